@@ -1,0 +1,147 @@
+//! RAS on scores that may still be zero: the warm-up rule.
+
+use std::fmt;
+
+use rand::Rng;
+
+use super::uniform::share_equally;
+use super::{add_one_to_random, ras};
+
+/// Which rule made an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Every score is positive: RAS.
+    Ras,
+    /// Some score is not positive: those workers are tried first.
+    WarmUp {
+        /// Workers without an observation.
+        never_observed: usize,
+        /// Workers observed, whose score is still zero.
+        zero_score: usize,
+    },
+    /// Equal shares, whatever the speeds.
+    Uniform,
+    /// Every worker computes until enough gradients are in.
+    Racing,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ras => f.write_str("ras"),
+            Self::WarmUp { never_observed, zero_score } => {
+                write!(f, "warm-up ({never_observed} never observed, {zero_score} with score 0)")
+            }
+            Self::Uniform => f.write_str("uniform"),
+            Self::Racing => f.write_str("racing"),
+        }
+    }
+}
+
+/// Allocates `budget` tasks by the workers' scores (lower confidence bounds, seconds per task).
+///
+/// `never_observed(i)` tells whether worker i has no observation; its score is then 0.
+///
+/// If all scores are positive this is [`ras`]. Otherwise the workers never observed get exactly one task each (a random
+/// `budget` of them if they are more), and the rest goes in equal shares, the remainder at random, to the observed
+/// workers of score ≤ 0: RAS would give them everything too, since their tasks cost nothing by their scores. Where
+/// nobody of that kind is left, the rest is not heaped on the newcomers: it goes by RAS to the workers of positive score,
+/// or, if every worker is new, in equal shares to all.
+///
+/// # Panics
+/// If there is no worker, or a score is not finite.
+pub fn allocate_by_score(
+    scores: &[f64],
+    never_observed: impl Fn(usize) -> bool,
+    budget: u64,
+    rng: &mut impl Rng,
+) -> (Vec<u64>, Rule) {
+    if scores.iter().all(|&score| score > 0.0) {
+        return (ras(scores, budget, rng), Rule::Ras);
+    }
+    let (mut new, mut rest): (Vec<usize>, Vec<usize>) = (0..scores.len()).partition(|&i| never_observed(i));
+    rest.retain(|&i| scores[i] <= 0.0);
+    let rule = Rule::WarmUp { never_observed: new.len(), zero_score: rest.len() };
+
+    let mut allocation = vec![0; scores.len()];
+    let tried = budget.min(new.len() as u64);
+    add_one_to_random(&mut allocation, &mut new, tried as usize, rng);
+    let left = budget - tried;
+    if !rest.is_empty() {
+        share_equally(&mut allocation, &mut rest, left, rng);
+    } else if new.len() == scores.len() {
+        share_equally(&mut allocation, &mut new, left, rng);
+    } else if left > 0 {
+        allocate_to_known(&mut allocation, scores, left, rng);
+    }
+    (allocation, rule)
+}
+
+/// Adds `budget` tasks by RAS over the workers of positive score.
+fn allocate_to_known(allocation: &mut [u64], scores: &[f64], budget: u64, rng: &mut impl Rng) {
+    let known: Vec<usize> = (0..scores.len()).filter(|&i| scores[i] > 0.0).collect();
+    let known_scores: Vec<f64> = known.iter().map(|&i| scores[i]).collect();
+    for (i, tasks) in known.into_iter().zip(ras(&known_scores, budget, rng)) {
+        allocation[i] += tasks;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand::rngs::ChaCha8Rng;
+
+    fn allocate(scores: &[f64], new: &[usize], budget: u64, seed: u64) -> (Vec<u64>, Rule) {
+        allocate_by_score(scores, |i| new.contains(&i), budget, &mut ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// scheduling.md, warm-up: "never-observed workers get exactly 1 task each (a random min(B, #) of them)".
+    #[test]
+    fn more_new_workers_than_tasks() {
+        for seed in 0..20 {
+            let (allocation, _) = allocate(&[0.0; 6], &[0, 1, 2, 3, 4, 5], 4, seed);
+            assert_eq!(allocation.iter().sum::<u64>(), 4);
+            assert!(allocation.iter().all(|&a| a <= 1));
+        }
+    }
+
+    /// "the rest of the budget goes only to the m workers with score ≤ 0, ⌊B/m⌋ each and the remainder to a random
+    /// subset drawn afresh; workers with positive scores get none".
+    #[test]
+    fn zero_scores_share_the_rest() {
+        let scores = [3.0, 0.0, 0.0, 0.0];
+        let mut largest = [0; 4];
+        for seed in 0..20 {
+            let (allocation, rule) = allocate(&scores, &[3], 8, seed);
+            assert_eq!(rule, Rule::WarmUp { never_observed: 1, zero_score: 2 });
+            assert_eq!((allocation[0], allocation[3]), (0, 1));
+            assert_eq!(allocation[1] + allocation[2], 7);
+            assert!(allocation[1].abs_diff(allocation[2]) == 1);
+            for (max, a) in largest.iter_mut().zip(allocation) {
+                *max = a.max(*max);
+            }
+        }
+        assert_eq!(largest, [0, 4, 4, 1], "the remainder must fall to either");
+    }
+
+    #[test]
+    fn every_worker_new_and_budget_to_spare() {
+        let (allocation, _) = allocate(&[0.0; 3], &[0, 1, 2], 8, 1);
+        assert_eq!(allocation.iter().sum::<u64>(), 8);
+        assert!(allocation.iter().all(|&a| a == 2 || a == 3));
+    }
+
+    /// A newcomer to a warmed-up cluster is tried with one task, not with the whole budget.
+    #[test]
+    fn one_newcomer_among_known_workers() {
+        let (allocation, _) = allocate(&[1.0, 2.0, 0.0], &[2], 7, 1);
+        assert_eq!(allocation, [4, 2, 1]);
+    }
+
+    #[test]
+    fn positive_scores_are_left_to_ras() {
+        let (allocation, rule) = allocate(&[1.0, 2.0], &[], 3, 1);
+        assert_eq!((allocation, rule), (vec![2, 1], Rule::Ras));
+    }
+}

@@ -1,0 +1,120 @@
+//! The iteration under way.
+
+use crate::ids::{TaskRange, WorkerId};
+use crate::ledger::{IterationCost, Ledger};
+use crate::policy::{Collect, Decision};
+
+/// Tasks whose worker is gone, to be given to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orphan {
+    pub(super) tasks: TaskRange,
+    pub(super) failures: u32,
+    /// Who failed them last, and should not get them again if there is anybody else.
+    pub(super) failed_by: Option<WorkerId>,
+}
+
+/// A result that will enter the step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) worker: WorkerId,
+    pub(super) tasks: TaskRange,
+    pub(super) busy_s: f64,
+}
+
+/// Everything the engine keeps for one iteration and drops at its end.
+#[derive(Debug)]
+pub(super) struct Iteration {
+    pub(super) number: u64,
+    /// The workers the decision is about.
+    pub(super) workers: Vec<WorkerId>,
+    pub(super) decision: Decision,
+    pub(super) started_s: f64,
+    pub(super) finished_s: f64,
+    /// How many tasks make the step.
+    pub(super) wanted: u64,
+    pub(super) taken: Vec<Taken>,
+    pub(super) taken_tasks: u64,
+    /// The next task index never given out.
+    pub(super) next_task: u64,
+    pub(super) orphans: Vec<Orphan>,
+    pub(super) employed: Vec<WorkerId>,
+    /// Seconds spent on tasks that will not enter the step.
+    pub(super) wasted_s: f64,
+    pub(super) wasted_tasks: u64,
+}
+
+impl Iteration {
+    pub(super) fn new(number: u64, workers: Vec<WorkerId>, decision: Decision, now_s: f64) -> Self {
+        let allocated = decision.allocation.iter().sum();
+        let wanted = match decision.collect {
+            Collect::All => allocated,
+            Collect::First { take, .. } => take,
+        };
+        Self {
+            number,
+            workers,
+            decision,
+            started_s: now_s,
+            finished_s: now_s,
+            wanted,
+            taken: Vec::new(),
+            taken_tasks: 0,
+            next_task: 0,
+            orphans: Vec::new(),
+            employed: Vec::new(),
+            wasted_s: 0.0,
+            wasted_tasks: 0,
+        }
+    }
+
+    /// Whether a worker whose result came in gets another task at once.
+    pub(super) fn refills(&self) -> bool {
+        matches!(self.decision.collect, Collect::First { refill: true, .. })
+    }
+
+    pub(super) fn take(&mut self, taken: Taken) {
+        self.taken_tasks += taken.tasks.count;
+        self.taken.push(taken);
+    }
+
+    /// The tasks of the step, ascending, neighbours joined.
+    pub(super) fn step_tasks(&self) -> Vec<TaskRange> {
+        let mut ranges: Vec<TaskRange> = self.taken.iter().map(|taken| taken.tasks).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, last| {
+            let adjacent = last.end() == next.first;
+            if adjacent {
+                last.count += next.count;
+            }
+            adjacent
+        });
+        ranges
+    }
+
+    /// Enters the finished iteration into the ledger.
+    pub(super) fn commit(&self, ledger: &mut Ledger) {
+        let runtime_s = self.finished_s - self.started_s;
+        let busy_s: f64 = self.taken.iter().map(|taken| taken.busy_s).sum();
+        let total_worker_time_s = match self.decision.collect {
+            Collect::All => busy_s + self.wasted_s,
+            Collect::First { .. } => self.workers.len() as f64 * runtime_s,
+        };
+        for taken in &self.taken {
+            let worker = ledger.worker(taken.worker);
+            worker.tasks_applied += taken.tasks.count;
+            worker.busy_s += taken.busy_s;
+        }
+        for &worker in &self.employed {
+            ledger.worker(worker).employments += 1;
+        }
+        ledger.commit(IterationCost {
+            iteration: self.number,
+            started_s: self.started_s,
+            runtime_s,
+            total_worker_time_s,
+            tasks_applied: self.taken_tasks,
+            tasks_wasted: self.wasted_tasks,
+            employments: self.employed.len() as u64,
+        });
+    }
+}

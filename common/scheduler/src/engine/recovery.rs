@@ -1,0 +1,127 @@
+//! Lost, hung and failing workers: their tasks go to others within the iteration.
+
+use super::event::{AbortReason, Effect, Refusal, WaitReason};
+use super::iteration::Orphan;
+use super::layout::share_out;
+use super::member::Member;
+use super::{Engine, Phase};
+use crate::allocation::ras_by_cost;
+use crate::ids::{LeaseId, TaskRange, WorkerId};
+use crate::statistics::WorkerStatistics;
+
+/// Attempts at the same tasks that may fail: one worker may be broken, and a second, but with three the fault is in the
+/// task or the model (a diverged training makes every gradient NaN).
+const MAX_FAILED_ATTEMPTS: u32 = 3;
+
+/// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
+/// variation of 1 exceed ten times their mean once in 20,000.
+const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
+
+impl Engine {
+    pub(super) fn lose(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
+        let Some(member) = self.members.get_mut(worker.slot()).filter(|member| member.present) else { return };
+        member.present = false;
+        let leases = std::mem::take(&mut member.leases);
+        if let (Phase::Collecting(iteration), Some(current)) = (&mut self.phase, leases.first()) {
+            let busy_s = member.busy_since_s(now_s);
+            iteration.wasted_s += busy_s;
+            // How far it got is unknown; its mean time tells the likely number of tasks begun.
+            let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
+            iteration.wasted_tasks += (begun as u64).clamp(1, current.lease.tasks.count);
+            if !iteration.refills() {
+                iteration.orphans.extend(leases.iter().map(|held| Orphan {
+                    tasks: held.lease.tasks,
+                    failures: held.failures,
+                    failed_by: None,
+                }));
+            }
+        }
+        self.reassign(now_s, effects);
+    }
+
+    pub(super) fn failed(
+        &mut self,
+        now_s: f64,
+        worker: WorkerId,
+        lease: LeaseId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let position = self.position(worker, lease)?;
+        let Phase::Collecting(iteration) = &mut self.phase else { return Err(Refusal::NotHeld(lease)) };
+        let member = &mut self.members[worker.slot()];
+        let (tasks, failures) = (member.leases[position].lease.tasks, member.leases[position].failures + 1);
+        let busy_s = member.busy_since_s(now_s);
+        iteration.wasted_s += busy_s;
+        iteration.wasted_tasks += tasks.count;
+        member.finish(now_s, position, busy_s);
+        if failures >= MAX_FAILED_ATTEMPTS {
+            let reason = AbortReason::TasksFailed { iteration: iteration.number, tasks, attempts: failures };
+            self.phase = Phase::Over;
+            effects.push(Effect::Abort { reason });
+            return Ok(());
+        }
+        iteration.orphans.push(Orphan { tasks, failures, failed_by: Some(worker) });
+        self.reassign(now_s, effects);
+        Ok(())
+    }
+
+    pub(super) fn evict_overdue(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+        let Some(timeout_s) = self.config.lease_timeout_s else { return };
+        let expected_s = expected_s(&self.statistics);
+        let overdue = |(slot, member): (usize, &Member)| {
+            let tasks = member.leases.first()?.lease.tasks.count as f64;
+            let silent_s = member.silent_s(now_s);
+            (silent_s > timeout_s.max(LEASE_TIMEOUT_FACTOR * tasks * expected_s[slot])).then_some((slot, silent_s))
+        };
+        let overdue: Vec<(usize, f64)> = self.members.iter().enumerate().filter_map(overdue).collect();
+        for (slot, silent_s) in overdue {
+            let worker = WorkerId::from_slot(slot);
+            effects.push(Effect::Evict { worker, silent_s });
+            self.lose(now_s, worker, effects);
+        }
+    }
+
+    /// Gives orphaned tasks to the workers present, so that they are done soonest.
+    pub(super) fn reassign(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+        let workers = self.present();
+        let Phase::Collecting(iteration) = &mut self.phase else { return };
+        if workers.is_empty() {
+            self.wait(WaitReason::Workers { present: 0, needed: 1 }, effects);
+            return;
+        }
+        self.last_wait = None;
+        for orphans in by_blame(std::mem::take(&mut iteration.orphans)) {
+            self.reassign_alike(now_s, &workers, &orphans, effects);
+        }
+    }
+
+    /// Gives out orphans that have the same history.
+    fn reassign_alike(&mut self, now_s: f64, workers: &[WorkerId], orphans: &[Orphan], effects: &mut Vec<Effect>) {
+        let Orphan { failures, failed_by, .. } = orphans[0];
+        let others: Vec<WorkerId> = workers.iter().copied().filter(|worker| Some(*worker) != failed_by).collect();
+        let takers = if others.is_empty() { workers } else { &others };
+        let expected_s = expected_s(&self.statistics);
+        let load: Vec<(u64, f64)> =
+            takers.iter().map(|taker| (self.members[taker.slot()].outstanding(), expected_s[taker.slot()])).collect();
+        let ends_s = |i: usize, tasks: u64| (load[i].0 + tasks) as f64 * load[i].1;
+        let budget = orphans.iter().map(|orphan| orphan.tasks.count).sum();
+        let allocation = ras_by_cost(takers.len(), budget, ends_s, &mut self.recovery_rng);
+        let tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
+        for (i, tasks) in share_out(tasks, allocation) {
+            self.assign(now_s, takers[i], tasks, failures, effects);
+        }
+    }
+}
+
+/// Expected seconds per task by slot: a worker's mean or, without one, the largest mean of anybody.
+fn expected_s(statistics: &[WorkerStatistics]) -> Vec<f64> {
+    let largest = statistics.iter().filter_map(WorkerStatistics::mean_s).fold(0.0, f64::max);
+    let fallback = if largest > 0.0 { largest } else { 1.0 };
+    statistics.iter().map(|worker| worker.mean_s().filter(|&mean_s| mean_s > 0.0).unwrap_or(fallback)).collect()
+}
+
+/// Groups orphans by how often they failed and where.
+fn by_blame(mut orphans: Vec<Orphan>) -> Vec<Vec<Orphan>> {
+    orphans.sort_by_key(|orphan| (orphan.failures, orphan.failed_by));
+    orphans.chunk_by(|a, b| (a.failures, a.failed_by) == (b.failures, b.failed_by)).map(<[Orphan]>::to_vec).collect()
+}

@@ -1,0 +1,101 @@
+//! The names of things: workers, leases, ranges of tasks.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+/// A worker's 1-based number, as users see it in tables and as `i` in a time law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(NonZeroU32);
+
+impl WorkerId {
+    /// The worker of this 1-based number; `None` for 0.
+    pub fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(Self)
+    }
+
+    /// The worker at a 0-based slot.
+    ///
+    /// # Panics
+    /// If `slot` is beyond 2^32 − 2.
+    pub fn from_slot(slot: usize) -> Self {
+        let number = u32::try_from(slot + 1).expect("a slot fits 32 bits");
+        Self::new(number).expect("slot + 1 is positive")
+    }
+
+    /// The 1-based number.
+    pub fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The 0-based slot, for indexing per-worker vectors.
+    pub fn slot(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A run of task indices of one iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskRange {
+    /// First task index.
+    pub first: u64,
+    /// How many tasks.
+    pub count: u64,
+}
+
+impl TaskRange {
+    /// The one task of this index.
+    pub fn single(index: u64) -> Self {
+        Self { first: index, count: 1 }
+    }
+
+    /// One past the last index.
+    pub fn end(self) -> u64 {
+        self.first + self.count
+    }
+
+    /// The task indices.
+    pub fn indices(self) -> Range<u64> {
+        self.first..self.end()
+    }
+
+    /// Whether the range is one whole subtree of the binary reduction tree over task indices: a power of two of
+    /// tasks, starting at a multiple of it.
+    pub fn is_subtree(self) -> bool {
+        self.count.is_power_of_two() && self.first.is_multiple_of(self.count)
+    }
+
+    /// The two halves of a subtree of at least two tasks.
+    pub(crate) fn halves(self) -> [Self; 2] {
+        debug_assert!(self.is_subtree() && self.count >= 2);
+        let count = self.count / 2;
+        [Self { first: self.first, count }, Self { first: self.first + count, count }]
+    }
+}
+
+/// Names one lease; never used twice within a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One worker's right to compute some tasks, once. A result without its lease is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Names this attempt.
+    pub id: LeaseId,
+    /// The iteration the tasks belong to, and the version of the parameters to compute them at.
+    pub iteration: u64,
+    /// The tasks: always one subtree of the reduction tree, so that one summed gradient answers the lease.
+    pub tasks: TaskRange,
+}

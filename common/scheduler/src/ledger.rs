@@ -1,0 +1,95 @@
+//! What a run cost: runtime, total worker time, wasted tasks.
+
+use crate::ids::WorkerId;
+
+/// What one iteration cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct IterationCost {
+    /// k.
+    pub iteration: u64,
+    /// When its tasks were assigned, in seconds since the run began.
+    pub started_s: f64,
+    /// C_k: seconds from then until the last result its step needed.
+    pub runtime_s: f64,
+    /// Seconds workers spent. For a barrier policy the sum of busy times, wasted tasks included (waiting at the barrier
+    /// costs nothing); for a racing one workers × runtime, as every worker is busy all the time.
+    pub total_worker_time_s: f64,
+    /// Tasks that entered the step.
+    pub tasks_applied: u64,
+    /// Tasks begun whose gradient did not enter the step.
+    pub tasks_wasted: u64,
+    /// Workers that got a task.
+    pub employments: u64,
+}
+
+/// What one worker did in the committed iterations.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WorkerCost {
+    /// Tasks of this worker that entered a step.
+    pub tasks_applied: u64,
+    /// Seconds it spent on those.
+    pub busy_s: f64,
+    /// Seconds between assignment and last result that were not busy: transport, waiting, encoding.
+    pub overhead_s: f64,
+    /// Iterations it got a task in.
+    pub employments: u64,
+}
+
+/// Sums over the committed iterations of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// Iterations committed.
+    pub iterations: u64,
+    /// Σ C_k, in seconds.
+    pub iteration_time_s: f64,
+    /// Σ total worker time, in seconds.
+    pub total_worker_time_s: f64,
+    /// Tasks that entered a step.
+    pub tasks_applied: u64,
+    /// Tasks begun whose gradient entered no step.
+    pub tasks_wasted: u64,
+    /// Worker-iterations with at least one task.
+    pub employments: u64,
+    /// By [`WorkerId::slot`].
+    pub workers: Vec<WorkerCost>,
+    /// The last committed iteration.
+    pub last: Option<IterationCost>,
+}
+
+impl Ledger {
+    /// Mean of C_k, in seconds; 0 before the first step.
+    pub fn mean_iteration_s(&self) -> f64 {
+        self.per_iteration(self.iteration_time_s)
+    }
+
+    /// Mean total worker time per iteration, in seconds; 0 before the first step.
+    pub fn mean_total_worker_time_s(&self) -> f64 {
+        self.per_iteration(self.total_worker_time_s)
+    }
+
+    /// Mean number of applied tasks per iteration for each worker, by slot.
+    pub fn allocation_mean(&self) -> Vec<f64> {
+        self.workers.iter().map(|worker| self.per_iteration(worker.tasks_applied as f64)).collect()
+    }
+
+    pub(crate) fn commit(&mut self, cost: IterationCost) {
+        self.iterations += 1;
+        self.iteration_time_s += cost.runtime_s;
+        self.total_worker_time_s += cost.total_worker_time_s;
+        self.tasks_applied += cost.tasks_applied;
+        self.tasks_wasted += cost.tasks_wasted;
+        self.employments += cost.employments;
+        self.last = Some(cost);
+    }
+
+    pub(crate) fn worker(&mut self, worker: WorkerId) -> &mut WorkerCost {
+        if self.workers.len() <= worker.slot() {
+            self.workers.resize(worker.slot() + 1, WorkerCost::default());
+        }
+        &mut self.workers[worker.slot()]
+    }
+
+    fn per_iteration(&self, sum: f64) -> f64 {
+        if self.iterations == 0 { 0.0 } else { sum / self.iterations as f64 }
+    }
+}

@@ -1,0 +1,29 @@
+//! Which worker gets how many gradient tasks.
+//!
+//! This crate holds every policy ata knows and the engine that runs them, and nothing else: no runtime, no transport, no
+//! tensor, no clock, no file, no global randomness. The coordinator drives the engine with real workers, the simulator with
+//! virtual ones, so what is simulated is what is deployed.
+//!
+//! Times are seconds as `f64`; the simulator uses them without a unit.
+//!
+//! # Layout
+//! - [`ids`](WorkerId): workers, leases, ranges of tasks
+//! - [`statistics`](WorkerStatistics): observed task times of a worker
+//! - `allocation`: [`ras`], [`ras_by_cost`], [`uniform`], and the warm-up rule of [`allocate_by_score`]
+//! - [`policy`]: one policy per file, and the registry that builds them by name
+//! - [`engine`]: events in, effects out
+//! - [`ledger`](Ledger): what a run cost
+
+mod allocation;
+pub mod engine;
+mod ids;
+mod ledger;
+pub mod policy;
+mod statistics;
+
+pub use allocation::{Rule, allocate_by_score, ras, ras_by_cost, uniform};
+pub use engine::{AbortReason, Effect, Engine, EngineConfig, Event, Refusal, WaitReason};
+pub use ids::{Lease, LeaseId, TaskRange, WorkerId};
+pub use ledger::{IterationCost, Ledger, WorkerCost};
+pub use policy::{Policy, PolicyContext, PolicyError, build_policy};
+pub use statistics::WorkerStatistics;

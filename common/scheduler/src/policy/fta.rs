@@ -1,0 +1,66 @@
+//! FTA: fixed task allocation for known means; with the true means, the oracle OFTA.
+//!
+//! Source: the ATA paper (arXiv 2502.00775), section 6.
+
+use super::{Arguments, Collect, Decision, Policy, PolicyError, Round, SchedulerRng};
+use crate::allocation::{Rule, ras};
+
+/// a = RAS(μ) for given means μ, in any unit: only their ratios matter.
+#[derive(Clone, Debug)]
+pub struct Fta {
+    means: Vec<f64>,
+    /// For a worker without a given mean: no faster than the slowest known.
+    largest: f64,
+}
+
+impl Fta {
+    /// Fixed allocation for `means`, by [`crate::WorkerId::slot`]; later workers count as slow as the slowest of them.
+    ///
+    /// # Panics
+    /// If there is no mean, or one is not positive and finite.
+    pub fn new(means: Vec<f64>) -> Self {
+        assert!(!means.is_empty() && means.iter().all(|mean| mean.is_finite() && *mean > 0.0));
+        let largest = means.iter().copied().fold(0.0, f64::max);
+        Self { means, largest }
+    }
+
+    /// Reads `means`; without it, the means the caller knows.
+    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        match arguments.positive_list("means")? {
+            Some(means) => Ok(Self::new(means)),
+            None => arguments.context.means.clone().map(Self::new).ok_or(PolicyError::MeansUnknown),
+        }
+    }
+}
+
+impl Policy for Fta {
+    fn name(&self) -> &'static str {
+        "fta"
+    }
+
+    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+        let means: Vec<f64> =
+            round.workers.iter().map(|worker| *self.means.get(worker.slot()).unwrap_or(&self.largest)).collect();
+        Decision { allocation: ras(&means, round.budget, rng), collect: Collect::All, scores: means, rule: Rule::Ras }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::decide;
+
+    /// scheduling.md, `fta`: a = RAS(μ) for the given means, whatever is observed.
+    #[test]
+    fn allocation_is_ras_of_the_given_means() {
+        let mut policy = Fta::new(vec![1.0, 2.0, 4.0]);
+        let decision = decide(&mut policy, 9, 7, &[(5, 100.0), (5, 1.0), (0, 0.0)]);
+        assert_eq!(decision.allocation, [4, 2, 1]);
+    }
+
+    #[test]
+    fn a_worker_without_a_mean_counts_as_the_slowest() {
+        let decision = decide(&mut Fta::new(vec![1.0, 3.0]), 1, 5, &[(0, 0.0); 3]);
+        assert_eq!(decision.allocation, [3, 1, 1]);
+    }
+}

@@ -1,0 +1,41 @@
+//! GTA: greedy task allocation, which is Rennala SGD.
+//!
+//! Source: Tyurin, Richtárik, "Optimal Time Complexities of Parallel Stochastic Optimization Methods Under a Fixed
+//! Computation Model", 2023 (Method 4, Rennala SGD); named GTA in the ATA paper.
+
+use super::{Collect, Decision, Policy, Round, SchedulerRng};
+use crate::allocation::Rule;
+
+/// All workers compute at the current parameters, one task after the other; the first B gradients make the step, and
+/// the tasks then under way are cancelled and wasted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gta;
+
+impl Policy for Gta {
+    fn name(&self) -> &'static str {
+        "gta"
+    }
+
+    fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
+        Decision {
+            allocation: vec![1; round.workers.len()],
+            collect: Collect::First { take: round.budget, refill: true },
+            scores: Vec::new(),
+            rule: Rule::Racing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::decide;
+
+    /// scheduling.md, `gta`: all n start, the first B gradients are taken.
+    #[test]
+    fn everybody_starts() {
+        let decision = decide(&mut Gta, 1, 2, &[(0, 0.0); 5]);
+        assert_eq!(decision.allocation, [1; 5]);
+        assert_eq!(decision.collect, Collect::First { take: 2, refill: true });
+    }
+}

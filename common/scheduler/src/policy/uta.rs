@@ -1,0 +1,38 @@
+//! UTA: uniform task allocation, the baseline that ignores speeds.
+//!
+//! Source: the ATA paper (arXiv 2502.00775), section 6.
+
+use super::{Collect, Decision, Policy, Round, SchedulerRng};
+use crate::allocation::{Rule, uniform};
+
+/// ⌊B/n⌋ tasks each, the remainder to a random subset drawn afresh each iteration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Uta;
+
+impl Policy for Uta {
+    fn name(&self) -> &'static str {
+        "uta"
+    }
+
+    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+        Decision {
+            allocation: uniform(round.workers.len(), round.budget, rng),
+            collect: Collect::All,
+            scores: Vec::new(),
+            rule: Rule::Uniform,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::decide;
+
+    /// scheduling.md, `uta`: observations make no difference.
+    #[test]
+    fn speeds_are_ignored() {
+        let decision = decide(&mut Uta, 50, 6, &[(100, 1.0), (100, 1000.0), (0, 0.0)]);
+        assert_eq!(decision.allocation, [2, 2, 2]);
+    }
+}
