@@ -1,0 +1,195 @@
+//! CIFAR-100 in its official binary layout, on disk.
+//!
+//! Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; "CIFAR-100 binary version".
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::{CLASSES, COARSE_CLASSES, DataError, RECORD_BYTES, Record, Split};
+
+/// A file of records, checked when opened. Records are read from disk as they are asked for: the operating system's cache
+/// holds them once for all processes.
+#[derive(Debug)]
+pub struct RecordFile {
+    file: File,
+    path: PathBuf,
+    records: u32,
+    sha256: [u8; 32],
+}
+
+impl RecordFile {
+    /// Opens a file of records, reading it once: its size must be a whole number of records, and every label in range.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let mut file = File::open(path).map_err(DataError::io(path))?;
+        let bytes = file.metadata().map_err(DataError::io(path))?.len();
+        let corrupt = |reason: String| DataError::corrupt(path, reason);
+        let (whole, rest) = (bytes / RECORD_BYTES as u64, bytes % RECORD_BYTES as u64);
+        if whole == 0 || rest != 0 {
+            let reason =
+                format!("{bytes} bytes are not a whole number of records of {RECORD_BYTES} bytes: is it cut short?");
+            return Err(corrupt(reason));
+        }
+        let records = u32::try_from(whole).map_err(|_| corrupt(format!("{whole} records are more than 2^32")))?;
+
+        let mut digest = Sha256::new();
+        // 256 records, 768 KiB, per read.
+        let mut buffer = vec![0; RECORD_BYTES * 256];
+        let mut checked: u64 = 0;
+        while checked < whole {
+            let chunk = (whole - checked).min(256) as usize * RECORD_BYTES;
+            let chunk = &mut buffer[..chunk];
+            file.read_exact(chunk).map_err(DataError::io(path))?;
+            for record in chunk.chunks_exact(RECORD_BYTES) {
+                check_labels(record, checked).map_err(corrupt)?;
+                checked += 1;
+            }
+            digest.update(chunk);
+        }
+        Ok(Self { file, path: path.into(), records, sha256: digest.finalize().into() })
+    }
+
+    /// How many records.
+    #[expect(clippy::len_without_is_empty, reason = "a file of records has at least one")]
+    pub fn len(&self) -> u32 {
+        self.records
+    }
+
+    /// SHA-256 of the whole file.
+    pub fn sha256(&self) -> [u8; 32] {
+        self.sha256
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The record at an index below [`RecordFile::len`].
+    pub fn read(&self, index: u32) -> Result<Record, DataError> {
+        let mut record = [0; RECORD_BYTES];
+        read_exact_at(&self.file, &mut record, u64::from(index) * RECORD_BYTES as u64)
+            .map_err(DataError::io(&self.path))?;
+        // The file may have been changed since it was checked.
+        check_labels(&record, u64::from(index)).map_err(|reason| DataError::corrupt(&self.path, reason))?;
+        Ok(record)
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> std::io::Result<()> {
+    while !buffer.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                buffer = &mut buffer[read..];
+                offset += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
+    match record {
+        [coarse, ..] if *coarse >= COARSE_CLASSES => {
+            Err(format!("record {index}: coarse label {coarse} is out of range (0 to {})", COARSE_CLASSES - 1))
+        }
+        [_, fine, ..] if usize::from(*fine) >= CLASSES => {
+            Err(format!("record {index}: fine label {fine} is out of range (0 to {})", CLASSES - 1))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The file of a split in a folder, or in its `cifar-100-binary` subfolder.
+pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
+    let file = split.file_name();
+    // A folder that is not there at all is said as such.
+    folder.metadata().map_err(DataError::io(folder))?;
+    [folder.join(file), folder.join("cifar-100-binary").join(file)]
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or_else(|| DataError::Missing { folder: folder.into(), file })
+}
+
+/// SHA-256 of a whole file.
+pub fn sha256_of_file(path: &Path) -> Result<[u8; 32], DataError> {
+    let mut digest = Sha256::new();
+    let mut file = File::open(path).map_err(DataError::io(path))?;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(DataError::io(path))? {
+            0 => return Ok(digest.finalize().into()),
+            read => digest.update(&buffer[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Synthetic;
+    use super::*;
+
+    fn write(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        file
+    }
+
+    fn records(count: u32) -> Vec<u8> {
+        let synthetic = Synthetic::new(Split::Train, 1);
+        (0..count).flat_map(|index| synthetic.record(index)).collect()
+    }
+
+    #[test]
+    fn records_are_read_as_written() {
+        let bytes = records(300);
+        let file = write(&bytes);
+        let opened = RecordFile::open(file.path()).unwrap();
+        assert_eq!(opened.len(), 300);
+        assert_eq!(opened.read(299).unwrap()[..], bytes[299 * RECORD_BYTES..]);
+        assert_eq!(opened.sha256(), sha256_of_file(file.path()).unwrap());
+        assert!(matches!(opened.read(300), Err(DataError::Io { .. })));
+    }
+
+    #[test]
+    fn corrupt_files_are_refused_with_the_reason() {
+        let good = records(3);
+        let mut coarse = good.clone();
+        coarse[RECORD_BYTES] = 20;
+        let mut fine = good.clone();
+        fine[2 * RECORD_BYTES + 1] = 100;
+        for (bytes, reason) in [
+            (&good[..good.len() - 1], "is it cut short?"),
+            (&[][..], "0 bytes are not a whole number"),
+            (&coarse, "record 1: coarse label 20"),
+            (&fine, "record 2: fine label 100"),
+        ] {
+            let error = RecordFile::open(write(bytes).path()).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_split_is_found_in_the_folder_or_below() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = find_split(folder.path(), Split::Train).unwrap_err().to_string();
+        assert!(missing.contains("holds no train.bin"), "{missing}");
+        std::fs::create_dir(folder.path().join("cifar-100-binary")).unwrap();
+        let below = folder.path().join("cifar-100-binary/train.bin");
+        std::fs::write(&below, "").unwrap();
+        assert_eq!(find_split(folder.path(), Split::Train).unwrap(), below);
+        let direct = folder.path().join("train.bin");
+        std::fs::write(&direct, "").unwrap();
+        assert_eq!(find_split(folder.path(), Split::Train).unwrap(), direct);
+        assert!(matches!(find_split(&folder.path().join("nowhere"), Split::Test), Err(DataError::Io { .. })));
+    }
+}

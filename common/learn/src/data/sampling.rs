@@ -1,0 +1,129 @@
+//! Which samples a task gets.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+use super::{Batch, DataError, Dataset};
+
+/// The minibatches of all tasks.
+///
+/// A task's samples depend on (seed, iteration, index) only. The samples of iteration 1's tasks 0..B, then of iteration 2's,
+/// and so on, run through one random permutation of the data set per epoch. The extra tasks of a racing iteration
+/// (index ≥ B) draw theirs at random, so that they repeat no other task's.
+#[derive(Debug)]
+pub struct TaskData {
+    dataset: Dataset,
+    seed: u64,
+    budget: u64,
+    task_batch: u32,
+    /// Permutations by epoch; a task spans few epochs, so few are kept.
+    permutations: BTreeMap<u64, Vec<u32>>,
+}
+
+impl TaskData {
+    /// The tasks of a run: `budget` per iteration, of `task_batch` samples each.
+    pub fn new(dataset: Dataset, seed: u64, budget: u64, task_batch: u32) -> Self {
+        Self { dataset, seed, budget, task_batch, permutations: BTreeMap::new() }
+    }
+
+    /// The minibatch of a task.
+    pub fn batch(&mut self, iteration: u64, index: u64) -> Result<Batch, DataError> {
+        let mut batch = Batch::default();
+        for sample in self.samples(iteration, index) {
+            batch.push(&self.dataset.read(sample)?);
+        }
+        Ok(batch)
+    }
+
+    /// The record indices of a task.
+    fn samples(&mut self, iteration: u64, index: u64) -> Vec<u32> {
+        let records = self.dataset.len();
+        let size = u64::from(self.task_batch);
+        if index >= self.budget {
+            let mut rng = stream(self.seed, Purpose::ExtraTask, iteration.wrapping_mul(1 << 32).wrapping_add(index));
+            return (0..size).map(|_| rng.random_range(0..records)).collect();
+        }
+        let first = ((iteration - 1) * self.budget + index) * size;
+        let epoch_of = |position: u64| position / u64::from(records);
+        let oldest = epoch_of(first);
+        self.permutations.retain(|&epoch, _| epoch >= oldest && epoch <= epoch_of(first + size));
+        (first..first + size)
+            .map(|position| {
+                let permutation = self.permutations.entry(epoch_of(position)).or_insert_with_key(|&epoch| {
+                    let mut permutation: Vec<u32> = (0..records).collect();
+                    permutation.shuffle(&mut stream(self.seed, Purpose::Epoch, epoch));
+                    permutation
+                });
+                permutation[(position % u64::from(records)) as usize]
+            })
+            .collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Purpose {
+    Epoch = 1,
+    ExtraTask = 2,
+}
+
+/// An independent random stream for each purpose and number.
+fn stream(seed: u64, purpose: Purpose, number: u64) -> ChaCha8Rng {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8] = purpose as u8;
+    let mut rng = ChaCha8Rng::from_seed(key);
+    rng.set_stream(number);
+    rng
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Split, Synthetic};
+    use super::*;
+
+    fn tasks(seed: u64, budget: u64, task_batch: u32) -> TaskData {
+        TaskData::new(Dataset::Synthetic(Synthetic::new(Split::Test, 1)), seed, budget, task_batch)
+    }
+
+    /// 10,000 records in tasks of 16, 4 per iteration: the first epoch ends in the middle of iteration 157.
+    #[test]
+    fn an_epoch_takes_each_record_once() {
+        let mut data = tasks(3, 4, 16);
+        let all: Vec<u32> =
+            (1..=157).flat_map(|k| (0..4).map(move |b| (k, b))).flat_map(|(k, b)| data.samples(k, b)).collect();
+        let mut epoch = all[..10_000].to_vec();
+        assert_ne!(epoch[..3], [0, 1, 2]);
+        epoch.sort_unstable();
+        assert_eq!(epoch, (0..10_000).collect::<Vec<u32>>());
+        assert_ne!(all[10_000..], all[..all.len() - 10_000], "each epoch has its own permutation");
+    }
+
+    /// Invariant 2: nothing but (seed, iteration, index) matters; not what was asked for before.
+    #[test]
+    fn a_task_is_the_same_whoever_asks_and_when() {
+        let (mut a, mut b) = (tasks(3, 4, 16), tasks(3, 4, 16));
+        let expected = a.samples(157, 0);
+        for iteration in [400, 2, 157, 1] {
+            b.samples(iteration, 3);
+        }
+        assert_eq!(b.samples(157, 0), expected);
+        assert_ne!(tasks(4, 4, 16).samples(157, 0), expected);
+    }
+
+    #[test]
+    fn extra_tasks_draw_at_random() {
+        let mut data = tasks(3, 4, 16);
+        assert_eq!(data.samples(5, 9), data.samples(5, 9));
+        assert_ne!(data.samples(5, 9), data.samples(5, 10));
+        assert_ne!(data.samples(5, 4), data.samples(6, 0), "the next iteration's tasks are not used up");
+    }
+
+    /// A task of more samples than there are records spans several epochs.
+    #[test]
+    fn a_task_may_be_larger_than_the_data_set() {
+        assert_eq!(tasks(1, 2, 25_000).samples(2, 1).len(), 25_000);
+    }
+}

@@ -1,0 +1,209 @@
+//! Which hardware computes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn::tensor::Device;
+
+/// What `--device` asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A GPU if this build has a GPU device and one is found, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU, by burn's flex backend.
+    Cpu,
+    /// A GPU through wgpu: the best adapter, or the one of this index.
+    Wgpu(Option<usize>),
+    /// An NVIDIA GPU through CUDA: the first, or the one of this index.
+    Cuda(Option<usize>),
+}
+
+/// Why a device cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// Not a device.
+    #[error("unknown device '{0}': expected auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX")]
+    Unknown(String),
+    /// Left out at build time.
+    #[error("this build has no {device} device: build with `cargo build --release --features {feature}`")]
+    NotBuilt {
+        /// The device.
+        device: &'static str,
+        /// The cargo feature of the `ata` package that has it.
+        feature: &'static str,
+    },
+    /// The machine has none, or fewer.
+    #[error(
+        "no {device} adapter {wanted}; this machine has {found}. `ata doctor` lists them; --device cpu always works"
+    )]
+    NotFound {
+        /// The device.
+        device: &'static str,
+        /// Which one was asked for.
+        wanted: usize,
+        /// How many there are.
+        found: usize,
+    },
+}
+
+impl FromStr for DeviceChoice {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        let unknown = || DeviceError::Unknown(text.into());
+        let (name, index) = match text.split_once(':') {
+            Some((name, index)) => (name, Some(index.parse().map_err(|_| unknown())?)),
+            None => (text, None),
+        };
+        match (name, index) {
+            ("auto", None) => Ok(Self::Auto),
+            ("cpu", None) => Ok(Self::Cpu),
+            ("wgpu", index) => Ok(Self::Wgpu(index)),
+            ("cuda", index) => Ok(Self::Cuda(index)),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Wgpu(None) => f.write_str("wgpu"),
+            Self::Wgpu(Some(index)) => write!(f, "wgpu:{index}"),
+            Self::Cuda(None) => f.write_str("cuda"),
+            Self::Cuda(Some(index)) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// A device ready to compute.
+#[derive(Clone, Debug)]
+pub struct OpenDevice {
+    pub(crate) device: Device,
+    /// What it is, for logs and the run summary: `cpu`, or the kind and name of an adapter.
+    pub name: String,
+}
+
+impl DeviceChoice {
+    /// Opens the device.
+    pub fn open(self) -> Result<OpenDevice, DeviceError> {
+        match self {
+            Self::Auto => {
+                Ok(Self::open_cuda(None).or_else(|_| Self::open_gpu_adapter()).unwrap_or_else(|_| Self::open_cpu()))
+            }
+            Self::Cpu => Ok(Self::open_cpu()),
+            Self::Wgpu(index) => Self::open_wgpu(index),
+            Self::Cuda(index) => Self::open_cuda(index),
+        }
+    }
+
+    /// Every device this build can reach on this machine, as a choice and a name. Opens each.
+    pub fn list() -> Vec<(Self, String)> {
+        let mut all = vec![(Self::Cpu, Self::open_cpu().name)];
+        let indexed: [(fn(usize) -> Self, Opener); 2] =
+            [(|i| Self::Wgpu(Some(i)), Self::open_wgpu), (|i| Self::Cuda(Some(i)), Self::open_cuda)];
+        for (choice, open) in indexed {
+            all.extend((0..).map_while(|i| Some((choice(i), open(Some(i)).ok()?.name))));
+        }
+        all
+    }
+
+    fn open_cpu() -> OpenDevice {
+        OpenDevice { device: Device::flex(), name: "cpu".into() }
+    }
+
+    #[cfg(feature = "gpu")]
+    fn open_wgpu(index: Option<usize>) -> Result<OpenDevice, DeviceError> {
+        let adapters = wgpu_adapters();
+        let found = adapters.len();
+        let not_found = DeviceError::NotFound { device: "wgpu", wanted: index.unwrap_or(0), found };
+        let device = match index {
+            Some(index) => adapters.into_iter().nth(index).ok_or(not_found)?,
+            // wgpu's own choice, which CUBECL_WGPU_DEFAULT_DEVICE overrides.
+            None if found > 0 => Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
+            None => return Err(not_found),
+        };
+        Ok(named("wgpu", device))
+    }
+
+    /// A wgpu adapter that is a GPU: a software one would be slower than the CPU device.
+    #[cfg(feature = "gpu")]
+    fn open_gpu_adapter() -> Result<OpenDevice, DeviceError> {
+        let software = Device::wgpu(burn::tensor::DeviceKind::Cpu);
+        let adapters = wgpu_adapters();
+        let found = adapters.len();
+        match adapters.into_iter().find(|adapter| *adapter != software) {
+            Some(adapter) => Ok(named("wgpu", adapter)),
+            None => Err(DeviceError::NotFound { device: "wgpu", wanted: 0, found }),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn open_cuda(index: Option<usize>) -> Result<OpenDevice, DeviceError> {
+        let devices = Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec();
+        let wanted = index.unwrap_or(0);
+        let found = devices.len();
+        let device = devices.into_iter().nth(wanted);
+        device.map(|device| named("cuda", device)).ok_or(DeviceError::NotFound { device: "cuda", wanted, found })
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn open_wgpu(_index: Option<usize>) -> Result<OpenDevice, DeviceError> {
+        Err(DeviceError::NotBuilt { device: "wgpu", feature: "gpu" })
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn open_gpu_adapter() -> Result<OpenDevice, DeviceError> {
+        Self::open_wgpu(None)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn open_cuda(_index: Option<usize>) -> Result<OpenDevice, DeviceError> {
+        Err(DeviceError::NotBuilt { device: "cuda", feature: "cuda" })
+    }
+}
+
+#[cfg(feature = "gpu")]
+fn wgpu_adapters() -> Vec<Device> {
+    Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec()
+}
+
+#[cfg(any(feature = "gpu", feature = "cuda"))]
+fn named(kind: &str, device: Device) -> OpenDevice {
+    let name = device.identity().map_or_else(|| kind.to_owned(), |identity| format!("{kind}: {}", identity.name));
+    OpenDevice { device, name }
+}
+
+type Opener = fn(Option<usize>) -> Result<OpenDevice, DeviceError>;
+
+/// Limits the threads that the CPU device computes with; to be called once, before any computation.
+pub fn limit_threads(threads: usize) {
+    // A second call changes nothing, which is what rayon reports as an error.
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().unwrap_or(());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_read_and_written_alike() {
+        for text in ["auto", "cpu", "wgpu", "wgpu:1", "cuda", "cuda:0"] {
+            assert_eq!(text.parse::<DeviceChoice>().unwrap().to_string(), text);
+        }
+        for text in ["gpu", "cpu:0", "wgpu:", "wgpu:x", ""] {
+            assert_eq!(text.parse::<DeviceChoice>(), Err(DeviceError::Unknown(text.into())));
+        }
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    #[test]
+    fn a_device_left_out_names_its_feature() {
+        let error = DeviceChoice::Wgpu(None).open().unwrap_err().to_string();
+        assert!(error.contains("--features gpu"), "{error}");
+        assert_eq!(DeviceChoice::Auto.open().unwrap().name, "cpu");
+    }
+}

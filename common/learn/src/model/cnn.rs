@@ -1,0 +1,111 @@
+//! The built-in convolutional network.
+
+use std::str::FromStr;
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
+use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+
+use super::{ModelError, Network};
+use crate::data::CLASSES;
+
+/// Three 3×3 convolutions, each with ReLU and 2×2 max-pooling, then two fully connected layers with a ReLU between.
+///
+/// With the default widths 158,684 parameters.
+#[derive(Module, Debug)]
+pub struct Cnn {
+    conv1: Conv2d,
+    conv2: Conv2d,
+    conv3: Conv2d,
+    hidden: Linear,
+    output: Linear,
+    pool: MaxPool2d,
+}
+
+/// Channels of the three convolutions, and the width of the hidden fully connected layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CnnWidths {
+    channels: [usize; 3],
+    hidden: usize,
+}
+
+impl CnnWidths {
+    /// Largest width: with all four at it the model has 82 M parameters, about what one message budget is made for.
+    pub const MAX: usize = 1024;
+}
+
+impl Default for CnnWidths {
+    fn default() -> Self {
+        Self { channels: [16, 32, 64], hidden: 120 }
+    }
+}
+
+impl FromStr for CnnWidths {
+    type Err = ModelError;
+
+    /// Reads `C1/C2/C3/H`.
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        let widths: Option<Vec<usize>> =
+            text.split('/').map(|width| width.parse().ok().filter(|width| (1..=Self::MAX).contains(width))).collect();
+        match widths.as_deref() {
+            Some(&[c1, c2, c3, hidden]) => Ok(Self { channels: [c1, c2, c3], hidden }),
+            _ => Err(ModelError::Widths(text.into())),
+        }
+    }
+}
+
+impl Cnn {
+    /// A network with fresh random parameters.
+    pub fn new(widths: CnnWidths, device: &Device) -> Self {
+        let [c1, c2, c3] = widths.channels;
+        let convolution = |input, output| {
+            Conv2dConfig::new([input, output], [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init(device)
+        };
+        // Pooling halves 32 × 32 three times.
+        let flat = c3 * 4 * 4;
+        Self {
+            conv1: convolution(3, c1),
+            conv2: convolution(c1, c2),
+            conv3: convolution(c2, c3),
+            hidden: LinearConfig::new(flat, widths.hidden).init(device),
+            output: LinearConfig::new(widths.hidden, CLASSES).init(device),
+            pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
+        }
+    }
+}
+
+impl Network for Cnn {
+    fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        let x = self.pool.forward(relu(self.conv1.forward(images)));
+        let x = self.pool.forward(relu(self.conv2.forward(x)));
+        let x = self.pool.forward(relu(self.conv3.forward(x)));
+        let x = relu(self.hidden.forward(x.flatten(1, 3)));
+        self.output.forward(x)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::builtin_model;
+    use super::*;
+
+    #[test]
+    fn default_parameter_count() {
+        assert_eq!(builtin_model("cnn").unwrap().parameter_count(), 158_684);
+        assert_eq!(builtin_model("cnn:widths=16/32/64/120").unwrap().parameter_count(), 158_684);
+    }
+
+    #[test]
+    fn bad_specifications_are_refused() {
+        for text in ["resnet", "", "cnn:depth=3", "cnn:"] {
+            let found = builtin_model(text).err();
+            assert_eq!(found, (text != "cnn:").then(|| ModelError::Unknown(text.into())), "{text}");
+        }
+        for text in ["1/2/3", "1/2/3/0", "1/2/3/4/5", "a/2/3/4", "1/2/3/9999"] {
+            assert_eq!(builtin_model(&format!("cnn:widths={text}")).err(), Some(ModelError::Widths(text.into())));
+        }
+    }
+}

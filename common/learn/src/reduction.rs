@@ -1,0 +1,201 @@
+//! The fixed tree in which an iteration's gradients are summed.
+//!
+//! f32 addition is not associative, so the order of summing is part of the result. It is a binary tree over task
+//! indices: a node covers a power of two of indices starting at a multiple of it, and its value is left + right, or the only
+//! one there is. Whoever computes which tasks, and in whatever order results arrive, the sum is the same to the last bit.
+
+use std::collections::BTreeMap;
+
+/// The sum of a subtree: gradients and losses of `count` tasks from `first`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Partial {
+    /// First task index; a multiple of `count`.
+    pub first: u64,
+    /// Number of task indices covered; a power of two.
+    pub count: u64,
+    /// Σ gradient, one `f32` per parameter.
+    pub gradient: Vec<f32>,
+    /// Σ loss over the tasks.
+    pub loss: f64,
+}
+
+impl Partial {
+    /// The partial of the node above, in which this one is alone.
+    fn promoted(mut self) -> Self {
+        self.count *= 2;
+        self.first -= self.first % self.count;
+        self
+    }
+
+    /// The partial of the node above, left + right.
+    fn joined(self, right: &Self) -> Self {
+        debug_assert!(self.count == right.count && self.first + self.count == right.first);
+        self.promoted().plus(right)
+    }
+
+    fn plus(mut self, other: &Self) -> Self {
+        for (sum, value) in self.gradient.iter_mut().zip(&other.gradient) {
+            *sum += value;
+        }
+        self.loss += other.loss;
+        self
+    }
+
+    fn is_left(&self) -> bool {
+        (self.first / self.count).is_multiple_of(2)
+    }
+}
+
+/// Collects the partials of one iteration, in any order, joining siblings as they meet.
+#[derive(Debug, Default)]
+pub struct Reduction {
+    /// By first index; disjoint.
+    nodes: BTreeMap<u64, Partial>,
+}
+
+impl Reduction {
+    /// Adds a partial that overlaps no other.
+    ///
+    /// # Panics
+    /// If it is not a subtree.
+    pub fn add(&mut self, partial: Partial) {
+        assert!(partial.count.is_power_of_two() && partial.first.is_multiple_of(partial.count));
+        let mut node = partial;
+        loop {
+            let sibling = if node.is_left() { node.first + node.count } else { node.first - node.count };
+            match self.nodes.get(&sibling) {
+                Some(other) if other.count == node.count => {}
+                _ => break,
+            }
+            let other = self.nodes.remove(&sibling).expect("just found");
+            node = if node.is_left() { node.joined(&other) } else { other.joined(&node) };
+        }
+        let overlapped = self.nodes.insert(node.first, node);
+        debug_assert!(overlapped.is_none(), "a task is added once");
+    }
+
+    /// The sum of everything added; `None` if nothing was.
+    pub fn finish(self) -> Option<Partial> {
+        let mut nodes: Vec<Partial> = self.nodes.into_values().collect();
+        // One level of the tree at a time: whoever still has no sibling there never will.
+        let mut count = 1;
+        while nodes.len() > 1 {
+            let mut above: Vec<Partial> = Vec::with_capacity(nodes.len());
+            for node in nodes {
+                match above.last() {
+                    _ if node.count > count => above.push(node),
+                    Some(left) if !node.is_left() && left.count == 2 * count && left.first + count == node.first => {
+                        let left = above.pop().expect("just seen");
+                        above.push(left.plus(&node));
+                    }
+                    _ => above.push(node.promoted()),
+                }
+            }
+            nodes = above;
+            count *= 2;
+        }
+        nodes.pop()
+    }
+}
+
+/// Sums the tasks of one subtree that come in ascending order, holding one vector per level of the tree.
+///
+/// `task(index)` yields (gradient, loss) of a task.
+pub fn reduce_in_order<E>(
+    first: u64,
+    count: u64,
+    mut task: impl FnMut(u64) -> Result<(Vec<f32>, f64), E>,
+) -> Result<Partial, E> {
+    let mut reduction = Reduction::default();
+    for index in first..first + count {
+        let (gradient, loss) = task(index)?;
+        reduction.add(Partial { first: index, count: 1, gradient, loss });
+    }
+    Ok(reduction.finish().expect("a subtree has a task"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Values whose sum depends on the order of adding.
+    fn leaf(index: u64) -> Partial {
+        let gradient =
+            (0..3).map(|k| ((index * 31 + k * 17) % 97) as f32 * 10_f32.powi((index % 13) as i32 - 6)).collect();
+        Partial { first: index, count: 1, gradient, loss: 1.0 / (index + 1) as f64 }
+    }
+
+    /// The definition, recursively: the sum of the leaves in `indices` under the node [first, first + count).
+    fn tree(indices: &[u64], first: u64, count: u64) -> Option<(Vec<f32>, f64)> {
+        if count == 1 {
+            return indices.contains(&first).then(|| (leaf(first).gradient, leaf(first).loss));
+        }
+        let half = count / 2;
+        match (tree(indices, first, half), tree(indices, first + half, half)) {
+            (Some((a, a_loss)), Some((b, b_loss))) => {
+                Some((a.iter().zip(&b).map(|(a, b)| a + b).collect(), a_loss + b_loss))
+            }
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn check(indices: &[u64], partials: Vec<Partial>) {
+        let mut reduction = Reduction::default();
+        for partial in partials {
+            reduction.add(partial);
+        }
+        let sum = reduction.finish().unwrap();
+        let (gradient, loss) = tree(indices, 0, 1 << 12).unwrap();
+        assert_eq!(sum.gradient, gradient, "{indices:?}");
+        assert_eq!(sum.loss.to_bits(), loss.to_bits());
+    }
+
+    fn subtree(first: u64, count: u64) -> Partial {
+        reduce_in_order::<()>(first, count, |index| Ok((leaf(index).gradient, leaf(index).loss))).unwrap()
+    }
+
+    proptest! {
+        /// Invariant 3: the sum depends neither on who summed which subtree nor on the order of arrival.
+        #[test]
+        fn every_split_and_order_gives_the_same_bits(
+            budget in 1u64..80,
+            splits in prop::collection::vec(any::<bool>(), 200),
+            order in Just(()).prop_perturb(|(), mut rng| rng.random::<u64>()),
+        ) {
+            // Cut 0..budget into maximal subtrees, and those further at random.
+            let mut splits = splits.into_iter();
+            let (mut pending, mut pieces) = (vec![(0, budget.next_power_of_two())], Vec::new());
+            while let Some((first, count)) = pending.pop() {
+                if first >= budget {
+                    continue;
+                }
+                if first + count > budget || (count > 1 && splits.next() == Some(true)) {
+                    pending.extend([(first, count / 2), (first + count / 2, count / 2)]);
+                } else {
+                    pieces.push(subtree(first, count));
+                }
+            }
+            pieces.sort_by_key(|piece| (piece.first + 1).wrapping_mul(order | 1));
+            check(&(0..budget).collect::<Vec<_>>(), pieces);
+        }
+
+        /// Racing policies take any set of tasks.
+        #[test]
+        fn gaps_are_passed_through(indices in prop::collection::btree_set(0u64..200, 1..60)) {
+            let indices: Vec<u64> = indices.into_iter().collect();
+            check(&indices, indices.iter().rev().map(|&index| leaf(index)).collect());
+        }
+    }
+
+    #[test]
+    fn nothing_added_is_nothing() {
+        assert_eq!(Reduction::default().finish(), None);
+    }
+
+    #[test]
+    fn an_error_stops_the_sum() {
+        let result = reduce_in_order(0, 4, |index| if index == 2 { Err(index) } else { Ok((vec![1.0], 0.0)) });
+        assert_eq!(result, Err(2));
+    }
+}

@@ -1,0 +1,137 @@
+//! Arithmetic in a worker's number `i` and the number of workers `n`.
+
+use super::LawError;
+use super::parser::Parser;
+
+/// A parsed expression: numbers, `i`, `n`, `+ - * /`, parentheses, `sqrt`, `ln`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Expression {
+    Number(f64),
+    Worker,
+    Workers,
+    Negative(Box<Expression>),
+    Sqrt(Box<Expression>),
+    Ln(Box<Expression>),
+    Binary(Operator, Box<Expression>, Box<Expression>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+}
+
+/// Parentheses and signs may nest this deep: far more than any law needs, and no stack is exhausted.
+const MAX_DEPTH: u32 = 64;
+
+impl Expression {
+    /// The value for worker `i` of `n`.
+    pub(super) fn evaluate(&self, i: f64, n: f64) -> f64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::Worker => i,
+            Self::Workers => n,
+            Self::Negative(inner) => -inner.evaluate(i, n),
+            Self::Sqrt(inner) => inner.evaluate(i, n).sqrt(),
+            Self::Ln(inner) => inner.evaluate(i, n).ln(),
+            Self::Binary(operator, left, right) => {
+                let (left, right) = (left.evaluate(i, n), right.evaluate(i, n));
+                match operator {
+                    Operator::Add => left + right,
+                    Operator::Subtract => left - right,
+                    Operator::Multiply => left * right,
+                    Operator::Divide => left / right,
+                }
+            }
+        }
+    }
+
+    pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Self, LawError> {
+        sum(parser, MAX_DEPTH)
+    }
+}
+
+fn sum(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
+    chain(parser, depth, product, &[('+', Operator::Add), ('-', Operator::Subtract)])
+}
+
+fn product(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
+    chain(parser, depth, factor, &[('*', Operator::Multiply), ('/', Operator::Divide)])
+}
+
+/// Operands of one precedence level, combined from the left.
+fn chain(
+    parser: &mut Parser<'_>,
+    depth: u32,
+    operand: fn(&mut Parser<'_>, u32) -> Result<Expression, LawError>,
+    operators: &[(char, Operator)],
+) -> Result<Expression, LawError> {
+    let mut left = operand(parser, depth)?;
+    while let Some(&(_, operator)) = operators.iter().find(|(symbol, _)| parser.accept(*symbol)) {
+        left = Expression::Binary(operator, Box::new(left), Box::new(operand(parser, depth)?));
+    }
+    Ok(left)
+}
+
+fn factor(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
+    let Some(depth) = depth.checked_sub(1) else { return Err(parser.error("an expression nested less deeply")) };
+    if parser.accept('-') {
+        return Ok(Expression::Negative(Box::new(factor(parser, depth)?)));
+    }
+    if parser.accept('(') {
+        return closed(parser, depth);
+    }
+    if let Some(number) = parser.number()? {
+        return Ok(Expression::Number(number));
+    }
+    let start = parser.position();
+    match parser.word() {
+        "i" => Ok(Expression::Worker),
+        "n" => Ok(Expression::Workers),
+        function @ ("sqrt" | "ln") => {
+            parser.expect('(')?;
+            let inner = Box::new(closed(parser, depth)?);
+            Ok(if function == "sqrt" { Expression::Sqrt(inner) } else { Expression::Ln(inner) })
+        }
+        _ => Err(parser.error_at(start, "a number, i, n, sqrt(…), ln(…) or '('")),
+    }
+}
+
+/// The rest of a parenthesis.
+fn closed(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
+    let inner = sum(parser, depth)?;
+    parser.expect(')')?;
+    Ok(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        for (text, value) in [
+            ("29*i", 87.0),
+            ("1 + 2*3 - 4/2", 5.0),
+            ("(1+2)*3", 9.0),
+            ("10 - 4 - 3", 3.0),
+            ("16/4/2", 2.0),
+            ("-i + n", 48.0),
+            ("--2", 2.0),
+            ("sqrt(i+1) * ln(n/51*2.5e0)", 2.0 * 2.5_f64.ln()),
+            ("1e-3*i", 0.003),
+        ] {
+            let mut parser = Parser::new(text);
+            let parsed = Expression::parse(&mut parser).unwrap();
+            assert!((parsed.evaluate(3.0, 51.0) - value).abs() < 1e-12, "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_is_limited() {
+        let text = "(".repeat(100_000);
+        assert!(Expression::parse(&mut Parser::new(&text)).is_err());
+    }
+}

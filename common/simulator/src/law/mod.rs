@@ -1,0 +1,188 @@
+//! Time laws: how long a worker's tasks take.
+//!
+//! Written `shifted_exp(29*i, 29*i)`, where i is the worker's 1-based number and n the number of workers; a
+//! `;`-separated list gives workers different laws in turn.
+
+mod expression;
+mod parser;
+mod worker_law;
+
+pub use worker_law::WorkerLaw;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use expression::Expression;
+use parser::Parser;
+use worker_law::Kind;
+
+/// What is wrong with a time law.
+#[derive(Debug, thiserror::Error)]
+pub enum LawError {
+    /// The text does not parse.
+    #[error("time law '{text}': at character {position}, expected {expected}, found {found}")]
+    Syntax {
+        /// The whole text.
+        text: String,
+        /// 1-based.
+        position: usize,
+        /// What would be right there.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// A parameter has no meaning.
+    #[error("time law '{law}', worker {worker} of {workers}: {parameter} is {value}, expected {expected}")]
+    BadParameter {
+        /// The law's name.
+        law: &'static str,
+        /// i.
+        worker: u32,
+        /// n.
+        workers: u32,
+        /// Which parameter.
+        parameter: &'static str,
+        /// Its value.
+        value: f64,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// A trace cannot be used.
+    #[error("trace {path}: {reason}")]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// The laws of a cluster, as written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimeLaws {
+    text: String,
+    laws: Vec<(&'static Kind, Arguments)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Arguments {
+    Numbers(Vec<Expression>),
+    File(PathBuf),
+}
+
+impl TimeLaws {
+    /// The law of worker `worker` (1-based) of `workers`.
+    ///
+    /// # Panics
+    /// If `worker` is 0.
+    pub fn of_worker(&self, worker: u32, workers: u32) -> Result<WorkerLaw, LawError> {
+        let turn = worker.checked_sub(1).expect("workers are numbered from 1") as usize;
+        let (kind, arguments) = &self.laws[turn % self.laws.len()];
+        match arguments {
+            Arguments::File(path) => WorkerLaw::from_trace(path, worker),
+            Arguments::Numbers(expressions) => {
+                let values: Vec<f64> =
+                    expressions.iter().map(|e| e.evaluate(f64::from(worker), f64::from(workers))).collect();
+                WorkerLaw::new(kind, &values, worker, workers)
+            }
+        }
+    }
+
+    /// The mean time of each of `workers` workers, if they can be compared: all laws of absolute times, or all multiples
+    /// of the real computation time.
+    pub fn means(&self, workers: u32) -> Result<Option<Vec<f64>>, LawError> {
+        let laws = (1..=workers).map(|worker| self.of_worker(worker, workers)).collect::<Result<Vec<_>, _>>()?;
+        let relative = laws.iter().filter(|law| law.is_relative()).count();
+        let comparable = relative == 0 || relative == laws.len();
+        Ok(comparable.then(|| laws.iter().map(WorkerLaw::mean).collect()))
+    }
+}
+
+impl FromStr for TimeLaws {
+    type Err = LawError;
+
+    fn from_str(text: &str) -> Result<Self, LawError> {
+        let mut parser = Parser::new(text);
+        let mut laws = Vec::new();
+        loop {
+            laws.push(parse_law(&mut parser)?);
+            if parser.at_end() {
+                return Ok(Self { text: text.trim().into(), laws });
+            }
+            parser.expect(';')?;
+        }
+    }
+}
+
+impl std::fmt::Display for TimeLaws {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn parse_law(parser: &mut Parser<'_>) -> Result<(&'static Kind, Arguments), LawError> {
+    let start = parser.position();
+    let name = parser.word();
+    let Some(kind) = Kind::named(name) else {
+        let names: Vec<&str> = worker_law::KINDS.iter().map(|kind| kind.name).collect();
+        return Err(parser.error_at(start, &format!("a time law ({})", names.join(", "))));
+    };
+    parser.expect('(')?;
+    let arguments = if kind.takes_file() {
+        Arguments::File(parser.until(')').trim().into())
+    } else {
+        let mut expressions = vec![Expression::parse(parser)?];
+        for parameter in &kind.parameters[1..] {
+            if !parser.accept(',') {
+                return Err(parser.error(&format!("',' and {parameter}")));
+            }
+            expressions.push(Expression::parse(parser)?);
+        }
+        Arguments::Numbers(expressions)
+    };
+    parser.expect(')')?;
+    Ok((kind, arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn laws_take_turns() {
+        let laws: TimeLaws = "scale(1); scale(2) ;scale(2+i)".parse().unwrap();
+        assert_eq!(laws.means(5).unwrap(), Some(vec![1.0, 2.0, 5.0, 1.0, 2.0]));
+        assert_eq!(laws.to_string(), "scale(1); scale(2) ;scale(2+i)");
+    }
+
+    #[test]
+    fn means_of_unlike_laws_are_not_compared() {
+        let laws: TimeLaws = "scale(1); const(5)".parse().unwrap();
+        assert_eq!(laws.means(2).unwrap(), None);
+    }
+
+    #[test]
+    fn mistakes_are_located() {
+        for (text, position, expected) in [
+            ("", 1, "a time law (const, exp,"),
+            ("gaussian(1)", 1, "a time law"),
+            ("exp 3", 5, "'('"),
+            ("exp(3", 6, "')'"),
+            ("exp(3, 4)", 6, "')'"),
+            ("uniform(1)", 10, "',' and hi"),
+            ("exp(2*)", 7, "a number, i, n"),
+            ("exp(x)", 5, "a number, i, n"),
+            ("exp(1..2)", 5, "a number"),
+            ("exp(1); ", 9, "a time law"),
+            ("exp(1) exp(2)", 8, "';'"),
+        ] {
+            match text.parse::<TimeLaws>() {
+                Err(LawError::Syntax { position: at, expected: what, .. }) => {
+                    assert_eq!(at, position, "{text}");
+                    assert!(what.starts_with(expected), "{text}: {what}");
+                }
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

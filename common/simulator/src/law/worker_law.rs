@@ -1,0 +1,279 @@
+//! The law of one worker, and drawing from it.
+
+use std::path::Path;
+
+use rand::Rng;
+use rand_distr::{Distribution, Exp1, Gamma, LogNormal, StandardNormal, Uniform, Weibull};
+
+use super::LawError;
+
+/// A law's name and the names of its parameters.
+#[derive(Debug, PartialEq)]
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) parameters: &'static [&'static str],
+}
+
+pub(super) const KINDS: &[Kind] = &[
+    Kind { name: "const", parameters: &["x"] },
+    Kind { name: "exp", parameters: &["mean"] },
+    Kind { name: "shifted_exp", parameters: &["shift", "mean"] },
+    Kind { name: "uniform", parameters: &["lo", "hi"] },
+    Kind { name: "half_normal", parameters: &["shift", "sigma"] },
+    Kind { name: "lognormal", parameters: &["shift", "mu", "sigma"] },
+    Kind { name: "gamma", parameters: &["shift", "shape", "scale"] },
+    Kind { name: "weibull", parameters: &["shift", "shape", "scale"] },
+    Kind { name: "scale", parameters: &["x"] },
+    Kind { name: "trace", parameters: &[] },
+];
+
+impl Kind {
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        KINDS.iter().find(|kind| kind.name == name)
+    }
+
+    /// Whether the law's argument is a file name.
+    pub(super) fn takes_file(&self) -> bool {
+        self.parameters.is_empty()
+    }
+}
+
+/// How long the tasks of one worker take.
+#[derive(Clone, Debug)]
+pub struct WorkerLaw {
+    shift: f64,
+    noise: Noise,
+    mean: f64,
+}
+
+#[derive(Clone, Debug)]
+enum Noise {
+    None,
+    Exponential {
+        mean: f64,
+    },
+    Uniform(Uniform<f64>),
+    HalfNormal {
+        sigma: f64,
+    },
+    LogNormal(LogNormal<f64>),
+    Gamma(Gamma<f64>),
+    Weibull(Weibull<f64>),
+    /// A multiple of the real computation time.
+    Scale,
+    /// Recorded times, played in a loop.
+    Trace {
+        times: Vec<f64>,
+        next: usize,
+    },
+}
+
+impl WorkerLaw {
+    pub(super) fn new(kind: &'static Kind, values: &[f64], worker: u32, workers: u32) -> Result<Self, LawError> {
+        let bad = |index: usize, expected: &'static str| LawError::BadParameter {
+            law: kind.name,
+            worker,
+            workers,
+            parameter: kind.parameters[index],
+            value: values[index],
+            expected,
+        };
+        let positive = |index: usize| {
+            let value = values[index];
+            if value.is_finite() && value > 0.0 { Ok(value) } else { Err(bad(index, "a positive number")) }
+        };
+        let not_negative = |index: usize| {
+            let value = values[index];
+            if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(bad(index, "a number of at least 0")) }
+        };
+        let finite = |index: usize| {
+            if values[index].is_finite() { Ok(values[index]) } else { Err(bad(index, "a finite number")) }
+        };
+        let (shift, noise, mean) = match kind.name {
+            "const" => (positive(0)?, Noise::None, positive(0)?),
+            "exp" => (0.0, Noise::Exponential { mean: positive(0)? }, positive(0)?),
+            "shifted_exp" => {
+                let (shift, mean) = (not_negative(0)?, positive(1)?);
+                (shift, Noise::Exponential { mean }, shift + mean)
+            }
+            "uniform" => {
+                let (lo, hi) = (not_negative(0)?, positive(1)?);
+                let uniform = Uniform::new_inclusive(lo, hi).map_err(|_| bad(1, "at least lo"))?;
+                (0.0, Noise::Uniform(uniform), f64::midpoint(lo, hi))
+            }
+            "half_normal" => {
+                let (shift, sigma) = (not_negative(0)?, positive(1)?);
+                (shift, Noise::HalfNormal { sigma }, shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
+            }
+            "lognormal" => {
+                let (shift, mu, sigma) = (not_negative(0)?, finite(1)?, not_negative(2)?);
+                let noise = LogNormal::new(mu, sigma).map_err(|_| bad(2, "a number of at least 0"))?;
+                (shift, Noise::LogNormal(noise), shift + (mu + sigma * sigma / 2.0).exp())
+            }
+            "gamma" => {
+                let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
+                let noise = Gamma::new(shape, scale).map_err(|_| bad(1, "a positive number"))?;
+                (shift, Noise::Gamma(noise), shift + shape * scale)
+            }
+            "weibull" => {
+                let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
+                let noise = Weibull::new(scale, shape).map_err(|_| bad(1, "a positive number"))?;
+                (shift, Noise::Weibull(noise), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
+            }
+            "scale" => (0.0, Noise::Scale, positive(0)?),
+            _ => unreachable!("the parser takes no other law with numbers"),
+        };
+        Ok(Self { shift, noise, mean })
+    }
+
+    /// Worker `worker`'s column of a file of times: one line per task, a column per worker (or one for all), separated
+    /// by white space or commas; `#` begins a comment.
+    pub(super) fn from_trace(path: &Path, worker: u32) -> Result<Self, LawError> {
+        let error = |reason: String| LawError::Trace { path: path.into(), reason };
+        let text = std::fs::read_to_string(path).map_err(|cause| error(format!("cannot be read: {cause}")))?;
+        let mut times = Vec::new();
+        for (line, row) in (1..).zip(text.lines()) {
+            let row = row.split('#').next().unwrap_or_default();
+            let fields: Vec<&str> = row.split([',', ' ', '\t']).filter(|field| !field.is_empty()).collect();
+            let column = if fields.len() == 1 { 0 } else { worker as usize - 1 };
+            let field = match fields.get(column) {
+                Some(field) => field,
+                None if fields.is_empty() => continue,
+                None => return Err(error(format!("line {line} has no column {worker} for worker {worker}"))),
+            };
+            let time = field.parse().ok().filter(|time: &f64| time.is_finite() && *time > 0.0);
+            times.push(time.ok_or_else(|| error(format!("line {line}: '{field}' is not a positive time")))?);
+        }
+        if times.is_empty() {
+            return Err(error("holds no times".into()));
+        }
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        Ok(Self { shift: 0.0, noise: Noise::Trace { times, next: 0 }, mean })
+    }
+
+    /// The mean time; for `scale(x)` the factor x.
+    pub fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// Whether times are multiples of the real computation time, so that [`WorkerLaw::sample`] needs it.
+    pub fn is_relative(&self) -> bool {
+        matches!(self.noise, Noise::Scale)
+    }
+
+    /// The time of the next task, if the real computation took `computed` (which only `scale(x)` looks at).
+    pub fn sample(&mut self, computed: f64, rng: &mut impl Rng) -> f64 {
+        let noise = match &mut self.noise {
+            Noise::None => 0.0,
+            Noise::Exponential { mean } => {
+                let unit: f64 = Exp1.sample(rng);
+                *mean * unit
+            }
+            Noise::Uniform(uniform) => uniform.sample(rng),
+            Noise::HalfNormal { sigma } => {
+                let unit: f64 = StandardNormal.sample(rng);
+                *sigma * unit.abs()
+            }
+            Noise::LogNormal(noise) => noise.sample(rng),
+            Noise::Gamma(noise) => noise.sample(rng),
+            Noise::Weibull(noise) => noise.sample(rng),
+            Noise::Scale => self.mean * computed,
+            Noise::Trace { times, next } => {
+                let time = times[*next];
+                *next = (*next + 1) % times.len();
+                time
+            }
+        };
+        self.shift + noise
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TimeLaws;
+    use rand::SeedableRng;
+    use rand::rngs::ChaCha8Rng;
+
+    /// Every law's formula for the mean against the mean of its draws (5 standard errors of 40,000 draws).
+    #[test]
+    fn means_are_those_of_the_draws() {
+        let mut rng = ChaCha8Rng::seed_from_u64(11);
+        for text in [
+            "const(3*i)",
+            "exp(2)",
+            "shifted_exp(29*i, 29*i)",
+            "uniform(1, 4)",
+            "half_normal(1, 2)",
+            "lognormal(1, 0.5, 0.5)",
+            "gamma(1, 0.5, 3)",
+            "weibull(1, 0.8, 2)",
+        ] {
+            let mut law = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap();
+            let draws: Vec<f64> = (0..40_000).map(|_| law.sample(f64::NAN, &mut rng)).collect();
+            let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+            let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / draws.len() as f64;
+            let error = 5.0 * (variance / draws.len() as f64).sqrt() + 1e-9;
+            assert!((mean - law.mean()).abs() <= error, "{text}: {mean} for {}", law.mean());
+            assert!(draws.iter().all(|x| *x >= 0.0));
+        }
+    }
+
+    #[test]
+    fn scale_is_a_multiple_of_the_real_time() {
+        let mut law = "scale(2*i)".parse::<TimeLaws>().unwrap().of_worker(3, 3).unwrap();
+        assert!(law.is_relative());
+        assert_eq!(law.sample(0.5, &mut ChaCha8Rng::seed_from_u64(0)), 3.0);
+    }
+
+    #[test]
+    fn parameters_without_meaning_are_refused() {
+        for (text, message) in [
+            ("const(0)", "x is 0, expected a positive number"),
+            ("const(ln(0-1))", "x is NaN"),
+            ("exp(1/(i-2))", "mean is inf"),
+            ("exp(0-1)", "mean is -1"),
+            ("shifted_exp(0-1, 1)", "shift is -1, expected a number of at least 0"),
+            ("uniform(3, 2)", "hi is 2, expected at least lo"),
+            ("gamma(0, 0, 1)", "shape is 0"),
+            ("weibull(0, 1, 0)", "scale is 0"),
+            ("lognormal(0, 1, -1)", "sigma is -1"),
+            ("half_normal(0, 0)", "sigma is 0"),
+        ] {
+            let error = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap_err().to_string();
+            assert!(error.contains(message) && error.contains("worker 2 of 3"), "{text}: {error}");
+        }
+    }
+
+    fn trace(content: &str, worker: u32) -> Result<super::WorkerLaw, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        let law: TimeLaws = format!("trace({})", file.path().display()).parse().unwrap();
+        law.of_worker(worker, 2).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_trace_is_played_in_a_loop() {
+        let mut law = trace("# seconds\n1, 10\n2, 20 # the second\n\n", 2).unwrap();
+        assert_eq!(law.mean(), 15.0);
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        assert_eq!([(); 3].map(|()| law.sample(0.0, &mut rng)), [10.0, 20.0, 10.0]);
+        assert_eq!(trace("7\n", 2).unwrap().mean(), 7.0, "one column serves every worker");
+    }
+
+    #[test]
+    fn a_bad_trace_is_refused_with_its_line() {
+        for (content, message) in [
+            ("", "holds no times"),
+            ("1\nNaN\n", "line 2: 'NaN' is not a positive time"),
+            ("1\n-3\n", "line 2: '-3'"),
+            ("1 2\n1 x\n", "line 2: 'x'"),
+            ("1 2 3\n1,2\n", "holds"),
+        ] {
+            match trace(content, 2) {
+                Err(error) => assert!(error.contains(message), "{content:?}: {error}"),
+                Ok(_) => assert_eq!(content, "1 2 3\n1,2\n"),
+            }
+        }
+        assert!(trace("1 2 3\n1 2\n", 3).unwrap_err().contains("line 2 has no column 3"));
+    }
+}
