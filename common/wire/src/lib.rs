@@ -1,0 +1,32 @@
+//! The protocol between coordinator and workers.
+//!
+//! The contract is `proto/ata/v1/coordinator.proto`; this crate turns it into code, checks everything that comes in, and
+//! moves tensors in chunks.
+//!
+//! # Layout
+//! - [`proto`]: generated code
+//! - `message`: domain types, valid by construction, and their conversions
+//! - `transfer`: tensors and files as checked chunks
+//! - [`limits`]: every limit, and why it is that number
+//! - `net`: connections of both sides, with those limits set
+
+pub mod limits;
+mod message;
+mod net;
+mod transfer;
+
+/// Code generated from `proto/ata/v1/coordinator.proto`, where it is documented.
+#[expect(missing_docs, clippy::pedantic, reason = "generated")]
+pub mod proto {
+    tonic::include_proto!("ata.v1");
+}
+
+pub use message::{
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, RunSpec, SessionToken, ToWorker, Welcome,
+    WireError, WorkerName, truncated,
+};
+pub use net::{ConnectError, Connection, Endpoint, Guarded, connect, incoming, server_builder};
+pub use transfer::{Assembler, F32Assembler, TransferError, chunk, chunks, f32_bytes, transfer_header};
+
+/// The version of the protocol; a worker of another one is refused.
+pub const PROTOCOL: u32 = 1;

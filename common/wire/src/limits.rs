@@ -1,0 +1,71 @@
+//! Every limit of the protocol, and why it is that number.
+
+use std::time::Duration;
+
+/// Bytes per chunk. One HTTP/2 frame carries it whole, and throughput is that of a plain TCP copy; larger ones would only
+/// raise what a hostile peer makes us reserve.
+pub const CHUNK_BYTES: usize = 1 << 20;
+
+/// Bytes per gRPC message, tonic's default: a chunk with its envelope fits four times over.
+pub const MESSAGE_BYTES: usize = 4 << 20;
+
+/// Parameters of a model: 1 GiB of f32, what the coordinator can hold a few of on an ordinary head node.
+pub const MAX_PARAMETERS: u64 = 1 << 28;
+
+/// B, tasks per iteration: beyond that a task would be less than a millisecond of the largest cluster's work.
+pub const MAX_BUDGET: u64 = 1 << 24;
+
+/// Samples per task: 2^20 images are 12 GiB of f32, more than a device holds.
+pub const MAX_TASK_BATCH: u32 = 1 << 20;
+
+/// Tasks per lease. One time per task is reported, 8 MiB of them; larger shares of an allocation are not expected.
+pub const MAX_LEASE_TASKS: u64 = 1 << 18;
+
+/// Bytes of a data file: CIFAR-100's training split has 154 MB, and a label or two more should not be refused.
+pub const MAX_DATA_BYTES: u64 = 1 << 32;
+
+/// Characters of a worker's name: a host name has at most 63.
+pub const MAX_NAME_CHARS: usize = 64;
+
+/// Bytes of a text for people in a message.
+pub const MAX_TEXT_BYTES: usize = 1024;
+
+/// Workers in one run: the papers stop at 459, and each costs a connection and a few kilobytes.
+pub const MAX_WORKERS: usize = 4096;
+
+/// Open connections. A worker has one; the rest is room for those that are reconnecting.
+pub const MAX_CONNECTIONS: usize = 2 * MAX_WORKERS;
+
+/// HTTP/2 streams per connection. A worker uses the control stream, one or two downloads and at most
+/// [`MAX_UPLOADS`] uploads.
+pub const MAX_STREAMS: u32 = 16;
+
+/// Gradients a worker may be sending at the same time: enough to hide the latency of one behind the next.
+pub const MAX_UPLOADS: usize = 4;
+
+/// Control messages waiting for one worker before it counts as too slow to serve.
+pub const MAX_QUEUED_MESSAGES: usize = 1024;
+
+/// HTTP/2 frames as large as a chunk: with the default of 16 KiB a transfer takes half as long again.
+pub const FRAME_BYTES: u32 = 1 << 20;
+
+/// HTTP/2 flow control per stream: a few chunks in flight, so that sending does not wait for each acknowledgement.
+pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+
+/// HTTP/2 flow control per connection: two streams' worth.
+pub const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+
+/// Time a new connection has to send the HTTP/2 preface: a round trip is well below a second anywhere.
+pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Silence after which the other side is asked for a sign of life…
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// …and the time it has to give one. Together a dead connection is closed in 10 s.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time between two chunks of one transfer after which it is given up: a chunk takes that long at 35 kB/s.
+pub const CHUNK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time a connection attempt may take before it counts as failed.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,0 +1,7 @@
+//! Connections of both sides, with their limits set.
+
+mod client;
+mod server;
+
+pub use client::{ConnectError, Connection, Endpoint, connect};
+pub use server::{Guarded, incoming, server_builder};

@@ -1,0 +1,250 @@
+//! Tensors and files as chunks, each with its checksum.
+//!
+//! A tensor is never copied on the sending side: chunks are slices of one buffer, shared by all receivers. The receiving side
+//! copies each chunk once, into its place.
+
+use bytes::Bytes;
+use tonic::Status;
+
+use crate::limits::CHUNK_BYTES;
+use crate::proto;
+
+#[cfg(target_endian = "big")]
+compile_error!("tensors go over the wire as little-endian f32 without conversion");
+
+/// A transfer that does not hold what was announced.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TransferError {
+    /// The size is not the expected one.
+    #[error("transfer of {found} bytes: expected {expected}")]
+    Size {
+        /// What is or would be there.
+        found: u64,
+        /// What should be.
+        expected: u64,
+    },
+    /// A chunk has the wrong size.
+    #[error("chunk of {0} bytes: expected 1 MiB, or less in the last")]
+    Chunk(usize),
+    /// A chunk arrived changed.
+    #[error("wrong checksum in the chunk at byte {0}")]
+    Checksum(u64),
+    /// A value that no step may contain.
+    #[error("value {index} is {value}")]
+    NotFinite {
+        /// Which.
+        index: usize,
+        /// Infinite, or not a number.
+        value: f32,
+    },
+}
+
+impl From<TransferError> for Status {
+    fn from(error: TransferError) -> Self {
+        Self::invalid_argument(error.to_string())
+    }
+}
+
+/// A vector as bytes, without copying it.
+pub fn f32_bytes(values: Vec<f32>) -> Bytes {
+    struct Owner(Vec<f32>);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            bytemuck::cast_slice(&self.0)
+        }
+    }
+    Bytes::from_owner(Owner(values))
+}
+
+/// The first part of a transfer of `bytes` bytes.
+pub fn transfer_header(bytes: u64) -> proto::TransferPart {
+    use proto::transfer_part::Kind;
+    proto::TransferPart { kind: Some(Kind::Header(proto::TransferHeader { bytes })) }
+}
+
+/// The chunks of a buffer, checksummed as they are asked for.
+pub fn chunks(bytes: Bytes) -> impl Iterator<Item = proto::Chunk> + Send + use<> {
+    (0..bytes.len()).step_by(CHUNK_BYTES).map(move |start| {
+        let end = bytes.len().min(start + CHUNK_BYTES);
+        chunk(bytes.slice(start..end))
+    })
+}
+
+/// One chunk.
+pub fn chunk(data: Bytes) -> proto::Chunk {
+    let crc32c = crc32c::crc32c(&data);
+    proto::Chunk { data, crc32c }
+}
+
+/// Checks the chunks of a transfer of known size.
+#[derive(Debug)]
+pub struct Assembler {
+    received: u64,
+    expected: u64,
+}
+
+impl Assembler {
+    /// For a transfer that should have `expected` bytes, and announces `announced`.
+    pub fn new(announced: u64, expected: u64) -> Result<Self, TransferError> {
+        if announced == expected {
+            Ok(Self { received: 0, expected })
+        } else {
+            Err(TransferError::Size { found: announced, expected })
+        }
+    }
+
+    /// Checks the next chunk, and returns where its data begins in the whole.
+    pub fn check(&mut self, chunk: &proto::Chunk) -> Result<u64, TransferError> {
+        let start = self.received;
+        let left = self.expected - start;
+        if chunk.data.len() as u64 > left {
+            return Err(TransferError::Size { found: start + chunk.data.len() as u64, expected: self.expected });
+        }
+        if chunk.data.len() as u64 != left.min(CHUNK_BYTES as u64) {
+            return Err(TransferError::Chunk(chunk.data.len()));
+        }
+        if crc32c::crc32c(&chunk.data) != chunk.crc32c {
+            return Err(TransferError::Checksum(start));
+        }
+        self.received += chunk.data.len() as u64;
+        Ok(start)
+    }
+
+    /// Whether everything came.
+    pub fn is_complete(&self) -> bool {
+        self.received == self.expected
+    }
+
+    /// Ends the transfer.
+    pub fn finish(self) -> Result<(), TransferError> {
+        if self.is_complete() {
+            Ok(())
+        } else {
+            Err(TransferError::Size { found: self.received, expected: self.expected })
+        }
+    }
+}
+
+/// Puts a tensor together.
+#[derive(Debug)]
+pub struct F32Assembler {
+    checked: Assembler,
+    values: Vec<f32>,
+}
+
+impl F32Assembler {
+    /// For a tensor of `expected` values; memory is taken as chunks arrive, not before.
+    pub fn new(announced_bytes: u64, expected: u64) -> Result<Self, TransferError> {
+        Ok(Self { checked: Assembler::new(announced_bytes, expected * 4)?, values: Vec::new() })
+    }
+
+    /// Takes the next chunk.
+    pub fn push(&mut self, chunk: &proto::Chunk) -> Result<(), TransferError> {
+        let start = self.checked.check(chunk)?;
+        if start == 0 {
+            // Only now, with a first good chunk, is the rest worth reserving.
+            self.values.reserve_exact((self.checked.expected / 4) as usize);
+        }
+        match bytemuck::try_cast_slice::<u8, f32>(&chunk.data) {
+            Ok(values) => self.values.extend_from_slice(values),
+            // The network's buffers are not always aligned.
+            Err(_) => self.values.extend(
+                chunk.data.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+            ),
+        }
+        Ok(())
+    }
+
+    /// The tensor, once everything came.
+    pub fn finish(self) -> Result<Vec<f32>, TransferError> {
+        self.checked.finish()?;
+        Ok(self.values)
+    }
+
+    /// The tensor, once everything came, if all values are finite.
+    pub fn finish_finite(self) -> Result<Vec<f32>, TransferError> {
+        let values = self.finish()?;
+        match values.iter().position(|value| !value.is_finite()) {
+            None => Ok(values),
+            Some(index) => Err(TransferError::NotFinite { index, value: values[index] }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(count: usize) -> Vec<f32> {
+        (0..count).map(|i| i as f32 * 0.5 - 7.0).collect()
+    }
+
+    fn assemble(chunks: &[proto::Chunk], announced: u64, expected: u64) -> Result<Vec<f32>, TransferError> {
+        let mut assembler = F32Assembler::new(announced, expected)?;
+        for chunk in chunks {
+            assembler.push(chunk)?;
+        }
+        assembler.finish_finite()
+    }
+
+    #[test]
+    fn tensors_of_all_sizes_arrive() {
+        let per_chunk = CHUNK_BYTES / 4;
+        for count in [0, 1, per_chunk - 1, per_chunk, per_chunk + 1, 3 * per_chunk + 5] {
+            let sent: Vec<_> = chunks(f32_bytes(values(count))).collect();
+            assert_eq!(sent.len(), count.div_ceil(per_chunk));
+            assert_eq!(assemble(&sent, 4 * count as u64, count as u64).unwrap(), values(count));
+        }
+    }
+
+    #[test]
+    fn unaligned_chunks_arrive() {
+        let bytes = f32_bytes(values(10));
+        let mut shifted = vec![0];
+        shifted.extend_from_slice(&bytes);
+        let chunk = chunk(Bytes::from(shifted).slice(1..));
+        assert_eq!(assemble(&[chunk], 40, 10).unwrap(), values(10));
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let count = (CHUNK_BYTES / 4 + 5) as u64;
+        let sent: Vec<_> = chunks(f32_bytes(values(count as usize))).collect();
+        let announced = 4 * count;
+        assert_eq!(
+            assemble(&sent, announced - 4, count),
+            Err(TransferError::Size { found: announced - 4, expected: announced })
+        );
+        assert_eq!(
+            assemble(&sent[..1], announced, count),
+            Err(TransferError::Size { found: CHUNK_BYTES as u64, expected: announced })
+        );
+        assert_eq!(assemble(&[sent[1].clone()], announced, count), Err(TransferError::Chunk(20)), "out of order");
+        let twice = [sent[0].clone(), sent[0].clone()];
+        assert_eq!(
+            assemble(&twice, announced, count),
+            Err(TransferError::Size { found: 2 << 20, expected: announced })
+        );
+
+        let mut flipped = sent.clone();
+        let mut data = flipped[1].data.to_vec();
+        data[3] ^= 1;
+        flipped[1].data = data.into();
+        assert_eq!(assemble(&flipped, announced, count), Err(TransferError::Checksum(CHUNK_BYTES as u64)));
+    }
+
+    #[test]
+    fn poison_is_found() {
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut poisoned = values(10);
+            poisoned[4] = value;
+            let sent: Vec<_> = chunks(f32_bytes(poisoned)).collect();
+            match assemble(&sent, 40, 10) {
+                Err(TransferError::NotFinite { index: 4, value: found }) => {
+                    assert_eq!(found.to_bits(), value.to_bits())
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
