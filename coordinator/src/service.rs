@@ -1,0 +1,212 @@
+//! The gRPC service: checks what comes in, and passes it to the owner.
+
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use ata_wire::limits::{CHUNK_BYTES, CHUNK_TIMEOUT};
+use ata_wire::proto::{
+    self, CoordinatorMessage, DataRequest, GradientPart, GradientReceipt, ParametersRequest, TransferPart,
+    WorkerMessage, coordinator_server::Coordinator, gradient_part, transfer_part,
+};
+use ata_wire::{F32Assembler, FromWorker, GradientHeader, SessionToken, TransferError, transfer_header};
+use tokio::io::AsyncReadExt;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::membership::SessionEnds;
+use crate::owner::{Command, Gradient};
+
+/// Time a new control stream has for its first message.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(crate) struct Service {
+    owner: mpsc::Sender<Command>,
+    /// Length of every gradient.
+    parameters: u64,
+}
+
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Service {
+    pub(crate) fn new(owner: mpsc::Sender<Command>, parameters: u64) -> Self {
+        Self { owner, parameters }
+    }
+
+    /// Sends the owner a command and waits for its answer.
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
+        let over = || Status::unavailable("the run is over");
+        let (reply, answer) = oneshot::channel();
+        self.owner.send(command(reply)).await.map_err(|_| over())?;
+        answer.await.map_err(|_| over())
+    }
+}
+
+#[tonic::async_trait]
+impl Coordinator for Service {
+    type SessionStream = ResponseStream<CoordinatorMessage>;
+    type ParametersStream = ResponseStream<TransferPart>;
+    type DataStream = ResponseStream<TransferPart>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<WorkerMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let mut incoming = request.into_inner();
+        let first = tokio::time::timeout(HELLO_TIMEOUT, incoming.message())
+            .await
+            .map_err(|_| Status::deadline_exceeded("no Hello came"))??
+            .ok_or_else(|| Status::invalid_argument("the stream ended before Hello"))?;
+        let FromWorker::Hello(hello) = FromWorker::try_from(first)? else {
+            return Err(Status::invalid_argument("the first message must be Hello"));
+        };
+        let ends = self.ask(|reply| Command::Hello { hello, reply }).await??;
+        let SessionEnds { token, messages, ended } = ends;
+        tokio::spawn(read_control(self.owner.clone(), token, incoming, ended));
+        let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
+        Ok(Response::new(Box::pin(outgoing)))
+    }
+
+    async fn parameters(
+        &self,
+        request: Request<ParametersRequest>,
+    ) -> Result<Response<Self::ParametersStream>, Status> {
+        let request = request.into_inner();
+        let session = SessionToken::from_wire(&request.session)?;
+        let set = self.ask(|reply| Command::Parameters { session, iteration: request.iteration, reply }).await??;
+        let header = transfer_header(set.bytes.len() as u64);
+        let chunks = set.chunks.into_iter().map(chunk_part);
+        Ok(Response::new(Box::pin(tokio_stream::iter(std::iter::once(header).chain(chunks).map(Ok)))))
+    }
+
+    async fn submit_gradient(
+        &self,
+        request: Request<Streaming<GradientPart>>,
+    ) -> Result<Response<GradientReceipt>, Status> {
+        let mut parts = request.into_inner();
+        let Some(gradient_part::Kind::Header(header)) = next_gradient_part(&mut parts).await? else {
+            return Err(Status::invalid_argument("a gradient begins with its header"));
+        };
+        let header = GradientHeader::try_from(header)?;
+        // Only the holder of the lease may make us take in a gradient.
+        let (session, lease, iteration) = (header.session, header.lease, header.iteration);
+        self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await??;
+        let outcome = match receive_gradient(&mut parts, self.parameters).await? {
+            Ok(_) if !header.loss_sum.is_finite() => Err(format!("the loss is {}", header.loss_sum)),
+            other => other.map_err(|error| error.to_string()),
+        };
+        let result = match outcome {
+            Ok(values) => self.ask(|reply| Command::Gradient(Gradient { header, values, reply })).await?,
+            Err(reason) => {
+                let failed = Command::LeaseFailed { session, lease, reason: reason.clone() };
+                self.owner.send(failed).await.map_err(|_| Status::unavailable("the run is over"))?;
+                Err(reason)
+            }
+        };
+        let receipt = match result {
+            Ok(()) => GradientReceipt { accepted: true, reason: String::new() },
+            Err(reason) => GradientReceipt { accepted: false, reason },
+        };
+        Ok(Response::new(receipt))
+    }
+
+    async fn data(&self, request: Request<DataRequest>) -> Result<Response<Self::DataStream>, Status> {
+        let request = request.into_inner();
+        let session = SessionToken::from_wire(&request.session)?;
+        let path = self.ask(|reply| Command::Data { session, sha256: request.train_sha256, reply }).await??;
+        let (sender, receiver) = mpsc::channel(2);
+        tokio::spawn(send_file(path, sender));
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+fn chunk_part(chunk: proto::Chunk) -> TransferPart {
+    TransferPart { kind: Some(transfer_part::Kind::Chunk(chunk)) }
+}
+
+/// Passes on what a worker says until its stream or its session ends.
+async fn read_control(
+    owner: mpsc::Sender<Command>,
+    session: SessionToken,
+    mut incoming: Streaming<WorkerMessage>,
+    mut ended: oneshot::Receiver<()>,
+) {
+    let why = loop {
+        let message = tokio::select! {
+            message = incoming.message() => message,
+            _ = &mut ended => return,
+        };
+        let command = match message {
+            Ok(Some(message)) => match FromWorker::try_from(message) {
+                Ok(FromWorker::Ready) => Command::Ready { session },
+                Ok(FromWorker::Heartbeat) => Command::Heartbeat { session },
+                Ok(FromWorker::LeaseFailed { lease, reason }) => Command::LeaseFailed { session, lease, reason },
+                Ok(FromWorker::Hello(_)) => break "it said Hello twice".into(),
+                Err(error) => break error.to_string(),
+            },
+            Ok(None) => break "it left".into(),
+            Err(status) => break format!("its connection broke: {}", status.message()),
+        };
+        if owner.send(command).await.is_err() {
+            return;
+        }
+    };
+    // The owner may be gone, which ends all sessions.
+    owner.send(Command::Left { session, why }).await.unwrap_or(());
+}
+
+async fn next_gradient_part(parts: &mut Streaming<GradientPart>) -> Result<Option<gradient_part::Kind>, Status> {
+    let part = tokio::time::timeout(CHUNK_TIMEOUT, parts.message())
+        .await
+        .map_err(|_| Status::deadline_exceeded("the transfer stalled"))??;
+    match part {
+        None => Ok(None),
+        Some(part) => part.kind.map(Some).ok_or_else(|| Status::invalid_argument("an empty part")),
+    }
+}
+
+/// The chunks of a gradient of `parameters` values; the inner error is for what is wrong with its content.
+async fn receive_gradient(
+    parts: &mut Streaming<GradientPart>,
+    parameters: u64,
+) -> Result<Result<Vec<f32>, TransferError>, Status> {
+    let mut assembler = match F32Assembler::new(parameters * 4, parameters) {
+        Ok(assembler) => assembler,
+        Err(error) => return Ok(Err(error)),
+    };
+    while let Some(part) = next_gradient_part(parts).await? {
+        let gradient_part::Kind::Chunk(chunk) = part else {
+            return Err(Status::invalid_argument("a second header"));
+        };
+        if let Err(error) = assembler.push(&chunk) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(assembler.finish_finite())
+}
+
+/// Sends a file as a transfer.
+async fn send_file(path: PathBuf, sender: mpsc::Sender<Result<TransferPart, Status>>) {
+    if let Err(error) = try_send_file(&path, &sender).await {
+        tracing::warn!(path = %path.display(), %error, "cannot send the training data");
+        let status = Status::internal(format!("the coordinator cannot read its training data: {error}"));
+        // The worker may have given up.
+        sender.send(Err(status)).await.unwrap_or(());
+    }
+}
+
+async fn try_send_file(path: &PathBuf, sender: &mpsc::Sender<Result<TransferPart, Status>>) -> io::Result<()> {
+    let mut file = tokio::fs::File::open(path).await?;
+    let mut left = file.metadata().await?.len();
+    let mut part = transfer_header(left);
+    while sender.send(Ok(part)).await.is_ok() && left > 0 {
+        let mut data = vec![0; left.min(CHUNK_BYTES as u64) as usize];
+        file.read_exact(&mut data).await?;
+        left -= data.len() as u64;
+        part = chunk_part(ata_wire::chunk(data.into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The thread that sums gradients, takes optimizer steps and evaluates.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc as std_mpsc;
+
+use ata_learn::{DataError, Dataset, Evaluation, Partial, Reduction, Trainer};
+use ata_wire::proto::Chunk;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::owner::Command;
+
+/// Something for the thread to do.
+pub(crate) enum Work {
+    /// A lease's gradient, which will enter the step of the iteration under way.
+    Add(Partial),
+    /// All of the iteration's gradients were added: take the step.
+    Step { iteration: u64, tasks: u64 },
+    /// How good are the parameters on this data?
+    Evaluate { data: Dataset, reply: oneshot::Sender<Result<Evaluation, DataError>> },
+}
+
+/// The parameters that an iteration's gradients are computed at, ready to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct ParameterSet {
+    pub(crate) iteration: u64,
+    pub(crate) bytes: Bytes,
+    /// Made once; every worker's transfer shares them.
+    pub(crate) chunks: Vec<Chunk>,
+}
+
+impl ParameterSet {
+    fn new(iteration: u64, parameters: Vec<f32>) -> Self {
+        let bytes = ata_wire::f32_bytes(parameters);
+        Self { iteration, chunks: ata_wire::chunks(bytes.clone()).collect(), bytes }
+    }
+
+    pub(crate) fn sha256(&self) -> [u8; 32] {
+        Sha256::digest(&self.bytes).into()
+    }
+}
+
+/// A step that was taken.
+#[derive(Debug)]
+pub(crate) struct Stepped {
+    pub(crate) iteration: u64,
+    /// Mean loss of the step's tasks, in nats.
+    pub(crate) loss: f64,
+    /// For the next iteration.
+    pub(crate) parameters: ParameterSet,
+}
+
+/// Starts the thread. Returns where to send it work, and the parameters of iteration 1.
+///
+/// It reports steps to `owner`, and ends when the returned sender is dropped.
+pub(crate) fn spawn(trainer: Box<dyn Trainer>, owner: mpsc::Sender<Command>) -> (std_mpsc::Sender<Work>, ParameterSet) {
+    let initial = ParameterSet::new(1, trainer.parameters());
+    let (sender, receiver) = std_mpsc::channel();
+    std::thread::Builder::new()
+        .name("training".into())
+        .spawn(move || {
+            // A device that fails makes burn panic; the panic is printed, and the run must not wait for a step forever.
+            if catch_unwind(AssertUnwindSafe(|| work(trainer, &receiver, &owner))).is_err() {
+                drop(owner.blocking_send(Command::TrainingFailed));
+            }
+        })
+        .expect("a thread can be started");
+    (sender, initial)
+}
+
+fn work(mut trainer: Box<dyn Trainer>, received: &std_mpsc::Receiver<Work>, owner: &mpsc::Sender<Command>) {
+    let mut reduction = Reduction::default();
+    for work in received {
+        match work {
+            Work::Add(partial) => reduction.add(partial),
+            Work::Step { iteration, tasks } => {
+                let sum = std::mem::take(&mut reduction).finish().expect("a step has gradients");
+                let stepped = step(&mut *trainer, iteration, tasks, sum);
+                if owner.blocking_send(Command::Stepped(stepped)).is_err() {
+                    return;
+                }
+            }
+            // Nobody may be left to hear it.
+            Work::Evaluate { data, reply } => drop(reply.send(trainer.evaluate(&data))),
+        }
+    }
+}
+
+fn step(trainer: &mut dyn Trainer, iteration: u64, tasks: u64, sum: Partial) -> Stepped {
+    let mut mean = sum.gradient;
+    let divisor = tasks as f32;
+    for value in &mut mean {
+        *value /= divisor;
+    }
+    trainer.step(&mean);
+    let parameters = ParameterSet::new(iteration + 1, trainer.parameters());
+    Stepped { iteration, loss: sum.loss / tasks as f64, parameters }
+}

@@ -1,0 +1,200 @@
+//! The thread that computes, times and, if asked to, emulates slowness.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc as std_mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ata_learn::{Learner, Model, OpenDevice, Partial, TaskData, reduce_in_order};
+use ata_wire::Assignment;
+use tokio::sync::mpsc;
+
+use crate::config::TaskTime;
+
+/// Something for the thread to do, in order.
+pub(crate) enum Job {
+    /// Gradients are computed at these parameters from now on.
+    Load(Vec<f32>),
+    /// Compute a lease, unless it is void by then.
+    Compute { assignment: Assignment, void: Void },
+}
+
+/// Whether a lease was cancelled; shared with the thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Void(Arc<AtomicBool>);
+
+impl Void {
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What the thread reports.
+pub(crate) enum Report {
+    /// It is warmed up and waits for jobs.
+    Ready,
+    /// A lease is computed.
+    Computed(Computed),
+    /// A lease could not be computed.
+    Failed { lease: u64, reason: String },
+    /// The device failed; the thread ends.
+    Broken(String),
+}
+
+/// A computed lease.
+pub(crate) struct Computed {
+    pub(crate) assignment: Assignment,
+    pub(crate) sum: Partial,
+    /// Seconds per task, emulated slowness included.
+    pub(crate) busy_s: Vec<f64>,
+    /// Tasks whose computation outlasted their emulated time.
+    pub(crate) outlasted: u64,
+}
+
+/// A running thread.
+pub(crate) struct Compute {
+    jobs: std_mpsc::Sender<Job>,
+    thread: JoinHandle<()>,
+}
+
+impl Compute {
+    /// Starts the thread: it builds the model on the device, computes one gradient so that the first measured time is
+    /// not that of compiling kernels, and reports [`Report::Ready`].
+    pub(crate) fn start(
+        model: Arc<dyn Model>,
+        device: OpenDevice,
+        data: TaskData,
+        task_time: Option<TaskTime>,
+        reports: mpsc::Sender<Report>,
+    ) -> Self {
+        let (jobs, received) = std_mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("compute".into())
+            .spawn(move || {
+                let run = AssertUnwindSafe(|| {
+                    let parameters = vec![0.0; model.parameter_count()];
+                    let worker = Worker { learner: model.learner(&device), data, task_time, reports: &reports };
+                    worker.run(&parameters, &received)
+                });
+                // burn panics where a device fails; the session is told, and the process lives.
+                let error = match catch_unwind(run) {
+                    Ok(Ok(())) => None,
+                    Ok(Err(reason)) => Some(reason),
+                    Err(panic) => Some(panic_text(panic.as_ref())),
+                };
+                if let Some(reason) = error {
+                    drop(reports.blocking_send(Report::Broken(reason)));
+                }
+            })
+            .expect("a thread can be started");
+        Self { jobs, thread }
+    }
+
+    /// Queues a job.
+    pub(crate) fn push(&self, job: Job) {
+        // If the thread is gone, it has reported why.
+        drop(self.jobs.send(job));
+    }
+
+    /// Makes a lease void; the thread stops waiting on its account.
+    pub(crate) fn cancel(&self, void: &Void) {
+        void.0.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+    }
+
+    /// Waits until the thread has nothing to do any more and ends.
+    pub(crate) async fn finish(self) {
+        drop(self.jobs);
+        // Whatever went wrong in the thread, it has reported.
+        drop(tokio::task::spawn_blocking(move || self.thread.join()).await);
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it panicked").to_owned()
+}
+
+struct Worker<'a> {
+    learner: Box<dyn Learner>,
+    data: TaskData,
+    task_time: Option<TaskTime>,
+    reports: &'a mpsc::Sender<Report>,
+}
+
+impl Worker<'_> {
+    /// Works until the jobs end. An error means that the device is not to be trusted any more.
+    fn run(mut self, parameters: &[f32], jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
+        self.learner.load(parameters);
+        let batch = self.data.batch(1, 0).map_err(|error| error.to_string())?;
+        self.learner.gradient(&batch).map_err(|error| error.to_string())?;
+        self.report(Report::Ready);
+        for job in jobs {
+            match job {
+                Job::Load(parameters) => self.learner.load(&parameters),
+                Job::Compute { assignment, void } => self.compute(assignment, &void)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, report: Report) {
+        // Nobody listens any more if the session is over.
+        drop(self.reports.blocking_send(report));
+    }
+
+    /// Computes a lease and reports it.
+    fn compute(&mut self, assignment: Assignment, void: &Void) -> Result<(), String> {
+        let mut busy_s = Vec::with_capacity(assignment.tasks as usize);
+        let mut outlasted = 0;
+        let Self { learner, data, task_time, .. } = self;
+        let sum = reduce_in_order(assignment.first_task, assignment.tasks, |index| {
+            if void.is_set() {
+                return Err(Stop::Void);
+            }
+            let batch = data.batch(assignment.iteration, index).map_err(|error| Stop::Failed(error.to_string()))?;
+            let task = learner.gradient(&batch).map_err(|error| Stop::Broken(error.to_string()))?;
+            let mut busy = task.busy;
+            if let Some(task_time) = task_time {
+                let target = task_time(task.busy);
+                match target.checked_sub(task.busy) {
+                    Some(rest) => busy += wait(rest, void),
+                    None => outlasted += 1,
+                }
+            }
+            busy_s.push(busy.as_secs_f64());
+            Ok((task.gradient, task.loss))
+        });
+        match sum {
+            Ok(sum) => self.report(Report::Computed(Computed { assignment, sum, busy_s, outlasted })),
+            Err(Stop::Void) => {}
+            Err(Stop::Failed(reason)) => self.report(Report::Failed { lease: assignment.lease, reason }),
+            Err(Stop::Broken(reason)) => return Err(reason),
+        }
+        Ok(())
+    }
+}
+
+/// Why a lease was not computed.
+enum Stop {
+    /// It was cancelled.
+    Void,
+    /// Its data cannot be had.
+    Failed(String),
+    /// The device failed.
+    Broken(String),
+}
+
+/// Waits for `duration`, or until the lease is void; returns how long.
+fn wait(duration: Duration, void: &Void) -> Duration {
+    let started = Instant::now();
+    while !void.is_set() {
+        let left = duration.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        std::thread::park_timeout(left);
+    }
+    started.elapsed()
+}

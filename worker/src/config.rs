@@ -1,0 +1,69 @@
+//! What a worker is started with.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_learn::{ModelResolver, OpenDevice};
+use ata_wire::{Endpoint, WorkerName};
+
+use crate::WorkerError;
+
+/// Emulated slowness of one worker: given how long a task's computation took, how long the task is to take.
+pub type TaskTime = Box<dyn FnMut(Duration) -> Duration + Send>;
+
+/// Makes the emulated slowness of a worker, given its 1-based number and the run's seed; an error says what is wrong with
+/// it for that number.
+pub type TaskTimes = Arc<dyn Fn(u32, u64) -> Result<TaskTime, String> + Send + Sync>;
+
+/// A worker's settings.
+pub struct WorkerConfig {
+    /// The coordinator.
+    pub endpoint: Endpoint,
+    /// The worker's name across sessions.
+    pub name: WorkerName,
+    /// Whether the user chose the name; if not, another one is tried where it is taken.
+    pub name_is_fixed: bool,
+    /// The 1-based number it would like.
+    pub number: Option<u32>,
+    /// What it computes on.
+    pub device: OpenDevice,
+    /// Finds the model that the coordinator names.
+    pub models: ModelResolver,
+    /// A folder that holds the training data, if the coordinator need not send it.
+    pub data_folder: Option<PathBuf>,
+    /// Where data from the coordinator is kept.
+    pub cache: PathBuf,
+    /// How long to try to reach a coordinator, since the last contact.
+    pub retry_for: Duration,
+    /// Emulated slowness.
+    pub task_times: Option<TaskTimes>,
+    /// Random per process: tells the coordinator this process from another one of the same name.
+    pub instance: u64,
+}
+
+/// Names tried on one machine: more workers than that share no machine.
+const MAX_NAMES: u32 = 1000;
+
+impl WorkerConfig {
+    /// After `host`, `host-2`, `host-3` and so on.
+    pub(crate) fn next_name(&mut self) -> Result<(), WorkerError> {
+        if self.name_is_fixed {
+            return Err(WorkerError::NameTaken(self.name.clone()));
+        }
+        let text = self.name.to_string();
+        let (stem, number) = match text.rsplit_once('-') {
+            Some((stem, number)) => match number.parse::<u32>() {
+                Ok(number) => (stem, number),
+                Err(_) => (text.as_str(), 1),
+            },
+            None => (text.as_str(), 1),
+        };
+        if number >= MAX_NAMES {
+            return Err(WorkerError::NameTaken(self.name.clone()));
+        }
+        let next = format!("{stem}-{}", number + 1);
+        self.name = next.parse().map_err(|_| WorkerError::NameTaken(self.name.clone()))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! The training data: from disk, from the cache, or from the coordinator.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use ata_learn::{DataError, Dataset, RecordFile, Split, Synthetic, find_split};
+use ata_wire::proto::{DataRequest, transfer_part::Kind};
+use ata_wire::{Assembler, Connection, DataSpec, SessionToken};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::error::{SessionError, WorkerError};
+use crate::transfer;
+
+/// The training data of a run.
+pub(crate) async fn obtain(
+    spec: &DataSpec,
+    folder: Option<&Path>,
+    cache: &Path,
+    connection: &Connection,
+    session: SessionToken,
+) -> Result<Dataset, SessionError> {
+    let (sha256, bytes) = match spec {
+        DataSpec::Synthetic { seed } => return Ok(Dataset::Synthetic(Synthetic::new(Split::Train, *seed))),
+        DataSpec::Cifar100 { train_sha256, train_bytes } => (*train_sha256, *train_bytes),
+    };
+    if let Some(folder) = folder {
+        let folder = folder.to_owned();
+        return blocking(move || from_folder(&folder, sha256)).await;
+    }
+    let cache = cache.join("train");
+    let _lock = lock(&cache, sha256).await?;
+    let path = cache.join(format!("{}.bin", hex(&sha256)));
+    let cached = path.clone();
+    if let Some(dataset) = blocking(move || from_cache(&cached, sha256)).await? {
+        return Ok(dataset);
+    }
+    tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the training data");
+    let file = download(&cache, sha256, bytes, connection.clone(), session).await?;
+    blocking(move || {
+        let persisted = file.persist(&path).map_err(|error| DataError::Io { path: path.clone(), cause: error.error });
+        drop(persisted?);
+        Ok(Dataset::File(RecordFile::open(&path)?))
+    })
+    .await
+}
+
+/// Reads the user's own copy.
+fn from_folder(folder: &Path, sha256: [u8; 32]) -> Result<Dataset, WorkerError> {
+    let file = RecordFile::open(&find_split(folder, Split::Train)?)?;
+    if file.sha256() != sha256 {
+        let (found, expected) = (hex(&file.sha256()), hex(&sha256));
+        return Err(WorkerError::OtherData { path: file.path().to_owned(), found, expected });
+    }
+    Ok(Dataset::File(file))
+}
+
+/// Reads the cached copy; one that is damaged is fetched again.
+fn from_cache(path: &Path, sha256: [u8; 32]) -> Result<Option<Dataset>, WorkerError> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    match RecordFile::open(path) {
+        Ok(file) if file.sha256() == sha256 => Ok(Some(Dataset::File(file))),
+        Ok(_) | Err(DataError::Corrupt { .. }) => {
+            tracing::warn!(path = %path.display(), "the cached training data is damaged; fetching it again");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits until no other process fetches the same data; the lock ends with the file handle.
+async fn lock(cache: &Path, sha256: [u8; 32]) -> Result<File, SessionError> {
+    let cache = cache.to_owned();
+    blocking(move || {
+        std::fs::create_dir_all(&cache).map_err(|cause| DataError::Io { path: cache.clone(), cause })?;
+        let path = cache.join(format!("{}.lock", hex(&sha256)));
+        let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
+        Ok(locked.map_err(|cause| DataError::Io { path, cause })?)
+    })
+    .await
+}
+
+/// Fetches the data into a temporary file, and checks it.
+async fn download(
+    cache: &Path,
+    sha256: [u8; 32],
+    bytes: u64,
+    mut connection: Connection,
+    session: SessionToken,
+) -> Result<NamedTempFile, SessionError> {
+    let io = |cause| DataError::Io { path: cache.to_owned(), cause };
+    let mut file = NamedTempFile::new_in(cache).map_err(io)?;
+    let request = DataRequest { session: session.to_wire(), train_sha256: Bytes::copy_from_slice(&sha256) };
+    let mut parts = connection.data(request).await.map_err(|status| SessionError::call(&status))?.into_inner();
+    let announced = transfer::header(&mut parts).await?;
+    let mut assembler = Assembler::new(announced, bytes).map_err(|error| SessionError::transfer(&error))?;
+    let mut digest = Sha256::new();
+    while let Some(kind) = transfer::next_part(&mut parts).await? {
+        let Kind::Chunk(chunk) = kind else { return Err(SessionError::protocol("a second header")) };
+        assembler.check(&chunk).map_err(|error| SessionError::transfer(&error))?;
+        digest.update(&chunk.data);
+        file.write_all(&chunk.data).map_err(io)?;
+    }
+    assembler.finish().map_err(|error| SessionError::transfer(&error))?;
+    if digest.finalize()[..] != sha256 {
+        return Err(SessionError::Broken("the training data arrived damaged".into()));
+    }
+    Ok(file)
+}
+
+/// Runs something that blocks without stopping the heartbeats.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
+) -> Result<T, SessionError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(SessionError::Fatal),
+        Err(error) => Err(SessionError::Broken(error.to_string())),
+    }
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,267 @@
+//! One session, from Hello to the end of the control stream.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::time::{Duration, Instant};
+
+use ata_learn::TaskData;
+use ata_wire::limits::MAX_UPLOADS;
+use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
+use ata_wire::{Assignment, Connection, FarewellReason, FromWorker, Hello, ToWorker, Welcome, connect};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use crate::backoff::Backoff;
+use crate::compute::{Compute, Computed, Job, Report, Void};
+use crate::config::WorkerConfig;
+use crate::error::{SessionError, WorkerError};
+use crate::{data, transfer};
+
+/// Messages to the coordinator that wait to be sent; heartbeats and failures only.
+const QUEUED_MESSAGES: usize = 16;
+
+/// Time the coordinator has to answer Hello.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connects, works, and returns why the session ended. `contact` is kept at the last time a coordinator was heard.
+pub(crate) async fn run(
+    config: &WorkerConfig,
+    contact: &mut Instant,
+    backoff: &mut Backoff,
+) -> Result<FarewellReason, SessionError> {
+    let mut connection = connect(&config.endpoint).await.map_err(|error| SessionError::unreachable(&error))?;
+    let (to_coordinator, outgoing) = mpsc::channel::<WorkerMessage>(QUEUED_MESSAGES);
+    let hello = FromWorker::Hello(Hello {
+        name: config.name.clone(),
+        instance: config.instance,
+        number: config.number,
+        device: config.device.name.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    });
+    drop(to_coordinator.try_send(hello.into()));
+    let opened = tokio::time::timeout(WELCOME_TIMEOUT, async {
+        let mut incoming = connection.session(ReceiverStream::new(outgoing)).await?.into_inner();
+        let first = incoming.message().await?;
+        Ok::<_, tonic::Status>((incoming, first))
+    });
+    let (incoming, first) = opened
+        .await
+        .map_err(|_| SessionError::Broken(format!("the coordinator at {} does not answer", config.endpoint)))?
+        .map_err(|status| SessionError::call(&status))?;
+    let Some(ToWorker::Welcome(welcome)) = first.map(ToWorker::try_from).transpose()? else {
+        return Err(SessionError::protocol("no Welcome"));
+    };
+    tracing::info!(run = welcome.run_id, number = welcome.number, "connected to {}", config.endpoint);
+    *contact = Instant::now();
+    backoff.reset();
+
+    let heartbeats = heartbeats(to_coordinator.clone(), Duration::from_millis(welcome.heartbeat_interval_ms.into()));
+    let mut work = pin!(prepare_and_work(config, &welcome, connection, incoming, to_coordinator));
+    let ended = tokio::select! {
+        ended = &mut work => ended,
+        never = heartbeats => match never {},
+    };
+    *contact = Instant::now();
+    ended
+}
+
+/// Says every `interval` that the worker is alive.
+async fn heartbeats(to_coordinator: mpsc::Sender<WorkerMessage>, interval: Duration) -> std::convert::Infallible {
+    let mut ticks = tokio::time::interval(interval);
+    loop {
+        ticks.tick().await;
+        // If the queue is full, the connection is in trouble, and the control stream will say so.
+        drop(to_coordinator.try_send(FromWorker::Heartbeat.into()));
+    }
+}
+
+async fn prepare_and_work(
+    config: &WorkerConfig,
+    welcome: &Welcome,
+    connection: Connection,
+    mut incoming: Streaming<CoordinatorMessage>,
+    to_coordinator: mpsc::Sender<WorkerMessage>,
+) -> Result<FarewellReason, SessionError> {
+    let (reports, reported) = mpsc::channel(MAX_UPLOADS);
+    let prepared = prepare(config, welcome, &connection, reports);
+    // The run may end before the worker is ready.
+    let compute = tokio::select! {
+        compute = prepared => compute?,
+        message = incoming.message() => {
+            return match next_message(message)? {
+                ToWorker::Farewell { reason, .. } => Ok(reason),
+                _ => Err(SessionError::protocol("an assignment before Ready")),
+            };
+        }
+    };
+    let mut active = Active {
+        connection,
+        welcome,
+        to_coordinator,
+        compute: &compute,
+        loaded: None,
+        waiting: Vec::new(),
+        given: HashMap::new(),
+        uploads: JoinSet::new(),
+    };
+    let ended = active.work(incoming, reported).await;
+    for void in active.given.values() {
+        compute.cancel(void);
+    }
+    drop(active);
+    // A new session begins only when the old one's computation is over.
+    compute.finish().await;
+    ended
+}
+
+/// Model and data, and a thread that computes with them.
+async fn prepare(
+    config: &WorkerConfig,
+    welcome: &Welcome,
+    connection: &Connection,
+    reports: mpsc::Sender<Report>,
+) -> Result<Compute, SessionError> {
+    let run = &welcome.run;
+    let model = (config.models)(&run.model)?;
+    let here = model.parameter_count() as u64;
+    if here != run.parameters {
+        return Err(WorkerError::OtherModel { model: run.model.clone(), here, there: run.parameters }.into());
+    }
+    let folder = config.data_folder.as_deref();
+    let dataset = data::obtain(&run.data, folder, &config.cache, connection, welcome.session).await?;
+    let data = TaskData::new(dataset, run.seed, run.budget, run.task_batch);
+    let task_time = config.task_times.as_ref().map(|of| of(welcome.number, run.seed)).transpose();
+    let task_time = task_time.map_err(WorkerError::TaskTime)?;
+    Ok(Compute::start(model, config.device.clone(), data, task_time, reports))
+}
+
+fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> Result<ToWorker, SessionError> {
+    match message {
+        Ok(Some(message)) => Ok(message.try_into()?),
+        Ok(None) => Err(SessionError::Broken("the coordinator closed the session".into())),
+        Err(status) => Err(SessionError::call(&status)),
+    }
+}
+
+type Fetch = Pin<Box<dyn Future<Output = (u64, Result<Option<Vec<f32>>, SessionError>)> + Send>>;
+
+/// A session under way.
+struct Active<'a> {
+    connection: Connection,
+    welcome: &'a Welcome,
+    to_coordinator: mpsc::Sender<WorkerMessage>,
+    compute: &'a Compute,
+    /// The iteration whose parameters the thread has.
+    loaded: Option<u64>,
+    /// Leases that wait for their parameters.
+    waiting: Vec<Assignment>,
+    /// Leases given to the thread.
+    given: HashMap<u64, Void>,
+    uploads: JoinSet<Result<(), SessionError>>,
+}
+
+impl Active<'_> {
+    /// Serves the control stream, the thread and the transfers, until one of them ends the session.
+    async fn work(
+        &mut self,
+        mut incoming: Streaming<CoordinatorMessage>,
+        mut reported: mpsc::Receiver<Report>,
+    ) -> Result<FarewellReason, SessionError> {
+        let mut fetch: Option<Fetch> = None;
+        loop {
+            if fetch.is_none() {
+                fetch = self.next_fetch();
+            }
+            tokio::select! {
+                message = incoming.message() => match next_message(message)? {
+                    ToWorker::Assign(assignment) => self.assigned(assignment),
+                    ToWorker::Cancel { lease } => self.cancelled(lease),
+                    ToWorker::Farewell { reason, detail } => {
+                        tracing::info!("{detail}");
+                        return Ok(reason);
+                    }
+                    ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
+                },
+                Some(report) = reported.recv(), if self.uploads.len() < MAX_UPLOADS => self.reported(report)?,
+                (iteration, fetched) = async { fetch.as_mut().expect("guarded").await }, if fetch.is_some() => {
+                    fetch = None;
+                    self.fetched(iteration, fetched?);
+                }
+                Some(uploaded) = self.uploads.join_next() => {
+                    uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
+                }
+            }
+        }
+    }
+
+    fn assigned(&mut self, assignment: Assignment) {
+        if self.loaded == Some(assignment.iteration) {
+            self.give(assignment);
+        } else {
+            self.waiting.push(assignment);
+        }
+    }
+
+    fn give(&mut self, assignment: Assignment) {
+        let void = Void::default();
+        self.given.insert(assignment.lease, void.clone());
+        self.compute.push(Job::Compute { assignment, void });
+    }
+
+    fn cancelled(&mut self, lease: u64) {
+        self.waiting.retain(|waiting| waiting.lease != lease);
+        if let Some(void) = self.given.remove(&lease) {
+            self.compute.cancel(&void);
+        }
+    }
+
+    /// Fetches the parameters that the oldest waiting lease needs.
+    fn next_fetch(&self) -> Option<Fetch> {
+        let iteration = self.waiting.first()?.iteration;
+        let (connection, session) = (self.connection.clone(), self.welcome.session);
+        let expected = self.welcome.run.parameters;
+        Some(Box::pin(async move { (iteration, transfer::parameters(connection, session, iteration, expected).await) }))
+    }
+
+    fn fetched(&mut self, iteration: u64, parameters: Option<Vec<f32>>) {
+        let ready: Vec<Assignment> = self.waiting.extract_if(.., |waiting| waiting.iteration == iteration).collect();
+        // Without parameters, the iteration is over, and so are its leases.
+        if let Some(parameters) = parameters {
+            self.loaded = Some(iteration);
+            self.compute.push(Job::Load(parameters));
+            for assignment in ready {
+                self.give(assignment);
+            }
+        }
+    }
+
+    fn reported(&mut self, report: Report) -> Result<(), SessionError> {
+        match report {
+            Report::Ready => self.say(FromWorker::Ready),
+            Report::Computed(computed) => self.submit(computed),
+            Report::Failed { lease, reason } => {
+                self.given.remove(&lease);
+                self.say(FromWorker::LeaseFailed { lease, reason });
+            }
+            Report::Broken(reason) => return Err(WorkerError::Device(reason).into()),
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, computed: Computed) {
+        // One that was cancelled meanwhile is not worth sending.
+        if self.given.remove(&computed.assignment.lease).is_none() {
+            return;
+        }
+        let (connection, session) = (self.connection.clone(), self.welcome.session);
+        self.uploads.spawn(transfer::submit(connection, session, computed));
+    }
+
+    fn say(&self, message: FromWorker) {
+        // If the queue is full, the connection is in trouble, and the control stream will say so.
+        drop(self.to_coordinator.try_send(message.into()));
+    }
+}
