@@ -1,0 +1,307 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Distributed training that learns how fast each worker is.
+///
+/// One coordinator and many workers of unknown and unequal speed: ata learns each worker's speed while training, and gives
+/// each just as many gradient tasks as finishes the iteration soonest, with nothing thrown away (Adaptive Task Allocation,
+/// ICML 2025).
+#[derive(Debug, Parser)]
+#[command(name = "ata", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// What to log on standard error: error, warn, info, debug, or tracing's directives.
+    #[arg(long, global = true, env = "ATA_LOG", value_name = "LEVEL", help_heading = "Output")]
+    pub(crate) log: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ata up                                           try it: everything on this machine, in about a minute
+  ata coordinator --listen 127.0.0.1:7070          on the head node
+  ata worker --coordinator http://head:7070        on each GPU machine
+  ata data synth some-folder                       a data set to play with
+
+Exit codes: 0 done; 64 wrong usage or configuration; 65 bad data; 69 coordinator unreachable; 70 internal error;
+74 disk error; 77 refused by the coordinator; 130 interrupted.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train on this machine: a coordinator and several workers, through real gRPC.
+    Up(Box<UpArgs>),
+    /// Run the head node: wait for workers, and train.
+    Coordinator(Box<CoordinatorArgs>),
+    /// Compute for a coordinator.
+    Worker(Box<WorkerArgs>),
+    /// Verify a CIFAR-100 folder or archive, or make a synthetic one.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Say what would stop a run on this machine, and what to do about it.
+    Doctor(DoctorArgs),
+    /// Measure this build on this machine, each figure against a reference in the same run.
+    Bench(BenchArgs),
+}
+
+/// What a run is; flags override environment variables, which override the file.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct RunArgs {
+    /// Who gets how many tasks: NAME or NAME:key=value,… (ata, ata-empirical, uta, fta, gta).
+    #[arg(long, env = "ATA_POLICY", value_name = "POLICY")]
+    policy: Option<String>,
+    /// Optimizer steps.
+    #[arg(long, env = "ATA_ITERATIONS", value_name = "K", allow_negative_numbers = true)]
+    iterations: Option<u64>,
+    /// Tasks per iteration.
+    #[arg(long, env = "ATA_BUDGET", value_name = "B", allow_negative_numbers = true)]
+    budget: Option<u64>,
+    /// Samples per task.
+    #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
+    task_batch: Option<u32>,
+    /// synthetic, a folder with CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz.
+    #[arg(long, env = "ATA_DATA", value_name = "DATA")]
+    data: Option<String>,
+    /// cnn, or cnn:widths=C1/C2/C3/H.
+    #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
+    model: Option<String>,
+    /// Adam's step size.
+    #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true)]
+    lr: Option<f64>,
+    /// Seed of parameters, data order and every random choice.
+    #[arg(long, env = "ATA_SEED", value_name = "N", allow_negative_numbers = true)]
+    seed: Option<u64>,
+    /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE")]
+    device: Option<String>,
+    /// The run's folder, which must not hold a run yet [default: runs/RUN_ID].
+    #[arg(long, env = "ATA_OUT", value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// A worker not heard of for this long is lost.
+    #[arg(long, env = "ATA_HEARTBEAT_TIMEOUT_MS", value_name = "MS", allow_negative_numbers = true)]
+    heartbeat_timeout_ms: Option<u64>,
+    /// A worker without a result for this long, and ten times the expected time, is taken to hang.
+    #[arg(long, env = "ATA_LEASE_TIMEOUT_S", value_name = "S", allow_negative_numbers = true)]
+    lease_timeout_s: Option<f64>,
+}
+
+/// Where the rest of the settings comes from, and where results go.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct CommonArgs {
+    /// A TOML file of settings, named as the flags are: task_batch = 16.
+    #[arg(long, env = "ATA_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print the run's summary as JSON on standard output instead of the table.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// Examples:
+///   ata up
+///   ata up --data cifar-100-binary.tar.gz --iterations 1000 --lr 1e-3
+///   ata up --policy uta --seed 1
+///   ata up --workers 51 --budget 23 --task-time 'shifted_exp(29*i, 29*i)' --time-unit 0.1ms
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+}
+
+/// The cluster on one machine.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct LocalArgs {
+    /// Worker processes.
+    #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    workers: Option<u32>,
+    /// Emulated task times, by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none.
+    #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW")]
+    task_time: Option<String>,
+    /// The unit of times in --task-time: 1ms, 0.1ms, 1s, …
+    #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME")]
+    time_unit: Option<String>,
+    /// Threads each worker computes with on the CPU [default: this machine's cores shared out].
+    #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
+    threads: Option<usize>,
+}
+
+/// Examples:
+///   ata coordinator                                        listen on this machine only
+///   ata coordinator --listen 0.0.0.0:7070 --insecure --config run.toml --min-workers 8
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct CoordinatorArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) head: HeadArgs,
+}
+
+/// The head node.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct HeadArgs {
+    /// Address and port to listen on; port 0 picks a free one.
+    #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Workers to wait for before the first iteration.
+    #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    min_workers: Option<usize>,
+    /// Listen beyond this machine although connections are neither encrypted nor authenticated.
+    #[arg(long, env = "ATA_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    insecure: Option<bool>,
+}
+
+/// Examples:
+///   ata worker --coordinator http://head:7070
+///   ata worker --coordinator http://head:7070 --device wgpu:1 --name rig-2
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct WorkerArgs {
+    /// The coordinator's address.
+    #[arg(long, env = "ATA_COORDINATOR", value_name = "URL", default_value = "http://127.0.0.1:7070")]
+    pub(crate) coordinator: String,
+    /// This worker's name, under which its speed is remembered [default: the host's name].
+    #[arg(long, env = "ATA_NAME")]
+    pub(crate) name: Option<String>,
+    /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: String,
+    /// A folder or archive with the training data, so that the coordinator need not send it.
+    #[arg(long, env = "ATA_DATA", value_name = "DATA")]
+    pub(crate) data: Option<PathBuf>,
+    /// How long to try to reach a coordinator, in seconds since the last contact.
+    #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true)]
+    pub(crate) retry_for: u64,
+    /// Threads to compute with on the CPU [default: all cores].
+    #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
+    pub(crate) threads: Option<usize>,
+    /// Emulated task times: a law in the worker's number i and the number of workers n.
+    #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW", help_heading = "Emulated slowness")]
+    pub(crate) task_time: Option<String>,
+    /// The unit of times in --task-time.
+    #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME", default_value = "1ms", help_heading = "Emulated slowness")]
+    pub(crate) time_unit: String,
+    /// The number i this worker would like [default: the coordinator gives one].
+    #[arg(long, value_name = "I", allow_negative_numbers = true, help_heading = "Emulated slowness")]
+    pub(crate) number: Option<u32>,
+    /// The number of workers n.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true,
+        help_heading = "Emulated slowness"
+    )]
+    pub(crate) workers: u32,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Check a folder or archive: sizes, labels, checksums.
+    Verify {
+        /// A folder with train.bin and test.bin, or cifar-100-binary.tar.gz.
+        #[arg(value_name = "DATA")]
+        path: PathBuf,
+    },
+    /// Write a synthetic, learnable data set in the official binary layout.
+    Synth {
+        /// A folder, made if need be, that holds no train.bin or test.bin yet.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Its seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Records of train.bin.
+        #[arg(long, default_value_t = 50_000)]
+        train: u32,
+        /// Records of test.bin.
+        #[arg(long, default_value_t = 10_000)]
+        test: u32,
+    },
+}
+
+/// Examples:
+///   ata doctor
+///   ata doctor --device wgpu:0 --task-batch 4
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct DoctorArgs {
+    /// The device to check; its gradient is held against the CPU's.
+    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: String,
+    /// Samples of the gradient.
+    #[arg(long, value_name = "S", default_value_t = 16)]
+    pub(crate) task_batch: u32,
+    /// The address a coordinator would listen on.
+    #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    pub(crate) listen: String,
+    /// Print JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Examples:
+///   ata bench
+///   ata bench allocation transport --json
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct BenchArgs {
+    /// What to measure [default: everything].
+    #[arg(value_enum)]
+    pub(crate) subjects: Vec<BenchSubject>,
+    /// Print JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum BenchSubject {
+    /// RAS at n = 51, B = 23 and at n = B = 10^6.
+    Allocation,
+    /// Parameters and gradients through gRPC, against a TCP copy of the same bytes.
+    Transport,
+    /// The reduction of gradients, against a memory copy of the same bytes.
+    Aggregation,
+    /// Everything in an iteration that is not gradient computation, at 4 and at 64 workers.
+    Coordination,
+}
+
+/// Reads the command line; help and version end the program here.
+pub(crate) fn parse() -> Result<Cli, Failure> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(cli),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => error.exit(),
+        Err(error) => Err(Failure::usage(in_short(&error))),
+    }
+}
+
+/// clap's message without its usage section.
+fn in_short(error: &clap::Error) -> String {
+    let full = error.render().to_string();
+    let short = full.split("\n\nUsage:").next().unwrap_or(&full);
+    let short = short.split("\n\nFor more information").next().unwrap_or(short);
+    format!("{}. `ata help` and `--help` tell more", short.trim_start_matches("error: ").trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,46 @@
+//! `ata coordinator`: the head node.
+
+use std::process::ExitCode;
+
+use tokio::net::TcpListener;
+
+use crate::args::CoordinatorArgs;
+use crate::failure::Failure;
+use crate::inputs::open_data;
+use crate::run::Run;
+use crate::run_folder::RunFolder;
+use crate::settings::Settings;
+use crate::signals;
+
+pub(crate) async fn run(args: CoordinatorArgs) -> Result<ExitCode, Failure> {
+    let settings = Settings::resolve(args.common.config.as_deref(), &[&args.run, &args.head])?;
+    let address = settings.listen()?;
+    let data = open_data(&settings.data, settings.seed)?;
+    let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
+    let run = Run::new(settings.clone(), data, device, None, min_workers, None)?;
+
+    let signal = signals::stop()?;
+    let listener = TcpListener::bind(address).await.map_err(|cause| {
+        Failure::usage(format!(
+            "cannot listen on {address}: {cause}. Choose another --listen, or port 0 for a free one"
+        ))
+    })?;
+    let bound = listener.local_addr().map_err(Failure::internal)?;
+    let folder = RunFolder::create(&settings)?;
+    eprintln!("run {} listens on {bound}; waiting for {min_workers} worker(s)", folder.run_id);
+    eprintln!("start workers with: ata worker --coordinator http://{}", reachable(bound));
+
+    let mut received = None;
+    let stop = async { received = Some(signal.await) };
+    let trained = run.train(&folder, listener, stop).await?;
+    trained.finish(&folder, args.common.json, received)
+}
+
+/// An address that others can type: the host's name in place of "any interface".
+fn reachable(bound: std::net::SocketAddr) -> String {
+    if !bound.ip().is_unspecified() {
+        return bound.to_string();
+    }
+    let name = hostname::get().ok().and_then(|name| name.into_string().ok());
+    format!("{}:{}", name.as_deref().unwrap_or("HOST"), bound.port())
+}

@@ -1,0 +1,53 @@
+//! `ata data`: CIFAR-100 in its official binary layout.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use ata_learn::{RecordFile, Split, Synthetic, find_split};
+
+use crate::args::DataCommand;
+use crate::failure::Failure;
+use crate::inputs::data_folder;
+
+pub(crate) fn run(command: DataCommand) -> Result<ExitCode, Failure> {
+    match command {
+        DataCommand::Verify { path } => verify(&path)?,
+        DataCommand::Synth { folder, seed, train, test } => synthesize(&folder, seed, train, test)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(path: &Path) -> Result<(), Failure> {
+    let folder = data_folder(path)?;
+    for split in [Split::Train, Split::Test] {
+        let file = RecordFile::open(&find_split(&folder, split)?)?;
+        let digest: String = file.sha256().iter().map(|byte| format!("{byte:02x}")).collect();
+        println!("{}: {} records, all labels in range, sha256 {digest}", file.path().display(), file.len());
+    }
+    Ok(())
+}
+
+fn synthesize(folder: &Path, seed: u64, train: u32, test: u32) -> Result<(), Failure> {
+    if train == 0 || test == 0 {
+        return Err(Failure::usage("--train and --test begin at 1"));
+    }
+    std::fs::create_dir_all(folder)
+        .map_err(|cause| Failure::disk(format!("cannot make {}: {cause}", folder.display())))?;
+    for (split, records) in [(Split::Train, train), (Split::Test, test)] {
+        let path = folder.join(split.file_name());
+        write(&path, &Synthetic::new(split, seed), records)
+            .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
+        println!("{}: {records} records", path.display());
+    }
+    Ok(())
+}
+
+fn write(path: &Path, data: &Synthetic, records: u32) -> std::io::Result<()> {
+    let mut file = BufWriter::new(File::create_new(path)?);
+    for index in 0..records {
+        file.write_all(&data.record(index))?;
+    }
+    file.flush()
+}

@@ -1,0 +1,54 @@
+//! One file per subcommand.
+
+mod bench;
+mod coordinator;
+mod data;
+mod doctor;
+mod up;
+mod worker;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Cli, Command};
+use crate::failure::Failure;
+
+/// Runs the subcommand.
+pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    // A run shows its own progress; a worker has nothing but its log.
+    let default = match &cli.command {
+        Command::Worker(_) | Command::Coordinator(_) => "info",
+        _ => "warn",
+    };
+    start_log(cli.log.as_deref().unwrap_or(default))?;
+    match cli.command {
+        Command::Up(args) => block_on(up::run(*args)),
+        Command::Coordinator(args) => block_on(coordinator::run(*args)),
+        Command::Worker(args) => block_on(worker::run(*args)),
+        Command::Data(command) => data::run(command),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Bench(args) => block_on(bench::run(args)),
+    }
+}
+
+fn start_log(directives: &str) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(directives).map_err(|error| {
+        Failure::usage(format!("--log '{directives}': {error}; expected error, warn, info or debug"))
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .try_init()
+        .map_err(Failure::internal)
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::internal)?;
+    let result = runtime.block_on(work);
+    // What still blocks (a lock on the cache, a hung device) must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    result
+}

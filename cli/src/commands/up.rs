@@ -1,0 +1,125 @@
+//! `ata up`: a coordinator and several workers on this machine, through real gRPC on loopback.
+
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use ata_learn::DeviceChoice;
+
+use crate::args::UpArgs;
+use crate::failure::Failure;
+use crate::inputs::{Data, open_data};
+use crate::run::Run;
+use crate::run_folder::RunFolder;
+use crate::settings::Settings;
+use crate::signals;
+
+/// Time that workers have to end after the run.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run(args: UpArgs) -> Result<ExitCode, Failure> {
+    let settings = Settings::resolve(args.common.config.as_deref(), &[&args.run, &args.local])?;
+    let data = open_data(&settings.data, settings.seed)?;
+    // Workers compute on the device; the coordinator takes its steps on the CPU.
+    let device_name = settings.device_choice()?.open()?.name;
+    let means = match settings.time_laws()? {
+        Some(laws) => laws.means(settings.workers)?,
+        None => Some(vec![1.0; settings.workers as usize]),
+    };
+    say_what(&settings, &device_name);
+    let Data { training, test, folder: data_folder } = data;
+    let data = Data { training, test, folder: None };
+    let workers = settings.workers as usize;
+    let run = Run::new(settings.clone(), data, DeviceChoice::Cpu, Some(device_name), workers, means)?;
+
+    let signal = signals::stop()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
+    let address = listener.local_addr().map_err(Failure::internal)?;
+    let folder = RunFolder::create(&settings)?;
+    let mut children = Children::start(&settings, &format!("http://{address}"), data_folder.as_deref())?;
+
+    let mut received = None;
+    let stop = async {
+        tokio::select! {
+            signal = signal => received = Some(signal),
+            () = children.all_ended() => {}
+        }
+    };
+    let trained = run.train(&folder, listener, stop).await;
+    children.finish().await;
+    trained?.finish(&folder, args.common.json, received)
+}
+
+fn say_what(settings: &Settings, device: &str) {
+    let Settings { workers, iterations, policy, data, task_time, .. } = settings;
+    let data = match data.as_str() {
+        "synthetic" => "synthetic data made on the spot (--data takes CIFAR-100)",
+        data => data,
+    };
+    eprintln!("training on {data}: {workers} workers on {device}, policy {policy}, {iterations} iterations");
+    if !matches!(task_time.as_str(), "" | "none") {
+        eprintln!("workers are slowed down unequally, to show the allocation: --task-time '{task_time}' (none: not)");
+    }
+}
+
+/// The worker processes. They are killed if this is dropped.
+struct Children {
+    running: JoinSet<(u32, std::io::Result<std::process::ExitStatus>)>,
+}
+
+impl Children {
+    fn start(settings: &Settings, coordinator: &str, data: Option<&std::path::Path>) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(Failure::internal)?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = match settings.threads {
+            0 => (cores / settings.workers as usize).max(1),
+            threads => threads,
+        };
+        let mut running = JoinSet::new();
+        for number in 1..=settings.workers {
+            let mut command = Command::new(&program);
+            command
+                .arg("worker")
+                .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
+                .args(["--number", &number.to_string(), "--workers", &settings.workers.to_string()])
+                .args(["--device", &settings.device, "--threads", &threads.to_string()])
+                .args(["--task-time", &settings.task_time, "--time-unit", &settings.time_unit])
+                .args(["--retry-for", "10", "--log", "error"])
+                .stdin(Stdio::null())
+                .kill_on_drop(true);
+            if let Some(data) = data {
+                command.arg("--data").arg(data);
+            } else {
+                command.env_remove("ATA_DATA");
+            }
+            let mut child: Child = command.spawn().map_err(Failure::internal)?;
+            running.spawn(async move { (number, child.wait().await) });
+        }
+        Ok(Self { running })
+    }
+
+    /// Resolves when no worker is left; says of each why it ended.
+    async fn all_ended(&mut self) {
+        while let Some(ended) = self.running.join_next().await {
+            match ended {
+                Ok((_, Ok(status))) if status.success() => {}
+                Ok((number, Ok(status))) => {
+                    eprintln!("worker {number} ended ({status}); its tasks go to the others");
+                }
+                Ok((number, Err(error))) => eprintln!("worker {number}: {error}"),
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+    }
+
+    /// Waits for the workers to end by themselves, and then ends them.
+    async fn finish(mut self) {
+        let ended = async { while self.running.join_next().await.is_some() {} };
+        // Whoever is left is killed as the set is dropped.
+        drop(tokio::time::timeout(GOODBYE_TIMEOUT, ended).await);
+        self.running.shutdown().await;
+    }
+}

@@ -1,0 +1,81 @@
+//! `ata worker`: computes for a coordinator.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_learn::{DeviceChoice, builtin_model, default_cache_dir, limit_threads};
+use ata_simulator::{TimeLaws, worker_rng};
+use ata_wire::{Endpoint, WorkerName};
+use ata_worker::{Outcome, TaskTime, TaskTimes, WorkerConfig};
+use rand::TryRng;
+
+use crate::args::WorkerArgs;
+use crate::failure::{Failure, INTERRUPTED};
+use crate::inputs::data_folder;
+use crate::settings::parse_time_unit;
+use crate::signals::{self, Signal};
+
+pub(crate) async fn run(args: WorkerArgs) -> Result<ExitCode, Failure> {
+    let endpoint: Endpoint = args.coordinator.parse()?;
+    let name = args.name.as_deref().map_or_else(|| Ok(host_name()), str::parse).map_err(Failure::usage)?;
+    let device: DeviceChoice = args.device.parse()?;
+    let task_times = args.task_time.as_deref().map(|law| task_times(law, &args)).transpose()?.flatten();
+    if args.threads == Some(0) || args.workers == 0 || args.number == Some(0) {
+        return Err(Failure::usage("--threads, --workers and --number begin at 1"));
+    }
+    if let Some(threads) = args.threads {
+        limit_threads(threads);
+    }
+    let config = WorkerConfig {
+        endpoint,
+        name_is_fixed: args.name.is_some(),
+        name,
+        number: args.number,
+        device: device.open()?,
+        models: builtin_model,
+        data_folder: args.data.as_deref().map(data_folder).transpose()?,
+        cache: default_cache_dir(),
+        retry_for: Duration::from_secs(args.retry_for),
+        task_times,
+        instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,
+    };
+    let signal = signals::stop()?;
+    let mut received = None;
+    let outcome = ata_worker::run(config, async { received = Some(signal.await) }).await?;
+    match (outcome, received) {
+        (Outcome::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The host's name, as far as a worker's name may hold it.
+fn host_name() -> WorkerName {
+    let host = hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
+    let valid: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).collect();
+    // Room is left for the number of a second worker on the same host.
+    let name = valid.chars().take(56).collect::<String>();
+    name.parse().unwrap_or_else(|_| "worker".parse().expect("a valid name"))
+}
+
+/// The emulated slowness of `--task-time`.
+fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<TaskTimes>, Failure> {
+    if matches!(law, "" | "none") {
+        return Ok(None);
+    }
+    let laws: TimeLaws = law.parse()?;
+    let unit = parse_time_unit(&args.time_unit)?;
+    let workers = args.workers;
+    Ok(Some(Arc::new(move |number, seed| {
+        let mut law = laws.of_worker(number, workers).map_err(|error| error.to_string())?;
+        let mut rng = worker_rng(seed, number);
+        // scale(x) multiplies the real time, whatever the unit.
+        let unit_s = if law.is_relative() { 1.0 } else { unit.as_secs_f64() };
+        let task_time: TaskTime = Box::new(move |computed: Duration| {
+            let time = law.sample(computed.as_secs_f64(), &mut rng) * unit_s;
+            // A time beyond what the clock can hold is as good as forever.
+            Duration::try_from_secs_f64(time).unwrap_or(Duration::from_secs(u32::MAX.into()))
+        });
+        Ok(task_time)
+    })))
+}

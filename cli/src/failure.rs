@@ -1,0 +1,132 @@
+//! Failures as the user sees them: one line, and a documented exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use ata_coordinator::RunError;
+use ata_learn::{DataError, DeviceError, ModelError};
+use ata_scheduler::PolicyError;
+use ata_simulator::LawError;
+use ata_wire::ConnectError;
+use ata_worker::WorkerError;
+
+/// What ends the program.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    message: String,
+}
+
+/// The documented exit codes, after BSD's sysexits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Usage = 64,
+    Data = 65,
+    Unreachable = 69,
+    Internal = 70,
+    Disk = 74,
+    Refused = 77,
+}
+
+/// The exit code of a run that Ctrl-C ended.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+impl Failure {
+    /// Wrong flags or configuration.
+    pub(crate) fn usage(message: impl Display) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    /// Bad data.
+    pub(crate) fn data(message: impl Display) -> Self {
+        Self::new(Kind::Data, message)
+    }
+
+    /// Our fault, or the machine's.
+    pub(crate) fn internal(message: impl Display) -> Self {
+        Self::new(Kind::Internal, message)
+    }
+
+    /// Something cannot be written.
+    pub(crate) fn disk(message: impl Display) -> Self {
+        Self::new(Kind::Disk, message)
+    }
+
+    fn new(kind: Kind, message: impl Display) -> Self {
+        // One line, whatever the cause says.
+        let message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        Self { kind, message }
+    }
+
+    /// Prints the message, and returns the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("ata: {}", self.message);
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        Self::new(Kind::Data, error)
+    }
+}
+
+impl From<PolicyError> for Failure {
+    fn from(error: PolicyError) -> Self {
+        Self::usage(error)
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        Self::usage(error)
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::usage(error)
+    }
+}
+
+impl From<LawError> for Failure {
+    fn from(error: LawError) -> Self {
+        match error {
+            LawError::Trace { .. } => Self::data(error),
+            LawError::Syntax { .. } | LawError::BadParameter { .. } => Self::usage(error),
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Address(_) => Self::usage(error),
+            ConnectError::Unreachable { .. } => Self::new(Kind::Unreachable, error),
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let kind = match error {
+            RunError::Record { .. } => Kind::Disk,
+            RunError::Data(_) => Kind::Data,
+            RunError::Aborted { .. } | RunError::Training => Kind::Internal,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl From<WorkerError> for Failure {
+    fn from(error: WorkerError) -> Self {
+        let kind = match error {
+            WorkerError::Unreachable { .. } => Kind::Unreachable,
+            WorkerError::Refused(_) => Kind::Refused,
+            WorkerError::NameTaken(_) | WorkerError::Model(_) | WorkerError::TaskTime(_) => Kind::Usage,
+            WorkerError::Data(_) | WorkerError::OtherData { .. } => Kind::Data,
+            WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Kind::Internal,
+        };
+        Self::new(kind, error)
+    }
+}

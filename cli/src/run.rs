@@ -1,0 +1,113 @@
+//! A run of the coordinator, from settings to the table: common to `ata up` and `ata coordinator`.
+
+use std::process::ExitCode;
+
+use ata_coordinator::{CoordinatorConfig, Progress, RunReport, StopReason, TrainingData};
+use ata_learn::{Dataset, DeviceChoice, OpenDevice, builtin_model};
+use ata_scheduler::{EngineConfig, Policy, PolicyContext, build_policy};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::counterfactual::counterfactuals;
+use crate::display;
+use crate::failure::{Failure, INTERRUPTED};
+use crate::inputs::Data;
+use crate::run_folder::RunFolder;
+use crate::settings::Settings;
+use crate::signals::Signal;
+use crate::summary::Summary;
+use crate::table;
+
+/// A run that is ready to begin.
+pub(crate) struct Run {
+    settings: Settings,
+    policy: Box<dyn Policy>,
+    device: OpenDevice,
+    training: TrainingData,
+    test: Dataset,
+    min_workers: usize,
+    /// What the summary names as the device.
+    device_name: String,
+}
+
+impl Run {
+    /// Checks what can be checked before anything is bound or written. `means` are the workers' mean task times, where known.
+    pub(crate) fn new(
+        settings: Settings,
+        data: Data,
+        device: DeviceChoice,
+        device_name: Option<String>,
+        min_workers: usize,
+        means: Option<Vec<f64>>,
+    ) -> Result<Self, Failure> {
+        builtin_model(&settings.model)?;
+        let policy = build_policy(&settings.policy, &PolicyContext { means })?;
+        let device = device.open()?;
+        let device_name = device_name.unwrap_or_else(|| device.name.clone());
+        Ok(Self { policy, device, training: data.training, test: data.test, min_workers, device_name, settings })
+    }
+
+    /// Trains with the workers that come to `listener`, until done or until `stop` resolves.
+    pub(crate) async fn train(
+        self,
+        folder: &RunFolder,
+        listener: TcpListener,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Trained, Failure> {
+        let Self { settings, policy, device, training, test, min_workers, device_name } = self;
+        let config = CoordinatorConfig {
+            run_id: folder.run_id.clone(),
+            engine: EngineConfig {
+                budget: settings.budget,
+                iterations: settings.iterations,
+                min_workers,
+                lease_timeout_s: Some(settings.lease_timeout_s),
+                seed: settings.seed,
+            },
+            policy,
+            model_specification: settings.model.clone(),
+            model: builtin_model(&settings.model)?,
+            learning_rate: settings.lr,
+            task_batch: settings.task_batch,
+            training_data: training,
+            test_data: test,
+            device,
+            heartbeat_timeout: settings.heartbeat_timeout(),
+            run_folder: folder.path.clone(),
+        };
+        let (progress, shown) = watch::channel(Progress::default());
+        let display = tokio::spawn(display::show(shown, settings.iterations));
+        let report = ata_coordinator::run(config, listener, progress, stop).await;
+        // The run dropped its end, so the display ends by itself.
+        drop(display.await);
+        Ok(Trained { report: report?, settings, device_name })
+    }
+}
+
+/// A run that ended.
+pub(crate) struct Trained {
+    report: RunReport,
+    settings: Settings,
+    device_name: String,
+}
+
+impl Trained {
+    /// Writes `summary.json`, prints the table or the JSON, and returns the exit code. `signal` is what stopped the run.
+    pub(crate) fn finish(self, folder: &RunFolder, json: bool, signal: Option<Signal>) -> Result<ExitCode, Failure> {
+        let Self { report, settings, device_name } = self;
+        let stopped = report.stopped;
+        let counterfactual = counterfactuals(&report.task_times_s, settings.budget, settings.seed);
+        let summary = Summary::new(&folder.run_id, &settings, &device_name, report, counterfactual);
+        folder.write_summary(&summary)?;
+        if json {
+            print!("{}", summary.to_json()?);
+        } else {
+            print!("{}", table::render(&summary, &folder.path));
+        }
+        match (stopped, signal) {
+            (StopReason::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
+            (StopReason::Stopped, None) => Err(Failure::internal("every worker ended before the run was over")),
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    }
+}

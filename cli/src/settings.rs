@@ -1,0 +1,257 @@
+//! A run's settings: defaults, then the file, then environment variables and flags.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ata_learn::DeviceChoice;
+use ata_simulator::TimeLaws;
+use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_WORKERS};
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use crate::failure::Failure;
+
+/// Every setting of a run, as `config.toml` holds them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Settings {
+    pub(crate) policy: String,
+    pub(crate) iterations: u64,
+    pub(crate) budget: u64,
+    pub(crate) task_batch: u32,
+    pub(crate) data: String,
+    pub(crate) model: String,
+    pub(crate) lr: f64,
+    pub(crate) seed: u64,
+    pub(crate) device: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) out: Option<PathBuf>,
+    pub(crate) heartbeat_timeout_ms: u64,
+    pub(crate) lease_timeout_s: f64,
+    /// `ata coordinator`
+    pub(crate) listen: String,
+    pub(crate) min_workers: usize,
+    pub(crate) insecure: bool,
+    /// `ata up`
+    pub(crate) workers: u32,
+    pub(crate) task_time: String,
+    pub(crate) time_unit: String,
+    /// 0: this machine's cores shared out.
+    pub(crate) threads: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: "ata-empirical".into(),
+            iterations: 200,
+            budget: 16,
+            task_batch: 16,
+            data: "synthetic".into(),
+            model: "cnn".into(),
+            lr: 1e-3,
+            seed: 1,
+            device: "auto".into(),
+            out: None,
+            heartbeat_timeout_ms: 2000,
+            lease_timeout_s: 60.0,
+            listen: "127.0.0.1:7070".into(),
+            min_workers: 1,
+            insecure: false,
+            workers: 4,
+            task_time: "scale(1); scale(2); scale(4); scale(8)".into(),
+            time_unit: "1ms".into(),
+            threads: 0,
+        }
+    }
+}
+
+impl Settings {
+    /// Puts the file and the flags over the defaults, and checks the result.
+    pub(crate) fn resolve(file: Option<&Path>, flags: &[&dyn Flags]) -> Result<Self, Failure> {
+        let mut table = file.map_or_else(|| Ok(Table::new()), read_file)?;
+        for flags in flags {
+            table.extend(flags.table()?);
+        }
+        let settings: Self = table.try_into().map_err(Failure::usage)?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        in_range("iterations", self.iterations, 1, u64::MAX >> 1)?;
+        in_range("budget", self.budget, 1, MAX_BUDGET)?;
+        in_range("task_batch", self.task_batch.into(), 1, MAX_TASK_BATCH.into())?;
+        in_range("workers", self.workers.into(), 1, MAX_WORKERS as u64)?;
+        in_range("min_workers", self.min_workers as u64, 1, MAX_WORKERS as u64)?;
+        in_range("threads", self.threads as u64, 0, 1024)?;
+        in_range("seed", self.seed, 0, u64::MAX >> 1)?;
+        // Below, a worker that is merely busy would be lost; above, a dead one would hold up an iteration for an hour.
+        in_range("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 100, 3_600_000)?;
+        positive("lr", self.lr)?;
+        positive("lease_timeout_s", self.lease_timeout_s)?;
+        self.device_choice()?;
+        self.time_laws()?;
+        self.time_unit()?;
+        Ok(())
+    }
+
+    pub(crate) fn device_choice(&self) -> Result<DeviceChoice, Failure> {
+        Ok(self.device.parse()?)
+    }
+
+    /// The emulated slowness, if any.
+    pub(crate) fn time_laws(&self) -> Result<Option<TimeLaws>, Failure> {
+        match self.task_time.as_str() {
+            "" | "none" => Ok(None),
+            text => Ok(Some(text.parse()?)),
+        }
+    }
+
+    pub(crate) fn time_unit(&self) -> Result<Duration, Failure> {
+        parse_time_unit(&self.time_unit)
+    }
+
+    pub(crate) fn heartbeat_timeout(&self) -> Duration {
+        Duration::from_millis(self.heartbeat_timeout_ms)
+    }
+
+    /// Where to listen.
+    pub(crate) fn listen(&self) -> Result<SocketAddr, Failure> {
+        let address: SocketAddr = self.listen.parse().map_err(|_| {
+            Failure::usage(format!("listen = '{}': expected ADDRESS:PORT, as in 0.0.0.0:7070", self.listen))
+        })?;
+        if address.ip().is_loopback() || self.insecure {
+            return Ok(address);
+        }
+        Err(Failure::usage(format!(
+            "listening on {address} would let anybody who can reach it join the run: connections are neither encrypted nor \
+             authenticated yet. In a network you trust, add --insecure; else listen on 127.0.0.1 and tunnel"
+        )))
+    }
+
+    /// As `config.toml` holds it.
+    pub(crate) fn to_toml(&self) -> Result<String, Failure> {
+        toml::to_string(self).map_err(Failure::internal)
+    }
+}
+
+/// Flags of a command that are settings.
+pub(crate) trait Flags {
+    /// Those that were given.
+    fn table(&self) -> Result<Table, Failure>;
+}
+
+impl<T: Serialize> Flags for T {
+    fn table(&self) -> Result<Table, Failure> {
+        Table::try_from(self).map_err(Failure::usage)
+    }
+}
+
+fn read_file(path: &Path) -> Result<Table, Failure> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|cause| Failure::usage(format!("{shown}: {cause}")))?;
+    let wrong = |error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        Failure::usage(format!("{shown}, line {line}: {}", error.message()))
+    };
+    // Only to check names and types, while line numbers are known.
+    toml::from_str::<Settings>(&text).map_err(wrong)?;
+    toml::from_str(&text).map_err(wrong)
+}
+
+fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{name} = {value}: expected a whole number from {min} to {max}")))
+}
+
+fn positive(name: &str, value: f64) -> Result<(), Failure> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{name} = {value}: expected a positive number")))
+}
+
+/// Reads `1ms`, `0.1ms`, `2 s` and the like.
+pub(crate) fn parse_time_unit(text: &str) -> Result<Duration, Failure> {
+    let wrong = || Failure::usage(format!("time unit '{text}': expected a time such as 1ms, 0.1ms, 10us or 1s"));
+    let split = text.find(|c: char| c.is_alphabetic()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" => 1e-6,
+        "ns" => 1e-9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let duration = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+    if duration.is_zero() { Err(wrong()) } else { Ok(duration) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(file: &str, flags: &str) -> Result<Settings, String> {
+        let path = std::env::temp_dir().join(format!("ata-settings-{}-{}.toml", std::process::id(), file.len()));
+        std::fs::write(&path, file).unwrap();
+        let flags: Table = toml::from_str(flags).unwrap();
+        let result = Settings::resolve(Some(&path), &[&flags]).map_err(|failure| format!("{failure:?}"));
+        std::fs::remove_file(&path).unwrap();
+        result
+    }
+
+    #[test]
+    fn flags_override_the_file_which_overrides_the_defaults() {
+        let settings = resolve("budget = 8\nseed = 5\n", "seed = 6").unwrap();
+        assert_eq!((settings.budget, settings.seed, settings.iterations), (8, 6, Settings::default().iterations));
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let settings = Settings { out: Some("somewhere".into()), ..Settings::default() };
+        assert_eq!(resolve(&settings.to_toml().unwrap(), "").unwrap(), settings);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_place() {
+        for (file, flags, message) in [
+            ("\nbugdet = 8\n", "", "line 2: unknown field `bugdet`"),
+            ("budget = 'many'\n", "", "line 1: invalid type"),
+            ("budget = \n", "", "line 1"),
+            ("", "budget = 0", "budget = 0: expected a whole number from 1 to"),
+            ("", "lr = -1.0", "lr = -1: expected a positive number"),
+            ("", "lr = nan", "expected a positive number"),
+            ("", "device = 'tpu'", "unknown device 'tpu'"),
+            ("", "task_time = 'exp(x)'", "at character 5"),
+            ("", "time_unit = '3 fortnights'", "time unit '3 fortnights'"),
+            ("heartbeat_timeout_ms = 1", "", "expected a whole number from 100"),
+        ] {
+            let error = resolve(file, flags).unwrap_err();
+            assert!(error.contains(message), "{file}{flags}: {error}");
+        }
+    }
+
+    #[test]
+    fn beyond_this_machine_only_when_told() {
+        let at = |listen: &str, insecure| Settings { listen: listen.into(), insecure, ..Settings::default() }.listen();
+        assert!(at("127.0.0.1:0", false).is_ok() && at("[::1]:7070", false).is_ok() && at("0.0.0.0:1", true).is_ok());
+        for listen in ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070", "head", "7070"] {
+            assert!(at(listen, false).is_err(), "{listen}");
+        }
+    }
+
+    #[test]
+    fn time_units() {
+        for (text, nanoseconds) in [("1ms", 1_000_000), ("0.1ms", 100_000), ("2 s", 2_000_000_000), ("10us", 10_000)] {
+            assert_eq!(parse_time_unit(text).unwrap(), Duration::from_nanos(nanoseconds));
+        }
+        for text in ["", "1", "ms", "-1ms", "0s", "1 h", "NaNs", "1e999s"] {
+            assert!(parse_time_unit(text).is_err(), "{text}");
+        }
+    }
+}

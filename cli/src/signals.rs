@@ -1,0 +1,36 @@
+//! Ctrl-C and SIGTERM.
+
+use crate::failure::Failure;
+
+/// What told the program to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Ctrl-C.
+    Interrupt,
+    /// A supervisor's polite request.
+    Terminate,
+}
+
+/// Resolves at the first Ctrl-C or SIGTERM. From the call on, neither ends the process by itself.
+#[cfg(unix)]
+pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::internal)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::internal)?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => Signal::Interrupt,
+            _ = terminate.recv() => Signal::Terminate,
+        }
+    })
+}
+
+/// Resolves at the first Ctrl-C.
+#[cfg(windows)]
+pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
+    let mut interrupt = tokio::signal::windows::ctrl_c().map_err(Failure::internal)?;
+    Ok(async move {
+        interrupt.recv().await;
+        Signal::Interrupt
+    })
+}
