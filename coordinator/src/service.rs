@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ata_wire::limits::{CHUNK_BYTES, CHUNK_TIMEOUT};
+use ata_wire::limits::CHUNK_BYTES;
 use ata_wire::proto::{
-    self, CoordinatorMessage, DataRequest, GradientPart, GradientReceipt, ParametersRequest, TransferPart,
-    WorkerMessage, coordinator_server::Coordinator, gradient_part, transfer_part,
+    CoordinatorMessage, DataRequest, GradientPart, GradientReceipt, ParametersRequest, TransferPart, WorkerMessage,
+    coordinator_server::Coordinator, transfer_part,
 };
-use ata_wire::{F32Assembler, FromWorker, GradientHeader, SessionToken, TransferError, transfer_header};
+use ata_wire::{
+    FromWorker, GradientHeader, ReceiveError, SessionToken, receive_gradient, receive_gradient_header, transfer_parts,
+};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -77,9 +79,8 @@ impl Coordinator for Service {
         let request = request.into_inner();
         let session = SessionToken::from_wire(&request.session)?;
         let set = self.ask(|reply| Command::Parameters { session, iteration: request.iteration, reply }).await??;
-        let header = transfer_header(set.bytes.len() as u64);
-        let chunks = set.chunks.into_iter().map(chunk_part);
-        Ok(Response::new(Box::pin(tokio_stream::iter(std::iter::once(header).chain(chunks).map(Ok)))))
+        let parts = transfer_parts(set.bytes.len() as u64, set.chunks);
+        Ok(Response::new(Box::pin(tokio_stream::iter(parts.map(Ok)))))
     }
 
     async fn submit_gradient(
@@ -87,18 +88,18 @@ impl Coordinator for Service {
         request: Request<Streaming<GradientPart>>,
     ) -> Result<Response<GradientReceipt>, Status> {
         let mut parts = request.into_inner();
-        let Some(gradient_part::Kind::Header(header)) = next_gradient_part(&mut parts).await? else {
-            return Err(Status::invalid_argument("a gradient begins with its header"));
-        };
+        let header = receive_gradient_header(&mut parts).await.map_err(not_received)?;
         let header = GradientHeader::try_from(header)?;
         // Only the holder of the lease may make us take in a gradient.
         let (session, lease, iteration) = (header.session, header.lease, header.iteration);
         self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await??;
-        let outcome = match receive_gradient(&mut parts, self.parameters).await? {
+        let checked = match receive_gradient(&mut parts, self.parameters).await {
             Ok(_) if !header.loss_sum.is_finite() => Err(format!("the loss is {}", header.loss_sum)),
-            other => other.map_err(|error| error.to_string()),
+            Ok(values) => Ok(values),
+            Err(ReceiveError::Content(error)) => Err(error.to_string()),
+            Err(error) => return Err(not_received(error)),
         };
-        let result = match outcome {
+        let result = match checked {
             Ok(values) => self.ask(|reply| Command::Gradient(Gradient { header, values, reply })).await?,
             Err(reason) => {
                 let failed = Command::LeaseFailed { session, lease, reason: reason.clone() };
@@ -121,10 +122,6 @@ impl Coordinator for Service {
         tokio::spawn(send_file(path, sender));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
-}
-
-fn chunk_part(chunk: proto::Chunk) -> TransferPart {
-    TransferPart { kind: Some(transfer_part::Kind::Chunk(chunk)) }
 }
 
 /// Passes on what a worker says until its stream or its session ends.
@@ -158,34 +155,13 @@ async fn read_control(
     owner.send(Command::Left { session, why }).await.unwrap_or(());
 }
 
-async fn next_gradient_part(parts: &mut Streaming<GradientPart>) -> Result<Option<gradient_part::Kind>, Status> {
-    let part = tokio::time::timeout(CHUNK_TIMEOUT, parts.message())
-        .await
-        .map_err(|_| Status::deadline_exceeded("the transfer stalled"))??;
-    match part {
-        None => Ok(None),
-        Some(part) => part.kind.map(Some).ok_or_else(|| Status::invalid_argument("an empty part")),
+/// What the other side is told of a transfer that was not received.
+fn not_received(error: ReceiveError) -> Status {
+    match error {
+        ReceiveError::Call(status) => status,
+        ReceiveError::Stalled => Status::deadline_exceeded(error.to_string()),
+        ReceiveError::Order(_) | ReceiveError::Content(_) => Status::invalid_argument(error.to_string()),
     }
-}
-
-/// The chunks of a gradient of `parameters` values; the inner error is for what is wrong with its content.
-async fn receive_gradient(
-    parts: &mut Streaming<GradientPart>,
-    parameters: u64,
-) -> Result<Result<Vec<f32>, TransferError>, Status> {
-    let mut assembler = match F32Assembler::new(parameters * 4, parameters) {
-        Ok(assembler) => assembler,
-        Err(error) => return Ok(Err(error)),
-    };
-    while let Some(part) = next_gradient_part(parts).await? {
-        let gradient_part::Kind::Chunk(chunk) = part else {
-            return Err(Status::invalid_argument("a second header"));
-        };
-        if let Err(error) = assembler.push(&chunk) {
-            return Ok(Err(error));
-        }
-    }
-    Ok(assembler.finish_finite())
 }
 
 /// Sends a file as a transfer.
@@ -200,13 +176,19 @@ async fn send_file(path: PathBuf, sender: mpsc::Sender<Result<TransferPart, Stat
 
 async fn try_send_file(path: &PathBuf, sender: &mpsc::Sender<Result<TransferPart, Status>>) -> io::Result<()> {
     let mut file = tokio::fs::File::open(path).await?;
-    let mut left = file.metadata().await?.len();
-    let mut part = transfer_header(left);
-    while sender.send(Ok(part)).await.is_ok() && left > 0 {
+    let bytes = file.metadata().await?.len();
+    for header in transfer_parts(bytes, []) {
+        drop(sender.send(Ok(header)).await);
+    }
+    let mut left = bytes;
+    while left > 0 {
         let mut data = vec![0; left.min(CHUNK_BYTES as u64) as usize];
         file.read_exact(&mut data).await?;
         left -= data.len() as u64;
-        part = chunk_part(ata_wire::chunk(data.into()));
+        let part = TransferPart { kind: Some(transfer_part::Kind::Chunk(ata_wire::chunk(data.into()))) };
+        if sender.send(Ok(part)).await.is_err() {
+            break;
+        }
     }
     Ok(())
 }

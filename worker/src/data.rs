@@ -5,14 +5,13 @@ use std::io::Write;
 use std::path::Path;
 
 use ata_learn::{DataError, Dataset, RecordFile, Split, Synthetic, find_split};
-use ata_wire::proto::{DataRequest, transfer_part::Kind};
-use ata_wire::{Assembler, Connection, DataSpec, SessionToken};
+use ata_wire::proto::DataRequest;
+use ata_wire::{Assembler, Connection, DataSpec, SessionToken, receive_chunk, receive_header};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::error::{SessionError, WorkerError};
-use crate::transfer;
 
 /// The training data of a run.
 pub(crate) async fn obtain(
@@ -96,16 +95,20 @@ async fn download(
     let mut file = NamedTempFile::new_in(cache).map_err(io)?;
     let request = DataRequest { session: session.to_wire(), train_sha256: Bytes::copy_from_slice(&sha256) };
     let mut parts = connection.data(request).await.map_err(|status| SessionError::call(&status))?.into_inner();
-    let announced = transfer::header(&mut parts).await?;
-    let mut assembler = Assembler::new(announced, bytes).map_err(|error| SessionError::transfer(&error))?;
-    let mut digest = Sha256::new();
-    while let Some(kind) = transfer::next_part(&mut parts).await? {
-        let Kind::Chunk(chunk) = kind else { return Err(SessionError::protocol("a second header")) };
-        assembler.check(&chunk).map_err(|error| SessionError::transfer(&error))?;
-        digest.update(&chunk.data);
-        file.write_all(&chunk.data).map_err(io)?;
-    }
-    assembler.finish().map_err(|error| SessionError::transfer(&error))?;
+    let received = async {
+        let mut assembler = Assembler::new(receive_header(&mut parts).await?, bytes)?;
+        let mut digest = Sha256::new();
+        while let Some(chunk) = receive_chunk(&mut parts).await? {
+            assembler.check(&chunk)?;
+            digest.update(&chunk.data);
+            if let Err(cause) = file.write_all(&chunk.data) {
+                return Ok(Err(io(cause)));
+            }
+        }
+        assembler.finish()?;
+        Ok(Ok(digest))
+    };
+    let digest = received.await.map_err(SessionError::receive)??;
     if digest.finalize()[..] != sha256 {
         return Err(SessionError::Broken("the training data arrived damaged".into()));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ata_learn::{DataError, ModelError};
-use ata_wire::{ConnectError, Endpoint, TransferError, WireError, WorkerName};
+use ata_wire::{ConnectError, Endpoint, ReceiveError, WireError, WorkerName};
 use tonic::{Code, Status};
 
 /// Why a worker cannot go on.
@@ -107,9 +107,16 @@ impl SessionError {
         }
     }
 
-    /// A transfer that arrived damaged: the connection cannot be trusted.
-    pub(crate) fn transfer(error: &TransferError) -> Self {
-        Self::Broken(format!("a transfer arrived damaged: {error}"))
+    /// A transfer from the coordinator that was not received.
+    pub(crate) fn receive(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Call(status) => Self::call(&status),
+            ReceiveError::Order(_) => Self::protocol(error.to_string()),
+            // The connection cannot be trusted.
+            ReceiveError::Stalled | ReceiveError::Content(_) => {
+                Self::Broken(format!("a transfer from the coordinator failed: {error}"))
+            }
+        }
     }
 
     pub(crate) fn protocol(text: impl Into<String>) -> Self {

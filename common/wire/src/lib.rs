@@ -26,7 +26,10 @@ pub use message::{
     WireError, WorkerName, truncated,
 };
 pub use net::{ConnectError, Connection, Endpoint, Guarded, connect, incoming, server_builder};
-pub use transfer::{Assembler, F32Assembler, TransferError, chunk, chunks, f32_bytes, transfer_header};
+pub use transfer::{
+    Assembler, ReceiveError, TransferError, chunk, chunks, f32_bytes, gradient_parts, receive_chunk, receive_gradient,
+    receive_gradient_header, receive_header, receive_tensor, transfer_parts,
+};
 
 /// The version of the protocol; a worker of another one is refused.
 pub const PROTOCOL: u32 = 1;

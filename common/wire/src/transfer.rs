@@ -4,10 +4,11 @@
 //! copies each chunk once, into its place.
 
 use bytes::Bytes;
-use tonic::Status;
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
 
-use crate::limits::CHUNK_BYTES;
-use crate::proto;
+use crate::limits::{CHUNK_BYTES, CHUNK_TIMEOUT};
+use crate::proto::{self, Chunk, GradientPart, TransferPart, gradient_part, transfer_part};
 
 #[cfg(target_endian = "big")]
 compile_error!("tensors go over the wire as little-endian f32 without conversion");
@@ -39,10 +40,21 @@ pub enum TransferError {
     },
 }
 
-impl From<TransferError> for Status {
-    fn from(error: TransferError) -> Self {
-        Self::invalid_argument(error.to_string())
-    }
+/// Why a transfer was not received.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The call failed.
+    #[error("{}", .0.message())]
+    Call(Status),
+    /// Nothing came for [`CHUNK_TIMEOUT`].
+    #[error("the transfer stalled")]
+    Stalled,
+    /// The parts are not in the order of the contract.
+    #[error("unexpected part in a transfer: {0}")]
+    Order(&'static str),
+    /// The content is not what was announced.
+    #[error(transparent)]
+    Content(#[from] TransferError),
 }
 
 /// A vector as bytes, without copying it.
@@ -56,14 +68,8 @@ pub fn f32_bytes(values: Vec<f32>) -> Bytes {
     Bytes::from_owner(Owner(values))
 }
 
-/// The first part of a transfer of `bytes` bytes.
-pub fn transfer_header(bytes: u64) -> proto::TransferPart {
-    use proto::transfer_part::Kind;
-    proto::TransferPart { kind: Some(Kind::Header(proto::TransferHeader { bytes })) }
-}
-
 /// The chunks of a buffer, checksummed as they are asked for.
-pub fn chunks(bytes: Bytes) -> impl Iterator<Item = proto::Chunk> + Send + use<> {
+pub fn chunks(bytes: Bytes) -> impl Iterator<Item = Chunk> + Send + use<> {
     (0..bytes.len()).step_by(CHUNK_BYTES).map(move |start| {
         let end = bytes.len().min(start + CHUNK_BYTES);
         chunk(bytes.slice(start..end))
@@ -71,9 +77,9 @@ pub fn chunks(bytes: Bytes) -> impl Iterator<Item = proto::Chunk> + Send + use<>
 }
 
 /// One chunk.
-pub fn chunk(data: Bytes) -> proto::Chunk {
+pub fn chunk(data: Bytes) -> Chunk {
     let crc32c = crc32c::crc32c(&data);
-    proto::Chunk { data, crc32c }
+    Chunk { data, crc32c }
 }
 
 /// Checks the chunks of a transfer of known size.
@@ -94,7 +100,7 @@ impl Assembler {
     }
 
     /// Checks the next chunk, and returns where its data begins in the whole.
-    pub fn check(&mut self, chunk: &proto::Chunk) -> Result<u64, TransferError> {
+    pub fn check(&mut self, chunk: &Chunk) -> Result<u64, TransferError> {
         let start = self.received;
         let left = self.expected - start;
         if chunk.data.len() as u64 > left {
@@ -127,19 +133,19 @@ impl Assembler {
 
 /// Puts a tensor together.
 #[derive(Debug)]
-pub struct F32Assembler {
+struct F32Assembler {
     checked: Assembler,
     values: Vec<f32>,
 }
 
 impl F32Assembler {
     /// For a tensor of `expected` values; memory is taken as chunks arrive, not before.
-    pub fn new(announced_bytes: u64, expected: u64) -> Result<Self, TransferError> {
+    fn new(announced_bytes: u64, expected: u64) -> Result<Self, TransferError> {
         Ok(Self { checked: Assembler::new(announced_bytes, expected * 4)?, values: Vec::new() })
     }
 
     /// Takes the next chunk.
-    pub fn push(&mut self, chunk: &proto::Chunk) -> Result<(), TransferError> {
+    fn push(&mut self, chunk: &Chunk) -> Result<(), TransferError> {
         let start = self.checked.check(chunk)?;
         if start == 0 {
             // Only now, with a first good chunk, is the rest worth reserving.
@@ -156,19 +162,91 @@ impl F32Assembler {
     }
 
     /// The tensor, once everything came.
-    pub fn finish(self) -> Result<Vec<f32>, TransferError> {
+    fn finish(self) -> Result<Vec<f32>, TransferError> {
         self.checked.finish()?;
         Ok(self.values)
     }
 
     /// The tensor, once everything came, if all values are finite.
-    pub fn finish_finite(self) -> Result<Vec<f32>, TransferError> {
+    fn finish_finite(self) -> Result<Vec<f32>, TransferError> {
         let values = self.finish()?;
         match values.iter().position(|value| !value.is_finite()) {
             None => Ok(values),
             Some(index) => Err(TransferError::NotFinite { index, value: values[index] }),
         }
     }
+}
+
+/// A transfer to a worker: its header, then `chunks`, which hold `bytes` bytes.
+pub fn transfer_parts(bytes: u64, chunks: impl IntoIterator<Item = Chunk>) -> impl Iterator<Item = TransferPart> {
+    use transfer_part::Kind;
+    let header = Kind::Header(proto::TransferHeader { bytes });
+    let chunks = chunks.into_iter().map(Kind::Chunk);
+    std::iter::once(header).chain(chunks).map(|kind| TransferPart { kind: Some(kind) })
+}
+
+/// A gradient to the coordinator: its header, then its values.
+pub fn gradient_parts(
+    header: proto::GradientHeader,
+    values: Vec<f32>,
+) -> impl Stream<Item = GradientPart> + Send + use<> {
+    use gradient_part::Kind;
+    let chunks = chunks(f32_bytes(values)).map(Kind::Chunk);
+    let parts = std::iter::once(Kind::Header(header)).chain(chunks);
+    tokio_stream::iter(parts.map(|kind| GradientPart { kind: Some(kind) }))
+}
+
+/// Receives a tensor of `expected` values, header and all.
+pub async fn receive_tensor(parts: &mut Streaming<TransferPart>, expected: u64) -> Result<Vec<f32>, ReceiveError> {
+    let mut assembler = F32Assembler::new(receive_header(parts).await?, expected)?;
+    while let Some(chunk) = receive_chunk(parts).await? {
+        assembler.push(&chunk)?;
+    }
+    Ok(assembler.finish()?)
+}
+
+/// Receives the header of a transfer: its size in bytes.
+pub async fn receive_header(parts: &mut Streaming<TransferPart>) -> Result<u64, ReceiveError> {
+    match next(parts).await?.map(|part| part.kind) {
+        Some(Some(transfer_part::Kind::Header(header))) => Ok(header.bytes),
+        _ => Err(ReceiveError::Order("expected a header")),
+    }
+}
+
+/// Receives the next chunk of a transfer; `None` after the last.
+pub async fn receive_chunk(parts: &mut Streaming<TransferPart>) -> Result<Option<Chunk>, ReceiveError> {
+    match next(parts).await?.map(|part| part.kind) {
+        None => Ok(None),
+        Some(Some(transfer_part::Kind::Chunk(chunk))) => Ok(Some(chunk)),
+        Some(_) => Err(ReceiveError::Order("expected a chunk")),
+    }
+}
+
+/// Receives the header of a gradient.
+pub async fn receive_gradient_header(
+    parts: &mut Streaming<GradientPart>,
+) -> Result<proto::GradientHeader, ReceiveError> {
+    match next(parts).await?.map(|part| part.kind) {
+        Some(Some(gradient_part::Kind::Header(header))) => Ok(header),
+        _ => Err(ReceiveError::Order("expected a header")),
+    }
+}
+
+/// Receives a gradient of `expected` values after its header; all of them are finite.
+pub async fn receive_gradient(parts: &mut Streaming<GradientPart>, expected: u64) -> Result<Vec<f32>, ReceiveError> {
+    let mut assembler = F32Assembler::new(expected * 4, expected)?;
+    while let Some(part) = next(parts).await? {
+        match part.kind {
+            Some(gradient_part::Kind::Chunk(chunk)) => assembler.push(&chunk)?,
+            _ => return Err(ReceiveError::Order("expected a chunk")),
+        }
+    }
+    Ok(assembler.finish_finite()?)
+}
+
+async fn next<T>(parts: &mut Streaming<T>) -> Result<Option<T>, ReceiveError> {
+    let message = tokio::time::timeout(CHUNK_TIMEOUT, parts.message());
+    message.await.map_err(|_| ReceiveError::Stalled)?.map_err(ReceiveError::Call)
 }
 
 #[cfg(test)]
@@ -179,7 +257,7 @@ mod tests {
         (0..count).map(|i| i as f32 * 0.5 - 7.0).collect()
     }
 
-    fn assemble(chunks: &[proto::Chunk], announced: u64, expected: u64) -> Result<Vec<f32>, TransferError> {
+    fn assemble(chunks: &[Chunk], announced: u64, expected: u64) -> Result<Vec<f32>, TransferError> {
         let mut assembler = F32Assembler::new(announced, expected)?;
         for chunk in chunks {
             assembler.push(chunk)?;

@@ -1,0 +1,141 @@
+//! Everything in an iteration that is not gradient computation: a whole coordinator and its workers, with a model whose
+//! gradients cost nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ata_coordinator::{CoordinatorConfig, Progress, TrainingData};
+use ata_learn::{
+    Batch, Dataset, DeviceChoice, Evaluation, Learner, LearnerError, Model, ModelError, OpenDevice, Split, Synthetic,
+    TaskGradient, Trainer, TrainerConfig, builtin_model,
+};
+use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_worker::WorkerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::Figure;
+use crate::failure::Failure;
+
+const ITERATIONS: u64 = 200;
+
+/// Parameters of the built-in model.
+const PARAMETERS: usize = 158_684;
+
+pub(super) async fn measure() -> Result<Vec<Figure>, Failure> {
+    Ok(vec![figure(4).await?, figure(64).await?])
+}
+
+/// One task per worker and iteration.
+async fn figure(workers: u32) -> Result<Figure, Failure> {
+    let per_iteration = run(workers).await?;
+    let bytes = 2 * workers as usize * PARAMETERS * 4;
+    let copy = tokio::task::block_in_place(|| memory_copy(bytes));
+    let name = format!("coordination of an iteration, {workers} workers");
+    Ok(Figure::new(name, per_iteration, "memory copy of what is transferred", copy))
+}
+
+fn memory_copy(bytes: usize) -> Duration {
+    let (from, mut to) = (vec![1_u8; bytes], vec![0_u8; bytes]);
+    let (copy, _) =
+        super::pair(21, || std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from)), || ());
+    copy
+}
+
+async fn run(workers: u32) -> Result<Duration, Failure> {
+    let folder = std::env::temp_dir().join(format!("ata-bench-{}-{workers}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(Failure::disk)?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
+    let address = listener.local_addr().map_err(Failure::internal)?;
+    let config = CoordinatorConfig {
+        run_id: "bench".into(),
+        engine: EngineConfig {
+            budget: workers.into(),
+            iterations: ITERATIONS,
+            min_workers: workers as usize,
+            lease_timeout_s: None,
+            seed: 1,
+        },
+        policy: build_policy("uta", &PolicyContext::default())?,
+        model_specification: "cnn".into(),
+        model: free_model("cnn")?,
+        learning_rate: 1e-3,
+        task_batch: 16,
+        training_data: TrainingData::Synthetic { seed: 1 },
+        test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),
+        device: DeviceChoice::Cpu.open()?,
+        heartbeat_timeout: Duration::from_secs(30),
+        run_folder: folder.clone(),
+    };
+    let mut working = JoinSet::new();
+    for number in 1..=workers {
+        let config = WorkerConfig {
+            endpoint: format!("http://{address}").parse()?,
+            name: format!("worker-{number}").parse().map_err(Failure::internal)?,
+            name_is_fixed: true,
+            number: Some(number),
+            device: DeviceChoice::Cpu.open()?,
+            models: free_model,
+            data_folder: None,
+            cache: folder.clone(),
+            retry_for: Duration::from_secs(30),
+            task_times: None,
+            instance: number.into(),
+        };
+        working.spawn(ata_worker::run(config, std::future::pending()));
+    }
+    let (progress, _shown) = watch::channel(Progress::default());
+    let report = ata_coordinator::run(config, listener, progress, std::future::pending()).await;
+    working.shutdown().await;
+    std::fs::remove_dir_all(&folder).map_err(Failure::disk)?;
+    Ok(Duration::from_secs_f64(report?.runtime_s) / ITERATIONS as u32)
+}
+
+/// The built-in model, but for gradients, which are constant, and the evaluation, which is left out.
+struct FreeGradients(Arc<dyn Model>);
+
+fn free_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
+    Ok(Arc::new(FreeGradients(builtin_model(specification)?)))
+}
+
+impl Model for FreeGradients {
+    fn parameter_count(&self) -> usize {
+        PARAMETERS
+    }
+
+    fn learner(&self, _device: &OpenDevice) -> Box<dyn Learner> {
+        Box::new(Constant)
+    }
+
+    fn trainer(&self, config: &TrainerConfig, device: &OpenDevice) -> Box<dyn Trainer> {
+        Box::new(Unevaluated(self.0.trainer(config, device)))
+    }
+}
+
+struct Constant;
+
+impl Learner for Constant {
+    fn load(&mut self, _parameters: &[f32]) {}
+
+    fn gradient(&mut self, _batch: &Batch) -> Result<TaskGradient, LearnerError> {
+        let started = Instant::now();
+        Ok(TaskGradient { gradient: vec![1e-3; PARAMETERS], loss: 1.0, busy: started.elapsed() })
+    }
+}
+
+struct Unevaluated(Box<dyn Trainer>);
+
+impl Trainer for Unevaluated {
+    fn parameters(&self) -> Vec<f32> {
+        self.0.parameters()
+    }
+
+    fn step(&mut self, gradient: &[f32]) {
+        self.0.step(gradient);
+    }
+
+    fn evaluate(&self, _data: &Dataset) -> Result<Evaluation, ata_learn::DataError> {
+        Ok(Evaluation { loss: 0.0, accuracy: 0.0 })
+    }
+}

@@ -1,0 +1,95 @@
+//! `ata bench`: measures this build on this machine, each figure against a reference in the same run.
+
+mod aggregation;
+mod allocation;
+mod coordination;
+mod transport;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::args::{BenchArgs, BenchSubject};
+use crate::failure::Failure;
+
+/// A measured figure, against its reference.
+#[derive(Debug, Serialize)]
+struct Figure {
+    name: String,
+    /// Median.
+    seconds: f64,
+    reference: String,
+    /// Median, of runs that took turns with those above.
+    reference_seconds: f64,
+    /// reference_seconds / seconds: above 1 is faster than the reference.
+    ratio: f64,
+}
+
+impl Figure {
+    fn new(
+        name: impl Into<String>,
+        median: Duration,
+        reference: impl Into<String>,
+        reference_median: Duration,
+    ) -> Self {
+        let (seconds, reference_seconds) = (median.as_secs_f64(), reference_median.as_secs_f64());
+        let ratio = reference_seconds / seconds;
+        Self { name: name.into(), seconds, reference: reference.into(), reference_seconds, ratio }
+    }
+}
+
+pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
+    let all =
+        [BenchSubject::Allocation, BenchSubject::Aggregation, BenchSubject::Transport, BenchSubject::Coordination];
+    let subjects = if args.subjects.is_empty() { all.to_vec() } else { args.subjects };
+    if !args.json {
+        println!("{:<52}{:>12}  {:<38}{:>12}{:>8}", "", "median", "reference", "median", "ratio");
+    }
+    let mut figures = Vec::new();
+    for subject in subjects {
+        let measured = match subject {
+            BenchSubject::Allocation => tokio::task::block_in_place(allocation::measure),
+            BenchSubject::Aggregation => tokio::task::block_in_place(aggregation::measure),
+            BenchSubject::Transport => transport::measure().await?,
+            BenchSubject::Coordination => coordination::measure().await?,
+        };
+        if !args.json {
+            measured.iter().for_each(print);
+        }
+        figures.extend(measured);
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&figures).map_err(Failure::internal)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(figure: &Figure) {
+    let Figure { name, seconds, reference, reference_seconds, ratio } = figure;
+    println!("{name:<52}{:>12}  {reference:<38}{:>12}{ratio:>8.2}", short(*seconds), short(*reference_seconds));
+}
+
+fn short(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
+        s if s < 1e-3 => format!("{:.2} us", s * 1e6),
+        s => format!("{:.2} ms", s * 1e3),
+    }
+}
+
+/// Times `work` and `reference` in turn, and returns their medians.
+fn pair(times: usize, mut work: impl FnMut(), mut reference: impl FnMut()) -> (Duration, Duration) {
+    let time = |work: &mut dyn FnMut()| {
+        let started = Instant::now();
+        work();
+        started.elapsed()
+    };
+    let (a, b) = (0..times).map(|_| (time(&mut work), time(&mut reference))).unzip();
+    (median(a), median(b))
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
