@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Bytes per chunk. One HTTP/2 frame carries it whole, and throughput is that of a plain TCP copy; larger ones would only
 /// raise what a hostile peer makes us reserve.
-pub const CHUNK_BYTES: usize = 1 << 20;
+pub const CHUNK_BYTES: usize = 1 << 18;
 
 /// Bytes per gRPC message, tonic's default: a chunk with its envelope fits four times over.
 pub const MESSAGE_BYTES: usize = 4 << 20;
@@ -47,7 +47,7 @@ pub const MAX_UPLOADS: usize = 4;
 pub const MAX_QUEUED_MESSAGES: usize = 1024;
 
 /// HTTP/2 frames as large as a chunk: with the default of 16 KiB a transfer takes half as long again.
-pub const FRAME_BYTES: u32 = 1 << 20;
+pub const FRAME_BYTES: u32 = 1 << 18;
 
 /// HTTP/2 flow control per stream: a few chunks in flight, so that sending does not wait for each acknowledgement.
 pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;

@@ -123,7 +123,7 @@ impl Coordinator for Served {
 /// A peer on loopback that answers each byte with a buffer.
 struct TcpCopy {
     stream: TcpStream,
-    received: Vec<u8>,
+    bytes: usize,
 }
 
 impl TcpCopy {
@@ -142,13 +142,14 @@ impl TcpCopy {
                 }
             }
         });
-        Ok(Self { stream, received: vec![0; bytes] })
+        Ok(Self { stream, bytes })
     }
 
     fn copy(&mut self) -> std::io::Result<Duration> {
         let started = Instant::now();
         self.stream.write_all(&[1])?;
-        self.stream.read_exact(&mut self.received)?;
+        let mut received = vec![0; self.bytes];
+        self.stream.read_exact(&mut received)?;
         Ok(started.elapsed())
     }
 }

@@ -1,0 +1,143 @@
+//! Starts the real program in a folder of its own.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A program that takes longer hangs: each of these tests is over in seconds.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// A model and tasks small enough to train in a moment.
+pub(crate) const TINY: [&str; 6] = ["--model", "cnn:widths=4/4/8/16", "--task-batch", "2", "--device", "cpu"];
+
+/// A folder that is also the programs' cache.
+pub(crate) struct Sandbox {
+    folder: TempDir,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `ata` with these arguments, in the sandbox, without settings from outside.
+    pub(crate) fn ata(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ata"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ATA_")) {
+            command.env_remove(name);
+        }
+        command
+            .args(args)
+            .current_dir(self.folder.path())
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs to the end.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        let child = self.ata(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        within_deadline(id, move || child.wait_with_output().unwrap())
+    }
+
+    /// Runs to a good end, and returns the summary printed by `--json`.
+    pub(crate) fn summary(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Starts in the background.
+    pub(crate) fn start(&self, args: &[&str]) -> Process {
+        let mut child = self.ata(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap());
+        Process { child, lines, seen: String::new() }
+    }
+
+    /// Writes a small data set, and returns its folder.
+    pub(crate) fn data(&self) -> String {
+        let folder = self.path("data").to_str().unwrap().to_owned();
+        let output = self.run(&["data", "synth", &folder, "--train", "400", "--test", "100"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        folder
+    }
+}
+
+/// A program that runs; killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    lines: BufReader<ChildStderr>,
+    seen: String,
+}
+
+impl Process {
+    /// Reads standard error up to a line with this text.
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let length = self.lines.read_line(&mut line).unwrap();
+            assert!(length > 0, "it ended without saying '{text}':\n{}", self.seen);
+            self.seen.push_str(&line);
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// The port that a coordinator says it listens on.
+    pub(crate) fn port(&mut self) -> String {
+        let line = self.wait_for("listens on");
+        let address = line.split("listens on ").nth(1).unwrap().split(';').next().unwrap();
+        address.rsplit(':').next().unwrap().into()
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for the end: exit code, standard output, standard error.
+    pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
+        let id = self.child.id();
+        within_deadline(id, move || {
+            let mut out = String::new();
+            // Both are small enough for the pipes' buffers.
+            self.lines.read_to_string(&mut self.seen).unwrap();
+            self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+            let status = self.child.wait().unwrap();
+            (status.code(), out, std::mem::take(&mut self.seen))
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        self.child.kill().unwrap_or(());
+        drop(self.child.wait());
+    }
+}
+
+/// Runs `wait`; if it takes too long, kills the process that it waits for, and fails.
+fn within_deadline<T: Send + 'static>(process: u32, wait: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || drop(sender.send(wait())));
+    receiver.recv_timeout(DEADLINE).unwrap_or_else(|_| {
+        Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
+        panic!("process {process} did not end in {DEADLINE:?}")
+    })
+}

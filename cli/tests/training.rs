@@ -1,0 +1,167 @@
+//! `ata up` and clusters started by hand, as whole processes: the same parameters whatever the policy, the workers and
+//! their failures.
+
+mod support;
+
+use serde_json::Value;
+use support::{Sandbox, TINY};
+
+/// The tests here train this.
+const RUN: [&str; 8] = ["--iterations", "12", "--budget", "10", "--lr", "1e-2", "--seed", "3"];
+
+fn sha256(summary: &Value) -> String {
+    let sha256 = summary["parameters_sha256"].as_str().unwrap();
+    assert_eq!(sha256.len(), 64);
+    sha256.into()
+}
+
+#[test]
+fn parameters_do_not_depend_on_policy_or_workers() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.data();
+    let train = |policy: &str, workers: &str, task_time: &str| {
+        let cluster = ["up", "--data", &data, "--policy", policy, "--workers", workers, "--task-time", task_time];
+        sandbox.summary(&[&cluster, &RUN[..], &TINY[..]].concat())
+    };
+    let reference = train("ata-empirical", "3", "none");
+    assert_eq!(reference["iterations"], 12);
+    assert_eq!(reference["tasks_applied"], 120);
+    assert_eq!(reference["tasks_wasted"], 0);
+    for (policy, workers, task_time) in [
+        ("ata-empirical", "1", "none"),
+        ("ata", "7", "none"),
+        ("uta", "3", "exp(3)"),
+        ("fta:means=1/2/4", "3", "scale(1); scale(2)"),
+    ] {
+        let summary = train(policy, workers, task_time);
+        assert_eq!(sha256(&summary), sha256(&reference), "{policy}, {workers} workers");
+        assert_eq!(summary["tasks_applied"], 120);
+    }
+    // Greedy allocation takes whichever tasks come first, and throws work away.
+    let greedy = train("gta", "3", "const(1); const(10)");
+    assert_eq!((&greedy["tasks_applied"], greedy["iterations"].as_u64()), (&120.into(), Some(12)));
+    assert!(greedy["tasks_wasted"].as_u64() > Some(0));
+    // What would show if the comparison were idle.
+    let run = ["up", "--data", &data, "--workers", "2", "--task-time", "none"];
+    let other_seed = sandbox.summary(&[&run, &RUN[..6], &["--seed", "4"], &TINY[..]].concat());
+    assert_ne!(sha256(&other_seed), sha256(&reference));
+}
+
+#[test]
+fn a_run_learns_leaves_its_files_and_leans_to_the_fast() {
+    let sandbox = Sandbox::new();
+    let run = ["up", "--out", "run", "--workers", "3", "--iterations", "60", "--budget", "12", "--lr", "1e-2"];
+    // Far apart, so that the order does not hang on this machine's noise.
+    let slowness = ["--task-time", "const(2); const(20); const(200)"];
+    let summary = sandbox.summary(&[&run, &slowness[..], &TINY[..]].concat());
+    let (first, last) = (summary["first_loss"].as_f64().unwrap(), summary["final_loss"].as_f64().unwrap());
+    assert!(last < first, "{first} → {last}");
+    let allocation: Vec<f64> =
+        summary["allocation_mean"].as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect();
+    assert!(allocation[0] > allocation[1] && allocation[1] > allocation[2], "{allocation:?}");
+
+    let read = |name: &str| std::fs::read_to_string(sandbox.path("run").join(name)).unwrap();
+    let written: Value = serde_json::from_str(&read("summary.json")).unwrap();
+    assert_eq!(written, summary);
+    assert!(read("config.toml").contains("budget = 12"));
+    let events: Vec<Value> = read("events.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |event: &str| events.iter().filter(|line| line["event"] == event).count();
+    assert_eq!((count("allocation"), count("step"), count("task")), (60, 60, 60 * 12));
+    assert_eq!(read("metrics.csv").lines().count(), 61);
+
+    let again = sandbox.run(&[&run, &TINY[..]].concat());
+    assert_eq!(again.status.code(), Some(64), "a run is never overwritten");
+}
+
+#[test]
+fn workers_started_by_hand_fetch_their_data_once() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.data();
+    let train = || {
+        let head = ["coordinator", "--listen", "127.0.0.1:0", "--min-workers", "2", "--data", &data, "--json"];
+        let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
+        let address = format!("http://127.0.0.1:{}", coordinator.port());
+        let worker = || sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
+        let workers = [worker(), worker()];
+        let logs = workers.map(|worker| {
+            let (code, _, log) = worker.end();
+            assert_eq!(code, Some(0), "{log}");
+            log
+        });
+        let (code, summary, log) = coordinator.end();
+        assert_eq!(code, Some(0), "{log}");
+        (serde_json::from_str::<Value>(&summary).unwrap(), logs.concat().matches("fetching the training data").count())
+    };
+    let (first, fetched) = train();
+    assert_eq!((first["workers"].as_u64(), fetched), (Some(2), 1), "the second finds it in the cache");
+    let (second, fetched) = train();
+    assert_eq!(fetched, 0);
+    assert_eq!(sha256(&first), sha256(&second));
+
+    let local = ["up", "--data", &data, "--workers", "2", "--task-time", "none"];
+    assert_eq!(sha256(&sandbox.summary(&[&local, &RUN[..], &TINY[..]].concat())), sha256(&first));
+}
+
+#[test]
+fn a_killed_worker_changes_nothing_and_may_come_back() {
+    let sandbox = Sandbox::new();
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--min-workers", "3", "--json"];
+    let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    // Slow enough that the run is not over before the kill.
+    let worker = |name: &str| {
+        let who = ["worker", "--coordinator", &address, "--device", "cpu", "--name", name];
+        sandbox.start(&[&who[..], &["--task-time", "const(50)", "--log", "debug"]].concat())
+    };
+    let (one, mut two, three) = (worker("one"), worker("two"), worker("three"));
+    two.wait_for("gradient accepted");
+    two.signal("KILL");
+    drop(two);
+    let back = worker("two");
+    for worker in [one, three, back] {
+        let (code, _, log) = worker.end();
+        assert_eq!(code, Some(0), "{log}");
+    }
+    let (code, summary, log) = coordinator.end();
+    assert_eq!(code, Some(0), "{log}");
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!((summary["iterations"].as_u64(), summary["tasks_applied"].as_u64()), (Some(12), Some(120)));
+    assert_eq!(summary["workers"], 3, "the one that came back is known by its name");
+
+    let undisturbed =
+        sandbox.summary(&[&["up", "--workers", "2", "--task-time", "none"], &RUN[..], &TINY[..]].concat());
+    assert_eq!(sha256(&summary), sha256(&undisturbed));
+}
+
+#[test]
+fn signals_end_a_run_cleanly() {
+    for (signal, code) in [("TERM", 0), ("INT", 130)] {
+        let sandbox = Sandbox::new();
+        let run = ["up", "--out", "run", "--workers", "2", "--iterations", "1000000", "--task-time", "none"];
+        let mut up = sandbox.start(&[&run, &TINY[..]].concat());
+        up.wait_for("loss");
+        up.signal(signal);
+        let (ended, table, log) = up.end();
+        assert_eq!(ended, Some(code), "{log}");
+        assert!(table.contains("training loss"), "{table}");
+        let summary = std::fs::read_to_string(sandbox.path("run/summary.json")).unwrap();
+        let summary: Value = serde_json::from_str(&summary).unwrap();
+        assert_eq!(summary["state"], "stopped");
+        assert!(summary["iterations"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn the_coordinator_and_its_idle_workers_end_on_sigterm() {
+    let sandbox = Sandbox::new();
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--min-workers", "2"];
+    let mut coordinator = sandbox.start(&[&head, &TINY[..]].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let mut worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu", "--retry-for", "1"]);
+    worker.wait_for("connected to");
+    coordinator.signal("TERM");
+    assert_eq!(coordinator.end().0, Some(0));
+    // The coordinator might have come back; when it does not, the worker says so.
+    let (code, _, log) = worker.end();
+    assert!(matches!(code, Some(0 | 69)), "{code:?} {log}");
+}
