@@ -416,7 +416,7 @@ pub struct GradientHeader {
     pub iteration: u64,
     /// Seconds each task took: finite, not negative, one to [`MAX_LEASE_TASKS`] of them.
     pub busy_s: Vec<f64>,
-    /// Sum of the tasks' mean losses, in nats; finite.
+    /// Sum of the tasks' mean losses, in nats. One that is not finite fails the lease, as a gradient that is not finite does.
     pub loss_sum: f64,
     /// Tasks whose computation outlasted their emulated time.
     pub outlasted: u64,

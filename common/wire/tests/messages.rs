@@ -1,0 +1,197 @@
+//! Messages survive the wire, and nothing that comes in from it can do harm.
+
+use ata_wire::limits::{
+    MAX_BUDGET, MAX_DATA_BYTES, MAX_LEASE_TASKS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_TASK_BATCH, MAX_TEXT_BYTES,
+};
+use ata_wire::{
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, RunSpec, SessionToken, ToWorker, Welcome,
+    proto,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use prost::Message;
+
+fn hello() -> impl Strategy<Value = FromWorker> {
+    let number = prop_oneof![Just(None), (1..=u32::MAX).prop_map(Some)];
+    ("[a-zA-Z0-9._-]{1,64}", any::<u64>(), number, ".{0,100}", ".{0,100}").prop_map(
+        |(name, instance, number, device, version)| {
+            FromWorker::Hello(Hello { name: name.parse().unwrap(), instance, number, device, version })
+        },
+    )
+}
+
+fn from_worker() -> impl Strategy<Value = FromWorker> {
+    prop_oneof![
+        hello(),
+        Just(FromWorker::Ready),
+        Just(FromWorker::Heartbeat),
+        (any::<u64>(), ".{0,100}").prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease, reason }),
+    ]
+}
+
+fn run_spec() -> impl Strategy<Value = RunSpec> {
+    let data = prop_oneof![
+        any::<u64>().prop_map(|seed| DataSpec::Synthetic { seed }),
+        (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES)
+            .prop_map(|(train_sha256, train_bytes)| DataSpec::Cifar100 { train_sha256, train_bytes }),
+    ];
+    (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, 1..=MAX_TASK_BATCH, 1e-9..1.0, data).prop_map(
+        |(model, parameters, seed, budget, task_batch, learning_rate, data)| RunSpec {
+            model,
+            parameters,
+            seed,
+            budget,
+            task_batch,
+            learning_rate,
+            data,
+        },
+    )
+}
+
+fn to_worker() -> impl Strategy<Value = ToWorker> {
+    let welcome = (any::<[u8; 16]>(), 1..=u32::MAX, ".{0,50}", 1..=u32::MAX, run_spec()).prop_map(
+        |(session, number, run_id, heartbeat_interval_ms, run)| {
+            ToWorker::Welcome(Welcome { session: SessionToken(session), number, run_id, heartbeat_interval_ms, run })
+        },
+    );
+    let assign = (any::<u64>(), 1..=u64::MAX, 0..=MAX_LEASE_TASKS.ilog2(), 0..1_u64 << 40).prop_map(
+        |(lease, iteration, log, index)| {
+            let tasks = 1 << log;
+            ToWorker::Assign(Assignment { lease, iteration, first_task: index * tasks, tasks })
+        },
+    );
+    let reason =
+        prop_oneof![Just(FarewellReason::Finished), Just(FarewellReason::Evicted), Just(FarewellReason::Stopping)];
+    prop_oneof![
+        welcome,
+        assign,
+        any::<u64>().prop_map(|lease| ToWorker::Cancel { lease }),
+        (reason, ".{0,100}").prop_map(|(reason, detail)| ToWorker::Farewell { reason, detail }),
+    ]
+}
+
+fn gradient_header() -> impl Strategy<Value = GradientHeader> {
+    (any::<[u8; 16]>(), any::<u64>(), any::<u64>(), vec(0.0..1e6, 1..20), -1e6..1e6, any::<u64>()).prop_map(
+        |(session, lease, iteration, busy_s, loss_sum, outlasted)| GradientHeader {
+            session: SessionToken(session),
+            lease,
+            iteration,
+            busy_s,
+            loss_sum,
+            outlasted,
+        },
+    )
+}
+
+/// What both sides make of a frame: an error, or a message that holds what the contract says.
+fn receive(frame: &[u8]) {
+    if let Ok(message) = proto::WorkerMessage::decode(frame) {
+        match FromWorker::try_from(message) {
+            Ok(FromWorker::Hello(hello)) => {
+                assert!(hello.name.to_string().len() <= MAX_NAME_CHARS && hello.number != Some(0));
+                assert!(hello.device.len() <= MAX_TEXT_BYTES && hello.version.len() <= MAX_TEXT_BYTES);
+            }
+            Ok(FromWorker::LeaseFailed { reason, .. }) => assert!(reason.len() <= MAX_TEXT_BYTES),
+            Ok(FromWorker::Ready | FromWorker::Heartbeat) | Err(_) => {}
+        }
+    }
+    if let Ok(message) = proto::CoordinatorMessage::decode(frame) {
+        match ToWorker::try_from(message) {
+            Ok(ToWorker::Assign(assignment)) => {
+                assert!((1..=MAX_LEASE_TASKS).contains(&assignment.tasks) && assignment.tasks.is_power_of_two());
+                assert!(assignment.first_task.checked_add(assignment.tasks).is_some());
+            }
+            Ok(ToWorker::Welcome(welcome)) => {
+                assert!((1..=MAX_PARAMETERS).contains(&welcome.run.parameters));
+                assert!((1..=MAX_TASK_BATCH).contains(&welcome.run.task_batch));
+            }
+            Ok(ToWorker::Cancel { .. } | ToWorker::Farewell { .. }) | Err(_) => {}
+        }
+    }
+    if let Ok(header) = proto::GradientHeader::decode(frame)
+        && let Ok(header) = GradientHeader::try_from(header)
+    {
+        assert!(!header.busy_s.is_empty() && header.busy_s.len() as u64 <= MAX_LEASE_TASKS);
+        assert!(header.busy_s.iter().all(|time| time.is_finite() && *time >= 0.0));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_a_worker_says_arrives(message in from_worker()) {
+        let frame = proto::WorkerMessage::from(message.clone()).encode_to_vec();
+        let received = proto::WorkerMessage::decode(frame.as_slice()).unwrap();
+        prop_assert_eq!(FromWorker::try_from(received), Ok(message));
+    }
+
+    #[test]
+    fn what_the_coordinator_says_arrives(message in to_worker()) {
+        let frame = proto::CoordinatorMessage::from(message.clone()).encode_to_vec();
+        let received = proto::CoordinatorMessage::decode(frame.as_slice()).unwrap();
+        prop_assert_eq!(ToWorker::try_from(received), Ok(message));
+    }
+
+    #[test]
+    fn gradient_headers_arrive(header in gradient_header()) {
+        let frame = proto::GradientHeader::from(header.clone()).encode_to_vec();
+        let received = proto::GradientHeader::decode(frame.as_slice()).unwrap();
+        prop_assert_eq!(GradientHeader::try_from(received), Ok(header));
+    }
+
+    #[test]
+    fn random_frames_do_no_harm(frame in vec(any::<u8>(), 0..200)) {
+        receive(&frame);
+    }
+
+    #[test]
+    fn mutated_frames_do_no_harm(
+        from in from_worker(),
+        to in to_worker(),
+        header in gradient_header(),
+        mutations in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        for mut frame in [
+            proto::WorkerMessage::from(from).encode_to_vec(),
+            proto::CoordinatorMessage::from(to).encode_to_vec(),
+            proto::GradientHeader::from(header).encode_to_vec(),
+        ] {
+            for (at, byte) in &mutations {
+                let at = at.index(frame.len());
+                frame[at] = *byte;
+            }
+            receive(&frame);
+            receive(&frame[..cut.index(frame.len())]);
+        }
+    }
+}
+
+#[test]
+fn what_is_beyond_the_contract_is_refused_with_the_field() {
+    use proto::coordinator_message::Kind;
+    let assign = |first_task, tasks| {
+        let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks };
+        ToWorker::try_from(proto::CoordinatorMessage { kind: Some(Kind::Assign(assign)) })
+    };
+    assert!(assign(8, 4).is_ok());
+    for (first_task, tasks) in [(0, 0), (0, 3), (2, 4), (0, MAX_LEASE_TASKS * 2), (u64::MAX - 3, 4)] {
+        let error = assign(first_task, tasks).unwrap_err();
+        assert!(error.to_string().starts_with("tasks is "), "{first_task}, {tasks}: {error}");
+    }
+    let header = |busy_s| {
+        let session = vec![0; 16].into();
+        GradientHeader::try_from(proto::GradientHeader { session, busy_s, ..Default::default() })
+    };
+    assert!(header(vec![0.0, 1.5]).is_ok());
+    for busy_s in
+        [vec![], vec![-1.0], vec![f64::NAN], vec![1.0, f64::INFINITY], vec![0.0; MAX_LEASE_TASKS as usize + 1]]
+    {
+        assert!(header(busy_s).unwrap_err().to_string().contains("busy_s"));
+    }
+    let old = proto::Hello { protocol: 0, ..Default::default() };
+    let message = proto::WorkerMessage { kind: Some(proto::worker_message::Kind::Hello(old)) };
+    assert!(FromWorker::try_from(message).unwrap_err().to_string().contains("same release"));
+    assert!(ToWorker::try_from(proto::CoordinatorMessage { kind: None }).is_err());
+}
