@@ -1,6 +1,7 @@
 //! `summary.json`.
 
 use ata_coordinator::{RunReport, StopReason};
+use ata_learn::hex;
 use serde::Serialize;
 
 use crate::counterfactual::Counterfactual;
@@ -47,7 +48,7 @@ pub(crate) struct Summary {
     /// Tasks whose real computation outlasted their emulated time.
     pub(crate) tasks_outlasted: u64,
     /// Results refused, by reason.
-    refused: std::collections::BTreeMap<String, u64>,
+    refused: std::collections::BTreeMap<&'static str, u64>,
     /// What other policies would have cost on the recorded task times.
     pub(crate) counterfactual: Vec<Counterfactual>,
 }
@@ -88,7 +89,7 @@ impl Summary {
             final_loss: report.final_loss,
             test_loss: report.evaluation.map(|evaluation| evaluation.loss),
             test_accuracy: report.evaluation.map(|evaluation| evaluation.accuracy),
-            parameters_sha256: report.parameters_sha256.iter().map(|byte| format!("{byte:02x}")).collect(),
+            parameters_sha256: hex(&report.parameters_sha256),
             device: device.into(),
             seed: settings.seed,
             data: settings.data.clone(),

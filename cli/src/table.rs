@@ -43,9 +43,9 @@ pub(crate) fn render(summary: &Summary, folder: &Path) -> String {
     text.push('\n');
     let shown = summary.allocation_mean.len().min(MAX_WORKERS_SHOWN);
     let mut columns = |name: &str, cell: &dyn Fn(usize) -> String| {
-        let cells: String = (0..shown).map(|slot| format!("{:>9}", cell(slot))).collect();
+        let cells: Vec<String> = (0..shown).map(|slot| format!("{:>8}", cell(slot))).collect();
         let more = if shown < summary.allocation_mean.len() { "  …" } else { "" };
-        line(&mut text, format!("{name:<22}{cells}{more}"));
+        line(&mut text, format!("{name:<22} {}{more}", cells.join(" ")));
     };
     columns("worker", &|slot| (slot + 1).to_string());
     columns("tasks per iteration", &|slot| format!("{:.2}", summary.allocation_mean[slot]));

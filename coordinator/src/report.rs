@@ -38,7 +38,7 @@ pub struct RunReport {
     /// Tasks whose real computation outlasted their emulated time.
     pub tasks_outlasted: u64,
     /// Results that were refused, by reason.
-    pub refused: std::collections::BTreeMap<String, u64>,
+    pub refused: std::collections::BTreeMap<&'static str, u64>,
 }
 
 /// Why a run failed.

@@ -94,15 +94,15 @@ impl Coordinator for Service {
         let (session, lease, iteration) = (header.session, header.lease, header.iteration);
         self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await??;
         let checked = match receive_gradient(&mut parts, self.parameters).await {
-            Ok(_) if !header.loss_sum.is_finite() => Err(format!("the loss is {}", header.loss_sum)),
+            Ok(_) if !header.loss_sum.is_finite() => Err(("not finite", format!("the loss is {}", header.loss_sum))),
             Ok(values) => Ok(values),
-            Err(ReceiveError::Content(error)) => Err(error.to_string()),
+            Err(ReceiveError::Content(error)) => Err((error.kind(), error.to_string())),
             Err(error) => return Err(not_received(error)),
         };
         let result = match checked {
             Ok(values) => self.ask(|reply| Command::Gradient(Gradient { header, values, reply })).await?,
-            Err(reason) => {
-                let failed = Command::LeaseFailed { session, lease, reason: reason.clone() };
+            Err((kind, reason)) => {
+                let failed = Command::LeaseFailed { session, lease, kind, reason: reason.clone() };
                 self.owner.send(failed).await.map_err(|_| Status::unavailable("the run is over"))?;
                 Err(reason)
             }
@@ -140,7 +140,9 @@ async fn read_control(
             Ok(Some(message)) => match FromWorker::try_from(message) {
                 Ok(FromWorker::Ready) => Command::Ready { session },
                 Ok(FromWorker::Heartbeat) => Command::Heartbeat { session },
-                Ok(FromWorker::LeaseFailed { lease, reason }) => Command::LeaseFailed { session, lease, reason },
+                Ok(FromWorker::LeaseFailed { lease, reason }) => {
+                    Command::LeaseFailed { session, lease, kind: "not computed", reason }
+                }
                 Ok(FromWorker::Hello(_)) => break "it said Hello twice".into(),
                 Err(error) => break error.to_string(),
             },

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use ata_learn::{DataError, Dataset, RecordFile, Split, Synthetic, find_split};
+use ata_learn::{DataError, Dataset, RecordFile, Split, Synthetic, find_split, hex};
 use ata_wire::proto::DataRequest;
 use ata_wire::{Assembler, Connection, DataSpec, SessionToken, receive_chunk, receive_header};
 use bytes::Bytes;
@@ -123,8 +123,4 @@ async fn blocking<T: Send + 'static>(
         Ok(result) => result.map_err(SessionError::Fatal),
         Err(error) => Err(SessionError::Broken(error.to_string())),
     }
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

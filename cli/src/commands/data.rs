@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use ata_learn::{RecordFile, Split, Synthetic, find_split};
+use ata_learn::{RecordFile, Split, Synthetic, find_split, hex};
 
 use crate::args::DataCommand;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ fn verify(path: &Path) -> Result<(), Failure> {
     let folder = data_folder(path)?;
     for split in [Split::Train, Split::Test] {
         let file = RecordFile::open(&find_split(&folder, split)?)?;
-        let digest: String = file.sha256().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex(&file.sha256());
         println!("{}: {} records, all labels in range, sha256 {digest}", file.path().display(), file.len());
     }
     Ok(())

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A program that takes longer hangs: each of these tests is over in seconds.
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_mins(5);
 
 /// A model and tasks small enough to train in a moment.
 pub(crate) const TINY: [&str; 6] = ["--model", "cnn:widths=4/4/8/16", "--task-batch", "2", "--device", "cpu"];

@@ -103,10 +103,8 @@ impl DeviceChoice {
     /// Every device this build can reach on this machine, as a choice and a name. Opens each.
     pub fn list() -> Vec<(Self, String)> {
         let mut all = vec![(Self::Cpu, Self::open_cpu().name)];
-        let indexed: [(fn(usize) -> Self, Opener); 2] =
-            [(|i| Self::Wgpu(Some(i)), Self::open_wgpu), (|i| Self::Cuda(Some(i)), Self::open_cuda)];
-        for (choice, open) in indexed {
-            all.extend((0..).map_while(|i| Some((choice(i), open(Some(i)).ok()?.name))));
+        for indexed in [|i| Self::Wgpu(Some(i)), |i| Self::Cuda(Some(i))] {
+            all.extend((0..).map(indexed).map_while(|choice| Some((choice, choice.open().ok()?.name))));
         }
         all
     }
@@ -176,8 +174,6 @@ fn named(kind: &str, device: Device) -> OpenDevice {
     let name = device.identity().map_or_else(|| kind.to_owned(), |identity| format!("{kind}: {}", identity.name));
     OpenDevice { device, name }
 }
-
-type Opener = fn(Option<usize>) -> Result<OpenDevice, DeviceError>;
 
 /// Limits the threads that the CPU device computes with; to be called once, before any computation.
 pub fn limit_threads(threads: usize) {

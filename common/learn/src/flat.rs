@@ -18,7 +18,7 @@ pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {
     }
     let mut visitor = Visitor(Transaction::default());
     network.visit(&mut visitor);
-    concatenate(visitor.0.execute())
+    concatenate(&visitor.0.execute())
 }
 
 /// `network` with its parameters replaced.
@@ -58,8 +58,8 @@ pub(crate) fn scalar_and_gradient<N: Module>(
     let mut visitor = Visitor(Transaction::default().register(scalar), gradients);
     network.visit(&mut visitor);
     let mut data = visitor.0.execute();
-    let scalar = concatenate(vec![data.remove(0)])[0];
-    (scalar, concatenate(data))
+    let scalar = concatenate(&[data.remove(0)])[0];
+    (scalar, concatenate(&data))
 }
 
 /// A flat gradient as burn's optimizers take it.
@@ -83,9 +83,9 @@ pub(crate) fn gradients<N: Module>(network: &N, gradient: &[f32], device: &Devic
     visitor.2
 }
 
-fn concatenate(tensors: Vec<TensorData>) -> Vec<f32> {
+fn concatenate(tensors: &[TensorData]) -> Vec<f32> {
     let mut flat = Vec::with_capacity(tensors.iter().map(TensorData::num_elements).sum());
-    for tensor in &tensors {
+    for tensor in tensors {
         flat.extend_from_slice(tensor.as_slice::<f32>().expect("parameters and gradients are f32"));
     }
     flat

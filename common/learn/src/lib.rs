@@ -20,7 +20,7 @@ mod trainer;
 pub use cache::default_cache_dir;
 pub use data::{
     Batch, CLASSES, DataError, Dataset, IMAGE_BYTES, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskData,
-    extract_archive, find_split, sha256_of_file,
+    extract_archive, find_split, hex, sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
 pub use learner::{Learner, LearnerError, TaskGradient};

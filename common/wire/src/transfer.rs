@@ -40,6 +40,17 @@ pub enum TransferError {
     },
 }
 
+impl TransferError {
+    /// What it counts as, of a few kinds.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Size { .. } | Self::Chunk(_) => "wrong size",
+            Self::Checksum(_) => "wrong checksum",
+            Self::NotFinite { .. } => "not finite",
+        }
+    }
+}
+
 /// Why a transfer was not received.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
@@ -306,7 +317,7 @@ mod tests {
         let twice = [sent[0].clone(), sent[0].clone()];
         assert_eq!(
             assemble(&twice, announced, count),
-            Err(TransferError::Size { found: 2 << 20, expected: announced })
+            Err(TransferError::Size { found: 2 * CHUNK_BYTES as u64, expected: announced })
         );
 
         let mut flipped = sent.clone();
@@ -324,7 +335,7 @@ mod tests {
             let sent: Vec<_> = chunks(f32_bytes(poisoned)).collect();
             match assemble(&sent, 40, 10) {
                 Err(TransferError::NotFinite { index: 4, value: found }) => {
-                    assert_eq!(found.to_bits(), value.to_bits())
+                    assert_eq!(found.to_bits(), value.to_bits());
                 }
                 other => panic!("{other:?}"),
             }

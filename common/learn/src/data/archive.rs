@@ -8,7 +8,7 @@ use flate2::bufread::GzDecoder;
 use tar::{Archive, Entry, EntryType};
 use tempfile::TempDir;
 
-use super::{DataError, RECORD_BYTES, RecordFile, Split, sha256_of_file};
+use super::{DataError, RECORD_BYTES, RecordFile, Split, hex, sha256_of_file};
 
 /// Unpacked bytes an archive may hold in all: the official one holds 184 MB.
 const MAX_UNPACKED_BYTES: u64 = 1 << 30;
@@ -22,8 +22,7 @@ const MAX_ENTRIES: usize = 1_000;
 pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataError> {
     let corrupt = |reason: String| DataError::corrupt(archive, reason);
     let digest = sha256_of_file(archive)?;
-    let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let target = cache.join("archives").join(name);
+    let target = cache.join("archives").join(hex(&digest));
     if target.is_dir() {
         return Ok(target);
     }

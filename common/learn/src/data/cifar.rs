@@ -133,6 +133,11 @@ pub fn sha256_of_file(path: &Path) -> Result<[u8; 32], DataError> {
     }
 }
 
+/// A SHA-256 digest as people and scripts write it: 64 hexadecimal digits.
+pub fn hex(digest: &[u8; 32]) -> String {
+    digest.map(|byte| format!("{byte:02x}")).concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Synthetic;

@@ -6,7 +6,7 @@ mod sampling;
 mod synthetic;
 
 pub use archive::extract_archive;
-pub use cifar::{RecordFile, find_split, sha256_of_file};
+pub use cifar::{RecordFile, find_split, hex, sha256_of_file};
 pub use sampling::TaskData;
 pub use synthetic::Synthetic;
 

@@ -72,6 +72,9 @@ enum Phase {
 
 impl Engine {
     /// An engine at the start of a run.
+    ///
+    /// # Panics
+    /// If the budget or the number of workers to wait for is 0.
     pub fn new(config: EngineConfig, policy: Box<dyn Policy>) -> Self {
         assert!(config.budget >= 1 && config.min_workers >= 1, "a run needs a task and a worker");
         Self {

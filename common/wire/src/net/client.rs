@@ -17,7 +17,7 @@ pub type Connection = CoordinatorClient<Channel>;
 
 /// The coordinator's address, as `http://head:7070` or `head:7070`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(Uri);
+pub struct Endpoint(Box<Uri>);
 
 impl FromStr for Endpoint {
     type Err = ConnectError;
@@ -28,7 +28,7 @@ impl FromStr for Endpoint {
         let uri: Uri = full.parse().map_err(|_| bad())?;
         let plain = uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/") && uri.query().is_none();
         let named = uri.host().is_some_and(|host| !host.is_empty()) && uri.port_u16().is_some_and(|port| port > 0);
-        if plain && named { Ok(Self(uri)) } else { Err(bad()) }
+        if plain && named { Ok(Self(Box::new(uri))) } else { Err(bad()) }
     }
 }
 
@@ -56,7 +56,7 @@ pub enum ConnectError {
 
 /// Connects once.
 pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
-    let channel = transport::Endpoint::from(endpoint.0.clone())
+    let channel = transport::Endpoint::from(Uri::clone(&endpoint.0))
         .connect_timeout(CONNECT_TIMEOUT)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

@@ -1,0 +1,123 @@
+//! The engine is told what happened, and its effects are carried out.
+
+use ata_scheduler::{Effect, Event, Lease, WaitReason, WorkerId};
+use ata_wire::{Assignment, FarewellReason, ToWorker};
+
+use super::{Ending, Owner};
+use crate::recorder::Outcome;
+use crate::report::{ProgressPhase, RunError, StopReason};
+use crate::training::{Stepped, Work};
+
+impl Owner {
+    pub(super) fn now_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Tells the engine something it never refuses.
+    pub(super) fn tell(&mut self, event: Event<'_>) {
+        let mut effects = Vec::new();
+        match self.engine.handle(self.now_s(), event, &mut effects) {
+            Ok(()) => self.apply(effects),
+            Err(refusal) => tracing::error!(%refusal, "the engine refused an event"),
+        }
+    }
+
+    pub(super) fn apply(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Start { .. } => self.started(),
+                Effect::Assign { worker, lease } => self.assign(worker, lease),
+                Effect::Cancel { worker, lease } => {
+                    if let Some((_, held)) = self.leases.remove(&lease) {
+                        self.recorder.tasks(worker, &held, &[], Outcome::Cancelled);
+                    }
+                    self.send(worker, ToWorker::Cancel { lease: lease.0 });
+                }
+                Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
+                Effect::Step { iteration, tasks } => {
+                    let tasks = tasks.iter().map(|range| range.count).sum();
+                    self.train(Work::Step { iteration, tasks });
+                }
+                Effect::Wait { reason } => self.wait(reason),
+                Effect::Finish => self.ending = Some(Ending::Stop(StopReason::Finished)),
+                Effect::Abort { reason } => self.ending = Some(Ending::Abort(reason)),
+            }
+        }
+    }
+
+    pub(super) fn started(&mut self) {
+        let now_s = self.now_s();
+        self.span_s.get_or_insert((now_s, now_s));
+        self.recorder.allocation(now_s, &self.engine);
+        let allocation = self.engine.decision().map_or_else(Vec::new, |(workers, decision)| {
+            workers.iter().map(|worker| worker.number()).zip(decision.allocation.iter().copied()).collect()
+        });
+        let workers = self.members.ready();
+        self.progress.send_modify(|progress| {
+            progress.phase = ProgressPhase::Training;
+            progress.allocation = allocation;
+            progress.workers = workers;
+        });
+    }
+
+    pub(super) fn assign(&mut self, worker: WorkerId, lease: Lease) {
+        self.leases.insert(lease.id, (worker, lease));
+        let assignment = Assignment {
+            lease: lease.id.0,
+            iteration: lease.iteration,
+            first_task: lease.tasks.first,
+            tasks: lease.tasks.count,
+        };
+        self.send(worker, ToWorker::Assign(assignment));
+    }
+
+    pub(super) fn evict(&mut self, worker: WorkerId, silent_s: f64) {
+        let detail = format!("no result for {silent_s:.0} s");
+        tracing::warn!(%worker, detail, "worker evicted");
+        self.drop_leases(worker);
+        if let Some(session) = self.members.close_worker(worker) {
+            session.send(ToWorker::Farewell { reason: FarewellReason::Evicted, detail });
+        }
+    }
+
+    pub(super) fn wait(&mut self, reason: WaitReason) {
+        let WaitReason::Workers { present, needed } = reason;
+        tracing::info!("{reason}");
+        self.progress.send_modify(|progress| {
+            progress.phase = ProgressPhase::Waiting { present, needed };
+            progress.workers = present;
+        });
+    }
+
+    pub(super) fn train(&mut self, work: Work) {
+        if self.training.send(work).is_err() {
+            self.ending = Some(Ending::Fail(RunError::Training));
+        }
+    }
+
+    pub(super) fn stepped(&mut self, stepped: Stepped) {
+        let Stepped { iteration, loss, parameters } = stepped;
+        self.parameters = parameters;
+        let (first, _) = self.losses.unwrap_or((loss, loss));
+        self.losses = Some((first, loss));
+        let now_s = self.now_s();
+        if let Some(span_s) = &mut self.span_s {
+            span_s.1 = now_s;
+        }
+        let mut effects = Vec::new();
+        if let Err(refusal) = self.engine.handle(now_s, Event::StepCommitted { iteration }, &mut effects) {
+            tracing::error!(%refusal, "the engine refused a step");
+        }
+        if let Some(cost) = self.engine.ledger().last
+            && let Err(error) = self.recorder.step(now_s, loss, &cost)
+        {
+            self.ending = Some(Ending::Fail(error));
+            return;
+        }
+        self.progress.send_modify(|progress| {
+            progress.iterations_done = iteration;
+            progress.loss = Some(loss);
+        });
+        self.apply(effects);
+    }
+}
