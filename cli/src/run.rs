@@ -1,9 +1,10 @@
 //! A run of the coordinator, from settings to the table: common to `ata up` and `ata coordinator`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use ata_coordinator::{CoordinatorConfig, Progress, RunReport, StopReason, TrainingData};
-use ata_learn::{Dataset, DeviceChoice, OpenDevice, builtin_model};
+use ata_learn::{Dataset, DeviceChoice, Model, ModelResolver, OpenDevice};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, build_policy};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ use crate::table;
 pub(crate) struct Run {
     settings: Settings,
     policy: Box<dyn Policy>,
+    model: Arc<dyn Model>,
     device: OpenDevice,
     training: TrainingData,
     test: Dataset,
@@ -34,17 +36,18 @@ impl Run {
     /// Checks what can be checked before anything is bound or written. `means` are the workers' mean task times, where known.
     pub(crate) fn new(
         settings: Settings,
+        models: ModelResolver,
         data: Data,
         device: DeviceChoice,
         device_name: Option<String>,
         min_workers: usize,
         means: Option<Vec<f64>>,
     ) -> Result<Self, Failure> {
-        builtin_model(&settings.model)?;
+        let model = models(&settings.model)?;
         let policy = build_policy(&settings.policy, &PolicyContext { means })?;
         let device = device.open()?;
         let device_name = device_name.unwrap_or_else(|| device.name.clone());
-        Ok(Self { policy, device, training: data.training, test: data.test, min_workers, device_name, settings })
+        Ok(Self { policy, model, device, training: data.training, test: data.test, min_workers, device_name, settings })
     }
 
     /// Trains with the workers that come to `listener`, until done or until `stop` resolves.
@@ -54,7 +57,7 @@ impl Run {
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> Result<Trained, Failure> {
-        let Self { settings, policy, device, training, test, min_workers, device_name } = self;
+        let Self { settings, policy, model, device, training, test, min_workers, device_name } = self;
         let config = CoordinatorConfig {
             run_id: folder.run_id.clone(),
             engine: EngineConfig {
@@ -66,7 +69,7 @@ impl Run {
             },
             policy,
             model_specification: settings.model.clone(),
-            model: builtin_model(&settings.model)?,
+            model,
             learning_rate: settings.lr,
             task_batch: settings.task_batch,
             training_data: training,

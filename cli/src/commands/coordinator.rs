@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use ata_learn::ModelResolver;
 use tokio::net::TcpListener;
 
 use crate::args::CoordinatorArgs;
@@ -12,12 +13,12 @@ use crate::run_folder::RunFolder;
 use crate::settings::Settings;
 use crate::signals;
 
-pub(crate) async fn run(args: CoordinatorArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: CoordinatorArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
     let settings = Settings::resolve(args.common.config.as_deref(), &[&args.run, &args.head])?;
     let address = settings.listen()?;
     let data = open_data(&settings.data, settings.seed)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
-    let run = Run::new(settings.clone(), data, device, None, min_workers, None)?;
+    let run = Run::new(settings.clone(), models, data, device, None, min_workers, None)?;
 
     let signal = signals::stop()?;
     let listener = TcpListener::bind(address).await.map_err(|cause| {

@@ -10,13 +10,14 @@ mod worker;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ata_learn::ModelResolver;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
 
 /// Runs the subcommand.
-pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+pub(crate) fn run(cli: Cli, models: ModelResolver) -> Result<ExitCode, Failure> {
     // A run shows its own progress; a worker has nothing but its log.
     let default = match &cli.command {
         Command::Worker(_) | Command::Coordinator(_) => "info",
@@ -24,9 +25,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     };
     start_log(cli.log.as_deref().unwrap_or(default))?;
     match cli.command {
-        Command::Up(args) => block_on(up::run(*args)),
-        Command::Coordinator(args) => block_on(coordinator::run(*args)),
-        Command::Worker(args) => block_on(worker::run(*args)),
+        Command::Up(args) => block_on(up::run(*args, models)),
+        Command::Coordinator(args) => block_on(coordinator::run(*args, models)),
+        Command::Worker(args) => block_on(worker::run(*args, models)),
         Command::Data(command) => data::run(command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => block_on(bench::run(args)),

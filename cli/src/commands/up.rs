@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-use ata_learn::DeviceChoice;
+use ata_learn::{DeviceChoice, ModelResolver};
 
 use crate::args::UpArgs;
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ use crate::signals;
 /// Time that workers have to end after the run.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) async fn run(args: UpArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: UpArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
     let settings = Settings::resolve(args.common.config.as_deref(), &[&args.run, &args.local])?;
     let data = open_data(&settings.data, settings.seed)?;
     // Workers compute on the device; the coordinator takes its steps on the CPU.
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<ExitCode, Failure> {
     let Data { training, test, folder: data_folder } = data;
     let data = Data { training, test, folder: None };
     let workers = settings.workers as usize;
-    let run = Run::new(settings.clone(), data, DeviceChoice::Cpu, Some(device_name), workers, means)?;
+    let run = Run::new(settings.clone(), models, data, DeviceChoice::Cpu, Some(device_name), workers, means)?;
 
     let signal = signals::stop()?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;

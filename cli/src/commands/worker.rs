@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{DeviceChoice, builtin_model, default_cache_dir, limit_threads};
+use ata_learn::{DeviceChoice, ModelResolver, default_cache_dir, limit_threads};
 use ata_simulator::{TimeLaws, worker_rng};
 use ata_wire::{Endpoint, WorkerName};
 use ata_worker::{Outcome, TaskTime, TaskTimes, WorkerConfig};
@@ -16,7 +16,7 @@ use crate::inputs::data_folder;
 use crate::settings::parse_time_unit;
 use crate::signals::{self, Signal};
 
-pub(crate) async fn run(args: WorkerArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
     let endpoint: Endpoint = args.coordinator.parse()?;
     let name = args.name.as_deref().map_or_else(|| Ok(host_name()), str::parse).map_err(Failure::usage)?;
     let device: DeviceChoice = args.device.parse()?;
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<ExitCode, Failure> {
         name,
         number: args.number,
         device: device.open()?,
-        models: builtin_model,
+        models,
         data_folder: args.data.as_deref().map(data_folder).transpose()?,
         cache: default_cache_dir(),
         retry_for: Duration::from_secs(args.retry_for),
