@@ -25,7 +25,7 @@ pub enum TransferError {
         expected: u64,
     },
     /// A chunk has the wrong size.
-    #[error("chunk of {0} bytes: expected 1 MiB, or less in the last")]
+    #[error("chunk of {0} bytes: expected 256 KiB, or less in the last")]
     Chunk(usize),
     /// A chunk arrived changed.
     #[error("wrong checksum in the chunk at byte {0}")]
@@ -147,27 +147,26 @@ impl Assembler {
 struct F32Assembler {
     checked: Assembler,
     values: Vec<f32>,
-    /// Whether all values so far are.
-    finite: bool,
 }
 
 impl F32Assembler {
     /// For a tensor of `expected` values; memory is taken as chunks arrive, not before.
     fn new(announced_bytes: u64, expected: u64) -> Result<Self, TransferError> {
-        Ok(Self { checked: Assembler::new(announced_bytes, expected * 4)?, values: Vec::new(), finite: true })
+        Ok(Self { checked: Assembler::new(announced_bytes, expected * 4)?, values: Vec::new() })
     }
 
-    /// Takes the next chunk.
-    fn push(&mut self, chunk: &Chunk) -> Result<(), TransferError> {
+    /// Takes the next chunk, and returns the index of its first value.
+    fn push(&mut self, chunk: &Chunk) -> Result<usize, TransferError> {
         let start = self.checked.check(chunk)?;
         if start == 0 {
-            // Only now, with a first good chunk, is the rest worth reserving. The system zeroes pages as they are touched.
-            self.values = vec![0.0; (self.checked.expected / 4) as usize];
+            // Only now, with a first good chunk, is the rest worth reserving.
+            self.values.reserve_exact((self.checked.expected / 4) as usize);
         }
-        let place = &mut self.values[start as usize / 4..][..chunk.data.len() / 4];
-        bytemuck::cast_slice_mut(place).copy_from_slice(&chunk.data);
-        self.finite &= all_finite(place);
-        Ok(())
+        // Data in the network's buffers is not aligned.
+        let values =
+            chunk.data.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        self.values.extend(values);
+        Ok(start as usize / 4)
     }
 
     /// The tensor, once everything came.
@@ -176,21 +175,18 @@ impl F32Assembler {
         Ok(self.values)
     }
 
-    /// The tensor, once everything came, if all values are finite.
-    fn finish_finite(self) -> Result<Vec<f32>, TransferError> {
-        let finite = self.finite;
-        let values = self.finish()?;
-        match values.iter().position(|value| !finite && !value.is_finite()) {
-            None => Ok(values),
-            Some(index) => Err(TransferError::NotFinite { index, value: values[index] }),
+    /// Takes the next chunk, whose values must all be finite. They are looked at while they are in the cache.
+    fn push_finite(&mut self, chunk: &Chunk) -> Result<(), TransferError> {
+        const EXPONENT: u32 = 0x7f80_0000;
+        let first = self.push(chunk)?;
+        let values = &self.values[first..];
+        // Without a branch per value, so that it costs next to nothing.
+        if values.iter().fold(true, |finite, value| finite & (value.to_bits() & EXPONENT != EXPONENT)) {
+            return Ok(());
         }
+        let poison = values.iter().enumerate().find(|(_, value)| !value.is_finite());
+        poison.map_or(Ok(()), |(at, value)| Err(TransferError::NotFinite { index: first + at, value: *value }))
     }
-}
-
-/// Without a branch per value, so that it costs next to nothing while they are in the cache.
-fn all_finite(values: &[f32]) -> bool {
-    const EXPONENT: u32 = 0x7f80_0000;
-    values.iter().fold(true, |finite, value| finite & (value.to_bits() & EXPONENT != EXPONENT))
 }
 
 /// A transfer to a worker: its header, then `chunks`, which hold `bytes` bytes.
@@ -253,11 +249,11 @@ pub async fn receive_gradient(parts: &mut Streaming<GradientPart>, expected: u64
     let mut assembler = F32Assembler::new(expected * 4, expected)?;
     while let Some(part) = next(parts).await? {
         match part.kind {
-            Some(gradient_part::Kind::Chunk(chunk)) => assembler.push(&chunk)?,
+            Some(gradient_part::Kind::Chunk(chunk)) => assembler.push_finite(&chunk)?,
             _ => return Err(ReceiveError::Order("expected a chunk")),
         }
     }
-    Ok(assembler.finish_finite()?)
+    Ok(assembler.finish()?)
 }
 
 async fn next<T>(parts: &mut Streaming<T>) -> Result<Option<T>, ReceiveError> {
@@ -276,9 +272,9 @@ mod tests {
     fn assemble(chunks: &[Chunk], announced: u64, expected: u64) -> Result<Vec<f32>, TransferError> {
         let mut assembler = F32Assembler::new(announced, expected)?;
         for chunk in chunks {
-            assembler.push(chunk)?;
+            assembler.push_finite(chunk)?;
         }
-        assembler.finish_finite()
+        assembler.finish()
     }
 
     #[test]

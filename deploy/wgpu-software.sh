@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Shows the wgpu device on a machine without a GPU, on Mesa's software Vulkan adapter: its gradient against the CPU's, and
+# a short training run. Slow by nature: one core's worth of shader code per worker, and minutes of building at first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1; then
+    echo "no software Vulkan adapter: apt-get install mesa-vulkan-drivers" >&2
+    exit 1
+fi
+# Trying out every kernel variant would take minutes here.
+export CUBECL_AUTOTUNE_LEVEL=minimal
+ata() { cargo run --release --features gpu -- "$@"; }
+
+ata doctor --device wgpu --task-batch 4
+ata up --device wgpu --task-batch 4 --budget 8 --iterations "${ITERATIONS:-20}" --lr 3e-3 --workers 2 --task-time none
