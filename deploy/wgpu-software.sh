@@ -10,6 +10,8 @@ if ! ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1; then
 fi
 # Trying out every kernel variant would take minutes here.
 export CUBECL_AUTOTUNE_LEVEL=minimal
+# Graphics libraries complain without one.
+export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-$(mktemp -d)}"
 ata() { cargo run --release --features gpu -- "$@"; }
 
 ata doctor --device wgpu --task-batch 4

@@ -45,9 +45,9 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             policy: "ata-empirical".into(),
-            iterations: 200,
+            iterations: 120,
             budget: 16,
-            task_batch: 16,
+            task_batch: 8,
             data: "synthetic".into(),
             model: "cnn".into(),
             lr: 1e-3,
