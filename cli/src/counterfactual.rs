@@ -14,8 +14,11 @@ pub(crate) struct Counterfactual {
     pub(crate) mean_tasks_wasted: f64,
 }
 
-/// Simulated iterations: the mean of that many is well within a percent, and 51 workers take a few milliseconds.
+/// Simulated iterations: the mean of that many is well within a percent.
 const ITERATIONS: u64 = 1000;
+
+/// Simulated tasks, which bound the iterations of a large budget: a second or two.
+const TASKS: u64 = 2_000_000;
 
 /// The oracle that knows the mean times, greedy and uniform allocation, by drawing each worker's times from those it
 /// recorded. Workers that recorded none are left out.
@@ -28,11 +31,11 @@ pub(crate) fn counterfactuals(task_times_s: &[Vec<f64>], budget: u64, seed: u64)
     }
     let context = PolicyContext { means: Some(means) };
     let workers = recorded.len();
+    let iterations = (TASKS / budget).clamp(1, ITERATIONS);
     ["fta", "gta", "uta"]
         .into_iter()
         .filter_map(|name| {
-            let config =
-                EngineConfig { budget, iterations: ITERATIONS, min_workers: workers, lease_timeout_s: None, seed };
+            let config = EngineConfig { budget, iterations, min_workers: workers, lease_timeout_s: None, seed };
             let mut engine = Engine::new(config, build_policy(name, &context).ok()?);
             let mut times = RecordedTimes::new(recorded.clone(), seed)?;
             simulate(&mut engine, workers as u32, &mut times, |_| {}).ok()?;
@@ -41,7 +44,7 @@ pub(crate) fn counterfactuals(task_times_s: &[Vec<f64>], budget: u64, seed: u64)
                 policy: name,
                 mean_iteration_s: ledger.mean_iteration_s(),
                 mean_total_worker_time_s: ledger.mean_total_worker_time_s(),
-                mean_tasks_wasted: ledger.tasks_wasted as f64 / ITERATIONS as f64,
+                mean_tasks_wasted: ledger.tasks_wasted as f64 / iterations as f64,
             })
         })
         .collect()

@@ -67,8 +67,12 @@ impl Failure {
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
-        Self::new(Kind::Data, error)
+        Self::new(data_kind(&error), error)
     }
+}
+
+fn data_kind(error: &DataError) -> Kind {
+    if matches!(error, DataError::Cache { .. }) { Kind::Disk } else { Kind::Data }
 }
 
 impl From<PolicyError> for Failure {
@@ -111,7 +115,7 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let kind = match error {
             RunError::Record { .. } => Kind::Disk,
-            RunError::Data(_) => Kind::Data,
+            RunError::Data(ref error) => data_kind(error),
             RunError::Aborted { .. } | RunError::Training => Kind::Internal,
         };
         Self::new(kind, error)
@@ -124,7 +128,8 @@ impl From<WorkerError> for Failure {
             WorkerError::Unreachable { .. } => Kind::Unreachable,
             WorkerError::Refused(_) => Kind::Refused,
             WorkerError::NameTaken(_) | WorkerError::Model(_) | WorkerError::TaskTime(_) => Kind::Usage,
-            WorkerError::Data(_) | WorkerError::OtherData { .. } => Kind::Data,
+            WorkerError::Data(ref error) => data_kind(error),
+            WorkerError::OtherData { .. } => Kind::Data,
             WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Kind::Internal,
         };
         Self::new(kind, error)

@@ -30,6 +30,7 @@ pub(crate) struct Run {
     min_workers: usize,
     /// What the summary names as the device.
     device_name: String,
+    progress: watch::Sender<Progress>,
 }
 
 impl Run {
@@ -47,7 +48,14 @@ impl Run {
         let policy = build_policy(&settings.policy, &PolicyContext { means })?;
         let device = device.open()?;
         let device_name = device_name.unwrap_or_else(|| device.name.clone());
-        Ok(Self { policy, model, device, training: data.training, test: data.test, min_workers, device_name, settings })
+        let progress = watch::Sender::new(Progress::default());
+        let Data { training, test, .. } = data;
+        Ok(Self { settings, policy, model, device, training, test, min_workers, device_name, progress })
+    }
+
+    /// How far it is.
+    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
     }
 
     /// Trains with the workers that come to `listener`, until done or until `stop` resolves.
@@ -57,7 +65,7 @@ impl Run {
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> Result<Trained, Failure> {
-        let Self { settings, policy, model, device, training, test, min_workers, device_name } = self;
+        let Self { settings, policy, model, device, training, test, min_workers, device_name, progress } = self;
         let config = CoordinatorConfig {
             run_id: folder.run_id.clone(),
             engine: EngineConfig {
@@ -78,8 +86,7 @@ impl Run {
             heartbeat_timeout: settings.heartbeat_timeout(),
             run_folder: folder.path.clone(),
         };
-        let (progress, shown) = watch::channel(Progress::default());
-        let display = tokio::spawn(display::show(shown, settings.iterations));
+        let display = tokio::spawn(display::show(progress.subscribe(), settings.iterations));
         let report = ata_coordinator::run(config, listener, progress, stop).await;
         // The run dropped its end, so the display ends by itself.
         drop(display.await);
@@ -108,8 +115,10 @@ impl Trained {
             print!("{}", table::render(&summary, &folder.path));
         }
         match (stopped, signal) {
-            (StopReason::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
-            (StopReason::Stopped, None) => Err(Failure::internal("every worker ended before the run was over")),
+            (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
+            (StopReason::Stopped, None) => {
+                Err(Failure::internal("too few workers are left to go on; above stands why"))
+            }
             _ => Ok(ExitCode::SUCCESS),
         }
     }

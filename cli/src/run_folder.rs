@@ -28,7 +28,8 @@ impl RunFolder {
             }
         }
         let folder = Self { run_id, path };
-        folder.write("config.toml", &settings.to_toml()?)?;
+        // Without its place, so that the file can be used for another run.
+        folder.write("config.toml", &Settings { out: None, ..settings.clone() }.to_toml()?)?;
         Ok(folder)
     }
 

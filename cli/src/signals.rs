@@ -1,6 +1,6 @@
 //! Ctrl-C and SIGTERM.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
 
 /// What told the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,11 +17,20 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::internal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::internal)?;
-    Ok(async move {
+    let mut next = async move || {
         tokio::select! {
             _ = interrupt.recv() => Signal::Interrupt,
             _ = terminate.recv() => Signal::Terminate,
         }
+    };
+    Ok(async move {
+        let first = next().await;
+        // Whoever asks twice does not want to wait for a clean end.
+        tokio::spawn(async move {
+            next().await;
+            std::process::exit(INTERRUPTED.into());
+        });
+        first
     })
 }
 

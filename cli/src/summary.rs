@@ -2,6 +2,7 @@
 
 use ata_coordinator::{RunReport, StopReason};
 use ata_learn::hex;
+use ata_scheduler::WorkerCost;
 use serde::Serialize;
 
 use crate::counterfactual::Counterfactual;
@@ -62,9 +63,8 @@ impl Summary {
         counterfactual: Vec<Counterfactual>,
     ) -> Self {
         let ledger = &report.ledger;
-        let mean = |times: &Vec<f64>| (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64);
-        let mut task_mean_s: Vec<Option<f64>> = report.task_times_s.iter().map(mean).collect();
-        task_mean_s.resize(ledger.workers.len(), None);
+        let mean =
+            |worker: &WorkerCost| (worker.tasks_applied > 0).then(|| worker.busy_s / worker.tasks_applied as f64);
         Self {
             run_id: run_id.into(),
             state: match report.stopped {
@@ -83,7 +83,7 @@ impl Summary {
             tasks_wasted: ledger.tasks_wasted,
             employments: ledger.employments,
             allocation_mean: ledger.allocation_mean(),
-            task_mean_s,
+            task_mean_s: ledger.workers.iter().map(mean).collect(),
             overhead_s: ledger.workers.iter().map(|worker| worker.overhead_s).collect(),
             first_loss: report.first_loss,
             final_loss: report.final_loss,

@@ -35,8 +35,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use ata_wire::limits::MESSAGE_BYTES;
+use ata_wire::limits::{MAX_LEASE_TASKS, MESSAGE_BYTES};
 use ata_wire::proto::coordinator_server::CoordinatorServer;
+
+const _: () = assert!(ata_scheduler::MAX_LEASE_TASKS <= MAX_LEASE_TASKS, "workers must take every lease");
 
 /// Commands waiting for the owner. It answers each in microseconds; a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;

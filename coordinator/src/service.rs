@@ -93,7 +93,9 @@ impl Coordinator for Service {
         // Only the holder of the lease may make us take in a gradient.
         let (session, lease, iteration) = (header.session, header.lease, header.iteration);
         self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await??;
-        let checked = match receive_gradient(&mut parts, self.parameters).await {
+        // Heartbeats wait behind chunks on a slow link; a full queue has news enough.
+        let heard = || self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
+        let checked = match receive_gradient(&mut parts, self.parameters, heard).await {
             Ok(_) if !header.loss_sum.is_finite() => Err(("not finite", format!("the loss is {}", header.loss_sum))),
             Ok(values) => Ok(values),
             Err(ReceiveError::Content(error)) => Err((error.kind(), error.to_string())),

@@ -39,7 +39,7 @@ pub(crate) async fn obtain(
     tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the training data");
     let file = download(&cache, sha256, bytes, connection.clone(), session).await?;
     blocking(move || {
-        let persisted = file.persist(&path).map_err(|error| DataError::Io { path: path.clone(), cause: error.error });
+        let persisted = file.persist(&path).map_err(|error| DataError::cache(&path)(error.error));
         drop(persisted?);
         Ok(Dataset::File(RecordFile::open(&path)?))
     })
@@ -75,10 +75,10 @@ fn from_cache(path: &Path, sha256: [u8; 32]) -> Result<Option<Dataset>, WorkerEr
 async fn lock(cache: &Path, sha256: [u8; 32]) -> Result<File, SessionError> {
     let cache = cache.to_owned();
     blocking(move || {
-        std::fs::create_dir_all(&cache).map_err(|cause| DataError::Io { path: cache.clone(), cause })?;
+        std::fs::create_dir_all(&cache).map_err(DataError::cache(&cache))?;
         let path = cache.join(format!("{}.lock", hex(&sha256)));
         let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        Ok(locked.map_err(|cause| DataError::Io { path, cause })?)
+        Ok(locked.map_err(DataError::cache(path))?)
     })
     .await
 }
@@ -91,8 +91,7 @@ async fn download(
     mut connection: Connection,
     session: SessionToken,
 ) -> Result<NamedTempFile, SessionError> {
-    let io = |cause| DataError::Io { path: cache.to_owned(), cause };
-    let mut file = NamedTempFile::new_in(cache).map_err(io)?;
+    let mut file = NamedTempFile::new_in(cache).map_err(DataError::cache(cache))?;
     let request = DataRequest { session: session.to_wire(), train_sha256: Bytes::copy_from_slice(&sha256) };
     let mut parts = connection.data(request).await.map_err(|status| SessionError::call(&status))?.into_inner();
     let received = async {
@@ -102,7 +101,7 @@ async fn download(
             assembler.check(&chunk)?;
             digest.update(&chunk.data);
             if let Err(cause) = file.write_all(&chunk.data) {
-                return Ok(Err(io(cause)));
+                return Ok(Err(DataError::cache(cache)(cause)));
             }
         }
         assembler.finish()?;

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use ata_coordinator::{Progress, ProgressPhase};
 use ata_learn::{DeviceChoice, ModelResolver};
 
 use crate::args::UpArgs;
@@ -42,10 +44,13 @@ pub(crate) async fn run(args: UpArgs, models: ModelResolver) -> Result<ExitCode,
     let mut children = Children::start(&settings, &format!("http://{address}"), data_folder.as_deref())?;
 
     let mut received = None;
+    let progress = run.progress();
     let stop = async {
         tokio::select! {
+            // First, for Ctrl-C ends the workers as well.
+            biased;
             signal = signal => received = Some(signal),
-            () = children.all_ended() => {}
+            () = children.too_few(&progress) => {}
         }
     };
     let trained = run.train(&folder, listener, stop).await;
@@ -101,16 +106,21 @@ impl Children {
         Ok(Self { running })
     }
 
-    /// Resolves when no worker is left; says of each why it ended.
-    async fn all_ended(&mut self) {
+    /// Resolves when no worker is left, or one ended that the first iteration waits for; says of each why it ended.
+    async fn too_few(&mut self, progress: &watch::Receiver<Progress>) {
         while let Some(ended) = self.running.join_next().await {
+            let waiting = matches!(progress.borrow().phase, ProgressPhase::Waiting { .. });
             match ended {
-                Ok((_, Ok(status))) if status.success() => {}
-                Ok((number, Ok(status))) => {
-                    eprintln!("worker {number} ended ({status}); its tasks go to the others");
+                Ok((_, Ok(status))) if status.success() => continue,
+                Ok((number, Ok(status))) if waiting => {
+                    eprintln!("worker {number} ended ({status}) before the run began");
                 }
+                Ok((number, Ok(status))) => eprintln!("worker {number} ended ({status}); its tasks go to the others"),
                 Ok((number, Err(error))) => eprintln!("worker {number}: {error}"),
                 Err(error) => eprintln!("{error}"),
+            }
+            if waiting {
+                return;
             }
         }
     }

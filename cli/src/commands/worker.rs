@@ -1,5 +1,6 @@
 //! `ata worker`: computes for a coordinator.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,13 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
         number: args.number,
         device: device.open()?,
         models,
-        data_folder: args.data.as_deref().map(data_folder).transpose()?,
+        // ATA_DATA may be set for the coordinator; synthetic data is made by every worker anyway.
+        data_folder: args
+            .data
+            .as_deref()
+            .filter(|data| *data != Path::new("synthetic"))
+            .map(data_folder)
+            .transpose()?,
         cache: default_cache_dir(),
         retry_for: Duration::from_secs(args.retry_for),
         task_times,

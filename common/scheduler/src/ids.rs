@@ -4,6 +4,9 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+/// Tasks of a lease, at most: a worker reports one time per task in one message, and a lost lease is recomputed whole.
+pub const MAX_LEASE_TASKS: u64 = 1 << 16;
+
 /// A worker's 1-based number, as users see it in tables and as `i` in a time law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(NonZeroU32);

@@ -23,7 +23,7 @@ mod statistics;
 
 pub use allocation::{Rule, allocate_by_score, ras, ras_by_cost, uniform};
 pub use engine::{AbortReason, Effect, Engine, EngineConfig, Event, Refusal, WaitReason};
-pub use ids::{Lease, LeaseId, TaskRange, WorkerId};
+pub use ids::{Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use policy::{Policy, PolicyContext, PolicyError, build_policy};
 pub use statistics::WorkerStatistics;

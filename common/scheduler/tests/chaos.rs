@@ -35,6 +35,7 @@ struct World {
     out: BTreeMap<u64, (WorkerId, Lease)>,
     accepted: Vec<TaskRange>,
     to_commit: Option<u64>,
+    evicted: u32,
     over: bool,
 }
 
@@ -53,7 +54,10 @@ impl World {
                     assert_eq!(taken, (0..budget).collect::<Vec<_>>());
                     self.to_commit = Some(iteration);
                 }
-                Effect::Evict { worker, .. } => self.out.retain(|_, (holder, _)| *holder != worker),
+                Effect::Evict { worker, .. } => {
+                    self.evicted += 1;
+                    self.out.retain(|_, (holder, _)| *holder != worker);
+                }
                 Effect::Finish | Effect::Abort { .. } => self.over = true,
                 Effect::Start { .. } | Effect::Wait { .. } => {}
                 Effect::Cancel { .. } => panic!("a barrier policy cancels nothing"),
@@ -138,7 +142,10 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(engine.ledger().iterations, ITERATIONS);
+        if engine.ledger().iterations < ITERATIONS {
+            prop_assert!(world.evicted + failed >= 3, "given up too early");
+            return Ok(());
+        }
         prop_assert_eq!(engine.ledger().tasks_applied, ITERATIONS * budget);
     }
 }

@@ -271,6 +271,34 @@ fn a_hung_worker_is_evicted_at_its_deadline() {
 }
 
 #[test]
+fn tasks_that_hang_everywhere_end_the_run() {
+    let mut cluster = Cluster::new("uta", 1, 1);
+    cluster.join(1);
+    // The limit doubles with each attempt: 60 s, 120 s, 240 s.
+    for waited_s in [61.0, 121.0] {
+        cluster.now_s += waited_s;
+        assert!(matches!(cluster.tell(Event::Tick).unwrap()[0], Effect::Evict { .. }));
+        assert_eq!(assigned(&cluster.join(1)).len(), 1, "it comes back, and tries again");
+    }
+    cluster.now_s += 241.0;
+    let effects = cluster.tell(Event::Tick).unwrap();
+    assert!(
+        matches!(effects[1], Effect::Abort { reason: AbortReason::TasksFailed { attempts: 3, .. } }),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn a_race_whose_last_runner_failed_before_goes_on() {
+    let mut cluster = Cluster::new("gta", 2, 2);
+    cluster.join(1);
+    let leases = assigned(&cluster.join(2));
+    let failed = cluster.tell(Event::TasksFailed { worker: worker(1), lease: leases[0].1.id }).unwrap();
+    assert_eq!(assigned(&failed)[0].0, 2, "somebody else tries");
+    assert_eq!(assigned(&cluster.lose(2))[0].0, 1, "and the first again, when it is the only one left");
+}
+
+#[test]
 fn a_newcomer_works_from_the_next_iteration_and_a_returning_worker_is_remembered() {
     let mut cluster = Cluster::new("uta", 2, 1);
     let lease = assigned(&cluster.join(1))[0].1;

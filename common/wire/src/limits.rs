@@ -6,8 +6,9 @@ use std::time::Duration;
 /// meanwhile. Four times as much is a tenth slower, and lets a hostile peer make us reserve more.
 pub const CHUNK_BYTES: usize = 1 << 18;
 
-/// Bytes per gRPC message, tonic's default: room for a chunk, and for the times of the largest lease.
-pub const MESSAGE_BYTES: usize = 4 << 20;
+/// Bytes per gRPC message: room for a chunk, and for the times of the largest lease. A peer that announces a message makes
+/// us reserve that much.
+pub const MESSAGE_BYTES: usize = 1 << 20;
 
 /// Parameters of a model: 1 GiB of f32, what the coordinator can hold a few of on an ordinary head node.
 pub const MAX_PARAMETERS: u64 = 1 << 28;
@@ -18,8 +19,8 @@ pub const MAX_BUDGET: u64 = 1 << 24;
 /// Samples per task: 2^20 images are 12 GiB of f32, more than a device holds.
 pub const MAX_TASK_BATCH: u32 = 1 << 20;
 
-/// Tasks per lease. One time per task is reported, 2 MiB of them; larger shares of an allocation are not expected.
-pub const MAX_LEASE_TASKS: u64 = 1 << 18;
+/// Tasks per lease, at least as many as the scheduler gives. One time per task is reported, 512 KiB of them.
+pub const MAX_LEASE_TASKS: u64 = 1 << 16;
 
 /// Bytes of a data file: CIFAR-100's training split has 154 MB, and a label or two more should not be refused.
 pub const MAX_DATA_BYTES: u64 = 1 << 32;

@@ -244,10 +244,15 @@ pub async fn receive_gradient_header(
     }
 }
 
-/// Receives a gradient of `expected` values after its header; all of them are finite.
-pub async fn receive_gradient(parts: &mut Streaming<GradientPart>, expected: u64) -> Result<Vec<f32>, ReceiveError> {
+/// Receives a gradient of `expected` values after its header; all of them are finite. Calls `heard` as each chunk arrives.
+pub async fn receive_gradient(
+    parts: &mut Streaming<GradientPart>,
+    expected: u64,
+    heard: impl Fn(),
+) -> Result<Vec<f32>, ReceiveError> {
     let mut assembler = F32Assembler::new(expected * 4, expected)?;
     while let Some(part) = next(parts).await? {
+        heard();
         match part.kind {
             Some(gradient_part::Kind::Chunk(chunk)) => assembler.push_finite(&chunk)?,
             _ => return Err(ReceiveError::Order("expected a chunk")),

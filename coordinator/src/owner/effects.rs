@@ -3,7 +3,7 @@
 use ata_scheduler::{Effect, Event, Lease, WaitReason, WorkerId};
 use ata_wire::{Assignment, FarewellReason, ToWorker};
 
-use super::{Ending, Owner};
+use super::{Ending, Held, Owner};
 use crate::recorder::Outcome;
 use crate::report::{ProgressPhase, RunError, StopReason};
 use crate::training::{Stepped, Work};
@@ -28,8 +28,8 @@ impl Owner {
                 Effect::Start { .. } => self.started(),
                 Effect::Assign { worker, lease } => self.assign(worker, lease),
                 Effect::Cancel { worker, lease } => {
-                    if let Some((_, held)) = self.leases.remove(&lease) {
-                        self.recorder.tasks(worker, &held, &[], Outcome::Cancelled);
+                    if let Some(held) = self.leases.remove(&lease) {
+                        self.recorder.tasks(worker, &held.lease, &[], Outcome::Cancelled);
                     }
                     self.send(worker, ToWorker::Cancel { lease: lease.0 });
                 }
@@ -61,7 +61,7 @@ impl Owner {
     }
 
     pub(super) fn assign(&mut self, worker: WorkerId, lease: Lease) {
-        self.leases.insert(lease.id, (worker, lease));
+        self.leases.insert(lease.id, Held { worker, lease, since_s: self.now_s(), announced: false });
         let assignment = Assignment {
             lease: lease.id.0,
             iteration: lease.iteration,
@@ -72,8 +72,9 @@ impl Owner {
     }
 
     pub(super) fn evict(&mut self, worker: WorkerId, silent_s: f64) {
-        let detail = format!("no result for {silent_s:.0} s");
+        let detail = format!("no result for {silent_s:.0} s; if tasks take that long, raise --lease-timeout-s");
         tracing::warn!(%worker, detail, "worker evicted");
+        self.last_failure = format!("worker {worker}: {detail}");
         self.drop_leases(worker);
         if let Some(session) = self.members.close_worker(worker) {
             session.send(ToWorker::Farewell { reason: FarewellReason::Evicted, detail });

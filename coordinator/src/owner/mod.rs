@@ -4,10 +4,10 @@ mod effects;
 mod sessions;
 mod transfers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ pub(crate) struct Owner {
     engine: Engine,
     members: Membership,
     /// Leases that workers hold.
-    leases: HashMap<LeaseId, (WorkerId, Lease)>,
+    leases: HashMap<LeaseId, Held>,
     parameters: ParameterSet,
     training: std_mpsc::Sender<Work>,
     recorder: Recorder,
@@ -79,11 +79,22 @@ pub(crate) struct Owner {
     /// When the first iteration began, and when the last one was committed, in seconds since `began`.
     span_s: Option<(f64, f64)>,
     losses: Option<(f64, f64)>,
-    task_times_s: Vec<Vec<f64>>,
+    /// The last of each worker, by slot.
+    task_times_s: Vec<VecDeque<f64>>,
     tasks_outlasted: u64,
     refused: BTreeMap<&'static str, u64>,
     last_failure: String,
     ending: Option<Ending>,
+}
+
+/// A lease that a worker holds.
+struct Held {
+    worker: WorkerId,
+    lease: Lease,
+    /// When it was sent.
+    since_s: f64,
+    /// Whether its gradient is on the way.
+    announced: bool,
 }
 
 /// Why the loop is to end.
@@ -151,7 +162,7 @@ impl Owner {
         };
         // Whoever still asks is told that the run is over.
         drop(commands);
-        self.finish(ending).await
+        self.finish(ending, stop).await
     }
 
     fn command(&mut self, command: Command) {
@@ -178,7 +189,7 @@ impl Owner {
         }
     }
 
-    async fn finish(mut self, ending: Ending) -> Result<RunReport, RunError> {
+    async fn finish(mut self, ending: Ending, stop: Pin<&mut impl Future<Output = ()>>) -> Result<RunReport, RunError> {
         let (reason, detail) = match &ending {
             Ending::Stop(StopReason::Finished) => (FarewellReason::Finished, "the run is finished"),
             Ending::Stop(StopReason::Stopped) => (FarewellReason::Stopping, "the coordinator was told to stop"),
@@ -198,7 +209,11 @@ impl Owner {
                 self.progress.send_modify(|progress| progress.phase = ProgressPhase::Evaluating);
                 let (reply, answer) = oneshot::channel();
                 self.training.send(Work::Evaluate { data: self.test_data, reply }).map_err(|_| RunError::Training)?;
-                Some(answer.await.map_err(|_| RunError::Training)??)
+                // Whoever does not want to wait for it gets what there is.
+                tokio::select! {
+                    evaluation = answer => Some(evaluation.map_err(|_| RunError::Training)??),
+                    () = stop => None,
+                }
             }
             StopReason::Stopped => None,
         };
@@ -211,7 +226,7 @@ impl Owner {
             final_loss: self.losses.map(|(_, last)| last),
             evaluation,
             parameters_sha256: self.parameters.sha256(),
-            task_times_s: self.task_times_s,
+            task_times_s: self.task_times_s.into_iter().map(Vec::from).collect(),
             tasks_outlasted: self.tasks_outlasted,
             refused: self.refused,
         })

@@ -57,9 +57,8 @@ impl Owner {
 
     /// Records the leases of a worker as lost.
     pub(super) fn drop_leases(&mut self, worker: WorkerId) {
-        let lost = self.leases.extract_if(|_, (holder, _)| *holder == worker);
-        for (_, (worker, lease)) in lost {
-            self.recorder.tasks(worker, &lease, &[], Outcome::Lost);
+        for (_, held) in self.leases.extract_if(|_, held| held.worker == worker) {
+            self.recorder.tasks(worker, &held.lease, &[], Outcome::Lost);
         }
     }
 

@@ -121,7 +121,7 @@ impl Coordinator for Served {
         let mut parts = request.into_inner();
         let failed = |error: ata_wire::ReceiveError| Status::internal(error.to_string());
         receive_gradient_header(&mut parts).await.map_err(failed)?;
-        let gradient = receive_gradient(&mut parts, self.bytes / 4).await.map_err(failed)?;
+        let gradient = receive_gradient(&mut parts, self.bytes / 4, || ()).await.map_err(failed)?;
         // The other end is gone only when the benchmark is over.
         drop(self.received.send(gradient));
         Ok(Response::new(GradientReceipt { accepted: true, reason: String::new() }))

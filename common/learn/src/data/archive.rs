@@ -23,13 +23,20 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
     let corrupt = |reason: String| DataError::corrupt(archive, reason);
     let digest = sha256_of_file(archive)?;
     let target = cache.join("archives").join(hex(&digest));
+    let is_whole = |folder: &Path| {
+        [Split::Train, Split::Test].iter().all(|split| RecordFile::open(&folder.join(split.file_name())).is_ok())
+    };
     if target.is_dir() {
-        return Ok(target);
+        if is_whole(&target) {
+            return Ok(target);
+        }
+        // Damaged since; it is unpacked again.
+        std::fs::remove_dir_all(&target).map_err(DataError::cache(&target))?;
     }
     let parent = cache.join("archives");
-    std::fs::create_dir_all(&parent).map_err(DataError::io(&parent))?;
+    std::fs::create_dir_all(&parent).map_err(DataError::cache(&parent))?;
     // Removed again if anything goes wrong.
-    let unpacked = TempDir::with_prefix_in("unpacking-", &parent).map_err(DataError::io(&parent))?;
+    let unpacked = TempDir::with_prefix_in("unpacking-", &parent).map_err(DataError::cache(&parent))?;
 
     let file = BufReader::new(File::open(archive).map_err(DataError::io(archive))?);
     // One byte more than allowed, so that reaching the end of it means the limit was passed.
@@ -46,10 +53,16 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
             unpack(&mut entry, &path).map_err(|error| match error {
                 UnpackError::Refused(reason) => corrupt(format!("{}: {reason}", split.file_name())),
                 UnpackError::Read(cause) => corrupt(format!("{} ends early: {cause}", split.file_name())),
-                UnpackError::Write(cause) => DataError::Io { path: path.clone(), cause },
+                UnpackError::Write(cause) => DataError::Cache { path: path.clone(), cause },
             })?;
             RecordFile::open(&path).map_err(|error| corrupt(format!("{}: {}", split.file_name(), reason_of(error))))?;
         }
+    }
+    // The checksum of the whole stands at its end.
+    let mut rest = tar.into_inner();
+    std::io::copy(&mut rest, &mut std::io::sink()).map_err(|cause| corrupt(format!("damaged: {cause}")))?;
+    if rest.limit() == 0 {
+        return Err(corrupt(format!("more than {MAX_UNPACKED_BYTES} bytes unpacked")));
     }
     for split in [Split::Train, Split::Test] {
         if !unpacked.path().join(split.file_name()).is_file() {
@@ -60,7 +73,7 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
         Ok(()) => Ok(target),
         // Another process was faster; the content is the same.
         Err(_) if target.is_dir() => Ok(target),
-        Err(cause) => Err(DataError::Io { path: target, cause }),
+        Err(cause) => Err(DataError::Cache { path: target, cause }),
     }
 }
 
@@ -176,18 +189,26 @@ mod tests {
         assert_eq!(std::fs::read_dir(&target).unwrap().count(), 2);
         let again = extract_archive(&folder.path().join("data.tar.gz"), folder.path()).unwrap();
         assert_eq!(again, target);
+        // A cached copy that went bad is replaced.
+        std::fs::write(target.join("test.bin"), &test[..100]).unwrap();
+        extract_archive(&folder.path().join("data.tar.gz"), folder.path()).unwrap();
+        assert_eq!(std::fs::read(target.join("test.bin")).unwrap(), test);
     }
 
     #[test]
     fn hostile_and_broken_archives_are_refused_with_the_reason() {
         let (train, test) = (records(Split::Train, 3), records(Split::Test, 2));
         let good = archive(&[("train.bin", FILE, &train), ("test.bin", FILE, &test)]);
+        // The checksum of the uncompressed whole is in the last 8 bytes.
+        let mut damaged = good.clone();
+        damaged[good.len() - 6] ^= 1;
         let mut bad_label = train.clone();
         bad_label[1] = 200;
         let many: Vec<_> = (0..1001).map(|_| ("x", FILE, &b""[..])).collect();
         let cases: &[(&[u8], &str)] = &[
             (b"hello", "not a"),
             (&good[..good.len() / 2], "train.bin ends early"),
+            (&damaged, "damaged: "),
             (&archive(&[("../train.bin", FILE, &train)]), "entry '../train.bin' would leave the folder"),
             (&archive(&[("/train.bin", FILE, &train)]), "would leave the folder"),
             (&archive(&[("train.bin", EntryType::Symlink, b"")]), "is of kind Symlink"),

@@ -58,6 +58,14 @@ pub enum DataError {
         /// Why.
         cause: std::io::Error,
     },
+    /// The cache cannot be written.
+    #[error("{path}: {cause}; ATA_CACHE_DIR can name another folder for unpacked and downloaded data")]
+    Cache {
+        /// Which file or folder.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
     /// The folder has no such split.
     #[error(
         "{folder} holds no {file}: expected the CIFAR-100 binary version (train.bin and test.bin, as in \
@@ -83,6 +91,12 @@ impl DataError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Io { path, cause }
+    }
+
+    /// For `map_err` after writing to the cache.
+    pub fn cache(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |cause| Self::Cache { path, cause }
     }
 
     pub(crate) fn corrupt(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {

@@ -33,7 +33,7 @@ pub struct CnnWidths {
 }
 
 impl CnnWidths {
-    /// Largest width: with all four at it the model has 82 M parameters, about what one message budget is made for.
+    /// Largest width: with all four at it the model has 36 M parameters.
     pub const MAX: usize = 1024;
 }
 

@@ -140,8 +140,8 @@ pub enum Refusal {
     /// The worker does not hold that lease: it is done, cancelled, given to another, or never was.
     #[error("the worker does not hold lease {0}")]
     NotHeld(LeaseId),
-    /// Not one non-negative, finite time per task.
-    #[error("lease {lease} of {tasks} task(s) needs as many non-negative, finite times")]
+    /// Not one non-negative time per task with a finite sum.
+    #[error("lease {lease} of {tasks} task(s) needs as many non-negative times with a finite sum")]
     BadTimes {
         /// The lease.
         lease: LeaseId,

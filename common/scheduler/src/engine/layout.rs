@@ -2,22 +2,25 @@
 
 use std::collections::BinaryHeap;
 
-use crate::ids::TaskRange;
+use crate::ids::{MAX_LEASE_TASKS, TaskRange};
 
 /// Splits each share into powers of two and lays them out over the indices 0..B, largest first.
 ///
 /// Each piece then starts at a multiple of its size, so it is one subtree of the reduction tree, and worker i answers
-/// with as many summed gradients as a_i has binary ones. Returns (worker, tasks), each worker's largest piece first.
+/// with as many summed gradients as a_i has binary ones (more where a piece would exceed [`MAX_LEASE_TASKS`]). Returns (worker, tasks), each worker's largest piece first.
 pub(super) fn lay_out(allocation: &[u64]) -> Vec<(usize, TaskRange)> {
     let employed: Vec<usize> = (0..allocation.len()).filter(|&worker| allocation[worker] > 0).collect();
     let largest = employed.iter().map(|&worker| allocation[worker]).max().unwrap_or(0);
     let mut pieces = Vec::with_capacity(employed.len() * 2);
     let mut first = 0;
     for exponent in (0..u64::BITS - largest.leading_zeros()).rev() {
-        let count = 1 << exponent;
-        for &worker in employed.iter().filter(|&&worker| allocation[worker] & count != 0) {
-            pieces.push((worker, TaskRange { first, count }));
-            first += count;
+        let share: u64 = 1 << exponent;
+        let count = share.min(MAX_LEASE_TASKS);
+        for &worker in employed.iter().filter(|&&worker| allocation[worker] & share != 0) {
+            for _ in 0..share / count {
+                pieces.push((worker, TaskRange { first, count }));
+                first += count;
+            }
         }
     }
     pieces
@@ -84,6 +87,15 @@ mod tests {
             check(&pieces, &allocation);
             prop_assert_eq!(indices(&pieces), (0..total).collect::<Vec<u64>>());
         }
+    }
+
+    #[test]
+    fn no_piece_is_larger_than_a_lease_may_be() {
+        let allocation = [5 * MAX_LEASE_TASKS + 3, 1];
+        let pieces = lay_out(&allocation);
+        check(&pieces, &allocation);
+        assert_eq!(pieces.iter().map(|(_, range)| range.count).max(), Some(MAX_LEASE_TASKS));
+        assert_eq!(pieces.len(), 5 + 2 + 1);
     }
 
     #[test]

@@ -239,12 +239,12 @@ impl Engine {
         let Phase::Collecting(iteration) = &mut self.phase else { return Err(Refusal::NotHeld(lease)) };
         let member = &mut self.members[worker.slot()];
         let tasks = member.leases[position].lease.tasks;
-        let valid = busy_s.iter().all(|time| time.is_finite() && *time >= 0.0);
+        let reported_s: f64 = busy_s.iter().sum();
+        let valid = busy_s.iter().all(|time| *time >= 0.0) && reported_s.is_finite();
         if busy_s.len() as u64 != tasks.count || !valid {
             return Err(Refusal::BadTimes { lease, tasks: tasks.count });
         }
 
-        let reported_s: f64 = busy_s.iter().sum();
         let factor = member.finish(now_s, position, reported_s);
         for time in busy_s {
             self.statistics[worker.slot()].observe(time * factor);

@@ -19,6 +19,26 @@ const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 
 impl Engine {
     pub(super) fn lose(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
+        self.orphan(now_s, worker);
+        self.reassign(now_s, effects);
+        self.employ_idle(now_s, effects);
+    }
+
+    /// In a race, whoever is idle (after a failure, say) steps in for the lost.
+    fn employ_idle(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+        if !matches!(&self.phase, Phase::Collecting(iteration) if iteration.refills()) {
+            return;
+        }
+        for worker in self.present() {
+            if self.members[worker.slot()].leases.is_empty() {
+                self.assign_next(now_s, worker, effects);
+            }
+        }
+    }
+
+    /// A worker is gone, and its leases wait for others; but in a race others go on with tasks of their own, unless these
+    /// failed.
+    fn orphan(&mut self, now_s: f64, worker: WorkerId) {
         let Some(member) = self.members.get_mut(worker.slot()).filter(|member| member.present) else { return };
         member.present = false;
         let leases = std::mem::take(&mut member.leases);
@@ -28,15 +48,14 @@ impl Engine {
             // How far it got is unknown; its mean time tells the likely number of tasks begun.
             let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
             iteration.wasted_tasks += (begun as u64).clamp(1, current.lease.tasks.count);
-            if !iteration.refills() {
-                iteration.orphans.extend(leases.iter().map(|held| Orphan {
-                    tasks: held.lease.tasks,
-                    failures: held.failures,
-                    failed_by: None,
-                }));
-            }
+            let refills = iteration.refills();
+            let orphaned = leases.iter().filter(|held| !refills || held.failures > 0);
+            iteration.orphans.extend(orphaned.map(|held| Orphan {
+                tasks: held.lease.tasks,
+                failures: held.failures,
+                failed_by: None,
+            }));
         }
-        self.reassign(now_s, effects);
     }
 
     pub(super) fn failed(
@@ -54,12 +73,6 @@ impl Engine {
         iteration.wasted_s += busy_s;
         iteration.wasted_tasks += tasks.count;
         member.finish(now_s, position, busy_s);
-        if failures >= MAX_FAILED_ATTEMPTS {
-            let reason = AbortReason::TasksFailed { iteration: iteration.number, tasks, attempts: failures };
-            self.phase = Phase::Over;
-            effects.push(Effect::Abort { reason });
-            return Ok(());
-        }
         iteration.orphans.push(Orphan { tasks, failures, failed_by: Some(worker) });
         self.reassign(now_s, effects);
         Ok(())
@@ -69,14 +82,19 @@ impl Engine {
         let Some(timeout_s) = self.config.lease_timeout_s else { return };
         let expected_s = expected_s(&self.statistics);
         let overdue = |(slot, member): (usize, &Member)| {
-            let tasks = member.leases.first()?.lease.tasks.count as f64;
+            let current = member.leases.first()?;
             let silent_s = member.silent_s(now_s);
-            (silent_s > timeout_s.max(LEASE_TIMEOUT_FACTOR * tasks * expected_s[slot])).then_some((slot, silent_s))
+            let usual_s = LEASE_TIMEOUT_FACTOR * current.lease.tasks.count as f64 * expected_s[slot];
+            // Longer each time: the tasks may be slower than thought.
+            let allowed_s = timeout_s.max(usual_s) * f64::from(1_u32 << current.failures);
+            (silent_s > allowed_s).then_some((slot, silent_s))
         };
         let overdue: Vec<(usize, f64)> = self.members.iter().enumerate().filter_map(overdue).collect();
         for (slot, silent_s) in overdue {
             let worker = WorkerId::from_slot(slot);
             effects.push(Effect::Evict { worker, silent_s });
+            // It failed at what it was computing; what it had not begun is merely lost.
+            self.members[slot].leases[0].failures += 1;
             self.lose(now_s, worker, effects);
         }
     }
@@ -85,6 +103,14 @@ impl Engine {
     pub(super) fn reassign(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         let workers = self.present();
         let Phase::Collecting(iteration) = &mut self.phase else { return };
+        if let Some(&Orphan { tasks, failures: attempts, .. }) =
+            iteration.orphans.iter().find(|orphan| orphan.failures >= MAX_FAILED_ATTEMPTS)
+        {
+            let reason = AbortReason::TasksFailed { iteration: iteration.number, tasks, attempts };
+            self.phase = Phase::Over;
+            effects.push(Effect::Abort { reason });
+            return;
+        }
         if workers.is_empty() {
             self.wait(WaitReason::Workers { present: 0, needed: 1 }, effects);
             return;

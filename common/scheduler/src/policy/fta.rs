@@ -26,10 +26,12 @@ impl Fta {
 
     /// Reads `means`; without it, the means the caller knows.
     pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        match arguments.positive_list("means")? {
-            Some(means) => Ok(Self::new(means)),
-            None => arguments.context.means.clone().map(Self::new).ok_or(PolicyError::MeansUnknown),
+        if let Some(means) = arguments.positive_list("means")? {
+            return Ok(Self::new(means));
         }
+        // A law may have none: the mean of a lognormal one overflows long before its median does.
+        let usable = |means: &Vec<f64>| !means.is_empty() && means.iter().all(|mean| mean.is_finite() && *mean > 0.0);
+        arguments.context.means.clone().filter(usable).map(Self::new).ok_or(PolicyError::MeansUnknown)
     }
 }
 
