@@ -1,5 +1,7 @@
 //! `summary.json`.
 
+use std::collections::BTreeMap;
+
 use ata_coordinator::{RunReport, StopReason};
 use ata_learn::hex;
 use ata_scheduler::WorkerCost;
@@ -18,6 +20,8 @@ pub(crate) struct Summary {
     pub(crate) policy: String,
     /// Workers that ever took part.
     workers: usize,
+    /// By number.
+    pub(crate) worker_names: BTreeMap<u32, String>,
     budget: u64,
     task_batch: u32,
     /// Iterations committed.
@@ -49,7 +53,7 @@ pub(crate) struct Summary {
     /// Tasks whose real computation outlasted their emulated time.
     pub(crate) tasks_outlasted: u64,
     /// Results refused, by reason.
-    refused: std::collections::BTreeMap<&'static str, u64>,
+    refused: BTreeMap<&'static str, u64>,
     /// What other policies would have cost on the recorded task times.
     pub(crate) counterfactual: Vec<Counterfactual>,
 }
@@ -72,7 +76,8 @@ impl Summary {
                 StopReason::Stopped => "stopped",
             },
             policy: settings.policy.clone(),
-            workers: report.workers,
+            workers: report.worker_names.len(),
+            worker_names: report.worker_names,
             budget: settings.budget,
             task_batch: settings.task_batch,
             iterations: ledger.iterations,

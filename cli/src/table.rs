@@ -51,6 +51,12 @@ pub(crate) fn render(summary: &Summary, folder: &Path) -> String {
     columns("tasks per iteration", &|slot| format!("{:.2}", summary.allocation_mean[slot]));
     columns("mean time of a task", &|slot| summary.task_mean_s[slot].map_or("-".into(), seconds));
 
+    if summary.worker_names.iter().any(|(number, name)| *name != format!("worker-{number}")) {
+        let names = summary.worker_names.iter().take(MAX_WORKERS_SHOWN);
+        let names: Vec<String> = names.map(|(number, name)| format!("{number} {name}")).collect();
+        line(&mut text, format!("names                 {}", names.join(", ")));
+    }
+
     text.push('\n');
     let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let (first, last) = (number(summary.first_loss), number(summary.final_loss));

@@ -135,9 +135,9 @@ impl Membership {
         self.sessions.iter().filter(|session| session.ready).count()
     }
 
-    /// How many workers ever took part.
-    pub(crate) fn ever(&self) -> usize {
-        self.numbers.len()
+    /// The workers that ever took part, by number.
+    pub(crate) fn names(&self) -> BTreeMap<u32, String> {
+        self.numbers.iter().map(|(name, worker)| (worker.number(), name.to_string())).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a run came to, and how far it is.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ata_learn::{DataError, Evaluation};
@@ -19,8 +20,8 @@ pub enum StopReason {
 pub struct RunReport {
     /// Why it ended.
     pub stopped: StopReason,
-    /// Workers that ever took part.
-    pub workers: usize,
+    /// Workers that ever took part, by number.
+    pub worker_names: BTreeMap<u32, String>,
     /// What it cost.
     pub ledger: Ledger,
     /// Seconds from the first assignment to the last committed step.
@@ -38,7 +39,7 @@ pub struct RunReport {
     /// Tasks whose real computation outlasted their emulated time.
     pub tasks_outlasted: u64,
     /// Results that were refused, by reason.
-    pub refused: std::collections::BTreeMap<&'static str, u64>,
+    pub refused: BTreeMap<&'static str, u64>,
 }
 
 /// Why a run failed.

@@ -195,7 +195,7 @@ impl Owner {
             Ending::Stop(StopReason::Stopped) => (FarewellReason::Stopping, "the coordinator was told to stop"),
             Ending::Abort(_) | Ending::Fail(_) => (FarewellReason::Finished, "the run failed"),
         };
-        let workers = self.members.ever();
+        let worker_names = self.members.names();
         for session in self.members.close_all() {
             session.send(ToWorker::Farewell { reason, detail: detail.into() });
         }
@@ -219,7 +219,7 @@ impl Owner {
         };
         Ok(RunReport {
             stopped,
-            workers,
+            worker_names,
             ledger: self.engine.ledger().clone(),
             runtime_s: self.span_s.map_or(0.0, |(first, last)| last - first),
             first_loss: self.losses.map(|(first, _)| first),
