@@ -53,16 +53,16 @@ pub(crate) enum Command {
 /// What a run is; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct RunArgs {
-    /// Who gets how many tasks: NAME or NAME:key=value,… (ata, ata-empirical, uta, fta, gta).
+    /// Who gets how many tasks: NAME or NAME:key=value,… (ata, ata-empirical, uta, fta, gta) [default: ata-empirical].
     #[arg(long, env = "ATA_POLICY", value_name = "POLICY")]
     policy: Option<String>,
-    /// Optimizer steps.
+    /// Optimizer steps [default: 200].
     #[arg(long, env = "ATA_ITERATIONS", value_name = "K", allow_negative_numbers = true)]
     iterations: Option<u64>,
-    /// Tasks per iteration.
+    /// Tasks per iteration [default: 16].
     #[arg(long, env = "ATA_BUDGET", value_name = "B", allow_negative_numbers = true)]
     budget: Option<u64>,
-    /// Samples per task.
+    /// Samples per task [default: 6, or 1 where --task-time gives absolute times].
     #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,
     /// synthetic, a folder with CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz.

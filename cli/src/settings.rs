@@ -45,9 +45,9 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             policy: "ata-empirical".into(),
-            iterations: 120,
+            iterations: 200,
             budget: 16,
-            task_batch: 8,
+            task_batch: 6,
             data: "synthetic".into(),
             model: "cnn".into(),
             lr: 1e-3,
@@ -74,8 +74,13 @@ impl Settings {
         for flags in flags {
             table.extend(flags.table()?);
         }
-        let settings: Self = table.try_into().map_err(Failure::usage)?;
+        let chosen = table.contains_key("task_batch");
+        let mut settings: Self = table.try_into().map_err(Failure::usage)?;
         settings.check()?;
+        // Where the emulated time is to decide, the real computation should be as short as can be.
+        if !chosen && settings.time_laws()?.is_some_and(|laws| !laws.is_relative()) {
+            settings.task_batch = 1;
+        }
         Ok(settings)
     }
 
@@ -209,6 +214,15 @@ mod tests {
     fn flags_override_the_file_which_overrides_the_defaults() {
         let settings = resolve("budget = 8\nseed = 5\n", "seed = 6").unwrap();
         assert_eq!((settings.budget, settings.seed, settings.iterations), (8, 6, Settings::default().iterations));
+    }
+
+    #[test]
+    fn emulated_times_come_with_small_tasks_unless_told() {
+        let task_batch = |flags: &str| resolve("", flags).unwrap().task_batch;
+        let default = Settings::default().task_batch;
+        assert_eq!(task_batch("task_time = 'scale(1); scale(2)'"), default);
+        assert_eq!(task_batch("task_time = 'exp(3)'"), 1);
+        assert_eq!(task_batch("task_time = 'exp(3)'\ntask_batch = 8"), 8);
     }
 
     #[test]

@@ -88,6 +88,11 @@ impl TimeLaws {
         }
     }
 
+    /// Whether some worker's times are multiples of the real computation time.
+    pub fn is_relative(&self) -> bool {
+        self.laws.iter().any(|(kind, _)| kind.name == "scale")
+    }
+
     /// The mean time of each of `workers` workers, if they can be compared: all laws of absolute times, or all multiples
     /// of the real computation time.
     pub fn means(&self, workers: u32) -> Result<Option<Vec<f64>>, LawError> {
