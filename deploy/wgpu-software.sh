@@ -15,4 +15,4 @@ export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-$(mktemp -d)}"
 ata() { cargo run --release --features gpu -- "$@"; }
 
 ata doctor --device wgpu --task-batch 4
-ata up --device wgpu --task-batch 4 --budget 8 --iterations "${ITERATIONS:-20}" --lr 3e-3 --workers 2 --task-time none
+ata up --device wgpu --task-batch 4 --budget 8 --iterations "${ITERATIONS:-100}" --lr 1e-3 --workers 2 --task-time none

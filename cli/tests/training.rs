@@ -56,6 +56,7 @@ fn a_run_learns_leaves_its_files_and_leans_to_the_fast() {
     let summary = sandbox.summary(&[&run, &slowness[..], &TINY[..]].concat());
     let (first, last) = (summary["first_loss"].as_f64().unwrap(), summary["final_loss"].as_f64().unwrap());
     assert!(last < first, "{first} → {last}");
+    assert!(summary["test_loss"].is_number() && summary["test_accuracy"].is_number());
     let allocation: Vec<f64> =
         summary["allocation_mean"].as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect();
     assert!(allocation[0] > allocation[1] && allocation[1] > allocation[2], "{allocation:?}");

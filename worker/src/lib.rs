@@ -45,6 +45,8 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
     let mut stop = pin!(stop);
     let mut backoff = Backoff::new();
     let mut contact = Instant::now();
+    // Said once, not at every attempt.
+    let mut said: Option<String> = None;
     loop {
         let ended = tokio::select! {
             ended = session::run(&config, &mut contact, &mut backoff) => ended,
@@ -65,7 +67,10 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         if left.is_zero() {
             return Err(WorkerError::Unreachable { endpoint: config.endpoint, cause, tried: config.retry_for });
         }
-        tracing::warn!("{cause}; trying again for {} s", left.as_secs().max(1));
+        if said.as_ref() != Some(&cause) {
+            tracing::warn!("{cause}; trying again for {} s", left.as_secs().max(1));
+            said = Some(cause);
+        }
         tokio::select! {
             () = tokio::time::sleep(backoff.next().min(left)) => {}
             () = &mut stop => return Ok(Outcome::Stopped),

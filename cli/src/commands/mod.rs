@@ -7,6 +7,7 @@ mod doctor;
 mod up;
 mod worker;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ fn start_log(directives: &str) -> Result<(), Failure> {
         .with_env_filter(filter)
         .with_target(false)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .try_init()
         .map_err(Failure::internal)
 }

@@ -31,11 +31,11 @@ pub(crate) async fn run(args: UpArgs, models: ModelResolver) -> Result<ExitCode,
         Some(laws) => laws.means(settings.workers)?,
         None => Some(vec![1.0; settings.workers as usize]),
     };
-    say_what(&settings, &device_name);
     let Data { training, test, folder: data_folder } = data;
     let data = Data { training, test, folder: None };
     let workers = settings.workers as usize;
-    let run = Run::new(settings.clone(), models, data, DeviceChoice::Cpu, Some(device_name), workers, means)?;
+    let run = Run::new(settings.clone(), models, data, DeviceChoice::Cpu, Some(device_name.clone()), workers, means)?;
+    say_what(&settings, &device_name);
 
     let signal = signals::stop()?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
@@ -122,6 +122,10 @@ impl Children {
             if waiting {
                 return;
             }
+        }
+        // After the last iteration they are not needed, and their end must not cut the evaluation short.
+        if progress.borrow().phase == ProgressPhase::Evaluating {
+            std::future::pending::<()>().await;
         }
     }
 
