@@ -5,12 +5,12 @@
 //!
 //! To make it one of the library's policies, so that `--policy sampled`, `ata policies` and the simulator know it:
 //! 1. put the struct and its `Policy` into `src/policy/sampled.rs`, and name the module in `src/policy/mod.rs`;
-//! 2. add an entry to `POLICIES` in `src/policy/registry.rs`;
+//! 2. give it an `ENTRY`, as the others have, and name that in `POLICIES` in `src/policy/registry.rs`;
 //! 3. test its formula in the same file, as the others do, citing the source.
 
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Event, Lease, Policy, PolicyContext, Round, SchedulerRng, StepOutcome,
-    WorkerId, WorkerStatistics, allocate_by_score, build_policy,
+    Decision, Effect, Engine, EngineConfig, Event, Lease, Policy, PolicyContext, Report, Round, SchedulerRng,
+    StepOutcome, WorkerId, WorkerStatistics, allocate_by_score, build_policy,
 };
 use rand::RngExt;
 
@@ -48,8 +48,9 @@ fn run(policy: Box<dyn Policy>) -> (f64, f64) {
     let mut effects = Vec::new();
     for worker in (0..TIME_S.len()).map(WorkerId::from_slot) {
         let joined = Event::WorkerJoined { worker, prior: WorkerStatistics::default() };
-        engine.handle(now_s, joined, &mut effects).expect("joining is never refused");
+        engine.handle(now_s, joined, &mut effects);
     }
+    engine.handle(now_s, Event::Proceed, &mut effects);
     loop {
         for effect in std::mem::take(&mut effects) {
             match effect {
@@ -59,9 +60,10 @@ fn run(policy: Box<dyn Policy>) -> (f64, f64) {
                     computing.push((*free_s, worker, lease));
                 }
                 Effect::Step { iteration, .. } => {
-                    let committed = Event::StepCommitted { iteration, outcome: StepOutcome::default() };
-                    engine.handle(now_s, committed, &mut effects).expect("a commit is never refused");
+                    let outcome = StepOutcome::default();
+                    engine.handle(now_s, Event::StepCommitted { iteration, outcome }, &mut effects);
                 }
+                Effect::Committed { .. } => engine.handle(now_s, Event::Proceed, &mut effects),
                 Effect::Finish { .. } => {
                     return (engine.ledger().mean_iteration_s(), engine.ledger().mean_total_worker_time_s());
                 }
@@ -70,11 +72,11 @@ fn run(policy: Box<dyn Policy>) -> (f64, f64) {
         }
         if effects.is_empty() {
             computing.sort_by(|a, b| b.0.total_cmp(&a.0));
-            let (end_s, worker, lease) = computing.pop().expect("somebody computes until the end");
+            let (end_s, worker, lease) = computing.pop().expect("a worker computes until the end");
             now_s = end_s;
             let busy_s = vec![TIME_S[worker.slot()]; lease.tasks.count as usize];
-            let done = Event::TasksDone { worker, lease: lease.id, busy_s: &busy_s };
-            engine.handle(now_s, done, &mut effects).expect("the worker holds the lease");
+            let done = Report::Done { busy_s: &busy_s };
+            engine.report(now_s, worker, lease.id, done, &mut effects).expect("the worker holds the lease");
         }
     }
 }

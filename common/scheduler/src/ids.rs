@@ -4,11 +4,14 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 /// Tasks of a lease, at most: a worker reports one time per task in one message, and a lost lease is recomputed whole.
 pub const MAX_LEASE_TASKS: u64 = 1 << 16;
 
 /// A worker's 1-based number, as users see it in tables and as `i` in a time law.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct WorkerId(NonZeroU32);
 
 impl WorkerId {
@@ -72,6 +75,12 @@ impl TaskRange {
     /// tasks, starting at a multiple of it.
     pub fn is_subtree(self) -> bool {
         self.count.is_power_of_two() && self.first.is_multiple_of(self.count)
+    }
+
+    /// All but the first task of a subtree, as subtrees.
+    pub(crate) fn without_first(self) -> impl Iterator<Item = Self> {
+        debug_assert!(self.is_subtree());
+        (0..self.count.ilog2()).map(move |level| Self { first: self.first + (1 << level), count: 1 << level })
     }
 
     /// The two halves of a subtree of at least two tasks.

@@ -1,9 +1,11 @@
 //! What a run cost: runtime, total worker time, wasted tasks.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::WorkerId;
 
 /// What one iteration cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IterationCost {
     /// k.
     pub iteration: u64,
@@ -23,7 +25,7 @@ pub struct IterationCost {
 }
 
 /// What one worker did in the committed iterations.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerCost {
     /// Tasks of this worker that entered a step.
     pub tasks_applied: u64,
@@ -36,7 +38,7 @@ pub struct WorkerCost {
 }
 
 /// Sums over the committed iterations of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Iterations committed.
     pub iterations: u64,

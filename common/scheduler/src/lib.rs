@@ -24,12 +24,15 @@ pub mod policy;
 mod statistics;
 
 pub use allocation::{Rule, allocate_by_score, ras, ras_by_cost, uniform};
-pub use engine::{AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, Limits, Refusal, WaitReason};
+pub use engine::{
+    AbortReason, CutShort, Effect, Engine, EngineConfig, Event, FinishReason, Limits, Outcome, Refusal, Report,
+    RestoreError, SavedEngine, Timing, WaitReason,
+};
 pub use ids::{Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use policy::{
-    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyError, PolicyKind, Round, SchedulerRng, StepOutcome,
-    build_policy, policy_kind,
+    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyError, PolicyKind, PolicyState, Round, SchedulerRng,
+    StepOutcome, build_policy, policy_kind,
 };
 pub use statistics::WorkerStatistics;
 

@@ -1,7 +1,10 @@
 //! What is known of a worker's speed.
 
+use serde::{Deserialize, Serialize};
+
 /// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and what other policies need besides.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WorkerStatistics {
     /// K_i, tasks observed.
     pub observed: u64,
@@ -9,6 +12,10 @@ pub struct WorkerStatistics {
     pub total_s: f64,
     /// Sum of the squares of those times, in s².
     pub squares_s2: f64,
+    /// Seconds spent on tasks that were cut short, together: each would have taken longer. Means over finished tasks alone
+    /// make a worker that loses races look faster than it is.
+    #[serde(default)]
+    pub cut_s: f64,
     /// Iterations of which the overhead was observed.
     pub assignments: u64,
     /// Seconds of those iterations, together, that went to anything but computation: transport, waiting, encoding.
@@ -24,6 +31,12 @@ impl WorkerStatistics {
         self.squares_s2 += busy_s * busy_s;
     }
 
+    /// Takes in a task that was cut short after `elapsed_s` seconds.
+    pub fn observe_cut(&mut self, elapsed_s: f64) {
+        debug_assert!(elapsed_s.is_finite() && elapsed_s >= 0.0);
+        self.cut_s += elapsed_s;
+    }
+
     /// Takes in what an iteration's assignment cost beside computation, in seconds.
     pub fn observe_overhead(&mut self, overhead_s: f64) {
         debug_assert!(overhead_s.is_finite() && overhead_s >= 0.0);
@@ -36,6 +49,17 @@ impl WorkerStatistics {
         (self.observed > 0).then(|| self.total_s / self.observed as f64)
     }
 
+    /// Mean seconds per assignment that are not computation; 0 before the first observation.
+    pub fn mean_overhead_s(&self) -> f64 {
+        self.overhead_s / self.assignments.max(1) as f64
+    }
+
+    /// The coefficient of variation of the task times; 0 if it is not known.
+    pub fn variation(&self) -> f64 {
+        let Some(mean_s) = self.mean_s().filter(|&mean_s| mean_s > 0.0) else { return 0.0 };
+        (self.squares_s2 / self.observed as f64 - mean_s * mean_s).max(0.0).sqrt() / mean_s
+    }
+
     /// Both observations together.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
@@ -43,6 +67,7 @@ impl WorkerStatistics {
             observed: self.observed + other.observed,
             total_s: self.total_s + other.total_s,
             squares_s2: self.squares_s2 + other.squares_s2,
+            cut_s: self.cut_s + other.cut_s,
             assignments: self.assignments + other.assignments,
             overhead_s: self.overhead_s + other.overhead_s,
         }
@@ -58,6 +83,7 @@ impl WorkerStatistics {
             observed,
             total_s: self.total_s * tasks,
             squares_s2: self.squares_s2 * tasks,
+            cut_s: self.cut_s * tasks,
             assignments,
             overhead_s: self.overhead_s * share(assignments, self.assignments),
         }
@@ -65,7 +91,7 @@ impl WorkerStatistics {
 
     /// Whether the numbers can have been observed: for statistics that come from a file.
     pub fn is_valid(&self) -> bool {
-        let sums = [self.total_s, self.squares_s2, self.overhead_s];
+        let sums = [self.total_s, self.squares_s2, self.cut_s, self.overhead_s];
         sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0) && (self.observed > 0 || self.total_s == 0.0)
     }
 }
@@ -99,9 +125,15 @@ mod tests {
 
     #[test]
     fn capping_keeps_the_means() {
-        let statistics =
-            WorkerStatistics { observed: 8, total_s: 4.0, squares_s2: 2.0, assignments: 2, overhead_s: 1.0 };
-        let expected = WorkerStatistics { observed: 4, total_s: 2.0, squares_s2: 1.0, assignments: 2, overhead_s: 1.0 };
+        let statistics = WorkerStatistics {
+            observed: 8,
+            total_s: 4.0,
+            squares_s2: 2.0,
+            cut_s: 3.0,
+            assignments: 2,
+            overhead_s: 1.0,
+        };
+        let expected = WorkerStatistics { observed: 4, total_s: 2.0, squares_s2: 1.0, cut_s: 1.5, ..statistics };
         assert_eq!(statistics.capped(4), expected);
         assert_eq!(WorkerStatistics::default().capped(4), WorkerStatistics::default());
     }

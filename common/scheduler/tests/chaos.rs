@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ata_scheduler::{
-    Effect, Engine, EngineConfig, Event, Lease, LeaseId, PolicyContext, Refusal, StepOutcome, TaskRange, WorkerId,
-    WorkerStatistics, build_policy,
+    Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, PolicyContext, Refusal, Report, StepOutcome,
+    TaskRange, WorkerId, WorkerStatistics, build_policy,
 };
 use proptest::prelude::*;
 
 const ITERATIONS: u64 = 8;
 
-/// Tests that abort early show little; the rest of the attempts fail by eviction.
+/// Runs that are given up early show little; more attempts fail by eviction.
 const MAX_FAILURES: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,8 @@ enum Fault {
     Join(u32),
     Fail,
     Repeat,
-    Tick,
+    /// Time passes, so that leases run out and rests end.
+    Pass,
 }
 
 /// A fault, how many results come in after it, and what chooses among leases.
@@ -37,7 +38,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         (1u32..6).prop_map(Fault::Join),
         Just(Fault::Fail),
         Just(Fault::Repeat),
-        Just(Fault::Tick),
+        Just(Fault::Pass),
     ];
     (fault, 0usize..4, any::<usize>()).prop_map(|(fault, results, pick)| Turn { fault, results, pick })
 }
@@ -80,15 +81,19 @@ struct World {
     budget: u64,
     now_s: f64,
     present: BTreeSet<WorkerId>,
-    /// Present when the iteration began.
+    /// Available when the iteration began.
     began_with: u64,
+    /// Tasks that it allocated.
+    allocated: u64,
     leases: u64,
     /// Leases that workers compute.
     out: BTreeMap<LeaseId, (WorkerId, Lease)>,
     /// Leases reported, of which the engine has said nothing yet.
     reported: BTreeMap<LeaseId, (WorkerId, Lease)>,
     /// Leases that are over, however they ended.
-    ended: Vec<(WorkerId, Lease)>,
+    over_leases: Vec<(WorkerId, Lease)>,
+    joining: Option<WorkerId>,
+    may_proceed: bool,
     taken: Vec<Lease>,
     applied: u64,
     /// Leases that came to nothing.
@@ -109,10 +114,13 @@ impl World {
             now_s: 0.0,
             present: BTreeSet::new(),
             began_with: 0,
+            allocated: 0,
             leases: 0,
             out: BTreeMap::new(),
             reported: BTreeMap::new(),
-            ended: Vec::new(),
+            over_leases: Vec::new(),
+            joining: None,
+            may_proceed: true,
             taken: Vec::new(),
             applied: 0,
             wasted: 0,
@@ -129,54 +137,74 @@ impl World {
 
     /// Whether a lease is a probe, or another worker was faster.
     fn is_unneeded(&self, lease: Lease) -> bool {
-        let allocated = self.engine.decision().unwrap().1.allocation.iter().sum::<u64>().max(self.budget);
-        lease.tasks.first >= allocated || self.taken.iter().any(|taken| taken.tasks == lease.tasks)
+        lease.tasks.first >= self.allocated.max(self.budget)
+            || self.taken.iter().any(|taken| taken.tasks == lease.tasks)
     }
 
-    fn tell(&mut self, event: Event<'_>) -> Result<(), Refusal> {
+    fn tell(&mut self, event: Event) {
         let mut effects = Vec::new();
-        let told = self.engine.handle(self.now_s, event, &mut effects);
+        self.engine.handle(self.now_s, event, &mut effects);
+        self.carry_out(effects);
+    }
+
+    fn report(&mut self, worker: WorkerId, lease: LeaseId, report: Report<'_>) -> Result<(), Refusal> {
+        let mut effects = Vec::new();
+        let told = self.engine.report(self.now_s, worker, lease, report, &mut effects);
+        self.carry_out(effects);
+        told
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             self.apply(effect);
         }
-        if !self.over && self.to_commit.is_none() {
-            let idle = self.out.is_empty() || !self.reported.is_empty();
-            assert!(self.present.is_empty() || !idle, "workers are present, and nothing goes on");
+        if self.may_proceed && !self.over {
+            self.may_proceed = false;
+            self.tell(Event::Proceed);
         }
-        told
+        if !self.over && self.to_commit.is_none() {
+            assert!(self.present.is_empty() || !self.out.is_empty(), "workers are present, and nothing goes on");
+        }
     }
 
     fn apply(&mut self, effect: Effect) {
         assert!(!self.over, "{effect:?} after the end");
         match effect {
-            Effect::Start { .. } => self.began_with = self.present.len() as u64,
+            Effect::Start { workers, decision, .. } => {
+                self.began_with = workers.len() as u64;
+                self.allocated = decision.allocation.iter().sum();
+            }
             Effect::Assign { worker, lease } => self.assigned(worker, lease),
-            Effect::Take { worker, lease } => {
-                assert_eq!(self.reported.remove(&lease.id), Some((worker, lease)), "taken once, if it was assigned");
-                self.taken.push(lease);
-            }
-            Effect::Discard { worker, lease } => {
-                assert!(self.is_asynchronous() || self.is_unneeded(lease));
-                assert_eq!(self.reported.remove(&lease.id), Some((worker, lease)));
-                self.wasted += 1;
-            }
-            Effect::Cancel { worker, lease } => {
-                let cancelled = self.out.remove(&lease).expect("only what is out is cancelled");
-                let needed = matches!(self.takes, Takes::All) && !self.is_unneeded(cancelled.1);
-                assert!(!needed, "a barrier policy takes everything but probes");
-                assert_eq!(cancelled.0, worker);
-                self.wasted += 1;
-                self.ended.push(cancelled);
-            }
+            Effect::End { worker, lease, outcome } => self.ended(worker, lease, outcome),
             Effect::Step { iteration, tasks, .. } => self.step(iteration, &tasks),
+            Effect::Committed { .. } => self.may_proceed = true,
             Effect::Evict { worker, .. } => {
                 self.evicted += 1;
-                self.gone(worker);
+                self.present.remove(&worker);
             }
+            Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 1.0 && strikes >= 1),
             // One that joins again is lost first.
             Effect::Wait { .. } => assert!(self.present.len() <= 1),
             Effect::Finish { .. } | Effect::Abort { .. } => self.over = true,
         }
+    }
+
+    /// Every lease ends once, and as it may.
+    fn ended(&mut self, worker: WorkerId, lease: Lease, outcome: Outcome) {
+        let held = if self.reported.contains_key(&lease.id) { &mut self.reported } else { &mut self.out };
+        assert_eq!(held.remove(&lease.id), Some((worker, lease)), "{outcome:?}");
+        match outcome {
+            Outcome::Applied(_) => self.taken.push(lease),
+            Outcome::Ignored(_) => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
+            Outcome::Cancelled(_) => {
+                let needed = matches!(self.takes, Takes::All) && !self.is_unneeded(lease);
+                assert!(!needed, "a barrier policy takes everything but probes");
+            }
+            Outcome::Lost(_) => assert!(!self.present.contains(&worker) || self.joining == Some(worker)),
+            Outcome::Failed(_) => assert!(self.failed > 0),
+        }
+        self.wasted += u64::from(!matches!(outcome, Outcome::Applied(_)));
+        self.over_leases.push((worker, lease));
     }
 
     fn assigned(&mut self, worker: WorkerId, lease: Lease) {
@@ -214,47 +242,41 @@ impl World {
         self.to_commit = Some(iteration);
     }
 
-    fn gone(&mut self, worker: WorkerId) {
-        self.present.remove(&worker);
-        let lost: Vec<_> = self.out.extract_if(.., |_, (holder, _)| *holder == worker).collect();
-        self.wasted += lost.len() as u64;
-        self.ended.extend(lost.into_iter().map(|(_, held)| held));
-    }
-
     fn join(&mut self, worker: WorkerId) {
-        self.gone(worker);
         self.present.insert(worker);
-        self.tell(Event::WorkerJoined { worker, prior: WorkerStatistics::default() }).unwrap();
+        self.joining = Some(worker);
+        self.tell(Event::WorkerJoined { worker, prior: WorkerStatistics::default() });
+        self.joining = None;
     }
 
-    fn end_one(&mut self, pick: usize) -> (WorkerId, Lease) {
-        let id = *self.out.keys().nth(pick % self.out.len()).unwrap();
-        let ended = self.out.remove(&id).unwrap();
-        self.ended.push(ended);
-        ended
+    /// A lease that a worker computes.
+    fn pick(&self, pick: usize) -> (WorkerId, Lease) {
+        *self.out.values().nth(pick % self.out.len()).unwrap()
     }
 
     fn suffer(&mut self, fault: Fault, pick: usize) {
         match fault {
             Fault::Lose(number) => {
                 let worker = WorkerId::new(number).unwrap();
-                self.gone(worker);
-                self.tell(Event::WorkerLost { worker }).unwrap();
+                self.present.remove(&worker);
+                self.tell(Event::WorkerLost { worker });
             }
             Fault::Join(number) => self.join(WorkerId::new(number).unwrap()),
             Fault::Fail if self.failed < MAX_FAILURES && !self.out.is_empty() => {
                 self.failed += 1;
-                self.wasted += 1;
-                let (worker, lease) = self.end_one(pick);
-                self.tell(Event::TasksFailed { worker, lease: lease.id }).unwrap();
+                let (worker, lease) = self.pick(pick);
+                self.report(worker, lease.id, Report::Failed).unwrap();
             }
-            Fault::Repeat if !self.ended.is_empty() => {
-                let (worker, lease) = self.ended[pick % self.ended.len()];
+            Fault::Repeat if !self.over_leases.is_empty() => {
+                let (worker, lease) = self.over_leases[pick % self.over_leases.len()];
                 let busy_s = vec![1.0; lease.tasks.count as usize];
-                let told = self.tell(Event::TasksDone { worker, lease: lease.id, busy_s: &busy_s });
+                let told = self.report(worker, lease.id, Report::Done { busy_s: &busy_s });
                 assert_eq!(told, Err(Refusal::NotHeld(lease.id)));
             }
-            Fault::Tick | Fault::Fail | Fault::Repeat => self.tell(Event::Tick).unwrap(),
+            Fault::Pass | Fault::Fail | Fault::Repeat => {
+                self.now_s = self.engine.poll_timeout().map_or(self.now_s, |at_s| self.now_s.max(at_s)) + 0.1;
+                self.tell(Event::Timeout);
+            }
         }
     }
 
@@ -262,18 +284,20 @@ impl World {
     fn go_on(&mut self, pick: usize) {
         if let Some(iteration) = self.to_commit.filter(|_| self.out.is_empty() || pick.is_multiple_of(2)) {
             self.to_commit = None;
-            self.tell(Event::StepCommitted { iteration, outcome: StepOutcome::default() }).unwrap();
+            self.tell(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
         } else if !self.out.is_empty() {
-            let (worker, lease) = self.end_one(pick);
+            let (worker, lease) = self.pick(pick);
+            self.out.remove(&lease.id);
             self.reported.insert(lease.id, (worker, lease));
             let busy_s = vec![0.1; lease.tasks.count as usize];
-            self.tell(Event::TasksDone { worker, lease: lease.id, busy_s: &busy_s }).unwrap();
+            self.report(worker, lease.id, Report::Done { busy_s: &busy_s }).unwrap();
         }
     }
 }
 
 fn check(policy: &str, config: EngineConfig, takes: Takes, turns: Vec<Turn>) {
     let mut world = World::new(policy, config, takes);
+    world.carry_out(Vec::new());
     world.join(WorkerId::from_slot(0));
     let mut turns = turns.into_iter();
     while !world.over {
@@ -304,7 +328,7 @@ fn check(policy: &str, config: EngineConfig, takes: Takes, turns: Vec<Turn>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
     #[test]
     fn every_step_takes_what_its_policy_says_once(
         (policy, overcommit, takes) in prop::sample::select(&POLICIES),
@@ -313,7 +337,7 @@ proptest! {
         seed: u64,
     ) {
         let config = EngineConfig {
-            budget, iterations: ITERATIONS, min_workers: 1, lease_timeout_s: Some(5.0), seed, overcommit,
+            budget, iterations: ITERATIONS, min_workers: 1, lease_timeout_s: Some(5.0), rest_s: 1.0, seed, overcommit,
             ..EngineConfig::default()
         };
         check(policy, config, takes, turns);

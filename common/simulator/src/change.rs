@@ -11,7 +11,7 @@ pub enum When {
     Time(f64),
 }
 
-/// A change of speeds or of membership.
+/// A change of speeds, membership or health.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
     /// Two workers exchange their laws.
@@ -20,6 +20,10 @@ pub enum Change {
     SlowDown(WorkerId, f64),
     /// A worker is lost.
     Leave(WorkerId),
-    /// A worker that was lost, or was not there at first, joins.
+    /// A worker that was lost, or was not there at first, joins, in good health.
     Join(WorkerId),
+    /// A worker hangs from now on: it finishes nothing, and joins again at once whenever it is evicted.
+    Hang(WorkerId),
+    /// A worker fails from now on: its leases come to nothing when they would be done.
+    Fail(WorkerId),
 }

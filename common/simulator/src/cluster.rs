@@ -1,11 +1,14 @@
 //! The virtual cluster: what each worker computes, and when it is through.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 use ata_scheduler::{Lease, LeaseId, WorkerId};
 
+use crate::completions::{Completion, Completions, End};
 use crate::times::{LawTimes, TaskTimes};
+
+/// As few void results are not worth clearing out.
+const FEW: usize = 1024;
 
 pub(crate) struct VirtualCluster<'a, T> {
     times: &'a mut T,
@@ -16,6 +19,12 @@ pub(crate) struct VirtualCluster<'a, T> {
     /// Task times of results of several tasks that are on their way; places are used again.
     busy: Vec<Vec<f64>>,
     free: Vec<u32>,
+    /// Leases that are out, by iteration, ascending…
+    out: VecDeque<(u64, u64)>,
+    /// …and in all.
+    all_out: usize,
+    /// Whether a worker ever hung: leases may be out that will not end by themselves.
+    any_hung: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -26,26 +35,35 @@ struct VirtualWorker {
     slowness: f64,
     /// Whose law it draws from.
     law: WorkerId,
+    health: Health,
+    /// How often it was interrupted: results from before are void.
+    interrupts: u32,
 }
 
-/// A result that came in.
-pub(crate) struct Done {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    Good,
+    Hangs,
+    Fails,
+}
+
+/// A lease that ended by itself.
+pub(crate) struct Ended {
     pub(crate) at: f64,
     pub(crate) worker: WorkerId,
     pub(crate) lease: LeaseId,
-    busy: Busy,
-}
-
-/// Task times of a result; that of a single task, which most are, stands in it.
-#[derive(Clone, Copy)]
-enum Busy {
-    One(f64),
-    Place(u32),
+    end: End,
 }
 
 impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
     pub(crate) fn new(workers: u32, times: &'a mut T, overhead: Option<&'a mut LawTimes>) -> Self {
-        let worker = |slot| VirtualWorker { free_at: 0.0, slowness: 1.0, law: WorkerId::from_slot(slot) };
+        let worker = |slot| VirtualWorker {
+            free_at: 0.0,
+            slowness: 1.0,
+            law: WorkerId::from_slot(slot),
+            health: Health::Good,
+            interrupts: 0,
+        };
         Self {
             times,
             overhead,
@@ -53,10 +71,18 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             completions: Completions::default(),
             busy: Vec::new(),
             free: Vec::new(),
+            out: VecDeque::new(),
+            all_out: 0,
+            any_hung: false,
         }
     }
 
     pub(crate) fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
+        match self.out.back_mut() {
+            Some((iteration, out)) if *iteration == lease.iteration => *out += 1,
+            _ => self.out.push_back((lease.iteration, 1)),
+        }
+        self.all_out += 1;
         let state = &mut self.workers[worker.slot()];
         let mut at = state.free_at;
         if at <= now {
@@ -67,8 +93,8 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             at += time;
             time
         };
-        let busy = if lease.tasks.count == 1 {
-            Busy::One(draw())
+        let end = if lease.tasks.count == 1 {
+            End::One(draw())
         } else {
             let place = self.free.pop().unwrap_or_else(|| {
                 self.busy.push(Vec::new());
@@ -77,37 +103,76 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             let busy = &mut self.busy[place as usize];
             busy.clear();
             busy.extend(lease.tasks.indices().map(|_| draw()));
-            Busy::Place(place)
+            End::Several(place)
         };
         state.free_at = at;
-        self.completions.push(Completion { at, lease: lease.id, iteration: lease.iteration, worker, busy });
+        let end = match state.health {
+            Health::Good => end,
+            Health::Fails => End::Failure,
+            Health::Hangs => return,
+        };
+        let interrupts = state.interrupts;
+        self.completions.push(Completion { at, lease: lease.id, worker, interrupts, end });
     }
 
-    /// The worker stops at once; the results on their way are void, and whoever asks for them is told so by the engine.
+    /// The worker stops at once; its results that are on their way are void.
     pub(crate) fn interrupt(&mut self, now: f64, worker: WorkerId) {
-        self.workers[worker.slot()].free_at = now;
+        let state = &mut self.workers[worker.slot()];
+        state.free_at = now;
+        state.interrupts = state.interrupts.wrapping_add(1);
     }
 
-    /// When the next result comes in.
-    pub(crate) fn next_at(&mut self) -> Option<f64> {
-        self.completions.peek().map(|next| next.at)
-    }
-
-    /// The next result; call [`Self::recycle`] when it was told.
-    pub(crate) fn pop(&mut self) -> Option<Done> {
-        let Completion { at, lease, worker, busy, .. } = self.completions.pop()?;
-        Some(Done { at, worker, lease, busy })
-    }
-
-    pub(crate) fn busy<'b>(&'b self, done: &'b Done) -> &'b [f64] {
-        match &done.busy {
-            Busy::One(time) => std::slice::from_ref(time),
-            Busy::Place(place) => &self.busy[*place as usize],
+    /// A lease is over, however it ended.
+    pub(crate) fn ended(&mut self, lease: &Lease) {
+        let at = self.out.partition_point(|(iteration, _)| *iteration < lease.iteration);
+        self.out[at].1 -= 1;
+        self.all_out -= 1;
+        while self.out.len() > 1 && self.out[0].1 == 0 {
+            self.out.pop_front();
+        }
+        // Results of leases that are over are void, and pile up.
+        if self.completions.len() > 2 * self.all_out + FEW {
+            let workers = &self.workers;
+            let is_live = |next: &Completion| next.interrupts == workers[next.worker.slot()].interrupts;
+            self.completions.retain(self.all_out == 0, is_live);
         }
     }
 
-    pub(crate) fn recycle(&mut self, done: &Done) {
-        if let Busy::Place(place) = done.busy {
+    /// When the next lease ends by itself.
+    pub(crate) fn next_at(&mut self) -> Option<f64> {
+        while let Some(&next) = self.completions.peek() {
+            let none_is_void = self.completions.len() == self.all_out && !self.any_hung;
+            if none_is_void || next.interrupts == self.workers[next.worker.slot()].interrupts {
+                return Some(next.at);
+            }
+            let void = self.completions.pop();
+            self.recycle(void.map(|void| void.end));
+        }
+        None
+    }
+
+    /// The next lease that ends by itself; call [`Self::told`] when it was told.
+    pub(crate) fn pop(&mut self) -> Option<Ended> {
+        self.next_at()?;
+        let Completion { at, lease, worker, end, .. } = self.completions.pop()?;
+        Some(Ended { at, worker, lease, end })
+    }
+
+    /// The time of each of its tasks; `None` if it failed.
+    pub(crate) fn busy<'b>(&'b self, ended: &'b Ended) -> Option<&'b [f64]> {
+        match &ended.end {
+            End::One(time) => Some(std::slice::from_ref(time)),
+            End::Several(place) => Some(&self.busy[*place as usize]),
+            End::Failure => None,
+        }
+    }
+
+    pub(crate) fn told(&mut self, ended: &Ended) {
+        self.recycle(Some(ended.end));
+    }
+
+    fn recycle(&mut self, end: Option<End>) {
+        if let Some(End::Several(place)) = end {
             self.free.push(place);
         }
     }
@@ -123,130 +188,39 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
     pub(crate) fn slow_down(&mut self, worker: WorkerId, factor: f64) {
         self.workers[worker.slot()].slowness *= factor;
     }
+
+    /// From now on the worker's health is this; what it computes is not done either if it hangs.
+    pub(crate) fn set_health(&mut self, now: f64, worker: WorkerId, health: Health) {
+        self.workers[worker.slot()].health = health;
+        if health == Health::Hangs {
+            self.any_hung = true;
+            self.interrupt(now, worker);
+        }
+    }
+
+    /// When a worker that was evicted comes back: when it is through with what it has, or at once if it hangs.
+    pub(crate) fn back_at(&self, now: f64, worker: WorkerId) -> f64 {
+        let state = &self.workers[worker.slot()];
+        if state.health == Health::Hangs { now } else { state.free_at.max(now) }
+    }
 }
 
 /// What may be asked of a cluster while a step is taken.
 pub(crate) trait View {
-    /// The earliest iteration whose parameters a result on its way is computed at, cancelled ones included.
-    fn oldest_iteration(&self) -> u64;
+    /// The earliest iteration whose parameters a lease is computed at; `None` if no lease is out.
+    fn oldest_iteration(&self) -> Option<u64>;
 
-    /// Each worker's mean as it is now, from the laws' means.
-    fn means(&self, of_laws: &[f64]) -> Vec<f64>;
+    /// The mean of a worker as it is now, from the laws' means.
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64;
 }
 
 impl<T> View for VirtualCluster<'_, T> {
-    fn oldest_iteration(&self) -> u64 {
-        self.completions.oldest_iteration()
+    fn oldest_iteration(&self) -> Option<u64> {
+        self.out.iter().find(|(_, out)| *out > 0).map(|(iteration, _)| *iteration)
     }
 
-    fn means(&self, of_laws: &[f64]) -> Vec<f64> {
-        self.workers.iter().map(|worker| worker.slowness * of_laws[worker.law.slot()]).collect()
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Completion {
-    at: f64,
-    lease: LeaseId,
-    iteration: u64,
-    worker: WorkerId,
-    busy: Busy,
-}
-
-impl PartialEq for Completion {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Completion {}
-
-impl PartialOrd for Completion {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Completion {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.at.total_cmp(&other.at).then(self.lease.cmp(&other.lease))
-    }
-}
-
-/// A priority queue that is filled in batches: a whole iteration's results are sorted at once, which is several times
-/// faster than a heap; what is added while some of them are still to come goes into a heap.
-#[derive(Default)]
-struct Completions {
-    /// Latest first.
-    sorted: Vec<Completion>,
-    late: BinaryHeap<Reverse<Completion>>,
-    is_sorted: bool,
-}
-
-impl Completions {
-    fn push(&mut self, completion: Completion) {
-        if self.is_sorted && !self.sorted.is_empty() {
-            self.late.push(Reverse(completion));
-        } else {
-            self.is_sorted = false;
-            self.sorted.push(completion);
-        }
-    }
-
-    fn oldest_iteration(&self) -> u64 {
-        let late = self.late.iter().map(|Reverse(late)| late.iteration);
-        self.sorted.iter().map(|sorted| sorted.iteration).chain(late).min().unwrap_or(u64::MAX)
-    }
-
-    fn sort(&mut self) {
-        if !self.is_sorted {
-            self.sorted.sort_unstable_by(|a, b| b.cmp(a));
-            self.is_sorted = true;
-        }
-    }
-
-    fn peek(&mut self) -> Option<&Completion> {
-        self.sort();
-        match (self.sorted.last(), self.late.peek()) {
-            (Some(sorted), Some(Reverse(late))) => Some(sorted.min(late)),
-            (sorted, late) => sorted.or(late.map(|Reverse(late)| late)),
-        }
-    }
-
-    fn pop(&mut self) -> Option<Completion> {
-        self.sort();
-        let late_first = match (self.sorted.last(), self.late.peek()) {
-            (Some(sorted), Some(Reverse(late))) => late < sorted,
-            (sorted, _) => sorted.is_none(),
-        };
-        if late_first { self.late.pop().map(|Reverse(late)| late) } else { self.sorted.pop() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_come_in_the_order_of_time_whenever_they_were_added() {
-        let completion = |at: f64, lease| Completion {
-            at,
-            lease: LeaseId(lease),
-            iteration: 1,
-            worker: WorkerId::from_slot(0),
-            busy: Busy::One(0.0),
-        };
-        let mut queue = Completions::default();
-        for (lease, at) in (0..).zip([3.0, 1.0, 2.0, 2.0]) {
-            queue.push(completion(at, lease));
-        }
-        let pop = |queue: &mut Completions| queue.pop().map(|next| (next.at, next.lease.0));
-        assert_eq!(pop(&mut queue), Some((1.0, 1)));
-        queue.push(completion(2.5, 4));
-        queue.push(completion(9.0, 5));
-        assert_eq!([(); 4].map(|()| pop(&mut queue).unwrap().1), [2, 3, 4, 0]);
-        queue.push(completion(8.0, 6));
-        assert_eq!(queue.peek().unwrap().at, 8.0);
-        assert_eq!([pop(&mut queue), pop(&mut queue), pop(&mut queue)], [Some((8.0, 6)), Some((9.0, 5)), None]);
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
+        let worker = &self.workers[worker.slot()];
+        worker.slowness * of_laws[worker.law.slot()]
     }
 }

@@ -1,9 +1,15 @@
 //! The virtual-time driver of the engine.
 
-use ata_scheduler::{AbortReason, Effect, Engine, Event, Lease, StepOutcome, WorkerId, WorkerStatistics};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ata_scheduler::{
+    AbortReason, Decision, Effect, Engine, Event, FinishReason, Lease, Ledger, Outcome, Report, StepOutcome, WorkerId,
+    WorkerStatistics,
+};
 
 use crate::change::{Change, When};
-use crate::cluster::{View, VirtualCluster};
+use crate::cluster::{Health, View, VirtualCluster};
 use crate::times::{LawTimes, TaskTimes};
 
 /// A virtual cluster and what happens to it.
@@ -22,13 +28,13 @@ pub struct Simulation<T> {
 }
 
 /// Why a simulated run did not come to its end.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimulationError {
     /// The engine gave up.
     #[error("the run was given up: {0}")]
     Aborted(AbortReason),
-    /// All workers left, and none will join.
-    #[error("at time {at}, in iteration {iteration}, no worker is left and none will join")]
+    /// All workers left, and none will join; or those that are left hang, and there is no limit to how long.
+    #[error("at time {at}, in iteration {iteration}, nothing can go on: no worker computes, and none will join")]
     NobodyLeft {
         /// The virtual time.
         at: f64,
@@ -37,10 +43,50 @@ pub enum SimulationError {
     },
 }
 
+/// Hears how a simulated run goes, and says what its steps come to.
+pub trait Observer {
+    /// An iteration begins.
+    fn started(&mut self, _start: &Start<'_>) {}
+
+    /// The engine asks for an optimizer step: what comes of it?
+    fn step(&mut self, step: &Step<'_>) -> StepOutcome;
+
+    /// An iteration is committed, and the next one not begun: the engine may be saved now, or replaced by another one.
+    /// Effects are carried out as usual.
+    fn committed(&mut self, _now: f64, _engine: &mut Engine, _effects: &mut Vec<Effect>) {}
+
+    /// An effect is about to be carried out.
+    fn effect(&mut self, _now: f64, _effect: &Effect) {}
+}
+
+impl<F: FnMut(&Step<'_>) -> StepOutcome> Observer for F {
+    fn step(&mut self, step: &Step<'_>) -> StepOutcome {
+        self(step)
+    }
+}
+
+/// An iteration that begins.
+pub struct Start<'a> {
+    /// k.
+    pub iteration: u64,
+    /// The workers that the decision is about, ascending.
+    pub workers: &'a Arc<[WorkerId]>,
+    /// Their shares, and why.
+    pub decision: &'a Decision,
+    /// Changes that happened so far.
+    pub changes: usize,
+    cluster: &'a dyn View,
+}
+
+impl Start<'_> {
+    /// The mean time of each of [`Self::workers`] as it is now, if the laws' means are `of_laws`, by slot.
+    pub fn means(&self, of_laws: &[f64]) -> Vec<f64> {
+        self.workers.iter().map(|&worker| self.cluster.mean(worker, of_laws)).collect()
+    }
+}
+
 /// An optimizer step that the engine asks for.
 pub struct Step<'a> {
-    /// The engine, whose decision for this iteration can still be asked for.
-    pub engine: &'a Engine,
     /// k.
     pub iteration: u64,
     /// The virtual time.
@@ -49,20 +95,15 @@ pub struct Step<'a> {
     pub leases: &'a [Lease],
     /// Times the learning rate.
     pub lr_factor: f64,
+    /// What the iterations before it cost.
+    pub ledger: &'a Ledger,
     cluster: &'a dyn View,
-    /// Changes that happened so far.
-    pub changes: usize,
 }
 
 impl Step<'_> {
     /// Parameters of earlier iterations than this will not be asked for any more.
     pub fn oldest_iteration(&self) -> u64 {
-        self.cluster.oldest_iteration()
-    }
-
-    /// Each worker's mean time as it is now, if the laws' means are `of_laws`, by slot.
-    pub fn means(&self, of_laws: &[f64]) -> Vec<f64> {
-        self.cluster.means(of_laws)
+        self.cluster.oldest_iteration().unwrap_or(u64::MAX)
     }
 }
 
@@ -83,24 +124,23 @@ impl<T: TaskTimes> Simulation<T> {
         matches!(first, Some(Change::Join(_)))
     }
 
-    /// Runs `engine` to its end; an optimizer step takes no time, and `step` says what comes of it.
+    /// Runs `engine` to its end; an optimizer step takes no time, and `observer` says what comes of it.
     ///
     /// Returns the virtual time at the end.
-    pub fn run(
-        &mut self,
-        engine: &mut Engine,
-        step: impl FnMut(&Step<'_>) -> StepOutcome,
-    ) -> Result<f64, SimulationError> {
+    pub fn run(&mut self, engine: &mut Engine, observer: &mut impl Observer) -> Result<f64, SimulationError> {
         let at_first = (0..self.workers as usize).map(WorkerId::from_slot);
         let at_first: Vec<WorkerId> = at_first.filter(|&worker| !self.joins_late(worker)).collect();
         let cluster = VirtualCluster::new(self.workers, &mut self.times, self.overhead.as_mut());
         let mut driver = Driver {
             engine,
+            observer,
             cluster,
             effects: Vec::new(),
+            done: 0,
             taken: Vec::new(),
             at_iterations: Vec::new(),
             at_times: Vec::new(),
+            membership: VecDeque::new(),
             changed: 0,
             priors: &self.priors,
             now: 0.0,
@@ -109,7 +149,8 @@ impl<T: TaskTimes> Simulation<T> {
         for worker in at_first {
             driver.join(worker);
         }
-        driver.run(step)
+        driver.tell(Event::Proceed);
+        driver.run()
     }
 }
 
@@ -125,90 +166,122 @@ fn in_order(changes: &[(When, Change)]) -> Vec<(When, Change)> {
     ordered
 }
 
-fn apply_speed<T: TaskTimes>(cluster: &mut VirtualCluster<'_, T>, change: Change) {
-    match change {
-        Change::Swap(a, b) => cluster.swap(a, b),
-        Change::SlowDown(worker, factor) => cluster.slow_down(worker, factor),
-        Change::Leave(_) | Change::Join(_) => {}
-    }
+/// What ends the driver's loop.
+type End = Result<f64, SimulationError>;
+
+/// What happens at a time.
+#[derive(Clone, Copy)]
+enum Due {
+    Change(Change),
+    /// A worker that was evicted comes back.
+    Return(WorkerId),
 }
 
-struct Driver<'a, T> {
+struct Driver<'a, T, O> {
     engine: &'a mut Engine,
+    observer: &'a mut O,
     cluster: VirtualCluster<'a, T>,
+    /// What the engine said, in order…
     effects: Vec<Effect>,
+    /// …and how much of it is done.
+    done: usize,
     /// Leases taken since the last step.
     taken: Vec<Lease>,
     /// Latest first.
     at_iterations: Vec<(u64, Change)>,
     /// Latest first.
-    at_times: Vec<(f64, Change)>,
+    at_times: Vec<(f64, Due)>,
+    /// Joins and losses that happen once the tasks of the iteration that just began are out.
+    membership: VecDeque<Change>,
     changed: usize,
     priors: &'a [WorkerStatistics],
     now: f64,
 }
 
-impl<T: TaskTimes> Driver<'_, T> {
+impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
     fn schedule(&mut self, changes: &[(When, Change)]) {
         for (when, change) in in_order(changes).into_iter().rev() {
             match when {
                 When::Iteration(iteration) => self.at_iterations.push((iteration, change)),
-                When::Time(time) => self.at_times.push((time, change)),
+                When::Time(time) => self.at_times.push((time, Due::Change(change))),
             }
         }
     }
 
-    fn run(mut self, mut step: impl FnMut(&Step<'_>) -> StepOutcome) -> Result<f64, SimulationError> {
-        let mut effects = Vec::new();
+    fn run(mut self) -> End {
         loop {
-            let mut committing = None;
-            let mut membership = Vec::new();
-            std::mem::swap(&mut effects, &mut self.effects);
-            for effect in effects.drain(..) {
-                match effect {
-                    Effect::Start { iteration } => self.started(iteration, &mut membership),
-                    Effect::Assign { worker, lease } => self.cluster.assign(self.now, worker, lease),
-                    Effect::Cancel { worker, .. } | Effect::Evict { worker, .. } => {
-                        self.cluster.interrupt(self.now, worker);
-                    }
-                    Effect::Take { lease, .. } => self.taken.push(lease),
-                    Effect::Step { iteration, lr_factor, .. } => committing = Some((iteration, lr_factor)),
-                    Effect::Finish { .. } => return Ok(self.now),
-                    Effect::Abort { reason } => return Err(SimulationError::Aborted(reason)),
-                    Effect::Discard { .. } | Effect::Wait { .. } => {}
+            while let Some(effect) = self.effects.get_mut(self.done) {
+                // Something small in its place.
+                let effect = std::mem::replace(effect, Effect::Finish { reason: FinishReason::Iterations });
+                self.done += 1;
+                self.observer.effect(self.now, &effect);
+                if let Some(end) = self.carry_out(effect) {
+                    return end;
                 }
             }
-            for change in membership {
-                self.change(change);
-            }
-            match committing {
-                Some((iteration, lr_factor)) => self.commit(iteration, lr_factor, &mut step),
-                None if self.effects.is_empty() => self.advance()?,
-                None => {}
+            self.effects.clear();
+            self.done = 0;
+            match self.membership.pop_front() {
+                Some(change) => self.change(change),
+                None => self.advance()?,
             }
         }
     }
 
-    /// Changes of speed count from the iteration's first task on, those of membership once its tasks are out.
-    fn started(&mut self, iteration: u64, membership: &mut Vec<Change>) {
+    fn carry_out(&mut self, effect: Effect) -> Option<End> {
+        match effect {
+            Effect::Start { iteration, workers, decision } => self.started(iteration, &workers, &decision),
+            Effect::Assign { worker, lease } => self.cluster.assign(self.now, worker, lease),
+            Effect::End { worker, lease, outcome } => {
+                self.cluster.ended(&lease);
+                match outcome {
+                    Outcome::Applied(_) => self.taken.push(lease),
+                    Outcome::Cancelled(_) | Outcome::Lost(_) => self.cluster.interrupt(self.now, worker),
+                    Outcome::Ignored(_) | Outcome::Failed(_) => {}
+                }
+            }
+            Effect::Evict { worker, .. } => {
+                let back_at = self.cluster.back_at(self.now, worker);
+                self.cluster.interrupt(self.now, worker);
+                let place = self.at_times.partition_point(|(at, _)| *at > back_at);
+                self.at_times.insert(place, (back_at, Due::Return(worker)));
+            }
+            Effect::Step { iteration, lr_factor, .. } => self.step(iteration, lr_factor),
+            Effect::Committed { .. } => self.committed(),
+            Effect::Finish { .. } => return Some(Ok(self.now)),
+            Effect::Abort { reason } => return Some(Err(SimulationError::Aborted(reason))),
+            Effect::Rest { .. } | Effect::Wait { .. } => {}
+        }
+        None
+    }
+
+    /// Changes of speed and health count from the iteration's first task on, those of membership once its tasks are out.
+    fn started(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
         while let Some((_, change)) = self.at_iterations.pop_if(|(at, _)| *at <= iteration) {
             match change {
-                Change::Leave(_) | Change::Join(_) => membership.push(change),
-                Change::Swap(..) | Change::SlowDown(..) => self.change(change),
+                Change::Leave(_) | Change::Join(_) => self.membership.push_back(change),
+                Change::Swap(..) | Change::SlowDown(..) | Change::Hang(_) | Change::Fail(_) => self.change(change),
             }
         }
+        let changes = self.changed;
+        self.observer.started(&Start { iteration, workers, decision, changes, cluster: &self.cluster });
     }
 
     fn change(&mut self, change: Change) {
         self.changed += 1;
-        apply_speed(&mut self.cluster, change);
         match change {
-            Change::Join(worker) => self.join(worker),
+            Change::Swap(a, b) => self.cluster.swap(a, b),
+            Change::SlowDown(worker, factor) => self.cluster.slow_down(worker, factor),
+            Change::Hang(worker) => self.cluster.set_health(self.now, worker, Health::Hangs),
+            Change::Fail(worker) => self.cluster.set_health(self.now, worker, Health::Fails),
+            Change::Join(worker) => {
+                self.cluster.set_health(self.now, worker, Health::Good);
+                self.join(worker);
+            }
             Change::Leave(worker) => {
                 self.cluster.interrupt(self.now, worker);
                 self.tell(Event::WorkerLost { worker });
             }
-            Change::Swap(..) | Change::SlowDown(..) => {}
         }
     }
 
@@ -218,44 +291,59 @@ impl<T: TaskTimes> Driver<'_, T> {
         self.tell(Event::WorkerJoined { worker, prior });
     }
 
-    fn commit(&mut self, iteration: u64, lr_factor: f64, step: &mut impl FnMut(&Step<'_>) -> StepOutcome) {
-        let asked = Step {
-            engine: self.engine,
+    fn step(&mut self, iteration: u64, lr_factor: f64) {
+        let step = Step {
             iteration,
             now: self.now,
             leases: &self.taken,
             lr_factor,
+            ledger: self.engine.ledger(),
             cluster: &self.cluster,
-            changes: self.changed,
         };
-        let outcome = step(&asked);
+        let outcome = self.observer.step(&step);
         self.taken.clear();
         self.tell(Event::StepCommitted { iteration, outcome });
     }
 
-    /// To the next result or change.
+    fn committed(&mut self) {
+        self.observer.committed(self.now, self.engine, &mut self.effects);
+        self.tell(Event::Proceed);
+    }
+
+    /// To the next result, change or timeout.
     fn advance(&mut self) -> Result<(), SimulationError> {
         let next_result = self.cluster.next_at();
-        let change_first = |(at, _): &mut (f64, Change)| next_result.is_none_or(|result| *at < result);
-        if let Some((at, change)) = self.at_times.pop_if(change_first) {
+        let next_change = self.at_times.last().map(|(at, _)| *at);
+        let timeout = self.engine.poll_timeout();
+        let earlier = |a: Option<f64>, b: Option<f64>| a.is_some_and(|a| b.is_none_or(|b| a < b));
+        if earlier(next_change, next_result)
+            && !earlier(timeout, next_change)
+            && let Some((at, due)) = self.at_times.pop()
+        {
             self.now = self.now.max(at);
-            self.change(change);
-            return Ok(());
-        }
-        let Some(done) = self.cluster.pop() else {
+            match due {
+                Due::Change(change) => self.change(change),
+                Due::Return(worker) => self.join(worker),
+            }
+        } else if earlier(timeout, next_result)
+            && let Some(at) = timeout
+        {
+            // A deadline has passed only after its time.
+            self.now = self.now.max(at.next_up());
+            self.tell(Event::Timeout);
+        } else if let Some(ended) = self.cluster.pop() {
+            self.now = self.now.max(ended.at);
+            let report = self.cluster.busy(&ended).map_or(Report::Failed, |busy_s| Report::Done { busy_s });
+            // An engine that was put in the place of another one refuses what it knows nothing of.
+            self.engine.report(self.now, ended.worker, ended.lease, report, &mut self.effects).unwrap_or(());
+            self.cluster.told(&ended);
+        } else {
             return Err(SimulationError::NobodyLeft { at: self.now, iteration: self.engine.iteration() });
-        };
-        let at = self.now.max(done.at);
-        let event = Event::TasksDone { worker: done.worker, lease: done.lease, busy_s: self.cluster.busy(&done) };
-        // A refused result is one that was cancelled before it came in: nothing happens then.
-        if self.engine.handle(at, event, &mut self.effects).is_ok() {
-            self.now = at;
         }
-        self.cluster.recycle(&done);
         Ok(())
     }
 
-    fn tell(&mut self, event: Event<'_>) {
-        self.engine.handle(self.now, event, &mut self.effects).unwrap_or(());
+    fn tell(&mut self, event: Event) {
+        self.engine.handle(self.now, event, &mut self.effects);
     }
 }

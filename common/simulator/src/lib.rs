@@ -4,7 +4,7 @@
 //! - `law`: [`TimeLaws`], how long tasks take, as users write it
 //! - `times`: [`TaskTimes`] and its sources: laws, and recorded times
 //! - `change`: [`Change`], what happens to a cluster in the course of a run
-//! - `cluster`: the virtual workers
+//! - `cluster`: the virtual workers; `completions`: their results that are on their way
 //! - `drive`: [`Simulation`], the driver
 //! - `exponentials`: [`mean_of_maximum`] and [`variance_of_maximum`] of exponential times
 //! - `learning`: [`Learning`], gradients computed once per distinct sequence of steps
@@ -13,6 +13,7 @@
 
 mod change;
 mod cluster;
+mod completions;
 mod drive;
 pub mod experiment;
 mod exponentials;
@@ -22,7 +23,7 @@ mod problem;
 mod times;
 
 pub use change::{Change, When};
-pub use drive::{Simulation, SimulationError, Step};
+pub use drive::{Observer, Simulation, SimulationError, Start, Step};
 pub use experiment::{Experiment, ExperimentError};
 pub use exponentials::{mean_of_maximum, variance_of_maximum};
 pub use law::{LawError, TimeLaws, WorkerLaw};

@@ -11,7 +11,9 @@ fn run(policy: &str, workers: u32, iterations: u64, seed: u64) -> Ledger {
         EngineConfig { budget: 23, iterations, min_workers: workers as usize, seed, ..EngineConfig::default() };
     let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
     let times = LawTimes::new(&laws, workers, seed).unwrap();
-    Simulation::new(workers, times).run(&mut engine, |_| StepOutcome::default()).unwrap();
+    Simulation::new(workers, times)
+        .run(&mut engine, &mut |_: &ata_simulator::Step<'_>| StepOutcome::default())
+        .unwrap();
     engine.ledger().clone()
 }
 

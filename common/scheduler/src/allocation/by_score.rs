@@ -71,8 +71,10 @@ pub fn allocate_by_score(
     if scores.iter().all(|&score| score > 0.0) {
         return (ras(scores, budget, rng), Rule::Ras);
     }
-    let (mut new, mut rest): (Vec<usize>, Vec<usize>) = (0..scores.len()).partition(|&i| never_observed(i));
-    rest.retain(|&i| scores[i] <= 0.0);
+    let (mut new, mut rest) = (Vec::new(), Vec::new());
+    for (i, _) in scores.iter().enumerate().filter(|(_, score)| **score <= 0.0) {
+        if never_observed(i) { &mut new } else { &mut rest }.push(i);
+    }
     let rule = Rule::WarmUp { never_observed: new.len(), zero_score: rest.len() };
 
     let mut allocation = vec![0; scores.len()];
@@ -108,7 +110,7 @@ mod tests {
         allocate_by_score(scores, |i| new.contains(&i), budget, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// scheduling.md, warm-up: "never-observed workers get exactly 1 task each (a random min(B, #) of them)".
+    /// The warm-up rule: workers never observed get one task each, or a random `budget` of them do.
     #[test]
     fn more_new_workers_than_tasks() {
         for seed in 0..20 {

@@ -103,7 +103,7 @@ mod tests {
         ChaCha8Rng::seed_from_u64(7)
     }
 
-    /// The optimal allocation of scheduling.md: means 29i·2, n = 51, B = 23.
+    /// The optimal allocation of the ATA paper's experiment (arXiv 2502.00775, section 6): means 2·29i, n = 51, B = 23.
     #[test]
     fn published_allocation() {
         let scores: Vec<f64> = (1..=51).map(|i| f64::from(58 * i)).collect();

@@ -30,7 +30,7 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::ChaCha8Rng;
 
-    /// scheduling.md, `uta`: ⌊B/n⌋ each, remainder to a random subset drawn afresh.
+    /// UTA (arXiv 2502.00775, section 6): ⌊B/n⌋ each, remainder to a random subset drawn afresh.
     #[test]
     fn shares_differ_by_one_and_the_remainder_moves() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);

@@ -1,20 +1,23 @@
 //! What the engine is told, and what it answers.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::limits::FinishReason;
 use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
-use crate::policy::StepOutcome;
+use crate::ledger::IterationCost;
+use crate::policy::{Decision, StepOutcome};
 use crate::statistics::WorkerStatistics;
 
-/// Something that happened, told to the engine together with its time.
+/// Something that happened, told to the engine together with its time. None of these is ever refused; what a worker reports
+/// may be, and goes to [`super::Engine::report`].
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub enum Event {
     /// A worker is ready to compute. One already present is taken to have been lost first.
     WorkerJoined {
         /// Who.
         worker: WorkerId,
-        /// What an earlier run learned of it; heard only if this run has not observed it. It fades, and is dropped when
+        /// What an earlier run learned of it; used only if this run has not observed it. It fades, and is dropped when
         /// observations contradict it.
         prior: WorkerStatistics,
     },
@@ -23,78 +26,83 @@ pub enum Event<'a> {
         /// Who.
         worker: WorkerId,
     },
-    /// The gradient of a lease arrived and passed its checks.
-    TasksDone {
-        /// Who computed it.
+    /// The number of an absent worker will be given to another one: everything known of it is dropped.
+    WorkerForgotten {
+        /// Whose number.
         worker: WorkerId,
-        /// The lease it answers.
-        lease: LeaseId,
-        /// Seconds each of its tasks took, by the worker's report.
-        busy_s: &'a [f64],
     },
-    /// A lease came to nothing: the worker could not compute it, or its gradient was refused.
-    TasksFailed {
-        /// Who held it.
-        worker: WorkerId,
-        /// The lease.
-        lease: LeaseId,
-    },
-    /// The optimizer step of this iteration is done and durable.
+    /// The optimizer step of this iteration was taken.
     StepCommitted {
         /// k.
         iteration: u64,
         /// What came of it.
         outcome: StepOutcome,
     },
-    /// Time passed; leases may be overdue.
-    Tick,
+    /// Begin the next iteration as soon as there are enough workers. Told once at the start of a run, and once after each
+    /// [`Effect::Committed`], when whatever is to be saved between two iterations is saved.
+    Proceed,
+    /// The time of [`super::Engine::poll_timeout`] has come. At any other time it does nothing.
+    Timeout,
 }
 
-/// Something the driver must do, in order.
+/// What a worker reports of a lease.
+#[derive(Clone, Copy, Debug)]
+pub enum Report<'a> {
+    /// Its gradient arrived and passed every check.
+    Done {
+        /// Seconds that each of its tasks took, by the worker's clock.
+        busy_s: &'a [f64],
+    },
+    /// It came to nothing: the worker could not compute it, or its gradient was refused.
+    Failed,
+}
+
+/// Something the driver must do, in order. Each holds all that doing it takes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// An iteration begins; [`super::Engine::decision`] tells its allocation and why.
+    /// An iteration begins.
     Start {
         /// k.
         iteration: u64,
+        /// The workers that the decision is about, ascending.
+        workers: Arc<[WorkerId]>,
+        /// Their shares, and why.
+        decision: Arc<Decision>,
     },
-    /// Send a worker a lease; a worker computes its leases in the order they were assigned.
+    /// Send a worker a lease; a worker computes its leases in the order in which they were assigned.
     Assign {
         /// Who.
         worker: WorkerId,
         /// What.
         lease: Lease,
     },
-    /// Tell a worker that a lease is void.
-    Cancel {
-        /// Who.
+    /// A lease ended. Every lease that was assigned ends exactly once.
+    End {
+        /// Who held it.
         worker: WorkerId,
-        /// Which.
-        lease: LeaseId,
+        /// What it was.
+        lease: Lease,
+        /// How it ended, which says what to do.
+        outcome: Outcome,
     },
-    /// Close a worker's session: it let a lease run out. The engine already counts it as lost.
+    /// Close a worker's session: it let a lease run out. For the engine it is lost already.
     Evict {
         /// Who.
         worker: WorkerId,
         /// Seconds since it last reported anything.
         silent_s: f64,
     },
-    /// A result that came in enters the next [`Effect::Step`].
-    Take {
-        /// Who computed it.
+    /// A worker failed or hung, and gets no work for a while, unless no other worker is there.
+    Rest {
+        /// Who.
         worker: WorkerId,
-        /// What it answers.
-        lease: Lease,
+        /// For how long, in seconds.
+        rest_s: f64,
+        /// How often it has failed without a result in between.
+        strikes: u32,
     },
-    /// A result that came in is too late to enter any step.
-    Discard {
-        /// Who computed it.
-        worker: WorkerId,
-        /// What it answers.
-        lease: Lease,
-    },
-    /// Sum the gradients taken since the last step, divide by the number of their tasks, take the optimizer step, then
-    /// report [`Event::StepCommitted`].
+    /// Sum the gradients applied since the last step, divide by the number of their tasks, take the optimizer step, then
+    /// tell [`Event::StepCommitted`].
     Step {
         /// k.
         iteration: u64,
@@ -102,6 +110,12 @@ pub enum Effect {
         tasks: Vec<TaskRange>,
         /// Times the learning rate.
         lr_factor: f64,
+    },
+    /// The iteration is in the ledger. Save what is to be saved; then, unless [`Effect::Finish`] follows, tell
+    /// [`Event::Proceed`].
+    Committed {
+        /// What it cost.
+        cost: IterationCost,
     },
     /// Nothing can go on until something changes. Told once per reason.
     Wait {
@@ -119,6 +133,33 @@ pub enum Effect {
         reason: AbortReason,
     },
 }
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// Its gradient enters the next [`Effect::Step`].
+    Applied(Timing),
+    /// Its gradient enters no step: it was a probe, another worker was faster, or it is too late.
+    Ignored(Timing),
+    /// It is not needed any more: tell the worker.
+    Cancelled(CutShort),
+    /// Its worker is gone.
+    Lost(CutShort),
+    /// It failed.
+    Failed(CutShort),
+}
+
+/// How far a worker's report of its times counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// Times the reported seconds, at most 1: reports cannot claim more time than has passed.
+    pub factor: f64,
+    /// With the last lease that a worker held: seconds since its first one that were not computation.
+    pub overhead_s: Option<f64>,
+}
+
+/// Seconds spent on a lease that ended early; `None` if its worker had not begun it.
+pub type CutShort = Option<f64>;
 
 /// What the engine is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,9 +181,9 @@ impl fmt::Display for WaitReason {
 }
 
 /// Why a run cannot go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AbortReason {
-    /// The same tasks failed too often to blame a worker.
+    /// The same tasks failed on too many workers to blame a worker.
     TasksFailed {
         /// k.
         iteration: u64,
@@ -150,18 +191,38 @@ pub enum AbortReason {
         tasks: TaskRange,
         /// How many attempts failed.
         attempts: u32,
+        /// On how many different workers.
+        workers: usize,
+    },
+    /// The policy made a decision that cannot be carried out.
+    BadDecision {
+        /// k.
+        iteration: u64,
+        /// The policy's name.
+        policy: &'static str,
+        /// What is wrong with it.
+        problem: String,
     },
 }
 
 impl fmt::Display for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::TasksFailed { iteration, tasks, attempts } = self;
-        let TaskRange { first, count } = tasks;
-        write!(f, "{count} task(s) from index {first} of iteration {iteration} failed on {attempts} attempts")
+        match self {
+            Self::TasksFailed { iteration, tasks: TaskRange { first, count }, attempts, workers } => write!(
+                f,
+                "{count} task(s) from index {first} of iteration {iteration} failed {attempts} times, on {workers} worker(s)"
+            ),
+            Self::BadDecision { iteration, policy, problem } => {
+                write!(
+                    f,
+                    "policy '{policy}' made an allocation that cannot be carried out in iteration {iteration}: {problem}"
+                )
+            }
+        }
     }
 }
 
-/// Why a reported result does not count.
+/// Why a worker's report does not count. It then changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The worker does not hold that lease: it is done, cancelled, given to another, or never was.

@@ -1,150 +1,125 @@
 //! The iteration under way.
 
+use std::sync::Arc;
+
+use super::blame::Blame;
+use super::collect::{Mode, Spent, mode};
+use super::event::Timing;
+use super::worker_set::WorkerSet;
 use crate::ids::{Lease, TaskRange, WorkerId};
 use crate::ledger::{IterationCost, Ledger};
-use crate::policy::{Collect, Decision};
+use crate::policy::{Decision, SchedulerRng};
 
-/// Tasks whose worker is gone, to be given to another.
-#[derive(Clone, Copy, Debug)]
+/// Tasks whose lease came to nothing, to be given to another worker.
+#[derive(Clone, Debug)]
 pub(super) struct Orphan {
     pub(super) tasks: TaskRange,
-    pub(super) failures: u32,
-    /// Who failed them last, and should not get them again if there is anybody else.
-    pub(super) failed_by: Option<WorkerId>,
+    pub(super) blame: Option<Box<Blame>>,
 }
 
-/// A result that came in, to enter the step.
+/// A result that enters a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) worker: WorkerId,
     pub(super) lease: Lease,
     pub(super) busy_s: f64,
-    /// What its worker spent on anything but computation since it got its first lease, if this was its last.
-    pub(super) overhead_s: f64,
+    pub(super) timing: Timing,
+}
+
+/// Work that came to nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waste {
+    /// Tasks begun.
+    pub(super) tasks: u64,
+    /// Seconds spent on them.
+    pub(super) busy_s: f64,
+}
+
+impl Waste {
+    pub(super) fn add(&mut self, tasks: u64, busy_s: f64) {
+        self.tasks += tasks;
+        self.busy_s += busy_s;
+    }
+}
+
+/// The workers that got a task in an iteration, each once. Clearing it takes no longer than filling it did.
+#[derive(Debug, Default)]
+pub(super) struct Employed {
+    workers: Vec<WorkerId>,
+    set: WorkerSet,
+}
+
+impl Employed {
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        if !self.set.contains(worker) {
+            self.set.insert(worker);
+            self.workers.push(worker);
+        }
+    }
+
+    pub(super) fn workers(&self) -> &[WorkerId] {
+        &self.workers
+    }
+
+    /// The same, empty.
+    pub(super) fn cleared(mut self) -> Self {
+        for worker in self.workers.drain(..) {
+            self.set.remove(worker);
+        }
+        self
+    }
 }
 
 /// Everything the engine keeps for one iteration and drops at its end.
-#[derive(Debug)]
 pub(super) struct Iteration {
     pub(super) number: u64,
-    /// The workers the decision is about.
-    pub(super) workers: Vec<WorkerId>,
-    pub(super) decision: Decision,
+    pub(super) decision: Arc<Decision>,
+    pub(super) mode: Box<dyn Mode>,
     pub(super) started_s: f64,
     pub(super) finished_s: f64,
-    /// How many tasks make the step.
-    pub(super) wanted: u64,
-    /// How many tasks were allocated; those of an index beyond are probes.
-    allocated: u64,
-    /// How many have begun each task of a race; `None` once it is done.
-    copies: Vec<Option<u32>>,
+    /// Workers that took part: available at the start, or come since.
+    pub(super) workers: u64,
     pub(super) taken: Vec<Taken>,
-    pub(super) taken_tasks: u64,
-    /// The next task index never given out.
-    next_index: u64,
     pub(super) orphans: Vec<Orphan>,
-    pub(super) employed: Vec<WorkerId>,
-    /// Seconds spent on tasks that will not enter the step.
-    pub(super) wasted_s: f64,
-    pub(super) wasted_tasks: u64,
-    /// Attempts of an asynchronous iteration that came to nothing.
-    pub(super) failed_attempts: u32,
-    /// Who was evicted from an asynchronous iteration, once for each time.
-    pub(super) evicted: Vec<WorkerId>,
+    pub(super) employed: Employed,
+    /// In an asynchronous iteration, where nobody tries the same task again: who failed since the last step.
+    pub(super) blame: Blame,
+    /// Made when it is first needed.
+    pub(super) recovery_rng: Option<SchedulerRng>,
 }
 
 impl Iteration {
-    pub(super) fn new(number: u64, workers: Vec<WorkerId>, decision: Decision, now_s: f64) -> Self {
-        let allocated: u64 = decision.allocation.iter().sum();
-        let mut copies = Vec::new();
-        let wanted = match decision.collect {
-            Collect::All => allocated,
-            Collect::First { take, .. } | Collect::Soonest { take } => take,
-            Collect::Race { tasks } => {
-                copies.resize(tasks as usize, Some(0));
-                tasks
-            }
-            Collect::Each { .. } => 1,
-        };
+    pub(super) fn new(number: u64, workers: u64, decision: Arc<Decision>, started_s: f64, employed: Employed) -> Self {
         Self {
             number,
-            workers,
+            mode: mode(&decision),
             decision,
-            started_s: now_s,
-            finished_s: now_s,
-            wanted,
-            allocated,
-            copies,
+            started_s,
+            finished_s: started_s,
+            workers,
             taken: Vec::new(),
-            taken_tasks: 0,
-            next_index: 0,
             orphans: Vec::new(),
-            employed: Vec::new(),
-            wasted_s: 0.0,
-            wasted_tasks: 0,
-            failed_attempts: 0,
-            evicted: Vec::new(),
-        }
-    }
-
-    /// Whether a worker whose result came in gets another task at once.
-    pub(super) fn refills(&self) -> bool {
-        matches!(
-            self.decision.collect,
-            Collect::First { refill: true, .. } | Collect::Race { .. } | Collect::Each { .. }
-        )
-    }
-
-    /// Whether the step can use these tasks: they are no probe, and nobody was faster.
-    pub(super) fn wants(&self, tasks: TaskRange) -> bool {
-        match self.decision.collect {
-            Collect::All | Collect::Soonest { .. } => tasks.first < self.allocated,
-            Collect::Race { .. } => self.copies[tasks.first as usize].is_some(),
-            Collect::First { .. } | Collect::Each { .. } => true,
-        }
-    }
-
-    /// The task for a worker that is to compute all the time.
-    pub(super) fn next_task(&self) -> TaskRange {
-        let undone = |(index, copies): (u64, &Option<u32>)| copies.map(|copies| (copies, index));
-        let fewest = (0..).zip(&self.copies).filter_map(undone).min();
-        TaskRange::single(fewest.map_or(self.next_index, |(_, index)| index))
-    }
-
-    /// Notes that a worker got these tasks.
-    pub(super) fn begin(&mut self, tasks: TaskRange) {
-        self.next_index = self.next_index.max(tasks.end());
-        if let Some(Some(copies)) = self.copies.get_mut(tasks.first as usize) {
-            *copies += 1;
+            employed,
+            blame: Blame::default(),
+            recovery_rng: None,
         }
     }
 
     /// Whether each result makes a step of its own.
     pub(super) fn is_asynchronous(&self) -> bool {
-        matches!(self.decision.collect, Collect::Each { .. })
-    }
-
-    /// How often a worker was evicted from this asynchronous iteration.
-    pub(super) fn evictions(&self, worker: WorkerId) -> u32 {
-        self.evicted.iter().filter(|&&evicted| evicted == worker).count() as u32
+        self.mode.lateness().is_some()
     }
 
     pub(super) fn take(&mut self, taken: Taken) {
-        self.taken_tasks += taken.lease.tasks.count;
-        if let Some(copies) = self.copies.get_mut(taken.lease.tasks.first as usize) {
-            *copies = None;
-        }
+        self.mode.take(taken.lease.tasks);
         self.taken.push(taken);
-    }
-
-    /// Counts tasks that will not enter the step.
-    pub(super) fn waste(&mut self, tasks: u64, busy_s: f64) {
-        self.wasted_tasks += tasks;
-        self.wasted_s += busy_s;
     }
 
     /// The tasks of the step, ascending, neighbours joined.
     pub(super) fn step_tasks(&self) -> Vec<TaskRange> {
+        if let Some(all) = self.mode.step_tasks() {
+            return vec![all];
+        }
         let mut ranges: Vec<TaskRange> = self.taken.iter().map(|taken| taken.lease.tasks).collect();
         ranges.sort_unstable();
         ranges.dedup_by(|next, last| {
@@ -158,32 +133,29 @@ impl Iteration {
     }
 
     /// Enters the finished iteration into the ledger.
-    pub(super) fn commit(&self, ledger: &mut Ledger) {
-        let runtime_s = self.finished_s - self.started_s;
-        let busy_s: f64 = self.taken.iter().map(|taken| taken.busy_s).sum();
-        let total_worker_time_s = match self.decision.collect {
-            Collect::All | Collect::Soonest { .. } => busy_s + self.wasted_s,
-            Collect::First { .. } | Collect::Race { .. } | Collect::Each { .. } => {
-                self.workers.len() as f64 * runtime_s
-            }
-        };
+    pub(super) fn commit(&self, waste: Waste, ledger: &mut Ledger) -> IterationCost {
         for taken in &self.taken {
             let worker = ledger.worker(taken.worker);
             worker.tasks_applied += taken.lease.tasks.count;
             worker.busy_s += taken.busy_s;
-            worker.overhead_s += taken.overhead_s;
+            worker.overhead_s += taken.timing.overhead_s.unwrap_or(0.0);
         }
-        for &worker in &self.employed {
+        for &worker in self.employed.workers() {
             ledger.worker(worker).employments += 1;
         }
-        ledger.commit(IterationCost {
+        let runtime_s = self.finished_s - self.started_s;
+        let applied_s = self.taken.iter().map(|taken| taken.busy_s).sum();
+        let spent = Spent { applied_s, wasted_s: waste.busy_s, runtime_s, workers: self.workers };
+        let cost = IterationCost {
             iteration: self.number,
             started_s: self.started_s,
             runtime_s,
-            total_worker_time_s,
-            tasks_applied: self.taken_tasks,
-            tasks_wasted: self.wasted_tasks,
-            employments: self.employed.len() as u64,
-        });
+            total_worker_time_s: self.mode.total_worker_time_s(&spent),
+            tasks_applied: self.taken.iter().map(|taken| taken.lease.tasks.count).sum(),
+            tasks_wasted: waste.tasks,
+            employments: self.employed.workers().len() as u64,
+        };
+        ledger.commit(cost);
+        cost
     }
 }

@@ -1,38 +1,58 @@
 //! The iteration engine: membership, leases, policy, statistics and costs, as one pure state machine.
 //!
-//! A driver tells it events with their times and does what the effects say:
+//! A driver tells it what happened and when, and does what the effects say, in order:
 //!
 //! ```text
-//! WorkerJoined ─▶ Start, Assign… ─▶ TasksDone… ─▶ Step ─▶ StepCommitted ─▶ Start, Assign… ─▶ … ─▶ Finish
+//! WorkerJoined ─▶ Wait        Proceed ─▶ Start, Assign… ─▶ report() ─▶ End… ─▶ Step ─▶ StepCommitted ─▶ Committed ─┐
+//!                                ▲                                                                                 │
+//!                                └──────────────────── whatever is to be saved is saved ───────────────────────────┘
 //! ```
 //!
 //! The coordinator drives it with real time and real workers, the simulator with virtual ones. There is no iteration
-//! logic anywhere else.
+//! logic anywhere else. It never asks a clock: [`Engine::poll_timeout`] says when it next wants to be told
+//! [`Event::Timeout`].
+//!
+//! # Layout
+//! - `event`: what it is told, and what it answers
+//! - `course`: an iteration begun, shared out, stepped, committed
+//! - `collect`: which results make a step, one file per mode
+//! - `results`: what workers report; `recovery`: lost, hung and failing workers
+//! - `roster`: who is present, idle, resting; `leases`: the one lease table, with its deadlines
+//! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
+//! - `saved`: everything that outlives the process, as plain data
 
-mod asynchronous;
+mod blame;
+mod collect;
+mod course;
 mod event;
 mod iteration;
 mod knowledge;
 mod layout;
+mod leases;
 mod limits;
-mod member;
-mod prior;
+mod priors;
+mod random;
 mod recovery;
+mod results;
+mod roster;
+mod saved;
+mod time;
+mod worker_set;
 
-pub use event::{AbortReason, Effect, Event, Refusal, WaitReason};
+pub use event::{AbortReason, CutShort, Effect, Event, Outcome, Refusal, Report, Timing, WaitReason};
 pub use limits::{FinishReason, Limits};
+pub use saved::{RestoreError, SavedEngine};
 
 use std::collections::VecDeque;
 
-use rand::SeedableRng;
-
-use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
+use crate::ids::{Lease, LeaseId, WorkerId};
 use crate::ledger::Ledger;
-use crate::policy::{Collect, Decision, Policy, SchedulerRng, StepOutcome};
+use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;
-use iteration::{Iteration, Taken};
-use member::{Held, Member};
-use prior::Prior;
+use iteration::{Employed, Iteration, Taken, Waste};
+use leases::Leases;
+use priors::Priors;
+use roster::Roster;
 
 /// How an [`Engine`] runs.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +63,11 @@ pub struct EngineConfig {
     pub iterations: u64,
     /// Workers to wait for before the first iteration; at least 1. Later ones start with whoever is present.
     pub min_workers: usize,
-    /// Seconds without a report after which a worker holding a lease is evicted. Ten times the expected time of the
-    /// tasks is allowed where that is longer. `None`: never.
+    /// Seconds in which a worker that was never timed must report its first result, or it is evicted. One that was timed
+    /// has ten times its expected time (more if its times are noisy), and at least a thirtieth of this. `None`: no limit.
     pub lease_timeout_s: Option<f64>,
+    /// The least rest of a worker that failed, in seconds; it doubles with each failure that follows.
+    pub rest_s: f64,
     /// Seed of everything random in the scheduler.
     pub seed: u64,
     /// Share of tasks that a barrier policy allocates beyond B, at least 0: the first B results make the step and the rest
@@ -63,6 +85,7 @@ impl Default for EngineConfig {
             iterations: 1,
             min_workers: 1,
             lease_timeout_s: None,
+            rest_s: 0.0,
             seed: 0,
             overcommit: 0.0,
             limits: Limits::default(),
@@ -74,96 +97,126 @@ impl Default for EngineConfig {
 pub struct Engine {
     config: EngineConfig,
     policy: Box<dyn Policy>,
-    rng: SchedulerRng,
-    /// Breaks ties between takers of lost tasks; apart, so that a fault does not change a policy's draws.
-    recovery_rng: SchedulerRng,
-    /// By slot.
-    members: Vec<Member>,
-    /// Those of them that are present, ascending.
-    present: Vec<WorkerId>,
+    roster: Roster,
+    leases: Leases,
     /// By slot.
     statistics: Vec<WorkerStatistics>,
-    /// By slot; empty where nobody knew anything.
-    priors: Vec<Option<Prior>>,
+    priors: Priors,
     /// Results that came in during an asynchronous step.
     arrivals: VecDeque<Taken>,
-    /// When the first iteration began.
-    began_s: f64,
+    /// Leases that are to be cancelled when they are too late, oldest first; some may have ended.
+    granted: VecDeque<(WorkerId, Lease)>,
     ledger: Ledger,
+    /// Room for the next iteration's.
+    employed: Employed,
+    /// Of the iteration that will be committed next.
+    waste: Waste,
+    /// When the first iteration began.
+    began_s: Option<f64>,
+    /// When the last step had its results.
+    last_step_s: Option<f64>,
+    /// Whether this engine, if restored, has begun an iteration of its own.
+    has_begun: bool,
     phase: Phase,
     last_wait: Option<WaitReason>,
-    next_lease: u64,
 }
 
 enum Phase {
-    /// Before the first iteration, or between two with nobody present.
-    Waiting { next_iteration: u64 },
+    /// Before the first iteration, or between two.
+    Between {
+        next: u64,
+        /// Whether [`Event::Proceed`] was told.
+        may_begin: bool,
+    },
     /// Tasks are out.
     Collecting(Iteration),
     /// The step is being taken.
     Committing(Iteration),
     /// Finished or aborted.
-    Over,
+    Over {
+        /// What would come next, if the run finished: it may be gone on with.
+        next: Option<u64>,
+    },
 }
 
 impl Engine {
     /// An engine at the start of a run.
     ///
     /// # Panics
-    /// If the budget or the number of workers to wait for is 0, or `overcommit` is not a number of at least 0.
+    /// If the budget or the number of workers to wait for is 0, or `overcommit` or `rest_s` is not a number of at least 0.
     pub fn new(config: EngineConfig, policy: Box<dyn Policy>) -> Self {
         assert!(config.budget >= 1 && config.min_workers >= 1, "a run needs a task and a worker");
-        assert!(config.overcommit >= 0.0, "a step needs its budget");
+        assert!(config.overcommit >= 0.0 && config.rest_s >= 0.0, "shares and times are not negative");
         Self {
-            rng: SchedulerRng::seed_from_u64(config.seed),
-            recovery_rng: SchedulerRng::seed_from_u64(!config.seed),
             config,
             policy,
-            members: Vec::new(),
-            present: Vec::new(),
+            roster: Roster::default(),
+            leases: Leases::default(),
             statistics: Vec::new(),
-            priors: Vec::new(),
+            priors: Priors::default(),
             arrivals: VecDeque::new(),
-            began_s: 0.0,
+            granted: VecDeque::new(),
             ledger: Ledger::default(),
-            phase: Phase::Waiting { next_iteration: 1 },
+            employed: Employed::default(),
+            waste: Waste::default(),
+            began_s: None,
+            last_step_s: None,
+            has_begun: false,
+            phase: Phase::Between { next: 1, may_begin: false },
             last_wait: None,
-            next_lease: 0,
         }
     }
 
     /// Takes in one event at `now_s`, seconds since the run began (never decreasing), and appends what to do.
-    ///
-    /// A refused result changes nothing, and only [`Event::TasksDone`] and [`Event::TasksFailed`] are ever refused.
-    pub fn handle(&mut self, now_s: f64, event: Event<'_>, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+    pub fn handle(&mut self, now_s: f64, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::WorkerJoined { worker, prior } => self.join(now_s, worker, prior, effects),
             Event::WorkerLost { worker } => self.lose(now_s, worker, effects),
-            Event::TasksDone { worker, lease, busy_s } => self.done(now_s, worker, lease, busy_s, effects)?,
-            Event::TasksFailed { worker, lease } => self.failed(now_s, worker, lease, effects)?,
+            Event::WorkerForgotten { worker } => self.forget(worker),
             Event::StepCommitted { iteration, outcome } => self.committed(now_s, iteration, &outcome, effects),
-            Event::Tick => self.evict_overdue(now_s, effects),
+            Event::Proceed => self.proceed(now_s, effects),
+            Event::Timeout => self.timeout(now_s, effects),
         }
-        Ok(())
+    }
+
+    /// Takes in what a worker reports of a lease at `now_s`, and appends what to do. A refused report changes nothing.
+    pub fn report(
+        &mut self,
+        now_s: f64,
+        worker: WorkerId,
+        lease: LeaseId,
+        report: Report<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        match report {
+            Report::Done { busy_s } => self.done(now_s, worker, lease, busy_s, effects),
+            Report::Failed => self.failed(now_s, worker, lease, effects),
+        }
+    }
+
+    /// When [`Event::Timeout`] is to be told, if nothing happens before: in seconds since the run began.
+    pub fn poll_timeout(&mut self) -> Option<f64> {
+        let (deadline_s, rest_end_s) = (self.leases.next_deadline_s(), self.roster.next_rest_end_s());
+        deadline_s.into_iter().chain(rest_end_s).reduce(f64::min)
     }
 
     /// The number of the iteration under way, or of the next one.
     pub fn iteration(&self) -> u64 {
         match &self.phase {
-            Phase::Waiting { next_iteration } => *next_iteration,
+            Phase::Between { next, .. } => *next,
             Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
-            Phase::Over => self.ledger.iterations,
+            Phase::Over { .. } => self.ledger.iterations,
         }
     }
 
-    /// The allocation of the iteration under way, and the workers it is for.
-    pub fn decision(&self) -> Option<(&[WorkerId], &Decision)> {
-        match &self.phase {
-            Phase::Collecting(iteration) | Phase::Committing(iteration) => {
-                Some((&iteration.workers, &iteration.decision))
-            }
-            Phase::Waiting { .. } | Phase::Over => None,
-        }
+    /// The workers that are present, ascending.
+    pub fn present(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.roster.all_present()
+    }
+
+    /// A lease, if the worker holds it.
+    pub fn lease(&self, worker: WorkerId, lease: LeaseId) -> Option<Lease> {
+        self.leases.find(worker, lease)
     }
 
     /// The costs so far.
@@ -183,220 +236,62 @@ impl Engine {
 
     fn join(&mut self, now_s: f64, worker: WorkerId, prior: WorkerStatistics, effects: &mut Vec<Effect>) {
         let slot = worker.slot();
-        if self.members.len() <= slot {
-            self.members.resize_with(slot + 1, Member::default);
-            self.statistics.resize(slot + 1, WorkerStatistics::default());
-            self.ledger.worker(worker);
-        }
-        if self.members[slot].present {
-            self.lose(now_s, worker, effects);
-        }
-        self.members[slot].present = true;
-        let place = self.present.partition_point(|other| *other < worker);
-        self.present.insert(place, worker);
+        self.roster.add(worker);
+        self.leases.add(worker);
+        self.ledger.worker(worker);
+        self.statistics.resize(self.statistics.len().max(slot + 1), WorkerStatistics::default());
+        self.lose(now_s, worker, effects);
+        let was_here = self.roster.join(now_s, worker, self.current());
         if self.statistics[slot].observed == 0
-            && let Some(prior) = Prior::new(prior)
+            && let Some(known) = self.priors.add(worker, prior)
         {
-            self.statistics[slot] = prior.statistics();
-            self.priors.resize(self.priors.len().max(slot + 1), None);
-            self.priors[slot] = Some(prior);
+            self.statistics[slot] = known;
         }
         match &mut self.phase {
-            Phase::Waiting { next_iteration } => {
-                let next = *next_iteration;
-                self.start(now_s, next, effects);
-            }
-            Phase::Collecting(iteration) if iteration.refills() => {
-                // One that comes back may be counted already; a new one is not searched for.
-                if self.members[slot].employed_in == 0 || !iteration.workers.contains(&worker) {
-                    iteration.workers.push(worker);
-                    iteration.decision.allocation.push(1);
-                }
-                // Failed tasks that nobody was there to try again come first: if they fail everywhere, the run must end.
-                let failed_before = !iteration.orphans.is_empty();
+            Phase::Between { .. } => self.start(now_s, effects),
+            Phase::Collecting(iteration) => {
+                iteration.workers += u64::from(!was_here);
                 self.last_wait = None;
-                if failed_before {
-                    self.reassign(now_s, effects);
-                } else {
-                    self.assign_next(now_s, worker, effects);
-                }
+                // Failed tasks that nobody was there to try again come first: if they fail everywhere, the run must end.
+                self.recover(now_s, effects);
             }
-            Phase::Collecting(_) => self.reassign(now_s, effects),
-            Phase::Committing(_) | Phase::Over => {}
+            Phase::Committing(_) | Phase::Over { .. } => {}
         }
     }
 
-    /// Begins an iteration, if there are workers for it.
-    fn start(&mut self, now_s: f64, number: u64, effects: &mut Vec<Effect>) {
-        self.phase = Phase::Waiting { next_iteration: number };
-        let needed = if number == 1 { self.config.min_workers } else { 1 };
-        if self.present.len() < needed {
-            self.wait(WaitReason::Workers { present: self.present.len(), needed }, effects);
-            return;
-        }
-        let workers = self.present.clone();
-        self.last_wait = None;
-        if number == 1 {
-            self.began_s = now_s;
-        }
-        self.fade_priors(number);
-        let decision = self.decide(number, &workers);
-        debug_assert_eq!(decision.allocation.len(), workers.len());
-        effects.push(Effect::Start { iteration: number });
-        let iteration = Iteration::new(number, workers, decision, now_s);
-        let asynchronous = iteration.is_asynchronous();
-        self.phase = Phase::Collecting(iteration);
-        if asynchronous {
-            self.start_asynchronous(now_s, effects);
-        } else {
-            self.assign_shares(now_s, effects);
+    fn forget(&mut self, worker: WorkerId) {
+        let is_known = worker.slot() < self.statistics.len();
+        if is_known && !self.roster.is_present(worker) {
+            self.roster.forget(worker);
+            self.statistics[worker.slot()] = WorkerStatistics::default();
+            self.priors.forget(worker);
+            *self.ledger.worker(worker) = crate::WorkerCost::default();
+            self.policy.forget(worker);
         }
     }
 
-    /// Gives each worker its share of the decision, and the probes theirs.
-    fn assign_shares(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        let Phase::Collecting(iteration) = &self.phase else { return };
-        let allocation = &iteration.decision.allocation;
-        let mut pieces = match iteration.decision.collect {
-            Collect::All => layout::lay_out(allocation),
-            // Any one result may be among the first, so each is a lease of its own.
-            Collect::First { .. } | Collect::Soonest { .. } | Collect::Each { .. } => {
-                let workers = allocation.iter().enumerate().flat_map(|(i, &a)| (0..a).map(move |_| i));
-                workers.zip(0..).map(|(i, index)| (i, TaskRange::single(index))).collect()
-            }
-            Collect::Race { tasks } => {
-                (0..allocation.len()).map(|i| (i, TaskRange::single(i as u64 % tasks))).collect::<Vec<_>>()
-            }
-        };
-        let probes = iteration.decision.probes.iter().zip(allocation.iter().sum()..);
-        pieces.extend(probes.map(|(&i, index)| (i, TaskRange::single(index))));
-        let shares: Vec<_> = pieces.into_iter().map(|(i, tasks)| (iteration.workers[i], tasks)).collect();
-        for (worker, tasks) in shares {
-            self.assign(now_s, worker, tasks, 0, effects);
+    fn proceed(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+        if let Phase::Between { may_begin, .. } = &mut self.phase {
+            *may_begin = true;
+            self.start(now_s, effects);
         }
     }
 
-    /// Gives a worker of a racing or asynchronous iteration the next task index.
-    fn assign_next(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
-        if let Phase::Collecting(iteration) = &self.phase {
-            let (task, failures) = (iteration.next_task(), iteration.evictions(worker));
-            self.assign(now_s, worker, task, failures, effects);
-        }
-    }
-
-    fn assign(&mut self, now_s: f64, worker: WorkerId, tasks: TaskRange, failures: u32, effects: &mut Vec<Effect>) {
-        let Phase::Collecting(iteration) = &mut self.phase else { return };
-        let lease = Lease { id: LeaseId(self.next_lease), iteration: iteration.number, tasks };
-        self.next_lease += 1;
-        iteration.begin(tasks);
-        let member = &mut self.members[worker.slot()];
-        member.assign(now_s, Held { lease, failures });
-        if member.employed_in != iteration.number {
-            member.employed_in = iteration.number;
-            iteration.employed.push(worker);
-        }
-        effects.push(Effect::Assign { worker, lease });
-    }
-
-    fn done(
-        &mut self,
-        now_s: f64,
-        worker: WorkerId,
-        lease: LeaseId,
-        busy_s: &[f64],
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refusal> {
-        let position = self.position(worker, lease)?;
-        let member = &mut self.members[worker.slot()];
-        let lease = member.leases[position].lease;
-        let tasks = lease.tasks;
-        let reported_s: f64 = busy_s.iter().sum();
-        let valid = busy_s.iter().all(|time| *time >= 0.0) && reported_s.is_finite();
-        if busy_s.len() as u64 != tasks.count || !valid {
-            return Err(Refusal::BadTimes { lease: lease.id, tasks: tasks.count });
-        }
-
-        let factor = member.finish(now_s, position, reported_s);
-        let overhead_s = member.leases.is_empty().then(|| member.busy_since_s(now_s));
-        for time in busy_s {
-            self.observe(worker, time * factor);
-        }
-        if let Some(overhead_s) = overhead_s {
-            self.observe_overhead(worker, overhead_s);
-        }
-        let taken = Taken { worker, lease, busy_s: reported_s * factor, overhead_s: overhead_s.unwrap_or(0.0) };
-        match &mut self.phase {
-            Phase::Collecting(iteration) if !iteration.is_asynchronous() => {
-                if iteration.wants(tasks) {
-                    effects.push(Effect::Take { worker, lease });
-                    iteration.take(taken);
-                } else {
-                    effects.push(Effect::Discard { worker, lease });
-                    iteration.waste(tasks.count, taken.busy_s);
-                }
-                if iteration.taken_tasks >= iteration.wanted {
-                    self.step(now_s, effects);
-                } else if iteration.refills() {
-                    self.assign_next(now_s, worker, effects);
-                }
-            }
-            // Only asynchronous leases outlive their iteration.
-            _ => self.arrived(now_s, taken, effects),
-        }
-        Ok(())
-    }
-
-    /// All results are in: ends the leases that are left, and asks for the optimizer step.
-    fn step(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        let Phase::Collecting(mut iteration) = std::mem::replace(&mut self.phase, Phase::Over) else { return };
-        iteration.finished_s = now_s;
-        if !iteration.is_asynchronous() {
-            self.cancel_rest(now_s, &mut iteration, effects);
-        }
-        let (tasks, lr_factor) = (iteration.step_tasks(), iteration.decision.lr_factor);
-        effects.push(Effect::Step { iteration: iteration.number, tasks, lr_factor });
-        self.phase = Phase::Committing(iteration);
-    }
-
-    /// Ends the leases that the step does without.
-    fn cancel_rest(&mut self, now_s: f64, iteration: &mut Iteration, effects: &mut Vec<Effect>) {
-        for at in 0..iteration.employed.len() {
-            let worker = iteration.employed[at];
-            let member = &mut self.members[worker.slot()];
-            if !member.leases.is_empty() {
-                // Only the first lease was begun; the rest cost nothing.
-                let elapsed_s = member.busy_since_s(now_s);
-                iteration.waste(1, elapsed_s);
-                self.policy.censored(worker, elapsed_s);
-                effects.extend(member.leases.drain(..).map(|held| Effect::Cancel { worker, lease: held.lease.id }));
+    fn timeout(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+        self.evict_overdue(now_s, effects);
+        for worker in self.roster.end_rests(now_s) {
+            if self.leases.is_free(worker) {
+                self.roster.release(worker);
             }
         }
+        self.employ_idle(now_s, effects);
     }
 
-    fn committed(&mut self, now_s: f64, number: u64, outcome: &StepOutcome, effects: &mut Vec<Effect>) {
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Committing(iteration) if iteration.number == number => {
-                iteration.commit(&mut self.ledger);
-                self.policy.stepped(outcome);
-                let limit = self.config.limits.reached(now_s - self.began_s, &self.ledger, outcome);
-                let reason = limit.or((number >= self.config.iterations).then_some(FinishReason::Iterations));
-                match reason {
-                    Some(reason) => effects.push(Effect::Finish { reason }),
-                    None => self.start(now_s, number + 1, effects),
-                }
-            }
-            other => self.phase = other,
+    /// The iteration under way, if there is one, else 0.
+    fn current(&self) -> u64 {
+        match &self.phase {
+            Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
+            Phase::Between { .. } | Phase::Over { .. } => 0,
         }
-    }
-
-    fn wait(&mut self, reason: WaitReason, effects: &mut Vec<Effect>) {
-        if self.last_wait != Some(reason) {
-            self.last_wait = Some(reason);
-            effects.push(Effect::Wait { reason });
-        }
-    }
-
-    fn position(&self, worker: WorkerId, lease: LeaseId) -> Result<usize, Refusal> {
-        self.members.get(worker.slot()).and_then(|member| member.position(lease)).ok_or(Refusal::NotHeld(lease))
     }
 }

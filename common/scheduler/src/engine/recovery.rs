@@ -1,218 +1,254 @@
-//! Lost, hung and failing workers: their tasks go to others within the iteration.
+//! Lost, hung and failing workers: their tasks go to others within the iteration, and they rest.
 
-use super::event::{AbortReason, Effect, Refusal, WaitReason};
+use super::blame::Blame;
+use super::event::{AbortReason, Effect, Outcome, WaitReason};
 use super::iteration::Orphan;
 use super::layout::share_out;
-use super::member::{Held, Member};
+use super::leases::{Ended, Overdue};
+use super::random::{Purpose, stream};
 use super::{Engine, Phase};
 use crate::allocation::ras_by_cost;
-use crate::ids::{LeaseId, TaskRange, WorkerId};
-use crate::statistics::WorkerStatistics;
+use crate::ids::{TaskRange, WorkerId};
 
-/// Attempts at the same tasks that may fail: one worker may be broken, and a second, but with three the fault is in the
-/// task or the model (a diverged training makes every gradient NaN).
-const MAX_FAILED_ATTEMPTS: u32 = 3;
+/// Attempts at the same tasks that may fail, and different workers that must have failed them before a run ends: one worker
+/// may be broken, and a second, but with three the fault is in the task or the model (a diverged training makes every
+/// gradient NaN).
+const MAX_FAILURES: usize = 3;
 
 /// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
 /// variation of 1 exceed ten times their mean once in 20,000.
 const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 
+/// The least that a lease may take, as a share of [`super::EngineConfig::lease_timeout_s`]: a worker whose tasks take
+/// milliseconds may pause for two seconds if strangers have a minute.
+const LEAST_ALLOWANCE: f64 = 1.0 / 30.0;
+
+/// Doublings of what a lease may take, at most.
+const MAX_DOUBLINGS: u32 = 16;
+
 impl Engine {
+    /// A worker is gone; its leases go to others.
     pub(super) fn lose(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
-        self.orphan(now_s, worker);
+        if self.roster.is_present(worker) {
+            self.roster.leave(worker, self.current());
+            let lost = self.leases.revoke_all(now_s, worker);
+            self.lost(worker, lost, false, effects);
+            self.recover(now_s, effects);
+        }
+    }
+
+    /// Gives out what must be computed again, and work to whoever should have some.
+    pub(super) fn recover(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         self.reassign(now_s, effects);
         self.employ_idle(now_s, effects);
     }
 
-    /// Where every worker is to compute all the time, whoever is idle (after a failure, say) gets a task.
+    /// If workers are to compute all the time, those without anything to do get a task.
     pub(super) fn employ_idle(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        if !matches!(&self.phase, Phase::Collecting(iteration) if iteration.refills()) {
+        if !matches!(&self.phase, Phase::Collecting(iteration) if iteration.mode.keeps_busy()) {
             return;
         }
-        for worker in self.present.clone() {
-            if self.members[worker.slot()].leases.is_empty() && !self.has_arrived(worker) {
-                self.assign_next(now_s, worker, effects);
-            }
+        for worker in self.roster.idle(self.leases.is_empty()) {
+            self.assign_next(now_s, worker, effects);
         }
     }
 
-    /// A worker is gone, and its leases wait for others; but in a race others go on with tasks of their own, unless these
-    /// failed.
-    fn orphan(&mut self, now_s: f64, worker: WorkerId) {
-        let Some(member) = self.members.get_mut(worker.slot()).filter(|member| member.present) else { return };
-        member.present = false;
-        self.present.retain(|other| *other != worker);
-        let leases = std::mem::take(&mut member.leases);
-        if let (Phase::Collecting(iteration) | Phase::Committing(iteration), Some(current)) =
-            (&mut self.phase, leases.first())
-        {
-            let busy_s = member.busy_since_s(now_s);
-            // How far it got is unknown; its mean time tells the likely number of tasks begun.
-            let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
-            iteration.waste((begun as u64).clamp(1, current.lease.tasks.count), busy_s);
-            let (refills, asynchronous) = (iteration.refills(), iteration.is_asynchronous());
-            let needed = |held: &&Held| !asynchronous && (!refills || held.failures > 0);
-            for held in leases.iter().filter(needed) {
-                let tasks = held.lease.tasks;
-                if iteration.wants(tasks) {
-                    iteration.orphans.push(Orphan { tasks, failures: held.failures, failed_by: None });
+    /// Accounts for leases that went down with their worker. `hung` tells whether it hung at the first of them.
+    fn lost(&mut self, worker: WorkerId, lost: Vec<Ended>, hung: bool, effects: &mut Vec<Effect>) {
+        for (at, Ended { lease, blame, begun_s }) in lost.into_iter().enumerate() {
+            effects.push(Effect::End { worker, lease, outcome: Outcome::Lost(begun_s) });
+            if let Some(busy_s) = begun_s {
+                // How far it got is unknown; its mean time tells the likely number of tasks begun.
+                let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
+                self.waste.add((begun as u64).clamp(1, lease.tasks.count), busy_s);
+            }
+            if hung && at == 0 {
+                // Which of the tasks it had begun is not known, but the first it had: that one takes the blame. If another
+                // one is the culprit, it comes to be the first of a lease within a few rounds.
+                for rest in lease.tasks.without_first() {
+                    self.orphan(rest, blame.clone());
                 }
+                let mut blame = blame.unwrap_or_default();
+                blame.add(worker);
+                self.orphan(TaskRange::single(lease.tasks.first), Some(blame));
+            } else {
+                self.orphan(lease.tasks, blame);
             }
         }
     }
 
-    pub(super) fn failed(
-        &mut self,
-        now_s: f64,
-        worker: WorkerId,
-        lease: LeaseId,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refusal> {
-        let position = self.position(worker, lease)?;
-        let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else {
-            return Err(Refusal::NotHeld(lease));
-        };
-        let member = &mut self.members[worker.slot()];
-        let (tasks, failures) = (member.leases[position].lease.tasks, member.leases[position].failures + 1);
-        let busy_s = member.busy_since_s(now_s);
-        iteration.waste(tasks.count, busy_s);
-        member.finish(now_s, position, busy_s);
+    /// Tasks whose lease came to nothing: they wait for another worker, if the step needs them.
+    pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<Box<Blame>>) {
+        let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
+        if iteration.mode.wants(tasks) && iteration.mode.must_redo(blame.is_some()) {
+            iteration.orphans.push(Orphan { tasks, blame });
+        }
+    }
+
+    /// A worker failed, which took it `lost_s` seconds: it rests.
+    pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, effects: &mut Vec<Effect>) {
+        self.policy.failed(worker, lost_s);
+        if let Some((rest_s, strikes)) = self.roster.strike(now_s, worker, lost_s, self.config.rest_s) {
+            effects.push(Effect::Rest { worker, rest_s, strikes });
+        }
+    }
+
+    /// In an asynchronous iteration nobody tries the same task again, so failures are counted from step to step.
+    pub(super) fn blame_asynchronously(&mut self, worker: WorkerId, tasks: TaskRange, effects: &mut Vec<Effect>) {
+        let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
         if iteration.is_asynchronous() {
-            self.failed_asynchronously(now_s, tasks, effects);
-        } else if iteration.wants(tasks) {
-            iteration.orphans.push(Orphan { tasks, failures, failed_by: Some(worker) });
-            self.reassign(now_s, effects);
-        } else {
-            self.employ_idle(now_s, effects);
-        }
-        Ok(())
-    }
-
-    /// A task nobody needs in particular failed: its worker is idle until the next step, unless nobody else computes.
-    fn failed_asynchronously(&mut self, now_s: f64, tasks: TaskRange, effects: &mut Vec<Effect>) {
-        let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
-        iteration.failed_attempts += 1;
-        let (number, attempts) = (iteration.number, iteration.failed_attempts);
-        if attempts >= MAX_FAILED_ATTEMPTS {
-            self.abort(AbortReason::TasksFailed { iteration: number, tasks, attempts }, effects);
-        } else if self.members.iter().all(|member| member.leases.is_empty()) {
-            self.employ_idle(now_s, effects);
+            iteration.blame.add(worker);
+            let (number, blame) = (iteration.number, iteration.blame.clone());
+            if self.is_hopeless(&blame) {
+                self.give_up(number, tasks, &blame, effects);
+            }
         }
     }
 
-    /// Its task is given to nobody else: only if the worker comes back and hangs again, with no step in between, does the
-    /// run end.
-    fn evicted_asynchronously(&mut self, worker: WorkerId, effects: &mut Vec<Effect>) {
-        let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
-        if !iteration.is_asynchronous() {
-            return;
-        }
-        iteration.evicted.push(worker);
-        let (number, attempts) = (iteration.number, iteration.evictions(worker));
-        if attempts >= MAX_FAILED_ATTEMPTS {
-            let tasks = self.members[worker.slot()].leases[0].lease.tasks;
-            self.abort(AbortReason::TasksFailed { iteration: number, tasks, attempts }, effects);
-        }
+    /// Whether tasks failed too often, and on too many workers (or on all that are present), to blame a worker.
+    fn is_hopeless(&self, blame: &Blame) -> bool {
+        let present = || blame.workers.iter().filter(|&&worker| self.roster.is_present(worker)).count();
+        blame.attempts as usize >= MAX_FAILURES
+            && (blame.workers.len() >= MAX_FAILURES || present() == self.roster.present())
     }
 
-    fn abort(&mut self, reason: AbortReason, effects: &mut Vec<Effect>) {
-        self.phase = Phase::Over;
+    fn give_up(&mut self, iteration: u64, tasks: TaskRange, blame: &Blame, effects: &mut Vec<Effect>) {
+        let (attempts, workers) = (blame.attempts, blame.workers.len());
+        self.abort(AbortReason::TasksFailed { iteration, tasks, attempts, workers }, effects);
+    }
+
+    pub(super) fn abort(&mut self, reason: AbortReason, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Over { next: None };
         effects.push(Effect::Abort { reason });
     }
 
-    pub(super) fn evict_overdue(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+    /// Sets the deadline of what a worker computes now, if it computes anything.
+    pub(super) fn set_deadline(&mut self, worker: WorkerId) {
         let Some(timeout_s) = self.config.lease_timeout_s else { return };
-        let expected_s = expected_s(&self.statistics);
-        let overdue = |(slot, member): (usize, &Member)| {
-            let current = member.leases.first()?;
-            let silent_s = member.silent_s(now_s);
-            let usual_s = LEASE_TIMEOUT_FACTOR * current.lease.tasks.count as f64 * expected_s[slot];
-            // Longer each time: the tasks may be slower than thought.
-            let allowed_s = timeout_s.max(usual_s) * f64::from(1_u32 << current.failures);
-            (silent_s > allowed_s).then_some((slot, silent_s))
-        };
-        let overdue: Vec<(usize, f64)> = self.members.iter().enumerate().filter_map(overdue).collect();
-        for (slot, silent_s) in overdue {
-            let worker = WorkerId::from_slot(slot);
+        let Some((tasks, failures)) = self.leases.current(worker) else { return };
+        let known = &self.statistics[worker.slot()];
+        let usual_s = known.mean_s().map_or(timeout_s, |mean_s| {
+            let expected_s = known.mean_overhead_s() + tasks.count as f64 * mean_s;
+            (LEASE_TIMEOUT_FACTOR * known.variation().max(1.0) * expected_s).max(LEAST_ALLOWANCE * timeout_s)
+        });
+        // Longer each time: the tasks may be slower than thought.
+        let doublings = failures.max(self.roster.strikes_of(worker)).min(MAX_DOUBLINGS);
+        self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
+    }
+
+    /// Evicts the workers that let their deadline pass.
+    pub(super) fn evict_overdue(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+        for Overdue { worker, silent_s } in self.leases.overdue(now_s) {
             effects.push(Effect::Evict { worker, silent_s });
-            // It failed at what it was computing; what it had not begun is merely lost.
-            self.members[slot].leases[0].failures += 1;
-            self.evicted_asynchronously(worker, effects);
-            self.lose(now_s, worker, effects);
+            self.strike(now_s, worker, silent_s, effects);
+            self.roster.leave(worker, self.current());
+            let lost = self.leases.revoke_all(now_s, worker);
+            let hung_at = lost.first().map(|ended| ended.lease.tasks);
+            self.lost(worker, lost, true, effects);
+            if let Some(tasks) = hung_at {
+                self.blame_asynchronously(worker, tasks, effects);
+            }
+            self.recover(now_s, effects);
+            if matches!(self.phase, Phase::Over { .. }) {
+                return;
+            }
         }
     }
 
-    /// Gives orphaned tasks to the workers present, so that they are done soonest.
+    /// Gives orphaned tasks to the workers that finish them soonest.
     pub(super) fn reassign(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        let workers = self.present.clone();
         let Phase::Collecting(iteration) = &mut self.phase else { return };
-        if let Some(&Orphan { tasks, failures: attempts, .. }) =
-            iteration.orphans.iter().find(|orphan| orphan.failures >= MAX_FAILED_ATTEMPTS)
-        {
-            let reason = AbortReason::TasksFailed { iteration: iteration.number, tasks, attempts };
-            self.abort(reason, effects);
+        let (number, mut orphans) = (iteration.number, std::mem::take(&mut iteration.orphans));
+        let blamed = orphans.iter().filter_map(|orphan| Some((orphan.tasks, orphan.blame.clone()?)));
+        if let Some((tasks, blame)) = { blamed }.find(|(_, blame)| self.is_hopeless(blame)) {
+            self.give_up(number, tasks, &blame, effects);
             return;
         }
-        if workers.is_empty() {
+        if self.roster.present() == 0 {
+            if let Phase::Collecting(iteration) = &mut self.phase {
+                iteration.orphans = orphans;
+            }
             self.wait(WaitReason::Workers { present: 0, needed: 1 }, effects);
             return;
         }
         self.last_wait = None;
-        for orphans in by_blame(std::mem::take(&mut iteration.orphans)) {
-            self.reassign_alike(now_s, &workers, &orphans, effects);
+        // Those with the same history go out together.
+        orphans.sort_by(|a, b| key(a).cmp(&key(b)));
+        for alike in orphans.chunk_by(|a, b| a.blame == b.blame) {
+            self.reassign_alike(now_s, alike, effects);
         }
     }
 
-    /// Gives out orphans that have the same history.
-    fn reassign_alike(&mut self, now_s: f64, workers: &[WorkerId], orphans: &[Orphan], effects: &mut Vec<Effect>) {
-        let Orphan { failures, failed_by, .. } = orphans[0];
-        let others: Vec<WorkerId> = workers.iter().copied().filter(|worker| Some(*worker) != failed_by).collect();
-        let takers = if others.is_empty() { workers } else { &others };
-        let expected_s = expected_s(&self.statistics);
-        let load: Vec<(u64, f64)> =
-            takers.iter().map(|&taker| (self.needed_tasks(taker), expected_s[taker.slot()])).collect();
-        let ends_s = |i: usize, tasks: u64| (load[i].0 + tasks) as f64 * load[i].1;
+    fn reassign_alike(&mut self, now_s: f64, orphans: &[Orphan], effects: &mut Vec<Effect>) {
+        let blame = orphans[0].blame.clone();
+        let takers = self.takers(blame.as_deref());
+        let expected_s = self.expected_s(&takers);
+        let load: Vec<u64> = takers.iter().map(|&taker| self.needed_tasks(taker)).collect();
+        let ends_s = |i: usize, tasks: u64| (load[i] + tasks) as f64 * expected_s[i];
         let budget = orphans.iter().map(|orphan| orphan.tasks.count).sum();
-        let allocation = ras_by_cost(takers.len(), budget, ends_s, &mut self.recovery_rng);
+        let Phase::Collecting(iteration) = &mut self.phase else { return };
+        let (seed, number) = (self.config.seed, iteration.number);
+        let rng = iteration.recovery_rng.get_or_insert_with(|| stream(seed, number, Purpose::Recovery));
+        let allocation = ras_by_cost(takers.len(), budget, ends_s, rng);
         let tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
         for (i, tasks) in share_out(tasks, allocation) {
-            self.cancel_probe(now_s, takers[i], effects);
-            self.assign(now_s, takers[i], tasks, failures, effects);
+            self.cancel_unneeded(now_s, takers[i], effects);
+            self.assign(now_s, takers[i], tasks, blame.clone(), effects);
         }
     }
 
-    /// The tasks a worker holds that the step needs.
+    /// The workers that tasks of this history may go to: those that have not failed them and do not rest, or else those that
+    /// have not failed them, or else all.
+    fn takers(&mut self, blame: Option<&Blame>) -> Vec<WorkerId> {
+        let failed = |worker: &WorkerId| blame.is_some_and(|blame| blame.workers.contains(worker));
+        let available = self.roster.available();
+        let mut takers: Vec<WorkerId> = available.iter().copied().filter(|worker| !failed(worker)).collect();
+        if takers.is_empty() {
+            takers = self.roster.all_present().filter(|worker| !failed(worker)).collect();
+        }
+        if takers.is_empty() { available.to_vec() } else { takers }
+    }
+
+    /// Expected seconds per task: a worker's mean or, without one, the largest mean of any worker.
+    fn expected_s(&self, workers: &[WorkerId]) -> Vec<f64> {
+        let mean_s = |worker: &WorkerId| self.statistics[worker.slot()].mean_s().filter(|&mean_s| mean_s > 0.0);
+        let largest = workers.iter().filter_map(mean_s).fold(0.0, f64::max);
+        let fallback = if largest > 0.0 { largest } else { 1.0 };
+        workers.iter().map(|worker| mean_s(worker).unwrap_or(fallback)).collect()
+    }
+
+    /// The tasks that a worker holds and the step needs.
     fn needed_tasks(&self, worker: WorkerId) -> u64 {
         let Phase::Collecting(iteration) = &self.phase else { return 0 };
-        let tasks = self.members[worker.slot()].leases.iter().map(|held| held.lease.tasks);
-        tasks.filter(|&tasks| iteration.wants(tasks)).map(|tasks| tasks.count).sum()
+        let tasks = self.leases.of(worker).map(|(lease, _)| lease.tasks);
+        tasks.filter(|&tasks| iteration.mode.wants(tasks)).map(|tasks| tasks.count).sum()
     }
 
-    /// A worker that is needed stops at once to compute what is not.
-    fn cancel_probe(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
-        let Phase::Collecting(iteration) = &mut self.phase else { return };
-        let member = &mut self.members[worker.slot()];
-        if let [held] = member.leases[..]
-            && !iteration.wants(held.lease.tasks)
-        {
-            let elapsed_s = member.busy_since_s(now_s);
-            member.leases.clear();
-            iteration.waste(1, elapsed_s);
-            self.policy.censored(worker, elapsed_s);
-            effects.push(Effect::Cancel { worker, lease: held.lease.id });
+    /// A worker that is needed stops at once if what it computes is not.
+    fn cancel_unneeded(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
+        let Phase::Collecting(iteration) = &self.phase else { return };
+        let mut held = self.leases.of(worker).map(|(lease, _)| lease);
+        let (Some(only), None) = (held.next(), held.next()) else { return };
+        if !iteration.mode.wants(only.tasks) {
+            let id = only.id;
+            drop(held);
+            if let Some(ended) = self.leases.revoke(now_s, worker, id) {
+                self.cut_short(worker, &ended, effects);
+            }
         }
     }
+
+    /// Accounts for a lease that was cancelled.
+    pub(super) fn cut_short(&mut self, worker: WorkerId, ended: &Ended, effects: &mut Vec<Effect>) {
+        if let Some(elapsed_s) = ended.begun_s {
+            self.waste.add(1, elapsed_s);
+            self.observe_cut(worker, elapsed_s);
+        }
+        effects.push(Effect::End { worker, lease: ended.lease, outcome: Outcome::Cancelled(ended.begun_s) });
+    }
 }
 
-/// Expected seconds per task by slot: a worker's mean or, without one, the largest mean of anybody.
-fn expected_s(statistics: &[WorkerStatistics]) -> Vec<f64> {
-    let largest = statistics.iter().filter_map(WorkerStatistics::mean_s).fold(0.0, f64::max);
-    let fallback = if largest > 0.0 { largest } else { 1.0 };
-    statistics.iter().map(|worker| worker.mean_s().filter(|&mean_s| mean_s > 0.0).unwrap_or(fallback)).collect()
-}
-
-/// Groups orphans by how often they failed and where.
-fn by_blame(mut orphans: Vec<Orphan>) -> Vec<Vec<Orphan>> {
-    orphans.sort_by_key(|orphan| (orphan.failures, orphan.failed_by));
-    orphans.chunk_by(|a, b| (a.failures, a.failed_by) == (b.failures, b.failed_by)).map(<[Orphan]>::to_vec).collect()
+/// Orders orphans by how often they failed, and where.
+fn key(orphan: &Orphan) -> (u32, Option<&[WorkerId]>) {
+    orphan.blame.as_deref().map_or((0, None), |blame| (blame.attempts, Some(&blame.workers)))
 }

@@ -4,7 +4,18 @@
 //! Delay in the Presence of Stragglers", ICASSP 2020 (arXiv 2002.11005), Algorithm 1, after Pflug's test for stationarity.
 
 use super::k_sync::first_of_each;
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng, StepOutcome};
+use super::registry::{PolicyEntry, PolicyKind};
+use super::{
+    Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome, from_state, to_state,
+};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "adaptive-k-sync",
+    about: "k-sync whose k grows when the gradients stop agreeing",
+    parameters: "k=K (default: 1), step=S (1), k_max=K (all workers), threshold=T (10), burn_in=ITERATIONS (20)",
+    kind: PolicyKind::Racing,
+    build: |arguments| Ok(Box::new(AdaptiveKSync::from_arguments(arguments)?)),
+};
 
 /// k-sync whose k grows by `step` up to `k_max`: ⟨g_j, g_{j−1}⟩ < 0 counts +1, else −1, and once the count is above
 /// `threshold`, and `burn_in` iterations have passed since the last change, k grows and the count starts anew.
@@ -52,6 +63,17 @@ impl Policy for AdaptiveKSync {
             self.k = (self.k + self.step).min(self.k_max);
             (self.count, self.iterations) = (0, 0);
         }
+    }
+
+    fn save(&self) -> PolicyState {
+        to_state(&(self.k, self.count, self.iterations))
+    }
+
+    fn restore(&mut self, state: PolicyState) -> Result<(), String> {
+        let (k, count, iterations): (u64, i64, u64) = from_state(state)?;
+        // The run may go on with another k_max.
+        (self.k, self.count, self.iterations) = (k.clamp(1, self.k_max), count, iterations);
+        Ok(())
     }
 }
 

@@ -3,16 +3,25 @@
 //! Source: Recht, Ré, Wright, Niu, "Hogwild", NIPS 2011; Mishchenko, Bach, Even, Woodworth, "Asynchronous SGD Beats Minibatch
 //! SGD Under Arbitrary Delays", NeurIPS 2022.
 
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Collect, Decision, Policy, Round, SchedulerRng};
 use crate::allocation::Rule;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "asgd",
+    about: "asynchronous: every gradient makes a step as it comes",
+    parameters: "none",
+    kind: PolicyKind::Asynchronous,
+    build: |_| Ok(Box::new(Asgd)),
+};
 
 /// Every worker always computes; each gradient makes a step of its own, however many steps were taken meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asgd;
 
 /// The decision to apply each gradient of a delay below `max_delay`.
-pub(super) fn each(round: &Round<'_>, max_delay: u64, cancel: bool) -> Decision {
-    Decision::new(vec![1; round.workers.len()], Collect::Each { max_delay, cancel }, Rule::Asynchronous)
+pub(super) fn each(max_delay: u64, cancel: bool) -> Decision {
+    Decision::new(Vec::new(), Collect::Each { max_delay, cancel }, Rule::Asynchronous)
 }
 
 impl Policy for Asgd {
@@ -20,7 +29,7 @@ impl Policy for Asgd {
         "asgd"
     }
 
-    fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
-        each(round, u64::MAX, false)
+    fn decide(&mut self, _round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
+        each(u64::MAX, false)
     }
 }

@@ -3,9 +3,18 @@
 //! Source: Maranjyan, Saad, Richtárik, Orabona, "ATA: Adaptive Task Allocation for Efficient Resource Management in
 //! Distributed Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithm 1 and the lower confidence bound of section 4.
 
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 use crate::allocation::allocate_by_score;
 use crate::statistics::{exploration, exploration_log};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "ata",
+    about: "ATA: lower confidence bounds for a common noise level alpha",
+    parameters: "alpha=SECONDS (default: 0.766 x the largest mean seen), preset=printed|published-runs",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(Ata::from_arguments(arguments)?)),
+};
 
 /// The ψ1 norm of X − E X for X = m + Exp(m), divided by the mean 2m: 1.53135 m / 2m.
 pub(super) const TIGHT_ALPHA_PER_MEAN: f64 = 0.765_675;
@@ -86,7 +95,7 @@ mod tests {
     use crate::policy::tests::decide;
     use crate::policy::{PolicyContext, build_policy};
 
-    /// scheduling.md, `ata`: s_i = max(m_i − 2α(√(L/K_i) + L/K_i), 0), 0 if K_i = 0.
+    /// ATA paper (arXiv 2502.00775), section 4: s_i = max(m_i − 2α(√(L/K_i) + L/K_i), 0), 0 if K_i = 0.
     #[test]
     fn scores_follow_the_printed_bound() {
         let decision = decide(&mut Ata::new(0.5), 10, 4, &[(400, 1200.0), (100, 500.0), (4, 4.0), (0, 0.0)]);
@@ -99,7 +108,7 @@ mod tests {
         assert_eq!(decision.rule, Rule::WarmUp { never_observed: 1, zero_score: 1 });
     }
 
-    /// scheduling.md: in print 2α; the published runs 4e·α with α = 2 max μ.
+    /// ATA paper (arXiv 2502.00775), section 6: in print 2α; the published runs 4e·α with α = 2 max μ.
     #[test]
     fn presets() {
         let observed = [(1_000_000, 1e6), (1_000_000, 3e6)];

@@ -9,69 +9,72 @@ use rand::RngExt;
 use rand::seq::IndexedRandom;
 
 use super::change::ChangeDetector;
+use super::registry::{PolicyEntry, PolicyKind};
 use super::sharing::share;
 use super::trial::{Speed, Trial, squared_variation};
-use super::{Arguments, Collect, Decision, Policy, PolicyError, Round, SchedulerRng};
+use super::{
+    Arguments, Collect, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state,
+};
 use crate::allocation::Rule;
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
 
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "ata-auto",
+    about: "ATA without a constant to tune, for speeds that may change",
+    parameters: "track=on|off (default: on; start anew when a worker's speed has changed)",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
+};
+
 /// The share of worker time that goes into probes of workers of whom nothing is expected: they may have become faster.
 const INSURANCE: f64 = 0.01;
 
-/// Tasks go by RAS on the mean times, of which the less sure count for more; nobody gets more tasks than he has done before.
-/// Workers that get none are probed when that is likely enough to pay: with a task that nobody waits for.
+/// The best allocation for the mean times seen, as if they were the true ones, with two precautions: a worker of which
+/// little was seen counts as slower than it looked, and a worker without tasks is now and then given a task that nobody
+/// waits for, a probe, to see whether it is faster than thought. How often depends on what it could be worth.
 ///
-/// - If nobody was observed yet, all race for the tasks.
+/// - If no worker was observed yet, all race for the tasks.
 /// - c is the squared coefficient of variation of task times, pooled over workers, at most 1; m_i = (T_i + c·E_i)/K_i, with
-///   E_i the time spent on tasks that were cancelled; b_i = m_i·(1 + 4c/K_i), by which tasks are shared out.
+///   E_i the time spent on tasks that were cancelled; b_i = m_i·(1 + 4c/K_i), by which RAS shares the tasks out. No worker
+///   gets more tasks than it has done before.
 /// - Let A of the n workers be used, l the longest planned time o_i + a_i·m_i, W all planned time, r = max(1, (o_i + m_i)/l),
 ///   or max(1, E_i/l) if K_i = 0, s = max(1, K_i)/c. Idle worker i is probed in iteration k if
 ///   k·A/(2·n·B) · min(exp(−s(r − 1 − ln r)) / (e·s·(r − 1)), 1/(2√s)) > l/W, or if it never computed.
 /// - Of the other idle workers one is probed at random with probability W/(100·l).
-/// - Once a worker's speed is found to have changed, everything observed before is forgotten, of all of them.
-
+/// - Once a worker's speed is found to have changed, everything observed before is forgotten, of all workers.
 #[derive(Clone, Debug)]
 pub struct AtaAuto {
     detector: Option<ChangeDetector>,
     /// Iterations before the last change.
     before: u64,
-    /// Task times since the last change, by slot; `None` before the first one. A difference of the engine's statistics would
-    /// not do: they may hold a prior, which fades.
+    /// What was observed since the last change, by slot; `None` before the first one. A difference of the engine's statistics
+    /// would not do: they may hold a prior, which fades.
     since: Option<Vec<WorkerStatistics>>,
-    /// E_i, by slot.
-    cut_s: Vec<f64>,
-    /// Who computes what may be cancelled, by slot.
+    /// Who computes what may be cancelled in the iteration under way, by slot.
     probed: Vec<bool>,
 }
 
 impl AtaAuto {
     /// With or without looking for changes of the workers' speeds.
     pub fn new(track: bool) -> Self {
-        Self {
-            detector: track.then(ChangeDetector::default),
-            before: 0,
-            since: None,
-            cut_s: Vec::new(),
-            probed: Vec::new(),
-        }
+        Self { detector: track.then(ChangeDetector::default), before: 0, since: None, probed: Vec::new() }
     }
 
     /// Reads `track`.
-    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self::new(arguments.switch("track")?.unwrap_or(true)))
     }
 
-    /// What is known of each worker present, and the squared coefficient of variation of their times.
+    /// What is known of each available worker, and the squared coefficient of variation of their times.
     fn speeds(&self, round: &Round<'_>) -> (Vec<Speed>, f64) {
         let none = WorkerStatistics::default();
         let of = |i: usize| {
-            let slot = round.workers[i].slot();
             let times = match &self.since {
                 None => round.of(i),
-                Some(since) => since.get(slot).unwrap_or(&none),
+                Some(since) => since.get(round.workers[i].slot()).unwrap_or(&none),
             };
-            Speed::new(times, self.cut_s[slot], round.of(i))
+            Speed::new(times, round.of(i).mean_overhead_s())
         };
         let mut speeds: Vec<Speed> = (0..round.workers.len()).map(of).collect();
         let variation = squared_variation(&speeds);
@@ -86,8 +89,24 @@ impl AtaAuto {
         if self.detector.as_mut().is_some_and(ChangeDetector::take_change) {
             self.before = round.iteration - 1;
             self.since = Some(vec![WorkerStatistics::default(); round.statistics.len()]);
-            self.cut_s.clear();
         }
+    }
+
+    /// Tells the detector what to expect of the workers that were given tasks.
+    fn expect(&mut self, round: &Round<'_>, speeds: &[Speed], allocation: &[u64], variation: f64) {
+        let Some(detector) = &mut self.detector else { return };
+        detector.set_workers(round.statistics.len());
+        let employed = (0..speeds.len()).filter(|&i| allocation[i] > 0);
+        for i in employed {
+            detector.expect(round.workers[i], speeds[i].mean_s, speeds[i].variation(variation));
+        }
+    }
+
+    /// What was observed of a worker since the last change, if there was one.
+    fn since(&mut self, worker: WorkerId) -> Option<&mut WorkerStatistics> {
+        let since = self.since.as_mut()?;
+        since.resize(since.len().max(worker.slot() + 1), WorkerStatistics::default());
+        Some(&mut since[worker.slot()])
     }
 }
 
@@ -102,37 +121,52 @@ impl Policy for AtaAuto {
         {
             detector.observe(worker, busy_s);
         }
-        if let Some(since) = &mut self.since {
-            if since.len() <= worker.slot() {
-                since.resize(worker.slot() + 1, WorkerStatistics::default());
-            }
-            since[worker.slot()].observe(busy_s);
+        if let Some(since) = self.since(worker) {
+            since.observe(busy_s);
         }
     }
 
     fn censored(&mut self, worker: WorkerId, elapsed_s: f64) {
-        if self.cut_s.len() <= worker.slot() {
-            self.cut_s.resize(worker.slot() + 1, 0.0);
+        if let Some(since) = self.since(worker) {
+            since.observe_cut(elapsed_s);
         }
-        self.cut_s[worker.slot()] += elapsed_s;
+    }
+
+    fn forget(&mut self, worker: WorkerId) {
+        if let Some(detector) = &mut self.detector {
+            detector.forget(worker);
+        }
+        if let Some(since) = self.since(worker) {
+            *since = WorkerStatistics::default();
+        }
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         self.follow_changes(round);
-        self.cut_s.resize(round.statistics.len(), 0.0);
         let (speeds, variation) = self.speeds(round);
-        if let Some(detector) = &mut self.detector {
-            for (&worker, speed) in round.workers.iter().zip(&speeds) {
-                detector.expect(worker, speed.mean_s, speed.variation(variation));
-            }
-        }
         let decision = allocate(&speeds, round.iteration - self.before, round.budget, variation, rng);
+        self.expect(round, &speeds, &decision.allocation, variation);
         self.probed.clear();
         self.probed.resize(round.statistics.len(), matches!(decision.collect, Collect::Race { .. }));
         for &probed in &decision.probes {
             self.probed[round.workers[probed].slot()] = true;
         }
         decision
+    }
+
+    fn save(&self) -> PolicyState {
+        to_state(&(&self.detector, self.before, &self.since))
+    }
+
+    fn restore(&mut self, state: PolicyState) -> Result<(), String> {
+        let (detector, before, since) =
+            from_state::<(Option<ChangeDetector>, u64, Option<Vec<WorkerStatistics>>)>(state)?;
+        // Whether to look for changes is for the run's settings to say.
+        if let (Some(own), Some(saved)) = (&mut self.detector, detector) {
+            *own = saved;
+        }
+        (self.before, self.since) = (before, since);
+        Ok(())
     }
 }
 
@@ -248,7 +282,6 @@ mod tests {
         for time_s in [9.0; 100].into_iter().chain([1.0; 10]) {
             policy.observe(WorkerId::from_slot(2), time_s);
         }
-        policy.censored(WorkerId::from_slot(1), 1000.0);
         assert_eq!(decide(&mut policy, 102, 3, &observed).allocation, [3, 0, 0]);
     }
 

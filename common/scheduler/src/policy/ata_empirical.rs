@@ -3,8 +3,17 @@
 //! Source: the ATA paper (arXiv 2502.00775), section 5, "ATA-Empirical".
 
 use super::ata::{Preset, TIGHT_ALPHA_PER_MEAN, decide_by_score};
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 use crate::statistics::{exploration, exploration_log};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "ata-empirical",
+    about: "ATA with bounds relative to each worker's mean",
+    parameters: "eta=NUMBER (default: 0.766), or preset=printed|published-runs",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(AtaEmpirical::from_arguments(arguments)?)),
+};
 
 /// Scores s_i = m_i · max(1 − 2η(√(L/K_i) + L/K_i), 0) with L = ln(2k²), and 0 before the first observation;
 /// a = RAS(s).
@@ -50,7 +59,7 @@ mod tests {
     use crate::policy::tests::decide;
     use crate::policy::{PolicyContext, build_policy};
 
-    /// scheduling.md, `ata-empirical`: s_i = m_i · max(1 − 2η(√(L/K_i) + L/K_i), 0).
+    /// ATA paper (arXiv 2502.00775), section 5: s_i = m_i · max(1 − 2η(√(L/K_i) + L/K_i), 0).
     #[test]
     fn scores_follow_the_bound() {
         let decision = decide(&mut AtaEmpirical::new(0.25), 10, 4, &[(100, 500.0), (1, 5.0)]);
@@ -60,7 +69,7 @@ mod tests {
         assert_eq!(decision.scores[1], 0.0);
     }
 
-    /// scheduling.md: η = 0.76567 is tight for X = m + Exp(m); the published runs used η = 4e.
+    /// ATA paper (arXiv 2502.00775): η = 0.76567 is tight for X = m + Exp(m); the published runs used η = 4e.
     #[test]
     fn presets() {
         let exploration = exploration(exploration_log(2), 1e6);

@@ -4,6 +4,8 @@
 //! for Tackling Piecewise-Stationary Bandits", JMLR 2022 (GLR-klUCB), here with the likelihood of gamma times, and split
 //! points only where the blocks of an exponential histogram meet (Datar, Gionis, Indyk, Motwani 2002).
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::WorkerId;
 
 /// The largest time that counts in full, in mean times of the worker.
@@ -13,7 +15,7 @@ const LARGEST_PER_MEAN: f64 = 10.0;
 const FEWEST: u64 = 2;
 
 /// Consecutive task times of one worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Block {
     count: u64,
     total_s: f64,
@@ -32,34 +34,40 @@ impl Block {
 }
 
 /// The task times of one worker since the last change.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Stream {
     /// Oldest first, at most two of each size.
     blocks: Vec<Block>,
-    /// No single time counts for more: one outlier is no change.
-    largest_s: f64,
+    /// No single time counts for more, if this is known: one outlier is no change.
+    largest_s: Option<f64>,
     variation: f64,
 }
 
 /// The task times of every worker since the last change.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ChangeDetector {
-    /// By slot.
-    streams: Vec<Stream>,
+    /// By slot; those that were never asked for are not there.
+    streams: Vec<Option<Stream>>,
+    /// How many workers there are.
+    workers: usize,
     changed: bool,
 }
 
 impl ChangeDetector {
     /// Takes in one more task time, and tests.
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        let workers = self.streams.len().max(1) as f64;
+        let workers = self.workers.max(1) as f64;
         let stream = self.stream(worker);
-        stream.blocks.push(Block { count: 1, total_s: busy_s.min(stream.largest_s) });
+        let total_s = stream.largest_s.map_or(busy_s, |largest_s| busy_s.min(largest_s));
+        stream.blocks.push(Block { count: 1, total_s });
         merge(&mut stream.blocks);
-        let (ratio, count) = likelihood_ratio(&stream.blocks);
-        // β(n, δ) = ln(3 n^(3/2) / δ) for each worker, with δ = 1/(workers · n).
-        let changed = ratio / stream.variation > (3.0 * workers * count.powf(2.5)).ln();
+        let changed = is_changed(&stream.blocks, workers, stream.variation);
         self.changed |= changed;
+    }
+
+    /// Tells how many workers there are.
+    pub(super) fn set_workers(&mut self, workers: usize) {
+        self.workers = workers;
     }
 
     /// Tells a worker's mean time (0: unknown) and the squared coefficient of variation of its times.
@@ -70,7 +78,7 @@ impl ChangeDetector {
         let stream = self.stream(worker);
         stream.variation = variation.max(1.0);
         if mean_s > 0.0 {
-            stream.largest_s = LARGEST_PER_MEAN * mean_s;
+            stream.largest_s = Some(LARGEST_PER_MEAN * mean_s);
         }
     }
 
@@ -82,13 +90,33 @@ impl ChangeDetector {
         std::mem::take(&mut self.changed)
     }
 
+    /// Drops the times of a worker.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        if let Some(stream) = self.streams.get_mut(worker.slot()) {
+            *stream = None;
+        }
+    }
+
     fn stream(&mut self, worker: WorkerId) -> &mut Stream {
         if self.streams.len() <= worker.slot() {
-            let empty = Stream { blocks: Vec::new(), largest_s: f64::INFINITY, variation: 1.0 };
-            self.streams.resize(worker.slot() + 1, empty);
+            self.streams.resize(worker.slot() + 1, None);
         }
-        &mut self.streams[worker.slot()]
+        let empty = || Stream { blocks: Vec::new(), largest_s: None, variation: 1.0 };
+        self.streams[worker.slot()].get_or_insert_with(empty)
     }
+}
+
+/// Whether two means fit these times so much better than one that chance does not explain it.
+fn is_changed(blocks: &[Block], workers: f64, variation: f64) -> bool {
+    let all = sum(blocks);
+    // Logarithms are dear, and mostly there is no change by far.
+    let least = (3.0 * workers).ln() + 2.5 * std::f64::consts::LN_2 * f64::from(all.count.ilog2());
+    if ratio_bound(blocks, all) <= variation * least {
+        return false;
+    }
+    let (ratio, count) = likelihood_ratio(blocks);
+    // β(n, δ) = ln(3 n^(3/2) / δ) for each worker, with δ = 1/(workers · n).
+    ratio / variation > (3.0 * workers * count.powf(2.5)).ln()
 }
 
 /// Joins the two oldest of three blocks of one size, from the newest on.
@@ -122,6 +150,29 @@ fn likelihood_ratio(blocks: &[Block]) -> (f64, f64) {
     (largest, count)
 }
 
+/// An upper bound of [`likelihood_ratio`]. With a = m₁/m and b = m₂/m that is n₁·d(a) + n₂·d(b) for d(x) = x − 1 − ln x, which
+/// is at most (x − 1)²/(2·min(1, x)).
+fn ratio_bound(blocks: &[Block], all: Block) -> f64 {
+    let mean_s = all.total_s / all.count as f64;
+    let part = |block: Block| {
+        let count = block.count as f64;
+        let x = block.total_s / (count * mean_s);
+        count * (x - 1.0) * (x - 1.0) / (2.0 * x.min(1.0))
+    };
+    let mut old = Block::default();
+    let mut largest = 0.0_f64;
+    for &block in blocks {
+        old = old.join(block);
+        let new = Block { count: all.count - old.count, total_s: (all.total_s - old.total_s).max(0.0) };
+        if old.count.min(new.count) >= FEWEST {
+            let bound = part(old) + part(new);
+            // Times of zero have no bound.
+            largest = if bound.is_nan() { f64::INFINITY } else { largest.max(bound) };
+        }
+    }
+    largest
+}
+
 fn sum(blocks: &[Block]) -> Block {
     blocks.iter().copied().fold(Block::default(), Block::join)
 }
@@ -129,6 +180,7 @@ fn sum(blocks: &[Block]) -> Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn worker() -> WorkerId {
         WorkerId::from_slot(1)
@@ -153,13 +205,27 @@ mod tests {
         assert_eq!(ratio(&[1.0, 1.0, 5.0]), 0.0);
     }
 
+    proptest! {
+        /// The bound saves the logarithms, and changes no verdict.
+        #[test]
+        fn the_bound_is_one(times in prop::collection::vec(prop_oneof![Just(0.0), Just(1e-300), 0.01f64..10.0, 1e3f64..1e9], 1..60)) {
+            let mut blocks = Vec::new();
+            for total_s in times {
+                blocks.push(Block { count: 1, total_s });
+                merge(&mut blocks);
+                let (ratio, _) = likelihood_ratio(&blocks);
+                prop_assert!(ratio_bound(&blocks, sum(&blocks)) >= ratio * (1.0 - 1e-9) - 1e-9, "{:?}", blocks);
+            }
+        }
+    }
+
     #[test]
     fn blocks_stay_few_and_lose_nothing() {
         let mut detector = ChangeDetector::default();
         for task in 1..=10_000 {
             detector.observe(worker(), 1.0 + f64::from(task % 3));
         }
-        let blocks = &detector.streams[1].blocks;
+        let blocks = &detector.streams[1].as_ref().unwrap().blocks;
         assert!(blocks.len() <= 2 * 14, "{}", blocks.len());
         assert!(blocks.windows(2).all(|pair| pair[0].count >= pair[1].count));
         assert_eq!(sum(blocks), Block { count: 10_000, total_s: 20_000.0 });

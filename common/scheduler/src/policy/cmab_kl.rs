@@ -5,7 +5,16 @@
 
 use super::employment::Schedule;
 use super::kl::kl_lower_bound;
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "cmab-kl",
+    about: "the same with a Kullback-Leibler bound",
+    parameters: Schedule::PARAMETERS,
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(CmabKl::from_arguments(arguments)?)),
+};
 
 /// The r workers of smallest bound min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f}, f = ln(1 + j ln²j), get one task each
 /// in iteration j. A worker never observed comes first.
@@ -47,7 +56,7 @@ mod tests {
     use crate::policy::tests::decide;
     use crate::policy::{PolicyContext, build_policy};
 
-    /// scheduling.md, `cmab-kl`: min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f}, f = ln(1 + j ln²j).
+    /// Bandit paper (arXiv 2202.08302), the KL-based policy: min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f}, f = ln(1 + j ln²j).
     #[test]
     fn scores_follow_the_bound() {
         let mut policy = build_policy("cmab-kl:r=1", &PolicyContext::default()).unwrap();

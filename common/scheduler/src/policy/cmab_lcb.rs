@@ -4,7 +4,16 @@
 //! Entropy 2025 (arXiv 2202.08302), the bound of Theorem 1.
 
 use super::employment::Schedule;
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "cmab-lcb",
+    about: "bandit: the r workers of smallest lower bound, one task each, all are waited for",
+    parameters: "lambda=RATE (default: one over the largest mean seen), and those of cmab-kl",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(CmabLcb::from_arguments(arguments)?)),
+};
 
 /// The r workers of smallest bound m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)), f = 2 ln j, get one task each in iteration j.
 ///
@@ -42,7 +51,7 @@ mod tests {
     use crate::policy::tests::decide;
     use crate::policy::{PolicyContext, build_policy};
 
-    /// scheduling.md, `cmab-lcb`: m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)), f = 2 ln j.
+    /// Bandit paper (arXiv 2202.08302), Theorem 1: m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)), f = 2 ln j.
     #[test]
     fn scores_follow_the_bound() {
         let mut policy = build_policy("cmab-lcb:lambda=0.5,r=2", &PolicyContext::default()).unwrap();

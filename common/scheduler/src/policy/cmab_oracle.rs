@@ -4,7 +4,16 @@
 //! Entropy 2025 (arXiv 2202.08302): what the regret of its policies is measured against.
 
 use super::employment::Schedule;
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "cmab-oracle",
+    about: "the same for means given by the user",
+    parameters: "means=M1/M2/... (default: the means of the emulated task times), and those of cmab-kl",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(CmabOracle::from_arguments(arguments)?)),
+};
 
 /// The r workers of smallest given mean get one task each.
 #[derive(Clone, Debug)]

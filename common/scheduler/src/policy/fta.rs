@@ -2,8 +2,17 @@
 //!
 //! Source: the ATA paper (arXiv 2502.00775), section 6.
 
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 use crate::allocation::{Rule, ras};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "fta",
+    about: "fixed: the best allocation for means given by the user",
+    parameters: "means=M1/M2/... (default: the means of the emulated task times)",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(Fta::from_arguments(arguments)?)),
+};
 
 /// a = RAS(μ) for given means μ, in any unit: only their ratios matter.
 #[derive(Clone, Debug)]
@@ -47,7 +56,7 @@ mod tests {
     use super::*;
     use crate::policy::tests::decide;
 
-    /// scheduling.md, `fta`: a = RAS(μ) for the given means, whatever is observed.
+    /// ATA paper (arXiv 2502.00775), section 6: a = RAS(μ) for the given means, whatever is observed.
     #[test]
     fn allocation_is_ras_of_the_given_means() {
         let mut policy = Fta::new(vec![1.0, 2.0, 4.0]);

@@ -3,8 +3,17 @@
 //! Source: Tyurin, Richtárik, "Optimal Time Complexities of Parallel Stochastic Optimization Methods Under a Fixed
 //! Computation Model", 2023 (Method 4, Rennala SGD); named GTA in the ATA paper.
 
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Collect, Decision, Policy, Round, SchedulerRng};
 use crate::allocation::Rule;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "gta",
+    about: "greedy (Rennala SGD): all compute, the first B gradients are taken",
+    parameters: "none",
+    kind: PolicyKind::Racing,
+    build: |_| Ok(Box::new(Gta)),
+};
 
 /// All workers compute at the current parameters, one task after the other; the first B gradients make the step, and
 /// the tasks then under way are cancelled and wasted.
@@ -27,7 +36,7 @@ mod tests {
     use super::*;
     use crate::policy::tests::decide;
 
-    /// scheduling.md, `gta`: all n start, the first B gradients are taken.
+    /// Rennala SGD (Tyurin, Richtárik 2023), Method 4: all n start, the first B gradients are taken.
     #[test]
     fn everybody_starts() {
         let decision = decide(&mut Gta, 1, 2, &[(0, 0.0); 5]);

@@ -2,8 +2,17 @@
 //!
 //! Source: Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and Stale Gradients Can Win the Race", AISTATS 2018 (k-sync SGD).
 
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Collect, Decision, Policy, PolicyError, Round, SchedulerRng};
 use crate::allocation::Rule;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "k-sync",
+    about: "one task each, the first k gradients are taken",
+    parameters: "k=K (default: half of the workers)",
+    kind: PolicyKind::Racing,
+    build: |arguments| Ok(Box::new(KSync::from_arguments(arguments)?)),
+};
 
 /// Each worker gets one task; the first k gradients make the step, the rest is cancelled and wasted.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +56,7 @@ mod tests {
     use crate::policy::tests::decide;
     use crate::policy::{PolicyContext, build_policy};
 
-    /// scheduling.md, `k-sync`: each of n workers gets one task; the first k are taken.
+    /// Dutta et al. (AISTATS 2018), k-sync SGD: each of n workers gets one task; the first k are taken.
     #[test]
     fn the_first_k_of_all() {
         let decision = decide(&mut KSync { k: 3 }, 1, 99, &[(0, 0.0); 5]);

@@ -10,6 +10,7 @@ mod change;
 mod cmab_kl;
 mod cmab_lcb;
 mod cmab_oracle;
+mod decision;
 mod employment;
 mod fta;
 mod gta;
@@ -31,6 +32,7 @@ pub use ata_empirical::AtaEmpirical;
 pub use cmab_kl::CmabKl;
 pub use cmab_lcb::CmabLcb;
 pub use cmab_oracle::CmabOracle;
+pub use decision::{Collect, Decision};
 pub use fta::Fta;
 pub use gta::Gta;
 pub use k_sync::KSync;
@@ -40,13 +42,17 @@ pub use successive::Successive;
 pub use uta::Uta;
 
 use rand::rngs::ChaCha8Rng;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::allocation::Rule;
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
 
 /// The one source of randomness in the scheduler: seeded, and the same on every platform.
 pub type SchedulerRng = ChaCha8Rng;
+
+/// What a policy keeps beside the engine's statistics, as plain data; null if it keeps nothing. JSON has no infinite numbers.
+pub type PolicyState = serde_json::Value;
 
 /// Chooses how many tasks each worker computes in an iteration.
 pub trait Policy: Send {
@@ -63,8 +69,35 @@ pub trait Policy: Send {
     /// seconds.
     fn censored(&mut self, _worker: WorkerId, _elapsed_s: f64) {}
 
+    /// A worker failed, or was evicted because it hung, after `lost_s` seconds. It now rests, and is no part of a
+    /// [`Round`] until its rest is over, unless all workers rest.
+    fn failed(&mut self, _worker: WorkerId, _lost_s: f64) {}
+
+    /// This worker's number will be given to another one.
+    fn forget(&mut self, _worker: WorkerId) {}
+
     /// The step that the last decision led to was taken.
     fn stepped(&mut self, _step: &StepOutcome) {}
+
+    /// Its state between two iterations, for [`Self::restore`]. Its parameters are no part of it.
+    fn save(&self) -> PolicyState {
+        PolicyState::Null
+    }
+
+    /// Goes on from a state that a policy of the same name saved; an error says what is wrong with it.
+    fn restore(&mut self, state: PolicyState) -> Result<(), String> {
+        if state.is_null() { Ok(()) } else { Err("it keeps none, but some was saved".into()) }
+    }
+}
+
+/// The state of a policy as plain data.
+fn to_state(state: &impl Serialize) -> PolicyState {
+    serde_json::to_value(state).expect("names and numbers can be written")
+}
+
+/// The state of a policy from plain data.
+fn from_state<T: DeserializeOwned>(state: PolicyState) -> Result<T, String> {
+    serde_json::from_value(state).map_err(|error| error.to_string())
 }
 
 /// What is known of an optimizer step once it is taken.
@@ -83,7 +116,7 @@ pub struct Round<'a> {
     pub iteration: u64,
     /// B, tasks per iteration.
     pub budget: u64,
-    /// The workers present, at least one, in ascending order.
+    /// The workers that can be given tasks, at least one, in ascending order: those present that do not rest after a failure.
     pub workers: &'a [WorkerId],
     /// Statistics of every worker ever seen, by [`WorkerId::slot`].
     pub statistics: &'a [WorkerStatistics],
@@ -108,70 +141,6 @@ impl Round<'_> {
     pub fn largest_mean_s(&self) -> f64 {
         (0..self.workers.len()).filter_map(|i| self.of(i).mean_s()).fold(0.0, f64::max)
     }
-}
-
-/// An allocation, how its results are collected, and why.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// Tasks for each of [`Round::workers`].
-    pub allocation: Vec<u64>,
-    /// Positions among [`Round::workers`] of those that get one task more, to learn how fast they are: a probe. Its
-    /// gradient enters no step, nobody waits for it, and it is cancelled once the step has its tasks.
-    pub probes: Vec<usize>,
-    /// Which results make the step.
-    pub collect: Collect,
-    /// Seconds per task the allocation was made for, parallel to it; empty if the rule looks at no speeds.
-    pub scores: Vec<f64>,
-    /// The rule that made the allocation.
-    pub rule: Rule,
-    /// Times the learning rate: how long this iteration's step is.
-    pub lr_factor: f64,
-}
-
-impl Decision {
-    /// A decision that looked at no speeds.
-    pub fn new(allocation: Vec<u64>, collect: Collect, rule: Rule) -> Self {
-        Self { allocation, probes: Vec::new(), collect, scores: Vec::new(), rule, lr_factor: 1.0 }
-    }
-
-    /// An allocation that is waited for.
-    pub fn barrier(allocation: Vec<u64>, scores: Vec<f64>, rule: Rule) -> Self {
-        Self { scores, ..Self::new(allocation, Collect::All, rule) }
-    }
-}
-
-/// Which results make the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collect {
-    /// Barrier: every allocated task is waited for; a lost one is given to another worker.
-    All,
-    /// Racing: the first `take` results; the rest is cancelled, and counted as wasted.
-    First {
-        /// How many results make the step.
-        take: u64,
-        /// Whether a worker whose result came in computes another task at once.
-        refill: bool,
-    },
-    /// Racing for certain tasks: every worker always computes one of the tasks 0..B that is not done yet, the one that
-    /// fewest have begun. The first result of each makes the step.
-    Race {
-        /// B.
-        tasks: u64,
-    },
-    /// Overcommitted: more tasks are allocated than the step needs. The first `take` results make it, the rest is
-    /// cancelled; a worker that is through with its share is idle, and costs nothing.
-    Soonest {
-        /// How many results make the step.
-        take: u64,
-    },
-    /// Asynchronous: every worker always computes, at the parameters of the time it began, and each result makes a step of
-    /// its own. Its delay is the number of steps taken meanwhile.
-    Each {
-        /// R: a result of this delay or more is ignored.
-        max_delay: u64,
-        /// Whether a computation is cancelled as soon as its delay gets there.
-        cancel: bool,
-    },
 }
 
 #[cfg(test)]

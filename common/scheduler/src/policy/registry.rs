@@ -1,12 +1,8 @@
-//! The policies by name.
+//! The policies by name. Each has its entry in its own file.
 
 use std::fmt;
 
-use super::employment::Schedule;
-use super::{
-    AdaptiveKSync, Arguments, Asgd, Ata, AtaAuto, AtaEmpirical, CmabKl, CmabLcb, CmabOracle, Fta, Gta, KSync, Policy,
-    PolicyError, Ringmaster, Successive, Uta,
-};
+use super::{Arguments, Policy, PolicyError};
 
 /// What the caller knows that a policy may fall back on.
 #[derive(Clone, Debug, Default)]
@@ -55,109 +51,25 @@ pub struct PolicyEntry {
     pub parameters: &'static str,
     /// How its results make steps.
     pub kind: PolicyKind,
-    build: fn(&mut Arguments<'_>) -> Result<Box<dyn Policy>, PolicyError>,
+    pub(super) build: fn(&mut Arguments<'_>) -> Result<Box<dyn Policy>, PolicyError>,
 }
 
 /// Every policy.
 pub const POLICIES: &[PolicyEntry] = &[
-    PolicyEntry {
-        name: "ata",
-        about: "ATA: lower confidence bounds for a common noise level alpha",
-        parameters: "alpha=SECONDS (default: 0.766 x the largest mean seen), preset=printed|published-runs",
-        kind: PolicyKind::Barrier,
-        build: |arguments| Ok(Box::new(Ata::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "ata-empirical",
-        about: "ATA with bounds relative to each worker's mean",
-        parameters: "eta=NUMBER (default: 0.766), or preset=printed|published-runs",
-        kind: PolicyKind::Barrier,
-        build: |arguments| Ok(Box::new(AtaEmpirical::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "ata-auto",
-        about: "ATA without a constant to tune, for speeds that may change",
-        parameters: "track=on|off (default: on; start anew when a worker's speed has changed)",
-        kind: PolicyKind::Barrier,
-        build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "uta",
-        about: "uniform: equal shares, all are waited for",
-        parameters: "none",
-        kind: PolicyKind::Barrier,
-        build: |_| Ok(Box::new(Uta)),
-    },
-    PolicyEntry {
-        name: "fta",
-        about: "fixed: the best allocation for means given by the user",
-        parameters: "means=M1/M2/... (default: the means of the emulated task times)",
-        kind: PolicyKind::Barrier,
-        build: |arguments| Ok(Box::new(Fta::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "gta",
-        about: "greedy (Rennala SGD): all compute, the first B gradients are taken",
-        parameters: "none",
-        kind: PolicyKind::Racing,
-        build: |_| Ok(Box::new(Gta)),
-    },
-    PolicyEntry {
-        name: "k-sync",
-        about: "one task each, the first k gradients are taken",
-        parameters: "k=K (default: half of the workers)",
-        kind: PolicyKind::Racing,
-        build: |arguments| Ok(Box::new(KSync::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "adaptive-k-sync",
-        about: "k-sync whose k grows when the gradients stop agreeing",
-        parameters: "k=K (default: 1), step=S (1), k_max=K (all workers), threshold=T (10), burn_in=ITERATIONS (20)",
-        kind: PolicyKind::Racing,
-        build: |arguments| Ok(Box::new(AdaptiveKSync::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "cmab-lcb",
-        about: "bandit: the r workers of smallest lower bound, one task each, all are waited for",
-        parameters: "lambda=RATE (default: one over the largest mean seen), and those of cmab-kl",
-        kind: PolicyKind::Barrier,
-        build: |arguments| Ok(Box::new(CmabLcb::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "cmab-kl",
-        about: "the same with a Kullback-Leibler bound",
-        parameters: Schedule::PARAMETERS,
-        kind: PolicyKind::Barrier,
-        build: |arguments| Ok(Box::new(CmabKl::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "successive",
-        about: "the same, but the best worker of each round is kept for good",
-        parameters: Schedule::PARAMETERS,
-        kind: PolicyKind::Barrier,
-        build: |arguments| Ok(Box::new(Successive::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "cmab-oracle",
-        about: "the same for means given by the user",
-        parameters: "means=M1/M2/... (default: the means of the emulated task times), and those of cmab-kl",
-        kind: PolicyKind::Barrier,
-        build: |arguments| Ok(Box::new(CmabOracle::from_arguments(arguments)?)),
-    },
-    PolicyEntry {
-        name: "asgd",
-        about: "asynchronous: every gradient makes a step as it comes",
-        parameters: "none",
-        kind: PolicyKind::Asynchronous,
-        build: |_| Ok(Box::new(Asgd)),
-    },
-    PolicyEntry {
-        name: "ringmaster",
-        about: "asynchronous, but a gradient delayed by R steps is ignored",
-        parameters: "R=STEPS (default: the number of workers), stops=on|off (off; on: cancelled as soon as it is so late)",
-        kind: PolicyKind::Asynchronous,
-        build: |arguments| Ok(Box::new(Ringmaster::from_arguments(arguments)?)),
-    },
+    super::ata::ENTRY,
+    super::ata_empirical::ENTRY,
+    super::ata_auto::ENTRY,
+    super::uta::ENTRY,
+    super::fta::ENTRY,
+    super::gta::ENTRY,
+    super::k_sync::ENTRY,
+    super::adaptive_k_sync::ENTRY,
+    super::cmab_lcb::ENTRY,
+    super::cmab_kl::ENTRY,
+    super::successive::ENTRY,
+    super::cmab_oracle::ENTRY,
+    super::asgd::ENTRY,
+    super::ringmaster::ENTRY,
 ];
 
 /// Builds the policy written `NAME` or `NAME:key=value,…`.

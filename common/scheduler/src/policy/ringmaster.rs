@@ -4,7 +4,16 @@
 //! (arXiv 2501.16168): Algorithm 4 without, Algorithm 5 with calculation stops.
 
 use super::asgd::each;
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "ringmaster",
+    about: "asynchronous, but a gradient delayed by R steps is ignored",
+    parameters: "R=STEPS (default: the number of workers), stops=on|off (off; on: cancelled as soon as it is so late)",
+    kind: PolicyKind::Asynchronous,
+    build: |arguments| Ok(Box::new(Ringmaster::from_arguments(arguments)?)),
+};
 
 /// A gradient of delay δ is applied if δ < R and ignored otherwise; with calculation stops, a computation whose delay
 /// reaches R is cancelled at once and begun anew at the current parameters.
@@ -28,7 +37,7 @@ impl Policy for Ringmaster {
     }
 
     fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
-        each(round, self.max_delay.unwrap_or(round.workers.len() as u64), self.stops)
+        each(self.max_delay.unwrap_or(round.workers.len() as u64), self.stops)
     }
 }
 
@@ -37,7 +46,7 @@ mod tests {
     use crate::policy::tests::decide;
     use crate::policy::{Collect, PolicyContext, build_policy};
 
-    /// scheduling.md, `asgd`, `ringmaster`: applied if δ < R (R = ∞: ASGD).
+    /// Ringmaster ASGD (arXiv 2501.16168), Algorithm 4: applied if δ < R (R = ∞: ASGD).
     #[test]
     fn thresholds() {
         for (specification, max_delay, cancel) in [
@@ -48,7 +57,7 @@ mod tests {
         ] {
             let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
             let decision = decide(&mut *policy, 1, 9, &[(0, 0.0); 5]);
-            assert_eq!(decision.allocation, [1; 5]);
+            assert_eq!(decision.allocation, [0; 0], "all workers compute");
             assert_eq!(decision.collect, Collect::Each { max_delay, cancel });
         }
     }

@@ -5,8 +5,17 @@
 
 use super::cmab_kl::kl_scores;
 use super::employment::Schedule;
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use super::registry::{PolicyEntry, PolicyKind};
+use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state};
 use crate::ids::WorkerId;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "successive",
+    about: "the same, but the best worker of each round is kept for good",
+    parameters: Schedule::PARAMETERS,
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(Successive::from_arguments(arguments)?)),
+};
 
 /// At the end of each round the observed worker of smallest mean that is not yet fixed becomes so; fixed workers are
 /// employed in every iteration, and the KL bound chooses the rest of the r.
@@ -53,6 +62,20 @@ impl Policy for Successive {
             *score = score.max(0.0);
         }
         decision
+    }
+
+    /// The next decision fixes another one in its place.
+    fn forget(&mut self, worker: WorkerId) {
+        self.fixed.retain(|fixed| *fixed != worker);
+    }
+
+    fn save(&self) -> PolicyState {
+        to_state(&self.fixed)
+    }
+
+    fn restore(&mut self, state: PolicyState) -> Result<(), String> {
+        self.fixed = from_state(state)?;
+        Ok(())
     }
 }
 

@@ -24,14 +24,13 @@ pub(super) struct Speed {
 }
 
 impl Speed {
-    /// Of a worker with these task times, so much time spent on cancelled ones, and these overheads.
-    pub(super) fn new(times: &WorkerStatistics, cut_s: f64, overheads: &WorkerStatistics) -> Self {
+    /// Of a worker with these task times, and this overhead per assignment.
+    pub(super) fn new(times: &WorkerStatistics, overhead_s: f64) -> Self {
         // A clock may read no time at all; costs must be positive.
         let mean_s = times.mean_s().map_or(0.0, |mean_s| mean_s.max(1e-100));
-        let overhead_s = overheads.overhead_s / overheads.assignments.max(1) as f64;
         // What differences of clock readings leave by rounding is no overhead.
         let overhead_s = if overhead_s > 1e-6 * mean_s { overhead_s } else { 0.0 };
-        let (observed, total_s, squares_s2) = (times.observed, times.total_s, times.squares_s2);
+        let WorkerStatistics { observed, total_s, squares_s2, cut_s, .. } = *times;
         Self { observed, total_s, squares_s2, cut_s, mean_s, caution: 1.0, overhead_s }
     }
 
@@ -119,7 +118,8 @@ impl Trial {
         let time_s = if speed.observed > 0 { speed.time_s(1) } else { speed.cut_s };
         let ratio = (time_s / self.longest_s).max(1.0);
         let shape = speed.observed.max(1) as f64 / self.variation;
-        time_s == 0.0 || self.worth * expected_tasks(ratio, shape) > self.cost
+        let pays = |tasks: f64| self.worth * tasks > self.cost;
+        time_s == 0.0 || (pays(expected_tasks_bound(ratio, shape)) && pays(expected_tasks(ratio, shape)))
     }
 }
 
@@ -132,6 +132,18 @@ fn expected_tasks(ratio: f64, shape: f64) -> f64 {
     let excess = ratio - 1.0;
     let chernoff = (-shape * (excess - ratio.ln())).exp() / (std::f64::consts::E * shape * excess);
     chernoff.min(0.5 / shape.sqrt())
+}
+
+/// An upper bound of [`expected_tasks`] that is cheap to compute: most idle workers are out of the question by far.
+///
+/// For r ≥ 1, ln r ≤ (r² − 1)/(2r), so that r − 1 − ln r ≥ (r − 1)²/(2r); and exp(x) ≥ 1 + x + x²/2 + x³/6.
+fn expected_tasks_bound(ratio: f64, shape: f64) -> f64 {
+    let excess = ratio - 1.0;
+    let x = shape * excess * excess / (2.0 * ratio);
+    let exp = 1.0 + x * (1.0 + x * (0.5 + x / 6.0));
+    let chernoff = 1.0 / (std::f64::consts::E * shape * excess * exp);
+    // Rounding must not make it the smaller one.
+    1.000_001 * chernoff.min(0.5 / shape.sqrt())
 }
 
 #[cfg(test)]
@@ -151,6 +163,16 @@ pub(super) mod tests {
             let exact = (-ratio).exp() / ratio;
             let bound = expected_tasks(ratio, 1.0);
             assert!(bound >= exact && bound < 12.0 * exact, "{ratio}: {bound} for {exact}");
+        }
+    }
+
+    #[test]
+    fn the_cheap_bound_is_one() {
+        for ratio in [1.0, 1.000_1, 1.3, 2.0, 10.0, 1e3, 1e9] {
+            for shape in [1e-3, 1.0, 2.5, 400.0, 1e8] {
+                let (bound, exact) = (expected_tasks_bound(ratio, shape), expected_tasks(ratio, shape));
+                assert!(bound >= exact, "{ratio} {shape}: {bound} for {exact}");
+            }
         }
     }
 

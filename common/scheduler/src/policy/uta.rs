@@ -2,8 +2,17 @@
 //!
 //! Source: the ATA paper (arXiv 2502.00775), section 6.
 
+use super::registry::{PolicyEntry, PolicyKind};
 use super::{Decision, Policy, Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "uta",
+    about: "uniform: equal shares, all are waited for",
+    parameters: "none",
+    kind: PolicyKind::Barrier,
+    build: |_| Ok(Box::new(Uta)),
+};
 
 /// ⌊B/n⌋ tasks each, the remainder to a random subset drawn afresh each iteration.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +33,7 @@ mod tests {
     use super::*;
     use crate::policy::tests::decide;
 
-    /// scheduling.md, `uta`: observations make no difference.
+    /// ATA paper (arXiv 2502.00775), section 6: observations make no difference.
     #[test]
     fn speeds_are_ignored() {
         let decision = decide(&mut Uta, 50, 6, &[(100, 1.0), (100, 1000.0), (0, 0.0)]);

@@ -1,8 +1,11 @@
 //! Barrier policies, and what all policies have in common: membership, refusals, failures, evictions.
 
-use ata_scheduler::{AbortReason, Effect, Event, FinishReason, Lease, LeaseId, Refusal, TaskRange, WaitReason};
+use ata_scheduler::{
+    AbortReason, Decision, Effect, Engine, EngineConfig, Event, FinishReason, Lease, LeaseId, Policy, Refusal, Report,
+    Round, Rule, SchedulerRng, TaskRange, WaitReason,
+};
 
-use crate::support::{Cluster, assigned, indices, step, steps, take, worker};
+use crate::support::{Cluster, assigned, indices, is_start, step, steps, take, worker};
 
 #[test]
 fn a_barrier_iteration_waits_for_every_task() {
@@ -10,7 +13,7 @@ fn a_barrier_iteration_waits_for_every_task() {
     cluster.join(1);
     cluster.join(2);
     let effects = cluster.join(3);
-    assert_eq!(effects[0], Effect::Start { iteration: 1 });
+    assert!(is_start(&effects[0], 1));
     let leases = assigned(&effects);
     assert_eq!(indices(&leases), (0..7).collect::<Vec<_>>());
     assert!(leases.iter().all(|(_, lease)| lease.iteration == 1 && lease.tasks.is_subtree()));
@@ -25,7 +28,7 @@ fn a_barrier_iteration_waits_for_every_task() {
     let effects = cluster.done(last.0, &last.1).unwrap();
     assert_eq!(effects, [take(last.0, &last.1), step(1, vec![TaskRange { first: 0, count: 7 }])]);
 
-    assert_eq!(cluster.commit(1)[0], Effect::Start { iteration: 2 });
+    assert!(is_start(&cluster.commit(1)[0], 2));
     let ledger = cluster.engine.ledger();
     assert_eq!((ledger.tasks_applied, ledger.tasks_wasted, ledger.employments), (7, 0, 3));
     assert_eq!((ledger.iteration_time_s, ledger.total_worker_time_s), (10.0, 3.5));
@@ -101,7 +104,7 @@ fn duplicates_foreign_and_invented_leases_are_refused() {
     assert_eq!(cluster.done(a, &lease_a), Err(Refusal::NotHeld(lease_a.id)), "a duplicate");
     let invented = Lease { id: LeaseId(99), ..lease_b };
     assert_eq!(cluster.done(b, &invented), Err(Refusal::NotHeld(LeaseId(99))));
-    let stranger = cluster.tell(Event::TasksDone { worker: worker(9), lease: lease_b.id, busy_s: &[1.0] });
+    let stranger = cluster.report(9, lease_b.id, Report::Done { busy_s: &[1.0] });
     assert_eq!(stranger, Err(Refusal::NotHeld(lease_b.id)));
     assert_eq!(steps(&cluster.done(b, &lease_b).unwrap()).len(), 1);
     assert_eq!(cluster.done(b, &lease_b), Err(Refusal::NotHeld(lease_b.id)), "late, while the step is committed");
@@ -112,7 +115,7 @@ fn times_must_be_numbers_one_per_task() {
     let mut cluster = Cluster::new("uta", 2, 1);
     let lease = assigned(&cluster.join(1))[0].1;
     for busy_s in [&[1.0][..], &[1.0, f64::NAN], &[1.0, -1.0], &[1.0, f64::INFINITY], &[1.0; 3]] {
-        let told = cluster.tell(Event::TasksDone { worker: worker(1), lease: lease.id, busy_s });
+        let told = cluster.report(1, lease.id, Report::Done { busy_s });
         assert_eq!(told, Err(Refusal::BadTimes { lease: lease.id, tasks: 2 }));
     }
     assert!(cluster.done(1, &lease).is_ok(), "a refused report leaves the lease open");
@@ -124,17 +127,17 @@ fn reported_times_cannot_exceed_the_time_that_passed() {
     let mut cluster = Cluster::new("uta", 3, 1);
     let leases = assigned(&cluster.join(1));
     cluster.now_s = 2.0;
-    cluster.tell(Event::TasksDone { worker: worker(1), lease: leases[0].1.id, busy_s: &[30.0, 10.0] }).unwrap();
+    cluster.report(1, leases[0].1.id, Report::Done { busy_s: &[30.0, 10.0] }).unwrap();
     assert_eq!(cluster.engine.statistics()[0].total_s, 2.0);
     cluster.now_s = 3.0;
-    cluster.tell(Event::TasksDone { worker: worker(1), lease: leases[1].1.id, busy_s: &[0.25] }).unwrap();
+    cluster.report(1, leases[1].1.id, Report::Done { busy_s: &[0.25] }).unwrap();
     assert_eq!(cluster.engine.statistics()[0].total_s, 2.25);
     cluster.commit(1);
     assert_eq!(cluster.engine.ledger().workers[0].overhead_s, 0.75);
 }
 
 #[test]
-fn failed_tasks_go_to_somebody_else_and_end_the_run_after_three_attempts() {
+fn failed_tasks_go_to_another_worker_and_end_the_run_when_all_have_failed() {
     let mut cluster = Cluster::new("uta", 2, 2);
     cluster.join(1);
     let leases = assigned(&cluster.join(2));
@@ -147,7 +150,7 @@ fn failed_tasks_go_to_somebody_else_and_end_the_run_after_three_attempts() {
         holder = next;
     }
     let told = cluster.fail(holder.0, &holder.1);
-    let reason = AbortReason::TasksFailed { iteration: 1, tasks: holder.1.tasks, attempts: 3 };
+    let reason = AbortReason::TasksFailed { iteration: 1, tasks: holder.1.tasks, attempts: 3, workers: 2 };
     assert_eq!(told, [Effect::Abort { reason }]);
 }
 
@@ -159,13 +162,13 @@ fn a_hung_worker_is_evicted_at_its_deadline() {
     cluster.now_s = 1.0;
     cluster.done(1, &leases[0].1).unwrap();
     cluster.now_s = 60.0;
-    assert_eq!(cluster.tick(), []);
+    assert_eq!(cluster.timeout(), []);
     cluster.now_s = 60.5;
-    let effects = cluster.tick();
+    let effects = cluster.timeout();
     assert_eq!(effects[0], Effect::Evict { worker: worker(2), silent_s: 60.5 });
     let again = assigned(&effects);
     assert_eq!((again[0].0, again[0].1.tasks), (1, leases[1].1.tasks));
-    assert_eq!(cluster.tick(), [], "evicted once");
+    assert_eq!(cluster.timeout(), [], "evicted once");
 }
 
 #[test]
@@ -175,11 +178,11 @@ fn tasks_that_hang_everywhere_end_the_run() {
     // The limit doubles with each attempt: 60 s, 120 s, 240 s.
     for waited_s in [61.0, 121.0] {
         cluster.now_s += waited_s;
-        assert!(matches!(cluster.tick()[0], Effect::Evict { .. }));
+        assert!(matches!(cluster.timeout()[0], Effect::Evict { .. }));
         assert_eq!(assigned(&cluster.join(1)).len(), 1, "it comes back, and tries again");
     }
     cluster.now_s += 241.0;
-    let effects = cluster.tick();
+    let effects = cluster.timeout();
     assert!(
         matches!(effects[1], Effect::Abort { reason: AbortReason::TasksFailed { attempts: 3, .. } }),
         "{effects:?}"
@@ -198,4 +201,122 @@ fn a_newcomer_works_from_the_next_iteration_and_a_returning_worker_is_remembered
     cluster.lose(1);
     cluster.join(1);
     assert_eq!(cluster.engine.statistics()[0].observed, 2);
+}
+
+/// A worker that failed a task never gets it again while there is another one, however often others fail it.
+#[test]
+fn a_lease_remembers_all_who_failed_it() {
+    let mut cluster = Cluster::new("uta", 5, 5);
+    let leases = cluster.join_all(5);
+    let lease = |number: u32| leases.iter().find(|(holder, _)| *holder == number).unwrap().1;
+    let mut next = assigned(&cluster.fail(1, &lease(1)))[0];
+    let mut tried = vec![1];
+    for _ in 0..2 {
+        assert!(!tried.contains(&next.0), "{tried:?} and {}", next.0);
+        tried.push(next.0);
+        if tried.len() == 3 {
+            break;
+        }
+        next = assigned(&cluster.fail(next.0, &next.1))[0];
+    }
+    assert_eq!(next.1.tasks, lease(1).tasks);
+    assert_eq!(cluster.done(next.0, &next.1), Ok(vec![take(next.0, &next.1)]), "two broken workers do not end the run");
+}
+
+/// A worker that failed gets no share of the next iterations, for times that double; if it delivers, that is forgotten.
+#[test]
+fn a_worker_that_failed_rests() {
+    let config = EngineConfig { budget: 3, iterations: 99, min_workers: 3, rest_s: 1.0, ..EngineConfig::default() };
+    let mut cluster = Cluster::with("uta", config);
+    let mut leases = cluster.join_all(3);
+    for rest_s in [1.0, 2.0, 4.0] {
+        let iteration = leases[0].1.iteration;
+        assert_eq!(leases.len(), 3);
+        let failed = leases.pop().unwrap();
+        assert_eq!(failed.0, 3);
+        leases.extend(assigned(&cluster.fail(3, &failed.1)));
+        for (number, lease) in &leases {
+            cluster.done(*number, lease).unwrap();
+        }
+        leases = assigned(&cluster.commit(iteration));
+        assert!(leases.iter().all(|(number, _)| *number != 3), "{leases:?}");
+        assert_eq!(cluster.engine.poll_timeout(), Some(cluster.now_s + rest_s));
+        cluster.now_s += rest_s;
+        assert_eq!(cluster.timeout(), []);
+        for (number, lease) in &leases {
+            cluster.done(*number, lease).unwrap();
+        }
+        leases = assigned(&cluster.commit(iteration + 1));
+    }
+}
+
+/// A lease's deadline comes from its worker's own times: ten times what is expected, or two seconds if that is more.
+#[test]
+fn a_worker_that_was_timed_is_evicted_in_its_own_time() {
+    for (busy_s, allowed_s) in [(0.5, 5.0), (0.01, 2.0)] {
+        let mut cluster = Cluster::new("uta", 2, 2);
+        let leases = cluster.join_all(2);
+        cluster.now_s = 0.5;
+        for (number, lease) in leases {
+            cluster.now_s += busy_s / 2.0;
+            cluster.report(number, lease.id, Report::Done { busy_s: &[busy_s] }).unwrap();
+        }
+        cluster.now_s = 100.0;
+        let leases = assigned(&cluster.commit(1));
+        cluster.now_s = 100.0 + allowed_s - 0.1;
+        cluster.done(1, &leases[0].1).unwrap();
+        assert_eq!(cluster.timeout(), []);
+        let overhead_s = cluster.engine.statistics()[1].mean_overhead_s();
+        cluster.now_s += 10.0 * overhead_s + 0.2;
+        assert!(matches!(cluster.timeout()[0], Effect::Evict { worker: evicted, .. } if evicted == worker(2)));
+    }
+}
+
+/// Of a lease of several tasks, only the first is known to have been begun.
+#[test]
+fn an_eviction_blames_only_the_task_that_was_begun() {
+    let mut cluster = Cluster::new("uta", 8, 1);
+    let lease = assigned(&cluster.join(1))[0].1;
+    assert_eq!(lease.tasks.count, 8);
+    cluster.join(2);
+    cluster.now_s = 61.0;
+    let again = assigned(&cluster.timeout());
+    assert_eq!(indices(&again), (0..8).collect::<Vec<_>>());
+    let blamed = again.iter().find(|(_, lease)| lease.tasks == TaskRange::single(0)).unwrap();
+    let innocent = again.iter().find(|(_, lease)| lease.tasks == TaskRange { first: 4, count: 4 }).unwrap();
+    assert_eq!((blamed.0, innocent.0), (2, 2));
+}
+
+/// What a policy may not do, whatever it thinks: the run ends and says so.
+#[test]
+fn a_decision_that_cannot_be_carried_out_ends_the_run() {
+    struct Lazy;
+    impl Policy for Lazy {
+        fn name(&self) -> &'static str {
+            "lazy"
+        }
+        fn decide(&mut self, round: &Round<'_>, _rng: &mut SchedulerRng) -> Decision {
+            Decision::barrier(vec![0; round.workers.len()], Vec::new(), Rule::Uniform)
+        }
+    }
+    let mut cluster = Cluster::of(Engine::new(EngineConfig::default(), Box::new(Lazy)));
+    let [Effect::Abort { reason }] = &cluster.join(1)[..] else { panic!("it goes on") };
+    let said = reason.to_string();
+    assert!(said.contains("'lazy'") && said.contains("no worker gets a task"), "{said}");
+}
+
+/// A number may be given to another worker: nothing of the old one is left.
+#[test]
+fn a_forgotten_worker_is_unknown() {
+    let mut cluster = Cluster::new("uta", 2, 2);
+    let leases = cluster.join_all(2);
+    cluster.now_s = 1.0;
+    for (number, lease) in &leases {
+        cluster.done(*number, lease).unwrap();
+    }
+    cluster.tell(Event::WorkerForgotten { worker: worker(2) });
+    assert_eq!(cluster.engine.statistics()[1].observed, 1, "not while it is there");
+    cluster.lose(2);
+    cluster.tell(Event::WorkerForgotten { worker: worker(2) });
+    assert_eq!(cluster.engine.statistics().iter().map(|known| known.observed).collect::<Vec<_>>(), [1, 0]);
 }

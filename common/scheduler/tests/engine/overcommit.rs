@@ -44,7 +44,7 @@ fn how_many_tasks() {
     {
         let mut cluster = cluster("uta", budget, overcommit, 1);
         cluster.join(1);
-        let (_, decision) = cluster.engine.decision().unwrap();
+        let decision = cluster.decision();
         assert_eq!(decision.allocation, [tasks], "{budget} x (1 + {overcommit})");
         let expected = if tasks == budget { Collect::All } else { Collect::Soonest { take: budget } };
         assert_eq!(decision.collect, expected);
@@ -88,7 +88,7 @@ fn a_lost_workers_tasks_still_count() {
 fn a_race_takes_its_budget() {
     let mut cluster = cluster("gta", 2, 1.0, 1);
     cluster.join(1);
-    assert_eq!(cluster.engine.decision().unwrap().1.collect, Collect::First { take: 2, refill: true });
+    assert_eq!(cluster.decision().collect, Collect::First { take: 2, refill: true });
 }
 
 /// Policies that choose their own number of tasks have none to spare.

@@ -47,13 +47,13 @@ fn cluster(race: bool, overcommit: f64) -> (Cluster, Heard) {
         iterations: 3,
         min_workers: 3,
         lease_timeout_s: Some(60.0),
+        rest_s: 1.0,
         overcommit,
         ..EngineConfig::default()
     };
-    let heard = Arc::default();
-    let mut cluster = Cluster::with("uta", config);
-    cluster.engine = Engine::new(config, Box::new(Probing { race, heard: Arc::clone(&heard) }));
-    (cluster, heard)
+    let heard: Heard = Arc::default();
+    let probing = Probing { race, heard: Arc::clone(&heard) };
+    (Cluster::of(Engine::new(config, Box::new(probing))), heard)
 }
 
 const BOTH: TaskRange = TaskRange { first: 0, count: 2 };
@@ -89,11 +89,12 @@ fn a_probe_that_comes_to_nothing_is_nobody_elses() {
     assert_eq!(steps(&cluster.done(1, &leases[0].1).unwrap()), [(1, vec![BOTH])]);
 
     cluster.join(3);
+    assert_eq!(cluster.timeout(), [], "worker 2 has rested");
     let leases = assigned(&cluster.commit(1));
     cluster.now_s = 50.0;
     cluster.done(2, &leases[1].1).unwrap();
     cluster.now_s = 62.0;
-    let overdue = cluster.tick();
+    let overdue = cluster.timeout();
     assert!(overdue.iter().any(|effect| matches!(effect, Effect::Evict { worker, .. } if worker.number() == 3)));
     assert!(assigned(&overdue).iter().all(|(_, lease)| lease.tasks.end() <= 2), "{overdue:?}");
 }
@@ -158,8 +159,10 @@ fn failures_in_a_race() {
     let leases = cluster.join_all(3);
     let of = |number: u32| leases.iter().find(|lease| lease.0 == number).unwrap().1;
     assert_eq!([of(1), of(2), of(3)].map(|lease| lease.tasks.first), [0, 1, 0]);
-    cluster.now_s = 1.0;
+    cluster.now_s = 0.01;
     cluster.done(1, &of(1)).unwrap();
-    let again = assigned(&cluster.fail(3, &of(3)));
+    assert_eq!(assigned(&cluster.fail(3, &of(3))), [], "nobody needs it, and worker 3 rests");
+    cluster.now_s = 1.01;
+    let again = assigned(&cluster.timeout());
     assert_eq!(again.iter().map(|(number, lease)| (*number, lease.tasks.first)).collect::<Vec<_>>(), [(3, 1)]);
 }

@@ -4,7 +4,7 @@ use ata_scheduler::{AbortReason, Collect, Effect, EngineConfig, Refusal, StepOut
 
 use crate::support::{Cluster, assigned, cancel, step, steps, take, worker};
 
-/// scheduling.md, `gta`: "the first B gradients are taken, the rest cancelled and counted as wasted".
+/// Rennala SGD (Tyurin, Richtárik 2023), Method 4: the first B gradients are taken, the rest is cancelled and wasted.
 #[test]
 fn a_race_takes_the_first_results_and_cancels_the_rest() {
     let mut cluster = Cluster::new("gta", 3, 3);
@@ -58,12 +58,12 @@ fn a_race_in_which_everybody_hangs_ends() {
     let tasks = assigned(&cluster.join(1))[0].1.tasks;
     for waited_s in [61.0, 121.0] {
         cluster.now_s += waited_s;
-        assert!(matches!(cluster.tick()[..], [Effect::Evict { .. }, Effect::Wait { .. }]));
+        assert!(matches!(cluster.timeout()[..], [Effect::Evict { .. }, Effect::Wait { .. }]));
         assert_eq!(assigned(&cluster.join(1))[0].1.tasks, tasks);
     }
     cluster.now_s += 241.0;
-    let reason = AbortReason::TasksFailed { iteration: 1, tasks, attempts: 3 };
-    assert_eq!(cluster.tick()[1..], [Effect::Abort { reason }]);
+    let reason = AbortReason::TasksFailed { iteration: 1, tasks, attempts: 3, workers: 1 };
+    assert_eq!(cluster.timeout()[1..], [Effect::Abort { reason }]);
 }
 
 /// A worker that comes back within the race is one worker still.
@@ -73,15 +73,14 @@ fn the_time_of_a_returning_worker_counts_once() {
     let leases = cluster.join_all(2);
     cluster.lose(2);
     cluster.join(2);
-    let (workers, decision) = cluster.engine.decision().unwrap();
-    assert_eq!((workers, &decision.allocation[..]), (&[worker(1), worker(2)][..], &[1, 1][..]));
+    assert_eq!(cluster.workers(), [worker(1), worker(2)]);
     cluster.now_s = 3.0;
     cluster.done(1, &leases[0].1).unwrap();
     cluster.commit(1);
     assert_eq!(cluster.engine.ledger().total_worker_time_s, 6.0);
 }
 
-/// scheduling.md, `k-sync`: "each of n workers gets one task; the first k are taken, the rest cancelled".
+/// k-sync SGD (Dutta et al., AISTATS 2018): each of n workers gets one task; the first k are taken, the rest is cancelled.
 #[test]
 fn k_sync_takes_the_first_k() {
     let mut cluster = Cluster::new("k-sync:k=2", 99, 3);
@@ -118,7 +117,7 @@ fn k_shrinks_with_the_cluster() {
     assert_eq!(steps(&cluster.done(1, &lease).unwrap()).len(), 1);
 }
 
-/// scheduling.md, `adaptive-k-sync`: ⟨g_j, g_{j−1}⟩ < 0 counts +1; above the threshold, after the burn-in, k grows.
+/// Kas Hanna et al. (arXiv 2002.11005), Algorithm 1: ⟨g_j, g_{j−1}⟩ < 0 counts +1; above the threshold, after the burn-in, k grows.
 #[test]
 fn k_grows_when_the_gradients_stop_agreeing() {
     let config = EngineConfig { iterations: 9, min_workers: 3, ..EngineConfig::default() };
@@ -126,7 +125,7 @@ fn k_grows_when_the_gradients_stop_agreeing() {
     let mut leases = cluster.join_all(3);
     let mut taken = Vec::new();
     for (iteration, gradient_product) in (1..).zip([None, Some(0.5), Some(-1.0), Some(-1.0), Some(-1.0), None]) {
-        let (_, decision) = cluster.engine.decision().unwrap();
+        let decision = cluster.decision();
         let Collect::First { take, refill: false } = decision.collect else { panic!("{decision:?}") };
         taken.push(take);
         for (number, lease) in &leases[..take as usize] {
@@ -136,4 +135,18 @@ fn k_grows_when_the_gradients_stop_agreeing() {
     }
     assert_eq!(taken, [1, 1, 1, 1, 1, 2], "the counts are 0, -1, 0, 1 and 2");
     assert_eq!(cluster.applied_and_wasted(), (7, 5 * 2 + 1));
+}
+
+/// A worker that fails rests, while the others race on.
+#[test]
+fn a_broken_runner_rests() {
+    let config = EngineConfig { budget: 4, iterations: 9, min_workers: 2, rest_s: 3.0, ..EngineConfig::default() };
+    let mut cluster = Cluster::with("gta", config);
+    let leases = cluster.join_all(2);
+    let again = assigned(&cluster.fail(1, &leases[0].1));
+    assert_eq!((again[0].0, again[0].1.tasks), (2, leases[0].1.tasks), "its task goes to the other one");
+    cluster.now_s = 1.0;
+    assert_eq!(assigned(&cluster.done(2, &leases[1].1).unwrap()), [], "which has that to do still");
+    cluster.now_s = 3.0;
+    assert_eq!(assigned(&cluster.timeout())[0].0, 1, "it runs again");
 }

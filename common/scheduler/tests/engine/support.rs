@@ -1,8 +1,10 @@
 //! An engine and what it has said, with helpers that read like a script.
 
+use std::sync::Arc;
+
 use ata_scheduler::{
-    Effect, Engine, EngineConfig, Event, Lease, PolicyContext, Refusal, StepOutcome, TaskRange, WorkerId,
-    WorkerStatistics, build_policy,
+    Decision, Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, PolicyContext, Refusal, Report,
+    StepOutcome, TaskRange, Timing, WorkerId, WorkerStatistics, build_policy,
 };
 
 /// Seconds that each task takes by the report of [`Cluster::done`].
@@ -15,7 +17,7 @@ pub(crate) fn worker(number: u32) -> WorkerId {
 pub(crate) struct Cluster {
     pub(crate) engine: Engine,
     pub(crate) now_s: f64,
-    effects: Vec<Effect>,
+    started: Option<(Arc<[WorkerId]>, Arc<Decision>)>,
 }
 
 impl Cluster {
@@ -33,12 +35,47 @@ impl Cluster {
 
     pub(crate) fn with(policy: &str, config: EngineConfig) -> Self {
         let context = PolicyContext { means: Some(vec![1.0, 2.0, 4.0]), workers: Some(3) };
-        Self { engine: Engine::new(config, build_policy(policy, &context).unwrap()), effects: vec![], now_s: 0.0 }
+        Self::of(Engine::new(config, build_policy(policy, &context).unwrap()))
     }
 
-    pub(crate) fn tell(&mut self, event: Event<'_>) -> Result<Vec<Effect>, Refusal> {
-        self.engine.handle(self.now_s, event, &mut self.effects)?;
-        Ok(std::mem::take(&mut self.effects))
+    /// An engine that may begin.
+    pub(crate) fn of(engine: Engine) -> Self {
+        let mut cluster = Self { engine, now_s: 0.0, started: None };
+        cluster.tell(Event::Proceed);
+        cluster
+    }
+
+    /// The effects of an event, without what [`plain`] leaves out.
+    pub(crate) fn tell(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.engine.handle(self.now_s, event, &mut effects);
+        self.remember(&effects);
+        effects
+    }
+
+    pub(crate) fn report(&mut self, number: u32, lease: LeaseId, report: Report<'_>) -> Result<Vec<Effect>, Refusal> {
+        let mut effects = Vec::new();
+        self.engine.report(self.now_s, worker(number), lease, report, &mut effects)?;
+        self.remember(&effects);
+        Ok(effects)
+    }
+
+    fn remember(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Start { workers, decision, .. } = effect {
+                self.started = Some((Arc::clone(workers), Arc::clone(decision)));
+            }
+        }
+    }
+
+    /// The last decision.
+    pub(crate) fn decision(&self) -> &Decision {
+        &self.started.as_ref().expect("an iteration began").1
+    }
+
+    /// The workers that it was about.
+    pub(crate) fn workers(&self) -> &[WorkerId] {
+        &self.started.as_ref().expect("an iteration began").0
     }
 
     pub(crate) fn join(&mut self, number: u32) -> Vec<Effect> {
@@ -47,7 +84,7 @@ impl Cluster {
 
     /// A worker joins of whom an earlier run learned something.
     pub(crate) fn join_known(&mut self, number: u32, prior: WorkerStatistics) -> Vec<Effect> {
-        self.tell(Event::WorkerJoined { worker: worker(number), prior }).unwrap()
+        self.tell(Event::WorkerJoined { worker: worker(number), prior })
     }
 
     /// Workers 1 to `number` join; the leases of them all.
@@ -56,20 +93,20 @@ impl Cluster {
     }
 
     pub(crate) fn lose(&mut self, number: u32) -> Vec<Effect> {
-        self.tell(Event::WorkerLost { worker: worker(number) }).unwrap()
+        plain(self.tell(Event::WorkerLost { worker: worker(number) }))
     }
 
     pub(crate) fn done(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
         let busy_s = vec![BUSY_S; lease.tasks.count as usize];
-        self.tell(Event::TasksDone { worker: worker(number), lease: lease.id, busy_s: &busy_s })
+        self.report(number, lease.id, Report::Done { busy_s: &busy_s }).map(plain)
     }
 
     pub(crate) fn fail(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
-        self.tell(Event::TasksFailed { worker: worker(number), lease: lease.id }).unwrap()
+        plain(self.report(number, lease.id, Report::Failed).unwrap())
     }
 
-    pub(crate) fn tick(&mut self) -> Vec<Effect> {
-        self.tell(Event::Tick).unwrap()
+    pub(crate) fn timeout(&mut self) -> Vec<Effect> {
+        plain(self.tell(Event::Timeout))
     }
 
     pub(crate) fn commit(&mut self, iteration: u64) -> Vec<Effect> {
@@ -77,13 +114,22 @@ impl Cluster {
     }
 
     pub(crate) fn commit_with(&mut self, iteration: u64, outcome: StepOutcome) -> Vec<Effect> {
-        self.tell(Event::StepCommitted { iteration, outcome }).unwrap()
+        let mut effects = self.tell(Event::StepCommitted { iteration, outcome });
+        if !effects.iter().any(|effect| matches!(effect, Effect::Finish { .. })) {
+            effects.extend(self.tell(Event::Proceed));
+        }
+        plain(effects)
     }
 
     /// Tasks applied and wasted so far.
     pub(crate) fn applied_and_wasted(&self) -> (u64, u64) {
         (self.engine.ledger().tasks_applied, self.engine.ledger().tasks_wasted)
     }
+}
+
+/// Whether this iteration begins.
+pub(crate) fn is_start(effect: &Effect, k: u64) -> bool {
+    matches!(effect, Effect::Start { iteration, .. } if *iteration == k)
 }
 
 /// The leases that `effects` assign, in order.
@@ -101,16 +147,44 @@ pub(crate) fn indices(leases: &[(u32, Lease)]) -> Vec<u64> {
     indices
 }
 
-pub(crate) fn take(number: u32, lease: &Lease) -> Effect {
-    Effect::Take { worker: worker(number), lease: *lease }
+/// Effects without their times, and without what is merely told: costs, rests, and what became of leases that nobody needs to
+/// hear of.
+fn plain(effects: Vec<Effect>) -> Vec<Effect> {
+    let timing = Timing { factor: 1.0, overhead_s: None };
+    let plain = |effect| match effect {
+        Effect::End { worker, lease, outcome: Outcome::Applied(_) } => {
+            Some(Effect::End { worker, lease, outcome: Outcome::Applied(timing) })
+        }
+        Effect::End { worker, lease, outcome: Outcome::Ignored(_) } => {
+            Some(Effect::End { worker, lease, outcome: Outcome::Ignored(timing) })
+        }
+        Effect::End { worker, lease, outcome: Outcome::Cancelled(_) } => {
+            Some(Effect::End { worker, lease, outcome: Outcome::Cancelled(None) })
+        }
+        Effect::End { outcome: Outcome::Lost(_) | Outcome::Failed(_), .. }
+        | Effect::Committed { .. }
+        | Effect::Rest { .. } => None,
+        other => Some(other),
+    };
+    effects.into_iter().filter_map(plain).collect()
 }
 
+fn end(number: u32, lease: &Lease, outcome: Outcome) -> Effect {
+    Effect::End { worker: worker(number), lease: *lease, outcome }
+}
+
+/// Its result enters the step.
+pub(crate) fn take(number: u32, lease: &Lease) -> Effect {
+    end(number, lease, Outcome::Applied(Timing { factor: 1.0, overhead_s: None }))
+}
+
+/// Its result enters no step.
 pub(crate) fn discard(number: u32, lease: &Lease) -> Effect {
-    Effect::Discard { worker: worker(number), lease: *lease }
+    end(number, lease, Outcome::Ignored(Timing { factor: 1.0, overhead_s: None }))
 }
 
 pub(crate) fn cancel(number: u32, lease: &Lease) -> Effect {
-    Effect::Cancel { worker: worker(number), lease: lease.id }
+    end(number, lease, Outcome::Cancelled(None))
 }
 
 pub(crate) fn step(iteration: u64, tasks: Vec<TaskRange>) -> Effect {

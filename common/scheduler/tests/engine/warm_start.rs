@@ -20,7 +20,7 @@ fn the_first_decision_uses_it() {
     let mut cluster = cluster("ata-empirical", 4, 2);
     cluster.join_known(1, learned(200, 1.0, 0.5));
     cluster.join_known(2, learned(200, 3.0, 1.5));
-    let (_, decision) = cluster.engine.decision().unwrap();
+    let decision = cluster.decision();
     assert_eq!((decision.rule, &decision.allocation[..]), (Rule::Ras, &[3, 1][..]));
 }
 
@@ -122,7 +122,7 @@ fn what_cannot_have_been_observed_is_ignored() {
         let mut cluster = cluster("ata", 2, 1);
         cluster.join_known(1, nonsense);
         assert_eq!(cluster.engine.statistics()[0], WorkerStatistics::default(), "{nonsense:?}");
-        let (_, decision) = cluster.engine.decision().unwrap();
+        let decision = cluster.decision();
         assert_eq!(decision.rule, Rule::WarmUp { never_observed: 1, zero_score: 0 });
     }
 }

@@ -7,12 +7,13 @@ use ata_scheduler::{
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
 
+use super::error::ExperimentError;
 use super::regret::Regret;
-use super::spec::{Experiment, ExperimentError, LearningSpec};
+use super::spec::{Experiment, LearningSpec};
 use super::trace::{Trace, Tracer};
-use crate::drive::{Simulation, Step};
+use crate::drive::{Observer, Simulation, Start, Step};
 use crate::law::{TimeLaws, WorkerLaw};
-use crate::learning::Learning;
+use crate::learning::{Learning, LearningRun};
 use crate::problem::{LinearRegression, Quadratic, RegressionSizes};
 use crate::times::{LawTimes, TaskTimes};
 
@@ -165,6 +166,7 @@ fn run_case(
         iterations: experiment.iterations,
         seed: case.seed,
         overcommit: case.overcommit,
+        lease_timeout_s: experiment.lease_timeout,
         limits: experiment.limits.limits(),
         ..EngineConfig::default()
     };
@@ -179,41 +181,25 @@ fn run_case(
     let config = EngineConfig { min_workers: simulation.present_at_first().max(1), ..config };
     let mut engine = Engine::new(config, experiment.build(case, policies)?);
 
-    let mut regret = regret(&laws, case.workers, experiment.budget)?;
-    let mut tracer = Tracer::new(experiment.iterations, case.with_allocation);
-    let mut learning = learning.map(Learning::begin);
-    let mut final_allocation = Vec::new();
-    let (mut final_objective, mut failed) = (None, None);
-    let step = |step: &Step<'_>| {
-        tracer.committed(step.engine.ledger(), regret.sum());
-        regret.add(step);
-        if step.iteration.is_multiple_of(PROGRESS_EVERY) {
-            progress(PROGRESS_EVERY);
-        }
-        if step.iteration >= experiment.iterations || !experiment.limits.is_empty() {
-            final_allocation = allocation(step.engine, case.workers);
-        }
-        match learning.as_mut().map(|learning| learning.step(step)) {
-            Some(Ok(learned)) => {
-                tracer.learned(learned.objective);
-                final_objective = Some(learned.objective);
-                return learned.outcome;
-            }
-            Some(Err(error)) => {
-                learning = None;
-                failed = Some(error);
-            }
-            None => {}
-        }
-        StepOutcome::default()
+    let mut course = Course {
+        experiment,
+        workers: case.workers,
+        progress,
+        regret: regret(&laws, case.workers, experiment.budget)?,
+        tracer: Tracer::new(experiment.iterations, case.with_allocation),
+        learning: learning.map(Learning::begin),
+        allocation: Vec::new(),
+        objective: None,
+        failed: None,
     };
-    simulation.run(&mut engine, step).map_err(|cause| ExperimentError::Run {
+    simulation.run(&mut engine, &mut course).map_err(|cause| ExperimentError::Run {
         policy: case.policy.into(),
         law: case.law.into(),
         workers: case.workers,
         seed: case.seed,
         cause,
     })?;
+    let Course { regret, tracer, allocation, objective, failed, .. } = course;
     if let Some(reason) = failed {
         return Err(ExperimentError::Learning { reason });
     }
@@ -233,20 +219,60 @@ fn run_case(
         cumulative_regret: regret.sum(),
         tasks_wasted: ledger.tasks_wasted,
         employments: ledger.employments,
-        final_objective,
-        final_allocation,
+        final_objective: objective,
+        final_allocation: allocation,
         trace: tracer.finish(ledger, regret.sum()),
     })
 }
 
-fn allocation(engine: &Engine, workers: u32) -> Vec<u64> {
-    let mut allocation = vec![0; workers as usize];
-    if let Some((workers, decision)) = engine.decision() {
-        for (worker, &tasks) in workers.iter().zip(&decision.allocation) {
-            allocation[worker.slot()] = tasks;
+/// What is kept of a run as it goes.
+struct Course<'a> {
+    experiment: &'a Experiment,
+    workers: u32,
+    progress: &'a (dyn Fn(u64) + Sync),
+    regret: Regret,
+    tracer: Tracer,
+    learning: Option<LearningRun<'a>>,
+    /// Tasks of each worker in the last iteration.
+    allocation: Vec<u64>,
+    objective: Option<f64>,
+    /// Why learning failed.
+    failed: Option<String>,
+}
+
+impl Observer for Course<'_> {
+    fn started(&mut self, start: &Start<'_>) {
+        self.regret.started(start);
+        if start.iteration >= self.experiment.iterations || !self.experiment.limits.is_empty() {
+            self.allocation = vec![0; self.workers as usize];
+            // In an asynchronous run all workers compute one task at a time.
+            let shares = start.decision.allocation.iter().chain(std::iter::repeat(&1));
+            for (worker, &tasks) in start.workers.iter().zip(shares) {
+                self.allocation[worker.slot()] = tasks;
+            }
         }
     }
-    allocation
+
+    fn step(&mut self, step: &Step<'_>) -> StepOutcome {
+        self.tracer.committed(step.ledger, self.regret.sum());
+        self.regret.stepped();
+        if step.iteration.is_multiple_of(PROGRESS_EVERY) {
+            (self.progress)(PROGRESS_EVERY);
+        }
+        match self.learning.as_mut().map(|learning| learning.step(step)) {
+            Some(Ok(learned)) => {
+                self.tracer.learned(learned.objective);
+                self.objective = Some(learned.objective);
+                return learned.outcome;
+            }
+            Some(Err(error)) => {
+                self.learning = None;
+                self.failed = Some(error);
+            }
+            None => {}
+        }
+        StepOutcome::default()
+    }
 }
 
 fn regret(laws: &TimeLaws, workers: u32, budget: u64) -> Result<Regret, ExperimentError> {

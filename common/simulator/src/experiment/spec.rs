@@ -1,85 +1,14 @@
 //! Experiment files: what is to be simulated, as users write it.
 
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ata_scheduler::{Limits, WorkerId};
 use serde::{Deserialize, Serialize};
 
+use super::error::ExperimentError;
 use crate::change::{Change, When};
-use crate::law::{LawError, TimeLaws};
-
-/// What is wrong with an experiment.
-#[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
-    /// The file cannot be read.
-    #[error("experiment {path}: {cause}. Built-in experiments: {names}", names = super::builtin::names())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        cause: std::io::Error,
-    },
-    /// The file does not parse.
-    #[error("experiment {name}, line {line}: {reason}")]
-    Syntax {
-        /// The file, or the built-in experiment.
-        name: String,
-        /// 1-based.
-        line: usize,
-        /// What is wrong there.
-        reason: String,
-    },
-    /// A setting has no meaning.
-    #[error("{setting}: {found}, expected {expected}")]
-    BadSetting {
-        /// Which.
-        setting: String,
-        /// What it is.
-        found: String,
-        /// What would be right.
-        expected: String,
-    },
-    /// A time law.
-    #[error(transparent)]
-    Law(#[from] LawError),
-    /// A policy.
-    #[error("policy {policy}, {workers} workers: {cause}")]
-    Policy {
-        /// As written.
-        policy: String,
-        /// n.
-        workers: u32,
-        /// What is wrong.
-        cause: ata_scheduler::PolicyError,
-    },
-    /// A learning problem.
-    #[error(transparent)]
-    Problem(#[from] crate::problem::ProblemError),
-    /// A gradient could not be computed.
-    #[error("learning failed: {reason}")]
-    Learning {
-        /// Why.
-        reason: String,
-    },
-    /// A run did not come to its end.
-    #[error("policy {policy}, law {law}, {workers} workers, seed {seed}: {cause}")]
-    Run {
-        /// As written.
-        policy: String,
-        /// As written.
-        law: String,
-        /// n.
-        workers: u32,
-        /// Its seed.
-        seed: u64,
-        /// Why.
-        cause: crate::drive::SimulationError,
-    },
-    /// Figures cannot be made.
-    #[error(transparent)]
-    Figure(#[from] ata_figures::FigureError),
-}
+use crate::law::TimeLaws;
 
 /// An experiment: every policy on every law, number of workers and seed. Times have no unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,6 +35,10 @@ pub struct Experiment {
     /// What an assignment costs a worker before it computes: a time law, or nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overhead: Option<String>,
+    /// Time in which a worker that was never timed must finish its first task, or it is evicted; no limit if this is not
+    /// given. See [`ata_scheduler::EngineConfig::lease_timeout_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_timeout: Option<f64>,
     /// Shares of tasks that barrier policies allocate beyond B.
     pub overcommit: Vec<f64>,
     /// What is known beforehand: `none`, or a law that each worker was seen under for [`Self::warm_tasks`] tasks.
@@ -134,6 +67,7 @@ impl Default for Experiment {
             seed: 1,
             seeds: 1,
             overhead: None,
+            lease_timeout: None,
             overcommit: vec![0.0],
             warm_start: vec!["none".into()],
             warm_tasks: 100,
@@ -240,6 +174,12 @@ pub struct ChangeSpec {
     /// A worker that joins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join: Option<u32>,
+    /// A worker that hangs from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hang: Option<u32>,
+    /// A worker whose tasks fail from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail: Option<u32>,
 }
 
 impl Experiment {
@@ -297,6 +237,7 @@ impl Experiment {
             ("limits.target_loss", limits.target_loss),
             ("limits.runtime", limits.runtime),
             ("limits.total_worker_time", limits.total_worker_time),
+            ("lease_timeout", self.lease_timeout),
         ] {
             limit.map_or(Ok(()), |limit| check(name, &limit, limit.is_finite() && limit > 0.0, "a positive number"))?;
         }
@@ -330,22 +271,25 @@ impl Experiment {
             let worker = WorkerId::new(number).filter(|_| number <= largest);
             worker.map_or_else(|| bad(name, format!("worker {number}"), format!("a worker from 1 to {largest}")), Ok)
         };
-        let change = match (spec.swap, spec.slow_down, spec.leave, spec.join) {
-            (Some([a, b]), None, None, None) => Change::Swap(worker(a)?, worker(b)?),
-            (None, Some(slow), None, None) => {
-                let factor = spec.factor.unwrap_or(f64::NAN);
-                check(name, &format!("factor {factor}"), factor.is_finite() && factor > 0.0, "a positive factor")?;
-                Change::SlowDown(worker(slow)?, factor)
-            }
-            (None, None, Some(leaving), None) => Change::Leave(worker(leaving)?),
-            (None, None, None, Some(joining)) => Change::Join(worker(joining)?),
-            _ => {
-                return bad(
-                    name,
-                    "what changes",
-                    "one of swap = [I, J], slow_down = I with factor = X, leave = I, join = I",
-                );
-            }
+        let mut changes = Vec::new();
+        if let Some([a, b]) = spec.swap {
+            changes.push(Change::Swap(worker(a)?, worker(b)?));
+        }
+        if let Some(slow) = spec.slow_down {
+            let factor = spec.factor.unwrap_or(f64::NAN);
+            check(name, &format!("factor {factor}"), factor.is_finite() && factor > 0.0, "a positive factor")?;
+            changes.push(Change::SlowDown(worker(slow)?, factor));
+        }
+        changes.extend(spec.leave.map(worker).transpose()?.map(Change::Leave));
+        changes.extend(spec.join.map(worker).transpose()?.map(Change::Join));
+        changes.extend(spec.hang.map(worker).transpose()?.map(Change::Hang));
+        changes.extend(spec.fail.map(worker).transpose()?.map(Change::Fail));
+        let [change] = changes[..] else {
+            return bad(
+                name,
+                "what changes",
+                "one of swap = [I, J], slow_down = I with factor = X, leave = I, join = I, hang = I, fail = I",
+            );
         };
         Ok((when, change))
     }

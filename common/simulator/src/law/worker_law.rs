@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// How long the tasks of one worker take.
+/// How long the tasks of one worker take. Small, for there may be a million: what few laws need is boxed.
 #[derive(Clone, Debug)]
 pub struct WorkerLaw {
     shift: f64,
@@ -52,20 +52,23 @@ enum Noise {
     Exponential {
         mean: f64,
     },
-    Uniform(Uniform<f64>),
+    Uniform(Box<Uniform<f64>>),
     HalfNormal {
         sigma: f64,
     },
-    LogNormal(LogNormal<f64>),
+    LogNormal(Box<LogNormal<f64>>),
     Gamma(Box<Gamma<f64>>),
-    Weibull(Weibull<f64>),
+    Weibull(Box<Weibull<f64>>),
     /// A multiple of the real computation time.
     Scale,
-    /// Recorded times, played in a loop.
-    Trace {
-        times: Box<[f64]>,
-        next: usize,
-    },
+    Trace(Box<Trace>),
+}
+
+/// Recorded times, played in a loop.
+#[derive(Clone, Debug)]
+struct Trace {
+    times: Vec<f64>,
+    next: usize,
 }
 
 impl WorkerLaw {
@@ -99,7 +102,7 @@ impl WorkerLaw {
             "uniform" => {
                 let (lo, hi) = (not_negative(0)?, positive(1)?);
                 let uniform = Uniform::new_inclusive(lo, hi).map_err(|_| bad(1, "at least lo"))?;
-                (0.0, Noise::Uniform(uniform), f64::midpoint(lo, hi))
+                (0.0, Noise::Uniform(Box::new(uniform)), f64::midpoint(lo, hi))
             }
             "half_normal" => {
                 let (shift, sigma) = (not_negative(0)?, positive(1)?);
@@ -108,7 +111,7 @@ impl WorkerLaw {
             "lognormal" => {
                 let (shift, mu, sigma) = (not_negative(0)?, finite(1)?, not_negative(2)?);
                 let noise = LogNormal::new(mu, sigma).map_err(|_| bad(2, "a number of at least 0"))?;
-                (shift, Noise::LogNormal(noise), shift + (mu + sigma * sigma / 2.0).exp())
+                (shift, Noise::LogNormal(Box::new(noise)), shift + (mu + sigma * sigma / 2.0).exp())
             }
             "gamma" => {
                 let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
@@ -118,7 +121,7 @@ impl WorkerLaw {
             "weibull" => {
                 let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
                 let noise = Weibull::new(scale, shape).map_err(|_| bad(1, "a positive number"))?;
-                (shift, Noise::Weibull(noise), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
+                (shift, Noise::Weibull(Box::new(noise)), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
             }
             "scale" => (0.0, Noise::Scale, positive(0)?),
             _ => unreachable!("the parser takes no other law with numbers"),
@@ -148,7 +151,7 @@ impl WorkerLaw {
             return Err(error("holds no times".into()));
         }
         let mean = times.iter().sum::<f64>() / times.len() as f64;
-        Ok(Self { shift: 0.0, noise: Noise::Trace { times: times.into(), next: 0 }, mean })
+        Ok(Self { shift: 0.0, noise: Noise::Trace(Box::new(Trace { times, next: 0 })), mean })
     }
 
     /// The mean time; for `scale(x)` the factor x.
@@ -186,7 +189,8 @@ impl WorkerLaw {
             Noise::Gamma(noise) => noise.sample(rng),
             Noise::Weibull(noise) => noise.sample(rng),
             Noise::Scale => self.mean * computed,
-            Noise::Trace { times, next } => {
+            Noise::Trace(trace) => {
+                let Trace { times, next } = &mut **trace;
                 let time = times[*next];
                 *next = (*next + 1) % times.len();
                 time

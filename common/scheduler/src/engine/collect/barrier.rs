@@ -1,0 +1,66 @@
+//! Every allocated task is waited for or, of an overcommitted allocation, the first so many. Beside them there may be probes,
+//! which nobody waits for.
+
+use super::{Mode, Spent, single_tasks};
+use crate::engine::layout::lay_out;
+use crate::ids::TaskRange;
+use crate::policy::Decision;
+
+/// The tasks from `allocated` on are probes.
+#[derive(Debug)]
+pub(in crate::engine) struct Barrier {
+    allocated: u64,
+    /// How many tasks make the step, if fewer than were allocated.
+    first: Option<u64>,
+    taken: u64,
+}
+
+impl Barrier {
+    pub(super) fn new(allocated: u64, first: Option<u64>) -> Self {
+        Self { allocated, first, taken: 0 }
+    }
+}
+
+impl Mode for Barrier {
+    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
+        let allocation = &decision.allocation;
+        // A share that is awaited whole comes back as few sums; of one that may be cut, each task comes back by itself.
+        let mut shares = if self.first.is_none() { lay_out(allocation) } else { single_tasks(allocation) };
+        let probes = decision.probes.iter().zip((self.allocated..).map(TaskRange::single));
+        shares.extend(probes.map(|(&i, task)| (i, task)));
+        shares
+    }
+
+    fn wants(&self, tasks: TaskRange) -> bool {
+        tasks.first < self.allocated
+    }
+
+    fn take(&mut self, tasks: TaskRange) {
+        self.taken += tasks.count;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.taken >= self.first.unwrap_or(self.allocated)
+    }
+
+    fn next(&mut self) -> Option<TaskRange> {
+        None
+    }
+
+    fn keeps_busy(&self) -> bool {
+        false
+    }
+
+    fn must_redo(&self, _failed: bool) -> bool {
+        true
+    }
+
+    fn step_tasks(&self) -> Option<TaskRange> {
+        self.first.is_none().then_some(TaskRange { first: 0, count: self.allocated })
+    }
+
+    /// Waiting at the barrier costs nothing.
+    fn total_worker_time_s(&self, spent: &Spent) -> f64 {
+        spent.busy_s()
+    }
+}

@@ -1,0 +1,60 @@
+//! Asynchronous: every worker always computes, and each result makes a step of its own.
+
+use super::{Lateness, Mode, Spent};
+use crate::ids::TaskRange;
+use crate::policy::Decision;
+
+#[derive(Debug)]
+pub(in crate::engine) struct Each {
+    lateness: Lateness,
+    is_taken: bool,
+    /// The first task index that was never handed out in this iteration.
+    next: u64,
+}
+
+impl Each {
+    pub(super) fn new(lateness: Lateness) -> Self {
+        Self { lateness, is_taken: false, next: 0 }
+    }
+}
+
+impl Mode for Each {
+    /// Most workers compute already, and whoever is idle gets [`Self::next`].
+    fn shares(&mut self, _decision: &Decision) -> Vec<(usize, TaskRange)> {
+        Vec::new()
+    }
+
+    fn wants(&self, _tasks: TaskRange) -> bool {
+        true
+    }
+
+    fn take(&mut self, _tasks: TaskRange) {
+        self.is_taken = true;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_taken
+    }
+
+    fn next(&mut self) -> Option<TaskRange> {
+        self.next += 1;
+        Some(TaskRange::single(self.next - 1))
+    }
+
+    fn keeps_busy(&self) -> bool {
+        true
+    }
+
+    /// Nobody needs that task in particular.
+    fn must_redo(&self, _failed: bool) -> bool {
+        false
+    }
+
+    fn total_worker_time_s(&self, spent: &Spent) -> f64 {
+        spent.occupied_s()
+    }
+
+    fn lateness(&self) -> Option<Lateness> {
+        Some(self.lateness)
+    }
+}

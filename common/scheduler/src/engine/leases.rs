@@ -1,0 +1,382 @@
+//! The one lease table: who holds what, in which order, since when, and until when.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::blame::Blame;
+use super::time::Time;
+use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
+
+/// A lease that its worker no longer holds.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) lease: Lease,
+    /// Most tasks never failed.
+    pub(super) blame: Option<Box<Blame>>,
+    /// Seconds since its worker began it; `None` if it had not.
+    pub(super) begun_s: Option<f64>,
+}
+
+/// A lease that its worker finished.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) lease: Lease,
+    /// Times the reported seconds, at most 1.
+    pub(super) factor: f64,
+    /// If the worker holds nothing more: seconds of its occupation that no report accounts for.
+    pub(super) overhead_s: Option<f64>,
+}
+
+/// A worker that let its deadline pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Overdue {
+    pub(super) worker: WorkerId,
+    pub(super) silent_s: f64,
+}
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Entry {
+    lease: Lease,
+    blame: Option<Box<Blame>>,
+    /// The lease that its worker computes after this one.
+    next: u32,
+}
+
+/// One worker's leases, in the order in which it computes them, and its clock. Aligned, for with many workers each look at one
+/// is a cache miss, and should be no more than one.
+#[derive(Clone, Debug)]
+#[repr(align(32))]
+struct Queue {
+    first: u32,
+    last: u32,
+    len: u32,
+    /// How often its deadline was set: all but the last are void.
+    deadlines: u32,
+    /// When the worker began what it computes now, as far as its reports account for the time.
+    begun_s: f64,
+    /// When it last got a lease with nothing else to do, or reported a result.
+    heard_s: f64,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { first: NONE, last: NONE, len: 0, deadlines: 0, begun_s: 0.0, heard_s: 0.0 }
+    }
+}
+
+/// When a worker is to have reported its first lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Deadline {
+    at: Time,
+    worker: WorkerId,
+    /// [`Queue::deadlines`] when it was set.
+    set: u32,
+}
+
+/// Every lease there is. A worker computes its leases in order, and so reports them: granting, finding and finishing take
+/// constant time, however many there are.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    entries: Vec<Entry>,
+    /// Places in `entries` that can be used again.
+    free: Vec<u32>,
+    /// By worker slot.
+    queues: Vec<Queue>,
+    /// Earliest first; void ones among them are passed over.
+    deadlines: BinaryHeap<Reverse<Deadline>>,
+    next_id: u64,
+}
+
+impl Leases {
+    /// An empty table whose leases are numbered from `next_id` on.
+    pub(super) fn numbered_from(next_id: u64, workers: usize) -> Self {
+        Self { next_id, queues: vec![Queue::default(); workers], ..Self::default() }
+    }
+
+    /// The number of the next lease.
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Makes room for a worker never seen before.
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        if self.queues.len() <= worker.slot() {
+            self.queues.resize(worker.slot() + 1, Queue::default());
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Whether nobody holds a lease.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a worker holds none.
+    pub(super) fn is_free(&self, worker: WorkerId) -> bool {
+        self.queues[worker.slot()].len == 0
+    }
+
+    /// What a worker holds, in its order.
+    pub(super) fn of(&self, worker: WorkerId) -> impl Iterator<Item = (&Lease, Option<&Blame>)> + '_ {
+        let first = self.queues.get(worker.slot()).map_or(NONE, |queue| queue.first);
+        let entry = |at: u32| self.entries.get(at as usize);
+        let entries = std::iter::successors(entry(first), move |last| entry(last.next));
+        entries.map(|entry| (&entry.lease, entry.blame.as_deref()))
+    }
+
+    /// A lease that a worker holds.
+    pub(super) fn find(&self, worker: WorkerId, id: LeaseId) -> Option<Lease> {
+        // Nearly always it is the first.
+        let first = self.entries.get(self.queues.get(worker.slot())?.first as usize)?;
+        if first.lease.id == id {
+            return Some(first.lease);
+        }
+        // They are numbered in the order in which they were granted.
+        let leases = self.of(worker).map(|(lease, _)| *lease).take_while(|lease| lease.id <= id);
+        leases.last().filter(|lease| lease.id == id)
+    }
+
+    /// Gives a worker a lease, after those it holds.
+    pub(super) fn grant(
+        &mut self,
+        now_s: f64,
+        worker: WorkerId,
+        iteration: u64,
+        tasks: TaskRange,
+        blame: Option<Box<Blame>>,
+    ) -> Lease {
+        let lease = Lease { id: LeaseId(self.next_id), iteration, tasks };
+        self.next_id += 1;
+        let entry = Entry { lease, blame, next: NONE };
+        let at = self.free.pop().unwrap_or_else(|| u32::try_from(self.entries.len()).expect("fewer than 2^32 leases"));
+        if let Some(free) = self.entries.get_mut(at as usize) {
+            *free = entry;
+        } else {
+            self.entries.push(entry);
+        }
+        let queue = &mut self.queues[worker.slot()];
+        if queue.len == 0 {
+            (queue.begun_s, queue.heard_s, queue.first) = (now_s, now_s, at);
+        } else {
+            self.entries[queue.last as usize].next = at;
+        }
+        queue.last = at;
+        queue.len += 1;
+        lease
+    }
+
+    /// Takes the report that a lease was done in `reported_s` seconds. Reports of a worker cannot claim more time than has
+    /// passed since it began.
+    pub(super) fn finish(&mut self, now_s: f64, worker: WorkerId, id: LeaseId, reported_s: f64) -> Option<Finished> {
+        let Ended { lease, .. } = self.unlink(worker, id)?;
+        let queue = &mut self.queues[worker.slot()];
+        queue.heard_s = now_s;
+        let passed_s = (now_s - queue.begun_s).max(0.0);
+        // The tolerance is for the rounding of sums only.
+        let factor = if reported_s > passed_s * (1.0 + 1e-9) { passed_s / reported_s } else { 1.0 };
+        queue.begun_s += reported_s * factor;
+        let overhead_s = (queue.len == 0).then(|| (now_s - queue.begun_s).max(0.0));
+        Some(Finished { lease, factor, overhead_s })
+    }
+
+    /// Ends a lease that came to nothing. If its worker had begun it, it begins the next one now.
+    pub(super) fn revoke(&mut self, now_s: f64, worker: WorkerId, id: LeaseId) -> Option<Ended> {
+        let queue = &self.queues[worker.slot()];
+        let begun_s = (now_s - queue.begun_s).max(0.0);
+        let is_first = self.entries.get(queue.first as usize).is_some_and(|first| first.lease.id == id);
+        let ended = self.unlink(worker, id)?;
+        let queue = &mut self.queues[worker.slot()];
+        queue.heard_s = now_s;
+        if is_first {
+            queue.begun_s = now_s;
+        }
+        Some(Ended { begun_s: is_first.then_some(begun_s), ..ended })
+    }
+
+    /// Ends all leases of a worker, in its order.
+    pub(super) fn revoke_all(&mut self, now_s: f64, worker: WorkerId) -> Vec<Ended> {
+        let Some(queue) = self.queues.get_mut(worker.slot()) else { return Vec::new() };
+        let mut begun_s = Some((now_s - queue.begun_s).max(0.0));
+        let mut next = queue.first;
+        (queue.first, queue.last, queue.len) = (NONE, NONE, 0);
+        queue.deadlines = queue.deadlines.wrapping_add(1);
+        let mut all = Vec::new();
+        while next != NONE {
+            let entry = &mut self.entries[next as usize];
+            all.push(Ended { lease: entry.lease, blame: entry.blame.take(), begun_s: begun_s.take() });
+            self.free.push(next);
+            next = entry.next;
+        }
+        all
+    }
+
+    fn unlink(&mut self, worker: WorkerId, id: LeaseId) -> Option<Ended> {
+        let queue = self.queues.get_mut(worker.slot())?;
+        let (mut before, mut at) = (NONE, queue.first);
+        while self.entries.get(at as usize)?.lease.id != id {
+            (before, at) = (at, self.entries[at as usize].next);
+        }
+        let next = self.entries[at as usize].next;
+        match self.entries.get_mut(before as usize) {
+            Some(before) => before.next = next,
+            None => queue.first = next,
+        }
+        if queue.last == at {
+            queue.last = before;
+        }
+        queue.len -= 1;
+        queue.deadlines = queue.deadlines.wrapping_add(1);
+        self.free.push(at);
+        let entry = &mut self.entries[at as usize];
+        Some(Ended { lease: entry.lease, blame: entry.blame.take(), begun_s: None })
+    }
+
+    /// The tasks that a worker computes now, and how often they failed.
+    pub(super) fn current(&self, worker: WorkerId) -> Option<(TaskRange, u32)> {
+        self.of(worker).next().map(|(lease, blame)| (lease.tasks, blame.map_or(0, |blame| blame.attempts)))
+    }
+
+    /// The first lease of a worker is due `allowed_s` after the worker was last heard of.
+    pub(super) fn set_deadline(&mut self, worker: WorkerId, allowed_s: f64) {
+        let queue = &mut self.queues[worker.slot()];
+        queue.deadlines = queue.deadlines.wrapping_add(1);
+        let at = Time(queue.heard_s + allowed_s);
+        let set = queue.deadlines;
+        self.deadlines.push(Reverse(Deadline { at, worker, set }));
+        // Each worker has one that is not void: more than a few times as many are worth clearing out.
+        if self.deadlines.len() > 4 * self.queues.len() + 64 {
+            let mut all = std::mem::take(&mut self.deadlines).into_vec();
+            all.retain(|Reverse(deadline)| self.holds(deadline));
+            self.deadlines = all.into();
+        }
+    }
+
+    fn holds(&self, deadline: &Deadline) -> bool {
+        let queue = &self.queues[deadline.worker.slot()];
+        queue.len > 0 && queue.deadlines == deadline.set
+    }
+
+    /// The next deadline.
+    pub(super) fn next_deadline_s(&mut self) -> Option<f64> {
+        while let Some(Reverse(next)) = self.deadlines.peek() {
+            if self.holds(next) {
+                return Some(next.at.0);
+            }
+            self.deadlines.pop();
+        }
+        None
+    }
+
+    /// The workers whose deadline has passed.
+    pub(super) fn overdue(&mut self, now_s: f64) -> Vec<Overdue> {
+        let mut overdue = Vec::new();
+        while self.next_deadline_s().is_some_and(|at_s| at_s < now_s)
+            && let Some(Reverse(Deadline { worker, .. })) = self.deadlines.pop()
+        {
+            overdue.push(Overdue { worker, silent_s: now_s - self.queues[worker.slot()].heard_s });
+        }
+        overdue.sort_unstable_by_key(|overdue| overdue.worker);
+        overdue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(number: u32) -> WorkerId {
+        WorkerId::new(number).unwrap()
+    }
+
+    fn table(workers: u32) -> Leases {
+        Leases::numbered_from(0, workers as usize)
+    }
+
+    fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
+        leases.grant(now_s, worker(number), 1, TaskRange::single(index), None).id
+    }
+
+    fn held(leases: &Leases, number: u32) -> Vec<u64> {
+        leases.of(worker(number)).map(|(lease, _)| lease.id.0).collect()
+    }
+
+    #[test]
+    fn leases_are_kept_in_order_whichever_ends() {
+        let mut leases = table(2);
+        let ids: Vec<LeaseId> = (0..5).map(|index| grant(&mut leases, 0.0, 1, index)).collect();
+        grant(&mut leases, 0.0, 2, 9);
+        for (id, left) in [(2, &[0, 1, 3, 4][..]), (4, &[0, 1, 3]), (0, &[1, 3]), (3, &[1]), (1, &[])] {
+            assert!(leases.find(worker(1), ids[id]).is_some() && leases.find(worker(2), ids[id]).is_none());
+            assert_eq!(leases.revoke(1.0, worker(1), ids[id]).unwrap().lease.id, ids[id]);
+            assert_eq!(held(&leases, 1), left);
+            assert!(leases.find(worker(1), ids[id]).is_none() && leases.revoke(1.0, worker(1), ids[id]).is_none());
+        }
+        assert!(leases.is_free(worker(1)) && !leases.is_empty());
+        assert_eq!(leases.revoke_all(1.0, worker(2)).len(), 1);
+        assert!(leases.is_empty());
+        assert_eq!((grant(&mut leases, 2.0, 1, 0), leases.entries.len()), (LeaseId(6), 6), "places are used again");
+    }
+
+    /// Invariant 8: the coordinator's clock bounds every reported time.
+    #[test]
+    fn reports_cannot_claim_more_than_the_time_that_passed() {
+        let mut leases = table(1);
+        let (a, b) = (grant(&mut leases, 0.0, 1, 0), grant(&mut leases, 0.0, 1, 1));
+        let first = leases.finish(2.0, worker(1), a, 8.0).unwrap();
+        assert_eq!((first.factor, first.overhead_s), (0.25, None));
+        let second = leases.finish(3.0, worker(1), b, 0.25).unwrap();
+        assert_eq!((second.factor, second.overhead_s), (1.0, Some(0.75)));
+    }
+
+    #[test]
+    fn a_later_lease_that_fails_leaves_the_time_to_the_first() {
+        let mut leases = table(1);
+        let (a, b, c) = (grant(&mut leases, 0.0, 1, 0), grant(&mut leases, 0.0, 1, 1), grant(&mut leases, 0.0, 1, 2));
+        assert_eq!(leases.revoke(3.0, worker(1), b).unwrap().begun_s, None);
+        assert_eq!(leases.finish(4.0, worker(1), a, 4.0).unwrap().factor, 1.0);
+        assert_eq!(leases.revoke(6.0, worker(1), c).unwrap().begun_s, Some(2.0));
+    }
+
+    #[test]
+    fn only_the_first_lease_of_those_revoked_was_begun() {
+        let mut leases = table(1);
+        grant(&mut leases, 1.0, 1, 0);
+        grant(&mut leases, 1.0, 1, 1);
+        let ended = leases.revoke_all(3.0, worker(1));
+        assert_eq!(ended.iter().map(|ended| ended.begun_s).collect::<Vec<_>>(), [Some(2.0), None]);
+    }
+
+    #[test]
+    fn deadlines_are_set_anew_and_void_ones_do_not_count() {
+        let mut leases = table(3);
+        let a = grant(&mut leases, 0.0, 1, 0);
+        leases.set_deadline(worker(1), 5.0);
+        grant(&mut leases, 0.0, 2, 1);
+        leases.set_deadline(worker(2), 3.0);
+        leases.set_deadline(worker(2), 9.0);
+        assert_eq!(leases.next_deadline_s(), Some(5.0));
+        leases.finish(4.0, worker(1), a, 1.0);
+        assert_eq!(leases.next_deadline_s(), Some(9.0));
+        assert_eq!(leases.overdue(9.0), []);
+        assert_eq!(leases.overdue(9.5), [Overdue { worker: worker(2), silent_s: 9.5 }]);
+        assert_eq!((leases.overdue(99.0), leases.next_deadline_s()), (vec![], None));
+    }
+
+    #[test]
+    fn void_deadlines_do_not_pile_up() {
+        let mut leases = table(2);
+        for round in 0..10_000 {
+            let id = grant(&mut leases, f64::from(round), 1, 0);
+            leases.set_deadline(worker(1), 1e9);
+            leases.finish(f64::from(round), worker(1), id, 0.0);
+        }
+        assert!(leases.deadlines.len() <= 72, "{}", leases.deadlines.len());
+    }
+}

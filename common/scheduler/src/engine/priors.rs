@@ -1,0 +1,215 @@
+//! Warm start: what an earlier run learned counts until it has faded or is contradicted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::WorkerId;
+use crate::statistics::WorkerStatistics;
+
+/// Observations a prior counts for, at most: enough to leave the warm-up of ATA-Empirical (about 70) behind, and few beside
+/// what a run of a thousand iterations observes.
+const MAX_PRIOR_TASKS: u64 = 256;
+
+/// Iterations in which a prior loses half of its weight: a wrong one that nobody ever tests does not last, and a right one
+/// is not made to be learned again early in the run.
+const HALF_LIFE_ITERATIONS: u64 = 1000;
+
+/// A prior that is off by less does little harm, however significant the difference.
+const TOLERATED_ERROR: f64 = 0.25;
+
+/// Standard errors at which own observations contradict a prior: one time in 400 by chance.
+const CONTRADICTION: f64 = 3.0;
+
+/// A worker's prior, and what was observed since.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Prior {
+    earlier: WorkerStatistics,
+    own: WorkerStatistics,
+}
+
+impl Prior {
+    /// `None` if nothing was learned.
+    fn new(earlier: WorkerStatistics) -> Option<Self> {
+        let usable = earlier.is_valid() && earlier.observed > 0 && earlier.total_s > 0.0;
+        usable.then(|| Self { earlier: earlier.capped(MAX_PRIOR_TASKS), own: WorkerStatistics::default() })
+    }
+
+    /// What is known of the worker.
+    fn statistics(&self) -> WorkerStatistics {
+        self.own.plus(&self.earlier)
+    }
+
+    /// Half of its weight is lost.
+    fn fade(&mut self) {
+        self.earlier = self.earlier.capped(self.earlier.observed / 2);
+    }
+
+    /// Only what this run observed counts.
+    fn forget(&mut self) {
+        self.earlier = WorkerStatistics::default();
+    }
+
+    /// Whether what was observed is too unlikely for what was learned earlier.
+    fn is_contradicted(&self) -> bool {
+        let (Some(mean_s), Some(earlier_s)) = (self.own.mean_s(), self.earlier.mean_s()) else { return false };
+        let variance_s2 = (self.earlier.squares_s2 / self.earlier.observed as f64 - earlier_s * earlier_s).max(0.0);
+        let standard_error_s = (variance_s2 / self.own.observed as f64).sqrt();
+        (mean_s - earlier_s).abs() > (CONTRADICTION * standard_error_s).max(TOLERATED_ERROR * earlier_s)
+    }
+}
+
+/// The priors of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Priors {
+    /// By slot; empty if nobody knew anything.
+    known: Vec<Option<Prior>>,
+    /// Whose prior was heard, by slot: a worker that comes back does not bring one again that was dropped meanwhile.
+    heard: Vec<bool>,
+    /// Workers with a prior that were observed since it was last looked at.
+    observed: Vec<WorkerId>,
+    /// Priors that were put to the test in this run…
+    tested: u64,
+    /// …and those that failed it.
+    wrong: u64,
+}
+
+impl Priors {
+    /// Takes in what an earlier run learned of a worker, and returns what is now known of it; `None` if that was
+    /// nothing, or it was heard before.
+    pub(super) fn add(&mut self, worker: WorkerId, earlier: WorkerStatistics) -> Option<WorkerStatistics> {
+        let prior = Prior::new(earlier)?;
+        self.heard.resize(self.heard.len().max(worker.slot() + 1), false);
+        if std::mem::replace(&mut self.heard[worker.slot()], true) {
+            return None;
+        }
+        self.known.resize(self.known.len().max(worker.slot() + 1), None);
+        self.known[worker.slot()] = Some(prior);
+        Some(prior.statistics())
+    }
+
+    /// Drops what is known of a worker.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        if let Some(prior) = self.known.get_mut(worker.slot()) {
+            *prior = None;
+        }
+        if let Some(heard) = self.heard.get_mut(worker.slot()) {
+            *heard = false;
+        }
+    }
+
+    /// Takes in an observation of this run.
+    pub(super) fn observe(&mut self, worker: WorkerId, observe: impl FnOnce(&mut WorkerStatistics)) {
+        let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { return };
+        let before = prior.own.observed;
+        observe(&mut prior.own);
+        self.tested += u64::from(before == 0 && prior.own.observed > 0);
+        if self.observed.last() != Some(&worker) {
+            self.observed.push(worker);
+        }
+    }
+
+    /// At the start of an iteration: fades the priors when it is time, and drops those that observations contradict; all of
+    /// them if that goes for most of those tested. Updates what is known of the workers.
+    pub(super) fn review(&mut self, iteration: u64, statistics: &mut [WorkerStatistics]) {
+        let fades = iteration.is_multiple_of(HALF_LIFE_ITERATIONS);
+        if self.known.is_empty() || (self.observed.is_empty() && !fades) {
+            return;
+        }
+        for worker in std::mem::take(&mut self.observed) {
+            let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { continue };
+            if prior.is_contradicted() {
+                self.wrong += 1;
+                prior.forget();
+            }
+            statistics[worker.slot()] = prior.statistics();
+            if prior.earlier.observed == 0 {
+                self.known[worker.slot()] = None;
+            }
+        }
+        let most_are_wrong = self.wrong >= 2 && 2 * self.wrong > self.tested;
+        if !fades && !most_are_wrong {
+            return;
+        }
+        for (prior, statistics) in self.known.iter_mut().zip(statistics) {
+            let Some(known) = prior else { continue };
+            if fades {
+                known.fade();
+            }
+            if most_are_wrong {
+                known.forget();
+            }
+            *statistics = known.statistics();
+            if known.earlier.observed == 0 {
+                *prior = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker() -> WorkerId {
+        WorkerId::from_slot(0)
+    }
+
+    fn learned(observed: u64, mean_s: f64, deviation_s: f64) -> WorkerStatistics {
+        let count = observed as f64;
+        let squares_s2 = count * (mean_s * mean_s + deviation_s * deviation_s);
+        WorkerStatistics { observed, total_s: count * mean_s, squares_s2, ..WorkerStatistics::default() }
+    }
+
+    /// What is known of a worker of this prior after one task of `busy_s`, at the start of the next iteration.
+    fn known_after(earlier: WorkerStatistics, busy_s: f64) -> WorkerStatistics {
+        let mut priors = Priors::default();
+        let mut statistics = [priors.add(worker(), earlier).unwrap()];
+        priors.observe(worker(), |own| own.observe(busy_s));
+        priors.review(2, &mut statistics);
+        statistics[0]
+    }
+
+    #[test]
+    fn it_fades_to_nothing() {
+        let mut priors = Priors::default();
+        let mut statistics = [priors.add(worker(), learned(100_000, 2.0, 1.0)).unwrap()];
+        assert_eq!(statistics[0].observed, MAX_PRIOR_TASKS);
+        for iteration in 1..9000 {
+            priors.review(iteration, &mut statistics);
+            assert!(statistics[0].observed > 0, "{iteration}");
+        }
+        priors.review(9000, &mut statistics);
+        assert_eq!(statistics, [WorkerStatistics::default()]);
+    }
+
+    #[test]
+    fn observations_that_agree_leave_it() {
+        assert_eq!(known_after(learned(100, 2.0, 1.0), 4.5).observed, 101, "2.5 standard errors off");
+    }
+
+    #[test]
+    fn observations_that_contradict_it_replace_it() {
+        let known = known_after(learned(100, 2.0, 1.0), 6.0);
+        assert_eq!((known.observed, known.total_s), (1, 6.0));
+    }
+
+    /// Contradictions add up over the run, however far apart they are.
+    #[test]
+    fn two_wrong_priors_of_three_discredit_all() {
+        let mut priors = Priors::default();
+        let workers = [0, 1, 2, 3].map(WorkerId::from_slot);
+        let mut statistics = workers.map(|worker| priors.add(worker, learned(100, 2.0, 0.1)).unwrap());
+        for (iteration, worker, busy_s, left) in [(2, 0, 9.0, 100), (300, 1, 2.0, 100), (700, 2, 9.0, 0)] {
+            priors.observe(workers[worker], |own| own.observe(busy_s));
+            priors.review(iteration, &mut statistics);
+            assert_eq!(statistics[3].observed, left, "iteration {iteration}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_prior() {
+        let with = |total_s| WorkerStatistics { observed: 3, total_s, ..WorkerStatistics::default() };
+        for earlier in [WorkerStatistics::default(), with(f64::NAN), with(-1.0), with(0.0), with(f64::INFINITY)] {
+            assert_eq!(Priors::default().add(worker(), earlier), None);
+        }
+    }
+}

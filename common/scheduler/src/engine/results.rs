@@ -1,0 +1,122 @@
+//! What workers report.
+
+use super::event::{Effect, Outcome, Refusal, Timing};
+use super::iteration::Taken;
+use super::leases::Finished;
+use super::{Engine, Phase};
+use crate::ids::{LeaseId, WorkerId};
+
+impl Engine {
+    /// A worker's result, of which the engine says what becomes of it.
+    pub(super) fn done(
+        &mut self,
+        now_s: f64,
+        worker: WorkerId,
+        id: LeaseId,
+        busy_s: &[f64],
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let lease = self.leases.find(worker, id).ok_or(Refusal::NotHeld(id))?;
+        let reported_s: f64 = busy_s.iter().sum();
+        let is_valid = busy_s.iter().all(|time| *time >= 0.0) && reported_s.is_finite();
+        if busy_s.len() as u64 != lease.tasks.count || !is_valid {
+            return Err(Refusal::BadTimes { lease: id, tasks: lease.tasks.count });
+        }
+        let finished = self.leases.finish(now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
+        let Finished { lease, factor, overhead_s } = finished;
+        self.roster.delivered(worker);
+        for time in busy_s {
+            self.observe(worker, time * factor);
+        }
+        if let Some(overhead_s) = overhead_s {
+            self.observe_overhead(worker, overhead_s);
+        } else {
+            self.set_deadline(worker);
+        }
+        let timing = Timing { factor, overhead_s };
+        let taken = Taken { worker, lease, busy_s: reported_s * factor, timing };
+        match &mut self.phase {
+            Phase::Collecting(iteration) if !iteration.is_asynchronous() => self.collect(now_s, taken, effects),
+            // Only asynchronous leases outlive their iteration.
+            _ => self.arrived(now_s, taken, effects),
+        }
+        Ok(())
+    }
+
+    /// A result of a barrier or racing iteration.
+    fn collect(&mut self, now_s: f64, taken: Taken, effects: &mut Vec<Effect>) {
+        let Phase::Collecting(iteration) = &mut self.phase else { return };
+        let Taken { worker, lease, busy_s, timing } = taken;
+        if iteration.mode.wants(lease.tasks) {
+            effects.push(Effect::End { worker, lease, outcome: Outcome::Applied(timing) });
+            iteration.take(taken);
+        } else {
+            effects.push(Effect::End { worker, lease, outcome: Outcome::Ignored(timing) });
+            self.waste.add(lease.tasks.count, busy_s);
+        }
+        let is_complete = iteration.mode.is_complete();
+        let is_free = self.leases.is_free(worker);
+        if is_free {
+            self.roster.release(worker);
+        }
+        if is_complete {
+            self.step(now_s, effects);
+        } else if is_free {
+            self.assign_next(now_s, worker, effects);
+        }
+    }
+
+    /// A result of an asynchronous run came in; it waits its turn while a step is under way.
+    fn arrived(&mut self, now_s: f64, arrival: Taken, effects: &mut Vec<Effect>) {
+        self.roster.await_step(arrival.worker);
+        self.arrivals.push_back(arrival);
+        self.next_arrival(now_s, effects);
+    }
+
+    /// Looks at the results that came in, up to the next that makes a step.
+    pub(super) fn next_arrival(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+        while let Phase::Collecting(iteration) = &mut self.phase
+            && let Some(lateness) = iteration.mode.lateness()
+            && let Some(arrival) = self.arrivals.pop_front()
+        {
+            let Taken { worker, lease, busy_s, timing } = arrival;
+            self.roster.stepped(worker);
+            self.roster.release(worker);
+            if iteration.number - lease.iteration < lateness.max_delay {
+                effects.push(Effect::End { worker, lease, outcome: Outcome::Applied(timing) });
+                iteration.take(arrival);
+                self.step(now_s, effects);
+            } else {
+                effects.push(Effect::End { worker, lease, outcome: Outcome::Ignored(timing) });
+                self.waste.add(lease.tasks.count, busy_s);
+                self.employ_idle(now_s, effects);
+            }
+        }
+    }
+
+    /// A lease came to nothing: its worker could not compute it, or its gradient was refused.
+    pub(super) fn failed(
+        &mut self,
+        now_s: f64,
+        worker: WorkerId,
+        id: LeaseId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let ended = self.leases.revoke(now_s, worker, id).ok_or(Refusal::NotHeld(id))?;
+        let (lease, lost_s) = (ended.lease, ended.begun_s.unwrap_or(0.0));
+        self.waste.add(lease.tasks.count, lost_s);
+        effects.push(Effect::End { worker, lease, outcome: Outcome::Failed(ended.begun_s) });
+        self.strike(now_s, worker, lost_s, effects);
+        if self.leases.is_free(worker) {
+            self.roster.release(worker);
+        } else {
+            self.set_deadline(worker);
+        }
+        let mut blame = ended.blame.unwrap_or_default();
+        blame.add(worker);
+        self.orphan(lease.tasks, Some(blame));
+        self.blame_asynchronously(worker, lease.tasks, effects);
+        self.recover(now_s, effects);
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! Who is present, who rests after failures, and who has nothing to do.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::time::Time;
+use super::worker_set::WorkerSet;
+use crate::ids::WorkerId;
+
+/// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given work
+/// then costs a run a twentieth of its time at first, and half as much with each failure that follows.
+const REST_PER_LOST: f64 = 20.0;
+
+/// Doublings of a rest, at most: the first rest of a second has become one of about an hour.
+const MAX_DOUBLINGS: u32 = 12;
+
+/// Failures of a worker without a result in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Strikes {
+    pub(super) count: u32,
+    /// Until when it rests.
+    pub(super) rests_until_s: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Member {
+    present: bool,
+    strikes: Strikes,
+    /// Results that came in and wait for an asynchronous step: the worker is not idle until they are in one.
+    waiting: u32,
+    /// The last iteration that it left in.
+    left_in: u64,
+}
+
+/// The workers. Every operation on one worker takes constant time; the list of those who can be given work is made when it
+/// is asked for after a change.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    /// By slot.
+    members: Vec<Member>,
+    present: WorkerSet,
+    /// Present, and not resting.
+    fit: WorkerSet,
+    /// Fit, and without anything to do.
+    idle: WorkerSet,
+    /// Of those present: when their rests end. Some are no longer true, and are passed over.
+    rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
+    /// How many have failed since their last result.
+    struck: usize,
+    /// Results that wait for an asynchronous step.
+    waiting: usize,
+    /// What [`Self::available`] returned last, if it still holds.
+    available: Option<Arc<[WorkerId]>>,
+}
+
+impl Roster {
+    /// Makes room for a worker never seen before.
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        if self.members.len() <= worker.slot() {
+            self.members.resize_with(worker.slot() + 1, Member::default);
+        }
+    }
+
+    /// How many are present.
+    pub(super) fn present(&self) -> usize {
+        self.present.len()
+    }
+
+    /// All that are present, ascending.
+    pub(super) fn all_present(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.present.iter()
+    }
+
+    pub(super) fn is_present(&self, worker: WorkerId) -> bool {
+        self.present.contains(worker)
+    }
+
+    /// The workers that may be given work, ascending: those that do not rest or, if all of them rest, all that are present.
+    pub(super) fn available(&mut self) -> Arc<[WorkerId]> {
+        let Self { fit, present, available, .. } = self;
+        let some = || if fit.is_empty() { present.iter().collect() } else { fit.iter().collect() };
+        Arc::clone(available.get_or_insert_with(some))
+    }
+
+    /// Those of them that have nothing to do, ascending. Workers that rest are asked only if `nobody_computes`.
+    pub(super) fn idle(&self, nobody_computes: bool) -> Vec<WorkerId> {
+        if self.fit.is_empty() && nobody_computes {
+            return self.present.iter().filter(|worker| self.members[worker.slot()].waiting == 0).collect();
+        }
+        self.idle.iter().collect()
+    }
+
+    /// A worker came. Says whether it was present in `iteration` before.
+    pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, iteration: u64) -> bool {
+        let member = &mut self.members[worker.slot()];
+        member.present = true;
+        self.present.insert(worker);
+        self.available = None;
+        let (until_s, left_in) = (member.strikes.rests_until_s, member.left_in);
+        if until_s > now_s {
+            self.rests.push(Reverse((Time(until_s), worker)));
+        } else {
+            self.fit.insert(worker);
+            self.release(worker);
+        }
+        left_in == iteration
+    }
+
+    /// A worker left.
+    pub(super) fn leave(&mut self, worker: WorkerId, iteration: u64) {
+        let member = &mut self.members[worker.slot()];
+        (member.present, member.left_in) = (false, iteration);
+        for set in [&mut self.present, &mut self.fit, &mut self.idle] {
+            set.remove(worker);
+        }
+        self.available = None;
+    }
+
+    /// Forgets an absent worker's past.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        self.delivered(worker);
+        self.members[worker.slot()] = Member::default();
+    }
+
+    /// A worker got something to do.
+    pub(super) fn employ(&mut self, worker: WorkerId) {
+        self.idle.remove(worker);
+    }
+
+    /// A worker has nothing left to do.
+    pub(super) fn release(&mut self, worker: WorkerId) {
+        let waits = self.waiting > 0 && self.members[worker.slot()].waiting > 0;
+        if self.fit.contains(worker) && !waits {
+            self.idle.insert(worker);
+        }
+    }
+
+    /// A worker's result waits for an asynchronous step.
+    pub(super) fn await_step(&mut self, worker: WorkerId) {
+        self.members[worker.slot()].waiting += 1;
+        self.waiting += 1;
+    }
+
+    /// That step came.
+    pub(super) fn stepped(&mut self, worker: WorkerId) {
+        self.members[worker.slot()].waiting -= 1;
+        self.waiting -= 1;
+    }
+
+    /// A worker delivered: its earlier failures do not count any more.
+    pub(super) fn delivered(&mut self, worker: WorkerId) {
+        // Most of the time nobody has failed, and there is no need to look.
+        if self.struck > 0 {
+            let count = &mut self.members[worker.slot()].strikes.count;
+            self.struck -= usize::from(*count > 0);
+            *count = 0;
+        }
+    }
+
+    /// A worker failed, which took `lost_s` seconds, and rests: for how long, and after how many failures. The rest is
+    /// `least_s` at first. `None` if it rests already.
+    pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
+        let Strikes { count, rests_until_s } = &mut self.members[worker.slot()].strikes;
+        if *rests_until_s > now_s {
+            return None;
+        }
+        self.struck += usize::from(*count == 0);
+        *count = count.saturating_add(1);
+        let doublings = f64::from(1_u32 << (*count - 1).min(MAX_DOUBLINGS));
+        let rest_s = least_s.max(REST_PER_LOST * lost_s) * doublings;
+        *rests_until_s = now_s + rest_s;
+        let strikes = *count;
+        if self.present.contains(worker) && rest_s > 0.0 {
+            self.fit.remove(worker);
+            self.idle.remove(worker);
+            self.rests.push(Reverse((Time(now_s + rest_s), worker)));
+            self.available = None;
+        }
+        Some((rest_s, strikes))
+    }
+
+    /// How often a worker failed without a result in between.
+    pub(super) fn strikes_of(&self, worker: WorkerId) -> u32 {
+        if self.struck == 0 { 0 } else { self.members[worker.slot()].strikes.count }
+    }
+
+    /// When the next rest ends.
+    pub(super) fn next_rest_end_s(&mut self) -> Option<f64> {
+        while let Some(Reverse((Time(until_s), worker))) = self.rests.peek() {
+            if self.is_resting_until(*worker, *until_s) {
+                return Some(*until_s);
+            }
+            self.rests.pop();
+        }
+        None
+    }
+
+    /// Ends the rests that are over, and says for whom; whether they hold leases still is for the caller to know.
+    pub(super) fn end_rests(&mut self, now_s: f64) -> Vec<WorkerId> {
+        let mut rested = Vec::new();
+        while self.next_rest_end_s().is_some_and(|until_s| until_s <= now_s) {
+            let Some(Reverse((_, worker))) = self.rests.pop() else { break };
+            self.fit.insert(worker);
+            self.available = None;
+            rested.push(worker);
+        }
+        rested
+    }
+
+    fn is_resting_until(&self, worker: WorkerId, until_s: f64) -> bool {
+        let rests = self.present.contains(worker) && !self.fit.contains(worker);
+        rests && self.members[worker.slot()].strikes.rests_until_s == until_s
+    }
+
+    /// Failures of all workers ever seen, by slot.
+    pub(super) fn strikes(&self) -> Vec<Strikes> {
+        self.members.iter().map(|member| member.strikes).collect()
+    }
+
+    /// As many absent workers, with these failures.
+    pub(super) fn restored(strikes: &[Strikes]) -> Self {
+        let member = |&strikes| Member { strikes, ..Member::default() };
+        let struck = strikes.iter().filter(|strikes| strikes.count > 0).count();
+        Self { members: strikes.iter().map(member).collect(), struck, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(number: u32) -> WorkerId {
+        WorkerId::new(number).unwrap()
+    }
+
+    fn roster(workers: u32) -> Roster {
+        let mut roster = Roster::default();
+        for number in 1..=workers {
+            roster.add(worker(number));
+            roster.join(0.0, worker(number), 1);
+        }
+        roster
+    }
+
+    fn available(roster: &mut Roster) -> Vec<u32> {
+        roster.available().iter().map(|worker| worker.number()).collect()
+    }
+
+    #[test]
+    fn rests_grow_with_each_failure_and_end() {
+        let mut roster = roster(2);
+        let mut now_s = 0.0;
+        for (failure, rest_s) in (1..).zip([1.0, 2.0, 4.0, 8.0]) {
+            assert_eq!(roster.strike(now_s, worker(2), 0.01, 1.0), Some((rest_s, failure)));
+            assert_eq!(roster.strike(now_s, worker(2), 9.0, 1.0), None, "it rests already");
+            assert_eq!(available(&mut roster), [1]);
+            assert_eq!(roster.next_rest_end_s(), Some(now_s + rest_s));
+            now_s += rest_s;
+            assert_eq!(roster.end_rests(now_s), [worker(2)]);
+            assert_eq!(available(&mut roster), [1, 2]);
+        }
+        roster.delivered(worker(2));
+        assert_eq!(roster.strike(now_s, worker(2), 3.0, 1.0), Some((60.0, 1)), "twenty times what was lost");
+    }
+
+    /// A worker cannot shorten its rest by coming again.
+    #[test]
+    fn a_rest_goes_on_while_its_worker_is_away() {
+        let mut roster = roster(2);
+        roster.strike(0.0, worker(1), 0.0, 4.0);
+        roster.leave(worker(1), 1);
+        assert_eq!(roster.next_rest_end_s(), None, "nobody waits for it");
+        assert!(roster.join(3.0, worker(1), 1));
+        assert_eq!(available(&mut roster), [2]);
+        assert_eq!((roster.end_rests(3.9), roster.end_rests(4.0)), (vec![], vec![worker(1)]));
+    }
+
+    #[test]
+    fn if_all_rest_they_are_there_all_the_same() {
+        let mut roster = roster(2);
+        roster.strike(0.0, worker(1), 0.0, 4.0);
+        roster.strike(0.0, worker(2), 0.0, 4.0);
+        assert_eq!(available(&mut roster), [1, 2]);
+        assert_eq!(roster.idle(false), []);
+        assert_eq!(roster.idle(true), [worker(1), worker(2)]);
+    }
+
+    #[test]
+    fn who_has_something_to_do_is_not_idle() {
+        let mut roster = roster(3);
+        roster.employ(worker(1));
+        roster.await_step(worker(2));
+        roster.employ(worker(2));
+        roster.release(worker(2));
+        assert_eq!(roster.idle(false), [worker(3)]);
+        roster.stepped(worker(2));
+        roster.release(worker(2));
+        roster.leave(worker(3), 5);
+        assert_eq!((roster.idle(false), roster.present()), (vec![worker(2)], 2));
+    }
+}

@@ -1,0 +1,122 @@
+//! Everything of an engine that outlives the process, as plain data.
+
+use serde::{Deserialize, Serialize};
+
+use super::leases::Leases;
+use super::priors::Priors;
+use super::roster::{Roster, Strikes};
+use super::{Engine, EngineConfig, Phase};
+use crate::ledger::Ledger;
+use crate::policy::{Policy, PolicyState};
+use crate::statistics::WorkerStatistics;
+
+/// The version of [`SavedEngine`] that this release writes and reads.
+const VERSION: u32 = 1;
+
+/// An engine between two iterations: statistics, priors, costs, failures, the policy's state, and what comes next. Leases and
+/// sessions are no part of it, for they end with the process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedEngine {
+    version: u32,
+    /// The iteration that begins next.
+    next_iteration: u64,
+    /// No lease of this number or a later one was given out.
+    next_lease: u64,
+    began_s: Option<f64>,
+    last_step_s: Option<f64>,
+    statistics: Vec<WorkerStatistics>,
+    priors: Priors,
+    strikes: Vec<Strikes>,
+    ledger: Ledger,
+    policy: String,
+    policy_state: PolicyState,
+}
+
+/// Why an engine cannot go on from what was saved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// Another release wrote it.
+    #[error("engine state of version {0}: this release reads version {VERSION}")]
+    Version(u32),
+    /// It is damaged.
+    #[error("engine state: {0}")]
+    Damaged(&'static str),
+    /// The policy cannot read its own state.
+    #[error("state of policy '{policy}': {problem}")]
+    Policy {
+        /// Its name.
+        policy: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl SavedEngine {
+    /// The iteration that begins next.
+    pub fn next_iteration(&self) -> u64 {
+        self.next_iteration
+    }
+
+    fn check(&self) -> Result<(), RestoreError> {
+        if self.version != VERSION {
+            return Err(RestoreError::Version(self.version));
+        }
+        let workers = self.statistics.len();
+        let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
+        damaged(self.next_iteration >= 1, "iterations begin at 1")?;
+        damaged(self.ledger.iterations == self.next_iteration - 1, "the ledger has other iterations")?;
+        damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
+        damaged(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
+        damaged(self.strikes.iter().all(|strikes| strikes.rests_until_s.is_finite()), "rests that have no end")
+    }
+}
+
+impl Engine {
+    /// What is to be saved; `None` unless the engine is between two iterations, as after [`super::Effect::Committed`]. A run
+    /// that finished can be saved too, and gone on with.
+    pub fn save(&self) -> Option<SavedEngine> {
+        let (Phase::Between { next, .. } | Phase::Over { next: Some(next) }) = self.phase else { return None };
+        Some(SavedEngine {
+            version: VERSION,
+            next_iteration: next,
+            next_lease: self.leases.next_id(),
+            began_s: self.began_s,
+            last_step_s: self.last_step_s,
+            statistics: self.statistics.clone(),
+            priors: self.priors.clone(),
+            strikes: self.roster.strikes(),
+            ledger: self.ledger.clone(),
+            policy: self.policy.name().into(),
+            policy_state: self.policy.save(),
+        })
+    }
+
+    /// An engine that goes on where one was saved. Its clock goes on as well: times told to it are not before that of the save.
+    /// No worker is present. If `policy` is another one than was saved, it begins with the workers' statistics alone.
+    ///
+    /// # Panics
+    /// As [`Engine::new`].
+    pub fn restore(
+        config: EngineConfig,
+        mut policy: Box<dyn Policy>,
+        saved: SavedEngine,
+    ) -> Result<Self, RestoreError> {
+        saved.check()?;
+        if saved.policy == policy.name() {
+            let wrong = |problem| RestoreError::Policy { policy: saved.policy.clone(), problem };
+            policy.restore(saved.policy_state).map_err(wrong)?;
+        }
+        Ok(Self {
+            roster: Roster::restored(&saved.strikes),
+            leases: Leases::numbered_from(saved.next_lease, saved.statistics.len()),
+            statistics: saved.statistics,
+            priors: saved.priors,
+            ledger: saved.ledger,
+            began_s: saved.began_s,
+            last_step_s: saved.last_step_s,
+            phase: Phase::Between { next: saved.next_iteration, may_begin: false },
+            ..Self::new(config, policy)
+        })
+    }
+}

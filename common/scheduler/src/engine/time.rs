@@ -1,0 +1,27 @@
+//! Times that can be sorted.
+
+use std::cmp::Ordering;
+
+/// Seconds since the run began, in the order of time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Time(pub(super) f64);
+
+impl PartialEq for Time {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Time {}
+
+impl PartialOrd for Time {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}

@@ -1,0 +1,85 @@
+//! A set of workers, as bits by slot.
+
+use crate::ids::WorkerId;
+
+const BITS: usize = u64::BITS as usize;
+
+/// Constant time for each worker, and an order that does not depend on history: ascending.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WorkerSet {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl WorkerSet {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn contains(&self, worker: WorkerId) -> bool {
+        let (word, bit) = place(worker);
+        self.words.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    pub(super) fn insert(&mut self, worker: WorkerId) {
+        let (word, bit) = place(worker);
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.len += usize::from(self.words[word] & bit == 0);
+        self.words[word] |= bit;
+    }
+
+    pub(super) fn remove(&mut self, worker: WorkerId) {
+        let (word, bit) = place(worker);
+        if let Some(word) = self.words.get_mut(word) {
+            self.len -= usize::from(*word & bit != 0);
+            *word &= !bit;
+        }
+    }
+
+    /// The workers, ascending.
+    pub(super) fn iter(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        let some = if self.is_empty() { &[][..] } else { &self.words };
+        some.iter().enumerate().flat_map(|(at, &word)| {
+            let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
+            let words = std::iter::successors((word != 0).then_some(word), rest);
+            words.map(move |word| WorkerId::from_slot(at * BITS + word.trailing_zeros() as usize))
+        })
+    }
+}
+
+fn place(worker: WorkerId) -> (usize, u64) {
+    (worker.slot() / BITS, 1 << (worker.slot() % BITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn is_a_set(operations in prop::collection::vec((any::<bool>(), 0usize..200), 0..300)) {
+            let (mut set, mut expected) = (WorkerSet::default(), BTreeSet::new());
+            for (insert, slot) in operations {
+                let worker = WorkerId::from_slot(slot);
+                if insert {
+                    set.insert(worker);
+                    expected.insert(worker);
+                } else {
+                    set.remove(worker);
+                    expected.remove(&worker);
+                }
+                prop_assert_eq!(set.contains(worker), insert);
+                prop_assert_eq!((set.len(), set.is_empty()), (expected.len(), expected.is_empty()));
+            }
+            prop_assert!(set.iter().eq(expected));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a policy answers.
+
+use crate::allocation::Rule;
+#[cfg(doc)]
+use crate::policy::Round;
+
+/// Tasks that may be allocated in one iteration: a run has at most 2^24, and a sum beyond this is a mistake.
+const MAX_ALLOCATED: u64 = 1 << 40;
+
+/// An allocation, how its results are collected, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Tasks for each of [`Round::workers`]; may be empty in [`Collect::Each`], where all workers compute.
+    pub allocation: Vec<u64>,
+    /// Positions among [`Round::workers`] of those that get one task more, to learn how fast they are: a probe. Its
+    /// gradient enters no step, nobody waits for it, and it is cancelled once the step has its tasks.
+    pub probes: Vec<usize>,
+    /// Which results make the step.
+    pub collect: Collect,
+    /// Seconds per task the allocation was made for, parallel to it; empty if the rule looks at no speeds.
+    pub scores: Vec<f64>,
+    /// The rule that made the allocation.
+    pub rule: Rule,
+    /// Times the learning rate: how long this iteration's step is.
+    pub lr_factor: f64,
+}
+
+impl Decision {
+    /// A decision that looked at no speeds.
+    pub fn new(allocation: Vec<u64>, collect: Collect, rule: Rule) -> Self {
+        Self { allocation, probes: Vec::new(), collect, scores: Vec::new(), rule, lr_factor: 1.0 }
+    }
+
+    /// An allocation that is waited for.
+    pub fn barrier(allocation: Vec<u64>, scores: Vec<f64>, rule: Rule) -> Self {
+        Self { scores, ..Self::new(allocation, Collect::All, rule) }
+    }
+
+    /// Whether it can be carried out for so many workers: how many tasks it allocates, or what is wrong with it.
+    pub(crate) fn check(&self, workers: usize) -> Result<u64, String> {
+        let Self { allocation, probes, collect, scores, lr_factor, .. } = self;
+        let asynchronous = matches!(collect, Collect::Each { .. });
+        let demand = |good: bool, problem: &dyn Fn() -> String| if good { Ok(()) } else { Err(problem()) };
+        demand(allocation.len() == workers || (asynchronous && allocation.is_empty()), &|| {
+            format!("it has shares for {} workers, and there are {workers}", allocation.len())
+        })?;
+        demand(scores.is_empty() || scores.len() == workers, &|| {
+            format!("it has scores of {} workers, and there are {workers}", scores.len())
+        })?;
+        let allocated = allocation.iter().try_fold(0_u64, |sum, &tasks| sum.checked_add(tasks));
+        let allocated =
+            allocated.filter(|&sum| sum <= MAX_ALLOCATED).ok_or("its shares add up to more than 2^40 tasks")?;
+        demand(lr_factor.is_finite() && *lr_factor >= 0.0, &|| format!("its learning rate factor is {lr_factor}"))?;
+        demand(probes.iter().all(|&probe| probe < workers), &|| "it probes a worker that is not there".into())?;
+        let none_computes = || "no worker gets a task".to_owned();
+        let too_few = |take: u64| format!("the step takes {take} of {allocated} tasks");
+        match *collect {
+            Collect::All => demand(allocated > 0, &none_computes)?,
+            Collect::First { refill: true, take } => {
+                demand(allocated > 0, &none_computes)?;
+                demand(take > 0, &|| too_few(take))?;
+            }
+            Collect::First { take, .. } | Collect::Soonest { take } => {
+                demand((1..=allocated).contains(&take), &|| too_few(take))?;
+            }
+            Collect::Race { tasks } => {
+                demand((1..=MAX_ALLOCATED).contains(&tasks), &|| format!("the workers race for {tasks} tasks"))?;
+            }
+            Collect::Each { max_delay, .. } => demand(max_delay > 0, &|| "every result is too late".into())?,
+        }
+        let may_probe = matches!(collect, Collect::All | Collect::Soonest { .. });
+        demand(may_probe || probes.is_empty(), &|| "there are probes beside a race, where all workers compute".into())?;
+        Ok(allocated)
+    }
+}
+
+/// Which results make the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collect {
+    /// Barrier: every allocated task is waited for; a lost one is given to another worker.
+    All,
+    /// Racing: the first `take` results; the rest is cancelled, and counted as wasted.
+    First {
+        /// How many results make the step.
+        take: u64,
+        /// Whether a worker whose result came in computes another task at once.
+        refill: bool,
+    },
+    /// Racing for certain tasks: every worker always computes one of the tasks 0..B that is not done yet, the one that
+    /// fewest have begun. The first result of each makes the step.
+    Race {
+        /// B.
+        tasks: u64,
+    },
+    /// Overcommitted: more tasks are allocated than the step needs. The first `take` results make it, the rest is
+    /// cancelled; a worker that is through with its share is idle, and costs nothing.
+    Soonest {
+        /// How many results make the step.
+        take: u64,
+    },
+    /// Asynchronous: every worker always computes, at the parameters of the time it began, and each result makes a step of
+    /// its own. Its delay is the number of steps taken meanwhile.
+    Each {
+        /// R: a result of this delay or more is ignored.
+        max_delay: u64,
+        /// Whether a computation is cancelled as soon as its delay gets there.
+        cancel: bool,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_carried_out_is_named() {
+        let decision = |allocation: &[u64], collect| Decision::new(allocation.into(), collect, Rule::Uniform);
+        let first = |take, refill| Collect::First { take, refill };
+        let each = |max_delay| Collect::Each { max_delay, cancel: false };
+        for (good, allocated) in [
+            (decision(&[2, 0], Collect::All), 2),
+            (decision(&[1, 1], first(2, false)), 2),
+            (decision(&[1, 1], first(9, true)), 2),
+            (decision(&[2, 2], Collect::Soonest { take: 3 }), 4),
+            (decision(&[1, 1], Collect::Race { tasks: 5 }), 2),
+            (decision(&[], each(1)), 0),
+            (Decision { probes: vec![1], ..decision(&[2, 0], Collect::All) }, 2),
+        ] {
+            assert_eq!(good.check(2), Ok(allocated), "{good:?}");
+        }
+        for (bad, problem) in [
+            (decision(&[0, 0], Collect::All), "no worker gets a task"),
+            (decision(&[1], Collect::All), "shares for 1 workers, and there are 2"),
+            (decision(&[], Collect::Race { tasks: 5 }), "shares for 0 workers"),
+            (decision(&[u64::MAX, 2], Collect::All), "more than 2^40"),
+            (decision(&[1, 1], first(3, false)), "takes 3 of 2 tasks"),
+            (decision(&[1, 1], first(0, true)), "takes 0 of 2 tasks"),
+            (decision(&[0, 0], first(1, true)), "no worker gets a task"),
+            (decision(&[1, 1], Collect::Soonest { take: 5 }), "takes 5 of 2 tasks"),
+            (decision(&[1, 1], Collect::Race { tasks: 0 }), "race for 0 tasks"),
+            (decision(&[], each(0)), "too late"),
+            (Decision { probes: vec![2], ..decision(&[2, 0], Collect::All) }, "not there"),
+            (Decision { probes: vec![1], ..decision(&[1, 1], Collect::Race { tasks: 2 }) }, "beside a race"),
+            (Decision { scores: vec![1.0], ..decision(&[2, 0], Collect::All) }, "scores of 1 workers"),
+            (Decision { lr_factor: f64::NAN, ..decision(&[2, 0], Collect::All) }, "learning rate factor is NaN"),
+        ] {
+            let found = bad.check(2).unwrap_err();
+            assert!(found.contains(problem), "{bad:?}: {found}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The results that are on their way, in the order of time.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use ata_scheduler::{LeaseId, WorkerId};
+
+/// A lease that will end.
+#[derive(Clone, Copy)]
+pub(crate) struct Completion {
+    pub(crate) at: f64,
+    pub(crate) lease: LeaseId,
+    pub(crate) worker: WorkerId,
+    /// How often its worker was interrupted when it was added: void if it was since.
+    pub(crate) interrupts: u32,
+    pub(crate) end: End,
+}
+
+/// How it will end.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    /// One task, as most leases have, that took so long.
+    One(f64),
+    /// Several, whose times are kept in this place.
+    Several(u32),
+    /// It fails.
+    Failure,
+}
+
+impl PartialEq for Completion {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Completion {}
+
+impl PartialOrd for Completion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Completion {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at.total_cmp(&other.at).then(self.lease.cmp(&other.lease))
+    }
+}
+
+/// A priority queue that is filled in batches: a whole iteration's results are sorted at once, which is several times
+/// faster than a heap; what is added while some of them are still to come goes into a heap.
+///
+/// Results may become void. Who owns the queue counts them, and has them cleared out when they are more than the others.
+#[derive(Default)]
+pub(crate) struct Completions {
+    /// Latest first.
+    sorted: Vec<Completion>,
+    late: BinaryHeap<Reverse<Completion>>,
+    is_sorted: bool,
+}
+
+impl Completions {
+    pub(crate) fn push(&mut self, completion: Completion) {
+        if self.is_sorted && !self.sorted.is_empty() {
+            self.late.push(Reverse(completion));
+        } else {
+            self.is_sorted = false;
+            self.sorted.push(completion);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sorted.len() + self.late.len()
+    }
+
+    /// Drops all that are not to be kept; `none_is` says beforehand that none is.
+    pub(crate) fn retain(&mut self, none_is: bool, keep: impl Fn(&Completion) -> bool) {
+        if none_is {
+            self.sorted.clear();
+            self.late.clear();
+        } else {
+            self.sorted.retain(&keep);
+            self.late.retain(|Reverse(late)| keep(late));
+        }
+    }
+
+    fn sort(&mut self) {
+        if !self.is_sorted {
+            self.sorted.sort_unstable_by(|a, b| b.cmp(a));
+            self.is_sorted = true;
+        }
+    }
+
+    pub(crate) fn peek(&mut self) -> Option<&Completion> {
+        self.sort();
+        match (self.sorted.last(), self.late.peek()) {
+            (Some(sorted), Some(Reverse(late))) => Some(sorted.min(late)),
+            (sorted, late) => sorted.or(late.map(|Reverse(late)| late)),
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Completion> {
+        self.sort();
+        let late_first = match (self.sorted.last(), self.late.peek()) {
+            (Some(sorted), Some(Reverse(late))) => late < sorted,
+            (sorted, _) => sorted.is_none(),
+        };
+        if late_first { self.late.pop().map(|Reverse(late)| late) } else { self.sorted.pop() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_time_whenever_they_were_added() {
+        let completion = |at: f64, lease| Completion {
+            at,
+            lease: LeaseId(lease),
+            worker: WorkerId::from_slot(0),
+            interrupts: 0,
+            end: End::One(0.0),
+        };
+        let mut queue = Completions::default();
+        for (lease, at) in (0..).zip([3.0, 1.0, 2.0, 2.0]) {
+            queue.push(completion(at, lease));
+        }
+        let pop = |queue: &mut Completions| queue.pop().map(|next| (next.at, next.lease.0));
+        assert_eq!(pop(&mut queue), Some((1.0, 1)));
+        queue.push(completion(2.5, 4));
+        queue.push(completion(9.0, 5));
+        assert_eq!([(); 4].map(|()| pop(&mut queue).unwrap().1), [2, 3, 4, 0]);
+        queue.push(completion(8.0, 6));
+        assert_eq!(queue.peek().unwrap().at, 8.0);
+        queue.retain(false, |completion| completion.at < 9.0);
+        assert_eq!([pop(&mut queue), pop(&mut queue)], [Some((8.0, 6)), None]);
+    }
+}

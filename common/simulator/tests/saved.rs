@@ -1,0 +1,162 @@
+//! Whatever happens to a run: saved between two iterations, and restored into a new engine, it goes on as if nothing had been.
+
+use ata_scheduler::policy::POLICIES;
+use ata_scheduler::{
+    Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine, StepOutcome, WorkerId,
+    WorkerStatistics, build_policy,
+};
+use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TimeLaws, When};
+use proptest::prelude::*;
+
+const WORKERS: u32 = 6;
+const ITERATIONS: u64 = 14;
+
+/// What is done with the engine after an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Break {
+    /// Nothing.
+    None,
+    /// All workers are lost, and join again at once: their leases end, as they do with the process.
+    Reconnect,
+    /// The same, to an engine that was restored from what the other one saved.
+    Restore,
+}
+
+/// Keeps what the engine says after an iteration.
+struct Log<'a> {
+    policy: &'a str,
+    config: EngineConfig,
+    after: u64,
+    what: Break,
+    committed: u64,
+    effects: Vec<(f64, Effect)>,
+}
+
+impl Observer for Log<'_> {
+    /// Gradients that disagree every third time, for the policy that looks at them.
+    fn step(&mut self, step: &Step<'_>) -> StepOutcome {
+        let product = if step.iteration.is_multiple_of(3) { 1.0 } else { -1.0 };
+        StepOutcome { loss: Some(1.0 / step.iteration as f64), gradient_product: Some(product) }
+    }
+
+    fn committed(&mut self, now: f64, engine: &mut Engine, effects: &mut Vec<Effect>) {
+        self.committed += 1;
+        if self.committed != self.after {
+            return;
+        }
+        self.effects.clear();
+        if self.what == Break::None {
+            return;
+        }
+        let saved = engine.save().expect("the engine is between two iterations");
+        let present: Vec<WorkerId> = engine.present().collect();
+        for &worker in &present {
+            engine.handle(now, Event::WorkerLost { worker }, effects);
+        }
+        if self.what == Break::Restore {
+            let saved: SavedEngine = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
+            *engine = Engine::restore(self.config, policy(self.policy), saved).unwrap();
+        }
+        for &worker in &present {
+            engine.handle(now, Event::WorkerJoined { worker, prior: prior(worker) }, effects);
+        }
+    }
+
+    fn effect(&mut self, now: f64, effect: &Effect) {
+        // Leases that end with the break itself are told by one engine only, and so is what was wasted on them.
+        let effect = match effect {
+            Effect::Committed { cost } => Effect::Committed { cost: IterationCost { tasks_wasted: 0, ..*cost } },
+            other => other.clone(),
+        };
+        self.effects.push((now, effect));
+    }
+}
+
+fn policy(name: &str) -> Box<dyn ata_scheduler::Policy> {
+    let context = PolicyContext { means: Some((1..=WORKERS).map(f64::from).collect()), workers: Some(WORKERS) };
+    build_policy(name, &context).unwrap()
+}
+
+/// Half of the workers were known before, one of them wrongly.
+fn prior(worker: WorkerId) -> WorkerStatistics {
+    let mut prior = WorkerStatistics::default();
+    if worker.number().is_multiple_of(2) {
+        for task in 0..20 {
+            prior.observe(f64::from(worker.number() * if worker.number() == 4 { 90 } else { 3 }) + f64::from(task % 3));
+        }
+    }
+    prior
+}
+
+#[derive(Clone, Debug)]
+struct Scenario {
+    policy: &'static str,
+    seed: u64,
+    overcommit: f64,
+    changes: Vec<(When, Change)>,
+}
+
+fn scenario() -> impl Strategy<Value = Scenario> {
+    // One worker stays well, or all runs would be given up.
+    let worker = (1..WORKERS).prop_map(|slot| WorkerId::from_slot(slot as usize));
+    let when = prop_oneof![(2..ITERATIONS).prop_map(When::Iteration), (0.0..300.0).prop_map(When::Time)];
+    let change = prop_oneof![
+        worker.clone().prop_map(Change::Leave),
+        worker.clone().prop_map(Change::Join),
+        worker.clone().prop_map(Change::Fail),
+        worker.clone().prop_map(Change::Hang),
+        (worker.clone(), 0.1..10.0).prop_map(|(worker, factor)| Change::SlowDown(worker, factor)),
+        (worker.clone(), worker).prop_map(|(a, b)| Change::Swap(a, b)),
+    ];
+    let policy = prop::sample::select(POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>());
+    let overcommit = prop_oneof![Just(0.0), Just(0.4)];
+    (policy, 0u64..1000, overcommit, prop::collection::vec((when, change), 0..8))
+        .prop_map(|(policy, seed, overcommit, changes)| Scenario { policy, seed, overcommit, changes })
+}
+
+/// What the engine says after iteration `after` of a run that is broken there, and how the run ends.
+fn run(scenario: &Scenario, after: u64, what: Break) -> (Vec<(f64, Effect)>, Result<f64, String>) {
+    let config = EngineConfig {
+        budget: 9,
+        iterations: ITERATIONS,
+        lease_timeout_s: Some(400.0),
+        rest_s: 5.0,
+        seed: scenario.seed,
+        overcommit: scenario.overcommit,
+        ..EngineConfig::default()
+    };
+    let laws: TimeLaws = "shifted_exp(3*i, 2*i)".parse().unwrap();
+    let mut simulation = Simulation::new(WORKERS, LawTimes::new(&laws, WORKERS, scenario.seed).unwrap());
+    simulation.changes.clone_from(&scenario.changes);
+    simulation.priors = (0..WORKERS as usize).map(|slot| prior(WorkerId::from_slot(slot))).collect();
+    let at_first = simulation.present_at_first();
+    let mut engine = Engine::new(EngineConfig { min_workers: at_first, ..config }, policy(scenario.policy));
+    let mut log = Log { policy: scenario.policy, config, after, what, committed: 0, effects: Vec::new() };
+    // A run may be given up, or left by all: it must end the same way.
+    let end = simulation.run(&mut engine, &mut log).map_err(|error| error.to_string());
+    log.effects.retain(|(_, effect)| !is_of_the_break(effect));
+    (log.effects, end)
+}
+
+/// Ends of leases that were lost.
+fn is_of_the_break(effect: &Effect) -> bool {
+    matches!(effect, Effect::End { outcome: ata_scheduler::Outcome::Lost(_), .. })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn a_restored_engine_goes_on_as_the_other_would_have(scenario in scenario()) {
+        let asynchronous = POLICIES.iter().any(|entry| entry.name == scenario.policy && entry.kind == PolicyKind::Asynchronous);
+        for after in 1..ITERATIONS {
+            // Only asynchronous leases outlive an iteration, and they end with the process.
+            let undisturbed = if asynchronous { Break::Reconnect } else { Break::None };
+            let (expected, expected_end) = run(&scenario, after, undisturbed);
+            let (found, end) = run(&scenario, after, Break::Restore);
+            for (at, (expected, found)) in expected.iter().zip(&found).enumerate() {
+                prop_assert_eq!(expected, found, "after iteration {}, effect {}", after, at);
+            }
+            prop_assert_eq!((expected.len(), expected_end), (found.len(), end));
+        }
+    }
+}
