@@ -1,0 +1,54 @@
+//! What a run's events add up to over time: a point per iteration, for figures.
+
+use crate::event::{Fate, RunEvent};
+
+/// The steps of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Course {
+    /// In order.
+    pub steps: Vec<CourseStep>,
+    /// Applied tasks of the iteration under way, by worker slot.
+    tasks: Vec<u64>,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CourseStep {
+    /// k.
+    pub iteration: u64,
+    /// Seconds since the coordinator began.
+    pub time_s: f64,
+    /// Mean loss of its tasks, in nats.
+    pub loss: f64,
+    /// C_k, in seconds.
+    pub runtime_s: f64,
+    /// Seconds workers spent.
+    pub total_worker_time_s: f64,
+    /// Applied tasks by worker slot (its number less one); may be shorter than there are workers.
+    pub tasks: Vec<u64>,
+}
+
+impl Course {
+    /// Takes in the next event.
+    pub fn apply(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::Allocation { .. } => self.tasks.clear(),
+            RunEvent::Task { worker, outcome: Fate::Applied, .. } => {
+                let slot = *worker as usize - 1;
+                self.tasks.resize(self.tasks.len().max(slot + 1), 0);
+                self.tasks[slot] += 1;
+            }
+            RunEvent::Step { iteration, time_s, loss, runtime_s, total_worker_time_s, .. } => {
+                self.steps.push(CourseStep {
+                    iteration: *iteration,
+                    time_s: *time_s,
+                    loss: *loss,
+                    runtime_s: *runtime_s,
+                    total_worker_time_s: *total_worker_time_s,
+                    tasks: std::mem::take(&mut self.tasks),
+                });
+            }
+            _ => {}
+        }
+    }
+}

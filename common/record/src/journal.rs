@@ -1,0 +1,215 @@
+//! The journal: one line of JSON per event.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::event::{JOURNAL_VERSION, RunEvent};
+use super::folder::JOURNAL_FILE;
+
+/// Bytes of a line, at most: an allocation to the most workers there can be has a twentieth of that.
+const MAX_LINE_BYTES: u64 = 16 << 20;
+
+/// A worker's number in a journal, at most: more than any run has.
+const MAX_WORKER: u32 = 1 << 20;
+
+/// Why a journal cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It cannot be opened or read.
+    #[error("{path}: {cause}; expected a run's events.jsonl, or its folder")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// A line is no event.
+    #[error("{path}, line {line}: {reason}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// 1-based.
+        line: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A journal whose last line was not written to its end, as by a crash or a full disk. What it would have said is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// Its 1-based number.
+    pub line: u64,
+}
+
+/// Reads a journal, or the one in a run's folder, event by event. Returns whether its last line is torn.
+pub fn read_journal(path: &Path, mut hear: impl FnMut(RunEvent)) -> Result<Option<Torn>, JournalError> {
+    let path: PathBuf = if path.is_dir() { path.join(JOURNAL_FILE) } else { path.into() };
+    let io = |cause| JournalError::Io { path: path.clone(), cause };
+    let mut lines = BufReader::new(File::open(&path).map_err(io)?);
+    let mut text = Vec::new();
+    for line in 1.. {
+        text.clear();
+        let length = lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut text).map_err(io)?;
+        if length == 0 {
+            break;
+        }
+        let is_whole = text.last() == Some(&b'\n');
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        match parse(&text) {
+            Ok(event) => hear(event),
+            // An event is written at once, with the end of its line: a line without it is not all of it.
+            Err(_) if !is_whole && (length as u64) < MAX_LINE_BYTES => return Ok(Some(Torn { line })),
+            Err(reason) => return Err(JournalError::Line { path, line, reason }),
+        }
+    }
+    Ok(None)
+}
+
+fn parse(text: &[u8]) -> Result<RunEvent, String> {
+    let event = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    check(&event)?;
+    Ok(event)
+}
+
+/// Refuses what can be written, but cannot have happened.
+fn check(event: &RunEvent) -> Result<(), String> {
+    let worker = |number: u32| {
+        let good = (1..=MAX_WORKER).contains(&number);
+        if good { Ok(()) } else { Err(format!("worker {number}: expected a number from 1 to {MAX_WORKER}")) }
+    };
+    let time = |name: &str, value: f64| {
+        let good = value.is_finite() && value >= 0.0;
+        if good { Ok(()) } else { Err(format!("{name} is {value}: expected a time of at least 0")) }
+    };
+    match event {
+        RunEvent::Run { version, .. } if *version > JOURNAL_VERSION => {
+            Err(format!("version {version}: this release of ata reads journals up to version {JOURNAL_VERSION}"))
+        }
+        RunEvent::Join { worker: number, .. }
+        | RunEvent::Loss { worker: number, .. }
+        | RunEvent::Rest { worker: number, .. }
+        | RunEvent::Refusal { worker: number, .. } => worker(*number),
+        RunEvent::Allocation { workers, probes, .. } => {
+            workers.iter().chain(probes).try_for_each(|number| worker(*number))
+        }
+        RunEvent::Task { worker: number, busy_s, cut_s, .. } => {
+            worker(*number)?;
+            busy_s.map_or(Ok(()), |busy_s| time("busy_s", busy_s))?;
+            cut_s.map_or(Ok(()), |cut_s| time("cut_s", cut_s))
+        }
+        RunEvent::Step { runtime_s, total_worker_time_s, .. } => {
+            time("runtime_s", *runtime_s)?;
+            time("total_worker_time_s", *total_worker_time_s)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An event as a line of the journal.
+pub(crate) fn line(event: &RunEvent) -> Vec<u8> {
+    let mut line = serde_json::to_vec(event).expect("names and numbers can be written");
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Fate, RefusalKind};
+
+    /// As the first releases wrote them.
+    const VERSION_1: &str = r#"{"event":"allocation","iteration":1,"time_s":0.1,"workers":[1,3],"allocation":[1,1],"scores_s":[],"rule":"uniform"}
+{"event":"task","iteration":1,"task":0,"worker":3,"busy_s":0.5,"outcome":"applied"}
+{"event":"task","iteration":1,"task":1,"worker":1,"busy_s":0.25,"outcome":"applied"}
+{"event":"task","iteration":1,"task":2,"worker":1,"busy_s":null,"outcome":"cancelled"}
+{"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1}
+"#;
+
+    fn read(text: &str) -> Result<(Vec<RunEvent>, Option<Torn>), String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(JOURNAL_FILE), text).unwrap();
+        let mut events = Vec::new();
+        let torn = read_journal(folder.path(), |event| events.push(event)).map_err(|error| error.to_string())?;
+        Ok((events, torn))
+    }
+
+    #[test]
+    fn old_journals_are_read() {
+        let (events, torn) = read(VERSION_1).unwrap();
+        assert_eq!((events.len(), torn), (5, None));
+        let RunEvent::Task { worker: 3, busy_s: Some(0.5), outcome: Fate::Applied, lease: None, .. } = events[1] else {
+            panic!("{:?}", events[1])
+        };
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let events = [
+            RunEvent::Run {
+                version: JOURNAL_VERSION,
+                run_id: "r".into(),
+                policy: "uta".into(),
+                budget: 3,
+                iterations: 9,
+                task_batch: 2,
+                seed: u64::MAX,
+            },
+            RunEvent::Rest { time_s: 0.1 + 0.2, worker: 2, rest_s: 1.0, strikes: 3 },
+            RunEvent::Refusal {
+                time_s: 1.5,
+                worker: 2,
+                kind: RefusalKind::NotFinite,
+                reason: "value 3 is NaN\n".into(),
+            },
+        ];
+        let text: Vec<u8> = events.iter().flat_map(line).collect();
+        assert_eq!(read(std::str::from_utf8(&text).unwrap()).unwrap(), (events.to_vec(), None));
+    }
+
+    /// Wherever a crash or a full disk cuts the journal: what was written before is read, and the loss is told.
+    #[test]
+    fn a_torn_last_line_is_told() {
+        let lines: Vec<&str> = VERSION_1.split_inclusive('\n').collect();
+        for cut in 0..VERSION_1.len() {
+            let (events, torn) = read(&VERSION_1[..cut]).unwrap();
+            let mut whole = 0;
+            let complete = lines.iter().take_while(|line| {
+                whole += line.len();
+                // A line that lacks only its end says all that it has to say.
+                whole <= cut + 1
+            });
+            assert_eq!(events.len(), complete.count(), "cut at {cut}");
+            let starts_a_line =
+                cut == 0 || VERSION_1.as_bytes()[cut - 1] == b'\n' || VERSION_1.as_bytes()[cut] == b'\n';
+            assert_eq!(torn.is_none(), starts_a_line, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_line() {
+        let newer =
+            r#"{"event":"run","version":99,"run_id":"","policy":"","budget":1,"iterations":1,"task_batch":1,"seed":1}"#;
+        for (text, message) in [
+            (VERSION_1.replace("0.25", "-0.25"), "line 3: busy_s is -0.25"),
+            (VERSION_1.replace("0.25", "NaN"), "line 3: "),
+            (VERSION_1.replace(r#""worker":1"#, r#""worker":0"#), "line 3: worker 0"),
+            (VERSION_1.replace(r#""event":"step""#, r#""event":"stop""#), "line 5: unknown variant"),
+            (VERSION_1.replace(r#""runtime_s":0.5"#, r#""runtime_s":-1"#), "line 5: runtime_s is -1"),
+            (VERSION_1.replace("\"task\":1,\"w", "\"w"), "line 3: missing field `task`"),
+            (format!("{newer}\n"), "line 1: version 99"),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let error = read_journal(Path::new("nowhere"), drop).unwrap_err().to_string();
+        assert!(error.contains("nowhere") && error.contains("events.jsonl"), "{error}");
+    }
+}

@@ -1,0 +1,30 @@
+//! What happened in a run: one vocabulary of events, written by the coordinator and read by everything that tells of a run.
+//!
+//! A run's journal, its metrics, the progress display, the table at its end, the report and the replay are all made from the
+//! same stream of [`RunEvent`]s: live from the coordinator, later from the journal.
+//!
+//! # Layout
+//! - `event`: [`RunEvent`], the vocabulary, with its version
+//! - `journal`: the journal's lines, written and read
+//! - `metrics`: a line of `metrics.csv` per iteration
+//! - `writer`: [`Writer`], the thread that writes both
+//! - `state`: [`RunState`], what the events add up to, of bounded size
+//! - `course`: [`Course`], what they add up to over time
+//! - `folder`: a run's folder, and files that are there whole or not at all
+
+mod course;
+mod event;
+mod folder;
+mod journal;
+mod metrics;
+mod state;
+mod writer;
+
+pub use course::{Course, CourseStep};
+pub use event::{EndState, Fate, JOURNAL_VERSION, RefusalKind, RunEvent};
+pub use folder::{
+    CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE, SUMMARY_FILE, write_atomically,
+};
+pub use journal::{JournalError, Torn, read_journal};
+pub use state::{RunPhase, RunState, WorkerState};
+pub use writer::{RecordError, Writer};

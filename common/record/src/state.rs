@@ -1,0 +1,279 @@
+//! What a run's events add up to: how far it is, what it cost, who takes part. Its size is bounded by the workers.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::event::{EndState, Fate, RefusalKind, RunEvent};
+
+/// Task times kept of each worker: enough for a distribution, and with thousands of workers no burden.
+const TIMES_KEPT: usize = 4096;
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RunPhase {
+    /// It has not begun, or waits for workers.
+    Waiting {
+        /// How many are there.
+        present: usize,
+        /// How many it takes.
+        needed: usize,
+    },
+    /// Iterating.
+    #[default]
+    Training,
+    /// Evaluating on the test data.
+    Evaluating,
+    /// It is over.
+    Over(EndState),
+}
+
+/// A run, so far.
+#[derive(Clone, Debug, Default)]
+pub struct RunState {
+    /// What it is doing.
+    pub phase: RunPhase,
+    /// Its policy; empty for a journal of version 1.
+    pub policy: String,
+    /// B; for a journal of version 1 the largest number of tasks of any step.
+    pub budget: u64,
+    /// Of everything random.
+    pub seed: u64,
+    /// Steps taken.
+    pub iterations: u64,
+    /// Sum of C_k, in seconds.
+    pub iteration_time_s: f64,
+    /// Sum over iterations, in seconds.
+    pub total_worker_time_s: f64,
+    /// Tasks that entered a step.
+    pub tasks_applied: u64,
+    /// Tasks begun that did not.
+    pub tasks_wasted: u64,
+    /// Worker-iterations with at least one task.
+    pub employments: u64,
+    /// Mean loss of the first step's tasks.
+    pub first_loss: Option<f64>,
+    /// Mean loss of the last step's tasks.
+    pub last_loss: Option<f64>,
+    /// When the first iteration began, and when the last step was taken.
+    pub span_s: Option<(f64, f64)>,
+    /// The allocation of the iteration under way: workers and their tasks.
+    pub allocation: Vec<(u32, u64)>,
+    /// By number. A number that was given to another worker is that worker's.
+    pub workers: BTreeMap<u32, WorkerState>,
+    /// What does not count, by kind.
+    pub refused: BTreeMap<RefusalKind, u64>,
+    /// Loss and accuracy of the last evaluation.
+    pub evaluation: Option<(f64, f64)>,
+    /// What ended it.
+    pub end: Option<(EndState, String)>,
+    /// Applied tasks of the iteration under way.
+    pending: Vec<Pending>,
+}
+
+/// A worker, so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkerState {
+    /// Its name; empty for a journal of version 1.
+    pub name: String,
+    /// What it computes on.
+    pub device: String,
+    /// Whether it is there.
+    pub present: bool,
+    /// Until when it rests after a failure; it may be over.
+    pub rests_until_s: Option<f64>,
+    /// Its tasks that entered a step.
+    pub tasks_applied: u64,
+    /// Seconds it spent on those.
+    pub busy_s: f64,
+    /// Seconds that were not computation: transport, waiting, encoding.
+    pub overhead_s: f64,
+    /// Seconds of each of its last tasks that it computed to the end.
+    pub times_s: VecDeque<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    worker: u32,
+    busy_s: f64,
+    overhead_s: f64,
+}
+
+impl RunState {
+    /// Takes in the next event.
+    pub fn apply(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::Run { policy, budget, seed, .. } => {
+                (self.budget, self.seed) = (*budget, *seed);
+                self.policy.clone_from(policy);
+            }
+            RunEvent::Wait { present, needed, .. } => {
+                self.phase = RunPhase::Waiting { present: *present, needed: *needed };
+            }
+            RunEvent::Join { worker, name, device, .. } => self.joined(*worker, name, device),
+            RunEvent::Loss { worker, .. } => self.worker(*worker).present = false,
+            RunEvent::Rest { time_s, worker, rest_s, .. } => {
+                self.worker(*worker).rests_until_s = Some(time_s + rest_s);
+            }
+            RunEvent::Allocation { time_s, workers, allocation, .. } => {
+                self.phase = RunPhase::Training;
+                self.span_s.get_or_insert((*time_s, *time_s));
+                // In an asynchronous run each computes one task at a time.
+                let tasks = allocation.iter().copied().chain(std::iter::repeat(1));
+                self.allocation = workers.iter().copied().zip(tasks).collect();
+            }
+            RunEvent::Task { worker, busy_s: Some(busy_s), overhead_s, outcome, .. } => {
+                self.computed(*worker, *busy_s, overhead_s.unwrap_or(0.0), *outcome);
+            }
+            RunEvent::Step { .. } => self.stepped(event),
+            RunEvent::Refusal { kind, .. } => *self.refused.entry(*kind).or_default() += 1,
+            RunEvent::Evaluating { .. } => self.phase = RunPhase::Evaluating,
+            RunEvent::Evaluation { loss, accuracy, .. } => self.evaluation = Some((*loss, *accuracy)),
+            RunEvent::End { state, reason, .. } => {
+                self.phase = RunPhase::Over(*state);
+                self.end = Some((*state, reason.clone()));
+            }
+            RunEvent::Task { .. } | RunEvent::Checkpoint { .. } => {}
+        }
+    }
+
+    /// Seconds from the first assignment to the last step.
+    pub fn runtime_s(&self) -> f64 {
+        self.span_s.map_or(0.0, |(first, last)| last - first)
+    }
+
+    /// How many workers are present.
+    pub fn present(&self) -> usize {
+        self.workers.values().filter(|worker| worker.present).count()
+    }
+
+    /// The largest number that a worker has had.
+    pub fn last_worker(&self) -> u32 {
+        self.workers.last_key_value().map_or(0, |(number, _)| *number)
+    }
+
+    fn worker(&mut self, number: u32) -> &mut WorkerState {
+        self.workers.entry(number).or_default()
+    }
+
+    fn joined(&mut self, number: u32, name: &str, device: &str) {
+        let worker = self.worker(number);
+        if worker.name != name {
+            *worker = WorkerState { name: name.into(), ..WorkerState::default() };
+        }
+        worker.device = device.into();
+        worker.present = true;
+    }
+
+    fn computed(&mut self, number: u32, busy_s: f64, overhead_s: f64, outcome: Fate) {
+        let times_s = &mut self.worker(number).times_s;
+        if times_s.len() == TIMES_KEPT {
+            times_s.pop_front();
+        }
+        times_s.push_back(busy_s);
+        if outcome == Fate::Applied {
+            self.pending.push(Pending { worker: number, busy_s, overhead_s });
+        }
+    }
+
+    fn stepped(&mut self, step: &RunEvent) {
+        let &RunEvent::Step { time_s, loss, runtime_s, total_worker_time_s, tasks, wasted, employments, .. } = step
+        else {
+            return;
+        };
+        self.iterations += 1;
+        self.iteration_time_s += runtime_s;
+        self.total_worker_time_s += total_worker_time_s;
+        self.tasks_applied += tasks;
+        self.tasks_wasted += wasted;
+        self.employments += employments;
+        self.budget = self.budget.max(tasks);
+        self.first_loss.get_or_insert(loss);
+        self.last_loss = Some(loss);
+        let (_, last) = self.span_s.get_or_insert((time_s - runtime_s, time_s));
+        *last = time_s;
+        for Pending { worker, busy_s, overhead_s } in std::mem::take(&mut self.pending) {
+            let worker = self.worker(worker);
+            worker.tasks_applied += 1;
+            worker.busy_s += busy_s;
+            worker.overhead_s += overhead_s;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(worker: u32, busy_s: Option<f64>, outcome: Fate) -> RunEvent {
+        RunEvent::Task {
+            iteration: 1,
+            task: 0,
+            worker,
+            lease: None,
+            time_s: None,
+            busy_s,
+            cut_s: None,
+            overhead_s: Some(0.5),
+            outcome,
+        }
+    }
+
+    fn step(iteration: u64, time_s: f64, loss: f64) -> RunEvent {
+        RunEvent::Step {
+            iteration,
+            time_s,
+            loss,
+            runtime_s: 2.0,
+            total_worker_time_s: 3.0,
+            tasks: 1,
+            wasted: 1,
+            employments: 2,
+        }
+    }
+
+    #[test]
+    fn costs_add_up_over_committed_iterations() {
+        let mut state = RunState::default();
+        let allocation = RunEvent::Allocation {
+            iteration: 1,
+            time_s: 1.0,
+            workers: vec![1, 3],
+            allocation: vec![1, 1],
+            probes: vec![],
+            scores_s: vec![],
+            rule: "uniform".into(),
+        };
+        for event in [
+            allocation,
+            task(1, Some(2.0), Fate::Applied),
+            task(3, None, Fate::Cancelled),
+            task(3, Some(9.0), Fate::Ignored),
+            step(1, 3.5, 4.0),
+            task(3, Some(7.0), Fate::Applied),
+            step(2, 6.0, 3.0),
+            task(1, Some(5.0), Fate::Applied),
+        ] {
+            state.apply(&event);
+        }
+        assert_eq!((state.iterations, state.iteration_time_s, state.total_worker_time_s), (2, 4.0, 6.0));
+        assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments), (2, 2, 4));
+        assert_eq!((state.first_loss, state.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
+        let worker = |number| &state.workers[&number];
+        assert_eq!((worker(1).tasks_applied, worker(1).busy_s), (1, 2.0), "the third iteration is not committed");
+        assert_eq!((worker(3).tasks_applied, worker(3).overhead_s), (1, 0.5));
+        assert_eq!((&worker(1).times_s, &worker(3).times_s), (&[2.0, 5.0].into(), &[9.0, 7.0].into()));
+    }
+
+    #[test]
+    fn a_number_belongs_to_its_last_worker() {
+        let mut state = RunState::default();
+        let join = |name: &str| RunEvent::Join { time_s: 0.0, worker: 2, name: name.into(), device: "cpu".into() };
+        state.apply(&join("a"));
+        state.apply(&task(2, Some(1.0), Fate::Ignored));
+        state.apply(&RunEvent::Loss { time_s: 1.0, worker: 2, why: "it left".into() });
+        assert_eq!(state.present(), 0);
+        state.apply(&join("a"));
+        assert_eq!((state.present(), state.workers[&2].times_s.len()), (1, 1), "the same one is back");
+        state.apply(&join("b"));
+        assert_eq!((state.workers[&2].name.as_str(), state.workers[&2].times_s.len()), ("b", 0));
+    }
+}

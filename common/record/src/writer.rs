@@ -1,0 +1,154 @@
+//! The thread that writes a run's journal and metrics: a slow disk holds up nobody else.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use crate::event::RunEvent;
+use crate::folder::{JOURNAL_FILE, METRICS_FILE};
+use crate::{journal, metrics};
+
+/// Batches of events that wait to be written. A disk that stops for seconds is waited out; one that stops for longer holds up
+/// the run in the end, which loses no worker by it.
+const QUEUED_BATCHES: usize = 1 << 14;
+
+/// A file of the run cannot be written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot write {path}: {cause}")]
+pub struct RecordError {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    pub cause: Arc<std::io::Error>,
+}
+
+/// Where the events of a run go.
+#[derive(Debug)]
+pub struct Writer {
+    batches: mpsc::SyncSender<Vec<RunEvent>>,
+    thread: JoinHandle<Result<(), RecordError>>,
+}
+
+struct Output {
+    path: PathBuf,
+    file: File,
+    /// Bytes that are whole lines.
+    whole_bytes: u64,
+}
+
+impl Output {
+    fn create(folder: &Path, name: &str) -> Result<Self, RecordError> {
+        let path = folder.join(name);
+        match File::create_new(&path) {
+            Ok(file) => Ok(Self { path, file, whole_bytes: 0 }),
+            Err(cause) => Err(RecordError { path, cause: cause.into() }),
+        }
+    }
+
+    /// Writes whole lines by one call. If that fails halfway, as on a full disk, the half is taken back.
+    fn write(&mut self, lines: &[u8]) -> Result<(), RecordError> {
+        match self.file.write_all(lines) {
+            Ok(()) => {
+                self.whole_bytes += lines.len() as u64;
+                Ok(())
+            }
+            Err(cause) => {
+                // If even this fails, the last line is torn, which readers bear.
+                drop(self.file.set_len(self.whole_bytes));
+                Err(RecordError { path: self.path.clone(), cause: cause.into() })
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Starts `events.jsonl` and `metrics.csv` in a folder that holds neither. `failed` is called once if they cannot be
+    /// written any more.
+    pub fn create(folder: &Path, failed: impl FnOnce(RecordError) + Send + 'static) -> Result<Self, RecordError> {
+        let mut journal = Output::create(folder, JOURNAL_FILE)?;
+        let mut metrics = Output::create(folder, METRICS_FILE)?;
+        metrics.write(metrics::HEADER.as_bytes())?;
+        let (batches, received) = mpsc::sync_channel::<Vec<RunEvent>>(QUEUED_BATCHES);
+        let mut write = move || -> Result<(), RecordError> {
+            for event in received.iter().flatten() {
+                journal.write(&journal::line(&event))?;
+                if let Some(line) = metrics::line(&event) {
+                    metrics.write(line.as_bytes())?;
+                }
+            }
+            Ok(())
+        };
+        let thread = std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || {
+                let result = write();
+                if let Err(error) = &result {
+                    failed(error.clone());
+                }
+                result
+            })
+            .expect("a thread can be started");
+        Ok(Self { batches, thread })
+    }
+
+    /// Queues events, in order.
+    pub fn write(&self, events: Vec<RunEvent>) {
+        // If the thread has ended, it has told so.
+        drop(self.batches.send(events));
+    }
+
+    /// Waits until everything is written.
+    pub fn finish(self) -> Result<(), RecordError> {
+        drop(self.batches);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::read_journal;
+    use crate::state::RunState;
+
+    fn step(iteration: u64) -> RunEvent {
+        RunEvent::Step {
+            iteration,
+            time_s: iteration as f64,
+            loss: 0.5,
+            runtime_s: 1.0,
+            total_worker_time_s: 2.0,
+            tasks: 4,
+            wasted: 0,
+            employments: 2,
+        }
+    }
+
+    #[test]
+    fn journal_and_metrics_hold_what_was_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = Writer::create(folder.path(), |error| panic!("{error}")).unwrap();
+        writer.write(vec![step(1), RunEvent::Loss { time_s: 1.5, worker: 1, why: "it left".into() }]);
+        writer.write(vec![step(2)]);
+        writer.finish().unwrap();
+        let mut state = RunState::default();
+        assert_eq!(read_journal(folder.path(), |event| state.apply(&event)).unwrap(), None);
+        assert_eq!(state.iterations, 2);
+        let metrics = std::fs::read_to_string(folder.path().join(METRICS_FILE)).unwrap();
+        assert_eq!(metrics.lines().collect::<Vec<_>>()[1..], ["1,1,0.5,1,2,4,0,2", "2,2,0.5,1,2,4,0,2"]);
+        let again = Writer::create(folder.path(), drop).unwrap_err();
+        assert_eq!(again.cause.kind(), std::io::ErrorKind::AlreadyExists);
+    }
+
+    /// `/dev/full` accepts nothing.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_told() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut output = Output { path: "journal".into(), file: full, whole_bytes: 0 };
+        let error = output.write(b"a line\n").unwrap_err();
+        assert_eq!(error.cause.kind(), std::io::ErrorKind::StorageFull);
+        assert!(error.to_string().starts_with("cannot write journal: "));
+    }
+}
