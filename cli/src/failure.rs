@@ -12,7 +12,8 @@ use ata_wire::ConnectError;
 use ata_worker::WorkerError;
 
 /// What ends the program.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub(crate) struct Failure {
     kind: Kind,
     message: String,

@@ -6,25 +6,23 @@
 //! }
 //! ```
 //!
-//! Each subcommand is a file in `commands`; past the command line, settings are typed and checked.
+//! # Layout
+//! - `args`: the command line
+//! - `settings`: defaults, file, environment and flags, put together and checked
+//! - `inputs`: the data that they name
+//! - `commands`: a file or a folder per subcommand
+//! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the table at the end
+//! - `output`: progress and tables
+//! - `signals`, `failure`: what ends the program, and its exit codes
 
 mod args;
-mod cnn_descent;
 mod commands;
-mod counterfactual;
-mod display;
-mod events;
 mod failure;
 mod inputs;
-mod policy_list;
+mod output;
 mod run;
-mod run_folder;
-mod run_report;
 mod settings;
 mod signals;
-mod statistics;
-mod summary;
-mod table;
 
 use std::process::ExitCode;
 

@@ -17,6 +17,8 @@ pub struct CoordinatorConfig {
     pub engine: EngineConfig,
     /// Chooses the allocations.
     pub policy: Box<dyn Policy>,
+    /// The same, as `--policy` takes it.
+    pub policy_specification: String,
     /// The model as its specification names it to the workers.
     pub model_specification: String,
     /// The same model.
@@ -60,7 +62,6 @@ impl CoordinatorConfig {
             seed: self.engine.seed,
             budget: self.engine.budget,
             task_batch: self.task_batch,
-            learning_rate: self.learning_rate,
             data: match &self.training_data {
                 TrainingData::Synthetic { seed } => DataSpec::Synthetic { seed: *seed },
                 TrainingData::Cifar100(file) => DataSpec::Cifar100 {

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! worker ⇄ service ─ Command ─▶ Owner ⇄ Engine
-//!                                 │ ▲
-//!                          Work   ▼ │  Command::Stepped
+//!                                │ ▲ └─ RunEvent ─▶ journal thread, watchers
+//!                          Work  ▼ │ Stepped
 //!                               training thread (reduction, optimizer, evaluation)
 //! ```
 //!
@@ -13,25 +13,31 @@
 //! - `config`: [`CoordinatorConfig`], everything a run needs, already checked
 //! - `service`: the gRPC service; it checks what comes in and passes it on
 //! - `owner`: the task that owns the engine: commands in, effects out
-//! - `membership`: sessions, names, numbers
+//! - `sessions`: who is connected; `names`: which number each worker has
+//! - `parameters`: the parameters that are served
 //! - `training`: the thread that sums gradients, takes optimizer steps and evaluates
-//! - `recorder`: `events.jsonl` and `metrics.csv`
-//! - `report`: [`RunReport`], what a run came to; [`Progress`], how far it is
+//! - `publisher`: what happened, told to the journal and to those who watch
+//! - `clock`: the run's time, which stands still while the process does
+//! - `report`: [`RunReport`], what a run came to
 
+mod clock;
 mod config;
-mod membership;
+mod names;
 mod owner;
-mod recorder;
+mod parameters;
+mod publisher;
 mod report;
 mod service;
+mod sessions;
 mod training;
 
 pub use config::{CoordinatorConfig, TrainingData};
-pub use report::{Progress, ProgressPhase, RunError, RunReport, StopReason};
+pub use report::{RunError, RunReport, StopReason};
 
 use std::future::Future;
 use std::time::Duration;
 
+use ata_record::RunState;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -48,15 +54,19 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs a coordinator on `listener` until the last iteration, or until `stop` resolves.
 ///
-/// `progress` is kept up to date for whoever displays it.
+/// `state` is kept up to date for those who watch the run. An error means that the run could not begin.
 pub async fn run(
     config: CoordinatorConfig,
     listener: TcpListener,
-    progress: watch::Sender<Progress>,
+    state: watch::Sender<RunState>,
     stop: impl Future<Output = ()>,
 ) -> Result<RunReport, RunError> {
+    if let Err(allowed) = ata_wire::raise_file_limit() {
+        tracing::info!("this process may open {allowed} files, which limits the number of workers");
+    }
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let service = service::Service::new(commands.clone(), config.model.parameter_count() as u64);
+    let owner = owner::Owner::new(config, commands, state)?;
     let service = CoordinatorServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
     let server = ata_wire::server_builder().serve_with_incoming_shutdown(
@@ -67,12 +77,12 @@ pub async fn run(
     );
     let server = tokio::spawn(server);
 
-    let report = owner::Owner::new(config, commands, progress)?.run(received, stop).await;
+    let report = owner.run(received, stop).await;
 
     drop(goodbye);
     let abort = server.abort_handle();
     if tokio::time::timeout(GOODBYE_TIMEOUT, server).await.is_err() {
         abort.abort();
     }
-    report
+    Ok(report)
 }

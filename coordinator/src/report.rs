@@ -1,10 +1,10 @@
-//! What a run came to, and how far it is.
+//! What a run came to.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use ata_learn::{DataError, Evaluation};
-use ata_scheduler::{AbortReason, FinishReason, Ledger, WorkerStatistics};
+use ata_learn::DataError;
+use ata_record::{RecordError, RunState};
+use ata_scheduler::{AbortReason, FinishReason, WorkerStatistics};
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,46 +15,27 @@ pub enum StopReason {
     Stopped,
 }
 
-/// What a run came to.
-#[derive(Clone, Debug)]
+/// What a run came to, however it ended.
+#[derive(Debug)]
 pub struct RunReport {
     /// Why it ended.
-    pub stopped: StopReason,
-    /// Workers that ever took part, by number.
-    pub worker_names: BTreeMap<u32, String>,
-    /// What it cost.
-    pub ledger: Ledger,
-    /// What was learned of each worker's speed, by slot.
-    pub statistics: Vec<WorkerStatistics>,
-    /// Seconds from the first assignment to the last committed step.
-    pub runtime_s: f64,
-    /// Mean loss of the first iteration's tasks, if it was committed.
-    pub first_loss: Option<f64>,
-    /// Mean loss of the last committed iteration's tasks.
-    pub final_loss: Option<f64>,
-    /// On the test data, if the run finished.
-    pub evaluation: Option<Evaluation>,
-    /// SHA-256 of the final flat parameters as little-endian f32.
+    pub ended: Result<StopReason, RunError>,
+    /// What its events add up to.
+    pub state: RunState,
+    /// What was learned of each worker's speed, by name.
+    pub statistics: BTreeMap<String, WorkerStatistics>,
+    /// SHA-256 of the last flat parameters as little-endian f32.
     pub parameters_sha256: [u8; 32],
-    /// Seconds of each applied task, by worker slot.
-    pub task_times_s: Vec<Vec<f64>>,
     /// Tasks whose real computation outlasted their emulated time.
     pub tasks_outlasted: u64,
-    /// Results that were refused, by reason.
-    pub refused: BTreeMap<&'static str, u64>,
 }
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The run folder cannot be written.
-    #[error("cannot write {path}: {cause}")]
-    Record {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        cause: std::io::Error,
-    },
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The test data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -67,49 +48,6 @@ pub enum RunError {
         last_failure: String,
     },
     /// The training thread ended by itself.
-    #[error("the optimizer step failed; the log above tells why")]
+    #[error("the optimizer step or the evaluation failed; the log above tells why")]
     Training,
-}
-
-/// How far a run is.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// What it is doing.
-    pub phase: ProgressPhase,
-    /// Steps committed.
-    pub iterations_done: u64,
-    /// Mean loss of the last committed iteration's tasks.
-    pub loss: Option<f64>,
-    /// Workers present.
-    pub workers: usize,
-    /// Tasks per worker in the iteration under way, as (number, tasks).
-    pub allocation: Vec<(u32, u64)>,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self {
-            phase: ProgressPhase::Waiting { present: 0, needed: 1 },
-            iterations_done: 0,
-            loss: None,
-            workers: 0,
-            allocation: Vec::new(),
-        }
-    }
-}
-
-/// What a run is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgressPhase {
-    /// Waiting for workers.
-    Waiting {
-        /// How many are there.
-        present: usize,
-        /// How many it takes.
-        needed: usize,
-    },
-    /// Iterating.
-    Training,
-    /// Evaluating the result on the test data.
-    Evaluating,
 }

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
+use ata_record::RefusalKind;
 use ata_wire::limits::CHUNK_BYTES;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, GradientPart, GradientReceipt, ParametersRequest, TransferPart, WorkerMessage,
     coordinator_server::Coordinator, transfer_part,
 };
 use ata_wire::{
-    FromWorker, GradientHeader, ReceiveError, SessionToken, receive_gradient, receive_gradient_header, transfer_parts,
+    FromWorker, GradientHeader, Receipt, ReceiveError, SessionToken, TransferError, receive_gradient,
+    receive_gradient_header, transfer_parts,
 };
 use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
@@ -19,8 +21,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::membership::SessionEnds;
-use crate::owner::{Command, Gradient};
+use crate::owner::{Command, Gradient, NotAnnounced};
+use crate::sessions::SessionHandle;
 
 /// Time a new control stream has for its first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,6 +47,17 @@ impl Service {
         self.owner.send(command(reply)).await.map_err(|_| over())?;
         answer.await.map_err(|_| over())
     }
+
+    async fn lease_failed(
+        &self,
+        session: SessionToken,
+        lease: u64,
+        kind: RefusalKind,
+        reason: String,
+    ) -> Result<(), Status> {
+        let failed = Command::LeaseFailed { session, lease, kind, reason };
+        self.owner.send(failed).await.map_err(|_| Status::unavailable("the run is over"))
+    }
 }
 
 #[tonic::async_trait]
@@ -65,8 +78,8 @@ impl Coordinator for Service {
         let FromWorker::Hello(hello) = FromWorker::try_from(first)? else {
             return Err(Status::invalid_argument("the first message must be Hello"));
         };
-        let ends = self.ask(|reply| Command::Hello { hello, reply }).await??;
-        let SessionEnds { token, messages, ended } = ends;
+        let handle = self.ask(|reply| Command::Hello { hello, reply }).await??;
+        let SessionHandle { token, messages, ended } = handle;
         tokio::spawn(read_control(self.owner.clone(), token, incoming, ended));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
         Ok(Response::new(Box::pin(outgoing)))
@@ -88,32 +101,37 @@ impl Coordinator for Service {
         request: Request<Streaming<GradientPart>>,
     ) -> Result<Response<GradientReceipt>, Status> {
         let mut parts = request.into_inner();
-        let header = receive_gradient_header(&mut parts).await.map_err(not_received)?;
+        let header = receive_gradient_header(&mut parts).await.map_err(|error| not_received(&error))?;
         let header = GradientHeader::try_from(header)?;
         // Only the holder of the lease may make us take in a gradient.
         let (session, lease, iteration) = (header.session, header.lease, header.iteration);
-        self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await??;
-        // Heartbeats wait behind chunks on a slow link; a full queue has news enough.
+        match self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await? {
+            Ok(()) => {}
+            Err(NotAnnounced::NoSession(status)) => return Err(status),
+            Err(NotAnnounced::NotHeld { reason }) => return Ok(Response::new(Receipt::NotHeld { reason }.into())),
+        }
+        // Gradients on the way are a sign of life; a full queue has news enough.
         let heard = || self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
         let checked = match receive_gradient(&mut parts, self.parameters, heard).await {
-            Ok(_) if !header.loss_sum.is_finite() => Err(("not finite", format!("the loss is {}", header.loss_sum))),
+            Ok(_) if !header.loss_sum.is_finite() => {
+                Err((RefusalKind::NotFinite, format!("the loss is {}", header.loss_sum)))
+            }
             Ok(values) => Ok(values),
-            Err(ReceiveError::Content(error)) => Err((error.kind(), error.to_string())),
-            Err(error) => return Err(not_received(error)),
-        };
-        let result = match checked {
-            Ok(values) => self.ask(|reply| Command::Gradient(Gradient { header, values, reply })).await?,
-            Err((kind, reason)) => {
-                let failed = Command::LeaseFailed { session, lease, kind, reason: reason.clone() };
-                self.owner.send(failed).await.map_err(|_| Status::unavailable("the run is over"))?;
-                Err(reason)
+            Err(ReceiveError::Content(error)) => Err((refusal_kind(&error), error.to_string())),
+            Err(error) => {
+                // Others can compute it again at once.
+                self.lease_failed(session, lease, RefusalKind::NotReceived, error.to_string()).await?;
+                return Err(not_received(&error));
             }
         };
-        let receipt = match result {
-            Ok(()) => GradientReceipt { accepted: true, reason: String::new() },
-            Err(reason) => GradientReceipt { accepted: false, reason },
+        let receipt = match checked {
+            Ok(values) => self.ask(|reply| Command::Gradient(Gradient { header, values, reply })).await?,
+            Err((kind, reason)) => {
+                self.lease_failed(session, lease, kind, reason.clone()).await?;
+                Receipt::Refused { reason }
+            }
         };
-        Ok(Response::new(receipt))
+        Ok(Response::new(receipt.into()))
     }
 
     async fn data(&self, request: Request<DataRequest>) -> Result<Response<Self::DataStream>, Status> {
@@ -143,7 +161,7 @@ async fn read_control(
                 Ok(FromWorker::Ready) => Command::Ready { session },
                 Ok(FromWorker::Heartbeat) => Command::Heartbeat { session },
                 Ok(FromWorker::LeaseFailed { lease, reason }) => {
-                    Command::LeaseFailed { session, lease, kind: "not computed", reason }
+                    Command::LeaseFailed { session, lease, kind: RefusalKind::NotComputed, reason }
                 }
                 Ok(FromWorker::Hello(_)) => break "it said Hello twice".into(),
                 Err(error) => break error.to_string(),
@@ -160,11 +178,19 @@ async fn read_control(
 }
 
 /// What the other side is told of a transfer that was not received.
-fn not_received(error: ReceiveError) -> Status {
+fn not_received(error: &ReceiveError) -> Status {
     match error {
-        ReceiveError::Call(status) => status,
+        ReceiveError::Call(status) => status.clone(),
         ReceiveError::Stalled => Status::deadline_exceeded(error.to_string()),
         ReceiveError::Order(_) | ReceiveError::Content(_) => Status::invalid_argument(error.to_string()),
+    }
+}
+
+fn refusal_kind(error: &TransferError) -> RefusalKind {
+    match error {
+        TransferError::Size { .. } | TransferError::Chunk(_) => RefusalKind::WrongSize,
+        TransferError::Checksum(_) => RefusalKind::WrongChecksum,
+        TransferError::NotFinite { .. } => RefusalKind::NotFinite,
     }
 }
 

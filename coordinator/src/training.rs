@@ -4,12 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{DataError, Dataset, Evaluation, Partial, Reduction, Trainer};
-use ata_wire::proto::Chunk;
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::owner::Command;
+use crate::parameters::ParameterSet;
 
 /// Something for the thread to do.
 pub(crate) enum Work {
@@ -19,26 +17,6 @@ pub(crate) enum Work {
     Step { iteration: u64, tasks: u64, lr_factor: f64 },
     /// How good are the parameters on this data?
     Evaluate { data: Dataset, reply: oneshot::Sender<Result<Evaluation, DataError>> },
-}
-
-/// The parameters that an iteration's gradients are computed at, ready to be sent.
-#[derive(Clone, Debug)]
-pub(crate) struct ParameterSet {
-    pub(crate) iteration: u64,
-    pub(crate) bytes: Bytes,
-    /// Made once; every worker's transfer shares them.
-    pub(crate) chunks: Vec<Chunk>,
-}
-
-impl ParameterSet {
-    fn new(iteration: u64, parameters: Vec<f32>) -> Self {
-        let bytes = ata_wire::f32_bytes(parameters);
-        Self { iteration, chunks: ata_wire::chunks(bytes.clone()).collect(), bytes }
-    }
-
-    pub(crate) fn sha256(&self) -> [u8; 32] {
-        Sha256::digest(&self.bytes).into()
-    }
 }
 
 /// A step that was taken.
@@ -84,7 +62,7 @@ fn work(mut trainer: Box<dyn Trainer>, received: &std_mpsc::Receiver<Work>, owne
                     return;
                 }
             }
-            // Nobody may be left to hear it.
+            // The one who asked may not wait for it.
             Work::Evaluate { data, reply } => drop(reply.send(trainer.evaluate(&data))),
         }
     }

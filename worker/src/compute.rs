@@ -16,15 +16,15 @@ use crate::config::TaskTime;
 pub(crate) enum Job {
     /// Gradients are computed at these parameters from now on.
     Load(Vec<f32>),
-    /// Compute a lease, unless it is void by then.
-    Compute { assignment: Assignment, void: Void },
+    /// Compute a lease, unless it is cancelled by then.
+    Compute { assignment: Assignment, cancelled: CancelFlag },
 }
 
 /// Whether a lease was cancelled; shared with the thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Void(Arc<AtomicBool>);
+pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
-impl Void {
+impl CancelFlag {
     fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -97,9 +97,9 @@ impl Compute {
         drop(self.jobs.send(job));
     }
 
-    /// Makes a lease void; the thread stops waiting on its account.
-    pub(crate) fn cancel(&self, void: &Void) {
-        void.0.store(true, Ordering::Release);
+    /// Cancels a lease; the thread stops waiting for it.
+    pub(crate) fn cancel(&self, flag: &CancelFlag) {
+        flag.0.store(true, Ordering::Release);
         self.thread.thread().unpark();
     }
 
@@ -133,7 +133,7 @@ impl Worker<'_> {
         for job in jobs {
             match job {
                 Job::Load(parameters) => self.learner.load(&parameters),
-                Job::Compute { assignment, void } => self.compute(assignment, &void)?,
+                Job::Compute { assignment, cancelled } => self.compute(assignment, &cancelled)?,
             }
         }
         Ok(())
@@ -145,13 +145,13 @@ impl Worker<'_> {
     }
 
     /// Computes a lease and reports it.
-    fn compute(&mut self, assignment: Assignment, void: &Void) -> Result<(), String> {
+    fn compute(&mut self, assignment: Assignment, cancelled: &CancelFlag) -> Result<(), String> {
         let mut busy_s = Vec::with_capacity(assignment.tasks as usize);
         let mut outlasted = 0;
         let Self { learner, data, task_time, .. } = self;
         let sum = reduce_in_order(assignment.first_task, assignment.tasks, |index| {
-            if void.is_set() {
-                return Err(Stop::Void);
+            if cancelled.is_set() {
+                return Err(Stop::Cancelled);
             }
             let batch = data.batch(assignment.iteration, index).map_err(|error| Stop::Failed(error.to_string()))?;
             let task = learner.gradient(&batch).map_err(|error| Stop::Broken(error.to_string()))?;
@@ -159,7 +159,7 @@ impl Worker<'_> {
             if let Some(task_time) = task_time {
                 let target = task_time(task.busy);
                 match target.checked_sub(task.busy) {
-                    Some(rest) => busy += wait(rest, void),
+                    Some(rest) => busy += wait(rest, cancelled),
                     None => outlasted += 1,
                 }
             }
@@ -168,7 +168,7 @@ impl Worker<'_> {
         });
         match sum {
             Ok(sum) => self.report(Report::Computed(Computed { assignment, sum, busy_s, outlasted })),
-            Err(Stop::Void) => {}
+            Err(Stop::Cancelled) => {}
             Err(Stop::Failed(reason)) => self.report(Report::Failed { lease: assignment.lease, reason }),
             Err(Stop::Broken(reason)) => return Err(reason),
         }
@@ -178,18 +178,18 @@ impl Worker<'_> {
 
 /// Why a lease was not computed.
 enum Stop {
-    /// It was cancelled.
-    Void,
+    /// Nobody needs it any more.
+    Cancelled,
     /// Its data cannot be had.
     Failed(String),
     /// The device failed.
     Broken(String),
 }
 
-/// Waits for `duration`, or until the lease is void; returns how long.
-fn wait(duration: Duration, void: &Void) -> Duration {
+/// Waits for `duration`, or until the lease is cancelled; returns how long.
+fn wait(duration: Duration, cancelled: &CancelFlag) -> Duration {
     let started = Instant::now();
-    while !void.is_set() {
+    while !cancelled.is_set() {
         let left = duration.saturating_sub(started.elapsed());
         if left.is_zero() {
             break;

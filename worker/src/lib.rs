@@ -24,56 +24,80 @@ pub use error::WorkerError;
 
 use std::future::Future;
 use std::pin::pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ata_wire::FarewellReason;
 
 use backoff::Backoff;
 use error::SessionError;
+use session::History;
 
-/// How a worker's life ended, when it ended well.
+/// How long a name that the user chose may be taken: by a session of this worker's own, if its machine or process died
+/// without a word. Far longer than a coordinator waits for heartbeats by default.
+const NAME_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Time between two attempts meanwhile.
+const NAME_RETRY: Duration = Duration::from_millis(250);
+
+/// How a worker ended, if nothing went wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The run is over.
+pub enum WorkerEnd {
+    /// The run is finished.
     Finished,
+    /// The run failed.
+    RunFailed,
     /// It was told to stop.
     Stopped,
 }
 
 /// Works for a coordinator until its run is over, or until `stop` resolves; connects again whenever the connection breaks.
-pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<Outcome, WorkerError> {
+pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let mut backoff = Backoff::new();
-    let mut contact = Instant::now();
+    let mut history = History { contact: Instant::now(), worked: false };
+    let mut name_taken_since: Option<Instant> = None;
     // Said once, not at every attempt.
     let mut said: Option<String> = None;
     loop {
         let ended = tokio::select! {
-            ended = session::run(&config, &mut contact, &mut backoff) => ended,
-            () = &mut stop => return Ok(Outcome::Stopped),
+            ended = session::run(&config, &mut history) => ended,
+            () = &mut stop => return Ok(WorkerEnd::Stopped),
         };
-        let cause = match ended {
-            Ok(FarewellReason::Finished) => return Ok(Outcome::Finished),
-            Ok(FarewellReason::Evicted) => "the coordinator gave up on this worker".into(),
-            Ok(FarewellReason::Stopping) => "the coordinator stopped".into(),
+        if history.worked {
+            backoff.reset();
+        }
+        if !matches!(ended, Err(SessionError::NameTaken)) {
+            name_taken_since = None;
+        }
+        let left = config.retry_for.saturating_sub(history.contact.elapsed());
+        let (cause, wait) = match ended {
+            Ok(FarewellReason::Finished) => return Ok(WorkerEnd::Finished),
+            Ok(FarewellReason::Failed) => return Ok(WorkerEnd::RunFailed),
+            Ok(FarewellReason::Evicted) => ("the coordinator gave up on this worker".into(), backoff.next().min(left)),
+            Ok(FarewellReason::Stopping) => ("the coordinator stopped".into(), backoff.next().min(left)),
+            Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
             Err(SessionError::Fatal(error)) => return Err(error),
+            Err(SessionError::NameTaken) if config.name_is_fixed => {
+                if name_taken_since.get_or_insert_with(Instant::now).elapsed() >= NAME_TIMEOUT {
+                    return Err(WorkerError::NameTaken(config.name));
+                }
+                (format!("a worker named '{}' is connected; waiting for it to go", config.name), NAME_RETRY)
+            }
             Err(SessionError::NameTaken) => {
                 config.next_name()?;
                 continue;
             }
-            Err(SessionError::Broken(cause)) => cause,
         };
-        let left = config.retry_for.saturating_sub(contact.elapsed());
-        if left.is_zero() {
+        if left.is_zero() && name_taken_since.is_none() {
             return Err(WorkerError::Unreachable { endpoint: config.endpoint, cause, tried: config.retry_for });
         }
         if said.as_ref() != Some(&cause) {
-            tracing::warn!("{cause}; trying again for {} s", left.as_secs().max(1));
+            tracing::warn!("{cause}; trying again");
             said = Some(cause);
         }
         tokio::select! {
-            () = tokio::time::sleep(backoff.next().min(left)) => {}
-            () = &mut stop => return Ok(Outcome::Stopped),
+            () = tokio::time::sleep(wait) => {}
+            () = &mut stop => return Ok(WorkerEnd::Stopped),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! One session, from Hello to the end of the control stream.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use ata_learn::TaskData;
@@ -14,8 +14,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::backoff::Backoff;
-use crate::compute::{Compute, Computed, Job, Report, Void};
+use crate::compute::{CancelFlag, Compute, Computed, Job, Report};
 use crate::config::WorkerConfig;
 use crate::error::{SessionError, WorkerError};
 use crate::{data, transfer};
@@ -26,13 +25,20 @@ const QUEUED_MESSAGES: usize = 16;
 /// Time the coordinator has to answer Hello.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects, works, and returns why the session ended. `contact` is kept at the last time a coordinator was heard.
-pub(crate) async fn run(
-    config: &WorkerConfig,
-    contact: &mut Instant,
-    backoff: &mut Backoff,
-) -> Result<FarewellReason, SessionError> {
-    let mut connection = connect(&config.endpoint).await.map_err(|error| SessionError::unreachable(&error))?;
+/// What is known of the sessions so far.
+#[derive(Debug)]
+pub(crate) struct History {
+    /// When a coordinator was last heard.
+    pub(crate) contact: Instant,
+    /// Whether the last session came to anything: a gradient of it was accepted.
+    pub(crate) worked: bool,
+}
+
+/// Connects, works, and returns why the session ended.
+pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<FarewellReason, SessionError> {
+    history.worked = false;
+    let unreachable = |error| SessionError::unreachable(&error);
+    let mut control = connect(&config.endpoint).await.map_err(unreachable)?;
     let (to_coordinator, outgoing) = mpsc::channel::<WorkerMessage>(QUEUED_MESSAGES);
     let hello = FromWorker::Hello(Hello {
         name: config.name.clone(),
@@ -43,7 +49,7 @@ pub(crate) async fn run(
     });
     drop(to_coordinator.try_send(hello.into()));
     let opened = tokio::time::timeout(WELCOME_TIMEOUT, async {
-        let mut incoming = connection.session(ReceiverStream::new(outgoing)).await?.into_inner();
+        let mut incoming = control.session(ReceiverStream::new(outgoing)).await?.into_inner();
         let first = incoming.message().await?;
         Ok::<_, tonic::Status>((incoming, first))
     });
@@ -55,16 +61,19 @@ pub(crate) async fn run(
         return Err(SessionError::protocol("no Welcome"));
     };
     tracing::info!(run = welcome.run_id, number = welcome.number, "connected to {}", config.endpoint);
-    *contact = Instant::now();
-    backoff.reset();
+    history.contact = Instant::now();
 
     let heartbeats = heartbeats(to_coordinator.clone(), Duration::from_millis(welcome.heartbeat_interval_ms.into()));
-    let mut work = pin!(prepare_and_work(config, &welcome, connection, incoming, to_coordinator));
+    let work = async {
+        // A connection of its own: heartbeats must not wait behind parameters and gradients.
+        let bulk = connect(&config.endpoint).await.map_err(unreachable)?;
+        prepare_and_work(config, &welcome, bulk, incoming, to_coordinator, &mut history.worked).await
+    };
     let ended = tokio::select! {
-        ended = &mut work => ended,
+        ended = work => ended,
         never = heartbeats => match never {},
     };
-    *contact = Instant::now();
+    history.contact = Instant::now();
     ended
 }
 
@@ -81,12 +90,13 @@ async fn heartbeats(to_coordinator: mpsc::Sender<WorkerMessage>, interval: Durat
 async fn prepare_and_work(
     config: &WorkerConfig,
     welcome: &Welcome,
-    connection: Connection,
+    bulk: Connection,
     mut incoming: Streaming<CoordinatorMessage>,
     to_coordinator: mpsc::Sender<WorkerMessage>,
+    worked: &mut bool,
 ) -> Result<FarewellReason, SessionError> {
     let (reports, reported) = mpsc::channel(MAX_UPLOADS);
-    let prepared = prepare(config, welcome, &connection, reports);
+    let prepared = prepare(config, welcome, &bulk, reports);
     // The run may end before the worker is ready.
     let compute = tokio::select! {
         compute = prepared => compute?,
@@ -98,7 +108,7 @@ async fn prepare_and_work(
         }
     };
     let mut active = Active {
-        connection,
+        bulk,
         welcome,
         to_coordinator,
         compute: &compute,
@@ -106,10 +116,11 @@ async fn prepare_and_work(
         waiting: Vec::new(),
         given: HashMap::new(),
         uploads: JoinSet::new(),
+        worked,
     };
     let ended = active.work(incoming, reported).await;
-    for void in active.given.values() {
-        compute.cancel(void);
+    for flag in active.given.values() {
+        compute.cancel(flag);
     }
     drop(active);
     // A new session begins only when the old one's computation is over.
@@ -121,7 +132,7 @@ async fn prepare_and_work(
 async fn prepare(
     config: &WorkerConfig,
     welcome: &Welcome,
-    connection: &Connection,
+    bulk: &Connection,
     reports: mpsc::Sender<Report>,
 ) -> Result<Compute, SessionError> {
     let run = &welcome.run;
@@ -131,7 +142,7 @@ async fn prepare(
         return Err(WorkerError::OtherModel { model: run.model.clone(), here, there: run.parameters }.into());
     }
     let folder = config.data_folder.as_deref();
-    let dataset = data::obtain(&run.data, folder, &config.cache, connection, welcome.session).await?;
+    let dataset = data::obtain(&run.data, folder, &config.cache, bulk, welcome.session).await?;
     let data = TaskData::new(dataset, run.seed, run.budget, run.task_batch);
     let task_time = config.task_times.as_ref().map(|of| of(welcome.number, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
@@ -150,7 +161,7 @@ type Fetch = Pin<Box<dyn Future<Output = (u64, Result<Option<Vec<f32>>, SessionE
 
 /// A session under way.
 struct Active<'a> {
-    connection: Connection,
+    bulk: Connection,
     welcome: &'a Welcome,
     to_coordinator: mpsc::Sender<WorkerMessage>,
     compute: &'a Compute,
@@ -159,8 +170,11 @@ struct Active<'a> {
     /// Leases that wait for their parameters.
     waiting: Vec<Assignment>,
     /// Leases given to the thread.
-    given: HashMap<u64, Void>,
-    uploads: JoinSet<Result<(), SessionError>>,
+    given: HashMap<u64, CancelFlag>,
+    /// Whether each gradient counted.
+    uploads: JoinSet<Result<bool, SessionError>>,
+    /// Whether any did.
+    worked: &'a mut bool,
 }
 
 impl Active<'_> {
@@ -177,8 +191,8 @@ impl Active<'_> {
             }
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
-                    ToWorker::Assign(assignment) => self.assigned(assignment),
-                    ToWorker::Cancel { lease } => self.cancelled(lease),
+                    ToWorker::Assign(assignments) => assignments.into_iter().for_each(|lease| self.assigned(lease)),
+                    ToWorker::Cancel(leases) => self.cancelled(&leases),
                     ToWorker::Farewell { reason, detail } => {
                         tracing::info!("{detail}");
                         return Ok(reason);
@@ -191,7 +205,7 @@ impl Active<'_> {
                     self.fetched(iteration, fetched?);
                 }
                 Some(uploaded) = self.uploads.join_next() => {
-                    uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
+                    *self.worked |= uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
                 }
             }
         }
@@ -206,22 +220,23 @@ impl Active<'_> {
     }
 
     fn give(&mut self, assignment: Assignment) {
-        let void = Void::default();
-        self.given.insert(assignment.lease, void.clone());
-        self.compute.push(Job::Compute { assignment, void });
+        let cancelled = CancelFlag::default();
+        self.given.insert(assignment.lease, cancelled.clone());
+        self.compute.push(Job::Compute { assignment, cancelled });
     }
 
-    fn cancelled(&mut self, lease: u64) {
-        self.waiting.retain(|waiting| waiting.lease != lease);
-        if let Some(void) = self.given.remove(&lease) {
-            self.compute.cancel(&void);
+    fn cancelled(&mut self, leases: &[u64]) {
+        let leases: HashSet<u64> = leases.iter().copied().collect();
+        self.waiting.retain(|waiting| !leases.contains(&waiting.lease));
+        for flag in leases.iter().filter_map(|lease| self.given.remove(lease)) {
+            self.compute.cancel(&flag);
         }
     }
 
     /// Fetches the parameters that the oldest waiting lease needs.
     fn next_fetch(&self) -> Option<Fetch> {
         let iteration = self.waiting.first()?.iteration;
-        let (connection, session) = (self.connection.clone(), self.welcome.session);
+        let (connection, session) = (self.bulk.clone(), self.welcome.session);
         let expected = self.welcome.run.parameters;
         Some(Box::pin(async move { (iteration, transfer::parameters(connection, session, iteration, expected).await) }))
     }
@@ -256,7 +271,7 @@ impl Active<'_> {
         if self.given.remove(&computed.assignment.lease).is_none() {
             return;
         }
-        let (connection, session) = (self.connection.clone(), self.welcome.session);
+        let (connection, session) = (self.bulk.clone(), self.welcome.session);
         self.uploads.spawn(transfer::submit(connection, session, computed));
     }
 

@@ -1,8 +1,8 @@
 //! Parameters in, gradients out.
 
-use ata_wire::proto::{GradientReceipt, ParametersRequest};
-use ata_wire::{Connection, GradientHeader, SessionToken, gradient_parts, receive_tensor};
-use tonic::{Code, Status};
+use ata_wire::proto::ParametersRequest;
+use ata_wire::{Connection, GradientHeader, Receipt, SessionToken, gradient_parts, receive_tensor};
+use tonic::Code;
 
 use crate::compute::Computed;
 use crate::error::SessionError;
@@ -23,12 +23,12 @@ pub(crate) async fn parameters(
     receive_tensor(&mut parts, expected).await.map(Some).map_err(SessionError::receive)
 }
 
-/// Sends a computed lease.
+/// Sends a computed lease. Returns whether its gradient counts.
 pub(crate) async fn submit(
     mut connection: Connection,
     session: SessionToken,
     computed: Computed,
-) -> Result<(), SessionError> {
+) -> Result<bool, SessionError> {
     let Computed { assignment, sum, busy_s, outlasted } = computed;
     let header = GradientHeader {
         session,
@@ -39,18 +39,12 @@ pub(crate) async fn submit(
         outlasted,
     };
     let lease = assignment.lease;
-    match connection.submit_gradient(gradient_parts(header.into(), sum.gradient)).await {
-        Ok(response) => match response.into_inner() {
-            GradientReceipt { accepted: true, .. } => tracing::debug!(lease, "gradient accepted"),
-            GradientReceipt { reason, .. } => tracing::warn!(lease, reason, "gradient refused"),
-        },
-        Err(status) if is_late(&status) => tracing::debug!(lease, "gradient came too late"),
-        Err(status) => return Err(SessionError::call(&status)),
+    let answer = connection.submit_gradient(gradient_parts(header.into(), sum.gradient)).await;
+    let receipt = Receipt::from(answer.map_err(|status| SessionError::call(&status))?.into_inner());
+    match &receipt {
+        Receipt::Accepted => tracing::debug!(lease, "gradient accepted"),
+        Receipt::NotHeld { .. } => tracing::debug!(lease, "gradient came too late"),
+        Receipt::Refused { reason } => tracing::warn!(lease, reason, "gradient refused"),
     }
-    Ok(())
-}
-
-/// The lease ended while its gradient was on the way.
-fn is_late(status: &Status) -> bool {
-    status.code() == Code::Aborted
+    Ok(receipt == Receipt::Accepted)
 }

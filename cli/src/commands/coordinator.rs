@@ -8,8 +8,7 @@ use crate::Extensions;
 use crate::args::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::inputs::open_data;
-use crate::run::{ExpectedWorkers, Run};
-use crate::run_folder::RunFolder;
+use crate::run::{ExpectedWorkers, Run, RunFolder};
 use crate::settings::Settings;
 use crate::signals;
 

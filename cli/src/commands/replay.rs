@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::Extensions;
 use crate::args::ReplayArgs;
-use crate::counterfactual::{Cost, Replay};
-use crate::display::{Counter, render_table, seconds};
-use crate::events;
 use crate::failure::Failure;
-use crate::policy_list;
+use crate::output::{Counter, render_table, seconds};
+use crate::run::counterfactual::{Cost, Replay};
+use crate::run::recorded;
+use crate::settings::policy_list;
 
 /// One policy's costs, means over seeds. A step of some policies takes fewer than B tasks, so costs are per B applied tasks.
 #[derive(Debug, Serialize)]
@@ -28,15 +28,15 @@ struct Line {
 }
 
 pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
-    let recorded = events::read(&args.events)?;
+    let recorded = recorded::read(&args.events)?;
     let policies = policy_list::parse(&args.policies, &["adaptive-k-sync"])?;
     let workers = recorded.task_times_s.iter().filter(|times| !times.is_empty()).count();
     if workers < recorded.task_times_s.len() {
         let none = recorded.task_times_s.len() - workers;
         eprintln!("{none} worker(s) completed no task in that run and are left out");
     }
-    let budget = args.budget.unwrap_or(recorded.budget);
-    let iterations = args.iterations.unwrap_or(recorded.iterations.len() as u64);
+    let budget = args.budget.unwrap_or(recorded.state.budget);
+    let iterations = args.iterations.unwrap_or(recorded.state.iterations);
     let replay = Replay::new(&recorded.task_times_s, budget, iterations)
         .ok_or_else(|| Failure::data("that run recorded no task time"))?;
     let progress = Counter::new("policies", policies.len() as u64);
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
     if args.json {
         println!("{}", serde_json::to_string_pretty(&lines).map_err(Failure::internal)?);
     } else {
-        print!("{}", render_table(&table));
+        print!("{}", render_table(&table, usize::MAX));
         println!(
             "\nbootstrapped: tasks beyond those the run recorded of the worker; their times are drawn again from its own"
         );

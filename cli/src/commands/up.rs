@@ -8,15 +8,14 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use ata_coordinator::{Progress, ProgressPhase};
 use ata_learn::DeviceChoice;
+use ata_record::{RunPhase, RunState};
 
 use crate::Extensions;
 use crate::args::UpArgs;
 use crate::failure::Failure;
 use crate::inputs::{Data, open_data};
-use crate::run::{ExpectedWorkers, Run};
-use crate::run_folder::RunFolder;
+use crate::run::{ExpectedWorkers, Run, RunFolder};
 use crate::settings::Settings;
 use crate::signals;
 
@@ -46,13 +45,13 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let mut children = Children::start(&settings, &format!("http://{address}"), data_folder.as_deref())?;
 
     let mut received = None;
-    let progress = run.progress();
+    let state = run.state();
     let stop = async {
         tokio::select! {
             // First, for Ctrl-C ends the workers as well.
             biased;
             signal = signal => received = Some(signal),
-            () = children.too_few(&progress) => {}
+            () = children.too_few(&state) => {}
         }
     };
     let trained = Box::pin(run.train(&folder, listener, stop)).await;
@@ -109,24 +108,24 @@ impl Children {
     }
 
     /// Resolves when no worker is left, or one ended that the first iteration waits for; says of each why it ended.
-    async fn too_few(&mut self, progress: &watch::Receiver<Progress>) {
+    async fn too_few(&mut self, state: &watch::Receiver<RunState>) {
         while let Some(ended) = self.running.join_next().await {
-            let waiting = matches!(progress.borrow().phase, ProgressPhase::Waiting { .. });
+            let begun = state.borrow().span_s.is_some();
             match ended {
                 Ok((_, Ok(status))) if status.success() => continue,
-                Ok((number, Ok(status))) if waiting => {
+                Ok((number, Ok(status))) if !begun => {
                     eprintln!("worker {number} ended ({status}) before the run began");
                 }
                 Ok((number, Ok(status))) => eprintln!("worker {number} ended ({status}); its tasks go to the others"),
                 Ok((number, Err(error))) => eprintln!("worker {number}: {error}"),
                 Err(error) => eprintln!("{error}"),
             }
-            if waiting {
+            if !begun {
                 return;
             }
         }
         // After the last iteration they are not needed, and their end must not cut the evaluation short.
-        if progress.borrow().phase == ProgressPhase::Evaluating {
+        if matches!(state.borrow().phase, RunPhase::Evaluating | RunPhase::Over(_)) {
             std::future::pending::<()>().await;
         }
     }
@@ -134,7 +133,7 @@ impl Children {
     /// Waits for the workers to end by themselves, and then ends them.
     async fn finish(mut self) {
         let ended = async { while self.running.join_next().await.is_some() {} };
-        // Whoever is left is killed as the set is dropped.
+        // Those that are left are killed.
         drop(tokio::time::timeout(GOODBYE_TIMEOUT, ended).await);
         self.running.shutdown().await;
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ata_learn::{DeviceChoice, ModelResolver, default_cache_dir, limit_threads};
 use ata_simulator::{TimeLaws, worker_rng};
 use ata_wire::{Endpoint, WorkerName};
-use ata_worker::{Outcome, TaskTime, TaskTimes, WorkerConfig};
+use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
 
 use crate::args::WorkerArgs;
@@ -49,10 +49,11 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
     };
     let signal = signals::stop()?;
     let mut received = None;
-    let outcome = ata_worker::run(config, async { received = Some(signal.await) }).await?;
-    match (outcome, received) {
-        (Outcome::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
-        _ => Ok(ExitCode::SUCCESS),
+    let end = ata_worker::run(config, async { received = Some(signal.await) }).await?;
+    match (end, received) {
+        (WorkerEnd::RunFailed, _) => Err(Failure::internal("the run failed; the coordinator's log tells why")),
+        (WorkerEnd::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
+        (WorkerEnd::Stopped | WorkerEnd::Finished, _) => Ok(ExitCode::SUCCESS),
     }
 }
 

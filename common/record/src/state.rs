@@ -8,7 +8,7 @@ use crate::event::{EndState, Fate, RefusalKind, RunEvent};
 const TIMES_KEPT: usize = 4096;
 
 /// What a run is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunPhase {
     /// It has not begun, or waits for workers.
     Waiting {
@@ -18,12 +18,17 @@ pub enum RunPhase {
         needed: usize,
     },
     /// Iterating.
-    #[default]
     Training,
     /// Evaluating on the test data.
     Evaluating,
     /// It is over.
     Over(EndState),
+}
+
+impl Default for RunPhase {
+    fn default() -> Self {
+        Self::Waiting { present: 0, needed: 0 }
+    }
 }
 
 /// A run, so far.
@@ -95,6 +100,13 @@ struct Pending {
     worker: u32,
     busy_s: f64,
     overhead_s: f64,
+}
+
+impl WorkerState {
+    /// Mean seconds of its tasks that entered a step, if any did.
+    pub fn mean_task_s(&self) -> Option<f64> {
+        (self.tasks_applied > 0).then(|| self.busy_s / self.tasks_applied as f64)
+    }
 }
 
 impl RunState {

@@ -22,14 +22,14 @@ pub mod proto {
 }
 
 pub use message::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, RunSpec, SessionToken, ToWorker, Welcome,
-    WireError, WorkerName, truncated,
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, Receipt, RunSpec, SessionToken, ToWorker,
+    Welcome, WireError, WorkerName, truncated,
 };
-pub use net::{ConnectError, Connection, Endpoint, Guarded, connect, incoming, server_builder};
+pub use net::{ConnectError, Connection, Endpoint, Guarded, connect, incoming, raise_file_limit, server_builder};
 pub use transfer::{
     Assembler, ReceiveError, TransferError, chunk, chunks, f32_bytes, gradient_parts, receive_chunk, receive_gradient,
     receive_gradient_header, receive_header, receive_tensor, transfer_parts,
 };
 
 /// The version of the protocol; a worker of another one is refused.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;

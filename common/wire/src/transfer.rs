@@ -40,17 +40,6 @@ pub enum TransferError {
     },
 }
 
-impl TransferError {
-    /// What it counts as, of a few kinds.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Size { .. } | Self::Chunk(_) => "wrong size",
-            Self::Checksum(_) => "wrong checksum",
-            Self::NotFinite { .. } => "not finite",
-        }
-    }
-}
-
 /// Why a transfer was not received.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {

@@ -1,7 +1,8 @@
 //! Messages survive the wire, and nothing that comes in from it can do harm.
 
 use ata_wire::limits::{
-    MAX_BUDGET, MAX_DATA_BYTES, MAX_LEASE_TASKS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_TASK_BATCH, MAX_TEXT_BYTES,
+    MAX_BATCH, MAX_BUDGET, MAX_DATA_BYTES, MAX_LEASE_TASKS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_TASK_BATCH,
+    MAX_TEXT_BYTES,
 };
 use ata_wire::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, RunSpec, SessionToken, ToWorker, Welcome,
@@ -35,14 +36,13 @@ fn run_spec() -> impl Strategy<Value = RunSpec> {
         (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES)
             .prop_map(|(train_sha256, train_bytes)| DataSpec::Cifar100 { train_sha256, train_bytes }),
     ];
-    (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, 1..=MAX_TASK_BATCH, 1e-9..1.0, data).prop_map(
-        |(model, parameters, seed, budget, task_batch, learning_rate, data)| RunSpec {
+    (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, 1..=MAX_TASK_BATCH, data).prop_map(
+        |(model, parameters, seed, budget, task_batch, data)| RunSpec {
             model,
             parameters,
             seed,
             budget,
             task_batch,
-            learning_rate,
             data,
         },
     )
@@ -57,15 +57,20 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
     let assign = (any::<u64>(), 1..=u64::MAX, 0..=MAX_LEASE_TASKS.ilog2(), 0..1_u64 << 40).prop_map(
         |(lease, iteration, log, index)| {
             let tasks = 1 << log;
-            ToWorker::Assign(Assignment { lease, iteration, first_task: index * tasks, tasks })
+            Assignment { lease, iteration, first_task: index * tasks, tasks }
         },
     );
-    let reason =
-        prop_oneof![Just(FarewellReason::Finished), Just(FarewellReason::Evicted), Just(FarewellReason::Stopping)];
+    let assign = vec(assign, 1..20).prop_map(ToWorker::Assign);
+    let reason = prop::sample::select(vec![
+        FarewellReason::Finished,
+        FarewellReason::Evicted,
+        FarewellReason::Stopping,
+        FarewellReason::Failed,
+    ]);
     prop_oneof![
         welcome,
         assign,
-        any::<u64>().prop_map(|lease| ToWorker::Cancel { lease }),
+        vec(any::<u64>(), 1..20).prop_map(ToWorker::Cancel),
         (reason, ".{0,100}").prop_map(|(reason, detail)| ToWorker::Farewell { reason, detail }),
     ]
 }
@@ -97,15 +102,19 @@ fn receive(frame: &[u8]) {
     }
     if let Ok(message) = proto::CoordinatorMessage::decode(frame) {
         match ToWorker::try_from(message) {
-            Ok(ToWorker::Assign(assignment)) => {
-                assert!((1..=MAX_LEASE_TASKS).contains(&assignment.tasks) && assignment.tasks.is_power_of_two());
-                assert!(assignment.first_task.checked_add(assignment.tasks).is_some());
+            Ok(ToWorker::Assign(assignments)) => {
+                assert!((1..=MAX_BATCH).contains(&assignments.len()));
+                for assignment in assignments {
+                    assert!((1..=MAX_LEASE_TASKS).contains(&assignment.tasks) && assignment.tasks.is_power_of_two());
+                    assert!(assignment.first_task.checked_add(assignment.tasks).is_some());
+                }
             }
+            Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
             Ok(ToWorker::Welcome(welcome)) => {
                 assert!((1..=MAX_PARAMETERS).contains(&welcome.run.parameters));
                 assert!((1..=MAX_TASK_BATCH).contains(&welcome.run.task_batch));
             }
-            Ok(ToWorker::Cancel { .. } | ToWorker::Farewell { .. }) | Err(_) => {}
+            Ok(ToWorker::Farewell { .. }) | Err(_) => {}
         }
     }
     if let Ok(header) = proto::GradientHeader::decode(frame)
@@ -173,8 +182,11 @@ fn what_is_beyond_the_contract_is_refused_with_the_field() {
     use proto::coordinator_message::Kind;
     let assign = |first_task, tasks| {
         let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks };
-        ToWorker::try_from(proto::CoordinatorMessage { kind: Some(Kind::Assign(assign)) })
+        let assignments = proto::Assignments { leases: vec![assign] };
+        ToWorker::try_from(proto::CoordinatorMessage { kind: Some(Kind::Assign(assignments)) })
     };
+    let none = proto::CoordinatorMessage { kind: Some(Kind::Assign(proto::Assignments::default())) };
+    assert!(ToWorker::try_from(none).unwrap_err().to_string().contains("number of leases is 0"));
     assert!(assign(8, 4).is_ok());
     for (first_task, tasks) in [(0, 0), (0, 3), (2, 4), (0, MAX_LEASE_TASKS * 2), (u64::MAX - 3, 4)] {
         let error = assign(first_task, tasks).unwrap_err();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ata_coordinator::{CoordinatorConfig, Progress, TrainingData};
+use ata_coordinator::{CoordinatorConfig, TrainingData};
 use ata_learn::{
     Batch, Dataset, DeviceChoice, Evaluation, Learner, LearnerError, Model, ModelError, OpenDevice, Split, Synthetic,
     TaskGradient, Trainer, TrainerConfig, builtin_model,
@@ -58,6 +58,7 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
             ..EngineConfig::default()
         },
         policy: build_policy("uta", &PolicyContext::default())?,
+        policy_specification: "uta".into(),
         model_specification: "cnn".into(),
         model: free_model("cnn")?,
         learning_rate: 1e-3,
@@ -86,11 +87,11 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
         };
         working.spawn(ata_worker::run(config, std::future::pending()));
     }
-    let (progress, _shown) = watch::channel(Progress::default());
-    let report = ata_coordinator::run(config, listener, progress, std::future::pending()).await;
+    let state = watch::Sender::default();
+    let report = ata_coordinator::run(config, listener, state, std::future::pending()).await;
     working.shutdown().await;
     std::fs::remove_dir_all(&folder).map_err(Failure::disk)?;
-    Ok(Duration::from_secs_f64(report?.runtime_s) / ITERATIONS as u32)
+    Ok(Duration::from_secs_f64(report?.state.runtime_s()) / ITERATIONS as u32)
 }
 
 /// The built-in model, but for gradients, which are constant, and the evaluation, which is left out.

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, WorkerId, build_policy};
-use ata_simulator::{LawTimes, Simulation, TaskTimes, TimeLaws};
+use ata_simulator::{LawTimes, Simulation, Step, TaskTimes, TimeLaws};
 
 use super::{Figure, pair};
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ fn figure(name: &str, workers: u32, budget: u64, iterations: u64) -> Result<Figu
         runs.len(),
         || {
             if let Some((mut engine, mut simulation)) = runs.pop() {
-                simulation.run(&mut engine, |_| StepOutcome::default()).expect("workers stay");
+                simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).expect("workers stay");
                 black_box(engine.ledger());
             }
         },

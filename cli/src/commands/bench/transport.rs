@@ -12,8 +12,8 @@ use ata_wire::proto::{
     TransferPart, WorkerMessage,
 };
 use ata_wire::{
-    chunks, connect, f32_bytes, gradient_parts, incoming, receive_gradient, receive_gradient_header, receive_tensor,
-    server_builder, transfer_parts,
+    Receipt, chunks, connect, f32_bytes, gradient_parts, incoming, receive_gradient, receive_gradient_header,
+    receive_tensor, server_builder, transfer_parts,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -124,7 +124,7 @@ impl Coordinator for Served {
         let gradient = receive_gradient(&mut parts, self.bytes / 4, || ()).await.map_err(failed)?;
         // The other end is gone only when the benchmark is over.
         drop(self.received.send(gradient));
-        Ok(Response::new(GradientReceipt { accepted: true, reason: String::new() }))
+        Ok(Response::new(Receipt::Accepted.into()))
     }
 
     async fn data(&self, _request: Request<DataRequest>) -> Result<Response<Parts>, Status> {

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use tonic::transport::{self, Channel, Uri};
 
 use crate::limits::{
-    CONNECT_TIMEOUT, CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MESSAGE_BYTES,
-    STREAM_WINDOW_BYTES,
+    CONNECT_TIMEOUT, CONNECTION_WINDOW_BYTES, COORDINATOR_KEEPALIVE_TIMEOUT, FRAME_BYTES, KEEPALIVE_INTERVAL,
+    MESSAGE_BYTES, STREAM_WINDOW_BYTES,
 };
 use crate::proto::coordinator_client::CoordinatorClient;
 
@@ -44,7 +44,7 @@ pub enum ConnectError {
     /// Not an address.
     #[error("'{0}' is not a coordinator's address: expected http://HOST:PORT, as in http://head:7070")]
     Address(String),
-    /// Nobody answers there.
+    /// There is no answer.
     #[error("cannot reach the coordinator at {endpoint}: {cause}")]
     Unreachable {
         /// The address.
@@ -62,7 +62,7 @@ pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_timeout(COORDINATOR_KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
         .connect()
         .await

@@ -4,4 +4,4 @@ mod client;
 mod server;
 
 pub use client::{ConnectError, Connection, Endpoint, connect};
-pub use server::{Guarded, incoming, server_builder};
+pub use server::{Guarded, incoming, raise_file_limit, server_builder};

@@ -19,6 +19,9 @@ use crate::limits::{
     PREFACE_TIMEOUT, STREAM_WINDOW_BYTES,
 };
 
+/// Files that a coordinator has open beside its connections.
+const OTHER_FILES: usize = 128;
+
 /// A tonic server with the limits set that its defaults lack.
 pub fn server_builder() -> Server {
     Server::builder()
@@ -32,7 +35,15 @@ pub fn server_builder() -> Server {
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }
 
-/// Connections of a listener that have shown the HTTP/2 preface, at most [`MAX_CONNECTIONS`] at a time. Whoever stays
+/// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs, as far as the system allows. An error says how
+/// many it allows.
+pub fn raise_file_limit() -> Result<(), u64> {
+    let needed = (MAX_CONNECTIONS + OTHER_FILES) as u64;
+    let allowed = rlimit::increase_nofile_limit(needed).unwrap_or(u64::MAX);
+    if allowed >= needed { Ok(()) } else { Err(allowed) }
+}
+
+/// Connections of a listener that have shown the HTTP/2 preface, at most [`MAX_CONNECTIONS`] at a time. A peer that stays
 /// silent, or speaks another protocol, never reaches the server.
 pub fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Guarded>> {
     let (sender, receiver) = mpsc::channel(16);

@@ -2,7 +2,7 @@
 
 use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, StepOutcome, build_policy, policy_kind};
 use ata_simulator::experiment::PolicyResolver;
-use ata_simulator::{RecordedTimes, Simulation};
+use ata_simulator::{RecordedTimes, Simulation, Step};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -82,7 +82,7 @@ impl Replay {
         let mut engine = Engine::new(config, policy);
         let times = RecordedTimes::new(self.times_s.clone(), seed).expect("workers without times are left out");
         let mut simulation = Simulation::new(workers as u32, times);
-        simulation.run(&mut engine, |_| StepOutcome::default()).map_err(Failure::internal)?;
+        simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).map_err(Failure::internal)?;
         let ledger = engine.ledger().clone();
         let tasks = ledger.tasks_applied + ledger.tasks_wasted;
         Ok(Cost { bootstrapped: simulation.times.bootstrapped() as f64 / tasks.max(1) as f64, ledger })

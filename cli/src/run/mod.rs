@@ -1,27 +1,46 @@
 //! A run of the coordinator, from settings to the table: common to `ata up` and `ata coordinator`.
+//!
+//! # Layout
+//! - here: [`Run`], ready to begin, and [`Trained`], over
+//! - `folder`: the run's folder
+//! - `summary`, `statistics`: the files that scripts and later runs read
+//! - `tables`, `page`: the result for people, on the terminal and as `report.html`
+//! - `recorded`: a run read back from its journal
+//! - `counterfactual`: what other policies would have cost on its times
+
+pub(crate) mod counterfactual;
+mod folder;
+mod page;
+pub(crate) mod recorded;
+mod statistics;
+mod summary;
+mod tables;
+
+pub(crate) use folder::RunFolder;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ata_coordinator::{CoordinatorConfig, Progress, RunReport, StopReason, TrainingData};
+use ata_coordinator::{CoordinatorConfig, RunReport, StopReason, TrainingData};
 use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
+use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, WorkerStatistics};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::Extensions;
-use crate::counterfactual::counterfactuals;
-use crate::display;
 use crate::failure::{Failure, INTERRUPTED};
 use crate::inputs::Data;
-use crate::run_folder::RunFolder;
-use crate::run_report;
+use crate::output::show_progress;
 use crate::settings::Settings;
 use crate::signals::Signal;
-use crate::statistics;
-use crate::summary::Summary;
-use crate::table;
+use counterfactual::counterfactuals;
+use summary::Summary;
+
+/// The first rest of a worker after a failure, in seconds: long against a slip of the network, short against a run. Each
+/// further failure doubles it.
+const REST_S: f64 = 1.0;
 
 /// Who is to take part.
 pub(crate) struct ExpectedWorkers {
@@ -45,12 +64,11 @@ pub(crate) struct Run {
     min_workers: usize,
     /// What the summary names as the device.
     device_name: String,
-    progress: watch::Sender<Progress>,
+    state: watch::Sender<RunState>,
 }
 
 impl Run {
-    /// Checks what can be checked before anything is bound or written. ``workers` is their
-    /// number and `means` their mean task times, where known.
+    /// Checks what can be checked before anything is bound or written.
     pub(crate) fn new(
         settings: Settings,
         extensions: Extensions,
@@ -60,14 +78,11 @@ impl Run {
         expected: ExpectedWorkers,
     ) -> Result<Self, Failure> {
         let model = (extensions.models)(&settings.model)?;
-        let policy = (extensions.policies)(
-            &settings.policy,
-            &PolicyContext { means: expected.means, workers: expected.exactly },
-        )?;
+        let context = PolicyContext { means: expected.means, workers: expected.exactly };
+        let policy = (extensions.policies)(&settings.policy, &context)?;
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
         let device = device.open()?;
         let device_name = device_name.unwrap_or_else(|| device.name.clone());
-        let progress = watch::Sender::new(Progress::default());
         let Data { training, test, .. } = data;
         Ok(Self {
             settings,
@@ -79,13 +94,13 @@ impl Run {
             test,
             min_workers: expected.at_least,
             device_name,
-            progress,
+            state: watch::Sender::new(RunState::default()),
         })
     }
 
     /// How far it is.
-    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
-        self.progress.subscribe()
+    pub(crate) fn state(&self) -> watch::Receiver<RunState> {
+        self.state.subscribe()
     }
 
     /// Trains with the workers that come to `listener`, until done or until `stop` resolves.
@@ -95,7 +110,7 @@ impl Run {
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> Result<Trained, Failure> {
-        let Self { settings, policy, warm_start, model, device, training, test, min_workers, device_name, progress } =
+        let Self { settings, policy, warm_start, model, device, training, test, min_workers, device_name, state } =
             self;
         let config = CoordinatorConfig {
             run_id: folder.run_id.clone(),
@@ -104,11 +119,13 @@ impl Run {
                 iterations: settings.iterations,
                 min_workers,
                 lease_timeout_s: Some(settings.lease_timeout_s),
+                rest_s: REST_S,
                 seed: settings.seed,
                 overcommit: settings.overcommit,
                 limits: settings.limits(),
             },
             policy,
+            policy_specification: settings.policy.clone(),
             model_specification: settings.model.clone(),
             model,
             learning_rate: settings.lr,
@@ -120,15 +137,15 @@ impl Run {
             heartbeat_timeout: settings.heartbeat_timeout(),
             run_folder: folder.path.clone(),
         };
-        let display = tokio::spawn(display::show(progress.subscribe(), settings.iterations));
-        let report = ata_coordinator::run(config, listener, progress, stop).await;
+        let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
+        let report = ata_coordinator::run(config, listener, state, stop).await;
         // The run dropped its end, so the display ends by itself.
         drop(display.await);
         Ok(Trained { report: report?, settings, device_name })
     }
 }
 
-/// A run that ended.
+/// A run that is over, well or badly.
 pub(crate) struct Trained {
     report: RunReport,
     settings: Settings,
@@ -136,29 +153,41 @@ pub(crate) struct Trained {
 }
 
 impl Trained {
-    /// Writes `summary.json`, prints the table or the JSON, and returns the exit code. `signal` is what stopped the run.
+    /// Writes the run's results, prints the table or the JSON, and returns the exit code. `signal` is what stopped the run.
     pub(crate) fn finish(self, folder: &RunFolder, json: bool, signal: Option<Signal>) -> Result<ExitCode, Failure> {
         let Self { report, settings, device_name } = self;
-        let stopped = report.stopped;
-        let counterfactual = counterfactuals(&report.task_times_s, settings.budget, settings.seed);
-        folder.write_statistics(&statistics::to_json(&report)?)?;
-        let summary = Summary::new(&folder.run_id, &settings, &device_name, report, counterfactual);
-        folder.write_summary(&summary)?;
-        // The figures are an extra: without them, the run and its numbers are still good.
-        if let Err(failure) = run_report::write(&summary, &folder.path) {
-            tracing::warn!(?failure, "no report.html");
-        }
+        let times_s = report.state.workers.values().map(|worker| worker.times_s.iter().copied().collect());
+        let counterfactual = counterfactuals(&times_s.collect::<Vec<_>>(), settings.budget, settings.seed);
+        let summary = Summary::new(&folder.run_id, &settings, &device_name, &report, counterfactual);
+        let written = write(&summary, &report, folder);
         if json {
             print!("{}", summary.to_json()?);
         } else {
-            print!("{}", table::render(&summary, &folder.path));
+            print!("{}", tables::render(&summary, &folder.path));
         }
+        // What went wrong with the run is worse than that its results cannot be written.
+        let stopped = report.ended?;
+        written?;
         match (stopped, signal) {
             (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
             (StopReason::Stopped, None) => {
-                Err(Failure::internal("too few workers are left to go on; above stands why"))
+                Err(Failure::internal("too few workers are left to go on; the messages above tell why"))
             }
             _ => Ok(ExitCode::SUCCESS),
         }
     }
+}
+
+fn write(summary: &Summary, report: &RunReport, folder: &RunFolder) -> Result<(), Failure> {
+    let summary_written = folder.write(SUMMARY_FILE, &summary.to_json()?);
+    let statistics_written = folder.write(STATISTICS_FILE, &statistics::to_json(&report.statistics)?);
+    summary_written.and(statistics_written)?;
+    // The page is an extra: without it, the run and its numbers are still good.
+    if summary.iterations > 0 {
+        let page = page::html(summary, &folder.path).and_then(|html| folder.write(REPORT_FILE, &html));
+        if let Err(failure) = page {
+            tracing::warn!(%failure, "no report.html");
+        }
+    }
+    Ok(())
 }

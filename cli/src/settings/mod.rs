@@ -1,5 +1,7 @@
 //! A run's settings: defaults, then the file, then environment variables and flags.
 
+pub(crate) mod policy_list;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! `ata simulate`: policies × time laws in virtual time.
 
+mod cnn_descent;
+
 use std::process::ExitCode;
 
 use ata_figures::{Report, Table};
@@ -7,13 +9,15 @@ use ata_learn::{DeviceChoice, TrainerConfig};
 use ata_simulator::experiment::{self, BUILTIN_EXPERIMENTS, Group, LearningSpec, Row, RunResult};
 use ata_simulator::{Experiment, Learning};
 
+use cnn_descent::CnnTraining;
+
 use crate::Extensions;
 use crate::args::{ProblemName, SimulateArgs};
-use crate::cnn_descent::CnnTraining;
-use crate::display::{Counter, render_table};
+
 use crate::failure::Failure;
 use crate::inputs::open_data;
-use crate::policy_list;
+use crate::output::{Counter, render_table};
+use crate::settings::policy_list;
 
 pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
     if args.list {
@@ -132,7 +136,7 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Le
 
 fn print(experiment: &Experiment, results: &[RunResult], learning: Option<&Learning>) {
     for group in experiment::groups(results) {
-        print!("{}", render_table(&table(experiment, &group)));
+        print!("{}", render_table(&table(experiment, &group), usize::MAX));
     }
     if let Some(learning) = learning {
         println!("\n{} distinct optimizer steps were computed", learning.computed());

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ata_coordinator::RunReport;
+use ata_record::STATISTICS_FILE;
 use ata_scheduler::WorkerStatistics;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::run_folder::STATISTICS_FILE;
 
 /// One worker's line; seconds, as [`WorkerStatistics`] has them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -18,18 +17,20 @@ struct Entry {
     observed: u64,
     total_s: f64,
     squares_s2: f64,
+    /// The first releases did not write it.
+    #[serde(default)]
+    cut_s: f64,
     assignments: u64,
     overhead_s: f64,
 }
 
-/// What a run learned, as its folder holds it.
-pub(crate) fn to_json(report: &RunReport) -> Result<String, Failure> {
-    let of = |number: u32| report.statistics.get(number as usize - 1).copied().unwrap_or_default();
-    let entry = |(&number, name): (&u32, &String)| {
-        let WorkerStatistics { observed, total_s, squares_s2, assignments, overhead_s } = of(number);
-        Entry { name: name.clone(), observed, total_s, squares_s2, assignments, overhead_s }
+/// What a run learned, by the workers' names, as its folder holds it.
+pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result<String, Failure> {
+    let entry = |(name, of): (&String, &WorkerStatistics)| {
+        let WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s } = *of;
+        Entry { name: name.clone(), observed, total_s, squares_s2, cut_s, assignments, overhead_s }
     };
-    let entries: Vec<Entry> = report.worker_names.iter().map(entry).collect();
+    let entries: Vec<Entry> = statistics.iter().map(entry).collect();
     Ok(serde_json::to_string_pretty(&entries).map_err(Failure::internal)? + "\n")
 }
 
@@ -45,10 +46,10 @@ pub(crate) fn read(folder: &Path) -> Result<BTreeMap<String, WorkerStatistics>, 
 fn parse(text: &str) -> Result<BTreeMap<String, WorkerStatistics>, String> {
     let entries: Vec<Entry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut known = BTreeMap::new();
-    for Entry { name, observed, total_s, squares_s2, assignments, overhead_s } in entries {
-        let statistics = WorkerStatistics { observed, total_s, squares_s2, assignments, overhead_s };
+    for Entry { name, observed, total_s, squares_s2, cut_s, assignments, overhead_s } in entries {
+        let statistics = WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s };
         if !statistics.is_valid() {
-            return Err(format!("the times of worker '{name}' are no times: {statistics:?}"));
+            return Err(format!("worker '{name}' cannot have such times: {statistics:?}"));
         }
         if known.insert(name.clone(), statistics).is_some() {
             return Err(format!("worker '{name}' is there twice"));
@@ -67,7 +68,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let known = parse(&format!("[{GOOD}]")).unwrap();
-        assert_eq!((known["a"].observed, known["a"].mean_s()), (2, Some(1.5)));
+        assert_eq!((known["a"].observed, known["a"].mean_s(), known["a"].cut_s), (2, Some(1.5), 0.0));
+        let cut = BTreeMap::from([("b".to_owned(), WorkerStatistics { cut_s: 0.1 + 0.2, ..known["a"] })]);
+        assert_eq!(parse(&to_json(&cut).unwrap()).unwrap(), cut);
     }
 
     #[test]
@@ -75,8 +78,9 @@ mod tests {
         for (text, message) in [
             (String::new(), "line 1"),
             (format!("[{GOOD}, {GOOD}]"), "worker 'a' is there twice"),
-            (format!("[{}]", GOOD.replace("3.0", "-3.0")), "the times of worker 'a' are no times"),
-            (format!("[{}]", GOOD.replace("\"observed\": 2", "\"observed\": 0")), "no times"),
+            (format!("[{}]", GOOD.replace("3.0", "-3.0")), "worker 'a' cannot have such times"),
+            (format!("[{}]", GOOD.replace("\"observed\": 2", "\"observed\": 0")), "cannot have such times"),
+            (format!("[{}]", GOOD.replace("\"assignments\"", "\"cut_s\": -1.0, \"assignments\"")), "such times"),
             (format!("[{}]", GOOD.replace("total_s", "total")), "unknown field `total`"),
         ] {
             let error = parse(&text).unwrap_err();

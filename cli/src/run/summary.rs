@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use ata_coordinator::{RunReport, StopReason};
 use ata_learn::hex;
-use ata_scheduler::WorkerCost;
+use ata_record::{EndState, RefusalKind, WorkerState};
 use serde::Serialize;
 
-use crate::counterfactual::Counterfactual;
+use super::counterfactual::Counterfactual;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -15,10 +15,12 @@ use crate::settings::Settings;
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) run_id: String,
-    /// `finished`, or `stopped` before it was done.
-    state: &'static str,
+    /// `finished`; `stopped` before it was done; or `failed`.
+    state: EndState,
     /// Which rule ended it: `iterations`, `target_loss`, `runtime`, `total_worker_time` or `employments`.
     ended_by: Option<&'static str>,
+    /// What went wrong, if it failed.
+    pub(crate) error: Option<String>,
     pub(crate) policy: String,
     /// Workers that ever took part.
     workers: usize,
@@ -55,7 +57,7 @@ pub(crate) struct Summary {
     /// Tasks whose real computation outlasted their emulated time.
     pub(crate) tasks_outlasted: u64,
     /// Results refused, by reason.
-    refused: BTreeMap<&'static str, u64>,
+    refused: BTreeMap<RefusalKind, u64>,
     /// What other policies would have cost on the recorded task times.
     pub(crate) counterfactual: Vec<Counterfactual>,
 }
@@ -65,48 +67,49 @@ impl Summary {
         run_id: &str,
         settings: &Settings,
         device: &str,
-        report: RunReport,
+        report: &RunReport,
         counterfactual: Vec<Counterfactual>,
     ) -> Self {
-        let ledger = &report.ledger;
-        let mean =
-            |worker: &WorkerCost| (worker.tasks_applied > 0).then(|| worker.busy_s / worker.tasks_applied as f64);
+        let (state, ended_by) = match &report.ended {
+            Ok(StopReason::Finished(reason)) => (EndState::Finished, Some(reason.name())),
+            Ok(StopReason::Stopped) => (EndState::Stopped, None),
+            Err(_) => (EndState::Failed, None),
+        };
+        let run = &report.state;
+        let absent = WorkerState::default();
+        let workers = || (1..=run.last_worker()).map(|number| run.workers.get(&number).unwrap_or(&absent));
+        let iterations = run.iterations.max(1) as f64;
         Self {
             run_id: run_id.into(),
-            state: match report.stopped {
-                StopReason::Finished(_) => "finished",
-                StopReason::Stopped => "stopped",
-            },
-            ended_by: match report.stopped {
-                StopReason::Finished(reason) => Some(reason.name()),
-                StopReason::Stopped => None,
-            },
+            state,
+            ended_by,
+            error: report.ended.as_ref().err().map(ToString::to_string),
             policy: settings.policy.clone(),
-            workers: report.worker_names.len(),
-            worker_names: report.worker_names,
+            workers: run.workers.len(),
+            worker_names: run.workers.iter().map(|(number, worker)| (*number, worker.name.clone())).collect(),
             budget: settings.budget,
             task_batch: settings.task_batch,
-            iterations: ledger.iterations,
-            runtime_s: report.runtime_s,
-            total_worker_time_s: ledger.total_worker_time_s,
-            mean_iteration_s: ledger.mean_iteration_s(),
-            tasks_applied: ledger.tasks_applied,
-            tasks_wasted: ledger.tasks_wasted,
-            employments: ledger.employments,
-            allocation_mean: ledger.allocation_mean(),
-            task_mean_s: ledger.workers.iter().map(mean).collect(),
-            overhead_s: ledger.workers.iter().map(|worker| worker.overhead_s).collect(),
-            first_loss: report.first_loss,
-            final_loss: report.final_loss,
-            test_loss: report.evaluation.map(|evaluation| evaluation.loss),
-            test_accuracy: report.evaluation.map(|evaluation| evaluation.accuracy),
+            iterations: run.iterations,
+            runtime_s: run.runtime_s(),
+            total_worker_time_s: run.total_worker_time_s,
+            mean_iteration_s: run.iteration_time_s / iterations,
+            tasks_applied: run.tasks_applied,
+            tasks_wasted: run.tasks_wasted,
+            employments: run.employments,
+            allocation_mean: workers().map(|worker| worker.tasks_applied as f64 / iterations).collect(),
+            task_mean_s: workers().map(WorkerState::mean_task_s).collect(),
+            overhead_s: workers().map(|worker| worker.overhead_s).collect(),
+            first_loss: run.first_loss,
+            final_loss: run.last_loss,
+            test_loss: run.evaluation.map(|(loss, _)| loss),
+            test_accuracy: run.evaluation.map(|(_, accuracy)| accuracy),
             parameters_sha256: hex(&report.parameters_sha256),
             device: device.into(),
             seed: settings.seed,
             data: settings.data.clone(),
             model: settings.model.clone(),
             tasks_outlasted: report.tasks_outlasted,
-            refused: report.refused,
+            refused: run.refused.clone(),
             counterfactual,
         }
     }

@@ -1,0 +1,66 @@
+//! How far a run is: a live bar on a terminal, plain lines elsewhere.
+
+use std::io::IsTerminal;
+use std::mem::discriminant;
+use std::time::{Duration, Instant};
+
+use ata_record::{RunPhase, RunState};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::watch;
+
+use super::LINE_INTERVAL;
+
+/// Time between two updates of the bar: eyes are no faster, and thousands of iterations a second should not wait for it.
+const BAR_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Workers whose tasks are shown.
+const WORKERS_SHOWN: usize = 12;
+
+/// Shows progress on standard error until the run is over.
+pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iterations: u64) {
+    if std::io::stderr().is_terminal() {
+        let bar = ProgressBar::new(iterations);
+        let style = "{bar:30} {pos}/{len} iterations, {elapsed} (left: {eta})  {msg}";
+        bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        while state.changed().await.is_ok() {
+            {
+                let state = state.borrow_and_update();
+                bar.set_position(state.iterations);
+                bar.set_message(describe(&state));
+            }
+            tokio::time::sleep(BAR_INTERVAL).await;
+        }
+        bar.finish_and_clear();
+    } else {
+        let mut shown = None;
+        while state.changed().await.is_ok() {
+            let state = state.borrow_and_update();
+            let phase = discriminant(&state.phase);
+            let due = shown.is_none_or(|(at, last): (Instant, _)| at.elapsed() >= LINE_INTERVAL || phase != last);
+            if due && !matches!(state.phase, RunPhase::Over(_)) {
+                shown = Some((Instant::now(), phase));
+                eprintln!("iteration {}/{iterations}  {}", state.iterations, describe(&state));
+            }
+        }
+    }
+}
+
+fn describe(state: &RunState) -> String {
+    match state.phase {
+        RunPhase::Waiting { needed: 0, .. } => "starting".into(),
+        RunPhase::Waiting { present, needed } => format!("waiting for workers: {present} of {needed} present"),
+        RunPhase::Training => {
+            let loss = state.last_loss.map_or(String::new(), |loss| format!("loss {loss:.3}  "));
+            format!("{loss}{} workers  tasks {}", state.present(), allocation(&state.allocation))
+        }
+        RunPhase::Evaluating => "evaluating on the test data".into(),
+        RunPhase::Over(_) => "over".into(),
+    }
+}
+
+/// `9 4 2 1`, or the first few of many.
+fn allocation(allocation: &[(u32, u64)]) -> String {
+    let shares: Vec<String> = allocation.iter().take(WORKERS_SHOWN).map(|(_, tasks)| tasks.to_string()).collect();
+    let more = if allocation.len() > WORKERS_SHOWN { " …" } else { "" };
+    shares.join(" ") + more
+}

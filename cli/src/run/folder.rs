@@ -1,0 +1,51 @@
+//! A run's folder.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ata_record::{CONFIG_FILE, RUN_FILES, write_atomically};
+use rand::TryRng;
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// A new folder that holds one run.
+pub(crate) struct RunFolder {
+    pub(crate) run_id: String,
+    pub(crate) path: PathBuf,
+}
+
+impl RunFolder {
+    /// Makes the folder, and writes the whole configuration into it.
+    pub(crate) fn create(settings: &Settings) -> Result<Self, Failure> {
+        let run_id = new_run_id(&settings.policy);
+        let path = settings.out.clone().unwrap_or_else(|| Path::new("runs").join(&run_id));
+        std::fs::create_dir_all(&path)
+            .map_err(|cause| Failure::disk(format!("cannot make {}: {cause}", path.display())))?;
+        if let Some(file) = RUN_FILES.iter().find(|file| path.join(file).exists()) {
+            let shown = path.display();
+            return Err(Failure::usage(format!("{shown} holds a run already ({file}): choose another --out")));
+        }
+        let folder = Self { run_id, path };
+        // Without its place, so that the file can be used for another run.
+        folder.write(CONFIG_FILE, &Settings { out: None, ..settings.clone() }.to_toml()?)?;
+        Ok(folder)
+    }
+
+    /// Writes one of the run's files, whole or not at all.
+    pub(crate) fn write(&self, name: &str, content: &str) -> Result<(), Failure> {
+        let path = self.path.join(name);
+        write_atomically(&path, content.as_bytes())
+            .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))
+    }
+}
+
+/// Time, policy, and four random digits: `20261121-101500-ata-empirical-3f2a`.
+fn new_run_id(policy: &str) -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let time = time.trim_end_matches('Z').replace(['-', ':'], "").replace('T', "-");
+    let policy = policy.split(':').next().unwrap_or_default();
+    // Without randomness from the system, the time still tells runs apart.
+    let random = rand::rngs::SysRng.try_next_u32().unwrap_or(0) & 0xffff;
+    format!("{time}-{policy}-{random:04x}")
+}

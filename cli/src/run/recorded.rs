@@ -1,0 +1,97 @@
+//! A recorded run, read back from its journal.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ata_record::{Course, JournalError, RunEvent, RunState, read_journal};
+
+use crate::failure::Failure;
+
+/// What a run recorded.
+#[derive(Default)]
+pub(crate) struct Recorded {
+    /// What it adds up to.
+    pub(crate) state: RunState,
+    /// Its steps; at least one.
+    pub(crate) course: Course,
+    /// Seconds of each task that was computed to its end, by worker, in order.
+    pub(crate) task_times_s: Vec<Vec<f64>>,
+    /// Which of those are of the worker that has a number now.
+    workers: BTreeMap<u32, usize>,
+}
+
+/// Reads a journal, or the one in a run's folder. That its last line is torn is told on standard error.
+pub(crate) fn read(path: &Path) -> Result<Recorded, Failure> {
+    let mut recorded = Recorded::default();
+    if let Some(torn) = read_journal(path, |event| recorded.apply(&event))? {
+        eprintln!("{}: line {} was not written to its end, as by a crash; it is left out", path.display(), torn.line);
+    }
+    if recorded.course.steps.is_empty() {
+        return Err(Failure::data(format!("{} holds no committed iteration", path.display())));
+    }
+    Ok(recorded)
+}
+
+impl Recorded {
+    fn apply(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::Join { worker, name, .. } if self.state.workers.get(worker).is_none_or(|w| w.name != *name) => {
+                self.workers.remove(worker);
+                self.times_of(*worker);
+            }
+            RunEvent::Task { worker, busy_s, .. } => self.times_of(*worker).extend(busy_s),
+            _ => {}
+        }
+        self.state.apply(event);
+        self.course.apply(event);
+    }
+
+    fn times_of(&mut self, worker: u32) -> &mut Vec<f64> {
+        let at = *self.workers.entry(worker).or_insert(self.task_times_s.len());
+        self.task_times_s.resize(self.task_times_s.len().max(at + 1), Vec::new());
+        &mut self.task_times_s[at]
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        Self::data(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOURNAL: &str = r#"{"event":"join","time_s":0.0,"worker":1,"name":"a","device":"cpu"}
+{"event":"join","time_s":0.0,"worker":2,"name":"b","device":"cpu"}
+{"event":"allocation","iteration":1,"time_s":0.1,"workers":[1,2],"allocation":[2,1],"scores_s":[],"rule":"uniform"}
+{"event":"task","iteration":1,"task":0,"worker":1,"busy_s":0.5,"outcome":"applied"}
+{"event":"task","iteration":1,"task":1,"worker":1,"busy_s":null,"outcome":"lost"}
+{"event":"join","time_s":0.0,"worker":1,"name":"c","device":"cpu"}
+{"event":"task","iteration":1,"task":1,"worker":1,"busy_s":0.25,"outcome":"applied"}
+{"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1}
+"#;
+
+    fn read_text(text: &str) -> Result<Recorded, String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(ata_record::JOURNAL_FILE), text).unwrap();
+        read(folder.path()).map_err(|failure| format!("{failure:?}"))
+    }
+
+    /// Worker 1 is another one after its name changed.
+    #[test]
+    fn task_times_are_those_of_one_worker_each() {
+        let recorded = read_text(JOURNAL).unwrap();
+        assert_eq!(recorded.task_times_s, [vec![0.5], vec![], vec![0.25]]);
+        assert_eq!((recorded.state.budget, recorded.course.steps.len()), (2, 1));
+        assert_eq!((recorded.course.steps[0].loss, &recorded.course.steps[0].tasks[..]), (4.5, &[2][..]));
+    }
+
+    #[test]
+    fn a_torn_last_line_is_left_out() {
+        let torn = format!("{JOURNAL}{}", &JOURNAL[..20]);
+        assert_eq!(read_text(&torn).unwrap().course.steps.len(), 1);
+        assert!(read_text(&JOURNAL[..JOURNAL.len() - 20]).is_err_and(|error| error.contains("no committed iteration")));
+    }
+}

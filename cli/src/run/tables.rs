@@ -1,0 +1,90 @@
+//! A run's result as tables, for the terminal and for `report.html`.
+
+use std::path::Path;
+
+use ata_figures::Table;
+
+use super::summary::Summary;
+use crate::output::{render_table, seconds};
+
+/// Workers shown on a terminal.
+const WORKERS_SHOWN: usize = 16;
+
+/// A run's result, for the terminal.
+pub(crate) fn render(summary: &Summary, folder: &Path) -> String {
+    let Summary { run_id, iterations, runtime_s, .. } = summary;
+    let mut text = format!("\nrun {run_id}: {iterations} iterations in {runtime_s:.1} s\n");
+    text += &render_table(&costs(summary), usize::MAX);
+    text += &render_table(&workers(summary), WORKERS_SHOWN);
+    let mut lines = result(summary);
+    lines.push(("files", folder.display().to_string()));
+    let lines: Vec<String> = lines.into_iter().map(|(name, value)| format!("\n{name:<16}{value}")).collect();
+    text + &lines.concat() + "\n"
+}
+
+/// The tables of `report.html`.
+pub(crate) fn all(summary: &Summary) -> Vec<Table> {
+    let rows = result(summary).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    let header = vec!["What".into(), "Value".into()];
+    vec![costs(summary), workers(summary), Table { title: "Result".into(), header, rows }]
+}
+
+fn costs(summary: &Summary) -> Table {
+    let per_iteration = 1.0 / summary.iterations.max(1) as f64;
+    let mut rows = vec![vec![
+        format!("{} (this run)", summary.policy),
+        seconds(summary.mean_iteration_s),
+        seconds(summary.total_worker_time_s * per_iteration),
+        format!("{:.1}", summary.tasks_wasted as f64 * per_iteration),
+    ]];
+    rows.extend(summary.counterfactual.iter().map(|other| {
+        let name = match other.policy {
+            "fta" => "best, had the speeds been known (fta)",
+            "gta" => "greedy (gta)",
+            "uta" => "uniform (uta)",
+            other => other,
+        };
+        let (runtime, worker_time) = (seconds(other.mean_iteration_s), seconds(other.mean_total_worker_time_s));
+        vec![name.into(), runtime, worker_time, format!("{:.1}", other.mean_tasks_wasted)]
+    }));
+    let idle = summary.task_mean_s.iter().filter(|time| time.is_none()).count();
+    let left_out = match idle {
+        0 => String::new(),
+        idle => format!(", without {idle} worker(s) that completed no task"),
+    };
+    let others = if summary.counterfactual.is_empty() {
+        String::new()
+    } else {
+        format!("; other policies as they would have done on the same task times{left_out}")
+    };
+    let header = ["policy", "runtime", "worker time", "wasted tasks"].map(String::from).into();
+    Table { title: format!("Per iteration{others}"), header, rows }
+}
+
+fn workers(summary: &Summary) -> Table {
+    let row = |(number, name): (&u32, &String)| {
+        let slot = *number as usize - 1;
+        let time = summary.task_mean_s[slot].map_or("-".into(), seconds);
+        vec![format!("{number} {name}"), format!("{:.2}", summary.allocation_mean[slot]), time]
+    };
+    let header = ["worker", "tasks per iteration", "mean time of a task"].map(String::from).into();
+    Table { title: "Workers".into(), header, rows: summary.worker_names.iter().map(row).collect() }
+}
+
+fn result(summary: &Summary) -> Vec<(&'static str, String)> {
+    let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
+    let (first, last) = (number(summary.first_loss), number(summary.final_loss));
+    let mut lines = vec![("training loss", format!("{first} at first, {last} at last"))];
+    if let Some(accuracy) = summary.test_accuracy {
+        lines.push(("test", format!("loss {}, accuracy {:.1} %", number(summary.test_loss), accuracy * 100.0)));
+    }
+    lines.push(("parameters", format!("sha256 {}", summary.parameters_sha256)));
+    if summary.tasks_outlasted > 0 {
+        let text = format!("{} tasks really took longer than emulated", summary.tasks_outlasted);
+        lines.push(("emulated times", text));
+    }
+    if let Some(error) = &summary.error {
+        lines.push(("failed", error.clone()));
+    }
+    lines
+}

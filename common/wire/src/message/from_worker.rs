@@ -1,0 +1,86 @@
+//! What a worker says on the control stream.
+
+use super::{WireError, WorkerName, missing, truncated};
+use crate::{PROTOCOL, proto};
+
+/// What a worker says on the control stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FromWorker {
+    /// Its first message.
+    Hello(Hello),
+    /// It can compute.
+    Ready,
+    /// It is alive.
+    Heartbeat,
+    /// It could not compute a lease.
+    LeaseFailed {
+        /// Which.
+        lease: u64,
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// A worker introduces itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hello {
+    /// Names the worker across sessions.
+    pub name: WorkerName,
+    /// Random per process.
+    pub instance: u64,
+    /// The 1-based number it would like.
+    pub number: Option<u32>,
+    /// What it computes on.
+    pub device: String,
+    /// Version of its program.
+    pub version: String,
+}
+
+impl From<FromWorker> for proto::WorkerMessage {
+    fn from(message: FromWorker) -> Self {
+        use proto::worker_message::Kind;
+        let kind = match message {
+            FromWorker::Hello(hello) => Kind::Hello(proto::Hello {
+                protocol: PROTOCOL,
+                name: hello.name.0,
+                instance: hello.instance,
+                number: hello.number.unwrap_or(0),
+                device: hello.device,
+                version: hello.version,
+            }),
+            FromWorker::Ready => Kind::Ready(proto::Ready {}),
+            FromWorker::Heartbeat => Kind::Heartbeat(proto::Heartbeat {}),
+            FromWorker::LeaseFailed { lease, reason } => {
+                Kind::LeaseFailed(proto::LeaseFailed { lease, reason: truncated(reason) })
+            }
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<proto::WorkerMessage> for FromWorker {
+    type Error = WireError;
+
+    fn try_from(message: proto::WorkerMessage) -> Result<Self, WireError> {
+        use proto::worker_message::Kind;
+        match message.kind.ok_or_else(|| missing("worker message"))? {
+            Kind::Hello(hello) => {
+                if hello.protocol != PROTOCOL {
+                    return Err(WireError::Protocol(hello.protocol));
+                }
+                Ok(Self::Hello(Hello {
+                    name: hello.name.parse()?,
+                    instance: hello.instance,
+                    number: (hello.number > 0).then_some(hello.number),
+                    device: truncated(hello.device),
+                    version: truncated(hello.version),
+                }))
+            }
+            Kind::Ready(proto::Ready {}) => Ok(Self::Ready),
+            Kind::Heartbeat(proto::Heartbeat {}) => Ok(Self::Heartbeat),
+            Kind::LeaseFailed(failed) => {
+                Ok(Self::LeaseFailed { lease: failed.lease, reason: truncated(failed.reason) })
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Domain types, valid by construction.
+//!
+//! # Layout
+//! - here: names, tokens, and what may be wrong with a message
+//! - `from_worker`, `to_worker`: what is said on the control stream
+//! - `run`: everything a worker has to know of the run
+//! - `gradient`: what comes before a gradient, and what it is answered with
+
+mod from_worker;
+mod gradient;
+mod run;
+mod to_worker;
+
+pub use from_worker::{FromWorker, Hello};
+pub use gradient::{GradientHeader, Receipt};
+pub use run::{DataSpec, RunSpec};
+pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use tonic::Status;
+
+use crate::PROTOCOL;
+use crate::limits::{MAX_NAME_CHARS, MAX_TEXT_BYTES};
+
+/// A message that does not hold what the contract says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// A field is missing or has no meaning.
+    #[error("{field} is {found}: expected {expected}")]
+    Invalid {
+        /// Which field.
+        field: &'static str,
+        /// What it holds.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The other side speaks another version.
+    #[error("protocol version {0}: expected {PROTOCOL}; use the same release of ata on all machines")]
+    Protocol(u32),
+}
+
+impl From<WireError> for Status {
+    fn from(error: WireError) -> Self {
+        match error {
+            WireError::Invalid { .. } => Self::invalid_argument(error.to_string()),
+            WireError::Protocol(_) => Self::failed_precondition(error.to_string()),
+        }
+    }
+}
+
+fn invalid(field: &'static str, found: impl fmt::Display, expected: impl Into<String>) -> WireError {
+    WireError::Invalid { field, found: found.to_string(), expected: expected.into() }
+}
+
+fn missing(field: &'static str) -> WireError {
+    invalid(field, "missing", "a value")
+}
+
+fn in_range(field: &'static str, value: u64, max: u64) -> Result<u64, WireError> {
+    if (1..=max).contains(&value) { Ok(value) } else { Err(invalid(field, value, format!("1 to {max}"))) }
+}
+
+fn array<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], WireError> {
+    bytes.try_into().map_err(|_| invalid(field, format!("{} bytes", bytes.len()), format!("{N} bytes")))
+}
+
+/// A text cut to [`MAX_TEXT_BYTES`], at a character boundary.
+pub fn truncated(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+    text
+}
+
+/// The secret that names a session.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionToken(pub [u8; 16]);
+
+impl fmt::Debug for SessionToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionToken(secret)")
+    }
+}
+
+impl SessionToken {
+    /// Reads a token from a request.
+    pub fn from_wire(bytes: &[u8]) -> Result<Self, WireError> {
+        Ok(Self(array("session", bytes)?))
+    }
+
+    /// As it goes into a request.
+    pub fn to_wire(self) -> Bytes {
+        Bytes::copy_from_slice(&self.0)
+    }
+}
+
+/// A worker's name: 1 to 64 letters, digits, '.', '_' or '-'.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerName(String);
+
+impl FromStr for WorkerName {
+    type Err = WireError;
+
+    fn from_str(text: &str) -> Result<Self, WireError> {
+        let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if (1..=MAX_NAME_CHARS).contains(&text.len()) && text.chars().all(valid) {
+            return Ok(Self(text.into()));
+        }
+        let shown: String = text.chars().take(MAX_NAME_CHARS).flat_map(char::escape_debug).collect();
+        let expected = format!("1 to {MAX_NAME_CHARS} letters, digits, '.', '_' or '-'");
+        Err(invalid("worker name", format!("'{shown}'"), expected))
+    }
+}
+
+impl fmt::Display for WorkerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,154 @@
+//! What the coordinator says on the control stream.
+
+use super::{RunSpec, SessionToken, WireError, in_range, invalid, missing, truncated};
+use crate::limits::{MAX_BATCH, MAX_LEASE_TASKS};
+use crate::proto;
+
+/// What the coordinator says on the control stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToWorker {
+    /// Its first message.
+    Welcome(Welcome),
+    /// Leases, to be computed in this order; at most [`MAX_BATCH`].
+    Assign(Vec<Assignment>),
+    /// Leases that are not needed any more; at most [`MAX_BATCH`].
+    Cancel(Vec<u64>),
+    /// Its last message.
+    Farewell {
+        /// Why the session ends.
+        reason: FarewellReason,
+        /// The same for people.
+        detail: String,
+    },
+}
+
+/// Why a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FarewellReason {
+    /// The run is over.
+    Finished,
+    /// The worker let a lease run out.
+    Evicted,
+    /// The coordinator stops and may come back.
+    Stopping,
+    /// The run failed.
+    Failed,
+}
+
+/// What a worker gets to know when its session begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Welcome {
+    /// Names this session in the other calls.
+    pub session: SessionToken,
+    /// The worker's 1-based number.
+    pub number: u32,
+    /// The run's name.
+    pub run_id: String,
+    /// Time between two heartbeats, in milliseconds.
+    pub heartbeat_interval_ms: u32,
+    /// The run.
+    pub run: RunSpec,
+}
+
+/// A lease as it is sent to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Names the lease.
+    pub lease: u64,
+    /// The iteration, and so the parameters.
+    pub iteration: u64,
+    /// First task index; a multiple of `tasks`.
+    pub first_task: u64,
+    /// Number of tasks; a power of two.
+    pub tasks: u64,
+}
+
+impl From<ToWorker> for proto::CoordinatorMessage {
+    fn from(message: ToWorker) -> Self {
+        use proto::coordinator_message::Kind;
+        let kind = match message {
+            ToWorker::Welcome(welcome) => Kind::Welcome(proto::Welcome {
+                session: welcome.session.to_wire(),
+                number: welcome.number,
+                run_id: welcome.run_id,
+                heartbeat_interval_ms: welcome.heartbeat_interval_ms,
+                run: Some(welcome.run.into()),
+            }),
+            ToWorker::Assign(leases) => {
+                let assign = |Assignment { lease, iteration, first_task, tasks }| proto::Assign {
+                    lease,
+                    iteration,
+                    first_task,
+                    tasks,
+                };
+                Kind::Assign(proto::Assignments { leases: leases.into_iter().map(assign).collect() })
+            }
+            ToWorker::Cancel(leases) => Kind::Cancel(proto::Cancellations { leases }),
+            ToWorker::Farewell { reason, detail } => {
+                let reason = match reason {
+                    FarewellReason::Finished => proto::farewell::Reason::Finished,
+                    FarewellReason::Evicted => proto::farewell::Reason::Evicted,
+                    FarewellReason::Stopping => proto::farewell::Reason::Stopping,
+                    FarewellReason::Failed => proto::farewell::Reason::Failed,
+                };
+                Kind::Farewell(proto::Farewell { reason: reason.into(), detail: truncated(detail) })
+            }
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<proto::CoordinatorMessage> for ToWorker {
+    type Error = WireError;
+
+    fn try_from(message: proto::CoordinatorMessage) -> Result<Self, WireError> {
+        use proto::coordinator_message::Kind;
+        Ok(match message.kind.ok_or_else(|| missing("coordinator message"))? {
+            Kind::Welcome(welcome) => Self::Welcome(Welcome {
+                session: SessionToken::from_wire(&welcome.session)?,
+                number: in_range("number", welcome.number.into(), u32::MAX.into())? as u32,
+                run_id: truncated(welcome.run_id),
+                heartbeat_interval_ms: in_range(
+                    "heartbeat_interval_ms",
+                    welcome.heartbeat_interval_ms.into(),
+                    u32::MAX.into(),
+                )? as u32,
+                run: welcome.run.ok_or_else(|| missing("run"))?.try_into()?,
+            }),
+            Kind::Assign(proto::Assignments { leases }) => {
+                in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
+                Self::Assign(leases.into_iter().map(Assignment::try_from).collect::<Result<_, _>>()?)
+            }
+            Kind::Cancel(proto::Cancellations { leases }) => {
+                in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
+                Self::Cancel(leases)
+            }
+            Kind::Farewell(farewell) => {
+                let reason = match farewell.reason() {
+                    proto::farewell::Reason::Finished => FarewellReason::Finished,
+                    proto::farewell::Reason::Evicted => FarewellReason::Evicted,
+                    proto::farewell::Reason::Failed => FarewellReason::Failed,
+                    proto::farewell::Reason::Stopping | proto::farewell::Reason::Unspecified => {
+                        FarewellReason::Stopping
+                    }
+                };
+                Self::Farewell { reason, detail: truncated(farewell.detail) }
+            }
+        })
+    }
+}
+
+impl TryFrom<proto::Assign> for Assignment {
+    type Error = WireError;
+
+    fn try_from(assign: proto::Assign) -> Result<Self, WireError> {
+        let proto::Assign { lease, iteration, first_task, tasks } = assign;
+        in_range("iteration", iteration, u64::MAX)?;
+        in_range("tasks", tasks, MAX_LEASE_TASKS)?;
+        if !tasks.is_power_of_two() || !first_task.is_multiple_of(tasks) || first_task.checked_add(tasks).is_none() {
+            let found = format!("{tasks} from {first_task}");
+            return Err(invalid("tasks", found, "a power of two, from a multiple of it"));
+        }
+        Ok(Self { lease, iteration, first_task, tasks })
+    }
+}

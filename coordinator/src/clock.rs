@@ -1,0 +1,51 @@
+//! The run's clock, which stands still while the process does.
+
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the clock, at most: an eighth of the default heartbeat timeout.
+pub(crate) const TICK: Duration = Duration::from_millis(250);
+
+/// A gap between two looks that is this long was no waiting: the process was stopped, its machine paused, or its owner task
+/// held up. Nobody could be heard meanwhile, so the time does not count, for anybody.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Seconds since the run began, without pauses. All deadlines are in this time, and so move with a pause.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    began: Instant,
+    looked: Instant,
+    paused: Duration,
+}
+
+impl Clock {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { began: now, looked: now, paused: Duration::ZERO }
+    }
+
+    /// The time. To be asked for at least once per [`TICK`].
+    pub(crate) fn look(&mut self, now: Instant) -> f64 {
+        let gap = now.saturating_duration_since(self.looked);
+        if gap >= PAUSE {
+            self.paused += gap.saturating_sub(TICK);
+            tracing::warn!("this process stood still for {:.1} s; deadlines are moved by as much", gap.as_secs_f64());
+        }
+        self.looked = now;
+        now.saturating_duration_since(self.began).saturating_sub(self.paused).as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_do_not_count() {
+        let start = Instant::now();
+        let mut clock = Clock::new(start);
+        let mut look = |seconds: f64| clock.look(start + Duration::from_secs_f64(seconds));
+        assert_eq!([look(0.25), look(0.5), look(1.25)], [0.25, 0.5, 1.25]);
+        let after = look(11.25);
+        assert!((after - 1.5).abs() < 1e-9, "{after}");
+        assert!((look(11.5) - 1.75).abs() < 1e-9);
+    }
+}

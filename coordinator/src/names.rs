@@ -1,0 +1,147 @@
+//! Names and numbers of the workers.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ata_scheduler::WorkerId;
+use ata_wire::WorkerName;
+use ata_wire::limits::MAX_WORKERS;
+
+/// Which number each name has. A worker that comes back finds its number, and with it what was learned of its speed; when
+/// the numbers are used up, that of the worker longest absent is given away.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    by_name: HashMap<WorkerName, Entry>,
+    by_number: BTreeMap<u32, WorkerName>,
+    /// Those absent, by when they left.
+    absent: BTreeMap<u64, WorkerName>,
+    departures: u64,
+    /// No lower number is free.
+    first_free: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    worker: WorkerId,
+    /// When it left, counted in departures; `None`: it is here.
+    left: Option<u64>,
+}
+
+/// A number for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) worker: WorkerId,
+    /// Whether it was another worker's, of whom nothing must be left.
+    pub(crate) is_taken_over: bool,
+}
+
+impl Names {
+    /// The number of a worker that comes: its old one, the one it asks for if that is free, or the first free one. `None` if
+    /// all workers that there may be are here.
+    pub(crate) fn arrive(&mut self, name: &WorkerName, wish: Option<u32>) -> Option<Claim> {
+        if let Some(entry) = self.by_name.get_mut(name) {
+            if let Some(left) = entry.left.take() {
+                self.absent.remove(&left);
+            }
+            return Some(Claim { worker: entry.worker, is_taken_over: false });
+        }
+        let number = wish.filter(|number| self.is_free(*number)).or_else(|| self.free_number());
+        let claim = if let Some(worker) = number.and_then(WorkerId::new) {
+            Claim { worker, is_taken_over: false }
+        } else {
+            let (_, forgotten) = self.absent.pop_first()?;
+            let entry = self.by_name.remove(&forgotten)?;
+            Claim { worker: entry.worker, is_taken_over: true }
+        };
+        self.by_number.insert(claim.worker.number(), name.clone());
+        self.by_name.insert(name.clone(), Entry { worker: claim.worker, left: None });
+        Some(claim)
+    }
+
+    /// A worker is gone.
+    pub(crate) fn leave(&mut self, name: &WorkerName) {
+        if let Some(entry) = self.by_name.get_mut(name)
+            && entry.left.is_none()
+        {
+            self.departures += 1;
+            entry.left = Some(self.departures);
+            self.absent.insert(self.departures, name.clone());
+        }
+    }
+
+    /// The names by number, absent workers included.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
+        self.by_number.iter().map(|(number, name)| (*number, name))
+    }
+
+    fn is_free(&self, number: u32) -> bool {
+        (1..=MAX_WORKERS as u32).contains(&number) && !self.by_number.contains_key(&number)
+    }
+
+    /// The lowest free number. Numbers are not freed, only given to others, so each is passed over once.
+    fn free_number(&mut self) -> Option<u32> {
+        let mut numbers = self.first_free.max(1)..=MAX_WORKERS as u32;
+        let free = numbers.find(|number| self.is_free(*number));
+        self.first_free = free.unwrap_or(u32::MAX);
+        free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> WorkerName {
+        text.parse().unwrap()
+    }
+
+    fn number(names: &mut Names, text: &str, wish: Option<u32>) -> u32 {
+        let claim = names.arrive(&name(text), wish).unwrap();
+        assert!(!claim.is_taken_over);
+        claim.worker.number()
+    }
+
+    #[test]
+    fn numbers_are_as_asked_or_the_first_free_and_stay_with_the_name() {
+        let mut names = Names::default();
+        for (text, wish, expected) in
+            [("a", None, 1), ("b", Some(4), 4), ("c", Some(4), 2), ("d", Some(0), 3), ("e", None, 5)]
+        {
+            assert_eq!(number(&mut names, text, wish), expected, "{text}");
+        }
+        names.leave(&name("b"));
+        assert_eq!(number(&mut names, "f", None), 6, "the number of an absent worker is kept for it");
+        assert_eq!(number(&mut names, "b", Some(1)), 4);
+    }
+
+    #[test]
+    fn when_numbers_are_used_up_the_longest_absent_gives_its_own() {
+        let mut names = Names::default();
+        for i in 0..MAX_WORKERS {
+            number(&mut names, &format!("w{i}"), None);
+        }
+        assert_eq!(names.arrive(&name("late"), None), None, "all are here");
+        for i in [7, 3] {
+            names.leave(&name(&format!("w{i}")));
+        }
+        let claim = names.arrive(&name("late"), None).unwrap();
+        assert_eq!((claim.worker.number(), claim.is_taken_over), (8, true));
+        let again = names.arrive(&name("w7"), None).unwrap();
+        assert_eq!((again.worker.number(), again.is_taken_over), (4, true), "it is a stranger now");
+        assert_eq!(names.arrive(&name("w3"), None), None);
+    }
+
+    /// Ten thousand names one after the other: each is welcome, and no more are remembered than there may be workers.
+    #[test]
+    fn any_number_of_names_over_a_run() {
+        let mut names = Names::default();
+        for i in 0..10_000 {
+            let text = name(&format!("w{i}"));
+            assert!(names.arrive(&text, None).is_some(), "{text}");
+            names.leave(&text);
+        }
+        assert_eq!(
+            (names.by_name.len(), names.by_number.len(), names.absent.len()),
+            (MAX_WORKERS, MAX_WORKERS, MAX_WORKERS)
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! What the other tasks tell the owner.
+
+use std::path::PathBuf;
+
+use ata_record::{RecordError, RefusalKind};
+use ata_scheduler::LeaseId;
+use ata_wire::{GradientHeader, Hello, Receipt, SessionToken};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use super::{Ending, Owner};
+use crate::parameters::ParameterSet;
+use crate::sessions::SessionHandle;
+use crate::training::Stepped;
+
+/// Something that happened, or a question.
+pub(crate) enum Command {
+    /// A worker introduced itself.
+    Hello { hello: Hello, reply: oneshot::Sender<Result<SessionHandle, Status>> },
+    /// A worker can compute.
+    Ready { session: SessionToken },
+    /// A worker is alive.
+    Heartbeat { session: SessionToken },
+    /// A lease came to nothing.
+    LeaseFailed { session: SessionToken, lease: u64, kind: RefusalKind, reason: String },
+    /// A control stream ended.
+    Left { session: SessionToken, why: String },
+    /// A worker wants parameters.
+    Parameters { session: SessionToken, iteration: u64, reply: oneshot::Sender<Result<ParameterSet, Status>> },
+    /// A worker is about to send a gradient: may it? If not, what is it told?
+    Announce { session: SessionToken, lease: u64, iteration: u64, reply: oneshot::Sender<Result<(), NotAnnounced>> },
+    /// A whole, finite gradient came in.
+    Gradient(Gradient),
+    /// A worker lacks the training data.
+    Data { session: SessionToken, sha256: Bytes, reply: oneshot::Sender<Result<PathBuf, Status>> },
+    /// The training thread took a step.
+    Stepped(Stepped),
+    /// The training thread failed.
+    TrainingFailed,
+    /// The journal cannot be written any more.
+    RecordFailed(RecordError),
+}
+
+/// A gradient that passed every check but the engine's.
+pub(crate) struct Gradient {
+    pub(crate) header: GradientHeader,
+    pub(crate) values: Vec<f32>,
+    pub(crate) reply: oneshot::Sender<Receipt>,
+}
+
+/// Why a gradient must not be sent.
+#[derive(Debug)]
+pub(crate) enum NotAnnounced {
+    /// The session is not one.
+    NoSession(Status),
+    /// It would not count.
+    NotHeld { reason: String },
+}
+
+impl Owner {
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Hello { hello, reply } => answer(reply, self.hello(&hello)),
+            Command::Ready { session } => self.ready(session),
+            Command::Heartbeat { session } => self.heard(session),
+            Command::LeaseFailed { session, lease, kind, reason } => {
+                self.lease_failed(session, LeaseId(lease), kind, &reason);
+            }
+            Command::Left { session, why } => {
+                if let Some(session) = self.sessions.close_token(session) {
+                    self.lost(&session, &why);
+                }
+            }
+            Command::Parameters { session, iteration, reply } => answer(reply, self.parameters(session, iteration)),
+            Command::Announce { session, lease, iteration, reply } => {
+                answer(reply, self.announced(session, LeaseId(lease), iteration));
+            }
+            Command::Gradient(Gradient { header, values, reply }) => answer(reply, self.gradient(&header, values)),
+            Command::Data { session, sha256, reply } => answer(reply, self.data(session, &sha256)),
+            Command::Stepped(stepped) => self.stepped(stepped),
+            Command::TrainingFailed => self.ending = Some(Ending::TrainingFailed),
+            Command::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
+        }
+    }
+}
+
+/// Answers a request; who asked may be gone by now, which is no concern of ours.
+fn answer<T>(reply: oneshot::Sender<T>, value: T) {
+    drop(reply.send(value));
+}

@@ -1,0 +1,140 @@
+//! What the engine says is carried out, in order.
+
+use std::sync::Arc;
+
+use ata_record::RunEvent;
+use ata_scheduler::{Decision, Effect, Event, IterationCost, Lease, Outcome, StepOutcome, WaitReason, WorkerId};
+use ata_wire::FarewellReason;
+
+use super::{Arrived, Ending, Owner};
+use crate::report::StopReason;
+use crate::training::{Stepped, Work};
+
+impl Owner {
+    /// Carries out all that the engine has said, sends all messages, and tells the engine of those that could not be sent,
+    /// until nothing is left.
+    pub(super) fn carry_out_all(&mut self) {
+        loop {
+            while let Some(effect) = self.queue.pop_front() {
+                self.carry_out(effect);
+            }
+            for session in self.sessions.flush() {
+                self.broken.push((session, "it does not take messages"));
+            }
+            if self.broken.is_empty() {
+                return;
+            }
+            for (session, why) in std::mem::take(&mut self.broken) {
+                self.lost(&session, why);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Start { iteration, workers, decision } => self.started(iteration, &workers, &decision),
+            Effect::Assign { worker, lease } => self.assign(worker, &lease),
+            Effect::End { worker, lease, outcome } => self.lease_ended(worker, &lease, outcome),
+            Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
+            Effect::Rest { worker, rest_s, strikes } => {
+                tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s, after a failure");
+                let (time_s, worker) = (self.now_s, worker.number());
+                self.publisher.publish(RunEvent::Rest { time_s, worker, rest_s, strikes });
+            }
+            Effect::Step { iteration, tasks, lr_factor } => {
+                let tasks = tasks.iter().map(|range| range.count).sum();
+                self.train(Work::Step { iteration, tasks, lr_factor });
+            }
+            Effect::Committed { cost } => self.committed(&cost),
+            Effect::Wait { reason } => {
+                let WaitReason::Workers { present, needed } = reason;
+                tracing::info!("{reason}");
+                self.publisher.publish(RunEvent::Wait { time_s: self.now_s, present, needed });
+            }
+            Effect::Finish { reason } => self.ending = Some(Ending::Stop(StopReason::Finished(reason))),
+            Effect::Abort { reason } => self.ending = Some(Ending::Abort(reason)),
+        }
+    }
+
+    fn started(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
+        self.publisher.publish(RunEvent::Allocation {
+            iteration,
+            time_s: self.now_s,
+            workers: workers.iter().map(|worker| worker.number()).collect(),
+            allocation: decision.allocation.clone(),
+            probes: decision.probes.iter().map(|&i| workers[i].number()).collect(),
+            scores_s: decision.scores.clone(),
+            rule: decision.rule.to_string(),
+        });
+    }
+
+    fn assign(&mut self, worker: WorkerId, lease: &Lease) {
+        // A worker without a session is about to be lost, and its leases with it.
+        if let Some(session) = self.sessions.addressed(worker) {
+            let before = session.owed;
+            session.assign(lease);
+            self.versions.owe(before, session.owed);
+        }
+    }
+
+    fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
+        let cancelled = matches!(outcome, Outcome::Cancelled(_));
+        if let Some(session) = self.sessions.addressed(worker) {
+            let before = session.owed;
+            session.ended(lease.id);
+            self.versions.owe(before, session.owed);
+            if cancelled {
+                session.cancel(lease.id);
+            }
+        }
+        match self.arrived.remove(&lease.id) {
+            Some(Arrived { busy_s, gradient }) => {
+                self.publisher.lease_ended(self.now_s, worker, lease, outcome, &busy_s);
+                if matches!(outcome, Outcome::Applied(_)) {
+                    self.train(Work::Add(gradient));
+                }
+            }
+            None => self.publisher.lease_ended(self.now_s, worker, lease, outcome, &[]),
+        }
+    }
+
+    fn evict(&mut self, worker: WorkerId, silent_s: f64) {
+        let detail = format!("no result for {silent_s:.1} s; if tasks take that long, raise --lease-timeout-s");
+        tracing::warn!(%worker, detail, "worker evicted");
+        self.last_failure = format!("worker {worker}: {detail}");
+        if let Some(session) = self.sessions.close(worker) {
+            self.versions.owe(session.owed, None);
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: detail.clone() });
+            session.farewell(FarewellReason::Evicted, detail);
+        }
+    }
+
+    fn train(&mut self, work: Work) {
+        if self.training.send(work).is_err() {
+            self.ending = Some(Ending::TrainingFailed);
+        }
+    }
+
+    pub(super) fn stepped(&mut self, stepped: Stepped) {
+        let Stepped { iteration, loss, gradient_product, parameters } = stepped;
+        self.versions.advance(parameters);
+        self.loss = loss;
+        let outcome = StepOutcome { loss: Some(loss), gradient_product };
+        self.tell(Event::StepCommitted { iteration, outcome });
+    }
+
+    /// An iteration is over: it is recorded, and the next one may begin.
+    fn committed(&mut self, cost: &IterationCost) {
+        self.publisher.publish(RunEvent::Step {
+            iteration: cost.iteration,
+            time_s: self.now_s,
+            loss: self.loss,
+            runtime_s: cost.runtime_s,
+            total_worker_time_s: cost.total_worker_time_s,
+            tasks: cost.tasks_applied,
+            wasted: cost.tasks_wasted,
+            employments: cost.employments,
+        });
+        self.tell(Event::Proceed);
+    }
+}

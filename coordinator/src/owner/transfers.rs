@@ -1,0 +1,103 @@
+//! What workers ask for and send in.
+
+use std::path::PathBuf;
+
+use ata_learn::Partial;
+use ata_record::{RefusalKind, RunEvent};
+use ata_scheduler::{LeaseId, Refusal, Report, WorkerId};
+use ata_wire::{GradientHeader, Receipt, SessionToken};
+use bytes::Bytes;
+use tonic::Status;
+
+use super::command::NotAnnounced;
+use super::{Arrived, Owner};
+use crate::parameters::ParameterSet;
+
+impl Owner {
+    pub(super) fn parameters(&mut self, token: SessionToken, iteration: u64) -> Result<ParameterSet, Status> {
+        let session = self.sessions.of_token(token)?;
+        let Some(parameters) = self.versions.of(iteration).cloned() else {
+            let current = self.versions.current().iteration;
+            return Err(Status::not_found(format!(
+                "parameters of iteration {iteration}: the current one is {current}"
+            )));
+        };
+        let before = session.owed;
+        session.fetches(iteration);
+        self.versions.owe(before, session.owed);
+        Ok(parameters)
+    }
+
+    pub(super) fn data(&mut self, token: SessionToken, sha256: &Bytes) -> Result<PathBuf, Status> {
+        self.sessions.of_token(token)?;
+        match &self.training_file {
+            Some((expected, path)) if expected == sha256 => Ok(path.clone()),
+            _ => Err(Status::not_found("this run does not use that data set")),
+        }
+    }
+
+    /// Whether the worker holds that lease and has not begun to send its gradient, so that it may now.
+    pub(super) fn announced(
+        &mut self,
+        token: SessionToken,
+        lease: LeaseId,
+        iteration: u64,
+    ) -> Result<(), NotAnnounced> {
+        self.heard(token);
+        let session = self.sessions.of_token(token).map_err(NotAnnounced::NoSession)?;
+        let worker = session.worker;
+        let held = self.engine.lease(worker, lease).filter(|held| held.iteration == iteration);
+        let announced = held.ok_or("the worker does not hold it").and_then(|_| session.begin_upload(lease));
+        announced.map_err(|why| {
+            let reason = format!("lease {lease} of iteration {iteration}: {why}");
+            self.refuse(worker, RefusalKind::NotHeld, &reason);
+            NotAnnounced::NotHeld { reason }
+        })
+    }
+
+    /// A gradient that passed every other check: the engine says whether it counts.
+    pub(super) fn gradient(&mut self, header: &GradientHeader, values: Vec<f32>) -> Receipt {
+        let lease = LeaseId(header.lease);
+        let not_held = |reason: String| Receipt::NotHeld { reason };
+        let worker = match self.sessions.of_token(header.session) {
+            Ok(session) => session.worker,
+            Err(status) => return not_held(status.message().to_owned()),
+        };
+        let Some(held) = self.engine.lease(worker, lease) else {
+            let reason = Refusal::NotHeld(lease).to_string();
+            self.refuse(worker, RefusalKind::NotHeld, &reason);
+            return not_held(reason);
+        };
+        let (first, count) = (held.tasks.first, held.tasks.count);
+        let gradient = Partial { first, count, gradient: values, loss: header.loss_sum };
+        let mut effects = Vec::new();
+        let report = Report::Done { busy_s: &header.busy_s };
+        if let Err(refusal) = self.engine.report(self.now_s, worker, lease, report, &mut effects) {
+            let reason = refusal.to_string();
+            self.lease_failed(header.session, lease, RefusalKind::WrongTimes, &reason);
+            return Receipt::Refused { reason };
+        }
+        self.tasks_outlasted += header.outlasted.min(count);
+        self.arrived.insert(lease, Arrived { busy_s: header.busy_s.clone(), gradient });
+        self.queue.extend(effects);
+        Receipt::Accepted
+    }
+
+    pub(super) fn lease_failed(&mut self, token: SessionToken, lease: LeaseId, kind: RefusalKind, reason: &str) {
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        let worker = session.worker;
+        tracing::warn!(%worker, %lease, reason, "lease failed");
+        self.refuse(worker, kind, reason);
+        self.last_failure = format!("worker {worker}: {reason}");
+        let mut effects = Vec::new();
+        // One that it does not hold (any more) cannot fail.
+        if self.engine.report(self.now_s, worker, lease, Report::Failed, &mut effects).is_ok() {
+            self.queue.extend(effects);
+        }
+    }
+
+    fn refuse(&self, worker: WorkerId, kind: RefusalKind, reason: &str) {
+        let (time_s, worker, reason) = (self.now_s, worker.number(), reason.to_owned());
+        self.publisher.publish(RunEvent::Refusal { time_s, worker, kind, reason });
+    }
+}

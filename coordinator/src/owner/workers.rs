@@ -1,0 +1,62 @@
+//! Sessions come and go.
+
+use ata_record::RunEvent;
+use ata_scheduler::Event;
+use ata_wire::{Hello, SessionToken, ToWorker, Welcome};
+use tonic::Status;
+
+use super::Owner;
+use crate::sessions::{Opened, Session, SessionHandle};
+
+impl Owner {
+    pub(super) fn hello(&mut self, hello: &Hello) -> Result<SessionHandle, Status> {
+        let Opened { handle, claim, replaced } = self.sessions.open(self.now_s, hello)?;
+        if let Some(session) = replaced {
+            self.lost(&session, "it connected again");
+        }
+        if claim.is_taken_over {
+            self.tell(Event::WorkerForgotten { worker: claim.worker });
+        }
+        let welcome = ToWorker::Welcome(Welcome {
+            session: handle.token,
+            number: claim.worker.number(),
+            run_id: self.run_id.clone(),
+            heartbeat_interval_ms: (self.heartbeat_timeout.as_millis() / 4).max(1) as u32,
+            run: self.run_spec.clone(),
+        });
+        self.sessions.say(claim.worker, welcome);
+        tracing::info!(worker = %claim.worker, name = %hello.name, device = hello.device, "worker connected");
+        Ok(handle)
+    }
+
+    pub(super) fn heard(&mut self, token: SessionToken) {
+        if let Ok(session) = self.sessions.of_token(token) {
+            session.heard_s = self.now_s;
+        }
+    }
+
+    pub(super) fn ready(&mut self, token: SessionToken) {
+        self.heard(token);
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        if session.is_ready {
+            return;
+        }
+        session.is_ready = true;
+        let (worker, name, device) = (session.worker, session.name.to_string(), session.device.clone());
+        tracing::info!(%worker, name, "worker ready");
+        let prior = self.warm_start.get(&name).copied().unwrap_or_default();
+        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker: worker.number(), name, device });
+        self.tell(Event::WorkerJoined { worker, prior });
+    }
+
+    /// A session ended.
+    pub(super) fn lost(&mut self, session: &Session, why: &str) {
+        let worker = session.worker;
+        tracing::warn!(%worker, name = %session.name, why, "worker lost");
+        self.versions.owe(session.owed, None);
+        if session.is_ready {
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: why.into() });
+            self.tell(Event::WorkerLost { worker });
+        }
+    }
+}

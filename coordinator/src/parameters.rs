@@ -1,0 +1,100 @@
+//! The parameters that workers compute at, and those they have yet to fetch.
+
+use std::collections::BTreeMap;
+
+use ata_wire::proto::Chunk;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+/// The parameters that an iteration's gradients are computed at, ready to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct ParameterSet {
+    pub(crate) iteration: u64,
+    pub(crate) bytes: Bytes,
+    /// Made once; every worker's transfer shares them.
+    pub(crate) chunks: Vec<Chunk>,
+}
+
+impl ParameterSet {
+    pub(crate) fn new(iteration: u64, parameters: Vec<f32>) -> Self {
+        let bytes = ata_wire::f32_bytes(parameters);
+        Self { iteration, chunks: ata_wire::chunks(bytes.clone()).collect(), bytes }
+    }
+
+    pub(crate) fn sha256(&self) -> [u8; 32] {
+        Sha256::digest(&self.bytes).into()
+    }
+}
+
+/// The current parameters, and earlier ones for workers of an asynchronous run that were assigned tasks at those and have not
+/// fetched them yet: one version per worker at most.
+#[derive(Debug)]
+pub(crate) struct ParameterVersions {
+    current: ParameterSet,
+    earlier: BTreeMap<u64, ParameterSet>,
+    /// How many workers have yet to fetch those of an iteration.
+    owed: BTreeMap<u64, usize>,
+}
+
+impl ParameterVersions {
+    pub(crate) fn new(current: ParameterSet) -> Self {
+        Self { current, earlier: BTreeMap::new(), owed: BTreeMap::new() }
+    }
+
+    pub(crate) fn current(&self) -> &ParameterSet {
+        &self.current
+    }
+
+    /// Those of an iteration, if they are still there.
+    pub(crate) fn of(&self, iteration: u64) -> Option<&ParameterSet> {
+        if iteration == self.current.iteration { Some(&self.current) } else { self.earlier.get(&iteration) }
+    }
+
+    /// A step was taken.
+    pub(crate) fn advance(&mut self, next: ParameterSet) {
+        let last = std::mem::replace(&mut self.current, next);
+        if self.owed.contains_key(&last.iteration) {
+            self.earlier.insert(last.iteration, last);
+        }
+    }
+
+    /// What a worker has yet to fetch has changed.
+    pub(crate) fn owe(&mut self, before: Option<u64>, now: Option<u64>) {
+        if before == now {
+            return;
+        }
+        if let Some(iteration) = now {
+            *self.owed.entry(iteration).or_default() += 1;
+        }
+        if let Some(iteration) = before
+            && let Some(count) = self.owed.get_mut(&iteration)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.owed.remove(&iteration);
+                self.earlier.remove(&iteration);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_kept_for_those_who_need_them() {
+        let mut versions = ParameterVersions::new(ParameterSet::new(1, vec![1.0]));
+        versions.owe(None, Some(1));
+        versions.owe(None, Some(1));
+        versions.advance(ParameterSet::new(2, vec![2.0]));
+        versions.advance(ParameterSet::new(3, vec![3.0]));
+        assert!(versions.of(1).is_some() && versions.of(2).is_none() && versions.of(3).is_some());
+        versions.owe(Some(1), None);
+        assert!(versions.of(1).is_some(), "the other one still needs it");
+        versions.owe(Some(1), Some(3));
+        assert!(versions.of(1).is_none());
+        versions.owe(Some(3), None);
+        assert!(versions.of(3).is_some(), "the current one stays");
+    }
+}

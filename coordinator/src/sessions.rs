@@ -1,0 +1,339 @@
+//! The sessions of the workers that are connected.
+
+use std::collections::HashMap;
+
+use ata_scheduler::{Lease, LeaseId, WorkerId};
+use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
+use ata_wire::{Assignment, FarewellReason, Hello, SessionToken, ToWorker, WorkerName};
+use rand::TryRng;
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+use crate::names::{Claim, Names};
+
+/// A worker's session, as the owner keeps it. Dropping it ends the session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) worker: WorkerId,
+    pub(crate) name: WorkerName,
+    pub(crate) device: String,
+    instance: u64,
+    /// Whether the worker said it can compute.
+    pub(crate) is_ready: bool,
+    /// When the worker was last heard of, in seconds of the run's clock.
+    pub(crate) heard_s: f64,
+    /// Leases whose gradients are on their way.
+    uploading: Vec<LeaseId>,
+    /// Leases assigned and not ended.
+    leases: usize,
+    /// The iteration whose parameters the worker has yet to fetch.
+    pub(crate) owed: Option<u64>,
+    /// The iteration whose parameters it fetched last.
+    fetched: u64,
+    /// What is to be said when everything else is done.
+    outbox: Vec<ToWorker>,
+    messages: mpsc::Sender<ToWorker>,
+    /// Dropped with the session, which ends the task that reads the control stream.
+    _alive: oneshot::Sender<()>,
+}
+
+/// The ends of a session that the service holds.
+#[derive(Debug)]
+pub(crate) struct SessionHandle {
+    pub(crate) token: SessionToken,
+    /// What to send to the worker.
+    pub(crate) messages: mpsc::Receiver<ToWorker>,
+    /// Resolves when the owner ended the session.
+    pub(crate) ended: oneshot::Receiver<()>,
+}
+
+/// A session that was opened.
+pub(crate) struct Opened {
+    pub(crate) handle: SessionHandle,
+    pub(crate) claim: Claim,
+    /// One of the same process, whose connection broke before that was noticed.
+    pub(crate) replaced: Option<Session>,
+}
+
+impl Session {
+    /// Puts a lease into the next message.
+    pub(crate) fn assign(&mut self, lease: &Lease) {
+        self.leases += 1;
+        if self.fetched != lease.iteration {
+            self.owed = Some(lease.iteration);
+        }
+        let assignment = Assignment {
+            lease: lease.id.0,
+            iteration: lease.iteration,
+            first_task: lease.tasks.first,
+            tasks: lease.tasks.count,
+        };
+        match self.outbox.last_mut() {
+            Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
+            _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
+        }
+    }
+
+    /// Puts the end of a lease that is not needed any more into the next message.
+    pub(crate) fn cancel(&mut self, lease: LeaseId) {
+        match self.outbox.last_mut() {
+            Some(ToWorker::Cancel(batch)) if batch.len() < MAX_BATCH => batch.push(lease.0),
+            _ => self.outbox.push(ToWorker::Cancel(vec![lease.0])),
+        }
+    }
+
+    /// A lease ended. A worker without any needs no parameters.
+    pub(crate) fn ended(&mut self, lease: LeaseId) {
+        self.uploading.retain(|uploading| *uploading != lease);
+        // Leases of a session that this one replaced are none of its own.
+        self.leases = self.leases.saturating_sub(1);
+        if self.leases == 0 {
+            self.owed = None;
+        }
+    }
+
+    /// The worker fetches the parameters of an iteration.
+    pub(crate) fn fetches(&mut self, iteration: u64) {
+        self.fetched = iteration;
+        if self.owed == Some(iteration) {
+            self.owed = None;
+        }
+    }
+
+    /// The worker is about to send the gradient of a lease that it holds; an error says why it must not.
+    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), &'static str> {
+        if self.uploading.contains(&lease) {
+            return Err("it is being sent already");
+        }
+        // A lease that failed on the way is taken off the list; honest workers send no more at a time.
+        if self.uploading.len() >= 2 * MAX_UPLOADS {
+            return Err("too many gradients at a time");
+        }
+        self.uploading.push(lease);
+        Ok(())
+    }
+
+    /// Queues what is to be said; `false` if the worker does not take it fast enough, or is gone.
+    fn flush(&mut self) -> bool {
+        self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
+    }
+
+    /// Says a last word, and ends.
+    pub(crate) fn farewell(mut self, reason: FarewellReason, detail: impl Into<String>) {
+        self.outbox.push(ToWorker::Farewell { reason, detail: detail.into() });
+        // Whether it is heard makes no difference.
+        self.flush();
+    }
+}
+
+/// Who is connected. Every look-up takes constant time.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_token: HashMap<SessionToken, Session>,
+    by_worker: HashMap<WorkerId, SessionToken>,
+    names: Names,
+    /// Workers with something in their outbox; perhaps more than once.
+    dirty: Vec<WorkerId>,
+}
+
+impl Sessions {
+    /// Opens a session.
+    pub(crate) fn open(&mut self, now_s: f64, hello: &Hello) -> Result<Opened, Status> {
+        let token = random_token()?;
+        let claim = self.names.arrive(&hello.name, hello.number).ok_or_else(|| {
+            Status::resource_exhausted("as many workers as a run can have are connected; try again later")
+        })?;
+        let old = self.by_worker.get(&claim.worker).and_then(|token| self.by_token.get(token));
+        if let Some(old) = old
+            && old.instance != hello.instance
+        {
+            let text = format!("another worker named '{}' is connected: choose another --name", hello.name);
+            return Err(Status::already_exists(text));
+        }
+        let replaced = self.remove(claim.worker);
+        let (messages, receiver) = mpsc::channel(ata_wire::limits::MAX_QUEUED_MESSAGES);
+        let (alive, ended) = oneshot::channel();
+        let session = Session {
+            worker: claim.worker,
+            name: hello.name.clone(),
+            device: hello.device.clone(),
+            instance: hello.instance,
+            is_ready: false,
+            heard_s: now_s,
+            uploading: Vec::new(),
+            leases: 0,
+            owed: None,
+            fetched: 0,
+            outbox: Vec::new(),
+            messages,
+            _alive: alive,
+        };
+        self.by_worker.insert(claim.worker, token);
+        self.by_token.insert(token, session);
+        Ok(Opened { handle: SessionHandle { token, messages: receiver, ended }, claim, replaced })
+    }
+
+    /// The session of a token.
+    pub(crate) fn of_token(&mut self, token: SessionToken) -> Result<&mut Session, Status> {
+        self.by_token.get_mut(&token).ok_or_else(|| Status::unauthenticated("no such session"))
+    }
+
+    /// The session of a worker.
+    pub(crate) fn of_worker(&mut self, worker: WorkerId) -> Option<&mut Session> {
+        self.by_token.get_mut(self.by_worker.get(&worker)?)
+    }
+
+    /// The same, to put something into its outbox, which the next [`Self::flush`] sends.
+    pub(crate) fn addressed(&mut self, worker: WorkerId) -> Option<&mut Session> {
+        self.dirty.push(worker);
+        self.of_worker(worker)
+    }
+
+    /// Puts a message into a worker's outbox.
+    pub(crate) fn say(&mut self, worker: WorkerId, message: ToWorker) {
+        if let Some(session) = self.addressed(worker) {
+            session.outbox.push(message);
+        }
+    }
+
+    /// Sends what is in the outboxes. Returns the sessions of workers that do not take it, which are over.
+    pub(crate) fn flush(&mut self) -> Vec<Session> {
+        let mut broken = Vec::new();
+        for worker in std::mem::take(&mut self.dirty) {
+            if self.of_worker(worker).is_some_and(|session| !session.flush()) {
+                broken.extend(self.close(worker));
+            }
+        }
+        broken
+    }
+
+    /// Ends a session by its token.
+    pub(crate) fn close_token(&mut self, token: SessionToken) -> Option<Session> {
+        let worker = self.by_token.get(&token)?.worker;
+        self.close(worker)
+    }
+
+    /// Ends the session of a worker.
+    pub(crate) fn close(&mut self, worker: WorkerId) -> Option<Session> {
+        let session = self.remove(worker)?;
+        self.names.leave(&session.name);
+        Some(session)
+    }
+
+    fn remove(&mut self, worker: WorkerId) -> Option<Session> {
+        self.by_token.remove(&self.by_worker.remove(&worker)?)
+    }
+
+    /// Ends the sessions that were not heard of for `timeout_s`.
+    pub(crate) fn close_silent(&mut self, now_s: f64, timeout_s: f64) -> Vec<Session> {
+        let silent = self.by_token.values().filter(|session| now_s - session.heard_s > timeout_s);
+        let mut silent: Vec<WorkerId> = silent.map(|session| session.worker).collect();
+        silent.sort_unstable();
+        silent.into_iter().filter_map(|worker| self.close(worker)).collect()
+    }
+
+    /// Ends all sessions.
+    pub(crate) fn close_all(&mut self) -> Vec<Session> {
+        self.by_worker.clear();
+        self.by_token.drain().map(|(_, session)| session).collect()
+    }
+
+    /// Names by number, of all that took part and whose number was given to no other.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
+        self.names.iter()
+    }
+}
+
+fn random_token() -> Result<SessionToken, Status> {
+    let mut token = [0; 16];
+    rand::rngs::SysRng
+        .try_fill_bytes(&mut token)
+        .map_err(|error| Status::internal(format!("no randomness for a session token: {error}")))?;
+    Ok(SessionToken(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ata_scheduler::TaskRange;
+
+    fn hello(name: &str, instance: u64) -> Hello {
+        Hello { name: name.parse().unwrap(), instance, number: None, device: String::new(), version: String::new() }
+    }
+
+    fn open(sessions: &mut Sessions, name: &str, instance: u64) -> Opened {
+        sessions.open(0.0, &hello(name, instance)).unwrap()
+    }
+
+    #[test]
+    fn a_name_in_use_is_refused_but_the_same_process_replaces_itself() {
+        let mut sessions = Sessions::default();
+        let first = open(&mut sessions, "a", 1);
+        assert_eq!(sessions.open(0.0, &hello("a", 2)).err().unwrap().code(), tonic::Code::AlreadyExists);
+        let second = open(&mut sessions, "a", 1);
+        assert_eq!(second.replaced.unwrap().worker, first.claim.worker);
+        assert_eq!(second.claim.worker, first.claim.worker);
+        assert_eq!(sessions.of_token(first.handle.token).unwrap_err().code(), tonic::Code::Unauthenticated);
+        sessions.close(first.claim.worker);
+        assert_eq!(open(&mut sessions, "a", 3).claim.worker, first.claim.worker, "it finds its number");
+    }
+
+    #[test]
+    fn silence_is_noticed() {
+        let mut sessions = Sessions::default();
+        let opened = open(&mut sessions, "a", 1);
+        assert!(sessions.close_silent(2.0, 2.0).is_empty());
+        sessions.of_token(opened.handle.token).unwrap().heard_s = 1.0;
+        assert!(sessions.close_silent(2.9, 2.0).is_empty());
+        assert_eq!(sessions.close_silent(3.1, 2.0).len(), 1);
+    }
+
+    /// A worker may be given more leases at a time than messages fit into its queue.
+    #[test]
+    fn leases_are_sent_in_batches() {
+        let mut sessions = Sessions::default();
+        let mut opened = open(&mut sessions, "a", 1);
+        let session = sessions.addressed(opened.claim.worker).unwrap();
+        for id in 0..20_000 {
+            session.assign(&Lease { id: LeaseId(id), iteration: 1, tasks: TaskRange::single(id) });
+        }
+        session.cancel(LeaseId(5));
+        session.cancel(LeaseId(6));
+        assert!(sessions.flush().is_empty());
+        let mut sizes = Vec::new();
+        while let Ok(message) = opened.handle.messages.try_recv() {
+            match message {
+                ToWorker::Assign(batch) => sizes.push(batch.len()),
+                ToWorker::Cancel(batch) => assert_eq!(batch, [5, 6]),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(sizes, [MAX_BATCH, MAX_BATCH, 20_000 - 2 * MAX_BATCH]);
+    }
+
+    #[test]
+    fn a_worker_that_takes_no_messages_is_thrown_out() {
+        let mut sessions = Sessions::default();
+        let opened = open(&mut sessions, "a", 1);
+        drop(opened.handle.messages);
+        sessions.say(opened.claim.worker, ToWorker::Cancel(vec![1]));
+        assert_eq!(sessions.flush().len(), 1);
+        assert!(sessions.of_worker(opened.claim.worker).is_none());
+    }
+
+    #[test]
+    fn a_gradient_is_sent_once_at_a_time() {
+        let mut sessions = Sessions::default();
+        let opened = open(&mut sessions, "a", 1);
+        let session = sessions.of_worker(opened.claim.worker).unwrap();
+        let lease = Lease { id: LeaseId(1), iteration: 3, tasks: TaskRange::single(0) };
+        session.assign(&lease);
+        assert_eq!(session.owed, Some(3));
+        session.fetches(3);
+        assert_eq!(session.owed, None);
+        assert_eq!(session.begin_upload(lease.id), Ok(()));
+        assert!(session.begin_upload(lease.id).is_err());
+        session.ended(lease.id);
+        assert_eq!(session.begin_upload(lease.id), Ok(()), "which lease it is, the engine checks");
+    }
+}
