@@ -27,6 +27,7 @@ use crate::sessions::SessionHandle;
 /// Time a new control stream has for its first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
+#[derive(Clone)]
 pub(crate) struct Service {
     owner: mpsc::Sender<Command>,
     /// Length of every gradient.
@@ -46,6 +47,32 @@ impl Service {
         let (reply, answer) = oneshot::channel();
         self.owner.send(command(reply)).await.map_err(|_| over())?;
         answer.await.map_err(|_| over())
+    }
+
+    /// Takes in a gradient that was announced.
+    async fn receive(self, mut parts: Streaming<GradientPart>, header: GradientHeader) -> Result<Receipt, Status> {
+        let (session, lease) = (header.session, header.lease);
+        // Gradients on the way are a sign of life; a full queue has news enough.
+        let heard = || self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
+        let checked = match receive_gradient(&mut parts, self.parameters, heard).await {
+            Ok(_) if !header.loss_sum.is_finite() => {
+                Err((RefusalKind::NotFinite, format!("the loss is {}", header.loss_sum)))
+            }
+            Ok(values) => Ok(values),
+            Err(ReceiveError::Content(error)) => Err((refusal_kind(&error), error.to_string())),
+            Err(error) => {
+                // Others can compute it again at once.
+                self.lease_failed(session, lease, RefusalKind::NotReceived, error.to_string()).await?;
+                return Err(not_received(&error));
+            }
+        };
+        match checked {
+            Ok(values) => self.ask(|reply| Command::Gradient(Gradient { header, values, reply })).await,
+            Err((kind, reason)) => {
+                self.lease_failed(session, lease, kind, reason.clone()).await?;
+                Ok(Receipt::Refused { reason })
+            }
+        }
     }
 
     async fn lease_failed(
@@ -110,27 +137,9 @@ impl Coordinator for Service {
             Err(NotAnnounced::NoSession(status)) => return Err(status),
             Err(NotAnnounced::NotHeld { reason }) => return Ok(Response::new(Receipt::NotHeld { reason }.into())),
         }
-        // Gradients on the way are a sign of life; a full queue has news enough.
-        let heard = || self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
-        let checked = match receive_gradient(&mut parts, self.parameters, heard).await {
-            Ok(_) if !header.loss_sum.is_finite() => {
-                Err((RefusalKind::NotFinite, format!("the loss is {}", header.loss_sum)))
-            }
-            Ok(values) => Ok(values),
-            Err(ReceiveError::Content(error)) => Err((refusal_kind(&error), error.to_string())),
-            Err(error) => {
-                // Others can compute it again at once.
-                self.lease_failed(session, lease, RefusalKind::NotReceived, error.to_string()).await?;
-                return Err(not_received(&error));
-            }
-        };
-        let receipt = match checked {
-            Ok(values) => self.ask(|reply| Command::Gradient(Gradient { header, values, reply })).await?,
-            Err((kind, reason)) => {
-                self.lease_failed(session, lease, kind, reason.clone()).await?;
-                Receipt::Refused { reason }
-            }
-        };
+        // A task of its own, for this one is dropped if the sender gives up, and the owner must hear of that.
+        let received = tokio::spawn(self.clone().receive(parts, header)).await;
+        let receipt = received.map_err(|error| Status::internal(error.to_string()))??;
         Ok(Response::new(receipt.into()))
     }
 

@@ -153,12 +153,15 @@ impl Worker<'_> {
             if cancelled.is_set() {
                 return Err(Stop::Cancelled);
             }
+            // Making the batch is part of the task: the device waits for it.
+            let started = Instant::now();
             let batch = data.batch(assignment.iteration, index).map_err(|error| Stop::Failed(error.to_string()))?;
             let task = learner.gradient(&batch).map_err(|error| Stop::Broken(error.to_string()))?;
-            let mut busy = task.busy;
+            let computed = started.elapsed();
+            let mut busy = computed;
             if let Some(task_time) = task_time {
-                let target = task_time(task.busy);
-                match target.checked_sub(task.busy) {
+                let target = task_time(computed);
+                match target.checked_sub(computed) {
                     Some(rest) => busy += wait(rest, cancelled),
                     None => outlasted += 1,
                 }

@@ -25,6 +25,9 @@ const QUEUED_MESSAGES: usize = 16;
 /// Time the coordinator has to answer Hello.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time that the coordinator's last word may take after a transfer broke off: more than a round trip.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// What is known of the sessions so far.
 #[derive(Debug)]
 pub(crate) struct History {
@@ -53,7 +56,7 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
         let first = incoming.message().await?;
         Ok::<_, tonic::Status>((incoming, first))
     });
-    let (incoming, first) = opened
+    let (mut incoming, first) = opened
         .await
         .map_err(|_| SessionError::Broken(format!("the coordinator at {} does not answer", config.endpoint)))?
         .map_err(|status| SessionError::call(&status))?;
@@ -67,7 +70,11 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     let work = async {
         // A connection of its own: heartbeats must not wait behind parameters and gradients.
         let bulk = connect(&config.endpoint).await.map_err(unreachable)?;
-        prepare_and_work(config, &welcome, bulk, incoming, to_coordinator, &mut history.worked).await
+        let worked = &mut history.worked;
+        match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, worked).await {
+            Err(SessionError::Broken(cause)) => farewell(&mut incoming).await.ok_or(SessionError::Broken(cause)),
+            ended => ended,
+        }
     };
     let ended = tokio::select! {
         ended = work => ended,
@@ -75,6 +82,19 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     };
     history.contact = Instant::now();
     ended
+}
+
+/// What a coordinator whose run ends says last: a transfer may break off before that is read.
+async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<FarewellReason> {
+    let said = async {
+        while let Ok(Some(message)) = incoming.message().await {
+            if let Ok(ToWorker::Farewell { reason, .. }) = message.try_into() {
+                return Some(reason);
+            }
+        }
+        None
+    };
+    tokio::time::timeout(FAREWELL_TIMEOUT, said).await.ok().flatten()
 }
 
 /// Says every `interval` that the worker is alive.
@@ -91,7 +111,7 @@ async fn prepare_and_work(
     config: &WorkerConfig,
     welcome: &Welcome,
     bulk: Connection,
-    mut incoming: Streaming<CoordinatorMessage>,
+    incoming: &mut Streaming<CoordinatorMessage>,
     to_coordinator: mpsc::Sender<WorkerMessage>,
     worked: &mut bool,
 ) -> Result<FarewellReason, SessionError> {
@@ -181,7 +201,7 @@ impl Active<'_> {
     /// Serves the control stream, the thread and the transfers, until one of them ends the session.
     async fn work(
         &mut self,
-        mut incoming: Streaming<CoordinatorMessage>,
+        incoming: &mut Streaming<CoordinatorMessage>,
         mut reported: mpsc::Receiver<Report>,
     ) -> Result<FarewellReason, SessionError> {
         let mut fetch: Option<Fetch> = None;

@@ -1,7 +1,5 @@
 //! The gradient of a task.
 
-use std::time::{Duration, Instant};
-
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
@@ -18,7 +16,7 @@ pub trait Learner: Send {
     /// If there is not one `f32` per parameter of the model.
     fn load(&mut self, parameters: &[f32]);
 
-    /// The mean loss over `batch` and its gradient at the loaded parameters.
+    /// The mean loss over `batch` and its gradient at the loaded parameters, in host memory.
     fn gradient(&mut self, batch: &Batch) -> Result<TaskGradient, LearnerError>;
 }
 
@@ -29,8 +27,6 @@ pub struct TaskGradient {
     pub gradient: Vec<f32>,
     /// Mean cross-entropy over the batch, in nats.
     pub loss: f64,
-    /// From inputs and parameters on the device to gradient in host memory.
-    pub busy: Duration,
 }
 
 /// The device failed.
@@ -65,12 +61,10 @@ impl<N: Network> Learner for BurnLearner<N> {
     fn gradient(&mut self, batch: &Batch) -> Result<TaskGradient, LearnerError> {
         let network = self.network.as_ref().expect("a network is only taken to be put back");
         let (images, labels) = on_device(batch, &self.device);
-        self.device.sync()?;
-        let started = Instant::now();
         let loss = self.loss.forward(network.forward(images), labels);
         let gradients = GradientsParams::from_grads(loss.backward(), network);
         let (loss, gradient) = flat::scalar_and_gradient(network, loss.inner(), gradients);
-        Ok(TaskGradient { gradient, loss: f64::from(loss), busy: started.elapsed() })
+        Ok(TaskGradient { gradient, loss: f64::from(loss) })
     }
 }
 

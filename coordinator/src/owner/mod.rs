@@ -12,6 +12,8 @@
 
 mod command;
 mod effects;
+#[cfg(test)]
+mod tests;
 mod transfers;
 mod workers;
 
@@ -150,19 +152,24 @@ impl Owner {
                 () = tokio::time::sleep(self.until_next_look()) => None,
                 () = &mut stop => break Ending::Stop(StopReason::Stopped),
             };
-            self.now_s = clock.look(Instant::now());
-            if let Some(command) = command {
-                self.command(command);
-            }
-            self.look_at_the_time();
-            self.carry_out_all();
-            if let Some(ending) = self.ending.take() {
+            if let Some(ending) = self.turn(clock.look(Instant::now()), command) {
                 break ending;
             }
         };
         // Those who still ask are told that the run is over.
         drop(commands);
         self.finish(ending, stop).await
+    }
+
+    /// Takes a command in, or only looks at the time, and does all that follows. Returns whether the run is over.
+    fn turn(&mut self, now_s: f64, command: Option<Command>) -> Option<Ending> {
+        self.now_s = now_s;
+        if let Some(command) = command {
+            self.command(command);
+        }
+        self.look_at_the_time();
+        self.carry_out_all();
+        self.ending.take()
     }
 
     /// Until something may be overdue.

@@ -64,7 +64,7 @@ pub struct EngineConfig {
     /// Workers to wait for before the first iteration; at least 1. Later ones start with whoever is present.
     pub min_workers: usize,
     /// Seconds in which a worker that was never timed must report its first result, or it is evicted. One that was timed
-    /// has ten times its expected time (more if its times are noisy), and at least a thirtieth of this. `None`: no limit.
+    /// has ten times its expected time (more if its times are noisy), and at least a tenth of this. `None`: no limit.
     pub lease_timeout_s: Option<f64>,
     /// The least rest of a worker that failed, in seconds; it doubles with each failure that follows.
     pub rest_s: f64,

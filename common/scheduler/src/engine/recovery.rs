@@ -20,8 +20,9 @@ const MAX_FAILURES: usize = 3;
 const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 
 /// The least that a lease may take, as a share of [`super::EngineConfig::lease_timeout_s`]: a worker whose tasks take
-/// milliseconds may pause for two seconds if strangers have a minute.
-const LEAST_ALLOWANCE: f64 = 1.0 / 30.0;
+/// milliseconds may pause for six seconds if strangers have a minute. That is longer than missing heartbeats take to tell of a
+/// dead link by default, so that only workers that live and do not answer are evicted.
+const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
 /// Doublings of what a lease may take, at most.
 const MAX_DOUBLINGS: u32 = 16;

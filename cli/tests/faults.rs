@@ -1,0 +1,95 @@
+//! What happens to whole processes: stopped, killed, out of disk.
+#![cfg(unix)]
+
+mod support;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Process, Sandbox, TINY};
+
+const LONG: [&str; 4] = ["--iterations", "1000000", "--budget", "8"];
+
+/// A coordinator with its run in `run`, and a worker that is slow enough for the run not to end by itself.
+fn start(sandbox: &Sandbox, args: &[&str]) -> (Process, Process) {
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run"];
+    let mut coordinator = sandbox.start(&[&head[..], args, &TINY[..]].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let worker = ["worker", "--coordinator", &address, "--device", "cpu", "--retry-for", "1"];
+    let worker = sandbox.start(&[&worker[..], &["--task-time", "const(5)"]].concat());
+    coordinator.wait_for("loss");
+    (coordinator, worker)
+}
+
+fn journal(sandbox: &Sandbox) -> Vec<Value> {
+    let text = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Three times the heartbeat timeout, in which nobody can be heard: all deadlines move with it.
+#[test]
+fn a_stopped_coordinator_loses_no_worker() {
+    let sandbox = Sandbox::new();
+    let (coordinator, worker) =
+        start(&sandbox, &["--iterations", "100", "--budget", "8", "--heartbeat-timeout-ms", "1000"]);
+    coordinator.signal("STOP");
+    std::thread::sleep(Duration::from_secs(3));
+    coordinator.signal("CONT");
+    let (code, _, log) = coordinator.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("stood still"), "the pause was noticed: {log}");
+    assert_eq!(worker.end().0, Some(0));
+    assert_eq!(journal(&sandbox).iter().filter(|event| event["event"] == "loss").count(), 0);
+}
+
+#[test]
+fn a_killed_coordinator_leaves_a_journal() {
+    let sandbox = Sandbox::new();
+    let (coordinator, worker) = start(&sandbox, &LONG);
+    let has_steps =
+        || std::fs::read_to_string(sandbox.path("run/metrics.csv")).is_ok_and(|text| text.lines().count() > 3);
+    while !has_steps() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    coordinator.signal("KILL");
+    drop(coordinator.end());
+    assert_eq!(worker.end().0, Some(69), "nobody is there to work for");
+    let replay = sandbox.run(&["replay", "run", "--policy", "uta", "--seeds", "1", "--json"]);
+    assert_eq!(replay.status.code(), Some(0), "{}", String::from_utf8_lossy(&replay.stderr));
+    // As a crash of the machine, or a full disk, leaves it.
+    let path = sandbox.path("run/events.jsonl");
+    let text = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &text[..text.len() - 7]).unwrap();
+    let replay = sandbox.run(&["replay", "run", "--policy", "uta", "--seeds", "1", "--json"]);
+    assert_eq!(replay.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&replay.stderr).contains("was not written to its end"));
+}
+
+/// No file may grow beyond 40 KiB, which stands for a full disk: the run ends with the reason, and leaves what it has.
+#[test]
+fn a_full_disk_ends_a_run_with_the_reason() {
+    let sandbox = Sandbox::new();
+    let up =
+        [&["up", "--out", "run", "--workers", "2", "--task-time", "none", "--json"], &LONG[..], &TINY[..]].concat();
+    let program = sandbox.ata(&up);
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 80; exec \"$0\" \"$@\""])
+        .arg(program.get_program())
+        .args(program.get_args())
+        .current_dir(program.get_current_dir().unwrap())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(74), "{errors}");
+    assert!(errors.lines().last().unwrap().contains("cannot write run/events.jsonl: "), "{errors}");
+    // Every line is whole.
+    assert!(journal(&sandbox).iter().any(|event| event["event"] == "step"));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let written: Value = serde_json::from_slice(&std::fs::read(sandbox.path("run/summary.json")).unwrap()).unwrap();
+    assert_eq!(printed, written);
+    assert_eq!(written["state"], "failed");
+    assert!(written["iterations"].as_u64() > Some(0) && written["error"].as_str().unwrap().contains("events.jsonl"));
+    assert!(sandbox.path("run/statistics.json").exists());
+}

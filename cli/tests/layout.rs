@@ -1,0 +1,139 @@
+//! The layout that docs/ARCHITECTURE.md draws, held to by the manifests; and the Dockerfile, which names every crate.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use toml::Table;
+
+/// What each crate may depend on, of our own crates and of those that bind a crate to a runtime, a network or a device.
+const MAY_NAME: [(&str, &[&str]); 10] = [
+    ("common/scheduler", &[]),
+    ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
+    ("common/figures", &[]),
+    ("common/record", &[]),
+    ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit"]),
+    ("common/learn", &["burn", "rayon"]),
+    (
+        "common/harness",
+        &[
+            "ata-coordinator",
+            "ata-learn",
+            "ata-record",
+            "ata-scheduler",
+            "ata-wire",
+            "ata-worker",
+            "tokio",
+            "tonic",
+            "tokio-stream",
+        ],
+    ),
+    ("coordinator", &["ata-learn", "ata-record", "ata-scheduler", "ata-wire", "tokio", "tokio-stream", "tonic"]),
+    ("worker", &["ata-learn", "ata-wire", "tokio", "tokio-stream", "tonic"]),
+    (
+        "cli",
+        &[
+            "ata-coordinator",
+            "ata-figures",
+            "ata-learn",
+            "ata-record",
+            "ata-scheduler",
+            "ata-simulator",
+            "ata-wire",
+            "ata-worker",
+            "tokio",
+            "tokio-stream",
+            "tonic",
+        ],
+    ),
+];
+
+/// Those of other people.
+const WATCHED: [&str; 12] = [
+    "axum",
+    "burn",
+    "hyper",
+    "prost",
+    "rayon",
+    "reqwest",
+    "rlimit",
+    "rustls",
+    "tokio",
+    "tokio-stream",
+    "tonic",
+    "tonic-prost",
+];
+
+/// Lines of a source file, tests of its own left out.
+const MOST_LINES: usize = 400;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn manifest(folder: &Path) -> Table {
+    let path = folder.join("Cargo.toml");
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).parse().unwrap()
+}
+
+fn members() -> Vec<String> {
+    let members = manifest(&root())["workspace"]["members"].as_array().unwrap().clone();
+    members.iter().map(|member| member.as_str().unwrap().to_owned()).collect()
+}
+
+/// Names in a section of a manifest.
+fn names(manifest: &Table, section: &str) -> BTreeSet<String> {
+    manifest.get(section).and_then(|section| section.as_table()).into_iter().flat_map(Table::keys).cloned().collect()
+}
+
+#[test]
+fn crates_depend_on_what_the_layout_allows() {
+    for member in members() {
+        let (_, allowed) = MAY_NAME
+            .iter()
+            .find(|(name, _)| *name == member)
+            .unwrap_or_else(|| panic!("{member} is new: say here and in docs/ARCHITECTURE.md what it may depend on"));
+        let named = names(&manifest(&root().join(&member)), "dependencies");
+        let watched = named.iter().filter(|name| name.starts_with("ata-") || WATCHED.contains(&name.as_str()));
+        for name in watched {
+            assert!(allowed.contains(&name.as_str()), "{member} must not depend on {name}");
+        }
+    }
+}
+
+/// No clock, thread, file, network or global random source: what is decided depends on what the scheduler is told.
+#[test]
+fn the_scheduler_is_pure() {
+    let pure = ["rand", "serde", "serde_json", "smallvec", "thiserror"].map(String::from).into();
+    assert_eq!(names(&manifest(&root().join("common/scheduler")), "dependencies"), pure);
+}
+
+/// The image is built from the manifests first; one that is missing there breaks `docker-compose up --build`.
+#[test]
+fn the_dockerfile_names_every_member() {
+    let dockerfile = std::fs::read_to_string(root().join("deploy/Dockerfile")).unwrap();
+    for member in members() {
+        let copy = format!("COPY {member}/Cargo.toml {member}/");
+        assert!(dockerfile.lines().any(|line| line == copy), "deploy/Dockerfile lacks '{copy}'");
+    }
+    let copied = dockerfile.lines().filter(|line| line.starts_with("COPY ") && line.contains("/Cargo.toml "));
+    assert_eq!(copied.count(), members().len(), "deploy/Dockerfile copies a manifest that is no member's");
+}
+
+#[test]
+fn files_are_small() {
+    for member in members() {
+        let mut folders = vec![root().join(member).join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+                    assert!(lines <= MOST_LINES, "{} has {lines} lines: expected {MOST_LINES} at most", path.display());
+                }
+            }
+        }
+    }
+}

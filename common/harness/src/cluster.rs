@@ -1,0 +1,193 @@
+//! A coordinator and its workers in this process.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ata_coordinator::{CoordinatorConfig, RunError, RunReport, TrainingData};
+use ata_learn::{Dataset, DeviceChoice, ModelResolver, Split, Synthetic};
+use ata_record::{RunEvent, RunState, read_journal};
+use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+
+use crate::soon;
+use crate::toy::toy;
+
+/// What a cluster runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// As `--policy` takes it.
+    pub policy: &'static str,
+    /// As `--model` takes it; see [`toy`].
+    pub model: &'static str,
+    /// B.
+    pub budget: u64,
+    /// Iterations.
+    pub iterations: u64,
+    /// Workers to wait for.
+    pub min_workers: usize,
+    /// After which a worker that never answered is taken to hang, in seconds.
+    pub lease_timeout_s: f64,
+    /// The first rest of a worker that failed, in seconds.
+    pub rest_s: f64,
+    /// Share of tasks allocated beyond the budget.
+    pub overcommit: f64,
+    /// After which a silent worker is lost.
+    pub heartbeat_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: "uta",
+            model: "toy:64",
+            budget: 12,
+            iterations: 20,
+            min_workers: 1,
+            lease_timeout_s: 30.0,
+            rest_s: 0.1,
+            overcommit: 0.0,
+            // Far more than a busy machine holds up a thread.
+            heartbeat_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How a worker is.
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// Its fixed name.
+    pub name: String,
+    /// What it takes the coordinator's address to be, if not the true one.
+    pub through: Option<SocketAddr>,
+    /// Where its gradients come from.
+    pub models: ModelResolver,
+    /// How long each task takes.
+    pub task_time: Duration,
+}
+
+impl WorkerSettings {
+    /// An honest one.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), through: None, models: toy, task_time: Duration::ZERO }
+    }
+}
+
+/// A run under way.
+pub struct Cluster {
+    /// Where the coordinator listens.
+    pub address: SocketAddr,
+    /// What may be seen of the run.
+    pub state: watch::Receiver<RunState>,
+    folder: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    coordinator: JoinHandle<Result<RunReport, RunError>>,
+    workers: JoinSet<(String, Result<WorkerEnd, WorkerError>)>,
+}
+
+/// What a run came to.
+pub struct Ended {
+    /// Its result.
+    pub report: RunReport,
+    /// How each worker ended that was not killed.
+    pub workers: BTreeMap<String, Result<WorkerEnd, WorkerError>>,
+    /// Its journal.
+    pub events: Vec<RunEvent>,
+}
+
+static INSTANCES: AtomicU64 = AtomicU64::new(1);
+
+impl Cluster {
+    /// Starts a coordinator.
+    pub async fn start(settings: &Settings) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let config = config(settings, folder.path());
+        let (state, seen) = watch::channel(RunState::default());
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async {
+            // If the cluster is dropped, so is the run.
+            drop(stopped.await);
+        };
+        let coordinator = tokio::spawn(ata_coordinator::run(config, listener, state, stopped));
+        Self { address, state: seen, folder, stop: Some(stop), coordinator, workers: JoinSet::new() }
+    }
+
+    /// Starts a worker. To abort it is as to kill its process.
+    pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
+        let WorkerSettings { name, through, models, task_time } = settings;
+        let task_times: TaskTimes = Arc::new(move |_, _| Ok(Box::new(move |_| task_time) as TaskTime));
+        let config = WorkerConfig {
+            endpoint: format!("http://{}", through.unwrap_or(self.address)).parse().expect("an address"),
+            name: name.parse().expect("a name"),
+            name_is_fixed: true,
+            number: None,
+            device: DeviceChoice::Cpu.open().expect("there is a CPU"),
+            models,
+            data_folder: None,
+            cache: self.folder.path().to_owned(),
+            retry_for: Duration::from_secs(2),
+            task_times: (!task_time.is_zero()).then_some(task_times),
+            instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
+        };
+        self.workers.spawn(async move { (name, ata_worker::run(config, std::future::pending()).await) })
+    }
+
+    /// Waits until the run is as described.
+    pub async fn wait_for(&mut self, what: &str, is_so: impl FnMut(&RunState) -> bool) {
+        let seen = soon(what, self.state.wait_for(is_so)).await;
+        assert!(seen.is_ok(), "{what}: the run is over");
+    }
+
+    /// Tells the coordinator to stop.
+    pub fn stop(&mut self) {
+        self.stop.take();
+    }
+
+    /// Waits for the end of the coordinator and of the workers.
+    pub async fn end(mut self) -> Ended {
+        let report = soon("the end of the run", &mut self.coordinator).await.expect("no panic").expect("a run");
+        let mut workers = BTreeMap::new();
+        while let Some(ended) = soon("the end of the workers", self.workers.join_next()).await {
+            workers.extend(ended.ok());
+        }
+        let mut events = Vec::new();
+        read_journal(self.folder.path(), |event| events.push(event)).expect("a good journal");
+        Ended { report, workers, events }
+    }
+}
+
+fn config(settings: &Settings, folder: &std::path::Path) -> CoordinatorConfig {
+    CoordinatorConfig {
+        run_id: "harness".into(),
+        engine: EngineConfig {
+            budget: settings.budget,
+            iterations: settings.iterations,
+            min_workers: settings.min_workers,
+            lease_timeout_s: Some(settings.lease_timeout_s),
+            rest_s: settings.rest_s,
+            overcommit: settings.overcommit,
+            seed: 1,
+            ..EngineConfig::default()
+        },
+        policy: build_policy(settings.policy, &PolicyContext::default()).expect("a policy"),
+        policy_specification: settings.policy.into(),
+        model_specification: settings.model.into(),
+        model: toy(settings.model).expect("a model"),
+        learning_rate: 0.1,
+        task_batch: 1,
+        training_data: TrainingData::Synthetic { seed: 1 },
+        test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),
+        device: DeviceChoice::Cpu.open().expect("there is a CPU"),
+        warm_start: BTreeMap::new(),
+        heartbeat_timeout: settings.heartbeat_timeout,
+        run_folder: folder.to_owned(),
+    }
+}

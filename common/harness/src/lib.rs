@@ -1,0 +1,27 @@
+//! Development only: whole clusters in one process, through real gRPC on loopback, with faults.
+//!
+//! # Layout
+//! - `cluster`: [`Cluster`], a coordinator and the workers that are started for it
+//! - `toy`: models whose gradients cost nothing, right and wrong ones
+//! - `link`: [`Link`], a connection that can be slow, silent or cut
+//! - `peer`: [`Peer`], a client that says what it is told to say, right or wrong
+
+mod cluster;
+mod link;
+mod peer;
+mod toy;
+
+pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
+pub use link::{Condition, Link};
+pub use peer::{Peer, Session};
+pub use toy::{poisoned_toy, toy};
+
+use std::time::Duration;
+
+/// Waits for something that must happen soon.
+///
+/// # Panics
+/// If it does not happen within a minute.
+pub async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_mins(1), happens).await.unwrap_or_else(|_| panic!("{what} did not happen"))
+}

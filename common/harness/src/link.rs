@@ -1,0 +1,118 @@
+//! A TCP proxy whose condition can be changed while it is used.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How a link is, in each direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Condition {
+    /// Time every byte takes.
+    pub latency: Duration,
+    /// Bytes per second of each connection and direction; `None`: as fast as can be.
+    pub bytes_per_s: Option<u32>,
+    /// Nothing comes through, and nobody is told: a pulled cable.
+    pub stalled: bool,
+}
+
+/// A link to somewhere. Connections that are open when it is cut are closed; new ones are welcome.
+pub struct Link {
+    /// Where to connect to.
+    pub address: SocketAddr,
+    state: watch::Sender<State>,
+    /// Ends when this is dropped.
+    _accepting: JoinSet<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    condition: Condition,
+    cuts: u64,
+}
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 16 << 10;
+
+/// Pieces on the way in one direction; beyond, senders wait, as with a full socket buffer.
+const PIECES: usize = 64;
+
+impl Link {
+    /// A good link to `target`.
+    pub async fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let (state, seen) = watch::channel(State::default());
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                if let Ok(far) = TcpStream::connect(target).await {
+                    near.set_nodelay(true).expect("it is open");
+                    far.set_nodelay(true).expect("it is open");
+                    tokio::spawn(connection(near, far, seen.clone()));
+                }
+            }
+        });
+        Self { address, state, _accepting: accepting }
+    }
+
+    /// Changes its condition.
+    pub fn set(&self, condition: Condition) {
+        self.state.send_modify(|state| state.condition = condition);
+    }
+
+    /// Closes all connections.
+    pub fn cut(&self) {
+        self.state.send_modify(|state| state.cuts += 1);
+    }
+}
+
+async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<State>) {
+    let cuts = state.borrow().cuts;
+    let mut seen = state.clone();
+    let (near_in, near_out) = near.into_split();
+    let (far_in, far_out) = far.into_split();
+    let both =
+        async { tokio::join!(direction(near_in, far_out, state.clone()), direction(far_in, near_out, state.clone())) };
+    tokio::select! {
+        _ = both => {}
+        // Also once the link is dropped.
+        _ = seen.wait_for(|state| state.cuts > cuts) => {}
+    }
+}
+
+/// Copies until the end; what is read is written after the latency, no faster than the link is.
+async fn direction(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<State>) {
+    let (pieces, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES);
+    let read = async move {
+        let mut buffer = vec![0; READ_BYTES];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            if pieces.send((Instant::now(), buffer[..length].to_vec())).await.is_err() {
+                return;
+            }
+        }
+    };
+    let write = async move {
+        while let Some((read_at, piece)) = arriving.recv().await {
+            let condition = match state.wait_for(|state| !state.condition.stalled).await {
+                Ok(state) => state.condition,
+                Err(_) => return,
+            };
+            tokio::time::sleep_until(read_at + condition.latency).await;
+            if let Some(bytes_per_s) = condition.bytes_per_s {
+                tokio::time::sleep(Duration::from_secs_f64(piece.len() as f64 / f64::from(bytes_per_s))).await;
+            }
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+        // Says that no more will come.
+        drop(to.shutdown().await);
+    };
+    tokio::join!(read, write);
+}

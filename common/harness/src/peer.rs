@@ -1,0 +1,124 @@
+//! A client that says what it is told to say.
+
+use std::net::SocketAddr;
+
+use ata_wire::proto::{GradientPart, ParametersRequest, WorkerMessage};
+use ata_wire::{
+    Connection, FromWorker, GradientHeader, Hello, Receipt, SessionToken, ToWorker, Welcome, connect, gradient_parts,
+    receive_tensor,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Status, Streaming};
+
+use crate::soon;
+
+/// A connection to a coordinator.
+#[derive(Clone)]
+pub struct Peer {
+    /// For calls of any kind.
+    pub connection: Connection,
+}
+
+/// A control stream.
+pub struct Session {
+    /// What the coordinator said first.
+    pub welcome: Welcome,
+    /// Its messages.
+    pub incoming: Streaming<ata_wire::proto::CoordinatorMessage>,
+    outgoing: mpsc::Sender<WorkerMessage>,
+}
+
+impl Peer {
+    /// Connects.
+    pub async fn connect(address: SocketAddr) -> Self {
+        let endpoint = format!("http://{address}").parse().expect("an address");
+        Self { connection: connect(&endpoint).await.expect("a coordinator is there") }
+    }
+
+    /// Says Hello under a name.
+    pub async fn hello(&self, name: &str, instance: u64) -> Result<Session, Status> {
+        let hello = Hello {
+            name: name.parse().expect("a name"),
+            instance,
+            number: None,
+            device: "scripted".into(),
+            version: String::new(),
+        };
+        self.open(FromWorker::Hello(hello).into()).await
+    }
+
+    /// Opens a control stream with any first message.
+    pub async fn open(&self, first: WorkerMessage) -> Result<Session, Status> {
+        let (outgoing, messages) = mpsc::channel(64);
+        outgoing.send(first).await.expect("it is empty");
+        let call = self.connection.clone().session(ReceiverStream::new(messages)).await;
+        let mut incoming = call?.into_inner();
+        match incoming.message().await?.map(ToWorker::try_from) {
+            Some(Ok(ToWorker::Welcome(welcome))) => Ok(Session { welcome, incoming, outgoing }),
+            other => panic!("expected Welcome, found {other:?}"),
+        }
+    }
+
+    /// Opens a session and takes part.
+    pub async fn join(&self, name: &str) -> Session {
+        let session = self.hello(name, 1).await.expect("it is welcome");
+        session.say(FromWorker::Ready).await;
+        session
+    }
+
+    /// Fetches parameters.
+    pub async fn parameters(&self, session: &Session, iteration: u64) -> Result<Vec<f32>, Status> {
+        let request = ParametersRequest { session: session.welcome.session.to_wire(), iteration };
+        let mut parts = self.connection.clone().parameters(request).await?.into_inner();
+        let values = receive_tensor(&mut parts, session.welcome.run.parameters).await;
+        values.map_err(|error| Status::aborted(error.to_string()))
+    }
+
+    /// Sends a gradient.
+    pub async fn submit(&self, header: GradientHeader, values: Vec<f32>) -> Result<Receipt, Status> {
+        self.submit_parts(gradient_parts(header.into(), values)).await
+    }
+
+    /// Sends anything as a gradient.
+    pub async fn submit_parts(
+        &self,
+        parts: impl Stream<Item = GradientPart> + Send + 'static,
+    ) -> Result<Receipt, Status> {
+        let answer = soon("an answer to a gradient", self.connection.clone().submit_gradient(parts)).await?;
+        Ok(answer.into_inner().into())
+    }
+}
+
+impl Session {
+    /// Says something.
+    pub async fn say(&self, message: FromWorker) {
+        self.say_raw(message.into()).await;
+    }
+
+    /// Says anything.
+    pub async fn say_raw(&self, message: WorkerMessage) {
+        // The other side may have hung up.
+        drop(self.outgoing.send(message).await);
+    }
+
+    /// The next message; `None` once the coordinator has closed the session.
+    pub async fn next(&mut self) -> Option<ToWorker> {
+        let message = soon("a message from the coordinator", self.incoming.next()).await?;
+        message.ok().map(|message| message.try_into().expect("a coordinator keeps to the contract"))
+    }
+
+    /// The next leases.
+    pub async fn assigned(&mut self) -> Vec<ata_wire::Assignment> {
+        match self.next().await {
+            Some(ToWorker::Assign(leases)) => leases,
+            other => panic!("expected leases, found {other:?}"),
+        }
+    }
+
+    /// The session's token.
+    pub fn token(&self) -> SessionToken {
+        self.welcome.session
+    }
+}

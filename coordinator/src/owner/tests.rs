@@ -1,0 +1,333 @@
+//! The owner on virtual time: sessions and gradients come in as commands, and no network is there.
+
+use std::collections::BTreeMap;
+
+use ata_learn::{DeviceChoice, Split, Synthetic, builtin_model};
+use ata_record::{RefusalKind, RunPhase, read_journal};
+use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_wire::{Assignment, GradientHeader, Hello, Receipt, SessionToken, ToWorker};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+
+use super::*;
+use crate::sessions::SessionHandle;
+
+const HEARTBEAT_TIMEOUT_S: f64 = 2.0;
+
+struct Rig {
+    owner: Owner,
+    commands: mpsc::Receiver<Command>,
+    now_s: f64,
+    parameters: usize,
+    folder: TempDir,
+    /// Leases that failed; with three, the run may end.
+    failures: u32,
+    state: watch::Receiver<RunState>,
+}
+
+/// A worker, as the service sees it.
+struct Client {
+    token: SessionToken,
+    messages: mpsc::Receiver<ToWorker>,
+    /// Not answered yet.
+    leases: Vec<Assignment>,
+}
+
+impl Rig {
+    fn new(policy: &str, budget: u64, iterations: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let model = builtin_model("cnn:widths=1/1/1/1").unwrap();
+        let parameters = model.parameter_count();
+        let config = CoordinatorConfig {
+            run_id: "test".into(),
+            engine: EngineConfig {
+                budget,
+                iterations,
+                seed: 1,
+                lease_timeout_s: Some(60.0),
+                ..EngineConfig::default()
+            },
+            policy: build_policy(policy, &PolicyContext::default()).unwrap(),
+            policy_specification: policy.into(),
+            model_specification: "test".into(),
+            model,
+            learning_rate: 0.1,
+            task_batch: 1,
+            training_data: TrainingData::Synthetic { seed: 1 },
+            test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),
+            device: DeviceChoice::Cpu.open().unwrap(),
+            warm_start: BTreeMap::new(),
+            heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
+            run_folder: folder.path().to_owned(),
+        };
+        let (sender, commands) = mpsc::channel(64);
+        let (state, seen) = watch::channel(RunState::default());
+        let mut owner = Owner::new(config, sender, state).unwrap();
+        owner.tell(Event::Proceed);
+        Self { owner, commands, now_s: 0.0, parameters, folder, failures: 0, state: seen }
+    }
+
+    /// Lets time pass, and then something happen. Steps that are asked for are taken.
+    fn turn(&mut self, passes_s: f64, command: Option<Command>) -> Option<Ending> {
+        self.now_s += passes_s;
+        let mut ending = self.owner.turn(self.now_s, command);
+        while ending.is_none()
+            && let Ok(command) = self.commands.try_recv()
+        {
+            ending = self.owner.turn(self.now_s, Some(command));
+        }
+        ending
+    }
+
+    /// Waits for the training thread.
+    fn step(&mut self) -> Option<Ending> {
+        let stepped = self.commands.blocking_recv();
+        self.turn(0.0, stepped)
+    }
+
+    fn ask<T>(&mut self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> T {
+        let (reply, mut answer) = oneshot::channel();
+        assert!(self.turn(0.0, Some(command(reply))).is_none());
+        answer.try_recv().expect("every question is answered at once")
+    }
+
+    fn join(&mut self, name: &str, instance: u64) -> Option<Client> {
+        let hello = Hello {
+            name: name.parse().unwrap(),
+            instance,
+            number: None,
+            device: String::new(),
+            version: String::new(),
+        };
+        let SessionHandle { token, messages, .. } = self.ask(|reply| Command::Hello { hello, reply }).ok()?;
+        assert!(self.turn(0.0, Some(Command::Ready { session: token })).is_none());
+        Some(Client { token, messages, leases: Vec::new() })
+    }
+
+    /// A gradient that depends on its tasks only.
+    fn submit(&mut self, token: SessionToken, lease: &Assignment) -> (Option<Receipt>, Option<Ending>) {
+        let session = token;
+        let (lease_id, iteration) = (lease.lease, lease.iteration);
+        let announced = self.ask(|reply| Command::Announce { session, lease: lease_id, iteration, reply });
+        if announced.is_err() {
+            return (None, None);
+        }
+        let header = GradientHeader {
+            session,
+            lease: lease_id,
+            iteration,
+            busy_s: vec![0.0; lease.tasks as usize],
+            loss_sum: 1.0,
+            outlasted: 0,
+        };
+        // Whole numbers, so that their sum is the same in every order.
+        let tasks = lease.first_task..lease.first_task + lease.tasks;
+        let values = vec![tasks.map(|task| (task + 10 * iteration) as f32).sum(); self.parameters];
+        let (reply, mut answer) = oneshot::channel();
+        let ending = self.turn(0.0, Some(Command::Gradient(Gradient { header, values, reply })));
+        (answer.try_recv().ok(), ending)
+    }
+}
+
+impl Client {
+    /// Reads its messages: leases come and go. Returns whether it was told to leave.
+    fn read(&mut self) -> Option<FarewellReason> {
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                ToWorker::Assign(leases) => self.leases.extend(leases),
+                ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.lease)),
+                ToWorker::Farewell { reason, .. } => return Some(reason),
+                ToWorker::Welcome(_) => {}
+            }
+        }
+        None
+    }
+}
+
+/// Lets a client compute all that it is given, until the run ends. Returns the end, and the parameters.
+fn finish(rig: &mut Rig, client: &mut Client) -> (Ending, [u8; 32]) {
+    loop {
+        client.read();
+        let ending = if client.leases.is_empty() {
+            // A step is being taken, or others hold the rest: until they are lost.
+            std::thread::sleep(Duration::from_micros(100));
+            rig.turn(0.1, Some(Command::Heartbeat { session: client.token }))
+        } else {
+            let lease = client.leases.remove(0);
+            let (receipt, ending) = rig.submit(client.token, &lease);
+            assert_eq!(receipt, Some(Receipt::Accepted));
+            ending
+        };
+        if let Some(ending) = ending {
+            return (ending, rig.owner.versions.current().sha256());
+        }
+    }
+}
+
+fn honest(budget: u64, iterations: u64) -> [u8; 32] {
+    let mut rig = Rig::new("uta", budget, iterations);
+    let mut client = rig.join("a", 1).unwrap();
+    let (ending, sha256) = finish(&mut rig, &mut client);
+    assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))));
+    sha256
+}
+
+/// A worker that cannot be told of its leases loses them to others, whenever that shows.
+#[test]
+fn a_message_that_cannot_be_sent_is_a_loss() {
+    let mut rig = Rig::new("uta", 8, 3);
+    let mut good = rig.join("good", 1).unwrap();
+    let bad = rig.join("bad", 1).unwrap();
+    drop(bad.messages);
+    let (ending, sha256) = finish(&mut rig, &mut good);
+    assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))));
+    assert_eq!(sha256, honest(8, 3));
+    assert!(rig.owner.sessions.of_token(bad.token).is_err());
+}
+
+#[test]
+fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
+    let mut rig = Rig::new("uta", 4, 2);
+    let (silent, mut good) = (rig.join("silent", 1).unwrap(), rig.join("good", 1).unwrap());
+    for _ in 0..10 {
+        rig.turn(HEARTBEAT_TIMEOUT_S / 4.0, Some(Command::Heartbeat { session: good.token }));
+    }
+    assert!(rig.owner.sessions.of_token(silent.token).is_err());
+    assert_eq!(rig.state.borrow().present(), 1);
+    assert_eq!(finish(&mut rig, &mut good).1, honest(4, 2));
+}
+
+/// The run is over when its journal cannot be written, and its workers are told that it failed.
+#[test]
+fn a_full_disk_ends_the_run() {
+    let mut rig = Rig::new("uta", 4, 2);
+    let mut client = rig.join("a", 1).unwrap();
+    let cause = std::sync::Arc::new(std::io::ErrorKind::StorageFull.into());
+    let error = RecordError { path: "events.jsonl".into(), cause };
+    let ending = rig.turn(0.0, Some(Command::RecordFailed(error))).unwrap();
+    assert!(matches!(ending, Ending::RecordFailed(_)));
+    rig.owner.take_leave(&ending);
+    assert_eq!(client.read(), Some(FarewellReason::Failed));
+}
+
+#[test]
+fn a_step_that_fails_ends_the_run() {
+    let mut rig = Rig::new("uta", 4, 2);
+    assert!(matches!(rig.turn(0.0, Some(Command::TrainingFailed)), Some(Ending::TrainingFailed)));
+}
+
+/// What workers are owed is no more than one version of the parameters each, and nothing once they are gone.
+#[test]
+fn earlier_parameters_are_kept_for_those_who_need_them() {
+    let mut rig = Rig::new("asgd", 1, 20);
+    let (mut fast, mut slow) = (rig.join("fast", 1).unwrap(), rig.join("slow", 1).unwrap());
+    slow.read();
+    assert_eq!(slow.leases[0].iteration, 1);
+    for _ in 0..5 {
+        fast.read();
+        let lease = fast.leases.remove(0);
+        let (session, iteration) = (fast.token, lease.iteration);
+        assert!(rig.ask(|reply| Command::Parameters { session, iteration, reply }).is_ok());
+        assert_eq!(rig.submit(fast.token, &lease).0, Some(Receipt::Accepted));
+        rig.step();
+    }
+    let of = |rig: &mut Rig, session, iteration| rig.ask(|reply| Command::Parameters { session, iteration, reply });
+    assert!(of(&mut rig, fast.token, 3).is_err(), "nobody needs them any more");
+    assert!(of(&mut rig, slow.token, 1).is_ok(), "the slow one still does");
+    assert!(of(&mut rig, slow.token, 1).is_err(), "it has fetched them");
+    let left = Command::Left { session: slow.token, why: "it left".into() };
+    assert!(rig.turn(0.0, Some(left)).is_none());
+    assert!(of(&mut rig, slow.token, 6).is_err(), "its session is over");
+}
+
+/// Whatever workers do, the run goes on, and comes to the parameters of an undisturbed one.
+#[test]
+fn any_order_of_events_comes_to_the_same_parameters() {
+    let expected = honest(6, 4);
+    for seed in 0..200 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut rig = Rig::new(["uta", "ata-auto", "ata-empirical"][seed as usize % 3], 6, 4);
+        let mut clients: Vec<Client> = Vec::new();
+        let mut ending = None;
+        for _ in 0..60 {
+            if ending.is_some() {
+                break;
+            }
+            ending = random_event(&mut rng, &mut rig, &mut clients);
+            assert!(rig.owner.sessions.names().count() <= 4, "seed {seed}");
+        }
+        if ending.is_none() {
+            // The others fall silent, and one that is honest and in time goes on alone.
+            let mut last = rig.join("last", 9).unwrap();
+            ending = Some(finish(&mut rig, &mut last).0);
+        }
+        let sha256 = rig.owner.versions.current().sha256();
+        assert!(matches!(ending, Some(Ending::Stop(StopReason::Finished(_)))), "seed {seed}: {ending:?}");
+        assert_eq!(sha256, expected, "seed {seed}");
+        check_journal(rig, seed);
+    }
+}
+
+/// Every task enters its step once, says the journal.
+fn check_journal(rig: Rig, seed: u64) {
+    let Rig { owner, folder, .. } = rig;
+    let (state, written) = owner.publisher.finish();
+    written.unwrap();
+    assert_eq!((state.iterations, state.tasks_applied), (4, 24), "seed {seed}");
+    let mut tasks = std::collections::BTreeSet::new();
+    read_journal(folder.path(), |event| {
+        if let RunEvent::Task { iteration, task, outcome: ata_record::Fate::Applied, .. } = event {
+            assert!(tasks.insert((iteration, task)), "seed {seed}: {iteration}, {task}");
+        }
+    })
+    .unwrap();
+    assert_eq!(tasks.len(), 24, "seed {seed}");
+    assert!(!matches!(state.phase, RunPhase::Over(_)), "the end is told by the owner's loop");
+}
+
+fn random_event(rng: &mut ChaCha8Rng, rig: &mut Rig, clients: &mut Vec<Client>) -> Option<Ending> {
+    for client in &mut *clients {
+        client.read();
+    }
+    let chosen = (!clients.is_empty()).then(|| rng.random_range(0..clients.len()));
+    match (rng.random_range(0..12), chosen) {
+        (0 | 1, _) => {
+            // A name may be in use, by a session that is dead or alive.
+            let name = ["a", "b", "c"][rng.random_range(0..3)];
+            clients.extend(rig.join(name, rng.random_range(1..3)));
+            None
+        }
+        (2, Some(at)) => {
+            let client = clients.swap_remove(at);
+            rig.turn(0.1, Some(Command::Left { session: client.token, why: "it left".into() }))
+        }
+        // Its messages do not arrive any more.
+        (3, Some(at)) => {
+            drop(clients.swap_remove(at));
+            None
+        }
+        (4, Some(at)) if !clients[at].leases.is_empty() && rig.failures < 2 => {
+            rig.failures += 1;
+            let (session, lease) = (clients[at].token, clients[at].leases.remove(0).lease);
+            let (kind, reason) = (RefusalKind::NotFinite, "NaN".into());
+            rig.turn(0.1, Some(Command::LeaseFailed { session, lease, kind, reason }))
+        }
+        (5, Some(at)) if !clients[at].leases.is_empty() => {
+            let (client, lease) = (&clients[at], clients[at].leases[0]);
+            let (_, ending) = rig.submit(client.token, &lease);
+            // And once more.
+            ending.or_else(|| rig.submit(client.token, &lease).1)
+        }
+        (6..9, Some(at)) if !clients[at].leases.is_empty() => {
+            let lease = clients[at].leases.remove(0);
+            rig.submit(clients[at].token, &lease).1
+        }
+        (9, Some(at)) => rig.turn(0.3, Some(Command::Heartbeat { session: clients[at].token })),
+        (10, _) => rig.turn(rng.random_range(0.0..3.0), None),
+        _ => {
+            std::thread::yield_now();
+            rig.turn(0.0, None)
+        }
+    }
+}
