@@ -30,6 +30,9 @@ enum Kind {
     Refused = 77,
 }
 
+/// The exit code of a worker whose run failed.
+pub(crate) const RUN_FAILED: u8 = Kind::Internal as u8;
+
 /// The exit code of a run that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 

@@ -323,6 +323,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchSubject {
     /// RAS at n = 51, B = 23 and at n = B = 10^6.
     Allocation,
+    /// A result, a step and a join in large runs, against the same in small ones.
+    Engine,
     /// An iteration of the simulator, at n = 51 and at n = 10^5.
     Simulation,
     /// Parameters and gradients through gRPC, against a TCP copy of the same bytes.

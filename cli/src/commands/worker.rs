@@ -12,7 +12,7 @@ use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
 
 use crate::args::WorkerArgs;
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{Failure, INTERRUPTED, RUN_FAILED};
 use crate::inputs::data_folder;
 use crate::settings::parse_time_unit;
 use crate::signals::{self, Signal};
@@ -51,7 +51,10 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
     let mut received = None;
     let end = ata_worker::run(config, async { received = Some(signal.await) }).await?;
     match (end, received) {
-        (WorkerEnd::RunFailed, _) => Err(Failure::internal("the run failed; the coordinator's log tells why")),
+        (WorkerEnd::RunFailed, _) => {
+            tracing::warn!("the run failed; the coordinator's log tells why");
+            Ok(ExitCode::from(RUN_FAILED))
+        }
         (WorkerEnd::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
         (WorkerEnd::Stopped | WorkerEnd::Finished, _) => Ok(ExitCode::SUCCESS),
     }

@@ -166,7 +166,11 @@ impl Trained {
             print!("{}", tables::render(&summary, &folder.path));
         }
         // What went wrong with the run is worse than that its results cannot be written.
-        let stopped = report.ended?;
+        let stopped = report.ended.inspect_err(|_| {
+            if let Err(failure) = &written {
+                tracing::warn!("{failure}");
+            }
+        })?;
         written?;
         match (stopped, signal) {
             (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),

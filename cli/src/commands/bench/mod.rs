@@ -3,6 +3,7 @@
 mod aggregation;
 mod allocation;
 mod coordination;
+mod engine;
 mod simulation;
 mod transport;
 
@@ -50,6 +51,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     for subject in subjects {
         let measured = match subject {
             BenchSubject::Allocation => tokio::task::block_in_place(allocation::measure),
+            BenchSubject::Engine => tokio::task::block_in_place(engine::measure)?,
             BenchSubject::Simulation => tokio::task::block_in_place(simulation::measure)?,
             BenchSubject::Aggregation => tokio::task::block_in_place(aggregation::measure),
             BenchSubject::Transport => transport::measure().await?,
