@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows the wgpu device on a machine without a GPU, on Mesa's software Vulkan adapter: its gradient against the CPU's, and
-# a short training run. Slow by nature: one core's worth of shader code per worker, and minutes of building at first.
+# Demonstrates the wgpu device on a machine without a GPU, on Mesa's software Vulkan adapter: compares its gradient with
+# the CPU's, and trains briefly. Slow by nature: shaders run on one core per worker, and the first build takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,9 +8,9 @@ if ! ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1; then
     echo "no software Vulkan adapter: apt-get install mesa-vulkan-drivers" >&2
     exit 1
 fi
-# Trying out every kernel variant would take minutes here.
+# Benchmarking every kernel variant would take minutes here.
 export CUBECL_AUTOTUNE_LEVEL=minimal
-# Graphics libraries complain without one.
+# Graphics libraries complain if it is not set.
 export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-$(mktemp -d)}"
 ata() { cargo run --release --features gpu -- "$@"; }
 

@@ -1,4 +1,4 @@
-//! A policy of one's own beside the built-in ones, on the cluster and in the simulator.
+//! A custom policy next to the built-in ones, on the cluster and in the simulator.
 //!
 //! cargo run --release --example extra_policy -- up --policy proportional
 //! cargo run --release --example extra_policy -- simulate --policy fta,ata-auto,proportional
@@ -10,7 +10,7 @@ use ata_scheduler::{
     Decision, Policy, PolicyContext, PolicyError, Round, Rule, SchedulerRng, allocate_by_score, build_policy,
 };
 
-/// Shares in proportion to the speeds seen so far, rounded down; what is left over goes by RAS.
+/// Shares proportional to the speeds observed so far, rounded down; RAS allocates the remaining tasks.
 struct Proportional;
 
 impl Policy for Proportional {
@@ -20,7 +20,7 @@ impl Policy for Proportional {
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         let means = round.bounds(0.0, |mean_s, _observed| mean_s);
-        // Whoever is unknown gets one task, and nobody is known at first.
+        // Until all workers have been observed, this gives each new one a task.
         if means.contains(&0.0) {
             let (allocation, rule) = allocate_by_score(&means, |i| round.of(i).observed == 0, round.budget, rng);
             return Decision::barrier(allocation, means, rule);

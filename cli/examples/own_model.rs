@@ -1,4 +1,4 @@
-//! A burn module of one's own in the place of the built-in CNN.
+//! A custom burn module in place of the built-in CNN.
 //!
 //! cargo run --release --example own_model -- up --model perceptron --iterations 50
 

@@ -11,7 +11,7 @@ use ata_simulator::{ExperimentError, LawError};
 use ata_wire::ConnectError;
 use ata_worker::WorkerError;
 
-/// What ends the program.
+/// The error that ends the program.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
@@ -33,7 +33,7 @@ enum Kind {
 /// The exit code of a worker whose run failed.
 pub(crate) const RUN_FAILED: u8 = Kind::Internal as u8;
 
-/// The exit code of a run that Ctrl-C ended.
+/// The exit code of a run ended by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 impl Failure {
@@ -47,7 +47,7 @@ impl Failure {
         Self::new(Kind::Data, message)
     }
 
-    /// Our fault, or the machine's.
+    /// A fault of the program or the machine.
     pub(crate) fn internal(message: impl Display) -> Self {
         Self::new(Kind::Internal, message)
     }
@@ -58,12 +58,12 @@ impl Failure {
     }
 
     fn new(kind: Kind, message: impl Display) -> Self {
-        // One line, whatever the cause says.
+        // The message is one line, even if the cause has several.
         let message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         Self { kind, message }
     }
 
-    /// Prints the message, and returns the exit code.
+    /// Prints the message and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("ata: {}", self.message);
         ExitCode::from(self.kind as u8)

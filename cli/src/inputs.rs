@@ -1,4 +1,4 @@
-//! What a run reads: its data.
+//! The data of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use ata_learn::{DataError, Dataset, RecordFile, Split, Synthetic, default_cache_
 
 use crate::failure::Failure;
 
-/// The two splits of a data set, and the folder they are in, if they are files.
+/// The two splits of a data set, and their folder if they are files.
 pub(crate) struct Data {
     pub(crate) training: TrainingData,
     pub(crate) test: Dataset,
@@ -15,7 +15,7 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// The training split, to be read here.
+    /// The training split, for reading it in this process.
     pub(crate) fn training_set(self) -> Dataset {
         match self.training {
             TrainingData::Synthetic { seed } => Dataset::Synthetic(Synthetic::new(Split::Train, seed)),
@@ -36,13 +36,13 @@ pub(crate) fn open_data(data: &str, seed: u64) -> Result<Data, Failure> {
     for (file, official) in [(&train, 50_000), (&test, 10_000)] {
         if file.len() != official {
             let path = file.path().display();
-            tracing::warn!("{path} holds {} records; CIFAR-100's official one holds {official}", file.len());
+            tracing::warn!("{path} holds {} records; CIFAR-100's official file holds {official}", file.len());
         }
     }
     Ok(Data { training: TrainingData::Cifar100(train), test: Dataset::File(test), folder: Some(folder) })
 }
 
-/// The folder itself, or one that the archive is unpacked into.
+/// The folder itself, or the one that the archive is unpacked into.
 pub(crate) fn data_folder(path: &Path) -> Result<PathBuf, Failure> {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Ok(path.to_owned()),

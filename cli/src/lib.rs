@@ -1,4 +1,4 @@
-//! The program `ata`, as a function: so that a program of your own with your own models and policies has all of its commands.
+//! The program `ata` as a function, so that your own program with your own models and policies has all of its commands.
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {
@@ -8,10 +8,10 @@
 //!
 //! # Layout
 //! - `args`: the command line
-//! - `settings`: defaults, file, environment and flags, put together and checked
+//! - `settings`: defaults, file, environment and flags, merged and checked
 //! - `inputs`: the data that they name
-//! - `commands`: a file or a folder per subcommand
-//! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the table at the end
+//! - `commands`: one file or folder per subcommand
+//! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the final table
 //! - `output`: progress and tables
 //! - `signals`, `failure`: what ends the program, and its exit codes
 
@@ -30,17 +30,17 @@ use ata_learn::{ModelResolver, builtin_model};
 use ata_scheduler::build_policy;
 use ata_simulator::experiment::PolicyResolver;
 
-/// What the program knows by name.
+/// The models and policies that the program knows by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Extensions {
-    /// What `--model` may name. Coordinator and workers must be the same program; `ata up` starts its workers from it.
+    /// Resolves `--model`. Coordinator and workers must be the same program; `ata up` starts its workers from it.
     pub models: ModelResolver,
-    /// What `--policy` may name, on the cluster and in the simulator.
+    /// Resolves `--policy`, on the cluster and in the simulator.
     pub policies: PolicyResolver,
 }
 
 impl Default for Extensions {
-    /// What ata comes with.
+    /// The built-in models and policies.
     fn default() -> Self {
         Self { models: builtin_model, policies: build_policy }
     }

@@ -1,4 +1,4 @@
-//! The program `ata` with the models that come with it.
+//! The program `ata` with the built-in models and policies.
 
 fn main() -> std::process::ExitCode {
     ata::main(ata::Extensions::default())

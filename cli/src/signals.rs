@@ -2,16 +2,16 @@
 
 use crate::failure::{Failure, INTERRUPTED};
 
-/// What told the program to stop.
+/// The signal that told the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Ctrl-C.
     Interrupt,
-    /// A supervisor's polite request.
+    /// SIGTERM, as a supervisor sends it.
     Terminate,
 }
 
-/// Resolves at the first Ctrl-C or SIGTERM. From the call on, neither ends the process by itself.
+/// Resolves at the first Ctrl-C or SIGTERM. After this call, neither ends the process by itself.
 #[cfg(unix)]
 pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -25,7 +25,7 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     };
     Ok(async move {
         let first = next().await;
-        // Whoever asks twice does not want to wait for a clean end.
+        // A second signal ends the process without waiting for a clean end.
         tokio::spawn(async move {
             next().await;
             std::process::exit(INTERRUPTED.into());

@@ -1,4 +1,4 @@
-//! Bad input: one line that says what to do, the documented exit code, and nothing written.
+//! Bad input leads to one line that says what to do and the documented exit code; nothing is written.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 use support::{Sandbox, TINY};
 
-/// Runs to the documented end.
+/// Runs a command that must fail with this exit code and message.
 fn fails(sandbox: &Sandbox, args: &[&str], code: i32, says: &str) {
     let output = sandbox.run(args);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -58,7 +58,7 @@ fn a_port_in_use() {
 
 #[test]
 fn nobody_at_the_address() {
-    // A port that was free a moment ago.
+    // The port was free a moment ago.
     let address = format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
     fails(
         &Sandbox::new(),

@@ -1,4 +1,4 @@
-//! What happens to whole processes: stopped, killed, out of disk.
+//! Faults of whole processes: stopped, killed, out of disk space.
 #![cfg(unix)]
 
 mod support;
@@ -11,7 +11,7 @@ use support::{Process, Sandbox, TINY};
 
 const LONG: [&str; 4] = ["--iterations", "1000000", "--budget", "8"];
 
-/// A coordinator with its run in `run`, and a worker that is slow enough for the run not to end by itself.
+/// Starts a coordinator with its run in `run`, and a worker slow enough that the run does not end by itself.
 fn start(sandbox: &Sandbox, args: &[&str]) -> (Process, Process) {
     let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run"];
     let mut coordinator = sandbox.start(&[&head[..], args, &TINY[..]].concat());
@@ -27,7 +27,7 @@ fn journal(sandbox: &Sandbox) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Three times the heartbeat timeout, in which nobody can be heard: all deadlines move with it.
+/// Stops the coordinator for three times the heartbeat timeout: all deadlines move by as much.
 #[test]
 fn a_stopped_coordinator_loses_no_worker() {
     let sandbox = Sandbox::new();
@@ -54,10 +54,10 @@ fn a_killed_coordinator_leaves_a_journal() {
     }
     coordinator.signal("KILL");
     drop(coordinator.end());
-    assert_eq!(worker.end().0, Some(69), "nobody is there to work for");
+    assert_eq!(worker.end().0, Some(69), "there is no coordinator to work for");
     let replay = sandbox.run(&["replay", "run", "--policy", "uta", "--seeds", "1", "--json"]);
     assert_eq!(replay.status.code(), Some(0), "{}", String::from_utf8_lossy(&replay.stderr));
-    // As a crash of the machine, or a full disk, leaves it.
+    // As after a crash of the machine, or on a full disk.
     let path = sandbox.path("run/events.jsonl");
     let text = std::fs::read(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 7]).unwrap();
@@ -66,7 +66,7 @@ fn a_killed_coordinator_leaves_a_journal() {
     assert!(String::from_utf8_lossy(&replay.stderr).contains("was not written to its end"));
 }
 
-/// No file may grow beyond 40 KiB, which stands for a full disk: the run ends with the reason, and leaves what it has.
+/// A limit of 40 KiB per file emulates a full disk: the run ends with the reason, and leaves its results.
 #[test]
 fn a_full_disk_ends_a_run_with_the_reason() {
     let sandbox = Sandbox::new();
@@ -84,7 +84,7 @@ fn a_full_disk_ends_a_run_with_the_reason() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(74), "{errors}");
     assert!(errors.lines().last().unwrap().contains("cannot write run/events.jsonl: "), "{errors}");
-    // Every line is whole.
+    // Every line is complete.
     assert!(journal(&sandbox).iter().any(|event| event["event"] == "step"));
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
     let written: Value = serde_json::from_slice(&std::fs::read(sandbox.path("run/summary.json")).unwrap()).unwrap();

@@ -1,11 +1,11 @@
-//! `ata simulate` and `ata replay`, as a user runs them.
+//! `ata simulate` and `ata replay` as a user runs them.
 
 mod support;
 
 use serde_json::Value;
 use support::{Sandbox, TINY};
 
-/// Runs to a good end, and returns what `--json` printed.
+/// Runs a command that must succeed, and returns what `--json` printed.
 fn json(sandbox: &Sandbox, args: &[&str]) -> Vec<Value> {
     let Value::Array(list) = sandbox.summary(args) else { panic!("{args:?}: no list") };
     list
@@ -94,8 +94,8 @@ fn a_real_run_is_replayed_and_warms_the_next() {
     let first = up("first", &["--task-time", "const(4*i)", "--policy", "uta"]);
     let costs = json(&sandbox, &["replay", "first", "--seeds", "2", "--out", "replayed"]);
     let cost = |policy: &str| costs.iter().find(|line| line["policy"] == policy).unwrap_or_else(|| panic!("{policy}"));
-    assert_eq!(cost("uta")["bootstrapped"], 0.0, "it asks for what was recorded");
-    assert!(cost("gta")["bootstrapped"].as_f64().unwrap() > 0.0, "it asks the fast one for more");
+    assert_eq!(cost("uta")["bootstrapped"], 0.0, "it asks for just what was recorded");
+    assert!(cost("gta")["bootstrapped"].as_f64().unwrap() > 0.0, "it asks the fast worker for more");
     assert!(sandbox.path("replayed/report.html").exists() && sandbox.path("first/report.html").exists());
 
     let second = up("second", &["--warm-start", "first"]);

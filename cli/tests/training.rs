@@ -1,12 +1,12 @@
-//! `ata up` and clusters started by hand, as whole processes: the same parameters whatever the policy, the workers and
-//! their failures.
+//! `ata up` and clusters started by hand, as whole processes: the parameters are the same whatever the policy, the
+//! workers and their failures.
 
 mod support;
 
 use serde_json::Value;
 use support::{Sandbox, TINY};
 
-/// The tests here train this.
+/// The run that the tests here train.
 const RUN: [&str; 8] = ["--iterations", "12", "--budget", "10", "--lr", "1e-2", "--seed", "3"];
 
 fn sha256(summary: &Value) -> String {
@@ -31,7 +31,7 @@ fn parameters_do_not_depend_on_policy_or_workers() {
         ("ata-empirical", "1", "none"),
         ("ata", "7", "none"),
         ("uta", "3", "exp(3)"),
-        // Its races and probes compute more tasks than the step takes, and it takes the same ones.
+        // Its races and probes compute more tasks than the step takes, but the step takes the same ones.
         ("ata-auto", "3", "exp(3*i)"),
         ("fta:means=1/2/4", "3", "scale(1); scale(2)"),
     ] {
@@ -39,7 +39,7 @@ fn parameters_do_not_depend_on_policy_or_workers() {
         assert_eq!(sha256(&summary), sha256(&reference), "{policy}, {workers} workers");
         assert_eq!(summary["tasks_applied"], 120);
     }
-    // Greedy allocation takes whichever tasks come first, and throws work away.
+    // Greedy allocation takes whichever tasks finish first, and wastes the others.
     let greedy = train("gta", "3", "const(1); const(10)");
     assert_eq!((&greedy["tasks_applied"], greedy["iterations"].as_u64()), (&120.into(), Some(12)));
     assert!(greedy["tasks_wasted"].as_u64() > Some(0));
@@ -48,7 +48,7 @@ fn parameters_do_not_depend_on_policy_or_workers() {
     let overcommitted = ["up", "--data", &data, "--policy", "uta", "--workers", "3", "--overcommit", "0.5"];
     let overcommitted = sandbox.summary(&[&overcommitted, &RUN[..], &TINY[..]].concat());
     assert_eq!(overcommitted["tasks_applied"], 120);
-    // What would show if the comparison were idle.
+    // Another seed gives other parameters, so the comparison is not vacuous.
     let run = ["up", "--data", &data, "--workers", "2", "--task-time", "none"];
     let other_seed = sandbox.summary(&[&run, &RUN[..6], &["--seed", "4"], &TINY[..]].concat());
     assert_ne!(sha256(&other_seed), sha256(&reference));
@@ -58,7 +58,7 @@ fn parameters_do_not_depend_on_policy_or_workers() {
 fn a_run_learns_leaves_its_files_and_leans_to_the_fast() {
     let sandbox = Sandbox::new();
     let run = ["up", "--out", "run", "--workers", "3", "--iterations", "60", "--budget", "12", "--lr", "1e-2"];
-    // Far apart, so that the order does not hang on this machine's noise.
+    // Far apart, so that the order does not depend on this machine's noise.
     let slowness = ["--task-time", "const(2); const(20); const(200)"];
     let summary = sandbox.summary(&[&run, &slowness[..], &TINY[..]].concat());
     let (first, last) = (summary["first_loss"].as_f64().unwrap(), summary["final_loss"].as_f64().unwrap());
@@ -102,7 +102,7 @@ fn workers_started_by_hand_fetch_their_data_once() {
         (serde_json::from_str::<Value>(&summary).unwrap(), logs.concat().matches("fetching the training data").count())
     };
     let (first, fetched) = train();
-    assert_eq!((first["workers"].as_u64(), fetched), (Some(2), 1), "the second finds it in the cache");
+    assert_eq!((first["workers"].as_u64(), fetched), (Some(2), 1), "the second worker finds it in the cache");
     let (second, fetched) = train();
     assert_eq!(fetched, 0);
     assert_eq!(sha256(&first), sha256(&second));
@@ -117,7 +117,7 @@ fn a_killed_worker_changes_nothing_and_may_come_back() {
     let head = ["coordinator", "--listen", "127.0.0.1:0", "--min-workers", "3", "--json"];
     let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());
-    // Slow enough that the run is not over before the kill.
+    // Slow enough that the run does not end before the kill.
     let worker = |name: &str| {
         let who = ["worker", "--coordinator", &address, "--device", "cpu", "--name", name];
         sandbox.start(&[&who[..], &["--task-time", "const(50)", "--log", "debug"]].concat())
@@ -135,7 +135,7 @@ fn a_killed_worker_changes_nothing_and_may_come_back() {
     assert_eq!(code, Some(0), "{log}");
     let summary: Value = serde_json::from_str(&summary).unwrap();
     assert_eq!((summary["iterations"].as_u64(), summary["tasks_applied"].as_u64()), (Some(12), Some(120)));
-    assert_eq!(summary["workers"], 3, "the one that came back is known by its name");
+    assert_eq!(summary["workers"], 3, "the worker that came back is known by its name");
 
     let undisturbed =
         sandbox.summary(&[&["up", "--workers", "2", "--task-time", "none"], &RUN[..], &TINY[..]].concat());
@@ -170,7 +170,7 @@ fn the_coordinator_and_its_idle_workers_end_on_sigterm() {
     worker.wait_for("connected to");
     coordinator.signal("TERM");
     assert_eq!(coordinator.end().0, Some(0));
-    // The coordinator might have come back; when it does not, the worker says so.
+    // The worker may exit, or wait in vain for the coordinator to come back.
     let (code, _, log) = worker.end();
     assert!(matches!(code, Some(0 | 69)), "{code:?} {log}");
 }

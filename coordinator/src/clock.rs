@@ -1,15 +1,15 @@
-//! The run's clock, which stands still while the process does.
+//! The run's clock, which stops while the process is stopped.
 
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the clock, at most: an eighth of the default heartbeat timeout.
+/// Longest time between two readings of the clock: an eighth of the default heartbeat timeout.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// A gap between two looks that is this long was no waiting: the process was stopped, its machine paused, or its owner task
-/// held up. Nobody could be heard meanwhile, so the time does not count, for anybody.
+/// A gap of this length between two readings means that the process was stopped, its machine paused, or its owner task
+/// held up. No worker could be heard meanwhile, so the time counts against none of them.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Seconds since the run began, without pauses. All deadlines are in this time, and so move with a pause.
+/// Seconds since the run began, not counting pauses. All deadlines use this time, so a pause moves them.
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,
@@ -22,7 +22,7 @@ impl Clock {
         Self { began: now, looked: now, paused: Duration::ZERO }
     }
 
-    /// The time. To be asked for at least once per [`TICK`].
+    /// Reads the time. Call it at least once per [`TICK`].
     pub(crate) fn look(&mut self, now: Instant) -> f64 {
         let gap = now.saturating_duration_since(self.looked);
         if gap >= PAUSE {

@@ -1,4 +1,4 @@
-//! Everything a run needs, already checked.
+//! Everything a run needs, already validated.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,40 +11,40 @@ use ata_wire::{DataSpec, RunSpec};
 
 /// A run's settings.
 pub struct CoordinatorConfig {
-    /// Names the run.
+    /// The run's name.
     pub run_id: String,
     /// Budget, iterations, seed and the like.
     pub engine: EngineConfig,
     /// Chooses the allocations.
     pub policy: Box<dyn Policy>,
-    /// The same, as `--policy` takes it.
+    /// The policy, as `--policy` takes it.
     pub policy_specification: String,
-    /// The model as its specification names it to the workers.
+    /// The model's specification, which is sent to the workers.
     pub model_specification: String,
-    /// The same model.
+    /// The model that it specifies.
     pub model: Arc<dyn Model>,
     /// Adam's step size.
     pub learning_rate: f64,
     /// Samples per task.
     pub task_batch: u32,
-    /// What gradients are computed on.
+    /// The data that gradients are computed on.
     pub training_data: TrainingData,
-    /// What the end result is evaluated on.
+    /// The data that the final parameters are evaluated on.
     pub test_data: Dataset,
-    /// Where optimizer steps and the evaluation are computed.
+    /// The device for optimizer steps and the evaluation.
     pub device: OpenDevice,
-    /// What an earlier run learned of the workers, by name.
+    /// What an earlier run learned about the workers, by name.
     pub warm_start: BTreeMap<String, WorkerStatistics>,
-    /// A worker not heard of for this long is lost.
+    /// A worker not heard from for this long is lost.
     pub heartbeat_timeout: Duration,
-    /// Where `events.jsonl` and `metrics.csv` go; the folder exists.
+    /// The existing folder for `events.jsonl` and `metrics.csv`.
     pub run_folder: PathBuf,
 }
 
-/// What gradients are computed on.
+/// The data that gradients are computed on.
 #[derive(Debug)]
 pub enum TrainingData {
-    /// Made on the spot from a seed.
+    /// Generated from a seed.
     Synthetic {
         /// The seed.
         seed: u64,
@@ -54,7 +54,7 @@ pub enum TrainingData {
 }
 
 impl CoordinatorConfig {
-    /// What workers are told of the run.
+    /// What workers are told about the run.
     pub(crate) fn run_spec(&self) -> RunSpec {
         RunSpec {
             model: self.model_specification.clone(),

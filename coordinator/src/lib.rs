@@ -1,6 +1,6 @@
 //! The coordinator: a thin tokio driver of `ata_scheduler::Engine`, with real workers over gRPC.
 //!
-//! One task owns the engine and everything that changes; the others send it commands. Nothing is shared behind a lock.
+//! One task owns the engine and all mutable state; the others send it commands. No state is shared behind a lock.
 //!
 //! ```text
 //! worker ⇄ service ─ Command ─▶ Owner ⇄ Engine
@@ -10,15 +10,15 @@
 //! ```
 //!
 //! # Layout
-//! - `config`: [`CoordinatorConfig`], everything a run needs, already checked
-//! - `service`: the gRPC service; it checks what comes in and passes it on
+//! - `config`: [`CoordinatorConfig`], everything a run needs, already validated
+//! - `service`: the gRPC service, which checks requests and passes them on
 //! - `owner`: the task that owns the engine: commands in, effects out
-//! - `sessions`: who is connected; `names`: which number each worker has
+//! - `sessions`: the connected workers; `names`: the number of each worker
 //! - `parameters`: the parameters that are served
 //! - `training`: the thread that sums gradients, takes optimizer steps and evaluates
-//! - `publisher`: what happened, told to the journal and to those who watch
-//! - `clock`: the run's time, which stands still while the process does
-//! - `report`: [`RunReport`], what a run came to
+//! - `publisher`: sends events to the journal and to watchers
+//! - `clock`: the run's time, which stops while the process is stopped
+//! - `report`: [`RunReport`], the result of a run
 
 mod clock;
 mod config;
@@ -46,15 +46,15 @@ use ata_wire::proto::coordinator_server::CoordinatorServer;
 
 const _: () = assert!(ata_scheduler::MAX_LEASE_TASKS <= MAX_LEASE_TASKS, "workers must take every lease");
 
-/// Commands waiting for the owner. It answers each in microseconds; a full queue slows the senders down.
+/// Commands that may wait for the owner. It answers each in microseconds; a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;
 
-/// Time that connections have to end once the run is over.
+/// Time that connections have to close once the run is over.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs a coordinator on `listener` until the last iteration, or until `stop` resolves.
 ///
-/// `state` is kept up to date for those who watch the run. An error means that the run could not begin.
+/// `state` is kept up to date for watchers. An error means that the run could not begin.
 pub async fn run(
     config: CoordinatorConfig,
     listener: TcpListener,
@@ -62,7 +62,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<RunReport, RunError> {
     if let Err(allowed) = ata_wire::raise_file_limit() {
-        tracing::info!("this process may open {allowed} files, which limits the number of workers");
+        tracing::info!("this process may open only {allowed} files, which limits the number of workers");
     }
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let service = service::Service::new(commands.clone(), config.model.parameter_count() as u64);
@@ -72,7 +72,7 @@ pub async fn run(
     let server = ata_wire::server_builder().serve_with_incoming_shutdown(
         service,
         ata_wire::incoming(listener),
-        // Either way the run is over.
+        // An error means that the sender was dropped; either way the run is over.
         async { over.await.unwrap_or(()) },
     );
     let server = tokio::spawn(server);

@@ -1,4 +1,4 @@
-//! Names and numbers of the workers.
+//! Workers' names and numbers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,37 +6,37 @@ use ata_scheduler::WorkerId;
 use ata_wire::WorkerName;
 use ata_wire::limits::MAX_WORKERS;
 
-/// Which number each name has. A worker that comes back finds its number, and with it what was learned of its speed; when
-/// the numbers are used up, that of the worker longest absent is given away.
+/// Maps names to numbers. A worker that comes back gets its old number, and with it what was learned about its speed;
+/// when the numbers run out, a newcomer gets that of the worker absent the longest.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     by_name: HashMap<WorkerName, Entry>,
     by_number: BTreeMap<u32, WorkerName>,
-    /// Those absent, by when they left.
+    /// Absent workers, by when they left.
     absent: BTreeMap<u64, WorkerName>,
     departures: u64,
-    /// No lower number is free.
+    /// No number below this one is free.
     first_free: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     worker: WorkerId,
-    /// When it left, counted in departures; `None`: it is here.
+    /// When it left, counted in departures; `None` if it is present.
     left: Option<u64>,
 }
 
-/// A number for a name.
+/// The number given to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) worker: WorkerId,
-    /// Whether it was another worker's, of whom nothing must be left.
+    /// Whether it belonged to another worker, which must then be forgotten.
     pub(crate) is_taken_over: bool,
 }
 
 impl Names {
-    /// The number of a worker that comes: its old one, the one it asks for if that is free, or the first free one. `None` if
-    /// all workers that there may be are here.
+    /// Gives an arriving worker its old number, the one it asks for if that is free, or else the first free one. `None`
+    /// if the maximum number of workers is present.
     pub(crate) fn arrive(&mut self, name: &WorkerName, wish: Option<u32>) -> Option<Claim> {
         if let Some(entry) = self.by_name.get_mut(name) {
             if let Some(left) = entry.left.take() {
@@ -57,7 +57,7 @@ impl Names {
         Some(claim)
     }
 
-    /// A worker is gone.
+    /// Marks a worker as absent.
     pub(crate) fn leave(&mut self, name: &WorkerName) {
         if let Some(entry) = self.by_name.get_mut(name)
             && entry.left.is_none()
@@ -77,7 +77,7 @@ impl Names {
         (1..=MAX_WORKERS as u32).contains(&number) && !self.by_number.contains_key(&number)
     }
 
-    /// The lowest free number. Numbers are not freed, only given to others, so each is passed over once.
+    /// The lowest free number. Numbers are never freed, only reassigned, so the search goes over each just once.
     fn free_number(&mut self) -> Option<u32> {
         let mut numbers = self.first_free.max(1)..=MAX_WORKERS as u32;
         let free = numbers.find(|number| self.is_free(*number));
@@ -119,18 +119,18 @@ mod tests {
         for i in 0..MAX_WORKERS {
             number(&mut names, &format!("w{i}"), None);
         }
-        assert_eq!(names.arrive(&name("late"), None), None, "all are here");
+        assert_eq!(names.arrive(&name("late"), None), None, "all are present");
         for i in [7, 3] {
             names.leave(&name(&format!("w{i}")));
         }
         let claim = names.arrive(&name("late"), None).unwrap();
         assert_eq!((claim.worker.number(), claim.is_taken_over), (8, true));
         let again = names.arrive(&name("w7"), None).unwrap();
-        assert_eq!((again.worker.number(), again.is_taken_over), (4, true), "it is a stranger now");
+        assert_eq!((again.worker.number(), again.is_taken_over), (4, true), "it was forgotten");
         assert_eq!(names.arrive(&name("w3"), None), None);
     }
 
-    /// Ten thousand names one after the other: each is welcome, and no more are remembered than there may be workers.
+    /// Ten thousand names, one after the other: each gets a number, and only as many as a run may have are remembered.
     #[test]
     fn any_number_of_names_over_a_run() {
         let mut names = Names::default();

@@ -1,4 +1,4 @@
-//! The parameters that workers compute at, and those they have yet to fetch.
+//! The parameters that workers compute at, and the versions they have yet to fetch.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use ata_wire::proto::Chunk;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-/// The parameters that an iteration's gradients are computed at, ready to be sent.
+/// The parameters of one iteration, ready to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ParameterSet {
     pub(crate) iteration: u64,
     pub(crate) bytes: Bytes,
-    /// Made once; every worker's transfer shares them.
+    /// Made once, and shared by the transfers to all workers.
     pub(crate) chunks: Vec<Chunk>,
 }
 
@@ -26,13 +26,13 @@ impl ParameterSet {
     }
 }
 
-/// The current parameters, and earlier ones for workers of an asynchronous run that were assigned tasks at those and have not
-/// fetched them yet: one version per worker at most.
+/// The current parameters, and the earlier versions that workers of an asynchronous run were assigned tasks at and have
+/// not fetched yet: at most one per worker.
 #[derive(Debug)]
 pub(crate) struct ParameterVersions {
     current: ParameterSet,
     earlier: BTreeMap<u64, ParameterSet>,
-    /// How many workers have yet to fetch those of an iteration.
+    /// How many workers have yet to fetch the parameters of an iteration.
     owed: BTreeMap<u64, usize>,
 }
 
@@ -45,12 +45,12 @@ impl ParameterVersions {
         &self.current
     }
 
-    /// Those of an iteration, if they are still there.
+    /// The parameters of an iteration, if they are still kept.
     pub(crate) fn of(&self, iteration: u64) -> Option<&ParameterSet> {
         if iteration == self.current.iteration { Some(&self.current) } else { self.earlier.get(&iteration) }
     }
 
-    /// A step was taken.
+    /// Replaces the current parameters after a step.
     pub(crate) fn advance(&mut self, next: ParameterSet) {
         let last = std::mem::replace(&mut self.current, next);
         if self.owed.contains_key(&last.iteration) {
@@ -58,7 +58,7 @@ impl ParameterVersions {
         }
     }
 
-    /// What a worker has yet to fetch has changed.
+    /// Updates which version a worker has yet to fetch.
     pub(crate) fn owe(&mut self, before: Option<u64>, now: Option<u64>) {
         if before == now {
             return;
@@ -91,7 +91,7 @@ mod tests {
         versions.advance(ParameterSet::new(3, vec![3.0]));
         assert!(versions.of(1).is_some() && versions.of(2).is_none() && versions.of(3).is_some());
         versions.owe(Some(1), None);
-        assert!(versions.of(1).is_some(), "the other one still needs it");
+        assert!(versions.of(1).is_some(), "the other worker still needs it");
         versions.owe(Some(1), Some(3));
         assert!(versions.of(1).is_none());
         versions.owe(Some(3), None);

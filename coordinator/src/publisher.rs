@@ -1,4 +1,4 @@
-//! What happened, told to everybody: the journal and the metrics on disk, and the state of the run to those who watch it.
+//! Publishes events: to the journal and the metrics on disk, and to watchers of the run's state.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Starts the files in a folder that holds none of them. `failed` is called once if they cannot be written any more.
+    /// Creates the files in a folder that has none of them. `failed` is called once if they can no longer be written.
     pub(crate) fn create(
         folder: &Path,
         state: watch::Sender<RunState>,
@@ -30,13 +30,13 @@ impl Publisher {
             for event in &events {
                 state.apply(event);
             }
-            // Single tasks are no news: their iteration's step follows.
+            // Watchers are not notified of single tasks: their iteration's step follows.
             events.iter().any(|event| !matches!(event, RunEvent::Task { .. }))
         });
         self.writer.write(events);
     }
 
-    /// How a lease ended; `busy_s` holds the reported seconds of each task, if it was computed.
+    /// Publishes how a lease ended; `busy_s` holds the reported seconds of each task, if it was computed.
     pub(crate) fn lease_ended(&self, now_s: f64, worker: WorkerId, lease: &Lease, outcome: Outcome, busy_s: &[f64]) {
         let (fate, timing, cut_s) = match outcome {
             Outcome::Applied(timing) => (Fate::Applied, Some(timing), None),
@@ -53,7 +53,7 @@ impl Publisher {
             lease: Some(lease.id.0),
             time_s: Some(now_s),
             busy_s: timing.zip(busy_s.get(at)).map(|(timing, busy_s)| timing.factor * busy_s),
-            // Which of its tasks its worker was at is not known; it began with the first.
+            // It is not known how many of the tasks the worker had begun, but it had begun the first.
             cut_s: cut_s.filter(|_| at == 0),
             overhead_s: timing.filter(|_| at == last).and_then(|timing| timing.overhead_s),
             outcome: fate,

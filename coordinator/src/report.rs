@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The result of a run.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use ata_scheduler::{AbortReason, FinishReason, WorkerStatistics};
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// All iterations are committed, or a limit is reached.
+    /// All iterations are committed, or a limit was reached.
     Finished(FinishReason),
-    /// It was told to stop.
+    /// The run was told to stop.
     Stopped,
 }
 
-/// What a run came to, however it ended.
+/// The result of a run, however it ended.
 #[derive(Debug)]
 pub struct RunReport {
     /// Why it ended.
     pub ended: Result<StopReason, RunError>,
-    /// What its events add up to.
+    /// The state that its events add up to.
     pub state: RunState,
-    /// What was learned of each worker's speed, by name.
+    /// What was learned about each worker's speed, by name.
     pub statistics: BTreeMap<String, WorkerStatistics>,
     /// SHA-256 of the last flat parameters as little-endian f32.
     pub parameters_sha256: [u8; 32],
@@ -39,15 +39,15 @@ pub enum RunError {
     /// The test data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The engine gave up.
+    /// The engine aborted the run.
     #[error("{reason}; the last failure: {last_failure}")]
     Aborted {
         /// Why.
         reason: AbortReason,
-        /// What the last worker to fail said, or what was wrong with its result.
+        /// What the last worker that failed reported, or what was wrong with its result.
         last_failure: String,
     },
-    /// The training thread ended by itself.
-    #[error("the optimizer step or the evaluation failed; the log above tells why")]
+    /// The training thread panicked.
+    #[error("the optimizer step or the evaluation failed; see the log above")]
     Training,
 }

@@ -1,4 +1,4 @@
-//! The gRPC service: checks what comes in, and passes it to the owner.
+//! The gRPC service: checks requests, and passes them to the owner.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::owner::{Command, Gradient, NotAnnounced};
 use crate::sessions::SessionHandle;
 
-/// Time a new control stream has for its first message.
+/// Time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
@@ -49,19 +49,19 @@ impl Service {
         answer.await.map_err(|_| over())
     }
 
-    /// Takes in a gradient that was announced.
+    /// Receives a gradient that was announced.
     async fn receive(self, mut parts: Streaming<GradientPart>, header: GradientHeader) -> Result<Receipt, Status> {
         let (session, lease) = (header.session, header.lease);
-        // Gradients on the way are a sign of life; a full queue has news enough.
+        // Each chunk is a sign of life; if the queue is full, one may be dropped.
         let heard = || self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
         let checked = match receive_gradient(&mut parts, self.parameters, heard).await {
             Ok(_) if !header.loss_sum.is_finite() => {
-                Err((RefusalKind::NotFinite, format!("the loss is {}", header.loss_sum)))
+                Err((RefusalKind::NotFinite, format!("the loss is {}: expected a finite number", header.loss_sum)))
             }
             Ok(values) => Ok(values),
             Err(ReceiveError::Content(error)) => Err((refusal_kind(&error), error.to_string())),
             Err(error) => {
-                // Others can compute it again at once.
+                // Other workers can compute the lease right away.
                 self.lease_failed(session, lease, RefusalKind::NotReceived, error.to_string()).await?;
                 return Err(not_received(&error));
             }
@@ -100,7 +100,7 @@ impl Coordinator for Service {
         let mut incoming = request.into_inner();
         let first = tokio::time::timeout(HELLO_TIMEOUT, incoming.message())
             .await
-            .map_err(|_| Status::deadline_exceeded("no Hello came"))??
+            .map_err(|_| Status::deadline_exceeded("no Hello arrived"))??
             .ok_or_else(|| Status::invalid_argument("the stream ended before Hello"))?;
         let FromWorker::Hello(hello) = FromWorker::try_from(first)? else {
             return Err(Status::invalid_argument("the first message must be Hello"));
@@ -130,14 +130,14 @@ impl Coordinator for Service {
         let mut parts = request.into_inner();
         let header = receive_gradient_header(&mut parts).await.map_err(|error| not_received(&error))?;
         let header = GradientHeader::try_from(header)?;
-        // Only the holder of the lease may make us take in a gradient.
+        // Only the holder of the lease may make us receive a gradient.
         let (session, lease, iteration) = (header.session, header.lease, header.iteration);
         match self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await? {
             Ok(()) => {}
             Err(NotAnnounced::NoSession(status)) => return Err(status),
             Err(NotAnnounced::NotHeld { reason }) => return Ok(Response::new(Receipt::NotHeld { reason }.into())),
         }
-        // A task of its own, for this one is dropped if the sender gives up, and the owner must hear of that.
+        // In a separate task: this one is dropped if the sender gives up, and the owner must learn about that.
         let received = tokio::spawn(self.clone().receive(parts, header)).await;
         let receipt = received.map_err(|error| Status::internal(error.to_string()))??;
         Ok(Response::new(receipt.into()))
@@ -153,7 +153,7 @@ impl Coordinator for Service {
     }
 }
 
-/// Passes on what a worker says until its stream or its session ends.
+/// Passes on a worker's messages until its stream or its session ends.
 async fn read_control(
     owner: mpsc::Sender<Command>,
     session: SessionToken,
@@ -172,7 +172,7 @@ async fn read_control(
                 Ok(FromWorker::LeaseFailed { lease, reason }) => {
                     Command::LeaseFailed { session, lease, kind: RefusalKind::NotComputed, reason }
                 }
-                Ok(FromWorker::Hello(_)) => break "it said Hello twice".into(),
+                Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
                 Err(error) => break error.to_string(),
             },
             Ok(None) => break "it left".into(),
@@ -186,7 +186,7 @@ async fn read_control(
     owner.send(Command::Left { session, why }).await.unwrap_or(());
 }
 
-/// What the other side is told of a transfer that was not received.
+/// The status that answers a transfer that was not received.
 fn not_received(error: &ReceiveError) -> Status {
     match error {
         ReceiveError::Call(status) => status.clone(),

@@ -1,4 +1,4 @@
-//! The sessions of the workers that are connected.
+//! The sessions of connected workers.
 
 use std::collections::HashMap;
 
@@ -11,39 +11,39 @@ use tonic::Status;
 
 use crate::names::{Claim, Names};
 
-/// A worker's session, as the owner keeps it. Dropping it ends the session.
+/// The owner's side of a worker's session. Dropping it ends the session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) worker: WorkerId,
     pub(crate) name: WorkerName,
     pub(crate) device: String,
     instance: u64,
-    /// Whether the worker said it can compute.
+    /// Whether the worker reported Ready.
     pub(crate) is_ready: bool,
-    /// When the worker was last heard of, in seconds of the run's clock.
+    /// When the worker was last heard from, in seconds of the run's clock.
     pub(crate) heard_s: f64,
-    /// Leases whose gradients are on their way.
+    /// Leases whose gradients are in transit.
     uploading: Vec<LeaseId>,
     /// Leases assigned and not ended.
     leases: usize,
     /// The iteration whose parameters the worker has yet to fetch.
     pub(crate) owed: Option<u64>,
-    /// The iteration whose parameters it fetched last.
+    /// The iteration whose parameters the worker fetched last.
     fetched: u64,
-    /// What is to be said when everything else is done.
+    /// Messages to send when all effects are carried out.
     outbox: Vec<ToWorker>,
     messages: mpsc::Sender<ToWorker>,
     /// Dropped with the session, which ends the task that reads the control stream.
     _alive: oneshot::Sender<()>,
 }
 
-/// The ends of a session that the service holds.
+/// The service's side of a session.
 #[derive(Debug)]
 pub(crate) struct SessionHandle {
     pub(crate) token: SessionToken,
-    /// What to send to the worker.
+    /// Messages to send to the worker.
     pub(crate) messages: mpsc::Receiver<ToWorker>,
-    /// Resolves when the owner ended the session.
+    /// Resolves when the owner ends the session.
     pub(crate) ended: oneshot::Receiver<()>,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct SessionHandle {
 pub(crate) struct Opened {
     pub(crate) handle: SessionHandle,
     pub(crate) claim: Claim,
-    /// One of the same process, whose connection broke before that was noticed.
+    /// An earlier session of the same process, whose broken connection had not been noticed.
     pub(crate) replaced: Option<Session>,
 }
 
 impl Session {
-    /// Puts a lease into the next message.
+    /// Adds a lease to the next message.
     pub(crate) fn assign(&mut self, lease: &Lease) {
         self.leases += 1;
         if self.fetched != lease.iteration {
@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    /// Puts the end of a lease that is not needed any more into the next message.
+    /// Adds the cancellation of a lease to the next message.
     pub(crate) fn cancel(&mut self, lease: LeaseId) {
         match self.outbox.last_mut() {
             Some(ToWorker::Cancel(batch)) if batch.len() < MAX_BATCH => batch.push(lease.0),
@@ -82,17 +82,17 @@ impl Session {
         }
     }
 
-    /// A lease ended. A worker without any needs no parameters.
+    /// Records that a lease ended. A worker without leases needs no parameters.
     pub(crate) fn ended(&mut self, lease: LeaseId) {
         self.uploading.retain(|uploading| *uploading != lease);
-        // Leases of a session that this one replaced are none of its own.
+        // Leases of a session that this one replaced were never counted here.
         self.leases = self.leases.saturating_sub(1);
         if self.leases == 0 {
             self.owed = None;
         }
     }
 
-    /// The worker fetches the parameters of an iteration.
+    /// Records that the worker fetches the parameters of an iteration.
     pub(crate) fn fetches(&mut self, iteration: u64) {
         self.fetched = iteration;
         if self.owed == Some(iteration) {
@@ -100,39 +100,39 @@ impl Session {
         }
     }
 
-    /// The worker is about to send the gradient of a lease that it holds; an error says why it must not.
+    /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
     pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), &'static str> {
         if self.uploading.contains(&lease) {
-            return Err("it is being sent already");
+            return Err("its gradient is being sent already");
         }
-        // A lease that failed on the way is taken off the list; honest workers send no more at a time.
+        // A lease that failed in transit leaves the list, so an honest worker stays below this.
         if self.uploading.len() >= 2 * MAX_UPLOADS {
-            return Err("too many gradients at a time");
+            return Err("the worker is sending too many gradients at a time");
         }
         self.uploading.push(lease);
         Ok(())
     }
 
-    /// Queues what is to be said; `false` if the worker does not take it fast enough, or is gone.
+    /// Queues the messages of the outbox; `false` if the worker does not read them fast enough, or is gone.
     fn flush(&mut self) -> bool {
         self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
     }
 
-    /// Says a last word, and ends.
+    /// Sends a farewell, and ends the session.
     pub(crate) fn farewell(mut self, reason: FarewellReason, detail: impl Into<String>) {
         self.outbox.push(ToWorker::Farewell { reason, detail: detail.into() });
-        // Whether it is heard makes no difference.
+        // The session ends whether or not the worker gets it.
         self.flush();
     }
 }
 
-/// Who is connected. Every look-up takes constant time.
+/// The connected workers. Every lookup takes constant time.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_token: HashMap<SessionToken, Session>,
     by_worker: HashMap<WorkerId, SessionToken>,
     names: Names,
-    /// Workers with something in their outbox; perhaps more than once.
+    /// Workers with a non-empty outbox; may contain duplicates.
     dirty: Vec<WorkerId>,
 }
 
@@ -140,9 +140,10 @@ impl Sessions {
     /// Opens a session.
     pub(crate) fn open(&mut self, now_s: f64, hello: &Hello) -> Result<Opened, Status> {
         let token = random_token()?;
-        let claim = self.names.arrive(&hello.name, hello.number).ok_or_else(|| {
-            Status::resource_exhausted("as many workers as a run can have are connected; try again later")
-        })?;
+        let claim = self
+            .names
+            .arrive(&hello.name, hello.number)
+            .ok_or_else(|| Status::resource_exhausted("the maximum number of workers is connected; try again later"))?;
         let old = self.by_worker.get(&claim.worker).and_then(|token| self.by_token.get(token));
         if let Some(old) = old
             && old.instance != hello.instance
@@ -183,20 +184,20 @@ impl Sessions {
         self.by_token.get_mut(self.by_worker.get(&worker)?)
     }
 
-    /// The same, to put something into its outbox, which the next [`Self::flush`] sends.
+    /// The session of a worker, for adding to its outbox, which the next [`Self::flush`] sends.
     pub(crate) fn addressed(&mut self, worker: WorkerId) -> Option<&mut Session> {
         self.dirty.push(worker);
         self.of_worker(worker)
     }
 
-    /// Puts a message into a worker's outbox.
+    /// Adds a message to a worker's outbox.
     pub(crate) fn say(&mut self, worker: WorkerId, message: ToWorker) {
         if let Some(session) = self.addressed(worker) {
             session.outbox.push(message);
         }
     }
 
-    /// Sends what is in the outboxes. Returns the sessions of workers that do not take it, which are over.
+    /// Sends the messages in all outboxes. Ends and returns the sessions of workers that do not read theirs.
     pub(crate) fn flush(&mut self) -> Vec<Session> {
         let mut broken = Vec::new();
         for worker in std::mem::take(&mut self.dirty) {
@@ -224,7 +225,7 @@ impl Sessions {
         self.by_token.remove(&self.by_worker.remove(&worker)?)
     }
 
-    /// Ends the sessions that were not heard of for `timeout_s`.
+    /// Ends the sessions that were not heard from for `timeout_s`.
     pub(crate) fn close_silent(&mut self, now_s: f64, timeout_s: f64) -> Vec<Session> {
         let silent = self.by_token.values().filter(|session| now_s - session.heard_s > timeout_s);
         let mut silent: Vec<WorkerId> = silent.map(|session| session.worker).collect();
@@ -238,7 +239,7 @@ impl Sessions {
         self.by_token.drain().map(|(_, session)| session).collect()
     }
 
-    /// Names by number, of all that took part and whose number was given to no other.
+    /// Names by number, of all workers that took part and whose number was not reassigned.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
         self.names.iter()
     }
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(second.claim.worker, first.claim.worker);
         assert_eq!(sessions.of_token(first.handle.token).unwrap_err().code(), tonic::Code::Unauthenticated);
         sessions.close(first.claim.worker);
-        assert_eq!(open(&mut sessions, "a", 3).claim.worker, first.claim.worker, "it finds its number");
+        assert_eq!(open(&mut sessions, "a", 3).claim.worker, first.claim.worker, "it gets its old number");
     }
 
     #[test]
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(sessions.close_silent(3.1, 2.0).len(), 1);
     }
 
-    /// A worker may be given more leases at a time than messages fit into its queue.
+    /// A worker may get more leases at a time than its queue can hold messages.
     #[test]
     fn leases_are_sent_in_batches() {
         let mut sessions = Sessions::default();
@@ -334,6 +335,6 @@ mod tests {
         assert_eq!(session.begin_upload(lease.id), Ok(()));
         assert!(session.begin_upload(lease.id).is_err());
         session.ended(lease.id);
-        assert_eq!(session.begin_upload(lease.id), Ok(()), "which lease it is, the engine checks");
+        assert_eq!(session.begin_upload(lease.id), Ok(()), "the engine checks which lease it is");
     }
 }

@@ -4,19 +4,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{DataError, Dataset, Evaluation, Partial, Reduction, Trainer};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use crate::owner::Command;
 use crate::parameters::ParameterSet;
 
-/// Something for the thread to do.
+/// Work for the thread.
 pub(crate) enum Work {
-    /// A lease's gradient, which will enter the step of the iteration under way.
+    /// Add a lease's gradient to the sum for the next step.
     Add(Partial),
-    /// All of the iteration's gradients were added: take the step.
+    /// Take the step, now that all of its gradients were added.
     Step { iteration: u64, tasks: u64, lr_factor: f64 },
-    /// How good are the parameters on this data?
+    /// Evaluate the parameters on this data.
     Evaluate { data: Dataset, reply: oneshot::Sender<Result<Evaluation, DataError>> },
+}
+
+/// What the thread reports.
+pub(crate) enum Report {
+    /// It took a step.
+    Stepped(Stepped),
+    /// It failed, and takes no more work.
+    Failed,
 }
 
 /// A step that was taken.
@@ -27,29 +34,32 @@ pub(crate) struct Stepped {
     pub(crate) loss: f64,
     /// Inner product of the step's mean gradient and the last one's.
     pub(crate) gradient_product: Option<f64>,
-    /// For the next iteration.
+    /// The parameters of the next iteration.
     pub(crate) parameters: ParameterSet,
 }
 
-/// Starts the thread. Returns where to send it work, and the parameters of iteration 1.
+/// Starts the thread. Returns the sender of its work, and the parameters of iteration 1.
 ///
-/// It reports steps to `owner`, and ends when the returned sender is dropped.
-pub(crate) fn spawn(trainer: Box<dyn Trainer>, owner: mpsc::Sender<Command>) -> (std_mpsc::Sender<Work>, ParameterSet) {
+/// It passes its reports to `report`, and ends when the returned sender is dropped.
+pub(crate) fn spawn(
+    trainer: Box<dyn Trainer>,
+    report: impl Fn(Report) + Send + 'static,
+) -> (std_mpsc::Sender<Work>, ParameterSet) {
     let initial = ParameterSet::new(1, trainer.parameters());
     let (sender, receiver) = std_mpsc::channel();
     std::thread::Builder::new()
         .name("training".into())
         .spawn(move || {
-            // A device that fails makes burn panic; the panic is printed, and the run must not wait for a step forever.
-            if catch_unwind(AssertUnwindSafe(|| work(trainer, &receiver, &owner))).is_err() {
-                drop(owner.blocking_send(Command::TrainingFailed));
+            // burn panics if a device fails; the panic is printed, and the run must not wait forever for a step.
+            if catch_unwind(AssertUnwindSafe(|| work(trainer, &receiver, &report))).is_err() {
+                report(Report::Failed);
             }
         })
         .expect("a thread can be started");
     (sender, initial)
 }
 
-fn work(mut trainer: Box<dyn Trainer>, received: &std_mpsc::Receiver<Work>, owner: &mpsc::Sender<Command>) {
+fn work(mut trainer: Box<dyn Trainer>, received: &std_mpsc::Receiver<Work>, report: &impl Fn(Report)) {
     let mut reduction = Reduction::default();
     let mut last_gradient = None;
     for work in received {
@@ -57,12 +67,9 @@ fn work(mut trainer: Box<dyn Trainer>, received: &std_mpsc::Receiver<Work>, owne
             Work::Add(partial) => reduction.add(partial),
             Work::Step { iteration, tasks, lr_factor } => {
                 let sum = std::mem::take(&mut reduction).finish().expect("a step has gradients");
-                let stepped = step(&mut *trainer, iteration, tasks, lr_factor, sum, &mut last_gradient);
-                if owner.blocking_send(Command::Stepped(stepped)).is_err() {
-                    return;
-                }
+                report(Report::Stepped(step(&mut *trainer, iteration, tasks, lr_factor, sum, &mut last_gradient)));
             }
-            // The one who asked may not wait for it.
+            // The receiver may no longer be waiting for it.
             Work::Evaluate { data, reply } => drop(reply.send(trainer.evaluate(&data))),
         }
     }

@@ -6,10 +6,10 @@ use rand::{RngExt, SeedableRng};
 
 /// The first wait.
 const FIRST: Duration = Duration::from_millis(100);
-/// The longest: a coordinator that comes back has its workers again within about a second.
+/// The longest wait: a coordinator that comes back has its workers again within about a second.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Waits that double up to a limit, each drawn from the upper half of its range, so that many workers that lost the same
+/// Waits that double up to a limit, each drawn from the upper half of its range, so that workers that lost the same
 /// coordinator do not all come back at the same instant.
 pub(crate) struct Backoff {
     wait: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new() -> Self {
-        // Without randomness from the system the waits are merely alike.
+        // Without randomness from the system, the process id still spreads the waits.
         let rng = rand::rngs::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
             .unwrap_or_else(|_| rand::rngs::ChaCha8Rng::seed_from_u64(u64::from(std::process::id())));
         Self { wait: FIRST, rng }
@@ -31,7 +31,7 @@ impl Backoff {
         wait
     }
 
-    /// After a success.
+    /// Starts over after a success.
     pub(crate) fn reset(&mut self) {
         self.wait = FIRST;
     }

@@ -1,4 +1,4 @@
-//! The thread that computes, times and, if asked to, emulates slowness.
+//! The thread that computes gradients, measures times and, if asked to, emulates slowness.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
 
-/// Something for the thread to do, in order.
+/// A job for the thread; jobs run in order.
 pub(crate) enum Job {
-    /// Gradients are computed at these parameters from now on.
+    /// Compute gradients at these parameters from now on.
     Load(Vec<f32>),
     /// Compute a lease, unless it is cancelled by then.
     Compute { assignment: Assignment, cancelled: CancelFlag },
@@ -32,9 +32,9 @@ impl CancelFlag {
 
 /// What the thread reports.
 pub(crate) enum Report {
-    /// It is warmed up and waits for jobs.
+    /// The thread is warmed up and waits for jobs.
     Ready,
-    /// A lease is computed.
+    /// A lease was computed.
     Computed(Computed),
     /// A lease could not be computed.
     Failed { lease: u64, reason: String },
@@ -52,15 +52,15 @@ pub(crate) struct Computed {
     pub(crate) outlasted: u64,
 }
 
-/// A running thread.
+/// A handle to the running thread.
 pub(crate) struct Compute {
     jobs: std_mpsc::Sender<Job>,
     thread: JoinHandle<()>,
 }
 
 impl Compute {
-    /// Starts the thread: it builds the model on the device, computes one gradient so that the first measured time is
-    /// not that of compiling kernels, and reports [`Report::Ready`].
+    /// Starts the thread: it builds the model on the device, computes one gradient so that the first measured time does
+    /// not include compiling kernels, and reports [`Report::Ready`].
     pub(crate) fn start(
         model: Arc<dyn Model>,
         device: OpenDevice,
@@ -77,7 +77,7 @@ impl Compute {
                     let worker = Worker { learner: model.learner(&device), data, task_time, reports: &reports };
                     worker.run(&parameters, &received)
                 });
-                // burn panics where a device fails; the session is told, and the process lives.
+                // burn panics if a device fails; the session is told, and the process survives.
                 let error = match catch_unwind(run) {
                     Ok(Ok(())) => None,
                     Ok(Err(reason)) => Some(reason),
@@ -97,23 +97,23 @@ impl Compute {
         drop(self.jobs.send(job));
     }
 
-    /// Cancels a lease; the thread stops waiting for it.
+    /// Cancels a lease; if the thread is emulating slowness for it, the wait ends.
     pub(crate) fn cancel(&self, flag: &CancelFlag) {
         flag.0.store(true, Ordering::Release);
         self.thread.thread().unpark();
     }
 
-    /// Waits until the thread has nothing to do any more and ends.
+    /// Waits until the thread has done its jobs and ended.
     pub(crate) async fn finish(self) {
         drop(self.jobs);
-        // Whatever went wrong in the thread, it has reported.
+        // The thread has reported whatever went wrong in it.
         drop(tokio::task::spawn_blocking(move || self.thread.join()).await);
     }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("it panicked").to_owned()
+    text.unwrap_or("the compute thread panicked").to_owned()
 }
 
 struct Worker<'a> {
@@ -124,7 +124,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Works until the jobs end. An error means that the device is not to be trusted any more.
+    /// Works until the jobs end. An error means that the thread cannot go on.
     fn run(mut self, parameters: &[f32], jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         self.learner.load(parameters);
         let batch = self.data.batch(1, 0).map_err(|error| error.to_string())?;
@@ -140,7 +140,7 @@ impl Worker<'_> {
     }
 
     fn report(&self, report: Report) {
-        // Nobody listens any more if the session is over.
+        // The receiver is gone if the session is over.
         drop(self.reports.blocking_send(report));
     }
 
@@ -153,7 +153,7 @@ impl Worker<'_> {
             if cancelled.is_set() {
                 return Err(Stop::Cancelled);
             }
-            // Making the batch is part of the task: the device waits for it.
+            // Preparing the batch is part of the task: the device waits for it.
             let started = Instant::now();
             let batch = data.batch(assignment.iteration, index).map_err(|error| Stop::Failed(error.to_string()))?;
             let task = learner.gradient(&batch).map_err(|error| Stop::Broken(error.to_string()))?;
@@ -181,15 +181,15 @@ impl Worker<'_> {
 
 /// Why a lease was not computed.
 enum Stop {
-    /// Nobody needs it any more.
+    /// The lease was cancelled.
     Cancelled,
-    /// Its data cannot be had.
+    /// Its data cannot be read.
     Failed(String),
     /// The device failed.
     Broken(String),
 }
 
-/// Waits for `duration`, or until the lease is cancelled; returns how long.
+/// Waits for `duration`, or until the lease is cancelled; returns the time waited.
 fn wait(duration: Duration, cancelled: &CancelFlag) -> Duration {
     let started = Instant::now();
     while !cancelled.is_set() {

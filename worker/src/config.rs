@@ -1,4 +1,4 @@
-//! What a worker is started with.
+//! A worker's settings.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use ata_wire::{Endpoint, WorkerName};
 
 use crate::WorkerError;
 
-/// Emulated slowness of one worker: given how long a task's computation took, how long the task is to take.
+/// Emulated slowness of one worker: maps the time that a task's computation took to the time that the task shall take.
 pub type TaskTime = Box<dyn FnMut(Duration) -> Duration + Send>;
 
-/// Makes the emulated slowness of a worker, given its 1-based number and the run's seed; an error says what is wrong with
-/// it for that number.
+/// Makes the emulated slowness of a worker from its 1-based number and the run's seed; an error says why that number
+/// has none.
 pub type TaskTimes = Arc<dyn Fn(u32, u64) -> Result<TaskTime, String> + Send + Sync>;
 
 /// A worker's settings.
 pub struct WorkerConfig {
-    /// The coordinator.
+    /// The coordinator's address.
     pub endpoint: Endpoint,
     /// The worker's name across sessions.
     pub name: WorkerName,
-    /// Whether the user chose the name; if not, another one is tried where it is taken.
+    /// Whether the user chose the name; if not, another one is tried when it is taken.
     pub name_is_fixed: bool,
-    /// The 1-based number it would like.
+    /// The 1-based number it asks for.
     pub number: Option<u32>,
     /// What it computes on.
     pub device: OpenDevice,
@@ -38,15 +38,15 @@ pub struct WorkerConfig {
     pub retry_for: Duration,
     /// Emulated slowness.
     pub task_times: Option<TaskTimes>,
-    /// Random per process: tells the coordinator this process from another one of the same name.
+    /// Random per process: distinguishes this process from another one of the same name.
     pub instance: u64,
 }
 
-/// Names tried on one machine: more workers than that share no machine.
+/// Names tried on one machine: more than the workers that can share one.
 const MAX_NAMES: u32 = 1000;
 
 impl WorkerConfig {
-    /// After `host`, `host-2`, `host-3` and so on.
+    /// Moves on to the next name: after `host`, `host-2`, `host-3` and so on.
     pub(crate) fn next_name(&mut self) -> Result<(), WorkerError> {
         if self.name_is_fixed {
             return Err(WorkerError::NameTaken(self.name.clone()));

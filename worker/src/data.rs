@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 
 use crate::error::{SessionError, WorkerError};
 
-/// The training data of a run.
+/// Obtains the training data of a run.
 pub(crate) async fn obtain(
     spec: &DataSpec,
     folder: Option<&Path>,
@@ -56,7 +56,7 @@ fn from_folder(folder: &Path, sha256: [u8; 32]) -> Result<Dataset, WorkerError> 
     Ok(Dataset::File(file))
 }
 
-/// Reads the cached copy; one that is damaged is fetched again.
+/// Reads the cached copy; `None` if it is missing or damaged, and has to be fetched.
 fn from_cache(path: &Path, sha256: [u8; 32]) -> Result<Option<Dataset>, WorkerError> {
     if !path.is_file() {
         return Ok(None);
@@ -71,7 +71,7 @@ fn from_cache(path: &Path, sha256: [u8; 32]) -> Result<Option<Dataset>, WorkerEr
     }
 }
 
-/// Waits until no other process fetches the same data; the lock ends with the file handle.
+/// Waits until no other process is fetching the same data; the lock is released with the file handle.
 async fn lock(cache: &Path, sha256: [u8; 32]) -> Result<File, SessionError> {
     let cache = cache.to_owned();
     blocking(move || {
@@ -114,7 +114,7 @@ async fn download(
     Ok(file)
 }
 
-/// Runs something that blocks without stopping the heartbeats.
+/// Runs blocking work without holding up the heartbeats.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
 ) -> Result<T, SessionError> {

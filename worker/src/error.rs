@@ -1,4 +1,4 @@
-//! Why a worker ends, or a session.
+//! Why a worker or a session ends.
 
 use std::time::Duration;
 
@@ -6,63 +6,63 @@ use ata_learn::{DataError, ModelError};
 use ata_wire::{ConnectError, Endpoint, ReceiveError, WireError, WorkerName};
 use tonic::{Code, Status};
 
-/// Why a worker cannot go on.
+/// Why a worker cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// No coordinator for too long.
+    /// No coordinator could be reached in time.
     #[error("{cause}; gave up on {endpoint} after {} s (--retry-for). Is `ata coordinator` running there?", tried.as_secs())]
     Unreachable {
-        /// Its address.
+        /// The coordinator's address.
         endpoint: Endpoint,
-        /// What the last attempt said.
+        /// Why the last attempt failed.
         cause: String,
-        /// For how long.
+        /// How long the worker tried.
         tried: Duration,
     },
-    /// The coordinator does not want this worker, and trying again would not help.
+    /// The coordinator refused this worker, and trying again would not help.
     #[error("the coordinator refused this worker: {0}")]
     Refused(String),
-    /// The name is another worker's.
+    /// Another worker has the name.
     #[error("another worker named '{0}' is connected: choose another --name")]
     NameTaken(WorkerName),
-    /// What came from the coordinator makes no sense.
+    /// The coordinator violated the protocol.
     #[error("the coordinator sent something unexpected: {0}. Use the same release of ata on all machines")]
     Protocol(String),
-    /// The model is not known here.
+    /// The worker does not know the model.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The model is another one here.
+    /// The worker's model differs from the coordinator's.
     #[error(
-        "model '{model}' has {here} parameters here, {there} at the coordinator: use the same build on all machines"
+        "model '{model}' has {here} parameters here, but {there} at the coordinator: use the same build on all machines"
     )]
     OtherModel {
-        /// The specification.
+        /// The model's specification.
         model: String,
-        /// Here.
+        /// Number of parameters at the worker.
         here: u64,
-        /// There.
+        /// Number of parameters at the coordinator.
         there: u64,
     },
-    /// The data cannot be used.
+    /// The data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The data is not the coordinator's.
+    /// The data differs from the coordinator's.
     #[error(
         "{path} is not the coordinator's training data: SHA-256 {found}, expected {expected}. Leave out --data to \
          have it sent"
     )]
     OtherData {
-        /// The file.
+        /// The worker's file.
         path: std::path::PathBuf,
         /// Its digest.
         found: String,
-        /// The coordinator's.
+        /// The digest of the coordinator's file.
         expected: String,
     },
-    /// The emulated slowness has no meaning for this worker.
+    /// The emulated slowness is invalid for this worker's number.
     #[error("{0}")]
     TaskTime(String),
-    /// The computing thread failed.
+    /// The compute thread failed.
     #[error("the device failed: {0}")]
     Device(String),
 }
@@ -70,9 +70,9 @@ pub enum WorkerError {
 /// Why a session ended.
 #[derive(Debug)]
 pub(crate) enum SessionError {
-    /// The connection is gone, or was never made: try again.
+    /// The connection broke, or could not be made: try again.
     Broken(String),
-    /// The name is taken: try another one.
+    /// The name is taken: wait for it, or try another one.
     NameTaken,
     /// Trying again would not help.
     Fatal(WorkerError),
@@ -95,7 +95,7 @@ impl SessionError {
         Self::Broken(error.to_string())
     }
 
-    /// A call that failed.
+    /// The error of a call that failed.
     pub(crate) fn call(status: &Status) -> Self {
         let text = status.message().to_owned();
         match status.code() {
@@ -107,12 +107,12 @@ impl SessionError {
         }
     }
 
-    /// A transfer from the coordinator that was not received.
+    /// The error of a transfer from the coordinator that was not received.
     pub(crate) fn receive(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) => Self::call(&status),
             ReceiveError::Order(_) => Self::protocol(error.to_string()),
-            // The connection cannot be trusted.
+            // The connection cannot be trusted any more.
             ReceiveError::Stalled | ReceiveError::Content(_) => {
                 Self::Broken(format!("a transfer from the coordinator failed: {error}"))
             }

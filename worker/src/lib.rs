@@ -1,12 +1,12 @@
-//! The worker: connects to a coordinator, computes the gradients of the tasks it is given, and sends them back.
+//! The worker: connects to a coordinator, computes the gradients of the tasks it is assigned, and sends them back.
 //!
-//! It keeps nothing that correctness needs. Model, data and settings come from the coordinator; when the connection breaks,
-//! everything under way is dropped and a new session begins.
+//! It keeps nothing that correctness needs. Model, data and settings come from the coordinator; when the connection
+//! breaks, all work in progress is dropped and a new session begins.
 //!
 //! # Layout
 //! - `config`: [`WorkerConfig`]
 //! - `session`: one session, from Hello to the end of the control stream
-//! - `compute`: the thread that computes, times and, if asked to, emulates slowness
+//! - `compute`: the thread that computes gradients, measures times and, if asked to, emulates slowness
 //! - `data`: the training data, from disk, from the cache, or from the coordinator
 //! - `transfer`: parameters in, gradients out
 //! - `backoff`: how long to wait before the next attempt to connect
@@ -32,31 +32,31 @@ use backoff::Backoff;
 use error::SessionError;
 use session::History;
 
-/// How long a name that the user chose may be taken: by a session of this worker's own, if its machine or process died
-/// without a word. Far longer than a coordinator waits for heartbeats by default.
+/// How long to wait for a name that the user chose while it is taken: the session that holds it may be this worker's
+/// own, if its process or machine died silently. Far longer than the default heartbeat timeout.
 const NAME_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time between two attempts meanwhile.
+/// Time between two attempts while waiting for a name.
 const NAME_RETRY: Duration = Duration::from_millis(250);
 
-/// How a worker ended, if nothing went wrong with it.
+/// How a worker ended, if it did not fail itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerEnd {
     /// The run is finished.
     Finished,
     /// The run failed.
     RunFailed,
-    /// It was told to stop.
+    /// The worker was told to stop.
     Stopped,
 }
 
-/// Works for a coordinator until its run is over, or until `stop` resolves; connects again whenever the connection breaks.
+/// Works for a coordinator until its run is over, or until `stop` resolves; reconnects whenever the connection breaks.
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let mut backoff = Backoff::new();
     let mut history = History { contact: Instant::now(), worked: false };
     let mut name_taken_since: Option<Instant> = None;
-    // Said once, not at every attempt.
+    // The last cause logged: each is logged once, not at every attempt.
     let mut said: Option<String> = None;
     loop {
         let ended = tokio::select! {
@@ -73,7 +73,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         let (cause, wait) = match ended {
             Ok(FarewellReason::Finished) => return Ok(WorkerEnd::Finished),
             Ok(FarewellReason::Failed) => return Ok(WorkerEnd::RunFailed),
-            Ok(FarewellReason::Evicted) => ("the coordinator gave up on this worker".into(), backoff.next().min(left)),
+            Ok(FarewellReason::Evicted) => ("the coordinator evicted this worker".into(), backoff.next().min(left)),
             Ok(FarewellReason::Stopping) => ("the coordinator stopped".into(), backoff.next().min(left)),
             Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
             Err(SessionError::Fatal(error)) => return Err(error),
@@ -81,7 +81,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
                 if name_taken_since.get_or_insert_with(Instant::now).elapsed() >= NAME_TIMEOUT {
                     return Err(WorkerError::NameTaken(config.name));
                 }
-                (format!("a worker named '{}' is connected; waiting for it to go", config.name), NAME_RETRY)
+                (format!("another worker named '{}' is connected; waiting for it to leave", config.name), NAME_RETRY)
             }
             Err(SessionError::NameTaken) => {
                 config.next_name()?;

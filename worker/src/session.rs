@@ -19,21 +19,21 @@ use crate::config::WorkerConfig;
 use crate::error::{SessionError, WorkerError};
 use crate::{data, transfer};
 
-/// Messages to the coordinator that wait to be sent; heartbeats and failures only.
+/// Messages to the coordinator that may wait to be sent; after Hello only Ready, heartbeats and failures.
 const QUEUED_MESSAGES: usize = 16;
 
 /// Time the coordinator has to answer Hello.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time that the coordinator's last word may take after a transfer broke off: more than a round trip.
+/// Time that the coordinator's Farewell may take after a transfer broke off: more than a round trip.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is known of the sessions so far.
+/// What is known about earlier sessions.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// When a coordinator was last heard.
+    /// When a coordinator was last heard from.
     pub(crate) contact: Instant,
-    /// Whether the last session came to anything: a gradient of it was accepted.
+    /// Whether a gradient of the last session was accepted.
     pub(crate) worked: bool,
 }
 
@@ -61,14 +61,14 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
         .map_err(|_| SessionError::Broken(format!("the coordinator at {} does not answer", config.endpoint)))?
         .map_err(|status| SessionError::call(&status))?;
     let Some(ToWorker::Welcome(welcome)) = first.map(ToWorker::try_from).transpose()? else {
-        return Err(SessionError::protocol("no Welcome"));
+        return Err(SessionError::protocol("no Welcome as the first message"));
     };
     tracing::info!(run = welcome.run_id, number = welcome.number, "connected to {}", config.endpoint);
     history.contact = Instant::now();
 
     let heartbeats = heartbeats(to_coordinator.clone(), Duration::from_millis(welcome.heartbeat_interval_ms.into()));
     let work = async {
-        // A connection of its own: heartbeats must not wait behind parameters and gradients.
+        // A separate connection: heartbeats must not wait behind parameters and gradients.
         let bulk = connect(&config.endpoint).await.map_err(unreachable)?;
         let worked = &mut history.worked;
         match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, worked).await {
@@ -84,7 +84,7 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     ended
 }
 
-/// What a coordinator whose run ends says last: a transfer may break off before that is read.
+/// Waits for the Farewell of a coordinator whose run ends: a transfer may break off before it is read.
 async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<FarewellReason> {
     let said = async {
         while let Ok(Some(message)) = incoming.message().await {
@@ -97,12 +97,12 @@ async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<Farewe
     tokio::time::timeout(FAREWELL_TIMEOUT, said).await.ok().flatten()
 }
 
-/// Says every `interval` that the worker is alive.
+/// Sends a heartbeat every `interval`.
 async fn heartbeats(to_coordinator: mpsc::Sender<WorkerMessage>, interval: Duration) -> std::convert::Infallible {
     let mut ticks = tokio::time::interval(interval);
     loop {
         ticks.tick().await;
-        // If the queue is full, the connection is in trouble, and the control stream will say so.
+        // If the queue is full, the connection is in trouble, and the control stream will report it.
         drop(to_coordinator.try_send(FromWorker::Heartbeat.into()));
     }
 }
@@ -148,7 +148,7 @@ async fn prepare_and_work(
     ended
 }
 
-/// Model and data, and a thread that computes with them.
+/// Prepares model and data, and starts a thread that computes with them.
 async fn prepare(
     config: &WorkerConfig,
     welcome: &Welcome,
@@ -179,7 +179,7 @@ fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> R
 
 type Fetch = Pin<Box<dyn Future<Output = (u64, Result<Option<Vec<f32>>, SessionError>)> + Send>>;
 
-/// A session under way.
+/// A session in progress.
 struct Active<'a> {
     bulk: Connection,
     welcome: &'a Welcome,
@@ -191,14 +191,14 @@ struct Active<'a> {
     waiting: Vec<Assignment>,
     /// Leases given to the thread.
     given: HashMap<u64, CancelFlag>,
-    /// Whether each gradient counted.
+    /// Uploads in progress; each returns whether its gradient counts.
     uploads: JoinSet<Result<bool, SessionError>>,
-    /// Whether any did.
+    /// Whether any gradient counted.
     worked: &'a mut bool,
 }
 
 impl Active<'_> {
-    /// Serves the control stream, the thread and the transfers, until one of them ends the session.
+    /// Serves the control stream, the thread and the transfers until one of them ends the session.
     async fn work(
         &mut self,
         incoming: &mut Streaming<CoordinatorMessage>,
@@ -263,7 +263,7 @@ impl Active<'_> {
 
     fn fetched(&mut self, iteration: u64, parameters: Option<Vec<f32>>) {
         let ready: Vec<Assignment> = self.waiting.extract_if(.., |waiting| waiting.iteration == iteration).collect();
-        // Without parameters, the iteration is over, and so are its leases.
+        // If there are no parameters, the iteration is over, and so are its leases.
         if let Some(parameters) = parameters {
             self.loaded = Some(iteration);
             self.compute.push(Job::Load(parameters));
@@ -287,7 +287,7 @@ impl Active<'_> {
     }
 
     fn submit(&mut self, computed: Computed) {
-        // One that was cancelled meanwhile is not worth sending.
+        // The lease was cancelled meanwhile, so its gradient is not needed.
         if self.given.remove(&computed.assignment.lease).is_none() {
             return;
         }
@@ -296,7 +296,7 @@ impl Active<'_> {
     }
 
     fn say(&self, message: FromWorker) {
-        // If the queue is full, the connection is in trouble, and the control stream will say so.
+        // If the queue is full, the connection is in trouble, and the control stream will report it.
         drop(self.to_coordinator.try_send(message.into()));
     }
 }

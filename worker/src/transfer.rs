@@ -7,7 +7,7 @@ use tonic::Code;
 use crate::compute::Computed;
 use crate::error::SessionError;
 
-/// The parameters of an iteration; `None` if the coordinator has moved on.
+/// Fetches the parameters of an iteration; `None` if the coordinator has moved on.
 pub(crate) async fn parameters(
     mut connection: Connection,
     session: SessionToken,
@@ -43,7 +43,7 @@ pub(crate) async fn submit(
     let receipt = Receipt::from(answer.map_err(|status| SessionError::call(&status))?.into_inner());
     match &receipt {
         Receipt::Accepted => tracing::debug!(lease, "gradient accepted"),
-        Receipt::NotHeld { .. } => tracing::debug!(lease, "gradient came too late"),
+        Receipt::NotHeld { .. } => tracing::debug!(lease, "gradient not accepted: the lease is no longer held"),
         Receipt::Refused { reason } => tracing::warn!(lease, reason, "gradient refused"),
     }
     Ok(receipt == Receipt::Accepted)

@@ -14,25 +14,25 @@ use crate::failure::Failure;
 
 /// Distributed training that learns how fast each worker is.
 ///
-/// One coordinator and many workers of unknown and unequal speed: ata learns each worker's speed while training, and gives
-/// each just as many gradient tasks as finishes the iteration soonest, with nothing thrown away (Adaptive Task Allocation,
-/// ICML 2025).
+/// One coordinator and many workers of unknown and unequal speed: ata learns each worker's speed while training, and
+/// gives each one as many gradient tasks as make the iteration finish soonest, with no work thrown away (Adaptive Task
+/// Allocation, ICML 2025).
 #[derive(Debug, Parser)]
 #[command(name = "ata", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// What to log on standard error: error, warn, info, debug, or tracing's directives.
+    /// What to log on standard error: error, warn, info, debug, or directives of the tracing crate.
     #[arg(long, global = true, env = "ATA_LOG", value_name = "LEVEL", help_heading = "Output")]
     pub(crate) log: Option<String>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  ata up                                           try it: everything on this machine, in about a minute
+  ata up                                           try it out on this machine, in about a minute
   ata coordinator --listen 127.0.0.1:7070          on the head node
   ata worker --coordinator http://head:7070        on each GPU machine
-  ata simulate --policy ata-auto,gta,uta           policies in virtual time
+  ata simulate --policy ata-auto,gta,uta           compare policies in virtual time
   ata replay runs/RUN_ID                           what other policies would have cost
   ata data synth some-folder                       a data set to play with
 
@@ -41,18 +41,18 @@ Exit codes: 0 done; 64 wrong usage or configuration; 65 bad data; 69 coordinator
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Train on this machine: a coordinator and several workers, through real gRPC.
+    /// Train on this machine: a coordinator and several workers, over real gRPC.
     Up(Box<UpArgs>),
-    /// Run the head node: wait for workers, and train.
+    /// Run the head node: wait for workers, then train.
     Coordinator(Box<CoordinatorArgs>),
-    /// Compute for a coordinator.
+    /// Compute gradients for a coordinator.
     Worker(Box<WorkerArgs>),
     /// Verify a CIFAR-100 folder or archive, or make a synthetic one.
     #[command(subcommand)]
     Data(DataCommand),
     /// Simulate policies × time laws in virtual time: tables and figures.
     Simulate(Box<SimulateArgs>),
-    /// What every policy would have cost on the times that a real run recorded.
+    /// Show what each policy would have cost on the times that a real run recorded.
     Replay(ReplayArgs),
     /// List the scheduling policies and their parameters.
     Policies {
@@ -60,16 +60,16 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Say what would stop a run on this machine, and what to do about it.
+    /// Find what would prevent a run on this machine, and what to do about it.
     Doctor(DoctorArgs),
     /// Measure this build on this machine, each figure against a reference in the same run.
     Bench(BenchArgs),
 }
 
-/// What a run is; flags override environment variables, which override the file.
+/// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct RunArgs {
-    /// Who gets how many tasks: NAME or NAME:key=value,…; `ata policies` lists them [default: ata-auto].
+    /// The scheduling policy: NAME or NAME:key=value,…; `ata policies` lists them [default: ata-auto].
     #[arg(long, env = "ATA_POLICY", value_name = "POLICY")]
     policy: Option<String>,
     /// Optimizer steps [default: 200].
@@ -78,7 +78,7 @@ pub(crate) struct RunArgs {
     /// Tasks per iteration [default: 16].
     #[arg(long, env = "ATA_BUDGET", value_name = "B", allow_negative_numbers = true)]
     budget: Option<u64>,
-    /// Samples per task [default: 6, or 1 where --task-time gives absolute times].
+    /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
     #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,
     /// synthetic, a folder with CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz.
@@ -90,7 +90,7 @@ pub(crate) struct RunArgs {
     /// Adam's step size.
     #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true)]
     lr: Option<f64>,
-    /// Seed of parameters, data order and every random choice.
+    /// Seed of the parameters, the data order and every random choice.
     #[arg(long, env = "ATA_SEED", value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
     /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
@@ -99,16 +99,17 @@ pub(crate) struct RunArgs {
     /// The run's folder, which must not hold a run yet [default: runs/RUN_ID].
     #[arg(long, env = "ATA_OUT", value_name = "DIR")]
     out: Option<PathBuf>,
-    /// A worker not heard of for this long is lost.
+    /// A worker not heard from for this long is lost.
     #[arg(long, env = "ATA_HEARTBEAT_TIMEOUT_MS", value_name = "MS", allow_negative_numbers = true)]
     heartbeat_timeout_ms: Option<u64>,
-    /// A worker without a result for this long, and ten times the expected time, is taken to hang.
+    /// A worker that was never timed counts as hung after this long without a result; others after ten times their
+    /// usual time, but at least a tenth of this.
     #[arg(long, env = "ATA_LEASE_TIMEOUT_S", value_name = "S", allow_negative_numbers = true)]
     lease_timeout_s: Option<f64>,
-    /// Allocate this share of tasks beyond the budget, and take the first results: speed for wasted work [default: 0].
+    /// Allocate this share of tasks beyond the budget, and take the first results: wastes work for speed [default: 0].
     #[arg(long, env = "ATA_OVERCOMMIT", value_name = "X", allow_negative_numbers = true)]
     overcommit: Option<f64>,
-    /// An earlier run's folder: begin with the speeds it learned.
+    /// An earlier run's folder: start with the speeds that it learned.
     #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
     warm_start: Option<PathBuf>,
     /// End once an iteration's mean loss is at or below this.
@@ -143,10 +144,10 @@ pub(crate) struct RunArgs {
     max_employments: Option<u64>,
 }
 
-/// Where the rest of the settings comes from, and where results go.
+/// The settings file, and the form of the output.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CommonArgs {
-    /// A TOML file of settings, named as the flags are: task_batch = 16.
+    /// A TOML file of settings, named like the flags: task_batch = 16.
     #[arg(long, env = "ATA_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print the run's summary as JSON on standard output instead of the table.
@@ -171,19 +172,19 @@ pub(crate) struct UpArgs {
     pub(crate) local: LocalArgs,
 }
 
-/// The cluster on one machine.
+/// The settings of a cluster on one machine.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct LocalArgs {
     /// Worker processes.
     #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
     workers: Option<u32>,
-    /// Emulated task times, by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none.
+    /// Emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none.
     #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW")]
     task_time: Option<String>,
     /// The unit of times in --task-time: 1ms, 0.1ms, 1s, …
     #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME")]
     time_unit: Option<String>,
-    /// Threads each worker computes with on the CPU [default: this machine's cores shared out].
+    /// CPU threads that each worker computes with [default: an equal share of this machine's cores].
     #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
 }
@@ -202,7 +203,7 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) head: HeadArgs,
 }
 
-/// The head node.
+/// The settings of the head node.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct HeadArgs {
     /// Address and port to listen on; port 0 picks a free one.
@@ -211,7 +212,7 @@ pub(crate) struct HeadArgs {
     /// Workers to wait for before the first iteration.
     #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
     min_workers: Option<usize>,
-    /// Listen beyond this machine although connections are neither encrypted nor authenticated.
+    /// Accept connections from other machines, although they are neither encrypted nor authenticated.
     #[arg(long, env = "ATA_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     insecure: Option<bool>,
 }
@@ -225,28 +226,28 @@ pub(crate) struct WorkerArgs {
     /// The coordinator's address.
     #[arg(long, env = "ATA_COORDINATOR", value_name = "URL", default_value = "http://127.0.0.1:7070")]
     pub(crate) coordinator: String,
-    /// This worker's name, under which its speed is remembered [default: the host's name].
+    /// This worker's name, under which its speed is remembered [default: the host name].
     #[arg(long, env = "ATA_NAME")]
     pub(crate) name: Option<String>,
     /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
-    /// A folder or archive with the training data, so that the coordinator need not send it.
+    /// A folder or archive with the training data, so that the coordinator does not have to send it.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<PathBuf>,
-    /// How long to try to reach a coordinator, in seconds since the last contact.
+    /// How long to keep trying to reach a coordinator, in seconds since the last contact.
     #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true)]
     pub(crate) retry_for: u64,
-    /// Threads to compute with on the CPU [default: all cores].
+    /// CPU threads to compute with [default: all cores].
     #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
-    /// Emulated task times: a law in the worker's number i and the number of workers n.
+    /// Emulated task times: a law in terms of the worker's number i and the number of workers n.
     #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW", help_heading = "Emulated slowness")]
     pub(crate) task_time: Option<String>,
     /// The unit of times in --task-time.
     #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME", default_value = "1ms", help_heading = "Emulated slowness")]
     pub(crate) time_unit: String,
-    /// The number i this worker would like [default: the coordinator gives one].
+    /// The number i that this worker asks for [default: chosen by the coordinator].
     #[arg(long, value_name = "I", allow_negative_numbers = true, help_heading = "Emulated slowness")]
     pub(crate) number: Option<u32>,
     /// The number of workers n.
@@ -270,16 +271,16 @@ pub(crate) enum DataCommand {
     },
     /// Write a synthetic, learnable data set in the official binary layout.
     Synth {
-        /// A folder, made if need be, that holds no train.bin or test.bin yet.
+        /// A folder without a train.bin or test.bin; created if it is missing.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
-        /// Its seed.
+        /// Seed of the data.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Records of train.bin.
+        /// Number of records in train.bin.
         #[arg(long, default_value_t = 50_000)]
         train: u32,
-        /// Records of test.bin.
+        /// Number of records in test.bin.
         #[arg(long, default_value_t = 10_000)]
         test: u32,
     },
@@ -291,10 +292,10 @@ pub(crate) enum DataCommand {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DoctorArgs {
-    /// The device to check; its gradient is held against the CPU's.
+    /// The device to check; its gradient is compared with the CPU's.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
-    /// Samples of the gradient.
+    /// Number of samples in the gradient.
     #[arg(long, value_name = "S", default_value_t = 16)]
     pub(crate) task_batch: u32,
     /// The address a coordinator would listen on.
@@ -349,7 +350,7 @@ fn in_short(error: &clap::Error) -> String {
     let full = error.render().to_string();
     let short = full.split("\n\nUsage:").next().unwrap_or(&full);
     let short = short.split("\n\nFor more information").next().unwrap_or(short);
-    format!("{}. `ata help` and `--help` tell more", short.trim_start_matches("error: ").trim_end())
+    format!("{}. See `ata help` or `--help`", short.trim_start_matches("error: ").trim_end())
 }
 
 #[cfg(test)]

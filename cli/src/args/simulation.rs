@@ -1,4 +1,4 @@
-//! The commands that run on virtual time.
+//! The commands that run in virtual time.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(crate) struct SimulateArgs {
     /// Policies separated by commas, each NAME or NAME:key=value,…; or all. `ata policies` lists them.
     #[arg(long = "policy", value_name = "POLICY")]
     pub(crate) policies: Vec<String>,
-    /// Time laws in the worker's number i and their number n; repeat the flag for several.
+    /// A time law in terms of the worker's number i and the number of workers n; repeat the flag for several.
     #[arg(long = "task-time", visible_alias = "law", value_name = "LAW")]
     pub(crate) laws: Vec<String>,
     /// Numbers of workers, separated by commas.
@@ -41,7 +41,7 @@ pub(crate) struct SimulateArgs {
     /// The first seed.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pub(crate) seeds: Option<u64>,
     /// What each assignment costs a worker before it computes: a time law.
@@ -50,10 +50,10 @@ pub(crate) struct SimulateArgs {
     /// Shares of tasks that barrier policies allocate beyond the budget, separated by commas.
     #[arg(long, value_name = "X", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) overcommit: Vec<f64>,
-    /// What is learned.
+    /// What to train.
     #[arg(long, value_enum, value_name = "PROBLEM")]
     pub(crate) problem: Option<ProblemName>,
-    /// What the CNN learns from: synthetic, a folder, or cifar-100-binary.tar.gz.
+    /// The CNN's training data: synthetic, a folder, or cifar-100-binary.tar.gz.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<String>,
     /// A folder for report.html and the figures as SVG, PNG and CSV.
@@ -64,7 +64,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) json: bool,
 }
 
-/// What a simulation learns.
+/// What a simulation trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ProblemName {
     /// Nothing: times only.
@@ -81,8 +81,8 @@ pub(crate) enum ProblemName {
 ///   ata replay runs/RUN_ID/events.jsonl
 ///   ata replay runs/RUN_ID --policy ata-auto,gta --seeds 20 --out replay
 ///
-/// Each worker's tasks take the times that the run recorded of it, in that order. A policy that gives it more tasks than it
-/// did in the run gets times drawn again from its own (the bootstrap); how many is shown.
+/// Each worker's tasks take the times that the run recorded for it, in that order. If a policy gives it more tasks than
+/// it did in the run, further times are drawn again from its own (the bootstrap); the output shows their share.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ReplayArgs {
@@ -92,7 +92,7 @@ pub(crate) struct ReplayArgs {
     /// Policies separated by commas, or all.
     #[arg(long = "policy", value_name = "POLICY", default_value = "all")]
     pub(crate) policies: Vec<String>,
-    /// How many seeds: of the policies' own draws, and of the bootstrap.
+    /// Number of seeds, for the policies' own draws and for the bootstrap.
     #[arg(long, value_name = "COUNT", default_value_t = 5, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) seeds: u64,

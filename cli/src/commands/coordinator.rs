@@ -37,7 +37,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     trained.finish(&folder, args.common.json, received)
 }
 
-/// An address that others can type: the host's name in place of "any interface".
+/// An address that workers can use: the host name in place of "any interface".
 fn reachable(bound: std::net::SocketAddr) -> String {
     if !bound.ip().is_unspecified() {
         return bound.to_string();

@@ -1,4 +1,4 @@
-//! `ata doctor`: what would stop a run on this machine, and what to do about it.
+//! `ata doctor`: what would prevent a run on this machine, and what to do about it.
 
 use std::net::TcpListener;
 use std::process::ExitCode;
@@ -12,14 +12,14 @@ use serde::Serialize;
 use crate::args::DoctorArgs;
 use crate::failure::Failure;
 
-/// Larger differences than this are not rounding.
+/// Larger differences than this are not due to rounding.
 const LARGEST_DIFFERENCE: f64 = 1e-5;
 
 #[derive(Serialize)]
 struct Findings {
     devices: Vec<Found>,
     gradient: Gradient,
-    /// Each a problem and its mend.
+    /// Each is a problem and its remedy.
     problems: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let mut problems = Vec::new();
     if gradient.relative_l2_difference > LARGEST_DIFFERENCE {
         problems.push(format!(
-            "{} computes another gradient than the CPU: update its driver, or use another --device",
+            "the gradient on {} differs from the CPU's: update its driver, or use another --device",
             device.name
         ));
     }
@@ -86,7 +86,7 @@ fn print(findings: &Findings) {
         "relative L2 difference from the CPU: {relative_l2_difference:.1e} (rounding: below {LARGEST_DIFFERENCE:.0e})"
     );
     match &findings.problems[..] {
-        [] => println!("nothing here would stop a run"),
+        [] => println!("no problems found"),
         problems => problems.iter().for_each(|problem| println!("problem: {problem}")),
     }
 }
@@ -102,14 +102,14 @@ fn compare(device: &OpenDevice, task_batch: u32) -> Result<Gradient, Failure> {
     Ok(Gradient { device: device.name.clone(), task_batch, cpu_ms, device_ms, relative_l2_difference })
 }
 
-/// The built-in model's gradient, and the time of the second of two computations.
+/// The built-in model's gradient, and the milliseconds of the second of two computations.
 fn gradient(device: &OpenDevice, batch: &Batch) -> Result<(Vec<f32>, f64), Failure> {
     let model = builtin_model("cnn")?;
     let parameters =
         model.trainer(&TrainerConfig { learning_rate: 1e-3, seed: 1 }, &DeviceChoice::Cpu.open()?).parameters();
     let mut learner = model.learner(device);
     learner.load(&parameters);
-    // The first one compiles kernels.
+    // The first computation compiles kernels.
     learner.gradient(batch).map_err(Failure::internal)?;
     let started = Instant::now();
     let task = learner.gradient(batch).map_err(Failure::internal)?;

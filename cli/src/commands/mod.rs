@@ -22,7 +22,7 @@ use crate::failure::Failure;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure> {
-    // A run shows its own progress; a worker has nothing but its log.
+    // A worker shows nothing but its log, and a coordinator's log reports on its workers.
     let default = match &cli.command {
         Command::Worker(_) | Command::Coordinator(_) => "info",
         _ => "warn",
@@ -57,7 +57,7 @@ fn start_log(directives: &str) -> Result<(), Failure> {
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::internal)?;
     let result = runtime.block_on(work);
-    // What still blocks (a lock on the cache, a hung device) must not keep the process.
+    // Work that still blocks (on a cache lock, or a hung device) must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(500));
     result
 }

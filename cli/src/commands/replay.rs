@@ -1,4 +1,4 @@
-//! `ata replay`: what every policy would have cost on the times that a run recorded.
+//! `ata replay`: what each policy would have cost on the times that a run recorded.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::run::counterfactual::{Cost, Replay};
 use crate::run::recorded;
 use crate::settings::policy_list;
 
-/// One policy's costs, means over seeds. A step of some policies takes fewer than B tasks, so costs are per B applied tasks.
+/// A policy's mean costs over seeds. Some policies' steps take fewer than B tasks, so costs are per B applied tasks.
 #[derive(Debug, Serialize)]
 struct Line {
     policy: String,
@@ -23,7 +23,7 @@ struct Line {
     runtime_s: f64,
     total_worker_time_s: f64,
     tasks_wasted: f64,
-    /// Share of tasks whose time was drawn again, because the run had recorded fewer.
+    /// Share of tasks whose time was drawn again because the run recorded fewer tasks of the worker.
     bootstrapped: f64,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
     let budget = args.budget.unwrap_or(recorded.state.budget);
     let iterations = args.iterations.unwrap_or(recorded.state.iterations);
     let replay = Replay::new(&recorded.task_times_s, budget, iterations)
-        .ok_or_else(|| Failure::data("that run recorded no task time"))?;
+        .ok_or_else(|| Failure::data("that run recorded no task times"))?;
     let progress = Counter::new("policies", policies.len() as u64);
     let mut lines = Vec::new();
     for policy in &policies {
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
     let title = format!("per {budget} applied tasks; {workers} workers, {iterations} iterations, {} seeds", args.seeds);
     let table = table(title, &lines);
     if let Some(folder) = &args.out {
-        let intro = "Each worker's tasks take the times that the run recorded of it, in that order; where a policy asks for \
-                     more, times are drawn again from its own (bootstrapped).";
+        let intro = "Each worker's tasks take the times that the run recorded for it, in that order; if a policy asks \
+                     for more, times are drawn again from its own (bootstrapped).";
         let (title, intro) = (format!("Replay of {}", args.events.display()), vec![intro.into()]);
         Report { title, intro, tables: vec![table.clone()], figures: vec![figure(&lines)] }.write(folder)?;
         eprintln!("report and figure: {}", folder.join("report.html").display());
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
     } else {
         print!("{}", render_table(&table, usize::MAX));
         println!(
-            "\nbootstrapped: tasks beyond those the run recorded of the worker; their times are drawn again from its own"
+            "\nbootstrapped: tasks beyond those recorded for their worker; their times are drawn again from its own"
         );
     }
     Ok(ExitCode::SUCCESS)

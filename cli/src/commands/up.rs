@@ -1,4 +1,4 @@
-//! `ata up`: a coordinator and several workers on this machine, through real gRPC on loopback.
+//! `ata up`: a coordinator and several workers on this machine, over real gRPC on loopback.
 
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::run::{ExpectedWorkers, Run, RunFolder};
 use crate::settings::Settings;
 use crate::signals;
 
-/// Time that workers have to end after the run.
+/// Time that workers have to exit after the run.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
     let settings = Settings::resolve(args.common.config.as_deref(), &[&args.run, &args.local])?;
     let data = open_data(&settings.data, settings.seed)?;
-    // Workers compute on the device; the coordinator takes its steps on the CPU.
+    // Workers compute on the device; the coordinator takes steps on the CPU.
     let device_name = settings.device_choice()?.open()?.name;
     let means = match settings.time_laws()? {
         Some(laws) => laws.means(settings.workers)?,
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let state = run.state();
     let stop = async {
         tokio::select! {
-            // First, for Ctrl-C ends the workers as well.
+            // The signal first: Ctrl-C ends the workers as well.
             biased;
             signal = signal => received = Some(signal),
             () = children.too_few(&state) => {}
@@ -62,12 +62,12 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
 fn say_what(settings: &Settings, device: &str) {
     let Settings { workers, iterations, policy, data, task_time, .. } = settings;
     let data = match data.as_str() {
-        "synthetic" => "synthetic data made on the spot (--data takes CIFAR-100)",
+        "synthetic" => "generated synthetic data (--data takes CIFAR-100)",
         data => data,
     };
     eprintln!("training on {data}: {workers} workers on {device}, policy {policy}, {iterations} iterations");
     if !matches!(task_time.as_str(), "" | "none") {
-        eprintln!("workers are slowed down unequally, to show the allocation: --task-time '{task_time}' (none: not)");
+        eprintln!("workers are slowed down unequally to show the allocation: --task-time '{task_time}' (or none)");
     }
 }
 
@@ -107,7 +107,7 @@ impl Children {
         Ok(Self { running })
     }
 
-    /// Resolves when no worker is left, or one ended that the first iteration waits for; says of each why it ended.
+    /// Resolves when no worker is left, or when one fails before the first iteration; prints how each of them failed.
     async fn too_few(&mut self, state: &watch::Receiver<RunState>) {
         while let Some(ended) = self.running.join_next().await {
             let begun = state.borrow().span_s.is_some();
@@ -124,16 +124,16 @@ impl Children {
                 return;
             }
         }
-        // After the last iteration they are not needed, and their end must not cut the evaluation short.
+        // After the last iteration workers are not needed, and their end must not cut the evaluation short.
         if matches!(state.borrow().phase, RunPhase::Evaluating | RunPhase::Over(_)) {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Waits for the workers to end by themselves, and then ends them.
+    /// Waits for the workers to exit by themselves, then kills those that are left.
     async fn finish(mut self) {
         let ended = async { while self.running.join_next().await.is_some() {} };
-        // Those that are left are killed.
+        // After a timeout, dropping their tasks kills the processes.
         drop(tokio::time::timeout(GOODBYE_TIMEOUT, ended).await);
         self.running.shutdown().await;
     }

@@ -1,4 +1,4 @@
-//! `ata worker`: computes for a coordinator.
+//! `ata worker`: computes gradients for a coordinator.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
     let device: DeviceChoice = args.device.parse()?;
     let task_times = args.task_time.as_deref().map(|law| task_times(law, &args)).transpose()?.flatten();
     if args.threads == Some(0) || args.workers == 0 || args.number == Some(0) {
-        return Err(Failure::usage("--threads, --workers and --number begin at 1"));
+        return Err(Failure::usage("--threads, --workers and --number: expected at least 1"));
     }
     if let Some(threads) = args.threads {
         limit_threads(threads);
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
         number: args.number,
         device: device.open()?,
         models,
-        // ATA_DATA may be set for the coordinator; synthetic data is made by every worker anyway.
+        // ATA_DATA may be set for the coordinator; every worker generates synthetic data itself anyway.
         data_folder: args
             .data
             .as_deref()
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
     let end = ata_worker::run(config, async { received = Some(signal.await) }).await?;
     match (end, received) {
         (WorkerEnd::RunFailed, _) => {
-            tracing::warn!("the run failed; the coordinator's log tells why");
+            tracing::warn!("the run failed; see the coordinator's log");
             Ok(ExitCode::from(RUN_FAILED))
         }
         (WorkerEnd::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
@@ -60,11 +60,11 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
     }
 }
 
-/// The host's name, as far as a worker's name may hold it.
+/// The host name, reduced to what a worker's name may contain.
 fn host_name() -> WorkerName {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     let valid: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).collect();
-    // Room is left for the number of a second worker on the same host.
+    // This leaves room for the number of further workers on the same host.
     let name = valid.chars().take(56).collect::<String>();
     name.parse().unwrap_or_else(|_| "worker".parse().expect("a valid name"))
 }
@@ -80,11 +80,11 @@ fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<TaskTimes>, Failure
     Ok(Some(Arc::new(move |number, seed| {
         let mut law = laws.of_worker(number, workers).map_err(|error| error.to_string())?;
         let mut rng = worker_rng(seed, number);
-        // scale(x) multiplies the real time, whatever the unit.
+        // scale(x) multiplies the real time, so the unit does not matter.
         let unit_s = if law.is_relative() { 1.0 } else { unit.as_secs_f64() };
         let task_time: TaskTime = Box::new(move |computed: Duration| {
             let time = law.sample(computed.as_secs_f64(), &mut rng) * unit_s;
-            // A time beyond what the clock can hold is as good as forever.
+            // A time that a `Duration` cannot hold means practically forever.
             Duration::try_from_secs_f64(time).unwrap_or(Duration::from_secs(u32::MAX.into()))
         });
         Ok(task_time)

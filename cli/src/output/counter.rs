@@ -1,4 +1,4 @@
-//! Progress of something that is counted.
+//! Progress as a counter.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::LINE_INTERVAL;
 
-/// On standard error: a bar on a terminal, plain lines elsewhere.
+/// Shows a count on standard error: as a bar on a terminal, as plain lines elsewhere.
 pub(crate) struct Counter {
     what: &'static str,
     total: u64,

@@ -1,4 +1,4 @@
-//! What people see: progress on standard error, tables on standard output.
+//! Human-readable output: progress on standard error, tables on standard output.
 
 mod counter;
 mod progress;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Time between two plain lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A duration for people.
+/// A human-readable duration.
 pub(crate) fn seconds(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0} s"),

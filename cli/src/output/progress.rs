@@ -1,4 +1,4 @@
-//! How far a run is: a live bar on a terminal, plain lines elsewhere.
+//! Progress of a run: a live bar on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::mem::discriminant;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::LINE_INTERVAL;
 
-/// Time between two updates of the bar: eyes are no faster, and thousands of iterations a second should not wait for it.
+/// Time between two updates of the bar: eyes are no faster, and thousands of iterations per second must not wait.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Workers whose tasks are shown.

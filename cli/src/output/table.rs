@@ -2,7 +2,7 @@
 
 use ata_figures::Table;
 
-/// The first `limit` rows, and how many more there are. Names stand to the left, figures to the right.
+/// Renders the first `limit` rows, and how many more there are. Names are left-aligned, numbers right-aligned.
 pub(crate) fn render_table(table: &Table, limit: usize) -> String {
     let rows = &table.rows[..limit.min(table.rows.len())];
     let lines: Vec<&Vec<String>> = std::iter::once(&table.header).chain(rows).collect();

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// The cost of a policy, without transport and optimizer steps.
+/// The cost of a policy, not counting transport and optimizer steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Counterfactual {
     pub(crate) policy: &'static str,
@@ -17,13 +17,13 @@ pub(crate) struct Counterfactual {
     pub(crate) mean_tasks_wasted: f64,
 }
 
-/// Simulated iterations: the mean of that many is well within a percent.
+/// Simulated iterations: the mean of this many is accurate to well within a percent.
 const ITERATIONS: u64 = 1000;
 
-/// Simulated tasks, which bound the iterations of a large budget: a second or two.
+/// Simulated tasks, which limit the iterations if the budget is large: they take a second or two.
 const TASKS: u64 = 2_000_000;
 
-/// The oracle that knows the mean times, greedy and uniform allocation.
+/// The costs of the oracle that knows the mean times, of greedy and of uniform allocation.
 pub(crate) fn counterfactuals(task_times_s: &[Vec<f64>], budget: u64, seed: u64) -> Vec<Counterfactual> {
     let iterations = (TASKS / budget).clamp(1, ITERATIONS);
     let Some(replay) = Replay::new(task_times_s, budget, iterations) else { return Vec::new() };
@@ -41,9 +41,9 @@ pub(crate) fn counterfactuals(task_times_s: &[Vec<f64>], budget: u64, seed: u64)
         .collect()
 }
 
-/// Recorded times, to be run through again by other policies.
+/// Replays recorded times under other policies.
 pub(crate) struct Replay {
-    /// Seconds of each task, by worker; those without any are left out.
+    /// Seconds of each task, by worker; workers without any are left out.
     times_s: Vec<Vec<f64>>,
     context: PolicyContext,
     budget: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Cost {
 }
 
 impl Replay {
-    /// `None` if nothing was recorded.
+    /// Prepares a replay; `None` if no times were recorded.
     pub(crate) fn new(task_times_s: &[Vec<f64>], budget: u64, iterations: u64) -> Option<Self> {
         let times_s: Vec<Vec<f64>> = task_times_s.iter().filter(|times| !times.is_empty()).cloned().collect();
         let mean = |times: &Vec<f64>| (times.iter().sum::<f64>() / times.len() as f64).max(f64::MIN_POSITIVE);
@@ -67,7 +67,7 @@ impl Replay {
         (!times_s.is_empty()).then_some(Self { times_s, context, budget, iterations })
     }
 
-    /// The costs of a policy; an asynchronous one takes as many steps as the others' iterations have tasks.
+    /// The costs of a policy. An asynchronous one takes as many steps as the iterations of others have tasks.
     pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<Cost, Failure> {
         let steps_per_iteration = if policy_kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
         let policy = policies(policy, &self.context)?;
@@ -93,7 +93,7 @@ impl Replay {
 mod tests {
     use super::*;
 
-    /// Constant times 1 and 3, B = 4: the oracle gives (3, 1); uniform (2, 2); greedy takes the first four results.
+    /// Constant times 1 and 3, B = 4: the oracle allocates (3, 1), uniform (2, 2); greedy takes the first four results.
     #[test]
     fn constant_times() {
         let costs = counterfactuals(&[vec![1.0; 5], vec![], vec![3.0; 5]], 4, 1);
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(counterfactuals(&[vec![]], 4, 1), []);
     }
 
-    /// Every result of an asynchronous policy makes a step: as many tasks as the others apply.
+    /// Every result of an asynchronous policy is a step; in all it applies as many tasks as the others.
     #[test]
     fn asynchronous_policies_take_as_many_tasks() {
         let replay = Replay::new(&[vec![1.0; 3], vec![2.0; 3]], 4, 10).unwrap();

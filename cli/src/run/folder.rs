@@ -16,23 +16,23 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder, and writes the whole configuration into it.
+    /// Creates the folder, and writes the complete configuration into it.
     pub(crate) fn create(settings: &Settings) -> Result<Self, Failure> {
         let run_id = new_run_id(&settings.policy);
         let path = settings.out.clone().unwrap_or_else(|| Path::new("runs").join(&run_id));
         std::fs::create_dir_all(&path)
-            .map_err(|cause| Failure::disk(format!("cannot make {}: {cause}", path.display())))?;
+            .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", path.display())))?;
         if let Some(file) = RUN_FILES.iter().find(|file| path.join(file).exists()) {
             let shown = path.display();
-            return Err(Failure::usage(format!("{shown} holds a run already ({file}): choose another --out")));
+            return Err(Failure::usage(format!("{shown} already holds a run ({file}): choose another --out")));
         }
         let folder = Self { run_id, path };
-        // Without its place, so that the file can be used for another run.
+        // Without the folder, so that the file can be used for another run.
         folder.write(CONFIG_FILE, &Settings { out: None, ..settings.clone() }.to_toml()?)?;
         Ok(folder)
     }
 
-    /// Writes one of the run's files, whole or not at all.
+    /// Writes one of the run's files atomically.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<(), Failure> {
         let path = self.path.join(name);
         write_atomically(&path, content.as_bytes())

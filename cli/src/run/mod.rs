@@ -1,10 +1,10 @@
-//! A run of the coordinator, from settings to the table: common to `ata up` and `ata coordinator`.
+//! A run of the coordinator, from settings to the final table, for `ata up` and `ata coordinator`.
 //!
 //! # Layout
-//! - here: [`Run`], ready to begin, and [`Trained`], over
+//! - here: [`Run`], which is ready to begin, and [`Trained`], which is over
 //! - `folder`: the run's folder
 //! - `summary`, `statistics`: the files that scripts and later runs read
-//! - `tables`, `page`: the result for people, on the terminal and as `report.html`
+//! - `tables`, `page`: the human-readable result, on the terminal and as `report.html`
 //! - `recorded`: a run read back from its journal
 //! - `counterfactual`: what other policies would have cost on its times
 
@@ -38,17 +38,17 @@ use crate::signals::Signal;
 use counterfactual::counterfactuals;
 use summary::Summary;
 
-/// The first rest of a worker after a failure, in seconds: long against a slip of the network, short against a run. Each
-/// further failure doubles it.
+/// The first rest of a worker after a failure, in seconds: longer than a network glitch, short compared with a run.
+/// Each further failure doubles it.
 const REST_S: f64 = 1.0;
 
-/// Who is to take part.
+/// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
-    /// To wait for before the first iteration.
+    /// How many to wait for before the first iteration.
     pub(crate) at_least: usize,
-    /// Their number, where it is known beforehand.
+    /// Their number, if it is known beforehand.
     pub(crate) exactly: Option<u32>,
-    /// Their mean task times, where known.
+    /// Their mean task times, if known.
     pub(crate) means: Option<Vec<f64>>,
 }
 
@@ -62,13 +62,13 @@ pub(crate) struct Run {
     training: TrainingData,
     test: Dataset,
     min_workers: usize,
-    /// What the summary names as the device.
+    /// The device as the summary names it.
     device_name: String,
     state: watch::Sender<RunState>,
 }
 
 impl Run {
-    /// Checks what can be checked before anything is bound or written.
+    /// Checks everything that can be checked before anything is bound or written.
     pub(crate) fn new(
         settings: Settings,
         extensions: Extensions,
@@ -98,12 +98,12 @@ impl Run {
         })
     }
 
-    /// How far it is.
+    /// The state of the run, for watching it.
     pub(crate) fn state(&self) -> watch::Receiver<RunState> {
         self.state.subscribe()
     }
 
-    /// Trains with the workers that come to `listener`, until done or until `stop` resolves.
+    /// Trains with the workers that connect to `listener`, until done or until `stop` resolves.
     pub(crate) async fn train(
         self,
         folder: &RunFolder,
@@ -139,13 +139,13 @@ impl Run {
         };
         let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
         let report = ata_coordinator::run(config, listener, state, stop).await;
-        // The run dropped its end, so the display ends by itself.
+        // The run has dropped its sender, so the display ends by itself.
         drop(display.await);
         Ok(Trained { report: report?, settings, device_name })
     }
 }
 
-/// A run that is over, well or badly.
+/// A run that is over, successful or not.
 pub(crate) struct Trained {
     report: RunReport,
     settings: Settings,
@@ -153,7 +153,7 @@ pub(crate) struct Trained {
 }
 
 impl Trained {
-    /// Writes the run's results, prints the table or the JSON, and returns the exit code. `signal` is what stopped the run.
+    /// Writes the run's results, prints the table or the JSON, and returns the exit code. `signal` stopped the run.
     pub(crate) fn finish(self, folder: &RunFolder, json: bool, signal: Option<Signal>) -> Result<ExitCode, Failure> {
         let Self { report, settings, device_name } = self;
         let times_s = report.state.workers.values().map(|worker| worker.times_s.iter().copied().collect());
@@ -165,7 +165,7 @@ impl Trained {
         } else {
             print!("{}", tables::render(&summary, &folder.path));
         }
-        // What went wrong with the run is worse than that its results cannot be written.
+        // A failure of the run takes precedence over one to write its results.
         let stopped = report.ended.inspect_err(|_| {
             if let Err(failure) = &written {
                 tracing::warn!("{failure}");
@@ -175,7 +175,7 @@ impl Trained {
         match (stopped, signal) {
             (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
             (StopReason::Stopped, None) => {
-                Err(Failure::internal("too few workers are left to go on; the messages above tell why"))
+                Err(Failure::internal("too few workers are left to continue; see the messages above"))
             }
             _ => Ok(ExitCode::SUCCESS),
         }
@@ -186,7 +186,7 @@ fn write(summary: &Summary, report: &RunReport, folder: &RunFolder) -> Result<()
     let summary_written = folder.write(SUMMARY_FILE, &summary.to_json()?);
     let statistics_written = folder.write(STATISTICS_FILE, &statistics::to_json(&report.statistics)?);
     summary_written.and(statistics_written)?;
-    // The page is an extra: without it, the run and its numbers are still good.
+    // The page is optional: the run and its numbers are valid without it.
     if summary.iterations > 0 {
         let page = page::html(summary, &folder.path).and_then(|html| folder.write(REPORT_FILE, &html));
         if let Err(failure) = page {

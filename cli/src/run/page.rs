@@ -1,4 +1,4 @@
-//! `report.html` of a run: what it cost and learned, as tables and figures.
+//! `report.html` of a run: its costs and losses as tables and figures.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::tables;
 use crate::failure::Failure;
 use crate::output::seconds;
 
-/// The page of the run in `folder`, with the figures inside.
+/// The page of the run in `folder`, including the figures.
 pub(crate) fn html(summary: &Summary, folder: &Path) -> Result<String, Failure> {
     let Course { steps, .. } = recorded::read(folder)?.course;
     let report = Report {

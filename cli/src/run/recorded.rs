@@ -7,24 +7,24 @@ use ata_record::{Course, JournalError, RunEvent, RunState, read_journal};
 
 use crate::failure::Failure;
 
-/// What a run recorded.
+/// What a run recorded in its journal.
 #[derive(Default)]
 pub(crate) struct Recorded {
-    /// What it adds up to.
+    /// The state that its events add up to.
     pub(crate) state: RunState,
     /// Its steps; at least one.
     pub(crate) course: Course,
-    /// Seconds of each task that was computed to its end, by worker, in order.
+    /// Seconds of each completed task, by worker, in order.
     pub(crate) task_times_s: Vec<Vec<f64>>,
-    /// Which of those are of the worker that has a number now.
+    /// The index into `task_times_s` of the worker that currently has a number.
     workers: BTreeMap<u32, usize>,
 }
 
-/// Reads a journal, or the one in a run's folder. That its last line is torn is told on standard error.
+/// Reads a journal, or the one in a run's folder. A torn last line is reported on standard error.
 pub(crate) fn read(path: &Path) -> Result<Recorded, Failure> {
     let mut recorded = Recorded::default();
     if let Some(torn) = read_journal(path, |event| recorded.apply(&event))? {
-        eprintln!("{}: line {} was not written to its end, as by a crash; it is left out", path.display(), torn.line);
+        eprintln!("{}: line {} was not written to its end, as in a crash; it is left out", path.display(), torn.line);
     }
     if recorded.course.steps.is_empty() {
         return Err(Failure::data(format!("{} holds no committed iteration", path.display())));
@@ -79,7 +79,7 @@ mod tests {
         read(folder.path()).map_err(|failure| format!("{failure:?}"))
     }
 
-    /// Worker 1 is another one after its name changed.
+    /// Number 1 belongs to another worker once its name changes.
     #[test]
     fn task_times_are_those_of_one_worker_each() {
         let recorded = read_text(JOURNAL).unwrap();

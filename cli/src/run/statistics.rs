@@ -1,4 +1,4 @@
-//! `statistics.json`: what a run learned of its workers' speeds, for `--warm-start`.
+//! `statistics.json`: what a run learned about its workers' speeds, for `--warm-start`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// One worker's line; seconds, as [`WorkerStatistics`] has them.
+/// One worker's entry, with the fields of [`WorkerStatistics`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -17,14 +17,14 @@ struct Entry {
     observed: u64,
     total_s: f64,
     squares_s2: f64,
-    /// The first releases did not write it.
+    /// Not written by the first releases.
     #[serde(default)]
     cut_s: f64,
     assignments: u64,
     overhead_s: f64,
 }
 
-/// What a run learned, by the workers' names, as its folder holds it.
+/// The content of `statistics.json`, from what a run learned by the workers' names.
 pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result<String, Failure> {
     let entry = |(name, of): (&String, &WorkerStatistics)| {
         let WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s } = *of;
@@ -52,7 +52,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, WorkerStatistics>, String> {
             return Err(format!("worker '{name}' cannot have such times: {statistics:?}"));
         }
         if known.insert(name.clone(), statistics).is_some() {
-            return Err(format!("worker '{name}' is there twice"));
+            return Err(format!("worker '{name}' appears twice"));
         }
     }
     Ok(known)
@@ -77,7 +77,7 @@ mod tests {
     fn nonsense_is_refused_with_its_place() {
         for (text, message) in [
             (String::new(), "line 1"),
-            (format!("[{GOOD}, {GOOD}]"), "worker 'a' is there twice"),
+            (format!("[{GOOD}, {GOOD}]"), "worker 'a' appears twice"),
             (format!("[{}]", GOOD.replace("3.0", "-3.0")), "worker 'a' cannot have such times"),
             (format!("[{}]", GOOD.replace("\"observed\": 2", "\"observed\": 0")), "cannot have such times"),
             (format!("[{}]", GOOD.replace("\"assignments\"", "\"cut_s\": -1.0, \"assignments\"")), "such times"),

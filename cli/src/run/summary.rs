@@ -1,4 +1,4 @@
-//! `summary.json`.
+//! `summary.json`: the result of a run, for scripts.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use super::counterfactual::Counterfactual;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// What a run came to, for scripts. Times in seconds, losses in nats, accuracy from 0 to 1.
+/// The result of a run, for scripts. Times are in seconds, losses in nats, accuracy is from 0 to 1.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) run_id: String,
-    /// `finished`; `stopped` before it was done; or `failed`.
+    /// `finished`, `stopped` before it was done, or `failed`.
     state: EndState,
-    /// Which rule ended it: `iterations`, `target_loss`, `runtime`, `total_worker_time` or `employments`.
+    /// The rule that ended it: `iterations`, `target_loss`, `runtime`, `total_worker_time` or `employments`.
     ended_by: Option<&'static str>,
     /// What went wrong, if it failed.
     pub(crate) error: Option<String>,
     pub(crate) policy: String,
-    /// Workers that ever took part.
+    /// Number of workers that ever took part.
     workers: usize,
-    /// By number.
+    /// Names by number.
     pub(crate) worker_names: BTreeMap<u32, String>,
     budget: u64,
     task_batch: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Summary {
     employments: u64,
     /// Applied tasks per iteration, worker 1 first.
     pub(crate) allocation_mean: Vec<f64>,
-    /// Mean seconds per task, worker 1 first; null for one that completed none.
+    /// Mean seconds per applied task, worker 1 first; null for a worker without any.
     pub(crate) task_mean_s: Vec<Option<f64>>,
     /// Seconds of each worker, worker 1 first, that were not computation: transport, waiting, encoding.
     overhead_s: Vec<f64>,
@@ -56,7 +56,7 @@ pub(crate) struct Summary {
     model: String,
     /// Tasks whose real computation outlasted their emulated time.
     pub(crate) tasks_outlasted: u64,
-    /// Results refused, by reason.
+    /// Number of refused results, by reason.
     refused: BTreeMap<RefusalKind, u64>,
     /// What other policies would have cost on the recorded task times.
     pub(crate) counterfactual: Vec<Counterfactual>,

@@ -10,7 +10,7 @@ use crate::output::{render_table, seconds};
 /// Workers shown on a terminal.
 const WORKERS_SHOWN: usize = 16;
 
-/// A run's result, for the terminal.
+/// Renders a run's result for the terminal.
 pub(crate) fn render(summary: &Summary, folder: &Path) -> String {
     let Summary { run_id, iterations, runtime_s, .. } = summary;
     let mut text = format!("\nrun {run_id}: {iterations} iterations in {runtime_s:.1} s\n");
@@ -55,7 +55,7 @@ fn costs(summary: &Summary) -> Table {
     let others = if summary.counterfactual.is_empty() {
         String::new()
     } else {
-        format!("; other policies as they would have done on the same task times{left_out}")
+        format!("; for other policies, what they would have cost on the same task times{left_out}")
     };
     let header = ["policy", "runtime", "worker time", "wasted tasks"].map(String::from).into();
     Table { title: format!("Per iteration{others}"), header, rows }
@@ -74,13 +74,13 @@ fn workers(summary: &Summary) -> Table {
 fn result(summary: &Summary) -> Vec<(&'static str, String)> {
     let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let (first, last) = (number(summary.first_loss), number(summary.final_loss));
-    let mut lines = vec![("training loss", format!("{first} at first, {last} at last"))];
+    let mut lines = vec![("training loss", format!("{first} in the first iteration, {last} in the last"))];
     if let Some(accuracy) = summary.test_accuracy {
         lines.push(("test", format!("loss {}, accuracy {:.1} %", number(summary.test_loss), accuracy * 100.0)));
     }
     lines.push(("parameters", format!("sha256 {}", summary.parameters_sha256)));
     if summary.tasks_outlasted > 0 {
-        let text = format!("{} tasks really took longer than emulated", summary.tasks_outlasted);
+        let text = format!("{} tasks took longer than their emulated time", summary.tasks_outlasted);
         lines.push(("emulated times", text));
     }
     if let Some(error) = &summary.error {

@@ -1,4 +1,4 @@
-//! A run's settings: defaults, then the file, then environment variables and flags.
+//! A run's settings: defaults, overridden by the file, overridden by environment variables and flags.
 
 pub(crate) mod policy_list;
 
@@ -15,7 +15,7 @@ use toml::Table;
 
 use crate::failure::Failure;
 
-/// Every setting of a run, as `config.toml` holds them.
+/// Every setting of a run, as in `config.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Settings {
@@ -44,15 +44,15 @@ pub(crate) struct Settings {
     /// An earlier run's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warm_start: Option<PathBuf>,
-    /// `ata coordinator`
+    /// From here on, for `ata coordinator` only.
     pub(crate) listen: String,
     pub(crate) min_workers: usize,
     pub(crate) insecure: bool,
-    /// `ata up`
+    /// From here on, for `ata up` only.
     pub(crate) workers: u32,
     pub(crate) task_time: String,
     pub(crate) time_unit: String,
-    /// 0: this machine's cores shared out.
+    /// 0 for an equal share of this machine's cores.
     pub(crate) threads: usize,
 }
 
@@ -89,7 +89,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Puts the file and the flags over the defaults, and checks the result.
+    /// Applies the file and the flags to the defaults, and checks the result.
     pub(crate) fn resolve(file: Option<&Path>, flags: &[&dyn Flags]) -> Result<Self, Failure> {
         let mut table = file.map_or_else(|| Ok(Table::new()), read_file)?;
         for flags in flags {
@@ -98,7 +98,7 @@ impl Settings {
         let chosen = table.contains_key("task_batch");
         let mut settings: Self = table.try_into().map_err(Failure::usage)?;
         settings.check()?;
-        // Where the emulated time is to decide, the real computation should be as short as can be.
+        // If emulated times are absolute, the real computation should be as short as possible.
         if !chosen && settings.time_laws()?.is_some_and(|laws| !laws.is_relative()) {
             settings.task_batch = 1;
         }
@@ -113,7 +113,7 @@ impl Settings {
         in_range("min_workers", self.min_workers as u64, 1, MAX_WORKERS as u64)?;
         in_range("threads", self.threads as u64, 0, 1024)?;
         in_range("seed", self.seed, 0, u64::MAX >> 1)?;
-        // Below, a worker that is merely busy would be lost; above, a dead one would hold up an iteration for an hour.
+        // Below, a merely busy worker would be lost; above, a dead one would hold up an iteration for over an hour.
         in_range("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 100, 3_600_000)?;
         positive("lr", self.lr)?;
         positive("lease_timeout_s", self.lease_timeout_s)?;
@@ -132,7 +132,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What else ends the run.
+    /// The limits that end the run early.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             target_loss: self.target_loss,
@@ -171,20 +171,20 @@ impl Settings {
             return Ok(address);
         }
         Err(Failure::usage(format!(
-            "listening on {address} would let anybody who can reach it join the run: connections are neither encrypted nor \
-             authenticated yet. In a network you trust, add --insecure; else listen on 127.0.0.1 and tunnel"
+            "listening on {address} would let every machine that can reach it join the run: connections are neither \
+             encrypted nor authenticated yet. In a trusted network, add --insecure; else use 127.0.0.1 and a tunnel"
         )))
     }
 
-    /// As `config.toml` holds it.
+    /// The content of `config.toml`.
     pub(crate) fn to_toml(&self) -> Result<String, Failure> {
         toml::to_string(self).map_err(Failure::internal)
     }
 }
 
-/// Flags of a command that are settings.
+/// A command's flags that are settings.
 pub(crate) trait Flags {
-    /// Those that were given.
+    /// The flags that were given.
     fn table(&self) -> Result<Table, Failure>;
 }
 
@@ -201,7 +201,7 @@ fn read_file(path: &Path) -> Result<Table, Failure> {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         Failure::usage(format!("{shown}, line {line}: {}", error.message()))
     };
-    // Only to check names and types, while line numbers are known.
+    // This only checks names and types while line numbers are known.
     toml::from_str::<Settings>(&text).map_err(wrong)?;
     toml::from_str(&text).map_err(wrong)
 }
@@ -213,7 +213,7 @@ fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
     Err(Failure::usage(format!("{name} = {value}: expected a whole number from {min} to {max}")))
 }
 
-/// Beyond, greedy allocation (`gta`) is meant.
+/// Checks an overcommitment: beyond 10, greedy allocation (`gta`) is what is wanted.
 pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
     if (0.0..=10.0).contains(&overcommit) {
         return Ok(());

@@ -1,11 +1,11 @@
-//! Lists of policies as users write them: commas separate both policies and their parameters.
+//! Lists of policies on the command line: commas separate both policies and their parameters.
 
 use ata_scheduler::POLICIES;
 
 use crate::failure::Failure;
 
-/// `ata:alpha=3,preset=printed,gta` are two: a part of the form key=value belongs to the policy before it. `all` is every
-/// policy with its defaults, but for those in `but`.
+/// Parses a list. `ata:alpha=3,preset=printed,gta` is two policies: a part key=value belongs to the policy before it.
+/// `all` is every policy with its defaults, except those in `but`.
 pub(crate) fn parse(texts: &[String], but: &[&str]) -> Result<Vec<String>, Failure> {
     let mut policies: Vec<String> = Vec::new();
     for part in texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty()) {
@@ -23,7 +23,7 @@ pub(crate) fn parse(texts: &[String], but: &[&str]) -> Result<Vec<String>, Failu
         }
     }
     if policies.is_empty() {
-        return Err(Failure::usage("--policy: expected at least one; `ata policies` lists them"));
+        return Err(Failure::usage("--policy: expected at least one policy; `ata policies` lists them"));
     }
     Ok(policies)
 }

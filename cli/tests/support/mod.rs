@@ -1,4 +1,4 @@
-//! Starts the real program in a folder of its own.
+//! Starts the real program in a separate folder.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A program that takes longer hangs: each of these tests is over in seconds.
+/// A program that takes longer counts as hung: each of these tests takes seconds.
 const DEADLINE: Duration = Duration::from_mins(5);
 
 /// A model and tasks small enough to train in a moment.
@@ -32,7 +32,7 @@ impl Sandbox {
         self.folder.path().join(name)
     }
 
-    /// `ata` with these arguments, in the sandbox, without settings from outside.
+    /// `ata` with these arguments, in the sandbox, without settings from the environment.
     pub(crate) fn ata(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ata"));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ATA_")) {
@@ -46,21 +46,21 @@ impl Sandbox {
         command
     }
 
-    /// Runs to the end.
+    /// Runs a command to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         let child = self.ata(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let id = child.id();
         within_deadline(id, move || child.wait_with_output().unwrap())
     }
 
-    /// Runs to a good end, and returns the summary printed by `--json`.
+    /// Runs a command that must succeed, and returns the summary printed by `--json`.
     pub(crate) fn summary(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["--json"]].concat());
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Starts in the background.
+    /// Starts a command in the background.
     pub(crate) fn start(&self, args: &[&str]) -> Process {
         let mut child = self.ata(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap());
@@ -76,7 +76,7 @@ impl Sandbox {
     }
 }
 
-/// A program that runs; killed when dropped.
+/// A running program, killed when dropped.
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStderr>,
@@ -97,7 +97,7 @@ impl Process {
         }
     }
 
-    /// The port that a coordinator says it listens on.
+    /// The port that a coordinator reports to listen on.
     pub(crate) fn port(&mut self) -> String {
         let line = self.wait_for("listens on");
         let address = line.split("listens on ").nth(1).unwrap().split(';').next().unwrap();
@@ -110,7 +110,7 @@ impl Process {
         assert!(status.success());
     }
 
-    /// Waits for the end: exit code, standard output, standard error.
+    /// Waits for the end, and returns exit code, standard output and standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
         let id = self.child.id();
         within_deadline(id, move || {
@@ -126,7 +126,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         self.child.kill().unwrap_or(());
         drop(self.child.wait());
     }

@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use crate::{Figure, Plot, Point, Scale, Series, thin};
 
-/// A series of more points than this is thinned in the CSV too, to the extremes of so many columns that at most this
-/// many points stay; such a series leaves out points that are not finite. A spreadsheet opens that, and a page loads it.
+/// A series of more points than this is thinned in the CSV too, to the extremes of as many columns as leave at most
+/// this many points; its non-finite points are left out. A spreadsheet can open that many, and a page can load them.
 pub const CSV_POINTS: usize = 20_000;
 
-/// The data, with at most `limit` points of a series.
+/// The data, with at most `limit` points per series.
 pub(crate) fn text(figure: &Figure, limit: usize) -> String {
     let (x, y) = (cell(&figure.x.label), cell(&figure.y.label));
     let mut text = String::new();

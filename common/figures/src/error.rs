@@ -1,4 +1,4 @@
-//! What can be wrong with a figure.
+//! What can go wrong with a figure.
 
 use std::error::Error;
 use std::io;
@@ -9,17 +9,17 @@ use plotters::drawing::DrawingAreaErrorKind;
 /// Why a figure or a report was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    /// The name cannot stand for a file.
+    /// The name cannot be used for a file.
     #[error("figure name {0:?}: expected a file stem of letters, digits, '-', '_' and '.', not starting with '.'")]
     Name(String),
     /// There is no series at all.
-    #[error("figure {figure}: it has no series; give it at least one, or leave the figure out")]
+    #[error("figure {figure} has no series: add at least one, or leave the figure out")]
     NoSeries {
         /// Name of the figure.
         figure: String,
     },
-    /// A series came without points.
-    #[error("figure {figure}: series {series:?} has no points; leave it out, or look for why its run recorded nothing")]
+    /// A series has no points.
+    #[error("figure {figure}: series {series:?} has no points; leave it out, or find out why its run recorded nothing")]
     EmptySeries {
         /// Name of the figure.
         figure: String,
@@ -27,29 +27,29 @@ pub enum FigureError {
         series: String,
     },
     /// No point of any series has a place on the axes.
-    #[error("figure {figure}: none of its points can be drawn; expected a finite one, above 0 on every log axis")]
+    #[error("figure {figure}: no point can be drawn; expected at least one that is finite, and above 0 on a log axis")]
     NothingToDraw {
         /// Name of the figure.
         figure: String,
     },
-    /// Shares of a whole on a log axis.
-    #[error("figure {figure}: stacked shares add up on a linear y axis only; set the scale of y to Linear")]
+    /// Stacked shares are on a log axis.
+    #[error("figure {figure}: stacked shares need a linear y axis; set the scale of y to Linear")]
     StackedOnLog {
         /// Name of the figure.
         figure: String,
     },
-    /// The drawing itself failed.
+    /// Drawing failed.
     #[error("drawing failed: {0}")]
     Draw(String),
-    /// The PNG was not encoded.
+    /// Encoding the PNG failed.
     #[error("encoding the PNG failed")]
     Png(#[from] png::EncodingError),
-    /// A file was not written.
-    #[error("{}: expected to write it; check the folder, its permissions and the free space", path.display())]
+    /// A file cannot be written.
+    #[error("cannot write {}: check the folder, its permissions and the free space", path.display())]
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// What the system says.
         #[source]
         source: io::Error,
     },

@@ -1,4 +1,4 @@
-//! A figure: what is shown, and the files it becomes.
+//! A figure: what it shows, and the files it is written to.
 
 use std::fs;
 use std::path::Path;
@@ -8,24 +8,24 @@ use crate::{FigureError, csv, png, svg};
 /// One figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Stem of its files.
+    /// The stem of its file names.
     pub name: String,
-    /// Stands above the drawing.
+    /// Shown above the drawing.
     pub title: String,
-    /// Stands below the drawing in a [`crate::Report`]; the files hold the drawing alone.
+    /// Shown below the drawing in a [`crate::Report`]; the files hold only the drawing.
     pub caption: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The data, and the way they are shown.
+    /// The data, and how it is shown.
     pub plot: Plot,
 }
 
 /// One axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What is measured, with its unit: "virtual time (s)".
+    /// What is measured, with its unit, such as "virtual time (s)".
     pub label: String,
     /// How values are spaced.
     pub scale: Scale,
@@ -34,19 +34,19 @@ pub struct Axis {
 /// How values are spaced along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal differences are equal lengths. Values that are not finite are skipped.
+    /// Equal differences have equal lengths. Values that are not finite are skipped.
     Linear,
-    /// Equal ratios are equal lengths. Values that are not finite or not above 0 are skipped.
+    /// Equal ratios have equal lengths. Values that are not finite or not above 0 are skipped.
     Log,
 }
 
-/// The data of a figure, and the way they are shown.
+/// The data of a figure, and how it is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plot {
     /// A line for each series, in order of x.
     Lines(Vec<Series>),
-    /// Shares of a whole over x, the first series at the bottom. A series counts 0 where only others have a point;
-    /// where x is dense, neighbouring columns are averaged, which keeps the totals.
+    /// Shares of a whole over x, the first series at the bottom. A series counts as 0 where only others have a point;
+    /// where x is dense, neighbouring columns are averaged, which preserves the totals.
     Stacked(Vec<Series>),
     /// Labelled points, joined in the order given: one quantity against another as something else varies.
     Frontier(Vec<Curve>),
@@ -61,16 +61,16 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
-/// A value y at x, with what it varies between.
+/// A value y at x, with a band that shows its variation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Place on the horizontal axis.
     pub x: f64,
     /// The value.
     pub y: f64,
-    /// Lower edge of the band around the value; y where there is none.
+    /// Lower edge of the band around the value; y if there is no band.
     pub low: f64,
-    /// Upper edge of the band around the value; y where there is none.
+    /// Upper edge of the band around the value; y if there is no band.
     pub high: f64,
 }
 
@@ -93,12 +93,12 @@ pub struct Mark {
 }
 
 impl Axis {
-    /// An axis with equal steps.
+    /// A linear axis.
     pub fn linear(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::Linear }
     }
 
-    /// An axis with equal ratios.
+    /// A logarithmic axis.
     pub fn log(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::Log }
     }
@@ -112,7 +112,7 @@ impl Point {
 }
 
 impl Figure {
-    /// The data, one point a row: exact, except that a series of more than [`crate::CSV_POINTS`] points is thinned.
+    /// The data, one point per row: exact, except that a series of more than [`crate::CSV_POINTS`] points is thinned.
     pub fn csv(&self) -> String {
         csv::text(self, csv::CSV_POINTS)
     }
@@ -127,7 +127,7 @@ impl Figure {
         png::file(self)
     }
 
-    /// Writes `NAME.svg`, `NAME.png` and `NAME.csv` into the folder, which is made where it is missing.
+    /// Writes `NAME.svg`, `NAME.png` and `NAME.csv` into the folder, which is created if it is missing.
     pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
         let (svg, png) = (self.svg()?, self.png()?);
         write_file(folder, &format!("{}.svg", self.name), svg.as_bytes())?;

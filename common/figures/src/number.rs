@@ -1,6 +1,6 @@
-//! Numbers as the labels of ticks.
+//! Numbers as tick labels.
 
-/// From here on zeros would have to be counted, so labels use powers of ten.
+/// From here on readers would have to count zeros, so labels use powers of ten.
 const LARGEST_PLAIN: f64 = 1e6;
 const SMALLEST_PLAIN: f64 = 1e-3;
 
@@ -19,7 +19,7 @@ pub(crate) fn multiples(values: &[f64], step: f64) -> Vec<String> {
     values.iter().map(label).collect()
 }
 
-/// Labels of (factor, power of ten), as on a log axis: plain if all are of a readable length, else with powers.
+/// Labels of (factor, power of ten), as on a log axis: plain if all are short enough to read, else with powers.
 pub(crate) fn scientific(values: &[(i32, i32)]) -> Vec<String> {
     let plain = values.iter().all(|(_, power)| (-3..=5).contains(power));
     let label = |&(factor, power): &(i32, i32)| match factor {
@@ -30,9 +30,9 @@ pub(crate) fn scientific(values: &[(i32, i32)]) -> Vec<String> {
     values.iter().map(label).collect()
 }
 
-/// The power of ten just below a positive value.
+/// The exponent of the largest power of ten that is not above a positive value.
 pub(crate) fn exponent(value: f64) -> i32 {
-    // Steps such as 0.001 have logarithms that come out a hair below the whole number.
+    // The computed logarithm of a step such as 0.001 may be slightly below the whole number.
     (value.log10() + 1e-9).floor() as i32
 }
 

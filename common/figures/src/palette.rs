@@ -1,8 +1,8 @@
-//! Colours that stay apart for colour-blind readers, and shapes for when there are not enough of them.
+//! Colours that colour-blind readers can tell apart, and shapes for when there are not enough of them.
 
 use plotters::style::RGBColor;
 
-/// Okabe and Ito's colours, strongest first, with a grey for their yellow, which is faint on white.
+/// Okabe and Ito's colours, strongest first, with a grey in place of their yellow, which is faint on white.
 const COLOURS: [(u8, u8, u8); 8] = [
     (0, 114, 178),
     (213, 94, 0),
@@ -14,13 +14,13 @@ const COLOURS: [(u8, u8, u8); 8] = [
     (136, 136, 136),
 ];
 
-/// Viridis at five places: even in lightness, also in grey print.
+/// Viridis at five places: its lightness changes evenly, even in greyscale print.
 const RAMP: [(u8, u8, u8); 5] = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)];
 
-/// Series that a legend of single rows has room for; more are told apart by their place on a ramp.
+/// Series that a legend of single rows has room for; more are distinguished by their place on a ramp.
 const MOST_ROWS: usize = 20;
 
-/// A mark that tells series of one colour apart.
+/// A mark that distinguishes series of the same colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Circle,
@@ -29,7 +29,7 @@ pub(crate) enum Shape {
     Diamond,
 }
 
-/// The looks of a number of series.
+/// The colours and shapes for a number of series.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Palette {
     series: usize,
@@ -37,12 +37,12 @@ pub(crate) struct Palette {
 }
 
 impl Palette {
-    /// For lines, which markers tell apart when colours repeat.
+    /// For lines, which markers distinguish when colours repeat.
     pub(crate) fn of_lines(series: usize) -> Self {
         Self { series, ramp: series > MOST_ROWS }
     }
 
-    /// For areas, which colours alone tell apart.
+    /// For areas, which only colours distinguish.
     pub(crate) fn of_areas(series: usize) -> Self {
         Self { series, ramp: series > COLOURS.len() }
     }
@@ -61,13 +61,13 @@ impl Palette {
         RGBColor(red, green, blue)
     }
 
-    /// The shape of a line's markers; none while its colour is its own.
+    /// The shape of a line's markers; `None` for the first line of each colour, and on a ramp.
     pub(crate) fn marker(self, index: usize) -> Option<Shape> {
         const SHAPES: [Option<Shape>; 3] = [None, Some(Shape::Circle), Some(Shape::Square)];
         if self.ramp { None } else { SHAPES[(index / COLOURS.len()).min(2)] }
     }
 
-    /// The shape of a curve's marks: one of its own as far as there are any.
+    /// The shape of a curve's marks: a distinct one for each of the first four curves.
     pub(crate) fn shape(index: usize) -> Shape {
         [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond][index % 4]
     }

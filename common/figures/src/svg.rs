@@ -10,7 +10,7 @@ pub(crate) fn document(figure: &Figure) -> Result<String, FigureError> {
     let (width, height) = SIZE_PX;
     let mut drawing = String::new();
     draw::figure(figure, SVGBackend::with_string(&mut drawing, (width * UNITS_PER_PX, height * UNITS_PER_PX)))?;
-    // The drawing's own opening tag knows neither of CSS pixels nor of readers that cannot see it.
+    // The library's opening tag has neither a size in CSS pixels nor a label for screen readers.
     let content = drawing.split_once('>').map_or("", |(_, content)| content);
     let (inner_width, inner_height) = (width * UNITS_PER_PX, height * UNITS_PER_PX);
     let title = report::escape(&figure.title);

@@ -1,4 +1,4 @@
-//! Text of a drawing: its font, its width, and how it is made to fit.
+//! Text of a drawing: its font, its width, and fitting it into a space.
 
 use std::sync::OnceLock;
 
@@ -8,13 +8,13 @@ use plotters::style::{Color, FontStyle, IntoFont, RGBColor, TextStyle, register_
 use crate::FigureError;
 use crate::draw::px;
 
-/// What an SVG names for the reader's own font, and a PNG looks up among the registered ones.
+/// The family that an SVG names, for the reader's own font, and that a PNG looks up among the registered ones.
 const FAMILY: &str = "sans-serif";
 
-/// A font's height over its em: the drawing library asks for the first, and a size in pixels means the second.
+/// A font's height divided by its em: the drawing library takes the height, but a size in pixels means the em.
 const HEIGHT_PER_EM: f64 = 1.24;
 
-/// Makes the font known to the drawing library; any number of times.
+/// Registers the font with the drawing library; may be called any number of times.
 pub(crate) fn register() -> Result<(), FigureError> {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     let font = epaint_default_fonts::UBUNTU_LIGHT;
@@ -28,17 +28,17 @@ pub(crate) fn style(size: f64, colour: RGBColor, (h, v): (HPos, VPos)) -> TextSt
     font.color(&colour.to_rgba()).pos(Pos::new(h, v))
 }
 
-/// The width of a text of `size` CSS pixels, in CSS pixels. A reader's own font may be a tenth wider.
+/// The width in CSS pixels of a text of `size` CSS pixels, plus a tenth, as a reader's own font may be wider.
 pub(crate) fn width(text: &str, size: f64) -> f64 {
     let font = (FAMILY, 100.0 * HEIGHT_PER_EM).into_font();
     font.box_size(text).map_or(0.0, |(width, _)| f64::from(width) / 100.0 * size * 1.1)
 }
 
-/// The text and the size in which it fits into `room`: smaller, down to `least`, and cut if that does not do.
+/// The text and the size at which it fits into `room`: shrunk down to `least`, and cut if that is not enough.
 pub(crate) fn fit(text: &str, size: f64, least: f64, room: f64) -> (String, f64) {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let size = (size * room / width(&text, size).max(1.0)).clamp(least.min(size), size);
-    // The size may have been chosen so that the width is just the room, up to rounding.
+    // The size may have been chosen so that the width equals the room, up to rounding.
     if width(&text, size) <= 1.001 * room {
         return (text, size);
     }

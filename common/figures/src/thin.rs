@@ -1,11 +1,11 @@
-//! Long series, made short without losing their extremes.
+//! Shortens long series without losing their extremes.
 
 use crate::Point;
 
-/// Keeps, of each of `columns` equal stretches of x, the points with the least and the greatest y, low and high: points
-/// that were given, in their order, so that spikes and bands keep their full height.
+/// Divides x into `columns` equal stretches, and keeps the points of each with the least and the greatest y, the least
+/// low and the greatest high, in their order, so that spikes and bands keep their full height.
 ///
-/// The points are in order of x and finite; `place` says where x lies on the axis, so that a log axis is served evenly.
+/// The points are finite and in order of x; `place` maps x to its place, so that a log axis is divided evenly.
 pub(crate) fn thin(points: &[Point], columns: usize, place: impl Fn(f64) -> f64) -> Vec<Point> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
     let (start, span) = (place(first.x), place(last.x) - place(first.x));

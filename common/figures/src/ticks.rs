@@ -1,10 +1,10 @@
-//! Where an axis has its ticks, and what they say.
+//! Where an axis has its ticks, and their labels.
 
 use std::ops::Range;
 
 use crate::{Scale, number};
 
-/// Labelled ticks wanted: this many at most, and a third of it at least.
+/// Labelled ticks wanted: about this many at most, and a third of that at least.
 const LINEAR_TICKS: f64 = 9.0;
 const LOG_TICKS: usize = 8;
 
@@ -60,7 +60,7 @@ fn log(range: &Range<f64>) -> Ticks {
     };
     let minor = minor.into_iter().map(place).collect();
     if labelled.len() < 3 {
-        // Less than a decade: even steps, at their places on the log axis.
+        // Less than a decade: equal steps, at their places on the log axis.
         let values = linear(&(10.0_f64.powf(range.start)..10.0_f64.powf(range.end)));
         let labelled =
             values.into_iter().filter(|(value, _)| *value > 0.0).map(|(value, label)| (value.log10(), label));

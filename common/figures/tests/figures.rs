@@ -1,4 +1,4 @@
-//! What a reader sees of figures and reports.
+//! Figures and reports as a reader sees them.
 
 use std::fs;
 use std::io::Cursor;
@@ -12,7 +12,7 @@ fn figure(name: &str, x: Axis, y: Axis, plot: Plot) -> Figure {
     Figure { name: name.into(), title, caption, x, y, plot }
 }
 
-/// Series that decay, with bands.
+/// Decaying series with bands.
 fn series(count: usize, points: u32) -> Vec<Series> {
     let point = |rate: f64, x: f64| {
         let y = (-rate * x).exp();
@@ -112,7 +112,7 @@ fn degenerate_data_are_drawn() {
     }
 }
 
-/// Draws the points in every way; nothing to draw is the only way to fail.
+/// Draws the points in every way; the only permitted error is that there is nothing to draw.
 fn check_drawn(points: &[Point], scale: Scale) {
     let series = vec![Series { name: "a".into(), points: points.to_vec() }];
     let marks = points.iter().map(|&point| Mark { label: "here".into(), point }).collect();

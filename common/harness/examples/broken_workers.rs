@@ -1,4 +1,4 @@
-//! What two broken workers of five cost, against the three good ones alone; the first 20 iterations do not count.
+//! What two broken workers out of five cost, compared with the three good ones alone, from iteration 21 on.
 //!
 //! cargo run --release -p ata-harness --example broken_workers
 
@@ -27,7 +27,7 @@ async fn main() {
     }
 }
 
-/// Mean seconds per iteration from the 21st on, and the parameters.
+/// Mean seconds per iteration from the 21st on, and the SHA-256 of the parameters.
 async fn measure(bad: Vec<WorkerSettings>) -> (f64, [u8; 32]) {
     let workers = 3 + bad.len();
     let settings =

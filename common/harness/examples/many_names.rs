@@ -1,4 +1,4 @@
-//! Many names, one after the other, in one run: time per session, and this process's memory.
+//! Many names in one run, one after the other: time per session, and this process's memory.
 //!
 //! cargo run --release -p ata-harness --example many_names
 
@@ -23,7 +23,7 @@ async fn main() {
     }
 }
 
-/// Where the system tells it.
+/// Resident memory; 0 if the system has no `/proc`.
 fn resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");

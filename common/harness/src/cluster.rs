@@ -1,4 +1,4 @@
-//! A coordinator and its workers in this process.
+//! A coordinator and its workers in one process.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,9 +22,9 @@ use crate::toy::toy;
 /// What a cluster runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// As `--policy` takes it.
+    /// The policy, as `--policy` takes it.
     pub policy: &'static str,
-    /// As `--model` takes it; see [`toy`].
+    /// The model, as `--model` takes it; see [`toy`].
     pub model: &'static str,
     /// B.
     pub budget: u64,
@@ -32,13 +32,13 @@ pub struct Settings {
     pub iterations: u64,
     /// Workers to wait for.
     pub min_workers: usize,
-    /// After which a worker that never answered is taken to hang, in seconds.
+    /// Seconds after which a worker that never answered counts as hung.
     pub lease_timeout_s: f64,
-    /// The first rest of a worker that failed, in seconds.
+    /// Seconds of the first rest of a worker that failed.
     pub rest_s: f64,
     /// Share of tasks allocated beyond the budget.
     pub overcommit: f64,
-    /// After which a silent worker is lost.
+    /// Time after which a silent worker is lost.
     pub heartbeat_timeout: Duration,
 }
 
@@ -53,37 +53,37 @@ impl Default for Settings {
             lease_timeout_s: 30.0,
             rest_s: 0.1,
             overcommit: 0.0,
-            // Far more than a busy machine holds up a thread.
+            // Far longer than a busy machine delays a thread.
             heartbeat_timeout: Duration::from_secs(10),
         }
     }
 }
 
-/// How a worker is.
+/// How a worker behaves.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
     /// Its fixed name.
     pub name: String,
-    /// What it takes the coordinator's address to be, if not the true one.
+    /// The address to connect to, if not the coordinator's own.
     pub through: Option<SocketAddr>,
-    /// Where its gradients come from.
+    /// The models that compute its gradients.
     pub models: ModelResolver,
     /// How long each task takes.
     pub task_time: Duration,
 }
 
 impl WorkerSettings {
-    /// An honest one.
+    /// An honest worker.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), through: None, models: toy, task_time: Duration::ZERO }
     }
 }
 
-/// A run under way.
+/// A run in progress.
 pub struct Cluster {
     /// Where the coordinator listens.
     pub address: SocketAddr,
-    /// What may be seen of the run.
+    /// The state of the run.
     pub state: watch::Receiver<RunState>,
     folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
@@ -91,13 +91,13 @@ pub struct Cluster {
     workers: JoinSet<(String, Result<WorkerEnd, WorkerError>)>,
 }
 
-/// What a run came to.
+/// The results of a run.
 pub struct Ended {
-    /// Its result.
+    /// The coordinator's report.
     pub report: RunReport,
-    /// How each worker ended that was not killed.
+    /// How each worker that was not killed ended.
     pub workers: BTreeMap<String, Result<WorkerEnd, WorkerError>>,
-    /// Its journal.
+    /// The journal.
     pub events: Vec<RunEvent>,
 }
 
@@ -113,14 +113,14 @@ impl Cluster {
         let (state, seen) = watch::channel(RunState::default());
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
-            // If the cluster is dropped, so is the run.
+            // Dropping the cluster stops the run, too.
             drop(stopped.await);
         };
         let coordinator = tokio::spawn(ata_coordinator::run(config, listener, state, stopped));
         Self { address, state: seen, folder, stop: Some(stop), coordinator, workers: JoinSet::new() }
     }
 
-    /// Starts a worker. To abort it is as to kill its process.
+    /// Starts a worker. Aborting it is like killing its process.
     pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
         let WorkerSettings { name, through, models, task_time } = settings;
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(Box::new(move |_| task_time) as TaskTime));
@@ -140,7 +140,7 @@ impl Cluster {
         self.workers.spawn(async move { (name, ata_worker::run(config, std::future::pending()).await) })
     }
 
-    /// Waits until the run is as described.
+    /// Waits until `is_so` holds for the run's state.
     pub async fn wait_for(&mut self, what: &str, is_so: impl FnMut(&RunState) -> bool) {
         let seen = soon(what, self.state.wait_for(is_so)).await;
         assert!(seen.is_ok(), "{what}: the run is over");

@@ -1,10 +1,10 @@
-//! Development only: whole clusters in one process, through real gRPC on loopback, with faults.
+//! Development only: whole clusters in one process, over real gRPC on loopback, with faults.
 //!
 //! # Layout
-//! - `cluster`: [`Cluster`], a coordinator and the workers that are started for it
-//! - `toy`: models whose gradients cost nothing, right and wrong ones
+//! - `cluster`: [`Cluster`], a coordinator and the workers started for it
+//! - `toy`: models whose gradients cost nothing, correct and faulty ones
 //! - `link`: [`Link`], a connection that can be slow, silent or cut
-//! - `peer`: [`Peer`], a client that says what it is told to say, right or wrong
+//! - `peer`: [`Peer`], a scripted client that may violate the contract
 
 mod cluster;
 mod link;

@@ -1,4 +1,4 @@
-//! A TCP proxy whose condition can be changed while it is used.
+//! A TCP proxy whose condition can change while it is in use.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How a link is, in each direction.
+/// The condition of a link, in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Condition {
-    /// Time every byte takes.
+    /// Delay of every byte.
     pub latency: Duration,
-    /// Bytes per second of each connection and direction; `None`: as fast as can be.
+    /// Bytes per second of each connection and direction; `None` for no limit.
     pub bytes_per_s: Option<u32>,
-    /// Nothing comes through, and nobody is told: a pulled cable.
+    /// Nothing comes through, and neither end notices: a pulled cable.
     pub stalled: bool,
 }
 
-/// A link to somewhere. Connections that are open when it is cut are closed; new ones are welcome.
+/// A link to an address. A cut closes the connections that are open; new ones are accepted.
 pub struct Link {
     /// Where to connect to.
     pub address: SocketAddr,
     state: watch::Sender<State>,
-    /// Ends when this is dropped.
+    /// Stops accepting when the link is dropped.
     _accepting: JoinSet<()>,
 }
 
@@ -36,10 +36,10 @@ struct State {
     cuts: u64,
 }
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// Pieces on the way in one direction; beyond, senders wait, as with a full socket buffer.
+/// Pieces in transit in one direction; beyond this, senders wait as with a full socket buffer.
 const PIECES: usize = 64;
 
 impl Link {
@@ -61,7 +61,7 @@ impl Link {
         Self { address, state, _accepting: accepting }
     }
 
-    /// Changes its condition.
+    /// Changes the condition.
     pub fn set(&self, condition: Condition) {
         self.state.send_modify(|state| state.condition = condition);
     }
@@ -81,12 +81,12 @@ async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<Stat
         async { tokio::join!(direction(near_in, far_out, state.clone()), direction(far_in, near_out, state.clone())) };
     tokio::select! {
         _ = both => {}
-        // Also once the link is dropped.
+        // This also ends when the link is dropped.
         _ = seen.wait_for(|state| state.cuts > cuts) => {}
     }
 }
 
-/// Copies until the end; what is read is written after the latency, no faster than the link is.
+/// Copies until the end of the stream, delayed by the latency and no faster than the link.
 async fn direction(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<State>) {
     let (pieces, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES);
     let read = async move {
@@ -111,7 +111,7 @@ async fn direction(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: w
                 return;
             }
         }
-        // Says that no more will come.
+        // Tells the receiver that this is the end.
         drop(to.shutdown().await);
     };
     tokio::join!(read, write);

@@ -1,4 +1,4 @@
-//! A client that says what it is told to say.
+//! A scripted client.
 
 use std::net::SocketAddr;
 
@@ -17,15 +17,15 @@ use crate::soon;
 /// A connection to a coordinator.
 #[derive(Clone)]
 pub struct Peer {
-    /// For calls of any kind.
+    /// The connection, for any call.
     pub connection: Connection,
 }
 
-/// A control stream.
+/// An open control stream.
 pub struct Session {
-    /// What the coordinator said first.
+    /// The coordinator's first message.
     pub welcome: Welcome,
-    /// Its messages.
+    /// The coordinator's further messages.
     pub incoming: Streaming<ata_wire::proto::CoordinatorMessage>,
     outgoing: mpsc::Sender<WorkerMessage>,
 }
@@ -37,7 +37,7 @@ impl Peer {
         Self { connection: connect(&endpoint).await.expect("a coordinator is there") }
     }
 
-    /// Says Hello under a name.
+    /// Opens a control stream with a Hello.
     pub async fn hello(&self, name: &str, instance: u64) -> Result<Session, Status> {
         let hello = Hello {
             name: name.parse().expect("a name"),
@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// Opens a session and takes part.
+    /// Opens a session and reports Ready.
     pub async fn join(&self, name: &str) -> Session {
         let session = self.hello(name, 1).await.expect("it is welcome");
         session.say(FromWorker::Ready).await;
@@ -92,24 +92,24 @@ impl Peer {
 }
 
 impl Session {
-    /// Says something.
+    /// Sends a valid message.
     pub async fn say(&self, message: FromWorker) {
         self.say_raw(message.into()).await;
     }
 
-    /// Says anything.
+    /// Sends any message.
     pub async fn say_raw(&self, message: WorkerMessage) {
-        // The other side may have hung up.
+        // The coordinator may have closed the session.
         drop(self.outgoing.send(message).await);
     }
 
-    /// The next message; `None` once the coordinator has closed the session.
+    /// Waits for the next message; `None` once the coordinator has closed the session.
     pub async fn next(&mut self) -> Option<ToWorker> {
         let message = soon("a message from the coordinator", self.incoming.next()).await?;
         message.ok().map(|message| message.try_into().expect("a coordinator keeps to the contract"))
     }
 
-    /// The next leases.
+    /// Waits for the next leases.
     pub async fn assigned(&mut self) -> Vec<ata_wire::Assignment> {
         match self.next().await {
             Some(ToWorker::Assign(leases)) => leases,

@@ -1,4 +1,4 @@
-//! A model whose gradients cost nothing, and still depend on parameters and data as those of a real one do.
+//! A model whose gradients cost nothing, but depend on parameters and data like those of a real one.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use ata_learn::{
     TrainerConfig,
 };
 
-/// `toy:N`: N parameters θ and the loss ‖θ − x‖²/2 of a sample x, which is read from the pixels of an image. `toy:N/ill` is
+/// `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an image. `toy:N/ill` is
 /// the same, but its evaluation fails; `toy:N/doomed` fails in its third step.
 pub fn toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, false)
 }
 
-/// The same on a machine that computes nonsense: every gradient has a value that is not a number.
+/// The same on a machine that computes garbage: every gradient contains a NaN.
 pub fn poisoned_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, true)
 }

@@ -1,18 +1,18 @@
-//! Runs that end badly: they leave what they have, and tell their workers.
+//! Runs that fail or are stopped: they leave their results, and tell their workers.
 
 use ata_coordinator::{RunError, RunReport};
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings, poisoned_toy, toy};
 use ata_record::{EndState, RunEvent};
 use ata_worker::WorkerEnd;
 
-/// A run with one worker, on a model with a flaw.
+/// A run with one worker on a given model.
 async fn run(model: &'static str, models: ata_learn::ModelResolver) -> Ended {
     let mut cluster = Cluster::start(&Settings { model, rest_s: 0.01, ..Settings::default() }).await;
     cluster.worker(WorkerSettings { models, ..WorkerSettings::new("one") });
     cluster.end().await
 }
 
-/// What every run leaves: what happened up to the end, and how it ended.
+/// Every run leaves a record of what happened until the end, and of how it ended.
 fn check(ended: &Ended, iterations: u64) {
     let RunReport { state, statistics, .. } = &ended.report;
     assert_eq!(state.iterations, iterations);
@@ -25,7 +25,7 @@ fn check(ended: &Ended, iterations: u64) {
     assert_eq!(statistics["one"].observed > 0, iterations > 0);
 }
 
-/// The only worker there is fails.
+/// The only worker fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_worker_can_compute() {
     let ended = run("toy:8", poisoned_toy).await;
@@ -43,7 +43,7 @@ async fn the_optimizer_fails() {
     assert_eq!(ended.workers["one"].as_ref().unwrap(), &WorkerEnd::RunFailed);
 }
 
-/// The training was good, so that its workers are told so, and its parameters are those of a good run.
+/// The training succeeded, so its workers are told so, and its parameters are those of a successful run.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_evaluation_fails() {
     let ended = run("toy:8/ill", toy).await;

@@ -1,4 +1,4 @@
-//! A client that does not keep to the contract: it is answered by the book, and nothing changes.
+//! A client that violates the contract gets the documented answer, and nothing changes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,14 +36,14 @@ fn is_refused(receipt: &Receipt) -> bool {
     matches!(receipt, Receipt::Refused { .. })
 }
 
-/// What every worker would compute.
+/// The parameters of an undisturbed run.
 async fn undisturbed() -> [u8; 32] {
     let mut cluster = Cluster::start(&settings()).await;
     cluster.worker(WorkerSettings::new("honest"));
     cluster.end().await.report.parameters_sha256
 }
 
-/// The second chunk's checksum is wrong, or that of the only one.
+/// A gradient whose checksums are all wrong.
 fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientPart> + Send + 'static {
     gradient_parts(header.into(), vec![0.5; SIZE]).map(|mut part| {
         if let Some(gradient_part::Kind::Chunk(chunk)) = &mut part.kind {
@@ -53,7 +53,7 @@ fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientP
     })
 }
 
-/// Sends a header, and then the link is cut.
+/// Sends a header, then cuts the link.
 async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
     let link = Link::to(coordinator).await;
     let peer = Peer::connect(link.address).await;
@@ -66,7 +66,7 @@ async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
     assert!(answer.is_err(), "{answer:?}");
 }
 
-/// Each refused gradient is told of by its kind, and the run comes to what it would have come to.
+/// Each refused gradient is reported with its kind, and the run ends with the same parameters all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_is_refused_by_kind() {
     for kind in [
@@ -100,7 +100,7 @@ async fn poison_is_refused_by_kind() {
                 assert!(is_refused(&peer.submit(header, values).await.unwrap()));
             }
             RefusalKind::NotReceived => {
-                // If the link is cut before the header is through, nothing has happened yet.
+                // If the link is cut before the header has arrived, there is nothing to refuse yet.
                 while !cluster.state.borrow().refused.contains_key(&kind) {
                     cut_off(cluster.address, good.clone()).await;
                     let refused = cluster.state.wait_for(|state| state.refused.contains_key(&kind));
@@ -121,7 +121,7 @@ async fn poison_is_refused_by_kind() {
     }
 }
 
-/// Leases that are not the sender's, of another iteration, or that it has answered.
+/// Gradients for a lease of another worker, for an unknown one, and for another iteration.
 async fn not_held(peer: &Peer, session: &mut Session, lease: &Assignment) {
     let other = peer.join("b").await;
     let good = header(session, lease);
@@ -136,7 +136,7 @@ async fn not_held(peer: &Peer, session: &mut Session, lease: &Assignment) {
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
 }
 
-/// A gradient that came is not taken again; and the answer does not wait for 16 MB that would be thrown away.
+/// A gradient that has arrived is not accepted again, and the answer does not wait for 16 MB that would be discarded.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_gradient_is_answered_at_once() {
     let settings = Settings { model: "toy:4000000", ..settings() };
@@ -151,7 +151,7 @@ async fn a_repeated_gradient_is_answered_at_once() {
         let header = header(&session, &lease);
         receipts.push(peer.submit(header.clone(), parameters.clone()).await.unwrap());
         if iteration < 3 {
-            // All but the last chunks are never sent: an answer that waited for them would not come.
+            // All but the first two chunks are never sent: an answer that waited for them would not come.
             let unfinished = gradient_parts(header.into(), parameters).take(3).chain(tokio_stream::pending());
             assert!(is_not_held(&peer.submit_parts(unfinished).await.unwrap()));
         }
@@ -183,7 +183,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let mut first = peer.hello("a", 1).await.unwrap();
     assert_eq!(peer.hello("a", 2).await.err().unwrap().code(), Code::AlreadyExists);
     let again = peer.hello("a", 1).await.unwrap();
-    assert_eq!(again.welcome.number, first.welcome.number, "the same process takes its own session's place");
+    assert_eq!(again.welcome.number, first.welcome.number, "a process replaces its own session");
     assert!(first.next().await.is_none());
     assert_eq!(peer.parameters(&first, 1).await.unwrap_err().code(), Code::Unauthenticated);
     assert_eq!(peer.parameters(&again, 2).await.unwrap_err().code(), Code::NotFound);
@@ -199,7 +199,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     assert_eq!(report.parameters_sha256, undisturbed().await);
 }
 
-/// A single worker gets a whole iteration of single-task leases, in a few messages.
+/// A single worker gets a whole iteration of single-task leases in a few messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_leases_throw_nobody_out() {
     let settings = Settings { model: "toy:1", budget: 20_000, iterations: 2, overcommit: 0.1, ..Settings::default() };
@@ -220,7 +220,7 @@ async fn newcomers_are_always_welcome() {
     for i in 0..names {
         let mut session = peer.join(&format!("name-{i}")).await;
         assert!(session.welcome.number as usize <= ata_wire::limits::MAX_WORKERS);
-        // Half of them hold a lease when they go.
+        // Half of them hold a lease when they leave.
         if i % 2 == 0 {
             session.assigned().await;
         }

@@ -1,4 +1,4 @@
-//! Which hardware computes.
+//! The hardware that computes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,13 +19,13 @@ pub enum DeviceChoice {
     Cuda(Option<usize>),
 }
 
-/// Why a device cannot be had.
+/// Why a device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// Not a device.
+    /// The text names no device.
     #[error("unknown device '{0}': expected auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX")]
     Unknown(String),
-    /// Left out at build time.
+    /// The device was left out of this build.
     #[error("this build has no {device} device: build with `cargo build --release --features {feature}`")]
     NotBuilt {
         /// The device.
@@ -33,16 +33,16 @@ pub enum DeviceError {
         /// The cargo feature of the `ata` package that has it.
         feature: &'static str,
     },
-    /// The machine has none, or fewer.
+    /// The machine has no such device, or fewer than asked for.
     #[error(
-        "no {device} adapter {wanted}; this machine has {found}. `ata doctor` lists them; --device cpu always works"
+        "no {device} adapter {wanted}; this machine has {found}. See `ata doctor` for a list; --device cpu always works"
     )]
     NotFound {
         /// The device.
         device: &'static str,
-        /// Which one was asked for.
+        /// The index that was asked for.
         wanted: usize,
-        /// How many there are.
+        /// The number of devices found.
         found: usize,
     },
 }
@@ -83,7 +83,7 @@ impl fmt::Display for DeviceChoice {
 #[derive(Clone, Debug)]
 pub struct OpenDevice {
     pub(crate) device: Device,
-    /// What it is, for logs and the run summary: `cpu`, or the kind and name of an adapter.
+    /// Its name in logs and the run summary: `cpu`, or the kind and name of an adapter.
     pub name: String,
 }
 
@@ -100,7 +100,7 @@ impl DeviceChoice {
         }
     }
 
-    /// Every device this build can reach on this machine, as a choice and a name. Opens each.
+    /// Opens every device that this build can reach on this machine, and returns each with its name.
     pub fn list() -> Vec<(Self, String)> {
         let mut all = vec![(Self::Cpu, Self::open_cpu().name)];
         for indexed in [|i| Self::Wgpu(Some(i)), |i| Self::Cuda(Some(i))] {
@@ -127,7 +127,7 @@ impl DeviceChoice {
         Ok(named("wgpu", device))
     }
 
-    /// A wgpu adapter that is a GPU: a software one would be slower than the CPU device.
+    /// Opens a wgpu adapter that is a GPU: a software one would be slower than the CPU device.
     #[cfg(feature = "gpu")]
     fn open_gpu_adapter() -> Result<OpenDevice, DeviceError> {
         let software = Device::wgpu(burn::tensor::DeviceKind::Cpu);
@@ -175,9 +175,9 @@ fn named(kind: &str, device: Device) -> OpenDevice {
     OpenDevice { device, name }
 }
 
-/// Limits the threads that the CPU device computes with; to be called once, before any computation.
+/// Limits the threads that the CPU device uses. Call it once, before any computation.
 pub fn limit_threads(threads: usize) {
-    // A second call changes nothing, which is what rayon reports as an error.
+    // A second call changes nothing; rayon reports that as an error.
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().unwrap_or(());
 }
 

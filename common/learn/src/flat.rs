@@ -1,13 +1,13 @@
 //! A module's parameters and gradients as one flat `f32` vector.
 //!
-//! The order is burn's visiting order: fields as declared, weight before bias, each tensor row-major. It is the same in every
-//! process, which burn's parameter ids are not.
+//! The order is burn's visiting order: fields as declared, weight before bias, each tensor row-major. Unlike burn's
+//! parameter ids, it is the same in every process.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData, Transaction};
 
-/// All parameters, by one read from the device.
+/// All parameters, in one read from the device.
 pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {
     struct Visitor(Transaction);
     impl ModuleVisitor for Visitor {
@@ -40,7 +40,7 @@ pub(crate) fn with_parameters<N: Module>(network: N, values: &[f32], device: &De
     network.map(&mut Mapper(values, device))
 }
 
-/// A scalar followed by the gradient of every parameter, by one read from the device.
+/// A scalar and the gradient of every parameter, in one read from the device.
 pub(crate) fn scalar_and_gradient<N: Module>(
     network: &N,
     scalar: Tensor<1>,
@@ -49,7 +49,7 @@ pub(crate) fn scalar_and_gradient<N: Module>(
     struct Visitor(Transaction, GradientsParams);
     impl ModuleVisitor for Visitor {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            // A parameter that the loss does not depend on has no gradient recorded: it is zero.
+            // burn records no gradient for a parameter that the loss does not depend on: it is zero.
             let gradient = self.1.remove::<D>(param.id).unwrap_or_else(|| param.val().inner().zeros_like());
             let transaction = std::mem::take(&mut self.0);
             self.0 = transaction.register(gradient);
@@ -62,7 +62,7 @@ pub(crate) fn scalar_and_gradient<N: Module>(
     (scalar, concatenate(&data))
 }
 
-/// A flat gradient as burn's optimizers take it.
+/// A flat gradient in the form that burn's optimizers take.
 ///
 /// # Panics
 /// If `gradient` is not one `f32` per parameter.

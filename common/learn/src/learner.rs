@@ -20,7 +20,7 @@ pub trait Learner: Send {
     fn gradient(&mut self, batch: &Batch) -> Result<TaskGradient, LearnerError>;
 }
 
-/// What a task yields.
+/// The result of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskGradient {
     /// One `f32` per parameter, in flat order.
@@ -47,7 +47,7 @@ pub(crate) struct BurnLearner<N> {
 }
 
 impl<N: Network> BurnLearner<N> {
-    /// A learner on `device`, which must have gradients turned on.
+    /// A learner on `device`, which must have autodiff enabled.
     pub(crate) fn new(network: N, device: Device) -> Self {
         Self { network: Some(network), loss: CrossEntropyLossConfig::new().init(&device), device }
     }

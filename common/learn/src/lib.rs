@@ -1,12 +1,12 @@
-//! Models, data and optimizer: the only crate that names burn.
+//! Models, data and optimizer: the only crate that depends on burn.
 //!
 //! # Layout
-//! - `device`: [`DeviceChoice`], which hardware computes
+//! - `device`: [`DeviceChoice`], the hardware that computes
 //! - `data`: CIFAR-100 in its official binary layout, a synthetic stand-in, and which samples a task gets
 //! - `model`: [`Network`], the small trait a burn module needs, and the built-in [`Cnn`]
 //! - `flat`: parameters and gradients as one flat `f32` vector
 //! - `learner`: the gradient of a task; `trainer`: the optimizer step and the evaluation
-//! - `reduction`: the fixed tree in which an iteration's gradients are summed
+//! - `reduction`: the fixed tree by which an iteration's gradients are summed
 
 mod cache;
 mod data;

@@ -1,12 +1,12 @@
-//! The fixed tree in which an iteration's gradients are summed.
+//! The fixed tree by which an iteration's gradients are summed.
 //!
-//! f32 addition is not associative, so the order of summing is part of the result. It is a binary tree over task
-//! indices: a node covers a power of two of indices starting at a multiple of it, and its value is left + right, or the only
-//! one there is. Whoever computes which tasks, and in whatever order results arrive, the sum is the same to the last bit.
+//! f32 addition is not associative, so the order of summation affects the result. The order is a binary tree over task
+//! indices: a node covers a power of two of indices, starting at a multiple of it, and its value is left + right, or
+//! that of its only child. Whichever worker computes a task and whenever its result arrives, the sum is bit-identical.
 
 use std::collections::BTreeMap;
 
-/// The sum of a subtree: gradients and losses of `count` tasks from `first`.
+/// The sum of a subtree: gradients and losses of `count` tasks, starting at `first`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Partial {
     /// First task index; a multiple of `count`.
@@ -20,14 +20,14 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// The partial of the node above, in which this one is alone.
+    /// The partial of the parent node, of which this one is the only child.
     fn promoted(mut self) -> Self {
         self.count *= 2;
         self.first -= self.first % self.count;
         self
     }
 
-    /// The partial of the node above, left + right.
+    /// The partial of the parent node, left + right.
     fn joined(self, right: &Self) -> Self {
         debug_assert!(self.count == right.count && self.first + self.count == right.first);
         self.promoted().plus(right)
@@ -46,10 +46,10 @@ impl Partial {
     }
 }
 
-/// Collects the partials of one iteration, in any order, joining siblings as they meet.
+/// Collects the partials of one iteration in any order, joining siblings as soon as both are there.
 #[derive(Debug, Default)]
 pub struct Reduction {
-    /// By first index; disjoint.
+    /// Disjoint, by first index.
     nodes: BTreeMap<u64, Partial>,
 }
 
@@ -57,7 +57,7 @@ impl Reduction {
     /// Adds a partial that overlaps no other.
     ///
     /// # Panics
-    /// If it is not a subtree.
+    /// If the partial is not a subtree.
     pub fn add(&mut self, partial: Partial) {
         assert!(partial.count.is_power_of_two() && partial.first.is_multiple_of(partial.count));
         let mut node = partial;
@@ -74,10 +74,10 @@ impl Reduction {
         debug_assert!(overlapped.is_none(), "a task is added once");
     }
 
-    /// The sum of everything added; `None` if nothing was.
+    /// The sum of everything that was added; `None` if nothing was.
     pub fn finish(self) -> Option<Partial> {
         let mut nodes: Vec<Partial> = self.nodes.into_values().collect();
-        // One level of the tree at a time: whoever still has no sibling there never will.
+        // One level of the tree at a time: a node that has no sibling there by now never will.
         let mut count = 1;
         while nodes.len() > 1 {
             let mut above: Vec<Partial> = Vec::with_capacity(nodes.len());
@@ -98,9 +98,9 @@ impl Reduction {
     }
 }
 
-/// Sums the tasks of one subtree that come in ascending order, holding one vector per level of the tree.
+/// Sums the tasks of one subtree in ascending order, holding one vector per level of the tree.
 ///
-/// `task(index)` yields (gradient, loss) of a task.
+/// `task(index)` returns (gradient, loss) of a task.
 pub fn reduce_in_order<E>(
     first: u64,
     count: u64,
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Values whose sum depends on the order of adding.
+    /// Values whose sum depends on the order of addition.
     fn leaf(index: u64) -> Partial {
         let gradient =
             (0..3).map(|k| ((index * 31 + k * 17) % 97) as f32 * 10_f32.powi((index % 13) as i32 - 6)).collect();
@@ -156,14 +156,14 @@ mod tests {
     }
 
     proptest! {
-        /// Invariant 3: the sum depends neither on who summed which subtree nor on the order of arrival.
+        /// Invariant 3: the sum depends neither on which worker summed which subtree nor on the order of arrival.
         #[test]
         fn every_split_and_order_gives_the_same_bits(
             budget in 1u64..80,
             splits in prop::collection::vec(any::<bool>(), 200),
             order in Just(()).prop_perturb(|(), mut rng| rng.random::<u64>()),
         ) {
-            // Cut 0..budget into maximal subtrees, and those further at random.
+            // Cut 0..budget into maximal subtrees, and cut those further at random.
             let mut splits = splits.into_iter();
             let (mut pending, mut pieces) = (vec![(0, budget.next_power_of_two())], Vec::new());
             while let Some((first, count)) = pending.pop() {
@@ -180,7 +180,7 @@ mod tests {
             check(&(0..budget).collect::<Vec<_>>(), pieces);
         }
 
-        /// Racing policies take any set of tasks.
+        /// The step of a racing policy takes any set of tasks.
         #[test]
         fn gaps_are_passed_through(indices in prop::collection::btree_set(0u64..200, 1..60)) {
             let indices: Vec<u64> = indices.into_iter().collect();

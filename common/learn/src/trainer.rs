@@ -1,4 +1,4 @@
-//! The coordinator's half of training: initial parameters, the optimizer step, the evaluation.
+//! The coordinator's part of training: initial parameters, optimizer steps, evaluation.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -20,13 +20,13 @@ pub struct TrainerConfig {
     pub seed: u64,
 }
 
-/// Holds the parameters and moves them.
+/// Holds the parameters and updates them.
 pub trait Trainer: Send {
     /// The parameters as one flat vector.
     fn parameters(&self) -> Vec<f32>;
 
-    /// One Adam step (β1 = 0.9, β2 = 0.999, ε = 1e-8) along the flat mean gradient of an iteration, with `lr_factor` times
-    /// the learning rate.
+    /// Takes one Adam step (β1 = 0.9, β2 = 0.999, ε = 1e-8) along the flat mean gradient of an iteration, at
+    /// `lr_factor` times the learning rate.
     ///
     /// # Panics
     /// If there is not one `f32` per parameter of the model.
@@ -41,11 +41,11 @@ pub trait Trainer: Send {
 pub struct Evaluation {
     /// Mean cross-entropy, in nats.
     pub loss: f64,
-    /// Share of samples whose largest score is the label's, 0 to 1.
+    /// Share of samples whose largest score is that of the label, from 0 to 1.
     pub accuracy: f64,
 }
 
-/// Samples per evaluation batch: large enough to amortise kernel launches, 3 MiB of images.
+/// Samples per evaluation batch: 3 MiB of images, enough to amortise kernel launches.
 const EVALUATION_BATCH: u32 = 250;
 
 pub(crate) struct BurnTrainer<N> {
@@ -69,9 +69,9 @@ impl<N: Network> BurnTrainer<N> {
     }
 }
 
-/// Initial parameters are always made on the CPU, so that they are the same on every device.
+/// Makes the initial parameters, always on the CPU, so that they are the same on every device.
 fn initial_parameters<N: Network>(new: impl Fn(&Device) -> N, seed: u64) -> Vec<f32> {
-    // burn's random state is one per process.
+    // burn has one random state per process.
     static RANDOM_STATE: Mutex<()> = Mutex::new(());
     let _guard = RANDOM_STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let cpu = Device::flex();

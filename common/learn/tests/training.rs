@@ -26,7 +26,7 @@ fn parts(specification: &str, learning_rate: f64) -> (Arc<dyn Model>, Box<dyn Le
     (model, learner, trainer)
 }
 
-/// Along many directions, the slope of the loss is the gradient's.
+/// Along many directions, the slope of the loss agrees with the gradient.
 #[test]
 fn gradient_agrees_with_finite_differences() {
     let (model, mut learner, trainer) = parts(SMALL, 1e-3);
@@ -35,8 +35,8 @@ fn gradient_agrees_with_finite_differences() {
     let task = learner.gradient(&batch).unwrap();
     assert_eq!(task.gradient.len(), model.parameter_count());
 
-    // Directions that touch every parameter, each with its own signs, leaning towards the gradient so that the slope is
-    // far above the rounding of f32.
+    // Each direction weights every parameter differently, and leans towards the gradient so that the slope is far above
+    // the rounding of f32.
     for direction in 0..8_u32 {
         let weight: Vec<f32> = (0..parameters.len() as u32)
             .map(|at| if at.wrapping_mul(2_654_435_761 + 2 * direction) >> 31 == 0 { 1.0 } else { 0.25 })
@@ -61,7 +61,7 @@ fn the_gradient_of_a_task_is_the_same_bits_every_time() {
     let (_, mut a, _) = parts(SMALL, 1e-3);
     let (_, mut b, trainer) = parts(SMALL, 1e-3);
     let expected = a.gradient(&batch).unwrap();
-    // Other work in between leaves no trace.
+    // Other work in between has no effect.
     b.gradient(&self::batch(3)).unwrap();
     b.load(&trainer.parameters());
     let again = b.gradient(&batch).unwrap();
@@ -99,7 +99,7 @@ fn initial_parameters_follow_from_the_seed() {
     assert_ne!(initial(1), initial(2));
 }
 
-/// A short training by tasks, summed in the fixed tree: the loss falls, and an evaluation sees it.
+/// A short training by tasks, summed in the fixed tree: the loss falls, and so does that of the evaluation.
 #[test]
 fn training_on_synthetic_data_learns() {
     let (_, mut learner, mut trainer) = parts("cnn:widths=8/16/16/64", 3e-3);

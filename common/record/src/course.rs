@@ -1,11 +1,11 @@
-//! What a run's events add up to over time: a point per iteration, for figures.
+//! A run over time: one point per iteration, for figures.
 
 use crate::event::{Fate, RunEvent};
 
-/// The steps of a run.
+/// The steps of a run, gathered from its events.
 #[derive(Clone, Debug, Default)]
 pub struct Course {
-    /// In order.
+    /// The steps, in order.
     pub steps: Vec<CourseStep>,
     /// Applied tasks of the iteration under way, by worker slot.
     tasks: Vec<u64>,
@@ -16,20 +16,20 @@ pub struct Course {
 pub struct CourseStep {
     /// k.
     pub iteration: u64,
-    /// Seconds since the coordinator began.
+    /// Seconds since the coordinator started.
     pub time_s: f64,
     /// Mean loss of its tasks, in nats.
     pub loss: f64,
     /// C_k, in seconds.
     pub runtime_s: f64,
-    /// Seconds workers spent.
+    /// Seconds that workers spent on the iteration.
     pub total_worker_time_s: f64,
-    /// Applied tasks by worker slot (its number less one); may be shorter than there are workers.
+    /// Applied tasks by worker slot (the worker's number minus one); trailing workers without any may be missing.
     pub tasks: Vec<u64>,
 }
 
 impl Course {
-    /// Takes in the next event.
+    /// Applies the next event.
     pub fn apply(&mut self, event: &RunEvent) {
         match event {
             RunEvent::Allocation { .. } => self.tasks.clear(),

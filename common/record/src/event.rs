@@ -1,15 +1,15 @@
-//! The vocabulary.
+//! The events of a run.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of [`RunEvent`] that this release writes. It reads all up to it: version 1 had only allocations, tasks and
-/// steps, and no first line that says its version.
+/// The version of [`RunEvent`] that this release writes. It reads all versions up to this one: version 1 had only
+/// allocations, tasks and steps, and no first line with its version.
 pub const JOURNAL_VERSION: u32 = 2;
 
 /// Something that happened in a run: one line of its journal.
 ///
-/// Times named `time_s` are seconds since the coordinator began, without the time for which its process was stopped; all
-/// others are durations in seconds. Losses are in nats. Workers are named by their 1-based number.
+/// Times named `time_s` are seconds since the coordinator started, not counting the time for which its process was
+/// stopped; all others are durations in seconds. Losses are in nats. Workers are identified by their 1-based number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent {
@@ -17,9 +17,9 @@ pub enum RunEvent {
     Run {
         /// [`JOURNAL_VERSION`]
         version: u32,
-        /// Its name.
+        /// The run's name.
         run_id: String,
-        /// As `--policy` takes it.
+        /// The policy, as `--policy` takes it.
         policy: String,
         /// B.
         budget: u64,
@@ -27,25 +27,25 @@ pub enum RunEvent {
         iterations: u64,
         /// Samples per task.
         task_batch: u32,
-        /// Of everything random.
+        /// Seed of everything random.
         seed: u64,
     },
     /// The run waits for workers.
     Wait {
         /// When.
         time_s: f64,
-        /// How many are present.
+        /// Workers present.
         present: usize,
-        /// How many it takes.
+        /// Workers needed.
         needed: usize,
     },
     /// A worker can compute.
     Join {
         /// When.
         time_s: f64,
-        /// Its number.
+        /// The worker's number.
         worker: u32,
-        /// Its name across sessions.
+        /// The worker's name across sessions.
         name: String,
         /// What it computes on.
         device: String,
@@ -54,20 +54,20 @@ pub enum RunEvent {
     Loss {
         /// When.
         time_s: f64,
-        /// Its number.
+        /// The worker's number.
         worker: u32,
         /// Why.
         why: String,
     },
     /// A worker failed or hung, and gets no work for a while.
     Rest {
-        /// When it began.
+        /// When the rest began.
         time_s: f64,
-        /// Its number.
+        /// The worker's number.
         worker: u32,
         /// How long it lasts.
         rest_s: f64,
-        /// How often it has failed without a result in between.
+        /// Consecutive failures, without a result in between.
         strikes: u32,
     },
     /// An iteration began with this allocation.
@@ -76,25 +76,25 @@ pub enum RunEvent {
         iteration: u64,
         /// When.
         time_s: f64,
-        /// The workers it is about.
+        /// The workers that the allocation covers.
         workers: Vec<u32>,
-        /// Tasks of each of them; empty in an asynchronous run, where all compute one task at a time.
+        /// Tasks of each of them; empty in an asynchronous run, where each computes one task at a time.
         allocation: Vec<u64>,
-        /// Those of them that compute one task more, as a probe.
+        /// Those of them that compute an extra task as a probe.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         probes: Vec<u32>,
-        /// The policy's bounds on seconds per task, or its estimates; empty if it looks at no speeds.
+        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds.
         scores_s: Vec<f64>,
-        /// Why: the rule that made the allocation.
+        /// The rule that made the allocation.
         rule: String,
     },
-    /// A task's attempt ended, with its lease.
+    /// An attempt at a task ended, with its lease.
     Task {
         /// The iteration it belongs to.
         iteration: u64,
-        /// Its index.
+        /// The task's index.
         task: u64,
-        /// Who computed it.
+        /// The worker that held it.
         worker: u32,
         /// The lease it was part of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,12 +102,12 @@ pub enum RunEvent {
         /// When.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         time_s: Option<f64>,
-        /// Seconds it took; null if it was not computed to its end.
+        /// Seconds it took; null if it was not completed.
         busy_s: Option<f64>,
-        /// Seconds after which it was cut short, if it was begun.
+        /// Seconds after which it was cut short, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_s: Option<f64>,
-        /// With the last task that a worker held: its seconds since its first one that were not computation.
+        /// On the last task that the worker held: seconds since its first one that were not computation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overhead_s: Option<f64>,
         /// What became of it.
@@ -123,25 +123,25 @@ pub enum RunEvent {
         loss: f64,
         /// C_k: from the first assignment to the last result that the step needed.
         runtime_s: f64,
-        /// Seconds workers spent.
+        /// Seconds that workers spent on the iteration.
         total_worker_time_s: f64,
-        /// Tasks that entered it.
+        /// Tasks that entered the step.
         tasks: u64,
-        /// Tasks begun that did not.
+        /// Wasted tasks: begun, but not in the step.
         wasted: u64,
         /// Workers that got a task.
         #[serde(default)]
         employments: u64,
     },
-    /// Something that a worker sent, or reported to have failed, does not count.
+    /// A result was refused, or a worker reported a failure.
     Refusal {
         /// When.
         time_s: f64,
-        /// Who sent it.
+        /// The worker that sent it.
         worker: u32,
-        /// Of which kind.
+        /// Its kind.
         kind: RefusalKind,
-        /// For people.
+        /// Why, human-readable.
         reason: String,
     },
     /// The evaluation began.
@@ -151,7 +151,7 @@ pub enum RunEvent {
         /// The iteration whose parameters are evaluated.
         iteration: u64,
     },
-    /// The evaluation on the test data.
+    /// The evaluation on the test data ended.
     Evaluation {
         /// When.
         time_s: f64,
@@ -159,7 +159,7 @@ pub enum RunEvent {
         iteration: u64,
         /// Mean loss.
         loss: f64,
-        /// Share of samples classified right, 0 to 1.
+        /// Share of samples classified correctly, from 0 to 1.
         accuracy: f64,
     },
     /// A checkpoint is durable.
@@ -175,22 +175,22 @@ pub enum RunEvent {
     End {
         /// When.
         time_s: f64,
-        /// How.
+        /// How it ended.
         state: EndState,
         /// Which rule ended it, what stopped it, or what went wrong.
         reason: String,
     },
 }
 
-/// What became of a task's attempt.
+/// The outcome of an attempt at a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// Its gradient entered a step.
     Applied,
-    /// Its gradient entered no step: a probe, or too late.
+    /// Its gradient entered no step: it was a probe, or too late.
     Ignored,
-    /// It was not needed any more.
+    /// It was no longer needed.
     Cancelled,
     /// Its worker was lost.
     Lost,
@@ -198,28 +198,28 @@ pub enum Fate {
     Failed,
 }
 
-/// Why something does not count.
+/// Why a result does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RefusalKind {
-    /// A gradient without a lease: late, repeated, or another worker's.
+    /// A gradient whose lease the worker does not hold: it is late, repeated, or belongs to another worker.
     #[serde(rename = "lease not held")]
     NotHeld,
-    /// A gradient of another length than the model's.
+    /// A gradient whose length is not the model's.
     #[serde(rename = "wrong size")]
     WrongSize,
-    /// A gradient that arrived changed.
+    /// A gradient that does not match its checksum.
     #[serde(rename = "wrong checksum")]
     WrongChecksum,
-    /// A gradient or a loss that is not a number, or infinite.
+    /// A gradient or a loss that is infinite or not a number.
     #[serde(rename = "not finite")]
     NotFinite,
-    /// Times that no tasks can have taken.
+    /// Reported times that are impossible.
     #[serde(rename = "wrong times")]
     WrongTimes,
-    /// A gradient that stopped coming.
+    /// A gradient whose transfer broke off.
     #[serde(rename = "not received")]
     NotReceived,
-    /// The worker says that it could not compute it.
+    /// A lease that the worker could not compute.
     #[serde(rename = "not computed")]
     NotComputed,
 }
@@ -237,7 +237,7 @@ pub enum EndState {
 }
 
 impl EndState {
-    /// As `summary.json` names it.
+    /// Its name in `summary.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",

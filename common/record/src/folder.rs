@@ -4,30 +4,30 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The whole configuration of the run.
+/// The complete configuration of the run.
 pub const CONFIG_FILE: &str = "config.toml";
-/// A line of JSON per event.
+/// One line of JSON per event.
 pub const JOURNAL_FILE: &str = "events.jsonl";
-/// A line per iteration.
+/// One line per iteration.
 pub const METRICS_FILE: &str = "metrics.csv";
-/// What the run came to.
+/// The result of the run.
 pub const SUMMARY_FILE: &str = "summary.json";
-/// What the run learned of its workers' speeds.
+/// What the run learned about its workers' speeds.
 pub const STATISTICS_FILE: &str = "statistics.json";
 /// Tables and figures.
 pub const REPORT_FILE: &str = "report.html";
 
-/// What a run writes: a folder that holds any of these holds a run.
+/// The files that a run writes: a folder that has any of them holds a run.
 pub const RUN_FILES: [&str; 6] = [CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, STATISTICS_FILE, REPORT_FILE];
 
-/// Writes a file so that it is there whole or not at all, whenever the machine stops: aside, synchronized, then renamed.
+/// Writes a file completely or not at all, even if the machine stops: to a temporary file that is synced, then renamed.
 pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let partial = folder.join(format!(".{name}.partial"));
     let written = write_durably(&partial, content).and_then(|()| std::fs::rename(&partial, path));
     if written.is_err() {
-        // Half a file is of no use, and takes room where there is none.
+        // Half a file is useless, and takes up space on a disk that may be full.
         drop(std::fs::remove_file(&partial));
     }
     written?;
@@ -40,7 +40,7 @@ fn write_durably(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes a rename durable; only Unix knows how.
+/// Makes a rename durable, which only Unix can do.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
@@ -57,7 +57,7 @@ mod tests {
             write_atomically(&path, content.as_bytes()).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
         }
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]

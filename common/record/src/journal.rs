@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::event::{JOURNAL_VERSION, RunEvent};
 use super::folder::JOURNAL_FILE;
 
-/// Bytes of a line, at most: an allocation to the most workers there can be has a twentieth of that.
+/// Largest line in bytes: an allocation to the largest number of workers takes less than a twentieth of this.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// A worker's number in a journal, at most: more than any run has.
+/// Largest worker number in a journal: more than any run has.
 const MAX_WORKER: u32 = 1 << 20;
 
 /// Why a journal cannot be read.
@@ -24,26 +24,26 @@ pub enum JournalError {
         /// Why.
         cause: std::io::Error,
     },
-    /// A line is no event.
+    /// A line is not an event.
     #[error("{path}, line {line}: {reason}")]
     Line {
         /// The file.
         path: PathBuf,
-        /// 1-based.
+        /// The line's 1-based number.
         line: u64,
         /// What is wrong with it.
         reason: String,
     },
 }
 
-/// A journal whose last line was not written to its end, as by a crash or a full disk. What it would have said is lost.
+/// The last line of a journal that was not written to its end, as after a crash or on a full disk. Its event is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
-    /// Its 1-based number.
+    /// The line's 1-based number.
     pub line: u64,
 }
 
-/// Reads a journal, or the one in a run's folder, event by event. Returns whether its last line is torn.
+/// Reads a journal, or the one in a run's folder, event by event. Returns the last line if it is torn.
 pub fn read_journal(path: &Path, mut hear: impl FnMut(RunEvent)) -> Result<Option<Torn>, JournalError> {
     let path: PathBuf = if path.is_dir() { path.join(JOURNAL_FILE) } else { path.into() };
     let io = |cause| JournalError::Io { path: path.clone(), cause };
@@ -61,7 +61,7 @@ pub fn read_journal(path: &Path, mut hear: impl FnMut(RunEvent)) -> Result<Optio
         }
         match parse(&text) {
             Ok(event) => hear(event),
-            // An event is written at once, with the end of its line: a line without it is not all of it.
+            // An event is written in one call with its newline: a line without one is incomplete.
             Err(_) if !is_whole && (length as u64) < MAX_LINE_BYTES => return Ok(Some(Torn { line })),
             Err(reason) => return Err(JournalError::Line { path, line, reason }),
         }
@@ -75,7 +75,7 @@ fn parse(text: &[u8]) -> Result<RunEvent, String> {
     Ok(event)
 }
 
-/// Refuses what can be written, but cannot have happened.
+/// Refuses events that parse but cannot have happened.
 fn check(event: &RunEvent) -> Result<(), String> {
     let worker = |number: u32| {
         let good = (1..=MAX_WORKER).contains(&number);
@@ -87,7 +87,7 @@ fn check(event: &RunEvent) -> Result<(), String> {
     };
     match event {
         RunEvent::Run { version, .. } if *version > JOURNAL_VERSION => {
-            Err(format!("version {version}: this release of ata reads journals up to version {JOURNAL_VERSION}"))
+            Err(format!("version {version}: expected at most {JOURNAL_VERSION}; read it with a newer release of ata"))
         }
         RunEvent::Join { worker: number, .. }
         | RunEvent::Loss { worker: number, .. }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::event::{Fate, RefusalKind};
 
-    /// As the first releases wrote them.
+    /// A journal as the first releases wrote it.
     const VERSION_1: &str = r#"{"event":"allocation","iteration":1,"time_s":0.1,"workers":[1,3],"allocation":[1,1],"scores_s":[],"rule":"uniform"}
 {"event":"task","iteration":1,"task":0,"worker":3,"busy_s":0.5,"outcome":"applied"}
 {"event":"task","iteration":1,"task":1,"worker":1,"busy_s":0.25,"outcome":"applied"}
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(read(std::str::from_utf8(&text).unwrap()).unwrap(), (events.to_vec(), None));
     }
 
-    /// Wherever a crash or a full disk cuts the journal: what was written before is read, and the loss is told.
+    /// Wherever a crash or a full disk cuts the journal, the lines before are read and the loss is reported.
     #[test]
     fn a_torn_last_line_is_told() {
         let lines: Vec<&str> = VERSION_1.split_inclusive('\n').collect();
@@ -179,7 +179,7 @@ mod tests {
             let mut whole = 0;
             let complete = lines.iter().take_while(|line| {
                 whole += line.len();
-                // A line that lacks only its end says all that it has to say.
+                // A line that lacks only its newline is complete.
                 whole <= cut + 1
             });
             assert_eq!(events.len(), complete.count(), "cut at {cut}");

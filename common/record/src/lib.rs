@@ -1,16 +1,16 @@
-//! What happened in a run: one vocabulary of events, written by the coordinator and read by everything that tells of a run.
+//! The record of a run: one vocabulary of events, written by the coordinator and read by everything that shows a run.
 //!
-//! A run's journal, its metrics, the progress display, the table at its end, the report and the replay are all made from the
+//! A run's journal, its metrics, the progress display, the final table, the report and the replay are all made from the
 //! same stream of [`RunEvent`]s: live from the coordinator, later from the journal.
 //!
 //! # Layout
-//! - `event`: [`RunEvent`], the vocabulary, with its version
-//! - `journal`: the journal's lines, written and read
-//! - `metrics`: a line of `metrics.csv` per iteration
+//! - `event`: [`RunEvent`], the vocabulary, and its version
+//! - `journal`: writing and reading the journal's lines
+//! - `metrics`: one line of `metrics.csv` per iteration
 //! - `writer`: [`Writer`], the thread that writes both
-//! - `state`: [`RunState`], what the events add up to, of bounded size
-//! - `course`: [`Course`], what they add up to over time
-//! - `folder`: a run's folder, and files that are there whole or not at all
+//! - `state`: [`RunState`], the state that the events add up to, of bounded size
+//! - `course`: [`Course`], the steps over time
+//! - `folder`: a run's folder, and atomic writes
 
 mod course;
 mod event;

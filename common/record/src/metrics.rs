@@ -1,4 +1,4 @@
-//! `metrics.csv`: a line per iteration.
+//! `metrics.csv`: one line per iteration.
 
 use crate::event::RunEvent;
 

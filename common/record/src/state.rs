@@ -1,10 +1,10 @@
-//! What a run's events add up to: how far it is, what it cost, who takes part. Its size is bounded by the workers.
+//! What a run's events add up to: progress, costs, workers. Its size is bounded by the workers and the budget.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::{EndState, Fate, RefusalKind, RunEvent};
 
-/// Task times kept of each worker: enough for a distribution, and with thousands of workers no burden.
+/// Task times kept per worker: enough for a distribution, and affordable with thousands of workers.
 const TIMES_KEPT: usize = 4096;
 
 /// What a run is doing.
@@ -12,9 +12,9 @@ const TIMES_KEPT: usize = 4096;
 pub enum RunPhase {
     /// It has not begun, or waits for workers.
     Waiting {
-        /// How many are there.
+        /// Workers present.
         present: usize,
-        /// How many it takes.
+        /// Workers needed.
         needed: usize,
     },
     /// Iterating.
@@ -31,7 +31,7 @@ impl Default for RunPhase {
     }
 }
 
-/// A run, so far.
+/// The state of a run so far.
 #[derive(Clone, Debug, Default)]
 pub struct RunState {
     /// What it is doing.
@@ -40,7 +40,7 @@ pub struct RunState {
     pub policy: String,
     /// B; for a journal of version 1 the largest number of tasks of any step.
     pub budget: u64,
-    /// Of everything random.
+    /// Seed of everything random.
     pub seed: u64,
     /// Steps taken.
     pub iterations: u64,
@@ -50,7 +50,7 @@ pub struct RunState {
     pub total_worker_time_s: f64,
     /// Tasks that entered a step.
     pub tasks_applied: u64,
-    /// Tasks begun that did not.
+    /// Wasted tasks: begun, but in no step.
     pub tasks_wasted: u64,
     /// Worker-iterations with at least one task.
     pub employments: u64,
@@ -62,28 +62,28 @@ pub struct RunState {
     pub span_s: Option<(f64, f64)>,
     /// The allocation of the iteration under way: workers and their tasks.
     pub allocation: Vec<(u32, u64)>,
-    /// By number. A number that was given to another worker is that worker's.
+    /// The workers by number. A number that was reassigned belongs to its last worker.
     pub workers: BTreeMap<u32, WorkerState>,
-    /// What does not count, by kind.
+    /// Refusals by kind.
     pub refused: BTreeMap<RefusalKind, u64>,
     /// Loss and accuracy of the last evaluation.
     pub evaluation: Option<(f64, f64)>,
-    /// What ended it.
+    /// How the run ended, and why.
     pub end: Option<(EndState, String)>,
     /// Applied tasks of the iteration under way.
     pending: Vec<Pending>,
 }
 
-/// A worker, so far.
+/// The state of a worker so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerState {
     /// Its name; empty for a journal of version 1.
     pub name: String,
     /// What it computes on.
     pub device: String,
-    /// Whether it is there.
+    /// Whether it is present.
     pub present: bool,
-    /// Until when it rests after a failure; it may be over.
+    /// When its last rest after a failure ends; may be in the past.
     pub rests_until_s: Option<f64>,
     /// Its tasks that entered a step.
     pub tasks_applied: u64,
@@ -91,7 +91,7 @@ pub struct WorkerState {
     pub busy_s: f64,
     /// Seconds that were not computation: transport, waiting, encoding.
     pub overhead_s: f64,
-    /// Seconds of each of its last tasks that it computed to the end.
+    /// Seconds of each of the last tasks that it completed.
     pub times_s: VecDeque<f64>,
 }
 
@@ -110,7 +110,7 @@ impl WorkerState {
 }
 
 impl RunState {
-    /// Takes in the next event.
+    /// Applies the next event.
     pub fn apply(&mut self, event: &RunEvent) {
         match event {
             RunEvent::Run { policy, budget, seed, .. } => {
@@ -128,7 +128,7 @@ impl RunState {
             RunEvent::Allocation { time_s, workers, allocation, .. } => {
                 self.phase = RunPhase::Training;
                 self.span_s.get_or_insert((*time_s, *time_s));
-                // In an asynchronous run each computes one task at a time.
+                // In an asynchronous run each worker computes one task at a time.
                 let tasks = allocation.iter().copied().chain(std::iter::repeat(1));
                 self.allocation = workers.iter().copied().zip(tasks).collect();
             }
@@ -152,7 +152,7 @@ impl RunState {
         self.span_s.map_or(0.0, |(first, last)| last - first)
     }
 
-    /// How many workers are present.
+    /// The number of workers present.
     pub fn present(&self) -> usize {
         self.workers.values().filter(|worker| worker.present).count()
     }

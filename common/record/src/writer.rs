@@ -1,4 +1,4 @@
-//! The thread that writes a run's journal and metrics: a slow disk holds up nobody else.
+//! The thread that writes a run's journal and metrics, so that a slow disk does not hold up the coordinator.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,21 +10,21 @@ use crate::event::RunEvent;
 use crate::folder::{JOURNAL_FILE, METRICS_FILE};
 use crate::{journal, metrics};
 
-/// Batches of events that wait to be written. A disk that stops for seconds is waited out; one that stops for longer holds up
-/// the run in the end, which loses no worker by it.
+/// Batches of events that may wait to be written. A disk that stops for seconds goes unnoticed; one that stops for
+/// longer holds up the run, which loses no worker by that.
 const QUEUED_BATCHES: usize = 1 << 14;
 
 /// A file of the run cannot be written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot write {path}: {cause}")]
 pub struct RecordError {
-    /// Which.
+    /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// What the system says.
     pub cause: Arc<std::io::Error>,
 }
 
-/// Where the events of a run go.
+/// Writes the events of a run to its journal and metrics.
 #[derive(Debug)]
 pub struct Writer {
     batches: mpsc::SyncSender<Vec<RunEvent>>,
@@ -47,7 +47,7 @@ impl Output {
         }
     }
 
-    /// Writes whole lines by one call. If that fails halfway, as on a full disk, the half is taken back.
+    /// Writes whole lines in one call. If that fails halfway, as on a full disk, the partial line is removed.
     fn write(&mut self, lines: &[u8]) -> Result<(), RecordError> {
         match self.file.write_all(lines) {
             Ok(()) => {
@@ -55,7 +55,7 @@ impl Output {
                 Ok(())
             }
             Err(cause) => {
-                // If even this fails, the last line is torn, which readers bear.
+                // If even this fails, the last line is torn, which readers tolerate.
                 drop(self.file.set_len(self.whole_bytes));
                 Err(RecordError { path: self.path.clone(), cause: cause.into() })
             }
@@ -64,8 +64,8 @@ impl Output {
 }
 
 impl Writer {
-    /// Starts `events.jsonl` and `metrics.csv` in a folder that holds neither. `failed` is called once if they cannot be
-    /// written any more.
+    /// Creates `events.jsonl` and `metrics.csv` in a folder that holds neither. `failed` is called once if they can no
+    /// longer be written.
     pub fn create(folder: &Path, failed: impl FnOnce(RecordError) + Send + 'static) -> Result<Self, RecordError> {
         let mut journal = Output::create(folder, JOURNAL_FILE)?;
         let mut metrics = Output::create(folder, METRICS_FILE)?;
@@ -95,7 +95,7 @@ impl Writer {
 
     /// Queues events, in order.
     pub fn write(&self, events: Vec<RunEvent>) {
-        // If the thread has ended, it has told so.
+        // If the thread has ended, it has reported why.
         drop(self.batches.send(events));
     }
 

@@ -1,11 +1,11 @@
-//! A policy of one's own, and what it costs beside ATA-Empirical, on a small cluster in virtual time.
+//! A policy from outside the library, and its costs next to the library's, on a small cluster in virtual time.
 //!
-//! `Sampled` draws each worker's mean time from around what was observed, the wider the less was observed, and allocates
-//! as if the draws were true. It is in the manner of Thompson sampling: a worker that looked slow is tried again now and then.
+//! `Sampled` draws each worker's mean time from a range around the observed mean, wider with fewer observations, and
+//! allocates as if the draws were true. As in Thompson sampling, a worker that looked slow is sometimes tried again.
 //!
 //! To make it one of the library's policies, so that `--policy sampled`, `ata policies` and the simulator know it:
 //! 1. put the struct and its `Policy` into `src/policy/sampled.rs`, and name the module in `src/policy/mod.rs`;
-//! 2. give it an `ENTRY`, as the others have, and name that in `POLICIES` in `src/policy/registry.rs`;
+//! 2. give it an `ENTRY`, as the others have, and add that to `POLICIES` in `src/policy/registry.rs`;
 //! 3. test its formula in the same file, as the others do, citing the source.
 
 use ata_scheduler::{
@@ -14,7 +14,8 @@ use ata_scheduler::{
 };
 use rand::RngExt;
 
-/// Scores s_i = m_i · (1 + u_i/√K_i) with u_i uniform in [−1, 1), and 0 before the first observation; a = RAS(s).
+/// Allocates by means with noise: scores s_i = m_i · (1 + u_i/√K_i) with u_i uniform in [−1, 1), and 0 before the first
+/// observation; a = RAS(s).
 struct Sampled;
 
 impl Policy for Sampled {
@@ -38,7 +39,7 @@ impl Policy for Sampled {
 /// Seconds per task of each worker.
 const TIME_S: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 
-/// Runs a barrier policy to its end: the mean runtime and the mean total worker time of an iteration, in seconds.
+/// Runs a barrier policy to its end; returns an iteration's mean runtime and mean total worker time, in seconds.
 fn run(policy: Box<dyn Policy>) -> (f64, f64) {
     let config = EngineConfig { budget: 31, iterations: 300, min_workers: TIME_S.len(), ..EngineConfig::default() };
     let mut engine = Engine::new(config, policy);

@@ -1,4 +1,4 @@
-//! The names of things: workers, leases, ranges of tasks.
+//! Identifiers: workers, leases, ranges of tasks.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Tasks of a lease, at most: a worker reports one time per task in one message, and a lost lease is recomputed whole.
+/// The most tasks a lease may have: a worker reports one time per task in one message, and a lost lease is recomputed
+/// whole.
 pub const MAX_LEASE_TASKS: u64 = 1 << 16;
 
 /// A worker's 1-based number, as users see it in tables and as `i` in a time law.
@@ -15,7 +16,7 @@ pub const MAX_LEASE_TASKS: u64 = 1 << 16;
 pub struct WorkerId(NonZeroU32);
 
 impl WorkerId {
-    /// The worker of this 1-based number; `None` for 0.
+    /// The worker with this 1-based number; `None` for 0.
     pub fn new(number: u32) -> Option<Self> {
         NonZeroU32::new(number).map(Self)
     }
@@ -46,7 +47,7 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// A run of task indices of one iteration.
+/// Consecutive task indices of one iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskRange {
     /// First task index.
@@ -56,7 +57,7 @@ pub struct TaskRange {
 }
 
 impl TaskRange {
-    /// The one task of this index.
+    /// The single task at this index.
     pub fn single(index: u64) -> Self {
         Self { first: index, count: 1 }
     }
@@ -71,8 +72,8 @@ impl TaskRange {
         self.first..self.end()
     }
 
-    /// Whether the range is one whole subtree of the binary reduction tree over task indices: a power of two of
-    /// tasks, starting at a multiple of it.
+    /// Whether the range is one whole subtree of the binary reduction tree over task indices: its count is a power of
+    /// two, and it starts at a multiple of the count.
     pub fn is_subtree(self) -> bool {
         self.count.is_power_of_two() && self.first.is_multiple_of(self.count)
     }
@@ -91,7 +92,7 @@ impl TaskRange {
     }
 }
 
-/// Names one lease; never used twice within a run.
+/// Identifies one lease; never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
@@ -104,7 +105,7 @@ impl fmt::Display for LeaseId {
 /// One worker's right to compute some tasks, once. A result without its lease is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Names this attempt.
+    /// Identifies this attempt.
     pub id: LeaseId,
     /// The iteration the tasks belong to, and the version of the parameters to compute them at.
     pub iteration: u64,

@@ -7,14 +7,14 @@ use crate::ids::WorkerId;
 /// What one iteration cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IterationCost {
-    /// k.
+    /// The iteration, k.
     pub iteration: u64,
     /// When its tasks were assigned, in seconds since the run began.
     pub started_s: f64,
-    /// C_k: seconds from then until the last result its step needed.
+    /// Its runtime C_k: seconds from then until the last result its step needed.
     pub runtime_s: f64,
-    /// Seconds workers spent. For a barrier policy the sum of busy times, wasted tasks included (waiting at the barrier
-    /// costs nothing); for a racing one workers × runtime, as every worker is busy all the time.
+    /// Seconds workers spent. For a barrier policy, the sum of busy times, wasted tasks included (waiting at the
+    /// barrier costs nothing); for any other, workers × runtime, as every worker is busy all the time.
     pub total_worker_time_s: f64,
     /// Tasks that entered the step.
     pub tasks_applied: u64,
@@ -42,9 +42,9 @@ pub struct WorkerCost {
 pub struct Ledger {
     /// Iterations committed.
     pub iterations: u64,
-    /// Σ C_k, in seconds.
+    /// Sum of the runtimes C_k, in seconds.
     pub iteration_time_s: f64,
-    /// Σ total worker time, in seconds.
+    /// Sum of the total worker times, in seconds.
     pub total_worker_time_s: f64,
     /// Tasks that entered a step.
     pub tasks_applied: u64,
@@ -52,14 +52,14 @@ pub struct Ledger {
     pub tasks_wasted: u64,
     /// Worker-iterations with at least one task.
     pub employments: u64,
-    /// By [`WorkerId::slot`].
+    /// What each worker did, by [`WorkerId::slot`].
     pub workers: Vec<WorkerCost>,
     /// The last committed iteration.
     pub last: Option<IterationCost>,
 }
 
 impl Ledger {
-    /// Mean of C_k, in seconds; 0 before the first step.
+    /// Mean runtime of an iteration, in seconds; 0 before the first step.
     pub fn mean_iteration_s(&self) -> f64 {
         self.per_iteration(self.iteration_time_s)
     }

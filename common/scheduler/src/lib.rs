@@ -1,12 +1,12 @@
-//! Which worker gets how many gradient tasks.
+//! Decides which worker gets how many gradient tasks.
 //!
-//! This crate holds every policy ata knows and the engine that runs them, and nothing else: no runtime, no transport, no
-//! tensor, no clock, no file, no global randomness. The coordinator drives the engine with real workers, the simulator with
-//! virtual ones, so what is simulated is what is deployed.
+//! This crate holds every policy ata knows and the engine that runs them, and nothing else: no async runtime, no
+//! transport, no tensor, no clock, no file, no global randomness. The coordinator drives the engine with real workers,
+//! the simulator with virtual ones, so what is simulated is what is deployed.
 //!
-//! Times are seconds as `f64`; the simulator uses them without a unit.
+//! Times are in seconds, as `f64`; in the simulator they have no unit.
 //!
-//! The README shows it in use, on its own; docs/POLICIES.md says what the policies do.
+//! The README shows how to use the crate on its own; docs/POLICIES.md says what the policies do.
 //!
 //! # Layout
 //! - [`ids`](WorkerId): workers, leases, ranges of tasks

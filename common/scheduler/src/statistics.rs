@@ -1,29 +1,29 @@
-//! What is known of a worker's speed.
+//! What is known about a worker's speed.
 
 use serde::{Deserialize, Serialize};
 
-/// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and what other policies need besides.
+/// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and what other policies need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerStatistics {
-    /// K_i, tasks observed.
+    /// Tasks observed, K_i.
     pub observed: u64,
-    /// T_i, seconds those tasks took together.
+    /// Seconds those tasks took in total, T_i.
     pub total_s: f64,
     /// Sum of the squares of those times, in s².
     pub squares_s2: f64,
-    /// Seconds spent on tasks that were cut short, together: each would have taken longer. Means over finished tasks alone
+    /// Total seconds spent on tasks that were cut short: each would have taken longer. Means over finished tasks alone
     /// make a worker that loses races look faster than it is.
     #[serde(default)]
     pub cut_s: f64,
-    /// Iterations of which the overhead was observed.
+    /// Iterations whose overhead was observed.
     pub assignments: u64,
-    /// Seconds of those iterations, together, that went to anything but computation: transport, waiting, encoding.
+    /// Total seconds of those iterations that were not computation: transport, waiting, encoding.
     pub overhead_s: f64,
 }
 
 impl WorkerStatistics {
-    /// Takes in one more task time, in seconds.
+    /// Records one task time, in seconds.
     pub fn observe(&mut self, busy_s: f64) {
         debug_assert!(busy_s.is_finite() && busy_s >= 0.0);
         self.observed += 1;
@@ -31,20 +31,20 @@ impl WorkerStatistics {
         self.squares_s2 += busy_s * busy_s;
     }
 
-    /// Takes in a task that was cut short after `elapsed_s` seconds.
+    /// Records a task that was cut short after `elapsed_s` seconds.
     pub fn observe_cut(&mut self, elapsed_s: f64) {
         debug_assert!(elapsed_s.is_finite() && elapsed_s >= 0.0);
         self.cut_s += elapsed_s;
     }
 
-    /// Takes in what an iteration's assignment cost beside computation, in seconds.
+    /// Records what an iteration's assignment cost apart from computation, in seconds.
     pub fn observe_overhead(&mut self, overhead_s: f64) {
         debug_assert!(overhead_s.is_finite() && overhead_s >= 0.0);
         self.assignments += 1;
         self.overhead_s += overhead_s;
     }
 
-    /// m_i = T_i / K_i, in seconds; `None` before the first observation.
+    /// The mean task time m_i = T_i / K_i, in seconds; `None` before the first observation.
     pub fn mean_s(&self) -> Option<f64> {
         (self.observed > 0).then(|| self.total_s / self.observed as f64)
     }
@@ -60,7 +60,7 @@ impl WorkerStatistics {
         (self.squares_s2 / self.observed as f64 - mean_s * mean_s).max(0.0).sqrt() / mean_s
     }
 
-    /// Both observations together.
+    /// The observations of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl WorkerStatistics {
         }
     }
 
-    /// The same means from at most `observations` observations, so that they weigh less.
+    /// The same means, counted as at most `observations` observations, so that they weigh less.
     #[must_use]
     pub fn capped(&self, observations: u64) -> Self {
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };

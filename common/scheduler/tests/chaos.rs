@@ -1,5 +1,5 @@
-//! Invariants 4 and 5 under random faults: whatever comes, goes, fails or is repeated, each step takes as many tasks as its
-//! policy says, each of them once, and the run goes on to its end.
+//! Invariants 4 and 5 under random faults: whatever joins, leaves, fails or is repeated, each step takes as many tasks
+//! as its policy says, each of them once, and the run reaches its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const ITERATIONS: u64 = 8;
 
-/// Runs that are given up early show little; more attempts fail by eviction.
+/// Runs that are aborted early show little; evictions make further attempts fail.
 const MAX_FAILURES: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,11 +20,11 @@ enum Fault {
     Join(u32),
     Fail,
     Repeat,
-    /// Time passes, so that leases run out and rests end.
+    /// Time passes, so that leases expire and rests end.
     Pass,
 }
 
-/// A fault, how many results come in after it, and what chooses among leases.
+/// A fault, how many results arrive after it, and what selects among leases.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     fault: Fault,
@@ -50,9 +50,9 @@ enum Takes {
     All,
     /// The first B of more.
     Budget,
-    /// One of each of k workers, or of all if they are fewer when the iteration begins.
+    /// One from each of k workers, or from all if there are fewer when the iteration begins.
     Workers(u64),
-    /// One, of a delay below this.
+    /// One, with a delay below this.
     One { max_delay: u64 },
 }
 
@@ -88,7 +88,7 @@ struct World {
     leases: u64,
     /// Leases that workers compute.
     out: BTreeMap<LeaseId, (WorkerId, Lease)>,
-    /// Leases reported, of which the engine has said nothing yet.
+    /// Leases reported, which the engine has not ended yet.
     reported: BTreeMap<LeaseId, (WorkerId, Lease)>,
     /// Leases that are over, however they ended.
     over_leases: Vec<(WorkerId, Lease)>,
@@ -96,7 +96,7 @@ struct World {
     may_proceed: bool,
     taken: Vec<Lease>,
     applied: u64,
-    /// Leases that came to nothing.
+    /// Leases whose result entered no step.
     wasted: u64,
     to_commit: Option<u64>,
     failed: u32,
@@ -163,7 +163,7 @@ impl World {
             self.tell(Event::Proceed);
         }
         if !self.over && self.to_commit.is_none() {
-            assert!(self.present.is_empty() || !self.out.is_empty(), "workers are present, and nothing goes on");
+            assert!(self.present.is_empty() || !self.out.is_empty(), "workers are present, and none computes");
         }
     }
 
@@ -183,13 +183,13 @@ impl World {
                 self.present.remove(&worker);
             }
             Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 1.0 && strikes >= 1),
-            // One that joins again is lost first.
+            // A worker that joins again is lost first.
             Effect::Wait { .. } => assert!(self.present.len() <= 1),
             Effect::Finish { .. } | Effect::Abort { .. } => self.over = true,
         }
     }
 
-    /// Every lease ends once, and as it may.
+    /// Every lease ends once, and in a way it may.
     fn ended(&mut self, worker: WorkerId, lease: Lease, outcome: Outcome) {
         let held = if self.reported.contains_key(&lease.id) { &mut self.reported } else { &mut self.out };
         assert_eq!(held.remove(&lease.id), Some((worker, lease)), "{outcome:?}");
@@ -198,7 +198,7 @@ impl World {
             Outcome::Ignored(_) => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
             Outcome::Cancelled(_) => {
                 let needed = matches!(self.takes, Takes::All) && !self.is_unneeded(lease);
-                assert!(!needed, "a barrier policy takes everything but probes");
+                assert!(!needed, "a barrier policy takes everything except probes");
             }
             Outcome::Lost(_) => assert!(!self.present.contains(&worker) || self.joining == Some(worker)),
             Outcome::Failed(_) => assert!(self.failed > 0),
@@ -208,7 +208,7 @@ impl World {
     }
 
     fn assigned(&mut self, worker: WorkerId, lease: Lease) {
-        assert!(self.present.contains(&worker), "only who is present gets tasks");
+        assert!(self.present.contains(&worker), "only workers that are present get tasks");
         assert_eq!(lease.id, LeaseId(self.leases), "a lease id is used once");
         self.leases += 1;
         assert!(lease.tasks.is_subtree());
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// A step is committed or a result comes in, if there is either.
+    /// A step is committed or a result arrives, if there is either.
     fn go_on(&mut self, pick: usize) {
         if let Some(iteration) = self.to_commit.filter(|_| self.out.is_empty() || pick.is_multiple_of(2)) {
             self.to_commit = None;
@@ -311,19 +311,19 @@ fn check(policy: &str, config: EngineConfig, takes: Takes, turns: Vec<Turn>) {
                     }
                 }
             }
-            // Everybody was lost: without a newcomer nothing would go on.
+            // All workers were lost: without a new one the run would not continue.
             None if world.present.is_empty() && world.to_commit.is_none() => world.join(WorkerId::from_slot(8)),
             None => world.go_on(0),
         }
     }
     let ledger = world.engine.ledger();
     if ledger.iterations < ITERATIONS {
-        assert!(world.evicted + world.failed >= 3, "given up too early");
+        assert!(world.evicted + world.failed >= 3, "aborted too early");
         return;
     }
     assert_eq!(ledger.tasks_applied, world.applied);
     if world.is_asynchronous() {
-        assert_eq!(ledger.tasks_wasted, world.wasted, "whatever was begun and came to nothing");
+        assert_eq!(ledger.tasks_wasted, world.wasted, "whatever was begun and entered no step");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a virtual cluster in the course of a run.
+//! What happens to a virtual cluster during a run.
 
 use ata_scheduler::WorkerId;
 
@@ -16,14 +16,14 @@ pub enum When {
 pub enum Change {
     /// Two workers exchange their laws.
     Swap(WorkerId, WorkerId),
-    /// A worker's tasks take so many times as long from now on.
+    /// A worker's tasks take this many times as long from now on.
     SlowDown(WorkerId, f64),
     /// A worker is lost.
     Leave(WorkerId),
-    /// A worker that was lost, or was not there at first, joins, in good health.
+    /// A worker that was lost, or not present from the start, joins, in good health.
     Join(WorkerId),
     /// A worker hangs from now on: it finishes nothing, and joins again at once whenever it is evicted.
     Hang(WorkerId),
-    /// A worker fails from now on: its leases come to nothing when they would be done.
+    /// A worker fails from now on: its leases fail when they would be done.
     Fail(WorkerId),
 }

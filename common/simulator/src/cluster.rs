@@ -1,4 +1,4 @@
-//! The virtual cluster: what each worker computes, and when it is through.
+//! The virtual cluster: what each worker computes, and when it finishes.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use ata_scheduler::{Lease, LeaseId, WorkerId};
 use crate::completions::{Completion, Completions, End};
 use crate::times::{LawTimes, TaskTimes};
 
-/// As few void results are not worth clearing out.
+/// So few void results are not worth clearing out.
 const FEW: usize = 1024;
 
 pub(crate) struct VirtualCluster<'a, T> {
@@ -16,24 +16,24 @@ pub(crate) struct VirtualCluster<'a, T> {
     overhead: Option<&'a mut LawTimes>,
     workers: Vec<VirtualWorker>,
     completions: Completions,
-    /// Task times of results of several tasks that are on their way; places are used again.
+    /// Task times of pending results of several tasks; places are reused.
     busy: Vec<Vec<f64>>,
     free: Vec<u32>,
-    /// Leases that are out, by iteration, ascending…
+    /// How many leases are assigned, by iteration, ascending…
     out: VecDeque<(u64, u64)>,
-    /// …and in all.
+    /// …and in total.
     all_out: usize,
-    /// Whether a worker ever hung: leases may be out that will not end by themselves.
+    /// Whether a worker ever hung: some leases may then never end by themselves.
     any_hung: bool,
 }
 
 #[derive(Clone, Copy)]
 struct VirtualWorker {
-    /// When it is through with what it has.
+    /// When it finishes what it has.
     free_at: f64,
-    /// Times the law's draws.
+    /// Factor on the law's draws.
     slowness: f64,
-    /// Whose law it draws from.
+    /// The worker whose law it draws from.
     law: WorkerId,
     health: Health,
     /// How often it was interrupted: results from before are void.
@@ -115,7 +115,7 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         self.completions.push(Completion { at, lease: lease.id, worker, interrupts, end });
     }
 
-    /// The worker stops at once; its results that are on their way are void.
+    /// The worker stops at once; its pending results are void.
     pub(crate) fn interrupt(&mut self, now: f64, worker: WorkerId) {
         let state = &mut self.workers[worker.slot()];
         state.free_at = now;
@@ -151,7 +151,7 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         None
     }
 
-    /// The next lease that ends by itself; call [`Self::told`] when it was told.
+    /// The next lease that ends by itself; call [`Self::told`] once the engine has its report.
     pub(crate) fn pop(&mut self) -> Option<Ended> {
         self.next_at()?;
         let Completion { at, lease, worker, end, .. } = self.completions.pop()?;
@@ -189,7 +189,7 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         self.workers[worker.slot()].slowness *= factor;
     }
 
-    /// From now on the worker's health is this; what it computes is not done either if it hangs.
+    /// Sets the worker's health from now on; if it hangs, what it is computing never finishes either.
     pub(crate) fn set_health(&mut self, now: f64, worker: WorkerId, health: Health) {
         self.workers[worker.slot()].health = health;
         if health == Health::Hangs {
@@ -198,19 +198,19 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         }
     }
 
-    /// When a worker that was evicted comes back: when it is through with what it has, or at once if it hangs.
+    /// When a worker that was evicted comes back: when it finishes what it has, or at once if it hangs.
     pub(crate) fn back_at(&self, now: f64, worker: WorkerId) -> f64 {
         let state = &self.workers[worker.slot()];
         if state.health == Health::Hangs { now } else { state.free_at.max(now) }
     }
 }
 
-/// What may be asked of a cluster while a step is taken.
+/// What an observer may ask of a cluster.
 pub(crate) trait View {
-    /// The earliest iteration whose parameters a lease is computed at; `None` if no lease is out.
+    /// The earliest iteration whose parameters a lease is computed at; `None` if no lease is assigned.
     fn oldest_iteration(&self) -> Option<u64>;
 
-    /// The mean of a worker as it is now, from the laws' means.
+    /// The current mean of a worker, from the laws' means.
     fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64;
 }
 

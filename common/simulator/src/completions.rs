@@ -1,4 +1,4 @@
-//! The results that are on their way, in the order of time.
+//! Pending results, in order of time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ pub(crate) struct Completion {
     pub(crate) at: f64,
     pub(crate) lease: LeaseId,
     pub(crate) worker: WorkerId,
-    /// How often its worker was interrupted when it was added: void if it was since.
+    /// How often its worker had been interrupted when this was added: void if it was interrupted since.
     pub(crate) interrupts: u32,
     pub(crate) end: End,
 }
@@ -19,9 +19,9 @@ pub(crate) struct Completion {
 /// How it will end.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// One task, as most leases have, that took so long.
+    /// One task, as most leases have, that took this long.
     One(f64),
-    /// Several, whose times are kept in this place.
+    /// Several tasks, whose times are kept at this index.
     Several(u32),
     /// It fails.
     Failure,
@@ -48,9 +48,9 @@ impl Ord for Completion {
 }
 
 /// A priority queue that is filled in batches: a whole iteration's results are sorted at once, which is several times
-/// faster than a heap; what is added while some of them are still to come goes into a heap.
+/// faster than a heap; those added while some of these are still pending go into a heap.
 ///
-/// Results may become void. Who owns the queue counts them, and has them cleared out when they are more than the others.
+/// Results may become void. The queue's owner counts them, and has them cleared out when they outnumber the others.
 #[derive(Default)]
 pub(crate) struct Completions {
     /// Latest first.
@@ -73,7 +73,7 @@ impl Completions {
         self.sorted.len() + self.late.len()
     }
 
-    /// Drops all that are not to be kept; `none_is` says beforehand that none is.
+    /// Drops all results that are not to be kept; `none_is` says beforehand that none is.
     pub(crate) fn retain(&mut self, none_is: bool, keep: impl Fn(&Completion) -> bool) {
         if none_is {
             self.sorted.clear();

@@ -15,44 +15,45 @@ use crate::times::{LawTimes, TaskTimes};
 /// A virtual cluster and what happens to it.
 #[derive(Debug)]
 pub struct Simulation<T> {
-    /// n. All are present from the start, but for those whose first change is [`Change::Join`].
+    /// The number of workers, n. All are present from the start, except those whose first change of membership is a
+    /// [`Change::Join`].
     pub workers: u32,
     /// How long tasks take.
     pub times: T,
     /// What each assignment costs a worker before it begins to compute, if anything: communication.
     pub overhead: Option<LawTimes>,
-    /// Changes, in any order.
+    /// Changes in any order, except that those of one worker are in the order in which they happen.
     pub changes: Vec<(When, Change)>,
-    /// What is known of each worker beforehand, by slot; may be shorter.
+    /// What is known about each worker beforehand, by slot; may be shorter than `workers`.
     pub priors: Vec<WorkerStatistics>,
 }
 
-/// Why a simulated run did not come to its end.
+/// Why a simulated run did not reach its end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimulationError {
-    /// The engine gave up.
-    #[error("the run was given up: {0}")]
+    /// The engine aborted the run.
+    #[error("the run was aborted: {0}")]
     Aborted(AbortReason),
-    /// All workers left, and none will join; or those that are left hang, and there is no limit to how long.
-    #[error("at time {at}, in iteration {iteration}, nothing can go on: no worker computes, and none will join")]
+    /// All workers left, and none will join; or those that are left hang, and there is no lease timeout.
+    #[error("at time {at}, in iteration {iteration}, the run cannot continue: no worker computes, and none will join")]
     NobodyLeft {
         /// The virtual time.
         at: f64,
-        /// k.
+        /// The iteration, k.
         iteration: u64,
     },
 }
 
-/// Hears how a simulated run goes, and says what its steps come to.
+/// Watches a simulated run, and says what comes of its steps.
 pub trait Observer {
     /// An iteration begins.
     fn started(&mut self, _start: &Start<'_>) {}
 
-    /// The engine asks for an optimizer step: what comes of it?
+    /// The engine asks for an optimizer step; returns its outcome.
     fn step(&mut self, step: &Step<'_>) -> StepOutcome;
 
-    /// An iteration is committed, and the next one not begun: the engine may be saved now, or replaced by another one.
-    /// Effects are carried out as usual.
+    /// An iteration is committed, and the next one has not begun: the engine may now be saved, or replaced by another
+    /// one. Effects are carried out as usual.
     fn committed(&mut self, _now: f64, _engine: &mut Engine, _effects: &mut Vec<Effect>) {}
 
     /// An effect is about to be carried out.
@@ -67,7 +68,7 @@ impl<F: FnMut(&Step<'_>) -> StepOutcome> Observer for F {
 
 /// An iteration that begins.
 pub struct Start<'a> {
-    /// k.
+    /// The iteration, k.
     pub iteration: u64,
     /// The workers that the decision is about, ascending.
     pub workers: &'a Arc<[WorkerId]>,
@@ -79,7 +80,7 @@ pub struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// The mean time of each of [`Self::workers`] as it is now, if the laws' means are `of_laws`, by slot.
+    /// The current mean time of each of [`Self::workers`], if the laws' means are `of_laws`, by slot.
     pub fn means(&self, of_laws: &[f64]) -> Vec<f64> {
         self.workers.iter().map(|&worker| self.cluster.mean(worker, of_laws)).collect()
     }
@@ -87,13 +88,13 @@ impl Start<'_> {
 
 /// An optimizer step that the engine asks for.
 pub struct Step<'a> {
-    /// k.
+    /// The iteration, k.
     pub iteration: u64,
     /// The virtual time.
     pub now: f64,
-    /// The leases whose results enter it, in the order they came in.
+    /// The leases whose results enter it, in the order in which they arrived.
     pub leases: &'a [Lease],
-    /// Times the learning rate.
+    /// Factor on the learning rate.
     pub lr_factor: f64,
     /// What the iterations before it cost.
     pub ledger: &'a Ledger,
@@ -101,7 +102,7 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Parameters of earlier iterations than this will not be asked for any more.
+    /// Parameters of iterations before this one will not be needed again.
     pub fn oldest_iteration(&self) -> u64 {
         self.cluster.oldest_iteration().unwrap_or(u64::MAX)
     }
@@ -113,7 +114,7 @@ impl<T: TaskTimes> Simulation<T> {
         Self { workers, times, overhead: None, changes: Vec::new(), priors: Vec::new() }
     }
 
-    /// How many workers are there from the start.
+    /// How many workers are present from the start.
     pub fn present_at_first(&self) -> usize {
         (0..self.workers as usize).filter(|&slot| !self.joins_late(WorkerId::from_slot(slot))).count()
     }
@@ -154,7 +155,7 @@ impl<T: TaskTimes> Simulation<T> {
     }
 }
 
-/// Changes at iterations come before those at times, each in their order.
+/// Changes at iterations come before those at times, each kind in order.
 fn in_order(changes: &[(When, Change)]) -> Vec<(When, Change)> {
     let mut ordered = changes.to_vec();
     ordered.sort_by(|(a, _), (b, _)| match (a, b) {
@@ -169,7 +170,7 @@ fn in_order(changes: &[(When, Change)]) -> Vec<(When, Change)> {
 /// What ends the driver's loop.
 type End = Result<f64, SimulationError>;
 
-/// What happens at a time.
+/// Something that happens at a time.
 #[derive(Clone, Copy)]
 enum Due {
     Change(Change),
@@ -181,9 +182,9 @@ struct Driver<'a, T, O> {
     engine: &'a mut Engine,
     observer: &'a mut O,
     cluster: VirtualCluster<'a, T>,
-    /// What the engine said, in order…
+    /// The engine's effects, in order…
     effects: Vec<Effect>,
-    /// …and how much of it is done.
+    /// …and how many of them are done.
     done: usize,
     /// Leases taken since the last step.
     taken: Vec<Lease>,
@@ -191,7 +192,7 @@ struct Driver<'a, T, O> {
     at_iterations: Vec<(u64, Change)>,
     /// Latest first.
     at_times: Vec<(f64, Due)>,
-    /// Joins and losses that happen once the tasks of the iteration that just began are out.
+    /// Joins and losses that happen once the tasks of the iteration that just began are assigned.
     membership: VecDeque<Change>,
     changed: usize,
     priors: &'a [WorkerStatistics],
@@ -211,7 +212,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
     fn run(mut self) -> End {
         loop {
             while let Some(effect) = self.effects.get_mut(self.done) {
-                // Something small in its place.
+                // Leaves something small in its place.
                 let effect = std::mem::replace(effect, Effect::Finish { reason: FinishReason::Iterations });
                 self.done += 1;
                 self.observer.effect(self.now, &effect);
@@ -255,7 +256,8 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
         None
     }
 
-    /// Changes of speed and health count from the iteration's first task on, those of membership once its tasks are out.
+    /// Changes of speed and health apply from the iteration's first task on, those of membership once its tasks are
+    /// assigned.
     fn started(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
         while let Some((_, change)) = self.at_iterations.pop_if(|(at, _)| *at <= iteration) {
             match change {
@@ -310,7 +312,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
         self.tell(Event::Proceed);
     }
 
-    /// To the next result, change or timeout.
+    /// Goes on to the next result, change or timeout.
     fn advance(&mut self) -> Result<(), SimulationError> {
         let next_result = self.cluster.next_at();
         let next_change = self.at_times.last().map(|(at, _)| *at);
@@ -334,7 +336,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
         } else if let Some(ended) = self.cluster.pop() {
             self.now = self.now.max(ended.at);
             let report = self.cluster.busy(&ended).map_or(Report::Failed, |busy_s| Report::Done { busy_s });
-            // An engine that was put in the place of another one refuses what it knows nothing of.
+            // An engine that replaced another one refuses reports on leases that it does not know.
             self.engine.report(self.now, ended.worker, ended.lease, report, &mut self.effects).unwrap_or(());
             self.cluster.told(&ended);
         } else {

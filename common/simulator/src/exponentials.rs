@@ -8,18 +8,18 @@
 
 use std::f64::consts::PI;
 
-/// The rule's error is e^(−`ERROR_EXPONENT`) times a factor of some hundreds.
+/// The rule's error is e^(−`ERROR_EXPONENT`) times a factor of a few hundred.
 const ERROR_EXPONENT: f64 = 40.0;
 
-/// A task that is unfinished with probability e^(−`CERTAIN`) changes neither moment by a bit that counts.
+/// A task that is unfinished with probability e^(−`CERTAIN`) does not measurably change either moment.
 const CERTAIN: f64 = 50.0;
 
-/// As little of the density lies before the time at which the maximum is reached with this probability.
+/// The density is negligible before the time at which the maximum is reached with this probability.
 const IMPOSSIBLE: f64 = 1e-22;
 
 /// The mean of the maximum of independent exponential times with these rates (proposition 1).
 ///
-/// The relative error is below 1e-12 up to ten thousand rates. Infinite if it is beyond the largest number.
+/// The relative error is below 1e-12 up to ten thousand rates. Infinite if it exceeds the largest number.
 ///
 /// # Panics
 /// If there is no rate, or a rate is not positive and finite.
@@ -30,7 +30,7 @@ pub fn mean_of_maximum(rates: &[f64]) -> f64 {
 
 /// The variance of the maximum of independent exponential times with these rates (proposition 2).
 ///
-/// The relative error is below 1e-11 up to ten thousand rates. Infinite if it is beyond the largest number, 0 if it is
+/// The relative error is below 1e-11 up to ten thousand rates. Infinite if it exceeds the largest number, 0 if it is
 /// below the smallest.
 ///
 /// # Panics
@@ -77,7 +77,7 @@ impl Law {
     }
 }
 
-/// The distance of the nodes in ln t, if `spread` is ln r.
+/// The distance between nodes in ln t, where `spread` is ln r.
 ///
 /// The error falls as e^(−2πθ/step), where θ is how far ln t can leave the real line before the integrand grows. At
 /// the angle θ a factor 1 − e^(−z) exceeds 1 only past Re z = π/(2·tan θ); the r factors together stay below e if that
@@ -94,7 +94,7 @@ fn density(rates: &[f64], t: f64) -> Option<f64> {
     for rate in rates {
         let exponent = rate * t;
         if exponent > CERTAIN {
-            // All further rates are as large.
+            // All further rates are at least as large.
             break;
         }
         let odds = libm::expm1(exponent);

@@ -1,7 +1,8 @@
 //! Learning in virtual time: gradients are really computed, once per distinct sequence of steps.
 //!
-//! When a step is taken is a matter of the policy, but what it learns depends on its tasks only, and every barrier policy
-//! takes the same ones. So steps are known by the hash of their sequence, and a run computes only what no other has.
+//! The policy determines when a step is taken, but what it learns depends only on its tasks, and every barrier policy
+//! that uses all B tasks takes the same ones. So steps are identified by the hash of their sequence, and a run computes
+//! only what no other has.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,21 +15,21 @@ use crate::problem::Problem;
 
 /// Takes optimizer steps.
 pub trait Descent: Send {
-    /// Takes one; an error says what failed.
+    /// Takes one step; an error says what failed.
     fn step(&mut self, step: &LearningStep) -> Result<Learned, String>;
 }
 
 /// What an optimizer step is made of.
 #[derive(Clone, Debug)]
 pub struct LearningStep {
-    /// k.
+    /// The iteration, k.
     pub iteration: u64,
-    /// The tasks, and the iterations that they belong to, whose parameters their gradients are computed at: k, or an earlier
-    /// one in an asynchronous run. Ascending.
+    /// The tasks, each with the iteration at whose parameters its gradient is computed: k, or an earlier one in an
+    /// asynchronous run. Ascending.
     pub tasks: Vec<(u64, TaskRange)>,
-    /// Times the learning rate.
+    /// Factor on the learning rate.
     pub lr_factor: f64,
-    /// Parameters of earlier iterations than this will not be asked for any more.
+    /// Parameters of iterations before this one will not be needed again.
     pub oldest_iteration: u64,
 }
 
@@ -49,7 +50,7 @@ impl LearningStep {
         Self { iteration, tasks, lr_factor, oldest_iteration }
     }
 
-    /// The hash of a sequence whose last step is this one, and which up to it has the hash `before`.
+    /// The hash of the sequence that ends with this step, if the steps before it have the hash `before`.
     fn hash_after(&self, before: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         before.hash(&mut hasher);
@@ -59,12 +60,13 @@ impl LearningStep {
     }
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Learned {
     /// For the engine.
     pub outcome: StepOutcome,
-    /// For the figures: the objective after the step, or where it is too dear to compute, the mean loss of the step's tasks.
+    /// For the figures: the objective after the step or, if that is too expensive to compute, the mean loss of its
+    /// tasks.
     pub objective: f64,
 }
 
@@ -77,7 +79,7 @@ pub struct Learning {
 }
 
 impl Learning {
-    /// Runs that learn what `start` begins.
+    /// Learning in which each run begins with what `start` returns.
     pub fn new(start: impl Fn() -> Box<dyn Descent> + Send + Sync + 'static) -> Self {
         Self { start: Box::new(start), known: Mutex::new(HashMap::new()) }
     }
@@ -92,7 +94,7 @@ impl Learning {
         LearningRun { learning: self, hash: 0, skipped: Vec::new(), descent: None }
     }
 
-    /// Steps that were computed.
+    /// How many steps were computed.
     pub fn computed(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -102,7 +104,7 @@ impl Learning {
 pub(crate) struct LearningRun<'a> {
     learning: &'a Learning,
     hash: u64,
-    /// Steps that others computed, in case this run goes another way than they.
+    /// Steps that other runs computed, in case this run diverges from them.
     skipped: Vec<LearningStep>,
     descent: Option<Box<dyn Descent>>,
 }

@@ -1,10 +1,10 @@
-//! Virtual time for the engine of `ata-scheduler`: the very engine the coordinator drives, with simulated workers.
+//! Virtual time for the engine of `ata-scheduler`: the same engine that the coordinator drives, with simulated workers.
 //!
 //! # Layout
 //! - `law`: [`TimeLaws`], how long tasks take, as users write it
 //! - `times`: [`TaskTimes`] and its sources: laws, and recorded times
-//! - `change`: [`Change`], what happens to a cluster in the course of a run
-//! - `cluster`: the virtual workers; `completions`: their results that are on their way
+//! - `change`: [`Change`], what happens to a cluster during a run
+//! - `cluster`: the virtual workers; `completions`: their pending results
 //! - `drive`: [`Simulation`], the driver
 //! - `exponentials`: [`mean_of_maximum`] and [`variance_of_maximum`] of exponential times
 //! - `learning`: [`Learning`], gradients computed once per distinct sequence of steps

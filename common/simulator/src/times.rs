@@ -12,7 +12,8 @@ pub trait TaskTimes {
     fn draw(&mut self, worker: WorkerId) -> f64;
 }
 
-/// Times drawn from laws, each worker from its own stream: what a worker's k-th task takes does not depend on the others.
+/// Times drawn from laws, each worker from its own stream: how long a worker's k-th task takes does not depend on the
+/// others.
 #[derive(Debug)]
 pub struct LawTimes {
     workers: Vec<Source>,
@@ -43,16 +44,16 @@ impl TaskTimes for LawTimes {
     }
 }
 
-/// The random stream of one worker under a seed: streams of ChaCha are independent, and seed a generator that is small,
-/// for there may be a million workers.
+/// The random stream of one worker under a seed: ChaCha's streams are independent, and each seeds a small generator,
+/// because there may be a million workers.
 pub fn worker_rng(seed: u64, worker: u32) -> Xoshiro256PlusPlus {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(u64::from(worker));
     Xoshiro256PlusPlus::from_rng(&mut rng)
 }
 
-/// Times that a real run recorded: each worker's tasks take what was recorded of it, in that order; a policy that asks it
-/// for more draws from its own times again, with replacement (the bootstrap).
+/// Times that a real run recorded: each worker's tasks take its recorded times, in order; if a policy asks it for more,
+/// they are drawn from its own times with replacement (the bootstrap).
 #[derive(Clone, Debug)]
 pub struct RecordedTimes {
     workers: Vec<Recording>,
@@ -75,7 +76,7 @@ impl RecordedTimes {
         Some(Self { workers: (1..).zip(workers).map(recording).collect::<Option<_>>()?, bootstrapped: 0 })
     }
 
-    /// Tasks so far that took a time drawn again.
+    /// Tasks so far whose time was drawn with replacement.
     pub fn bootstrapped(&self) -> u64 {
         self.bootstrapped
     }

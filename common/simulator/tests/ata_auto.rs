@@ -17,7 +17,7 @@ fn mean(runs: &[RunResult], of: Measure) -> f64 {
     runs.iter().map(of).sum::<f64>() / runs.len() as f64
 }
 
-/// Holds the means over seeds, and the worst seed, of runtime and total worker time against the oracle's means.
+/// Checks the means over seeds, and the worst seed, of runtime and total worker time against the oracle's means.
 fn check(law: &str, workers: u32, iterations: u64, seeds: u64, most: f64, worst: f64) {
     let runs = run(law, workers, iterations, seeds, "");
     let (oracle, auto) = runs.split_at(seeds as usize);
@@ -74,7 +74,7 @@ fn swapped_speeds() {
     for (a, b) in [(1, 51), (1, 30), (2, 20), (3, 40)] {
         let swap = format!("[[change]]\niteration = 1001\nswap = [{a}, {b}]");
         let runs = run(LINEAR, 51, 1200, 20, &swap);
-        // The best allocation of swapped workers costs what the best one of the others did.
+        // The best allocation costs the same with the workers swapped.
         let oracle = mean(&run(LINEAR, 51, 1200, 5, "")[..5], |run| run.mean_iteration_time);
         let window = |run: &RunResult| {
             let at = |iteration| run.trace.checkpoints.iter().find(|at| at.iteration == iteration).unwrap().runtime;

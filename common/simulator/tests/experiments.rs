@@ -1,4 +1,4 @@
-//! Experiments, whole: what they compute, and that they compute it again.
+//! Whole experiments: what they compute, and that it is reproducible.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ fn run(experiment: &Experiment) -> Vec<RunResult> {
     experiment::run(experiment, build_policy, learning.as_ref(), &|_| {}).unwrap()
 }
 
-/// Every built-in experiment, cut short, with every policy it names; what needs a CNN is run without learning.
+/// Every built-in experiment, shortened, with every policy it names; what needs a CNN is run without learning.
 #[test]
 fn built_in_experiments_run_and_are_drawn() {
     for (name, text) in BUILTIN_EXPERIMENTS {
@@ -63,7 +63,7 @@ fn gradients_are_computed_once_per_distinct_sequence_of_steps() {
     assert_eq!((steps, results.len()), (50, 12));
     assert!(results.iter().all(|run| run.final_objective == results[0].final_objective));
     let (steps, results) = computed("['gta', 'asgd', 'ringmaster:R=3']", 1);
-    assert!(steps > 100, "each goes its own way");
+    assert!(steps > 100, "each takes different steps");
     let first = |run: &RunResult| run.trace.checkpoints[0].objective.unwrap();
     assert!(results.iter().all(|run| run.final_objective.unwrap() < first(run)), "and all of them learn");
 }
@@ -80,7 +80,7 @@ fn what_an_assignment_costs_is_in_the_runtime_only() {
     assert_eq!(costs("overhead = 'const(5)'"), (7.0, 4.0));
 }
 
-/// Constant times 1 and 3: who was fast is slow from iteration 6 on, and the regret is by the means of the day.
+/// Constant times 1 and 3: the fast worker is slow from iteration 6 on, and the regret is by the means at the time.
 #[test]
 fn speeds_change_when_they_are_told_to() {
     let swap = "[[change]]\niteration = 6\nswap = [1, 2]";
@@ -99,9 +99,10 @@ fn workers_come_and_go() {
     };
     let time = |changes: &str| run(&experiment(&text(changes)))[0].mean_iteration_time;
     assert_eq!(time(""), 1.0);
-    // Worker 2 leaves in the middle of iteration 6: its task is computed by worker 1, after its own; so are all later ones.
+    // Worker 2 leaves in the middle of iteration 6: its task is computed by worker 1, after its own; so are all later
+    // ones.
     assert!((time("[[change]]\ntime = 5.5\nleave = 2") - (5.0 + 5.0 * 2.0) / 10.0).abs() < 1e-9);
-    // Worker 2 is there from iteration 4 on only, whose second task it takes over.
+    // Worker 2 joins in iteration 4, and gets tasks from the next one on.
     let late = time("[[change]]\niteration = 4\njoin = 2");
     assert!((late - (3.0 * 2.0 + 2.0 + 6.0) / 10.0).abs() < 1e-9, "{late}");
 
@@ -124,7 +125,7 @@ fn limits_end_a_run() {
     }
 }
 
-/// Right means spare ATA-Empirical its warm-up (ATA-Auto has next to none); wrong ones are found out, and only delay.
+/// A right prior spares ATA-Empirical its warm-up (ATA-Auto has next to none); a wrong one is dropped, and only delays.
 #[test]
 fn a_warm_start_helps_and_a_wrong_one_only_delays() {
     for (policy, helps, delays) in [("ata-empirical", 0.5, 1.2), ("ata-auto", 1.05, 2.0)] {

@@ -5,7 +5,7 @@ use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TimeLaws, When
 
 const ITERATIONS: u64 = 400;
 
-/// Seconds of each iteration by the clock, evictions and waits included.
+/// When each iteration began by the clock, evictions and waits included, and what else happened.
 #[derive(Default)]
 struct Clock {
     starts: Vec<f64>,
@@ -72,7 +72,7 @@ fn two_broken_workers_of_five() {
     }
 }
 
-/// The simulator evicts workers that hang, and those that are merely slow come back when they are through.
+/// The simulator evicts workers that hang; those that are merely slow come back when they finish.
 #[test]
 fn evictions_are_simulated() {
     let hung = run("uta", 5, Change::Hang);

@@ -17,7 +17,7 @@ fn run(policy: &str, workers: u32, iterations: u64, seed: u64) -> Ledger {
     engine.ledger().clone()
 }
 
-/// Holds the means over seeds 1..=`seeds` of runtime and total worker time per iteration against published ones.
+/// Checks the means over seeds 1..=`seeds` of runtime and total worker time per iteration against published ones.
 fn check(policy: &str, workers: u32, iterations: u64, seeds: u64, expected: (f64, f64), tolerance: f64) {
     let runs: Vec<Ledger> = (1..=seeds).map(|seed| run(policy, workers, iterations, seed)).collect();
     let mean = |of: fn(&Ledger) -> f64| runs.iter().map(of).sum::<f64>() / seeds as f64;

@@ -1,4 +1,5 @@
-//! Whatever happens to a run: saved between two iterations, and restored into a new engine, it goes on as if nothing had been.
+//! Whatever happens to a run, if it is saved between two iterations and restored into a new engine, it continues as if
+//! it had not been interrupted.
 
 use ata_scheduler::policy::POLICIES;
 use ata_scheduler::{
@@ -16,13 +17,13 @@ const ITERATIONS: u64 = 14;
 enum Break {
     /// Nothing.
     None,
-    /// All workers are lost, and join again at once: their leases end, as they do with the process.
+    /// All workers are lost, and join again at once: their leases end, as they would with the process.
     Reconnect,
-    /// The same, to an engine that was restored from what the other one saved.
+    /// The same, with an engine that was restored from what the other one saved.
     Restore,
 }
 
-/// Keeps what the engine says after an iteration.
+/// Keeps the engine's effects after an iteration.
 struct Log<'a> {
     policy: &'a str,
     config: EngineConfig,
@@ -33,7 +34,7 @@ struct Log<'a> {
 }
 
 impl Observer for Log<'_> {
-    /// Gradients that disagree every third time, for the policy that looks at them.
+    /// Gradients that agree only every third time, for the policy that looks at them.
     fn step(&mut self, step: &Step<'_>) -> StepOutcome {
         let product = if step.iteration.is_multiple_of(3) { 1.0 } else { -1.0 };
         StepOutcome { loss: Some(1.0 / step.iteration as f64), gradient_product: Some(product) }
@@ -63,7 +64,7 @@ impl Observer for Log<'_> {
     }
 
     fn effect(&mut self, now: f64, effect: &Effect) {
-        // Leases that end with the break itself are told by one engine only, and so is what was wasted on them.
+        // Leases that end with the break itself are reported by one engine only, and so is what was wasted on them.
         let effect = match effect {
             Effect::Committed { cost } => Effect::Committed { cost: IterationCost { tasks_wasted: 0, ..*cost } },
             other => other.clone(),
@@ -97,7 +98,7 @@ struct Scenario {
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {
-    // One worker stays well, or all runs would be given up.
+    // One worker stays healthy, or all runs would be aborted.
     let worker = (1..WORKERS).prop_map(|slot| WorkerId::from_slot(slot as usize));
     let when = prop_oneof![(2..ITERATIONS).prop_map(When::Iteration), (0.0..300.0).prop_map(When::Time)];
     let change = prop_oneof![
@@ -114,7 +115,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         .prop_map(|(policy, seed, overcommit, changes)| Scenario { policy, seed, overcommit, changes })
 }
 
-/// What the engine says after iteration `after` of a run that is broken there, and how the run ends.
+/// The engine's effects after iteration `after` of a run that is interrupted there, and how the run ends.
 fn run(scenario: &Scenario, after: u64, what: Break) -> (Vec<(f64, Effect)>, Result<f64, String>) {
     let config = EngineConfig {
         budget: 9,
@@ -132,7 +133,7 @@ fn run(scenario: &Scenario, after: u64, what: Break) -> (Vec<(f64, Effect)>, Res
     let at_first = simulation.present_at_first();
     let mut engine = Engine::new(EngineConfig { min_workers: at_first, ..config }, policy(scenario.policy));
     let mut log = Log { policy: scenario.policy, config, after, what, committed: 0, effects: Vec::new() };
-    // A run may be given up, or left by all: it must end the same way.
+    // A run may be aborted, or lose all its workers: it must end the same way.
     let end = simulation.run(&mut engine, &mut log).map_err(|error| error.to_string());
     log.effects.retain(|(_, effect)| !is_of_the_break(effect));
     (log.effects, end)

@@ -1,14 +1,14 @@
 //! The protocol between coordinator and workers.
 //!
-//! The contract is `proto/ata/v1/coordinator.proto`; this crate turns it into code, checks everything that comes in, and
+//! The contract is `proto/ata/v1/coordinator.proto`; this crate turns it into code, checks every incoming message, and
 //! moves tensors in chunks.
 //!
 //! # Layout
 //! - [`proto`]: generated code
 //! - `message`: domain types, valid by construction, and their conversions
 //! - `transfer`: tensors and files as checked chunks
-//! - [`limits`]: every limit, and why it is that number
-//! - `net`: connections of both sides, with those limits set
+//! - [`limits`]: every limit, with the reason for its value
+//! - `net`: both ends of a connection, with those limits set
 
 pub mod limits;
 mod message;
@@ -31,5 +31,5 @@ pub use transfer::{
     receive_gradient_header, receive_header, receive_tensor, transfer_parts,
 };
 
-/// The version of the protocol; a worker of another one is refused.
+/// The protocol version; a worker that speaks another one is refused.
 pub const PROTOCOL: u32 = 2;

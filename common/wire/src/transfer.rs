@@ -1,7 +1,7 @@
-//! Tensors and files as chunks, each with its checksum.
+//! Tensors and files as chunks, each with a checksum.
 //!
-//! A tensor is never copied on the sending side: chunks are slices of one buffer, shared by all receivers. The receiving side
-//! copies each chunk once, into its place.
+//! A tensor is never copied on the sending side: chunks are slices of one buffer that all receivers share. The
+//! receiving side copies each chunk once, into its place.
 
 use bytes::Bytes;
 use tokio_stream::Stream;
@@ -13,29 +13,29 @@ use crate::proto::{self, Chunk, GradientPart, TransferPart, gradient_part, trans
 #[cfg(target_endian = "big")]
 compile_error!("tensors go over the wire as little-endian f32 without conversion");
 
-/// A transfer that does not hold what was announced.
+/// What is wrong with the content of a transfer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TransferError {
     /// The size is not the expected one.
     #[error("transfer of {found} bytes: expected {expected}")]
     Size {
-        /// What is or would be there.
+        /// Bytes announced or received.
         found: u64,
-        /// What should be.
+        /// Bytes expected.
         expected: u64,
     },
     /// A chunk has the wrong size.
-    #[error("chunk of {0} bytes: expected 256 KiB, or less in the last")]
+    #[error("chunk of {0} bytes: expected 256 KiB, or less if it is the last")]
     Chunk(usize),
-    /// A chunk arrived changed.
+    /// A chunk does not match its checksum.
     #[error("wrong checksum in the chunk at byte {0}")]
     Checksum(u64),
-    /// A value that no step may contain.
-    #[error("value {index} is {value}")]
+    /// A value is infinite or not a number.
+    #[error("value {index} is {value}: expected a finite number")]
     NotFinite {
-        /// Which.
+        /// Index of the value.
         index: usize,
-        /// Infinite, or not a number.
+        /// The value.
         value: f32,
     },
 }
@@ -46,18 +46,18 @@ pub enum ReceiveError {
     /// The call failed.
     #[error("{}", .0.message())]
     Call(Status),
-    /// Nothing came for [`CHUNK_TIMEOUT`].
+    /// Nothing arrived for [`CHUNK_TIMEOUT`].
     #[error("the transfer stalled")]
     Stalled,
     /// The parts are not in the order of the contract.
     #[error("unexpected part in a transfer: {0}")]
     Order(&'static str),
-    /// The content is not what was announced.
+    /// The content is wrong.
     #[error(transparent)]
     Content(#[from] TransferError),
 }
 
-/// A vector as bytes, without copying it.
+/// Turns a vector into bytes without copying it.
 pub fn f32_bytes(values: Vec<f32>) -> Bytes {
     struct Owner(Vec<f32>);
     impl AsRef<[u8]> for Owner {
@@ -68,7 +68,7 @@ pub fn f32_bytes(values: Vec<f32>) -> Bytes {
     Bytes::from_owner(Owner(values))
 }
 
-/// The chunks of a buffer, checksummed as they are asked for.
+/// Splits a buffer into chunks, computing checksums lazily.
 pub fn chunks(bytes: Bytes) -> impl Iterator<Item = Chunk> + Send + use<> {
     (0..bytes.len()).step_by(CHUNK_BYTES).map(move |start| {
         let end = bytes.len().min(start + CHUNK_BYTES);
@@ -76,7 +76,7 @@ pub fn chunks(bytes: Bytes) -> impl Iterator<Item = Chunk> + Send + use<> {
     })
 }
 
-/// One chunk.
+/// Makes one chunk with its checksum.
 pub fn chunk(data: Bytes) -> Chunk {
     let crc32c = crc32c::crc32c(&data);
     Chunk { data, crc32c }
@@ -90,7 +90,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// For a transfer that should have `expected` bytes, and announces `announced`.
+    /// Starts a transfer that should have `expected` bytes and announces `announced`.
     pub fn new(announced: u64, expected: u64) -> Result<Self, TransferError> {
         if announced == expected {
             Ok(Self { received: 0, expected })
@@ -99,7 +99,7 @@ impl Assembler {
         }
     }
 
-    /// Checks the next chunk, and returns where its data begins in the whole.
+    /// Checks the next chunk, and returns the offset of its data in the transfer.
     pub fn check(&mut self, chunk: &Chunk) -> Result<u64, TransferError> {
         let start = self.received;
         let left = self.expected - start;
@@ -116,12 +116,12 @@ impl Assembler {
         Ok(start)
     }
 
-    /// Whether everything came.
+    /// Whether everything has arrived.
     pub fn is_complete(&self) -> bool {
         self.received == self.expected
     }
 
-    /// Ends the transfer.
+    /// Ends the transfer, which fails if it is not complete.
     pub fn finish(self) -> Result<(), TransferError> {
         if self.is_complete() {
             Ok(())
@@ -131,7 +131,7 @@ impl Assembler {
     }
 }
 
-/// Puts a tensor together.
+/// Assembles a tensor from chunks.
 #[derive(Debug)]
 struct F32Assembler {
     checked: Assembler,
@@ -139,7 +139,7 @@ struct F32Assembler {
 }
 
 impl F32Assembler {
-    /// For a tensor of `expected` values; memory is taken as chunks arrive, not before.
+    /// Starts a tensor of `expected` values; no memory is reserved before the first chunk.
     fn new(announced_bytes: u64, expected: u64) -> Result<Self, TransferError> {
         Ok(Self { checked: Assembler::new(announced_bytes, expected * 4)?, values: Vec::new() })
     }
@@ -148,28 +148,28 @@ impl F32Assembler {
     fn push(&mut self, chunk: &Chunk) -> Result<usize, TransferError> {
         let start = self.checked.check(chunk)?;
         if start == 0 {
-            // Only now, with a first good chunk, is the rest worth reserving.
+            // An announcement alone must not make us reserve memory; a first good chunk may.
             self.values.reserve_exact((self.checked.expected / 4) as usize);
         }
-        // Data in the network's buffers is not aligned.
+        // Data in network buffers is not aligned.
         let values =
             chunk.data.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
         self.values.extend(values);
         Ok(start as usize / 4)
     }
 
-    /// The tensor, once everything came.
+    /// The tensor, once everything has arrived.
     fn finish(self) -> Result<Vec<f32>, TransferError> {
         self.checked.finish()?;
         Ok(self.values)
     }
 
-    /// Takes the next chunk, whose values must all be finite. They are looked at while they are in the cache.
+    /// Takes the next chunk, whose values must all be finite. They are checked while they are in the cache.
     fn push_finite(&mut self, chunk: &Chunk) -> Result<(), TransferError> {
         const EXPONENT: u32 = 0x7f80_0000;
         let first = self.push(chunk)?;
         let values = &self.values[first..];
-        // Without a branch per value, so that it costs next to nothing.
+        // Without a branch per value, the check costs next to nothing.
         if values.iter().fold(true, |finite, value| finite & (value.to_bits() & EXPONENT != EXPONENT)) {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl F32Assembler {
     }
 }
 
-/// A transfer to a worker: its header, then `chunks`, which hold `bytes` bytes.
+/// A transfer to a worker: its header, then `chunks`, which hold `bytes` bytes in all.
 pub fn transfer_parts(bytes: u64, chunks: impl IntoIterator<Item = Chunk>) -> impl Iterator<Item = TransferPart> {
     use transfer_part::Kind;
     let header = Kind::Header(proto::TransferHeader { bytes });
@@ -197,7 +197,7 @@ pub fn gradient_parts(
     tokio_stream::iter(parts.map(|kind| GradientPart { kind: Some(kind) }))
 }
 
-/// Receives a tensor of `expected` values, header and all.
+/// Receives a tensor of `expected` values, including its header.
 pub async fn receive_tensor(parts: &mut Streaming<TransferPart>, expected: u64) -> Result<Vec<f32>, ReceiveError> {
     let mut assembler = F32Assembler::new(receive_header(parts).await?, expected)?;
     while let Some(chunk) = receive_chunk(parts).await? {
@@ -206,7 +206,7 @@ pub async fn receive_tensor(parts: &mut Streaming<TransferPart>, expected: u64) 
     Ok(assembler.finish()?)
 }
 
-/// Receives the header of a transfer: its size in bytes.
+/// Receives the header of a transfer, and returns the size in bytes.
 pub async fn receive_header(parts: &mut Streaming<TransferPart>) -> Result<u64, ReceiveError> {
     match next(parts).await?.map(|part| part.kind) {
         Some(Some(transfer_part::Kind::Header(header))) => Ok(header.bytes),
@@ -233,7 +233,7 @@ pub async fn receive_gradient_header(
     }
 }
 
-/// Receives a gradient of `expected` values after its header; all of them are finite. Calls `heard` as each chunk arrives.
+/// Receives a gradient of `expected` finite values after its header. Calls `heard` as each chunk arrives.
 pub async fn receive_gradient(
     parts: &mut Streaming<GradientPart>,
     expected: u64,

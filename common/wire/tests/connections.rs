@@ -1,4 +1,4 @@
-//! Who does not speak the protocol never reaches the service.
+//! A peer that does not speak the protocol never reaches the service.
 
 use ata_wire::{Endpoint, connect, incoming};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +15,7 @@ async fn another_protocol_is_cut_off() {
     http1.write_all(b"GET / HTTP/1.1\r\nHost: head\r\n\r\n").await.unwrap();
     let mut answer = [0; 16];
     let closed = http1.read(&mut answer);
-    // It is cut off by the guard, which runs by itself; nothing comes out for the service.
+    // The guard runs on its own and closes the connection; the service never sees it.
     tokio::select! {
         read = closed => assert!(matches!(read, Ok(0) | Err(_)), "{read:?}"),
         _ = accepted.next() => panic!("it reached the service"),
@@ -24,7 +24,7 @@ async fn another_protocol_is_cut_off() {
     let mut halves = TcpStream::connect(address).await.unwrap();
     halves.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
     halves.write_all(b"\r\nSM\r\n\r\n").await.unwrap();
-    assert!(accepted.next().await.unwrap().is_ok(), "HTTP/2 comes through, in pieces too");
+    assert!(accepted.next().await.unwrap().is_ok(), "HTTP/2 is accepted, even in pieces");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Messages survive the wire, and nothing that comes in from it can do harm.
+//! Messages survive the wire, and no incoming frame can do harm.
 
 use ata_wire::limits::{
     MAX_BATCH, MAX_BUDGET, MAX_DATA_BYTES, MAX_LEASE_TASKS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_TASK_BATCH,
@@ -88,7 +88,7 @@ fn gradient_header() -> impl Strategy<Value = GradientHeader> {
     )
 }
 
-/// What both sides make of a frame: an error, or a message that holds what the contract says.
+/// Both sides turn any frame into an error, or into a message that satisfies the contract.
 fn receive(frame: &[u8]) {
     if let Ok(message) = proto::WorkerMessage::decode(frame) {
         match FromWorker::try_from(message) {

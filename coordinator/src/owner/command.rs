@@ -1,4 +1,4 @@
-//! What the other tasks tell the owner.
+//! What the other tasks send to the owner.
 
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ use tonic::Status;
 use super::{Ending, Owner};
 use crate::parameters::ParameterSet;
 use crate::sessions::SessionHandle;
-use crate::training::Stepped;
+use crate::training::Report;
 
-/// Something that happened, or a question.
+/// An event or a request for the owner.
 pub(crate) enum Command {
     /// A worker introduced itself.
     Hello { hello: Hello, reply: oneshot::Sender<Result<SessionHandle, Status>> },
@@ -22,27 +22,25 @@ pub(crate) enum Command {
     Ready { session: SessionToken },
     /// A worker is alive.
     Heartbeat { session: SessionToken },
-    /// A lease came to nothing.
+    /// A lease failed.
     LeaseFailed { session: SessionToken, lease: u64, kind: RefusalKind, reason: String },
     /// A control stream ended.
     Left { session: SessionToken, why: String },
-    /// A worker wants parameters.
+    /// A worker asks for parameters.
     Parameters { session: SessionToken, iteration: u64, reply: oneshot::Sender<Result<ParameterSet, Status>> },
-    /// A worker is about to send a gradient: may it? If not, what is it told?
+    /// A worker is about to send a gradient; the reply says whether it may.
     Announce { session: SessionToken, lease: u64, iteration: u64, reply: oneshot::Sender<Result<(), NotAnnounced>> },
-    /// A whole, finite gradient came in.
+    /// A complete, finite gradient arrived.
     Gradient(Gradient),
-    /// A worker lacks the training data.
+    /// A worker asks for the training data.
     Data { session: SessionToken, sha256: Bytes, reply: oneshot::Sender<Result<PathBuf, Status>> },
-    /// The training thread took a step.
-    Stepped(Stepped),
-    /// The training thread failed.
-    TrainingFailed,
-    /// The journal cannot be written any more.
+    /// The training thread took a step, or failed.
+    Training(Report),
+    /// The journal can no longer be written.
     RecordFailed(RecordError),
 }
 
-/// A gradient that passed every check but the engine's.
+/// A gradient that passed every check except the engine's.
 pub(crate) struct Gradient {
     pub(crate) header: GradientHeader,
     pub(crate) values: Vec<f32>,
@@ -52,9 +50,9 @@ pub(crate) struct Gradient {
 /// Why a gradient must not be sent.
 #[derive(Debug)]
 pub(crate) enum NotAnnounced {
-    /// The session is not one.
+    /// There is no such session.
     NoSession(Status),
-    /// It would not count.
+    /// The gradient would not count.
     NotHeld { reason: String },
 }
 
@@ -78,14 +76,14 @@ impl Owner {
             }
             Command::Gradient(Gradient { header, values, reply }) => answer(reply, self.gradient(&header, values)),
             Command::Data { session, sha256, reply } => answer(reply, self.data(session, &sha256)),
-            Command::Stepped(stepped) => self.stepped(stepped),
-            Command::TrainingFailed => self.ending = Some(Ending::TrainingFailed),
+            Command::Training(Report::Stepped(stepped)) => self.stepped(stepped),
+            Command::Training(Report::Failed) => self.ending = Some(Ending::TrainingFailed),
             Command::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
         }
     }
 }
 
-/// Answers a request; who asked may be gone by now, which is no concern of ours.
+/// Answers a request. The sender may be gone by now, which does not matter.
 fn answer<T>(reply: oneshot::Sender<T>, value: T) {
     drop(reply.send(value));
 }

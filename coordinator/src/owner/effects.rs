@@ -1,4 +1,4 @@
-//! What the engine says is carried out, in order.
+//! Carries out the engine's effects, in order.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::report::StopReason;
 use crate::training::{Stepped, Work};
 
 impl Owner {
-    /// Carries out all that the engine has said, sends all messages, and tells the engine of those that could not be sent,
-    /// until nothing is left.
+    /// Carries out all queued effects, sends all messages, and tells the engine about those that could not be sent,
+    /// until nothing is left to do.
     pub(super) fn carry_out_all(&mut self) {
         loop {
             while let Some(effect) = self.queue.pop_front() {
                 self.carry_out(effect);
             }
             for session in self.sessions.flush() {
-                self.broken.push((session, "it does not take messages"));
+                self.broken.push((session, "it does not read its messages"));
             }
             if self.broken.is_empty() {
                 return;
@@ -37,7 +37,7 @@ impl Owner {
             Effect::End { worker, lease, outcome } => self.lease_ended(worker, &lease, outcome),
             Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
             Effect::Rest { worker, rest_s, strikes } => {
-                tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s, after a failure");
+                tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
                 let (time_s, worker) = (self.now_s, worker.number());
                 self.publisher.publish(RunEvent::Rest { time_s, worker, rest_s, strikes });
             }
@@ -123,7 +123,7 @@ impl Owner {
         self.tell(Event::StepCommitted { iteration, outcome });
     }
 
-    /// An iteration is over: it is recorded, and the next one may begin.
+    /// Records a committed iteration, and lets the next one begin.
     fn committed(&mut self, cost: &IterationCost) {
         self.publisher.publish(RunEvent::Step {
             iteration: cost.iteration,

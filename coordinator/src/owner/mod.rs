@@ -1,13 +1,13 @@
 //! The task that owns the run: commands in, effects out.
 //!
-//! It takes one command at a time, tells the engine what happened, and does what the engine says, in order. A message that
-//! cannot be sent is an event of its own, told once everything else is done. Nothing in here waits, and the time is passed in.
+//! It takes one command at a time, tells the engine what happened, and carries out the effects in order. A message that
+//! cannot be sent is a separate event, handled after everything else. Nothing here blocks, and the time is passed in.
 //!
 //! # Layout
 //! - here: the loop, and the end of the run
-//! - `command`: what the other tasks tell it
-//! - `effects`: what the engine says, carried out in order
-//! - `workers`: sessions come and go
+//! - `command`: what the other tasks send
+//! - `effects`: carries out the engine's effects, in order
+//! - `workers`: how sessions begin and end
 //! - `transfers`: parameters, gradients and data
 
 mod command;
@@ -44,16 +44,16 @@ use crate::training::{self, Work};
 pub(crate) struct Owner {
     engine: Engine,
     sessions: Sessions,
-    /// What the engine said, and is not done yet.
+    /// Effects not carried out yet.
     queue: VecDeque<Effect>,
     /// Sessions that ended while effects were carried out, and why; the engine is told afterwards.
     broken: Vec<(Session, &'static str)>,
-    /// Gradients that came in and wait for the engine to say what becomes of them.
+    /// Gradients that were accepted, and wait for the outcome of their lease.
     arrived: HashMap<LeaseId, Arrived>,
     versions: ParameterVersions,
     training: std_mpsc::Sender<Work>,
     publisher: Publisher,
-    /// What an earlier run learned of the workers, by name.
+    /// What an earlier run learned about the workers, by name.
     warm_start: BTreeMap<String, WorkerStatistics>,
     run_id: String,
     run_spec: RunSpec,
@@ -62,7 +62,7 @@ pub(crate) struct Owner {
     heartbeat_timeout: Duration,
     /// Seconds of the run's clock, as of this turn.
     now_s: f64,
-    /// When heartbeats are looked at next.
+    /// When heartbeats are checked next.
     next_look_s: f64,
     /// Mean loss of the step that is being committed.
     loss: f64,
@@ -77,7 +77,7 @@ struct Arrived {
     gradient: Partial,
 }
 
-/// Why the loop is to end.
+/// Why the loop ends.
 #[derive(Debug)]
 enum Ending {
     Stop(StopReason),
@@ -97,8 +97,8 @@ impl Owner {
             TrainingData::Synthetic { .. } => None,
             TrainingData::Cifar100(file) => Some((Bytes::copy_from_slice(&file.sha256()), file.path().to_owned())),
         };
+        // If the owner is gone, the run is over, and what its threads report no longer matters.
         let told = commands.clone();
-        // If the owner is gone, so is the run.
         let failed = move |error| drop(told.blocking_send(Command::RecordFailed(error)));
         let publisher = Publisher::create(&config.run_folder, state, failed)?;
         publisher.publish(RunEvent::Run {
@@ -112,7 +112,8 @@ impl Owner {
         });
         let trainer_config = TrainerConfig { learning_rate: config.learning_rate, seed: config.engine.seed };
         let trainer = config.model.trainer(&trainer_config, &config.device);
-        let (training, parameters) = training::spawn(trainer, commands);
+        let report = move |report| drop(commands.blocking_send(Command::Training(report)));
+        let (training, parameters) = training::spawn(trainer, report);
         Ok(Self {
             engine: Engine::new(config.engine, config.policy),
             sessions: Sessions::default(),
@@ -156,12 +157,12 @@ impl Owner {
                 break ending;
             }
         };
-        // Those who still ask are told that the run is over.
+        // Later requests are told that the run is over.
         drop(commands);
         self.finish(ending, stop).await
     }
 
-    /// Takes a command in, or only looks at the time, and does all that follows. Returns whether the run is over.
+    /// Handles a command, if any, and the passing of time, with all that follows. Returns why the run ends, if it does.
     fn turn(&mut self, now_s: f64, command: Option<Command>) -> Option<Ending> {
         self.now_s = now_s;
         if let Some(command) = command {
@@ -172,10 +173,10 @@ impl Owner {
         self.ending.take()
     }
 
-    /// Until something may be overdue.
+    /// Time until something may be overdue.
     fn until_next_look(&mut self) -> Duration {
         let timeout = self.engine.poll_timeout().map(|at_s| Duration::from_secs_f64((at_s - self.now_s).max(0.0)));
-        // A millisecond more, for a deadline has passed only after its time.
+        // A millisecond more: a deadline has passed only after its time, not at it.
         timeout.map_or(TICK, |timeout| TICK.min(timeout + Duration::from_millis(1)))
     }
 
@@ -191,7 +192,7 @@ impl Owner {
         }
     }
 
-    /// Tells the engine, and queues what it says.
+    /// Passes an event to the engine, and queues its effects.
     fn tell(&mut self, event: Event) {
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, event, &mut effects);
@@ -223,13 +224,13 @@ impl Owner {
         RunReport { ended, state, statistics, parameters_sha256, tasks_outlasted: self.tasks_outlasted }
     }
 
-    /// Tells the workers that it is over, and why.
+    /// Tells the workers that the run is over, and why.
     fn take_leave(&mut self, ending: &Ending) {
         let (reason, detail) = match ending {
             Ending::Stop(StopReason::Finished(_)) => (FarewellReason::Finished, "the run is finished"),
             Ending::Stop(StopReason::Stopped) => (FarewellReason::Stopping, "the coordinator was told to stop"),
             Ending::Abort(_) | Ending::TrainingFailed | Ending::RecordFailed(_) => {
-                (FarewellReason::Failed, "the run failed; the coordinator's log tells why")
+                (FarewellReason::Failed, "the run failed; see the coordinator's log")
             }
         };
         for session in self.sessions.close_all() {
@@ -237,7 +238,7 @@ impl Owner {
         }
     }
 
-    /// How good the result is on the test data; nothing if `stop` resolves before that is known.
+    /// Evaluates the final parameters on the test data, unless `stop` resolves first.
     async fn evaluate(&mut self, stop: Pin<&mut impl Future<Output = ()>>) -> Result<(), RunError> {
         let iteration = self.engine.iteration();
         self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });

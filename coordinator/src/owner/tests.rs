@@ -1,4 +1,4 @@
-//! The owner on virtual time: sessions and gradients come in as commands, and no network is there.
+//! The owner on virtual time: sessions and gradients arrive as commands, without a network.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,16 @@ const HEARTBEAT_TIMEOUT_S: f64 = 2.0;
 
 struct Rig {
     owner: Owner,
+    /// What the training thread sends to the owner.
     commands: mpsc::Receiver<Command>,
+    /// Work that the owner gave out, and the thread that does it when [`Rig::step`] passes it on: so the order of events
+    /// depends on no thread's speed.
+    work: std_mpsc::Receiver<Work>,
+    training: std_mpsc::Sender<Work>,
     now_s: f64,
     parameters: usize,
     folder: TempDir,
-    /// Leases that failed; with three, the run may end.
+    /// Leases that failed; three failures may end the run.
     failures: u32,
     state: watch::Receiver<RunState>,
 }
@@ -30,7 +35,7 @@ struct Rig {
 struct Client {
     token: SessionToken,
     messages: mpsc::Receiver<ToWorker>,
-    /// Not answered yet.
+    /// Leases not answered yet.
     leases: Vec<Assignment>,
 }
 
@@ -64,32 +69,33 @@ impl Rig {
         let (sender, commands) = mpsc::channel(64);
         let (state, seen) = watch::channel(RunState::default());
         let mut owner = Owner::new(config, sender, state).unwrap();
+        let (given, work) = std_mpsc::channel();
+        let training = std::mem::replace(&mut owner.training, given);
         owner.tell(Event::Proceed);
-        Self { owner, commands, now_s: 0.0, parameters, folder, failures: 0, state: seen }
+        Self { owner, commands, work, training, now_s: 0.0, parameters, folder, failures: 0, state: seen }
     }
 
-    /// Lets time pass, and then something happen. Steps that are asked for are taken.
+    /// Lets time pass, then handles a command.
     fn turn(&mut self, passes_s: f64, command: Option<Command>) -> Option<Ending> {
         self.now_s += passes_s;
-        let mut ending = self.owner.turn(self.now_s, command);
-        while ending.is_none()
-            && let Ok(command) = self.commands.try_recv()
-        {
-            ending = self.owner.turn(self.now_s, Some(command));
-        }
-        ending
+        self.owner.turn(self.now_s, command)
     }
 
-    /// Waits for the training thread.
+    /// Takes the step that is due, if any; otherwise only time passes.
     fn step(&mut self) -> Option<Ending> {
-        let stepped = self.commands.blocking_recv();
-        self.turn(0.0, stepped)
+        let mut is_due = false;
+        for work in self.work.try_iter() {
+            is_due |= matches!(work, Work::Step { .. });
+            self.training.send(work).unwrap();
+        }
+        let report = if is_due { self.commands.blocking_recv() } else { None };
+        self.turn(0.1, report)
     }
 
     fn ask<T>(&mut self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> T {
         let (reply, mut answer) = oneshot::channel();
         assert!(self.turn(0.0, Some(command(reply))).is_none());
-        answer.try_recv().expect("every question is answered at once")
+        answer.try_recv().expect("every request is answered at once")
     }
 
     fn join(&mut self, name: &str, instance: u64) -> Option<Client> {
@@ -105,7 +111,7 @@ impl Rig {
         Some(Client { token, messages, leases: Vec::new() })
     }
 
-    /// A gradient that depends on its tasks only.
+    /// Submits a gradient that depends on its tasks only.
     fn submit(&mut self, token: SessionToken, lease: &Assignment) -> (Option<Receipt>, Option<Ending>) {
         let session = token;
         let (lease_id, iteration) = (lease.lease, lease.iteration);
@@ -131,7 +137,7 @@ impl Rig {
 }
 
 impl Client {
-    /// Reads its messages: leases come and go. Returns whether it was told to leave.
+    /// Reads its messages, and updates its leases. Returns why it was told to leave, if it was.
     fn read(&mut self) -> Option<FarewellReason> {
         while let Ok(message) = self.messages.try_recv() {
             match message {
@@ -145,14 +151,13 @@ impl Client {
     }
 }
 
-/// Lets a client compute all that it is given, until the run ends. Returns the end, and the parameters.
+/// Lets a client compute all its leases until the run ends. Returns why the run ended, and the parameters.
 fn finish(rig: &mut Rig, client: &mut Client) -> (Ending, [u8; 32]) {
     loop {
         client.read();
         let ending = if client.leases.is_empty() {
-            // A step is being taken, or others hold the rest: until they are lost.
-            std::thread::sleep(Duration::from_micros(100));
-            rig.turn(0.1, Some(Command::Heartbeat { session: client.token }))
+            // A step is due, or other workers hold the remaining leases until they are lost.
+            rig.step().or_else(|| rig.turn(0.0, Some(Command::Heartbeat { session: client.token })))
         } else {
             let lease = client.leases.remove(0);
             let (receipt, ending) = rig.submit(client.token, &lease);
@@ -173,7 +178,7 @@ fn honest(budget: u64, iterations: u64) -> [u8; 32] {
     sha256
 }
 
-/// A worker that cannot be told of its leases loses them to others, whenever that shows.
+/// A worker that cannot be sent its leases loses them to others.
 #[test]
 fn a_message_that_cannot_be_sent_is_a_loss() {
     let mut rig = Rig::new("uta", 8, 3);
@@ -198,7 +203,7 @@ fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
     assert_eq!(finish(&mut rig, &mut good).1, honest(4, 2));
 }
 
-/// The run is over when its journal cannot be written, and its workers are told that it failed.
+/// If its journal cannot be written, the run ends and its workers are told that it failed.
 #[test]
 fn a_full_disk_ends_the_run() {
     let mut rig = Rig::new("uta", 4, 2);
@@ -214,10 +219,10 @@ fn a_full_disk_ends_the_run() {
 #[test]
 fn a_step_that_fails_ends_the_run() {
     let mut rig = Rig::new("uta", 4, 2);
-    assert!(matches!(rig.turn(0.0, Some(Command::TrainingFailed)), Some(Ending::TrainingFailed)));
+    assert!(matches!(rig.turn(0.0, Some(Command::Training(training::Report::Failed))), Some(Ending::TrainingFailed)));
 }
 
-/// What workers are owed is no more than one version of the parameters each, and nothing once they are gone.
+/// Each worker is owed at most one version of the parameters, and none once it is gone.
 #[test]
 fn earlier_parameters_are_kept_for_those_who_need_them() {
     let mut rig = Rig::new("asgd", 1, 20);
@@ -230,18 +235,18 @@ fn earlier_parameters_are_kept_for_those_who_need_them() {
         let (session, iteration) = (fast.token, lease.iteration);
         assert!(rig.ask(|reply| Command::Parameters { session, iteration, reply }).is_ok());
         assert_eq!(rig.submit(fast.token, &lease).0, Some(Receipt::Accepted));
-        rig.step();
+        assert!(rig.step().is_none());
     }
     let of = |rig: &mut Rig, session, iteration| rig.ask(|reply| Command::Parameters { session, iteration, reply });
-    assert!(of(&mut rig, fast.token, 3).is_err(), "nobody needs them any more");
-    assert!(of(&mut rig, slow.token, 1).is_ok(), "the slow one still does");
+    assert!(of(&mut rig, fast.token, 3).is_err(), "no worker needs them any more");
+    assert!(of(&mut rig, slow.token, 1).is_ok(), "the slow worker still does");
     assert!(of(&mut rig, slow.token, 1).is_err(), "it has fetched them");
     let left = Command::Left { session: slow.token, why: "it left".into() };
     assert!(rig.turn(0.0, Some(left)).is_none());
     assert!(of(&mut rig, slow.token, 6).is_err(), "its session is over");
 }
 
-/// Whatever workers do, the run goes on, and comes to the parameters of an undisturbed one.
+/// Whatever workers do, the run continues, and ends with the parameters of an undisturbed one.
 #[test]
 fn any_order_of_events_comes_to_the_same_parameters() {
     let expected = honest(6, 4);
@@ -258,7 +263,7 @@ fn any_order_of_events_comes_to_the_same_parameters() {
             assert!(rig.owner.sessions.names().count() <= 4, "seed {seed}");
         }
         if ending.is_none() {
-            // The others fall silent, and one that is honest and in time goes on alone.
+            // The others fall silent, and one honest worker finishes the run alone.
             let mut last = rig.join("last", 9).unwrap();
             ending = Some(finish(&mut rig, &mut last).0);
         }
@@ -269,7 +274,7 @@ fn any_order_of_events_comes_to_the_same_parameters() {
     }
 }
 
-/// Every task enters its step once, says the journal.
+/// According to the journal, every task entered its step once.
 fn check_journal(rig: Rig, seed: u64) {
     let Rig { owner, folder, .. } = rig;
     let (state, written) = owner.publisher.finish();
@@ -283,7 +288,7 @@ fn check_journal(rig: Rig, seed: u64) {
     })
     .unwrap();
     assert_eq!(tasks.len(), 24, "seed {seed}");
-    assert!(!matches!(state.phase, RunPhase::Over(_)), "the end is told by the owner's loop");
+    assert!(!matches!(state.phase, RunPhase::Over(_)), "the owner's loop publishes the end");
 }
 
 fn random_event(rng: &mut ChaCha8Rng, rig: &mut Rig, clients: &mut Vec<Client>) -> Option<Ending> {
@@ -293,7 +298,7 @@ fn random_event(rng: &mut ChaCha8Rng, rig: &mut Rig, clients: &mut Vec<Client>) 
     let chosen = (!clients.is_empty()).then(|| rng.random_range(0..clients.len()));
     match (rng.random_range(0..12), chosen) {
         (0 | 1, _) => {
-            // A name may be in use, by a session that is dead or alive.
+            // The name may be in use by another session, dead or alive.
             let name = ["a", "b", "c"][rng.random_range(0..3)];
             clients.extend(rig.join(name, rng.random_range(1..3)));
             None
@@ -302,7 +307,7 @@ fn random_event(rng: &mut ChaCha8Rng, rig: &mut Rig, clients: &mut Vec<Client>) 
             let client = clients.swap_remove(at);
             rig.turn(0.1, Some(Command::Left { session: client.token, why: "it left".into() }))
         }
-        // Its messages do not arrive any more.
+        // Its messages no longer arrive.
         (3, Some(at)) => {
             drop(clients.swap_remove(at));
             None
@@ -316,7 +321,7 @@ fn random_event(rng: &mut ChaCha8Rng, rig: &mut Rig, clients: &mut Vec<Client>) 
         (5, Some(at)) if !clients[at].leases.is_empty() => {
             let (client, lease) = (&clients[at], clients[at].leases[0]);
             let (_, ending) = rig.submit(client.token, &lease);
-            // And once more.
+            // Submit it again.
             ending.or_else(|| rig.submit(client.token, &lease).1)
         }
         (6..9, Some(at)) if !clients[at].leases.is_empty() => {
@@ -325,9 +330,6 @@ fn random_event(rng: &mut ChaCha8Rng, rig: &mut Rig, clients: &mut Vec<Client>) 
         }
         (9, Some(at)) => rig.turn(0.3, Some(Command::Heartbeat { session: clients[at].token })),
         (10, _) => rig.turn(rng.random_range(0.0..3.0), None),
-        _ => {
-            std::thread::yield_now();
-            rig.turn(0.0, None)
-        }
+        _ => rig.step(),
     }
 }

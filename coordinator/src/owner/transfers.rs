@@ -1,4 +1,4 @@
-//! What workers ask for and send in.
+//! What workers fetch and submit.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ impl Owner {
         let Some(parameters) = self.versions.of(iteration).cloned() else {
             let current = self.versions.current().iteration;
             return Err(Status::not_found(format!(
-                "parameters of iteration {iteration}: the current one is {current}"
+                "no parameters of iteration {iteration}: the current iteration is {current}"
             )));
         };
         let before = session.owed;
@@ -36,7 +36,7 @@ impl Owner {
         }
     }
 
-    /// Whether the worker holds that lease and has not begun to send its gradient, so that it may now.
+    /// Checks that the worker holds that lease and is not sending its gradient yet, so that it may begin to.
     pub(super) fn announced(
         &mut self,
         token: SessionToken,
@@ -55,7 +55,7 @@ impl Owner {
         })
     }
 
-    /// A gradient that passed every other check: the engine says whether it counts.
+    /// Hands a gradient that passed every other check to the engine, which decides whether it counts.
     pub(super) fn gradient(&mut self, header: &GradientHeader, values: Vec<f32>) -> Receipt {
         let lease = LeaseId(header.lease);
         let not_held = |reason: String| Receipt::NotHeld { reason };
@@ -90,7 +90,7 @@ impl Owner {
         self.refuse(worker, kind, reason);
         self.last_failure = format!("worker {worker}: {reason}");
         let mut effects = Vec::new();
-        // One that it does not hold (any more) cannot fail.
+        // A lease that the worker does not (or no longer) hold cannot fail.
         if self.engine.report(self.now_s, worker, lease, Report::Failed, &mut effects).is_ok() {
             self.queue.extend(effects);
         }

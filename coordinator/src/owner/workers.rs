@@ -1,4 +1,4 @@
-//! Sessions come and go.
+//! How sessions begin and end.
 
 use ata_record::RunEvent;
 use ata_scheduler::Event;
@@ -12,7 +12,7 @@ impl Owner {
     pub(super) fn hello(&mut self, hello: &Hello) -> Result<SessionHandle, Status> {
         let Opened { handle, claim, replaced } = self.sessions.open(self.now_s, hello)?;
         if let Some(session) = replaced {
-            self.lost(&session, "it connected again");
+            self.lost(&session, "it reconnected");
         }
         if claim.is_taken_over {
             self.tell(Event::WorkerForgotten { worker: claim.worker });
@@ -49,7 +49,7 @@ impl Owner {
         self.tell(Event::WorkerJoined { worker, prior });
     }
 
-    /// A session ended.
+    /// Records the end of a session, and tells the engine.
     pub(super) fn lost(&mut self, session: &Session, why: &str) {
         let worker = session.worker;
         tracing::warn!(%worker, name = %session.name, why, "worker lost");

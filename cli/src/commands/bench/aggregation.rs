@@ -1,4 +1,4 @@
-//! The reduction of an iteration's gradients, against copying the same bytes.
+//! The reduction of an iteration's gradients, against a memory copy of the same bytes.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use ata_learn::{Partial, Reduction};
 
 use super::{Figure, pair};
 
-/// Parameters of the built-in model, and tasks per iteration.
+/// Parameters and tasks per iteration: those of the built-in model, and of a large one.
 const SIZES: [(usize, u64); 2] = [(158_684, 16), (25_000_000, 4)];
 
 pub(super) fn measure() -> Vec<Figure> {
@@ -17,7 +17,7 @@ fn figure(parameters: usize, tasks: u64) -> Figure {
     let gradients: Vec<Vec<f32>> = (0..tasks).map(|task| vec![task as f32; parameters]).collect();
     let mut copies = gradients.clone();
     let (reduction, copy) = {
-        // Reducing consumes its input, so each run's is made beforehand, out of the time measured.
+        // Reducing consumes its input, so each run's input is made beforehand, outside the measured time.
         let mut inputs: Vec<Vec<Partial>> = (0..7)
             .map(|_| {
                 let partial = |(first, gradient): (u64, &Vec<f32>)| Partial {

@@ -1,4 +1,4 @@
-//! RAS, against a heap that hands out one task after the other.
+//! RAS, against a heap that hands out one task at a time.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use super::{Figure, pair};
 
 pub(super) fn measure() -> Vec<Figure> {
-    // A small one is timed a thousand at a time, far above the clock's resolution.
+    // Small allocations are timed a thousand at a time, far above the clock's resolution.
     vec![
         figure("allocation, n = 51, B = 23", 51, 23, 1000),
         figure("allocation, n = B = 10^6", 1_000_000, 1_000_000, 1),

@@ -1,4 +1,4 @@
-//! Everything in an iteration that is not gradient computation: a whole coordinator and its workers, with a model whose
+//! Everything in an iteration except gradient computation: a complete coordinator and its workers, with a model whose
 //! gradients cost nothing.
 
 use std::sync::Arc;
@@ -94,7 +94,7 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
     Ok(Duration::from_secs_f64(report?.state.runtime_s()) / ITERATIONS as u32)
 }
 
-/// The built-in model, but for gradients, which are constant, and the evaluation, which is left out.
+/// The built-in model with constant gradients and without an evaluation.
 struct FreeGradients(Arc<dyn Model>);
 
 fn free_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {

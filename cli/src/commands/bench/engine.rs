@@ -1,5 +1,5 @@
-//! What a result, a step or a join costs the engine, against the same in a run a hundredth of the size: work grows with what
-//! happens, not with the workers present or the tasks of an iteration.
+//! What a result, a step or a join costs the engine, against the same in a run a hundredth of the size: work grows with
+//! what happens, not with the workers present or the tasks of an iteration.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
 use super::{Figure, pair};
 use crate::failure::Failure;
 
-/// How large a run is.
+/// The size of a run.
 #[derive(Clone, Copy)]
 struct Size {
     workers: u32,
@@ -20,7 +20,7 @@ struct Size {
     iterations: u64,
 }
 
-/// Runs of the simulator of two sizes; the time is per task that enters a step.
+/// Simulated runs of two sizes, timed per task that enters a step.
 struct Case {
     name: &'static str,
     policy: &'static str,
@@ -105,7 +105,7 @@ fn prepared(case: &Case, size: Size) -> Result<(Engine, Simulation<LawTimes>), F
     Ok((engine, Simulation::new(workers, LawTimes::new(&laws, workers, 1)?)))
 }
 
-/// Lets as many workers join an engine that waits for one more.
+/// Lets `workers` workers join an engine that waits for one more.
 fn join(workers: usize) {
     let config = EngineConfig { min_workers: workers + 1, ..EngineConfig::default() };
     let policy = build_policy("uta", &PolicyContext::default()).expect("a built-in policy");

@@ -16,16 +16,16 @@ use serde::Serialize;
 use crate::args::{BenchArgs, BenchSubject};
 use crate::failure::Failure;
 
-/// A measured figure, against its reference.
+/// A measured figure and its reference.
 #[derive(Debug, Serialize)]
 struct Figure {
     name: String,
     /// Median.
     seconds: f64,
     reference: String,
-    /// Median, of runs that took turns with those above.
+    /// Median of runs that took turns with those above.
     reference_seconds: f64,
-    /// reference_seconds / seconds: above 1 is faster than the reference.
+    /// reference_seconds / seconds: above 1 means faster than the reference.
     ratio: f64,
 }
 

@@ -9,7 +9,7 @@ use super::{Figure, pair};
 use crate::failure::Failure;
 
 pub(super) fn measure() -> Result<Vec<Figure>, Failure> {
-    // Long enough for the warm-up to be the same share as in the long runs that these stand for.
+    // Long enough that the warm-up has the same share as in the long runs that these represent.
     Ok(vec![
         figure("simulated iteration, n = 51, B = 23", 51, 23, 20_000)?,
         figure("simulated iteration, n = 10^5, B = 10^4", 100_000, 10_000, 200)?,

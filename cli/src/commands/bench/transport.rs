@@ -1,4 +1,4 @@
-//! Parameters and gradients through gRPC on loopback, against a TCP copy of the same bytes. Both end in a new buffer.
+//! Parameters and gradients over gRPC on loopback, against a TCP copy of the same bytes. Both end up in a new buffer.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener as StdTcpListener, TcpStream};
@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{Figure, median};
 use crate::failure::Failure;
 
-/// Values of a tensor, and how often it is sent: 2.5 MB and 100 MB.
+/// Values per tensor, and how often it is sent: 2.5 MB and 100 MB.
 const SIZES: [(usize, usize); 2] = [(640_000, 101), (25_000_000, 9)];
 
 pub(super) async fn measure() -> Result<Vec<Figure>, Failure> {
@@ -40,7 +40,7 @@ async fn measure_size(values: usize, times: usize) -> Result<[Figure; 2], Failur
     let bytes = values * 4;
     let expected = values as u64;
 
-    // Threads of its own, as another process has.
+    // Separate threads, as another process would have.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::internal)?;
     let bound = runtime.spawn(TcpListener::bind("127.0.0.1:0")).await.map_err(Failure::internal)?;
     let listener = bound.map_err(Failure::internal)?;
@@ -64,7 +64,7 @@ async fn measure_size(values: usize, times: usize) -> Result<[Figure; 2], Failur
         drop(received);
 
         let sent = tensor.clone();
-        // What was received last time is freed here, where no time is taken.
+        // The buffer received last time is freed here, outside the measured time.
         drop(kept.try_recv());
         let started = Instant::now();
         let parts = gradient_parts(GradientHeader::default(), sent);
@@ -106,7 +106,7 @@ impl Coordinator for Served {
         &self,
         _request: Request<Streaming<WorkerMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        Err(Status::unimplemented("only transfers"))
+        Err(Status::unimplemented("this benchmark serves only transfers"))
     }
 
     async fn parameters(&self, _request: Request<ParametersRequest>) -> Result<Response<Parts>, Status> {
@@ -122,13 +122,13 @@ impl Coordinator for Served {
         let failed = |error: ata_wire::ReceiveError| Status::internal(error.to_string());
         receive_gradient_header(&mut parts).await.map_err(failed)?;
         let gradient = receive_gradient(&mut parts, self.bytes / 4, || ()).await.map_err(failed)?;
-        // The other end is gone only when the benchmark is over.
+        // The receiver is gone only when the benchmark is over.
         drop(self.received.send(gradient));
         Ok(Response::new(Receipt::Accepted.into()))
     }
 
     async fn data(&self, _request: Request<DataRequest>) -> Result<Response<Parts>, Status> {
-        Err(Status::unimplemented("only transfers"))
+        Err(Status::unimplemented("this benchmark serves only transfers"))
     }
 }
 

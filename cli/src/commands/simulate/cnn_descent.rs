@@ -1,4 +1,4 @@
-//! The CNN in virtual time: the very gradients and steps that a real run computes.
+//! The CNN in virtual time, with exactly the gradients and steps that a real run computes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct CnnTraining {
 }
 
 impl CnnTraining {
-    /// What all runs of an experiment learn.
+    /// The learning that all runs of an experiment share.
     pub(crate) fn learning(self) -> Learning {
         Learning::new(move || Box::new(CnnDescent::new(&self)))
     }
@@ -28,7 +28,7 @@ struct CnnDescent {
     learner: Box<dyn Learner>,
     trainer: Box<dyn Trainer>,
     data: TaskData,
-    /// By the iteration whose gradients are computed at them.
+    /// The parameters, by the iteration whose gradients are computed at them.
     parameters: BTreeMap<u64, Vec<f32>>,
     last_gradient: Option<Vec<f32>>,
 }
@@ -59,7 +59,7 @@ impl CnnDescent {
 }
 
 impl Descent for CnnDescent {
-    /// The objective is the mean loss of the step's tasks: a whole data set at each step would take longer than the training.
+    /// The objective is the mean loss of the step's tasks: evaluating a whole data set would take longer than the step.
     fn step(&mut self, step: &LearningStep) -> Result<Learned, String> {
         let (sum, tasks) = self.add_gradients(step)?;
         let gradient: Vec<f32> = sum.gradient.into_iter().map(|value| value / tasks as f32).collect();

@@ -58,7 +58,7 @@ fn list() -> Result<ExitCode, Failure> {
 
 fn show(name: &str) -> Result<ExitCode, Failure> {
     let Some((_, text)) = BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name) else {
-        return Err(Failure::usage(format!("--show {name}: no such experiment; --list shows them")));
+        return Err(Failure::usage(format!("--show {name}: no such experiment; see --list")));
     };
     print!("{text}");
     Ok(ExitCode::SUCCESS)
@@ -70,7 +70,7 @@ fn command_line() -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// The file, with the flags over it.
+/// The experiment's file, with the flags applied.
 fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
     let mut experiment = args.experiment.as_deref().map_or_else(|| Ok(Experiment::default()), Experiment::open)?;
     if !args.laws.is_empty() {
@@ -94,7 +94,7 @@ fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
         data.clone_from(given);
     }
     if !args.policies.is_empty() {
-        // Without gradients, there is nothing that it could adapt to.
+        // Without gradients, there is nothing that adaptive k-sync could adapt to.
         let but: &[&str] = if experiment.learning.is_none() { &["adaptive-k-sync"] } else { &[] };
         experiment.policies = policy_list::parse(&args.policies, but)?;
     }
@@ -143,10 +143,10 @@ fn print(experiment: &Experiment, results: &[RunResult], learning: Option<&Learn
     }
 }
 
-/// A cell of each row.
+/// Computes the cell of a row.
 type Column = Box<dyn Fn(&Row<'_>) -> String>;
 
-/// Means over seeds, and their ratio to the oracle's where it was run.
+/// Means over seeds, and their ratio to the oracle's if it was run.
 fn table(experiment: &Experiment, group: &Group<'_>) -> Table {
     let oracle = group.oracle();
     let has = |of: fn(&RunResult) -> Option<f64>| group.rows.iter().any(|row| row.mean_of(of).is_some());
@@ -195,7 +195,7 @@ fn with_deviation(row: &Row<'_>, of: fn(&RunResult) -> f64) -> String {
     if row.runs.len() > 1 { format!("{} ± {}", number(mean), number(deviation)) } else { number(mean) }
 }
 
-/// Four digits or more.
+/// Formats a number with a readable precision.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 || size == 0.0 => format!("{value:.0}"),

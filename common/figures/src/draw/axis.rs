@@ -1,4 +1,4 @@
-//! An axis as the drawing library asks for one.
+//! An axis in the form that the drawing library asks for.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ impl Span {
         Self { ticks: Ticks::of(&range, scale), range }
     }
 
-    /// How far along the axis a place is: 0 at its start, or before it, and 1 at its end.
+    /// How far along the axis a place is: 0 at or before its start, 1 at or after its end.
     pub(super) fn part(&self, place: f64) -> f64 {
         ((place - self.range.start) / (self.range.end - self.range.start)).clamp(0.0, 1.0)
     }

@@ -1,4 +1,4 @@
-//! Shapes at places of the axes and in units of the drawing.
+//! Shapes at places on the axes and in units of the drawing.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ pub(super) struct Canvas<'a, DB: DrawingBackend> {
 }
 
 impl<DB: DrawingBackend> Canvas<'_, DB> {
-    /// Where a point of the axes is drawn; beyond the frame, on its edge.
+    /// Where a point is drawn, given its places on the axes; one beyond the frame is drawn on its edge.
     pub(super) fn at(&self, x: f64, y: f64) -> Spot {
         let column = self.x.map(&x, (self.columns.start, self.columns.end));
         (column, self.y.map(&y, (self.rows.end, self.rows.start)))

@@ -17,7 +17,7 @@ use crate::{Figure, FigureError, SIZE_PX, text};
 const TITLE_PX: f64 = 21.0;
 const LABEL_PX: f64 = 17.0;
 pub(super) const TICK_PX: f64 = 15.5;
-/// Titles and labels shrink to this before they are cut.
+/// Titles and labels shrink down to this before they are cut.
 const LEAST_PX: f64 = 15.0;
 
 const MARGIN_PX: f64 = 18.0;
@@ -40,7 +40,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The frame that leaves so much room for a legend on the right.
+    /// The frame that leaves `legend_px` for a legend on the right.
     pub(super) fn of(figure: &Figure, (x, y): (Range<f64>, Range<f64>), legend_px: f64) -> Self {
         let (width, height) = (f64::from(SIZE_PX.0), f64::from(SIZE_PX.1));
         let (x, y) = (Span::of(x, figure.x.scale), Span::of(y, figure.y.scale));
@@ -55,7 +55,7 @@ impl Frame {
         Self { title, labels, x, y, left_px, right_px }
     }
 
-    /// Draws the frame, and gives the canvas inside it.
+    /// Draws the frame, and returns the canvas inside it.
     pub(super) fn draw<'a, DB: DrawingBackend>(
         &self,
         area: &'a DrawingArea<DB, Shift>,

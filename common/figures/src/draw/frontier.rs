@@ -16,11 +16,11 @@ use crate::{Curve, FigureError, Point, Scale, text};
 const RADIUS_PX: f64 = 6.0;
 const LINE_PX: f64 = 2.0;
 
-/// Curves, each with its labels and points in places of the axes.
+/// Curves, each with its labels and its points as places on the axes.
 pub(super) struct Frontier {
     names: Vec<String>,
     curves: Vec<Vec<(String, Point)>>,
-    /// Whether each curve is one point whose label says all that a legend could.
+    /// Whether each curve is a single labelled point, which makes a legend redundant.
     labels_suffice: bool,
 }
 
@@ -66,7 +66,7 @@ impl Frontier {
         self.draw_labels(canvas)
     }
 
-    /// Each label on the side of its point where it covers least.
+    /// Draws each label on the side of its point where it covers the least.
     fn draw_labels<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
         let mut taken = self.obstacles(canvas);
         let frame = [canvas.columns.start, canvas.rows.start, canvas.columns.end, canvas.rows.end];
@@ -110,7 +110,7 @@ impl Frontier {
     }
 }
 
-/// Where a label of a point may be, the best place first.
+/// Where the label of a point may be, the best place first.
 fn sides((x, y): Spot, width: i32, height: i32) -> [Box4; 8] {
     let (gap, near) = (px(RADIUS_PX + 4.0) as i32, px(RADIUS_PX * 0.6) as i32);
     let at = |left: i32, top: i32| [left, top, left + width, top + height];

@@ -11,7 +11,7 @@ use crate::palette::{Palette, Shape};
 use crate::scale::Margin;
 use crate::{FigureError, Point, Scale, Series, text, thin};
 
-/// Columns of a line that is thinned, of at most four points each: about two of them for a pixel of the frame.
+/// Columns of a thinned line, of at most four points each: about two points per pixel of the frame.
 const COLUMNS: usize = 400;
 const MOST_POINTS: usize = 1_000;
 
@@ -19,10 +19,10 @@ const BAND_OPACITY: f64 = 0.18;
 const LINE_PX: f64 = 2.25;
 const MARKERS: usize = 8;
 
-/// Room in the legend for a name that a note follows.
+/// Room in the legend for a name that is followed by a note.
 const NOTED_PX: f64 = 140.0;
 
-/// Lines, each with its points in places of the axes.
+/// Lines, each with its points as places on the axes.
 pub(super) struct Lines {
     names: Vec<String>,
     points: Vec<Vec<Point>>,
@@ -46,7 +46,7 @@ impl Lines {
         Legend::of(self.names.clone(), self.palette, |palette, index| Swatch::Line(palette.marker(index)))
     }
 
-    /// All bands first, so that none lies on a line.
+    /// Draws all bands first, so that none covers a line.
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
         for (index, line) in self.points.iter().enumerate() {
             self.draw_band(canvas, index, line)?;
@@ -92,7 +92,7 @@ impl Lines {
         let Some(shape) = self.palette.marker(index) else { return Ok(()) };
         let span = canvas.x.range.end - canvas.x.range.start;
         for step in 0..MARKERS {
-            // Shifted from line to line, so that markers of lines that run together do not hide each other.
+            // Shifted from line to line, so that markers of lines that coincide do not hide each other.
             let x = canvas.x.range.start + span * (step as f64 + (index % 8) as f64 / 8.0) / MARKERS as f64;
             let nearest = line.iter().min_by(|a, b| (a.x - x).abs().total_cmp(&(b.x - x).abs()));
             if let Some(point) = nearest {
@@ -103,7 +103,7 @@ impl Lines {
     }
 }
 
-/// The name in the legend, with the reason why nothing of that name is seen.
+/// The name in the legend, with a note if nothing of that name is visible.
 pub(super) fn noted(name: &str, empty: bool) -> String {
     if !empty {
         return name.to_owned();
@@ -111,7 +111,7 @@ pub(super) fn noted(name: &str, empty: bool) -> String {
     format!("{} (off scale)", text::fit(name, TICK_PX, TICK_PX, NOTED_PX).0)
 }
 
-/// The point in places of the axes; a band's edge that has none is left to the frame's edge.
+/// The point as places on the axes, if it has any; a band's edge that has none moves to the point.
 pub(super) fn place(point: &Point, x: Scale, y: Scale) -> Option<Point> {
     let middle = y.place(point.y)?;
     let edge = |value: f64| y.place(value).unwrap_or(middle);

@@ -2,10 +2,10 @@
 //!
 //! # Layout
 //! - `axis`: ranges of places with their ticks
-//! - `canvas`: shapes at places of the axes
+//! - `canvas`: shapes at places on the axes
 //! - `frame`: title, axes, ticks and grid
-//! - `legend`: what stands beside the frame
-//! - `lines`, `stacked`, `frontier`: what stands in it
+//! - `legend`: the legend beside the frame
+//! - `lines`, `stacked`, `frontier`: the plots inside it
 
 mod axis;
 mod canvas;
@@ -29,7 +29,7 @@ use legend::Legend;
 use lines::Lines;
 use stacked::Stacked;
 
-/// Units of the drawing for each CSS pixel: coordinates are whole numbers, and whole pixels would make lines stagger.
+/// Units of the drawing per CSS pixel: coordinates are whole numbers, and whole pixels would make lines jagged.
 pub(crate) const UNITS_PER_PX: u32 = 4;
 
 /// A length in CSS pixels, in units of the drawing.
@@ -37,7 +37,7 @@ pub(crate) fn px(length: f64) -> f64 {
     length * f64::from(UNITS_PER_PX)
 }
 
-/// What is drawn, with every value at its place on the axes.
+/// The plot to draw, with every value at its place on the axes.
 enum Scene {
     Lines(Lines),
     Stacked(Stacked),
@@ -54,7 +54,7 @@ impl Scene {
         }
     }
 
-    /// From where to where the axes go; None if there is nothing to draw.
+    /// The ranges of the axes; `None` if there is nothing to draw.
     fn ranges(&self, figure: &Figure) -> Option<(Range<f64>, Range<f64>)> {
         match self {
             Self::Lines(lines) => lines.ranges(figure.x.scale, figure.y.scale),

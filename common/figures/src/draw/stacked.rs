@@ -1,4 +1,4 @@
-//! Shares of a whole, one upon the other.
+//! Shares of a whole, stacked.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::palette::Palette;
 use crate::scale::Margin;
 use crate::{FigureError, Scale, Series};
 
-/// Columns drawn: an area shows no detail finer than three pixels, and every series takes a corner of each.
+/// Columns drawn: an area shows no detail finer than three pixels, and each column adds a corner to every series.
 const COLUMNS: usize = 250;
 
 /// Sums of the series from the bottom up, at each column.
@@ -42,7 +42,7 @@ impl Stacked {
         Legend::of(self.names.clone(), self.palette(), |_, _| Swatch::Area).upwards()
     }
 
-    /// From the whole down to the first series, each over what was drawn: areas that only touch would show a seam.
+    /// Draws from the whole down to the first series, each over the last: areas that only touch would show a seam.
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
         for (index, sums) in self.sums.iter().enumerate().rev() {
             let (first, last) = self.edges(canvas);
@@ -55,7 +55,7 @@ impl Stacked {
         Ok(())
     }
 
-    /// A single column is drawn as a bar in the middle of the frame.
+    /// The outer edges of the areas; a single column becomes a bar in the middle of the frame.
     fn edges<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> (f64, f64) {
         let (first, last) = (self.columns[0], self.columns[self.columns.len() - 1]);
         let half = if first == last { (canvas.x.range.end - canvas.x.range.start) / 4.0 } else { 0.0 };
@@ -67,13 +67,13 @@ impl Stacked {
     }
 }
 
-/// The places on x that any series has, gathered into columns.
+/// The places on x of all series, gathered into columns.
 struct Grid {
     /// Every place, once, in order.
     places: Vec<f64>,
     /// How many places each column gathers.
     sizes: Vec<usize>,
-    /// The middle of each column; of the first and the last, the outer end.
+    /// The middle of each column, but the outer end of the first and the last.
     columns: Vec<f64>,
 }
 
@@ -100,7 +100,7 @@ impl Grid {
         Self { places, sizes, columns }
     }
 
-    /// The mean of a series over the places of each column; it is 0 where it has no point.
+    /// The mean of a series over the places of each column; the series counts as 0 where it has no point.
     fn means(&self, series: &Series, scale: Scale) -> Vec<f64> {
         let mut values = vec![0.0; self.places.len()];
         for point in &series.points {

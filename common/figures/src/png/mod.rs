@@ -6,10 +6,10 @@ use crate::draw::{self, UNITS_PER_PX};
 use crate::{Figure, FigureError, SIZE_PX};
 use raster::Raster;
 
-/// Pixels of a PNG for each CSS pixel: sharp on screens of twice the usual density, and in print.
+/// Pixels of a PNG per CSS pixel: sharp on screens of twice the usual density, and in print.
 pub const PNG_SCALE: u32 = 2;
 
-/// Pixels drawn for each pixel kept, each way: their mean smooths the edges.
+/// Pixels drawn per pixel kept, in each direction: their mean smooths the edges.
 const SAMPLES: u32 = UNITS_PER_PX / PNG_SCALE;
 
 const CHANNELS: usize = 3;
@@ -22,7 +22,7 @@ pub(crate) fn file(figure: &Figure) -> Result<Vec<u8>, FigureError> {
     encode(&smooth(&pixels, width as usize), width / SAMPLES, height / SAMPLES)
 }
 
-/// The means of squares of pixels.
+/// Reduces each square of pixels to its mean.
 fn smooth(pixels: &[u8], width: usize) -> Vec<u8> {
     let (samples, row) = (SAMPLES as usize, width * CHANNELS);
     let mut smoothed = Vec::with_capacity(pixels.len() / (samples * samples));

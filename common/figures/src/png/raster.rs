@@ -1,7 +1,7 @@
 //! Pixels of a drawing, with paths and areas filled exactly.
 //!
-//! The drawing library has a bitmap of its own. It outlines a thick path by one polygon, which breaks into spikes and
-//! holes where a noisy line turns sharply, and it paints the edges of translucent areas twice.
+//! The drawing library's own bitmap backend outlines a thick path with one polygon, which breaks into spikes and holes
+//! where a noisy line turns sharply, and it paints the edges of translucent areas twice.
 
 use std::convert::Infallible;
 
@@ -10,12 +10,12 @@ use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyl
 
 use super::CHANNELS;
 
-/// How far the library sets text above the middle of its digits, as a part of the font's height.
+/// How far the library places text above the middle of its digits, as a fraction of the font's height.
 const TEXT_RISE: f64 = 0.19;
 
 type Drawn = Result<(), DrawingErrorKind<Infallible>>;
 
-/// Draws into a buffer of pixels, and leaves out what is beyond its edges.
+/// Draws into a buffer of pixels, clipping at its edges.
 pub(super) struct Raster<'a> {
     pixels: &'a mut [u8],
     width: i32,
@@ -23,13 +23,13 @@ pub(super) struct Raster<'a> {
 }
 
 impl<'a> Raster<'a> {
-    /// The buffer holds [`CHANNELS`] bytes for each pixel.
+    /// Draws into `pixels`, which holds [`CHANNELS`] bytes per pixel.
     pub(super) fn new(pixels: &'a mut [u8], width: u32, height: u32) -> Self {
         assert_eq!(pixels.len(), (width * height) as usize * CHANNELS);
         Self { pixels, width: width.cast_signed(), height: height.cast_signed() }
     }
 
-    /// Lays a colour over the pixels of a row from `from` up to, but without, `to`.
+    /// Blends a colour over the pixels `from..to` of a row.
     fn row(&mut self, y: i32, from: i32, to: i32, colour: BackendColor) {
         let (from, to) = (from.clamp(0, self.width), to.clamp(0, self.width));
         if !(0..self.height).contains(&y) || from >= to {
@@ -50,7 +50,7 @@ impl<'a> Raster<'a> {
         }
     }
 
-    /// Fills a polygon between its odd and even crossings of each row.
+    /// Fills a polygon between the odd and the even crossings of each row.
     fn fill(&mut self, corners: &[BackendCoord], colour: BackendColor) {
         let (top, bottom) =
             corners.iter().fold((i32::MAX, i32::MIN), |(top, bottom), c| (top.min(c.1), bottom.max(c.1)));
@@ -80,7 +80,7 @@ impl<'a> Raster<'a> {
         }
     }
 
-    /// A rectangle along a stretch of a path.
+    /// Draws one segment of a path as a rectangle.
     fn stretch(&mut self, from: BackendCoord, to: BackendCoord, half_width: f64, colour: BackendColor) {
         let (dx, dy) = (f64::from(to.0 - from.0), f64::from(to.1 - from.1));
         let length = dx.hypot(dy);
@@ -161,7 +161,7 @@ impl DrawingBackend for Raster<'_> {
     }
 }
 
-/// The library's way with text, which asks for pixels only.
+/// Draws text with the library's default method, which needs only pixels.
 struct Glyphs<'a, 'b>(&'a mut Raster<'b>);
 
 impl DrawingBackend for Glyphs<'_, '_> {

@@ -1,4 +1,4 @@
-//! One page with everything: text, tables and figures, without a script or a link.
+//! One self-contained page: text, tables and figures, without scripts or links.
 
 mod table;
 
@@ -9,15 +9,15 @@ use crate::{Figure, FigureError, Plot, csv, figure, number};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Rows of data in the page under one figure, all its series together: more would make the page slow on a phone.
+/// Rows of data shown under one figure, all series together: more would make the page slow on a phone.
 const MOST_ROWS: usize = 2_000;
 
 /// A page of results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Its heading.
+    /// The heading.
     pub title: String,
-    /// Its first paragraphs.
+    /// The first paragraphs.
     pub intro: Vec<String>,
     /// Shown before the figures.
     pub tables: Vec<Table>,
@@ -25,19 +25,19 @@ pub struct Report {
     pub figures: Vec<Figure>,
 }
 
-/// A table of a report. A column whose cells are all numbers is set to the right.
+/// A table of a report. A column whose cells are all numbers is right-aligned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Stands above it.
+    /// Shown above the table.
     pub title: String,
-    /// The names of its columns, with their units.
+    /// The names of the columns, with their units.
     pub header: Vec<String>,
-    /// Its cells, row by row.
+    /// The cells, row by row.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Report {
-    /// The page, complete in itself.
+    /// The self-contained page.
     pub fn html(&self) -> Result<String, FigureError> {
         let title = escape(&self.title);
         let mut page = format!(
@@ -58,7 +58,7 @@ impl Report {
         Ok(page)
     }
 
-    /// Writes `report.html`, and the files of every figure beside it.
+    /// Writes `report.html`, with the files of every figure next to it.
     pub fn write(&self, folder: &Path) -> Result<(), FigureError> {
         for figure in &self.figures {
             figure.write(folder)?;
@@ -86,7 +86,7 @@ fn figure_html(figure: &Figure) -> Result<String, FigureError> {
     ))
 }
 
-/// Text as it stands in a page or in an attribute; characters that no document may hold become spaces.
+/// Escapes text for a page or an attribute; characters that no document may hold become spaces.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

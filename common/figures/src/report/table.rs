@@ -1,4 +1,4 @@
-//! Tables.
+//! Tables as HTML.
 
 use std::fmt::Write;
 
@@ -33,12 +33,12 @@ impl Table {
     }
 }
 
-/// A cell for which there is no value says nothing about its column.
+/// Whether a cell has no value, and so says nothing about its column.
 fn is_blank(cell: &str) -> bool {
     matches!(cell.trim(), "" | "-" | "–" | "—")
 }
 
-/// A number may have a sign before it, and a unit or a spread behind it.
+/// Whether a cell is a number, which may have a sign before it and a unit or a spread after it.
 fn is_number(cell: &str) -> bool {
     let unsigned = cell.trim().trim_start_matches(['+', '-', '−', '±', '~', '≤', '≥', '<', '>', '×', ' ']);
     unsigned.starts_with(|c: char| c.is_ascii_digit()) || matches!(unsigned, "inf" | "NaN" | "∞")

@@ -10,15 +10,15 @@ use tempfile::TempDir;
 
 use super::{DataError, RECORD_BYTES, RecordFile, Split, hex, sha256_of_file};
 
-/// Unpacked bytes an archive may hold in all: the official one holds 184 MB.
+/// Total unpacked bytes of an archive: the official one holds 184 MB.
 const MAX_UNPACKED_BYTES: u64 = 1 << 30;
 /// Records a split may hold: the official ones hold 50,000 and 10,000.
 const MAX_RECORDS: u64 = 200_000;
 /// Entries an archive may hold: the official one holds six.
 const MAX_ENTRIES: usize = 1_000;
 
-/// Unpacks `train.bin` and `test.bin` from an archive into a folder under `cache`, once for each content, and
-/// returns that folder. Everything is checked before the folder appears under its name.
+/// Unpacks `train.bin` and `test.bin` from an archive into a folder under `cache`, once per content, and returns that
+/// folder. Everything is checked before the folder appears under its final name.
 pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataError> {
     let corrupt = |reason: String| DataError::corrupt(archive, reason);
     let digest = sha256_of_file(archive)?;
@@ -30,7 +30,7 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
         if is_whole(&target) {
             return Ok(target);
         }
-        // Damaged since; it is unpacked again.
+        // It was damaged after it was unpacked.
         std::fs::remove_dir_all(&target).map_err(DataError::cache(&target))?;
     }
     let parent = cache.join("archives");
@@ -39,10 +39,10 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
     let unpacked = TempDir::with_prefix_in("unpacking-", &parent).map_err(DataError::cache(&parent))?;
 
     let file = BufReader::new(File::open(archive).map_err(DataError::io(archive))?);
-    // One byte more than allowed, so that reaching the end of it means the limit was passed.
+    // One byte more than allowed, so that reaching the end means that the limit was exceeded.
     let mut tar = Archive::new(GzDecoder::new(file).take(MAX_UNPACKED_BYTES + 1));
     let entries = tar.entries().map_err(|cause| corrupt(format!("not a tar.gz archive: {cause}")))?;
-    // Raw: long-name and extension records stay plain entries instead of being read into memory.
+    // Raw: long-name and extension records stay plain entries, and are not read into memory.
     for (count, entry) in entries.raw(true).enumerate() {
         let mut entry = entry.map_err(|cause| corrupt(format!("not a whole tar.gz archive: {cause}")))?;
         if count >= MAX_ENTRIES {
@@ -58,11 +58,11 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
             RecordFile::open(&path).map_err(|error| corrupt(format!("{}: {}", split.file_name(), reason_of(error))))?;
         }
     }
-    // The checksum of the whole stands at its end.
+    // The archive's checksum is at its end.
     let mut rest = tar.into_inner();
     std::io::copy(&mut rest, &mut std::io::sink()).map_err(|cause| corrupt(format!("damaged: {cause}")))?;
     if rest.limit() == 0 {
-        return Err(corrupt(format!("more than {MAX_UNPACKED_BYTES} bytes unpacked")));
+        return Err(corrupt(format!("more than {MAX_UNPACKED_BYTES} bytes when unpacked")));
     }
     for split in [Split::Train, Split::Test] {
         if !unpacked.path().join(split.file_name()).is_file() {
@@ -71,13 +71,13 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
     }
     match std::fs::rename(unpacked.path(), &target) {
         Ok(()) => Ok(target),
-        // Another process was faster; the content is the same.
+        // Another process was faster, with the same content.
         Err(_) if target.is_dir() => Ok(target),
         Err(cause) => Err(DataError::Cache { path: target, cause }),
     }
 }
 
-/// The split an entry holds, if any; an error for an entry no honest archive has.
+/// The split an entry holds, if any; an error for an entry that no honest archive has.
 fn wanted(entry: &Entry<'_, impl Read>) -> Result<Option<Split>, String> {
     let path = entry.path().map_err(|cause| format!("an entry's name cannot be read: {cause}"))?.into_owned();
     let shown = path.display();
@@ -106,7 +106,7 @@ fn unpack(entry: &mut Entry<'_, impl Read>, path: &Path) -> Result<(), UnpackErr
         return Err(UnpackError::Refused(format!("{bytes} bytes are more than {MAX_RECORDS} records")));
     }
     let mut file = File::create_new(path).map_err(|cause| match cause.kind() {
-        std::io::ErrorKind::AlreadyExists => UnpackError::Refused("is there twice".into()),
+        std::io::ErrorKind::AlreadyExists => UnpackError::Refused("appears twice".into()),
         _ => UnpackError::Write(cause),
     })?;
     let mut buffer = vec![0; 1 << 16];
@@ -122,7 +122,7 @@ fn unpack(entry: &mut Entry<'_, impl Read>, path: &Path) -> Result<(), UnpackErr
     Ok(())
 }
 
-/// Without the temporary path, which would tell the user nothing.
+/// The reason without the temporary path, which means nothing to the user.
 fn reason_of(error: DataError) -> String {
     match error {
         DataError::Corrupt { reason, .. } => reason,
@@ -168,7 +168,7 @@ mod tests {
         let result = extract_archive(&path, folder.path()).map_err(|error| error.to_string());
         if result.is_err() {
             let left = std::fs::read_dir(folder.path().join("archives")).map_or(0, Iterator::count);
-            assert_eq!(left, 0, "nothing is left of a refused archive");
+            assert_eq!(left, 0, "a refused archive leaves nothing behind");
         }
         result.map(|target| (folder, target))
     }
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(&target).unwrap().count(), 2);
         let again = extract_archive(&folder.path().join("data.tar.gz"), folder.path()).unwrap();
         assert_eq!(again, target);
-        // A cached copy that went bad is replaced.
+        // A damaged cached copy is replaced.
         std::fs::write(target.join("test.bin"), &test[..100]).unwrap();
         extract_archive(&folder.path().join("data.tar.gz"), folder.path()).unwrap();
         assert_eq!(std::fs::read(target.join("test.bin")).unwrap(), test);
@@ -199,7 +199,7 @@ mod tests {
     fn hostile_and_broken_archives_are_refused_with_the_reason() {
         let (train, test) = (records(Split::Train, 3), records(Split::Test, 2));
         let good = archive(&[("train.bin", FILE, &train), ("test.bin", FILE, &test)]);
-        // The checksum of the uncompressed whole is in the last 8 bytes.
+        // The checksum of the uncompressed content is in the last 8 bytes.
         let mut damaged = good.clone();
         damaged[good.len() - 6] ^= 1;
         let mut bad_label = train.clone();
@@ -214,7 +214,7 @@ mod tests {
             (&archive(&[("train.bin", EntryType::Symlink, b"")]), "is of kind Symlink"),
             (&archive(&[("name", EntryType::GNULongName, b"x")]), "is of kind GNULongName"),
             (&archive(&[("train.bin", FILE, &train)]), "holds no test.bin"),
-            (&archive(&[("train.bin", FILE, &train), ("a/train.bin", FILE, &train)]), "train.bin: is there twice"),
+            (&archive(&[("train.bin", FILE, &train), ("a/train.bin", FILE, &train)]), "train.bin: appears twice"),
             (&archive(&[("train.bin", FILE, &train[1..])]), "is it cut short?"),
             (&archive(&[("train.bin", FILE, &bad_label)]), "fine label 200 is out of range"),
             (&archive(&many), "more than 1000 entries"),
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// 2 GiB of zeros in an archive of 2 MB, as an entry nobody asked for, and as one too large.
+    /// 2 GiB of zeros in an archive of 2 MB, as an entry that is not wanted, and as one that is too large.
     #[test]
     fn bombs_are_refused() {
         for (name, reason) in [("padding", "not a whole"), ("train.bin", "more than 200000 records")] {

@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 
 use super::{CLASSES, COARSE_CLASSES, DataError, RECORD_BYTES, Record, Split};
 
-/// A file of records, checked when opened. Records are read from disk as they are asked for: the operating system's cache
-/// holds them once for all processes.
+/// A file of records, checked when opened. Records are read from disk on demand: the operating system's cache holds
+/// them once for all processes.
 #[derive(Clone, Debug)]
 pub struct RecordFile {
-    /// Shared, for reading at a place of one's own.
+    /// Shared between clones, which read at explicit offsets.
     file: Arc<File>,
     path: PathBuf,
     records: u32,
@@ -23,7 +23,7 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Opens a file of records, reading it once: its size must be a whole number of records, and every label in range.
+    /// Opens a file of records and reads it once: its size must be a whole number of records, and every label in range.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let mut file = File::open(path).map_err(DataError::io(path))?;
         let bytes = file.metadata().map_err(DataError::io(path))?.len();
@@ -37,7 +37,7 @@ impl RecordFile {
         let records = u32::try_from(whole).map_err(|_| corrupt(format!("{whole} records are more than 2^32")))?;
 
         let mut digest = Sha256::new();
-        // 256 records, 768 KiB, per read.
+        // 256 records (768 KiB) per read.
         let mut buffer = vec![0; RECORD_BYTES * 256];
         let mut checked: u64 = 0;
         while checked < whole {
@@ -53,7 +53,7 @@ impl RecordFile {
         Ok(Self { file: Arc::new(file), path: path.into(), records, sha256: digest.finalize().into() })
     }
 
-    /// How many records.
+    /// The number of records.
     #[expect(clippy::len_without_is_empty, reason = "a file of records has at least one")]
     pub fn len(&self) -> u32 {
         self.records
@@ -64,7 +64,7 @@ impl RecordFile {
         self.sha256
     }
 
-    /// Where it is.
+    /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -74,7 +74,7 @@ impl RecordFile {
         let mut record = [0; RECORD_BYTES];
         read_exact_at(&self.file, &mut record, u64::from(index) * RECORD_BYTES as u64)
             .map_err(DataError::io(&self.path))?;
-        // The file may have been changed since it was checked.
+        // The file may have changed since it was checked.
         check_labels(&record, u64::from(index)).map_err(|reason| DataError::corrupt(&self.path, reason))?;
         Ok(record)
     }
@@ -114,7 +114,7 @@ fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
 /// The file of a split in a folder, or in its `cifar-100-binary` subfolder.
 pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
     let file = split.file_name();
-    // A folder that is not there at all is said as such.
+    // A missing folder gets its own error.
     folder.metadata().map_err(DataError::io(folder))?;
     [folder.join(file), folder.join("cifar-100-binary").join(file)]
         .into_iter()
@@ -135,7 +135,7 @@ pub fn sha256_of_file(path: &Path) -> Result<[u8; 32], DataError> {
     }
 }
 
-/// A SHA-256 digest as people and scripts write it: 64 hexadecimal digits.
+/// A SHA-256 digest in its usual form of 64 hexadecimal digits.
 pub fn hex(digest: &[u8; 32]) -> String {
     digest.map(|byte| format!("{byte:02x}")).concat()
 }

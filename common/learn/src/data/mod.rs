@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub const CLASSES: usize = 100;
 /// Coarse labels of CIFAR-100.
 const COARSE_CLASSES: u8 = 20;
-/// Pixels of an image: red plane, green, blue, each 32 × 32, row-major.
+/// Bytes of an image: a red, a green and a blue plane, each 32 × 32, row-major.
 pub const IMAGE_BYTES: usize = 3 * 32 * 32;
 /// A record of the official binary layout: coarse label, fine label, pixels.
 pub const RECORD_BYTES: usize = 2 + IMAGE_BYTES;
@@ -28,7 +28,7 @@ const CHANNELS: [(f32, f32); 3] = [(0.5071, 0.2673), (0.4865, 0.2564), (0.4409, 
 /// One record, in the official binary layout.
 pub type Record = [u8; RECORD_BYTES];
 
-/// Which half of a data set.
+/// Which part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// For gradients.
@@ -38,7 +38,7 @@ pub enum Split {
 }
 
 impl Split {
-    /// Its file's name in the official archive.
+    /// The name of its file in the official archive.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Train => "train.bin",
@@ -53,17 +53,17 @@ pub enum DataError {
     /// It cannot be read or written.
     #[error("{path}: {cause}")]
     Io {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         cause: std::io::Error,
     },
     /// The cache cannot be written.
-    #[error("{path}: {cause}; ATA_CACHE_DIR can name another folder for unpacked and downloaded data")]
+    #[error("{path}: {cause}; set ATA_CACHE_DIR to use another folder for unpacked and downloaded data")]
     Cache {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         cause: std::io::Error,
     },
     /// The folder has no such split.
@@ -77,10 +77,10 @@ pub enum DataError {
         /// The file.
         file: &'static str,
     },
-    /// Its content is not what the layout says.
+    /// Its content violates the layout.
     #[error("{path}: {reason}")]
     Corrupt {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: String,
@@ -109,12 +109,12 @@ impl DataError {
 pub enum Dataset {
     /// A file of records.
     File(RecordFile),
-    /// Made on the spot.
+    /// Generated from a seed.
     Synthetic(Synthetic),
 }
 
 impl Dataset {
-    /// How many records.
+    /// The number of records.
     #[expect(clippy::len_without_is_empty, reason = "a data set has at least one record")]
     pub fn len(&self) -> u32 {
         match self {

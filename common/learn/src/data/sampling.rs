@@ -10,16 +10,16 @@ use super::{Batch, DataError, Dataset};
 
 /// The minibatches of all tasks.
 ///
-/// A task's samples depend on (seed, iteration, index) only. The samples of iteration 1's tasks 0..B, then of iteration 2's,
-/// and so on, run through one random permutation of the data set per epoch. The extra tasks of a racing iteration
-/// (index ≥ B) draw theirs at random, so that they repeat no other task's.
+/// A task's samples depend on (seed, iteration, index) only. The samples of iteration 1's tasks 0..B, then of iteration
+/// 2's, and so on, run through one random permutation of the data set per epoch. The extra tasks of a racing iteration
+/// (index ≥ B) draw theirs at random, so as not to use up those of later tasks.
 #[derive(Debug)]
 pub struct TaskData {
     dataset: Dataset,
     seed: u64,
     budget: u64,
     task_batch: u32,
-    /// Permutations by epoch; a task spans few epochs, so few are kept.
+    /// By epoch; only those that the last task spans are kept.
     permutations: BTreeMap<u64, Vec<u32>>,
 }
 
@@ -101,7 +101,7 @@ mod tests {
         assert_ne!(all[2_000..], all[..48], "each epoch has its own permutation");
     }
 
-    /// Invariant 2: nothing but (seed, iteration, index) matters; not what was asked for before.
+    /// Invariant 2: only (seed, iteration, index) matters, not what was asked for before.
     #[test]
     fn a_task_is_the_same_whoever_asks_and_when() {
         let (mut a, mut b) = (tasks(3, 4, 16), tasks(3, 4, 16));

@@ -1,13 +1,13 @@
-//! A learnable data set made on the spot, in the shape of CIFAR-100.
+//! A learnable synthetic data set in the shape of CIFAR-100.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, RngExt, SeedableRng};
 
 use super::{CLASSES, IMAGE_BYTES, RECORD_BYTES, Record, Split};
 
-/// Each class has a smooth random pattern of colours; an image is its class's pattern, shifted by up to three pixels, under
-/// noise. Nothing is stored: record i follows from (seed, split, i), and by integer arithmetic alone, so it is the same
-/// on every machine.
+/// A synthetic data set: each class has a smooth random pattern of colours, and an image is its class's pattern,
+/// shifted by up to three pixels, with noise. Records are not stored: record i follows from (seed, split, i) by integer
+/// arithmetic alone, so it is the same on every machine.
 #[derive(Clone, Debug)]
 pub struct Synthetic {
     split: Split,
@@ -26,7 +26,7 @@ impl Synthetic {
         Self { split, seed, patterns: (0..CLASSES).map(|_| pattern(&mut rng)).collect() }
     }
 
-    /// How many records.
+    /// The number of records.
     #[expect(clippy::len_without_is_empty, reason = "it has thousands of records")]
     pub fn len(&self) -> u32 {
         match self.split {

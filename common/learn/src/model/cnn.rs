@@ -12,9 +12,9 @@ use burn::tensor::{Device, Tensor};
 use super::{ModelError, Network};
 use crate::data::CLASSES;
 
-/// Three 3×3 convolutions, each with ReLU and 2×2 max-pooling, then two fully connected layers with a ReLU between.
+/// Three 3×3 convolutions, each with ReLU and 2×2 max-pooling, then two fully connected layers with a ReLU in between.
 ///
-/// With the default widths 158,684 parameters.
+/// It has 158,684 parameters with the default widths.
 #[derive(Module, Debug)]
 pub struct Cnn {
     conv1: Conv2d,
@@ -33,7 +33,7 @@ pub struct CnnWidths {
 }
 
 impl CnnWidths {
-    /// Largest width: with all four at it the model has 36 M parameters.
+    /// Largest width: with all four at this value the model has 36 M parameters.
     pub const MAX: usize = 1024;
 }
 

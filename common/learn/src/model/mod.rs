@@ -1,4 +1,4 @@
-//! Models: what a burn module needs in order to be trained here, and the built-in one.
+//! Models: what a burn module needs in order to be trained, and the built-in one.
 
 mod cnn;
 
@@ -13,7 +13,7 @@ use crate::device::OpenDevice;
 use crate::learner::{BurnLearner, Learner};
 use crate::trainer::{BurnTrainer, Trainer, TrainerConfig};
 
-/// A burn module that classifies images. Implement this for your own module, and [`model`] makes it trainable.
+/// A burn module that classifies images. Implement this for your own module; [`model`] then makes it trainable.
 pub trait Network: Module + 'static {
     /// Class scores (logits) of a batch of images.
     ///
@@ -21,7 +21,7 @@ pub trait Network: Module + 'static {
     fn forward(&self, images: Tensor<4>) -> Tensor<2>;
 }
 
-/// A network ready to be put on a device: as a worker's learner, or as the coordinator's trainer.
+/// A network that can be put on a device, as a worker's learner or as the coordinator's trainer.
 pub trait Model: Send + Sync {
     /// Number of parameters: the length of every flat parameter and gradient vector.
     fn parameter_count(&self) -> usize;
@@ -33,13 +33,13 @@ pub trait Model: Send + Sync {
     fn trainer(&self, config: &TrainerConfig, device: &OpenDevice) -> Box<dyn Trainer>;
 }
 
-/// Finds the model that a specification such as `cnn` names; coordinator and workers must be given the same.
+/// Finds the model that a specification such as `cnn` names; coordinator and workers must use the same resolver.
 pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 
 /// Why a model specification names no model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// No such model.
+    /// There is no such model.
     #[error("unknown model '{0}': expected cnn, or cnn:widths=C1/C2/C3/H")]
     Unknown(String),
     /// The widths of the CNN do not parse.
@@ -47,7 +47,7 @@ pub enum ModelError {
     Widths(String),
 }
 
-/// A model from a function that makes a network with fresh random parameters on a device.
+/// Makes a model from a function that creates a network with fresh random parameters on a device.
 pub fn model<N: Network>(new: impl Fn(&Device) -> N + Send + Sync + 'static) -> Arc<dyn Model> {
     Arc::new(BurnModel { new })
 }

@@ -16,21 +16,21 @@ pub enum Rule {
     WarmUp {
         /// Workers without an observation.
         never_observed: usize,
-        /// Workers observed, whose score is still zero.
+        /// Observed workers whose score is still zero.
         zero_score: usize,
     },
     /// Equal shares, whatever the speeds.
     Uniform,
-    /// Every worker computes until enough gradients are in.
+    /// Every worker computes until enough gradients have arrived.
     Racing,
-    /// One task each for the workers of smallest score.
+    /// One task each for the workers with the smallest scores.
     Fastest {
         /// How many workers.
         workers: u64,
     },
     /// Every worker always computes; each gradient makes a step.
     Asynchronous,
-    /// A rule of a policy of one's own.
+    /// The rule of a policy from outside this crate.
     Named(&'static str),
 }
 
@@ -54,11 +54,11 @@ impl fmt::Display for Rule {
 ///
 /// `never_observed(i)` tells whether worker i has no observation; its score is then 0.
 ///
-/// If all scores are positive this is [`ras`]. Otherwise the workers never observed get exactly one task each (a random
-/// `budget` of them if they are more), and the rest goes in equal shares, the remainder at random, to the observed
-/// workers of score ≤ 0: RAS would give them everything too, since their tasks cost nothing by their scores. Where
-/// nobody of that kind is left, the rest is not heaped on the newcomers: it goes by RAS to the workers of positive score,
-/// or, if every worker is new, in equal shares to all.
+/// If all scores are positive, this is [`ras`]. Otherwise the workers never observed get exactly one task each (if
+/// there are more than `budget`, a random `budget` of them do), and the rest goes in equal shares, the remainder at
+/// random, to the observed workers with scores ≤ 0: RAS would give them everything too, since their tasks cost nothing
+/// by their scores. If there is no such worker, the rest goes by RAS to the workers with positive scores or, if every
+/// worker is new, in equal shares to all.
 ///
 /// # Panics
 /// If there is no worker, or a score is not finite.
@@ -91,7 +91,7 @@ pub fn allocate_by_score(
     (allocation, rule)
 }
 
-/// Adds `budget` tasks by RAS over the workers of positive score.
+/// Adds `budget` tasks by RAS over the workers with positive scores.
 fn allocate_to_known(allocation: &mut [u64], scores: &[f64], budget: u64, rng: &mut impl Rng) {
     let known: Vec<usize> = (0..scores.len()).filter(|&i| scores[i] > 0.0).collect();
     let known_scores: Vec<f64> = known.iter().map(|&i| scores[i]).collect();
@@ -136,7 +136,7 @@ mod tests {
                 *max = a.max(*max);
             }
         }
-        assert_eq!(largest, [0, 4, 4, 1], "the remainder must fall to either");
+        assert_eq!(largest, [0, 4, 4, 1], "either worker must get the remainder at times");
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn add_one_to_random(allocation: &mut [u64], candidates: &mut [usize], amount: u
 
 #[cfg(test)]
 pub(crate) mod brute_force {
-    //! Every allocation of a small budget, to hold the fast algorithms against.
+    //! Every allocation of a small budget, to check the fast algorithms against.
 
     /// All allocations of `budget` tasks to `workers` workers.
     pub(crate) fn allocations(workers: usize, budget: u64) -> Vec<Vec<u64>> {
@@ -42,7 +42,7 @@ pub(crate) mod brute_force {
         all
     }
 
-    /// The allocations of least maximal cost and, among them, of fewest workers that attain it.
+    /// The allocations with the least maximal cost and, among those, the fewest workers attaining it.
     pub(crate) fn optimal(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64) -> Vec<Vec<u64>> {
         let key = |allocation: &Vec<u64>| {
             let costs: Vec<f64> =

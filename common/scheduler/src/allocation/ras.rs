@@ -4,9 +4,10 @@ use rand::Rng;
 
 use super::add_one_to_random;
 
-/// RAS(s; B): an allocation a of `budget` tasks minimizing max_i a_i·s_i (ATA paper, section 3).
+/// Allocates `budget` tasks so that the last worker finishes as early as possible: RAS(s; B), an allocation a that
+/// minimizes max_i a_i·s_i (ATA paper, section 3).
 ///
-/// `scores` are seconds per task, one per worker, all positive and finite. Of several minimizers it takes one with
+/// `scores` are seconds per task, one per worker, all positive and finite. Of several minimizers it returns one with
 /// the fewest workers attaining the maximum, uniformly at random.
 ///
 /// The tasks' finishing times are the multiples 1·s_i, 2·s_i, … of all workers, and a minimizer takes the B smallest of
@@ -33,7 +34,7 @@ pub fn ras(scores: &[f64], budget: u64, rng: &mut impl Rng) -> Vec<u64> {
     let mut next = next_multiples(scores, &allocation, missing, time_of(enough));
     let (_, &mut last, _) = next.select_nth_unstable_by(missing as usize - 1, f64::total_cmp);
 
-    // All multiples below `last` are in; of those equal to it, as many random ones as are left.
+    // All multiples below `last` are taken; of those equal to it, a random choice fills the remaining places.
     let mut tied = Vec::new();
     for (worker, (a, &score)) in allocation.iter_mut().zip(scores).enumerate() {
         while multiple(*a + 1, score) < last {
@@ -53,8 +54,8 @@ fn multiple(count: u64, score: f64) -> f64 {
     count as f64 * score
 }
 
-/// How many multiples of each score lie at or below `time`, and their number; or at a slightly earlier time, if
-/// rounding made `time` late enough for more than `budget`.
+/// How many multiples of each score lie at or below `time`, and their total; or the same for a slightly earlier time,
+/// if rounding made `time` late enough for more than `budget`.
 fn allocate_until(scores: &[f64], budget: u64, mut time: f64) -> (Vec<u64>, u64) {
     let mut back_off = 1e-12;
     loop {
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(allocation.iter().sum::<u64>(), 1_000_000_000_000);
     }
 
-    /// Every minimizer of fewest maxima must come up, and about equally often (3 sigma of 6000 draws is 0.02).
+    /// Every minimizer with the fewest maxima must occur, and about equally often (3 sigma of 6000 draws is 0.02).
     #[test]
     fn ties_are_broken_uniformly() {
         let scores = [2.0, 2.0, 1.0, 2.0];

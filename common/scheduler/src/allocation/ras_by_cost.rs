@@ -10,8 +10,8 @@ use rand::seq::SliceRandom;
 /// positive, finite and non-decreasing in `tasks` ≥ 1; for example an overhead per assignment and a time per task,
 /// o_i + a·s_i. An idle worker costs nothing.
 ///
-/// A minimizer takes the B smallest of all cost(i, 1), cost(i, 2), …, found with a heap in O(n + B log min(n, B)).
-/// Of several minimizers it takes one with the fewest workers attaining the maximum, ties broken at random (uniformly,
+/// A minimizer takes the B smallest of all cost(i, 1), cost(i, 2), …, found with a heap in O(n + B log min(n, B)). Of
+/// several minimizers it returns one with the fewest workers attaining the maximum, ties broken at random (uniformly,
 /// unless a cost is flat over several tasks).
 ///
 /// # Panics
@@ -25,7 +25,7 @@ pub fn ras_by_cost(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64
 
     let last = cost_of_last_task(&mut allocation, budget, &cost);
 
-    // Tasks that end exactly at `last` are interchangeable: take them back and hand them out anew.
+    // Tasks that end exactly at `last` are interchangeable: take them back and hand them out again.
     for (worker, a) in allocation.iter_mut().enumerate() {
         while *a > 0 && cost(worker, *a) >= last {
             *a -= 1;
@@ -39,7 +39,7 @@ pub fn ras_by_cost(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64
         .filter(|&(_, flat)| flat > 0)
         .collect();
     tied.shuffle(rng);
-    // Who can take several at the same cost comes first: that keeps the workers attaining the maximum few.
+    // A worker that can take several at the same cost comes first, so that few workers attain the maximum.
     tied.sort_by_key(|&(_, flat)| Reverse(flat));
     for (worker, flat) in tied {
         let take = flat.min(missing);
@@ -50,7 +50,7 @@ pub fn ras_by_cost(workers: usize, budget: u64, cost: impl Fn(usize, u64) -> f64
     allocation
 }
 
-/// Allocates the tasks greedily and returns the cost of the last, the least possible maximum.
+/// Allocates the tasks greedily; returns the cost of the last one, which is the least possible maximum.
 fn cost_of_last_task(allocation: &mut [u64], budget: u64, cost: &impl Fn(usize, u64) -> f64) -> f64 {
     let mut first: Vec<Offer> = (0..allocation.len()).map(|worker| Offer { cost: cost(worker, 1), worker }).collect();
     if budget < first.len() as u64 {
@@ -70,7 +70,7 @@ fn cost_of_last_task(allocation: &mut [u64], budget: u64, cost: &impl Fn(usize, 
     last
 }
 
-/// What the next task of a worker would end at.
+/// What a worker's share would cost with one more task.
 #[derive(PartialEq)]
 struct Offer {
     cost: f64,

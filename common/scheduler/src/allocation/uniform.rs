@@ -4,7 +4,7 @@ use rand::Rng;
 
 use super::add_one_to_random;
 
-/// ⌊B/n⌋ tasks for each of `workers` workers, and the remainder for a random subset, one each.
+/// Equal shares: ⌊B/n⌋ tasks for each of `workers` workers, and the remainder for a random subset, one each.
 ///
 /// # Panics
 /// If there is no worker.
@@ -15,7 +15,7 @@ pub fn uniform(workers: usize, budget: u64, rng: &mut impl Rng) -> Vec<u64> {
     allocation
 }
 
-/// Adds `budget` tasks to the workers of `among` in equal shares, the remainder to a random subset of them.
+/// Adds `budget` tasks to the workers in `among` in equal shares, the remainder to a random subset of them.
 pub(super) fn share_equally(allocation: &mut [u64], among: &mut [usize], budget: u64, rng: &mut impl Rng) {
     let share = budget / among.len() as u64;
     for &mut worker in &mut *among {

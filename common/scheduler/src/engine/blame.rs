@@ -1,13 +1,13 @@
-//! Whose fault it may be.
+//! Which workers may be at fault.
 
 use smallvec::SmallVec;
 
 use crate::ids::WorkerId;
 
-/// Who failed the same tasks before.
+/// The failures of the same tasks so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Blame {
-    /// Each of them once.
+    /// The workers they failed on, each once.
     pub(super) workers: SmallVec<[WorkerId; 4]>,
     /// Attempts that failed.
     pub(super) attempts: u32,

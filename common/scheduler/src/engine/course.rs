@@ -1,4 +1,4 @@
-//! The course of an iteration: begun, shared out, stepped, committed.
+//! The course of an iteration: begun, allocated, stepped, committed.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Engine {
         effects.push(Effect::Start { iteration: next, workers: Arc::clone(&workers), decision: Arc::clone(&decision) });
         let mut iteration = Iteration::new(next, count, decision, now_s, std::mem::take(&mut self.employed));
         if iteration.is_asynchronous() {
-            // Workers compute while a step is taken: one iteration's time ends where the next one's begins.
+            // Workers compute while a step is taken, so one iteration's time begins where the last one's ended.
             iteration.started_s = self.last_step_s.unwrap_or(began_s);
         }
         let shares = iteration.mode.shares(&iteration.decision);
@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Gives a worker without anything to do what its iteration has for it.
+    /// Gives a worker with nothing to do what the iteration has for it.
     pub(super) fn assign_next(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
         if let Phase::Collecting(iteration) = &mut self.phase
             && let Some(tasks) = iteration.mode.next()
@@ -84,7 +84,7 @@ impl Engine {
         effects.push(Effect::Assign { worker, lease });
     }
 
-    /// All results are in: ends the leases that are left, and asks for the optimizer step.
+    /// All results have arrived: ends the leases that are left, and asks for the optimizer step.
     pub(super) fn step(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         let Phase::Collecting(mut iteration) = std::mem::replace(&mut self.phase, Phase::Over { next: None }) else {
             return;
@@ -103,9 +103,9 @@ impl Engine {
         self.phase = Phase::Committing(iteration);
     }
 
-    /// Ringmaster with calculation stops: a computation whose delay has reached R would be ignored.
+    /// Ringmaster with calculation stops: cancels computations whose delay has reached R, which would be ignored.
     fn cancel_late(&mut self, now_s: f64, number: u64, lateness: Lateness, effects: &mut Vec<Effect>) {
-        // Those that ended meanwhile are passed over; if R is large, there may be many.
+        // Leases that have ended are skipped; if R is large, there may be many of them.
         if self.granted.len() > 4 * self.leases.len() + 64 {
             self.granted.retain(|(worker, lease)| self.leases.find(*worker, lease.id).is_some());
         }

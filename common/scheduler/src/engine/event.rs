@@ -1,4 +1,4 @@
-//! What the engine is told, and what it answers.
+//! What the engine takes in, and what it returns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,43 +9,43 @@ use crate::ledger::IterationCost;
 use crate::policy::{Decision, StepOutcome};
 use crate::statistics::WorkerStatistics;
 
-/// Something that happened, told to the engine together with its time. None of these is ever refused; what a worker reports
-/// may be, and goes to [`super::Engine::report`].
+/// Something that happened, passed to the engine together with its time. Events are never refused; a worker's reports
+/// may be, and go to [`super::Engine::report`].
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// A worker is ready to compute. One already present is taken to have been lost first.
+    /// A worker is ready to compute. One that is already present is first treated as lost.
     WorkerJoined {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
-        /// What an earlier run learned of it; used only if this run has not observed it. It fades, and is dropped when
-        /// observations contradict it.
+        /// What an earlier run learned about it; used only if this run has not observed it. It fades, and is dropped
+        /// when observations contradict it.
         prior: WorkerStatistics,
     },
     /// A worker is gone; its leases end.
     WorkerLost {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
     },
-    /// The number of an absent worker will be given to another one: everything known of it is dropped.
+    /// The number of an absent worker will be given to another one: everything known about it is dropped.
     WorkerForgotten {
-        /// Whose number.
+        /// The absent worker.
         worker: WorkerId,
     },
     /// The optimizer step of this iteration was taken.
     StepCommitted {
-        /// k.
+        /// The iteration.
         iteration: u64,
-        /// What came of it.
+        /// What is known about the step.
         outcome: StepOutcome,
     },
-    /// Begin the next iteration as soon as there are enough workers. Told once at the start of a run, and once after each
-    /// [`Effect::Committed`], when whatever is to be saved between two iterations is saved.
+    /// Begin the next iteration as soon as there are enough workers. Sent once at the start of a run, and once after
+    /// each [`Effect::Committed`], when everything to be saved between two iterations is saved.
     Proceed,
-    /// The time of [`super::Engine::poll_timeout`] has come. At any other time it does nothing.
+    /// The time of [`super::Engine::poll_timeout`] has come. At any other time this does nothing.
     Timeout,
 }
 
-/// What a worker reports of a lease.
+/// A worker's report on a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum Report<'a> {
     /// Its gradient arrived and passed every check.
@@ -53,16 +53,16 @@ pub enum Report<'a> {
         /// Seconds that each of its tasks took, by the worker's clock.
         busy_s: &'a [f64],
     },
-    /// It came to nothing: the worker could not compute it, or its gradient was refused.
+    /// The lease failed: the worker could not compute it, or its gradient was refused.
     Failed,
 }
 
-/// Something the driver must do, in order. Each holds all that doing it takes.
+/// Something the driver must do, in order. Each effect holds everything needed to carry it out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// An iteration begins.
     Start {
-        /// k.
+        /// The iteration.
         iteration: u64,
         /// The workers that the decision is about, ascending.
         workers: Arc<[WorkerId]>,
@@ -71,53 +71,53 @@ pub enum Effect {
     },
     /// Send a worker a lease; a worker computes its leases in the order in which they were assigned.
     Assign {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
-        /// What.
+        /// The lease.
         lease: Lease,
     },
     /// A lease ended. Every lease that was assigned ends exactly once.
     End {
-        /// Who held it.
+        /// The worker that held it.
         worker: WorkerId,
-        /// What it was.
+        /// The lease.
         lease: Lease,
-        /// How it ended, which says what to do.
+        /// How it ended, which determines what to do.
         outcome: Outcome,
     },
-    /// Close a worker's session: it let a lease run out. For the engine it is lost already.
+    /// Close a worker's session: it missed the deadline of a lease. The engine already counts it as lost.
     Evict {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
         /// Seconds since it last reported anything.
         silent_s: f64,
     },
-    /// A worker failed or hung, and gets no work for a while, unless no other worker is there.
+    /// A worker failed or hung, and gets no work for a while, unless all workers present rest.
     Rest {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
         /// For how long, in seconds.
         rest_s: f64,
-        /// How often it has failed without a result in between.
+        /// How often it has failed since its last result.
         strikes: u32,
     },
-    /// Sum the gradients applied since the last step, divide by the number of their tasks, take the optimizer step, then
-    /// tell [`Event::StepCommitted`].
+    /// Sum the gradients applied since the last step, divide by the number of their tasks, take the optimizer step,
+    /// then send [`Event::StepCommitted`].
     Step {
-        /// k.
+        /// The iteration.
         iteration: u64,
         /// The tasks, ascending and disjoint; in an asynchronous run the one task, of an iteration that may be earlier.
         tasks: Vec<TaskRange>,
-        /// Times the learning rate.
+        /// Factor on the learning rate.
         lr_factor: f64,
     },
-    /// The iteration is in the ledger. Save what is to be saved; then, unless [`Effect::Finish`] follows, tell
+    /// The iteration is in the ledger. Save what is to be saved; then, unless [`Effect::Finish`] follows, send
     /// [`Event::Proceed`].
     Committed {
         /// What it cost.
         cost: IterationCost,
     },
-    /// Nothing can go on until something changes. Told once per reason.
+    /// The run cannot continue until something changes. Sent once per reason.
     Wait {
         /// What is missing.
         reason: WaitReason,
@@ -127,7 +127,7 @@ pub enum Effect {
         /// Which rule ended it.
         reason: FinishReason,
     },
-    /// The run cannot go on.
+    /// The run cannot continue.
     Abort {
         /// Why.
         reason: AbortReason,
@@ -141,7 +141,7 @@ pub enum Outcome {
     Applied(Timing),
     /// Its gradient enters no step: it was a probe, another worker was faster, or it is too late.
     Ignored(Timing),
-    /// It is not needed any more: tell the worker.
+    /// It is no longer needed: tell the worker.
     Cancelled(CutShort),
     /// Its worker is gone.
     Lost(CutShort),
@@ -149,12 +149,12 @@ pub enum Outcome {
     Failed(CutShort),
 }
 
-/// How far a worker's report of its times counts.
+/// How much of the times that a worker reported counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// Times the reported seconds, at most 1: reports cannot claim more time than has passed.
+    /// Factor on the reported seconds, at most 1: reports cannot claim more time than has passed.
     pub factor: f64,
-    /// With the last lease that a worker held: seconds since its first one that were not computation.
+    /// For the last lease that a worker held: seconds since the first was assigned that were not computation.
     pub overhead_s: Option<f64>,
 }
 
@@ -164,11 +164,11 @@ pub type CutShort = Option<f64>;
 /// What the engine is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// Workers.
+    /// Too few workers are present.
     Workers {
         /// How many are present.
         present: usize,
-        /// How many it takes.
+        /// How many are needed.
         needed: usize,
     },
 }
@@ -180,12 +180,12 @@ impl fmt::Display for WaitReason {
     }
 }
 
-/// Why a run cannot go on.
+/// Why a run cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AbortReason {
-    /// The same tasks failed on too many workers to blame a worker.
+    /// The same tasks failed on so many workers that no worker is to blame.
     TasksFailed {
-        /// k.
+        /// The iteration.
         iteration: u64,
         /// The tasks.
         tasks: TaskRange,
@@ -196,11 +196,11 @@ pub enum AbortReason {
     },
     /// The policy made a decision that cannot be carried out.
     BadDecision {
-        /// k.
+        /// The iteration.
         iteration: u64,
         /// The policy's name.
         policy: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the decision.
         problem: String,
     },
 }
@@ -210,26 +210,28 @@ impl fmt::Display for AbortReason {
         match self {
             Self::TasksFailed { iteration, tasks: TaskRange { first, count }, attempts, workers } => write!(
                 f,
-                "{count} task(s) from index {first} of iteration {iteration} failed {attempts} times, on {workers} worker(s)"
+                "{count} task(s) from index {first} of iteration {iteration} failed {attempts} times, \
+                 on {workers} worker(s)"
             ),
             Self::BadDecision { iteration, policy, problem } => {
                 write!(
                     f,
-                    "policy '{policy}' made an allocation that cannot be carried out in iteration {iteration}: {problem}"
+                    "policy '{policy}' made an allocation that cannot be carried out in iteration {iteration}: \
+                     {problem}"
                 )
             }
         }
     }
 }
 
-/// Why a worker's report does not count. It then changes nothing.
+/// Why a worker's report is refused. It then changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The worker does not hold that lease: it is done, cancelled, given to another, or never was.
+    /// The worker does not hold that lease: it is done, cancelled, given to another worker, or never existed.
     #[error("the worker does not hold lease {0}")]
     NotHeld(LeaseId),
-    /// Not one non-negative time per task with a finite sum.
-    #[error("lease {lease} of {tasks} task(s) needs as many non-negative times with a finite sum")]
+    /// The report does not hold one non-negative time per task with a finite sum.
+    #[error("lease {lease} of {tasks} task(s) needs one non-negative time per task, with a finite sum")]
     BadTimes {
         /// The lease.
         lease: LeaseId,

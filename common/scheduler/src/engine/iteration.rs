@@ -10,7 +10,7 @@ use crate::ids::{Lease, TaskRange, WorkerId};
 use crate::ledger::{IterationCost, Ledger};
 use crate::policy::{Decision, SchedulerRng};
 
-/// Tasks whose lease came to nothing, to be given to another worker.
+/// Tasks whose lease ended without a result, to be given to another worker.
 #[derive(Clone, Debug)]
 pub(super) struct Orphan {
     pub(super) tasks: TaskRange,
@@ -26,7 +26,7 @@ pub(super) struct Taken {
     pub(super) timing: Timing,
 }
 
-/// Work that came to nothing.
+/// Work that enters no step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waste {
     /// Tasks begun.
@@ -61,7 +61,7 @@ impl Employed {
         &self.workers
     }
 
-    /// The same, empty.
+    /// Removes all workers, and keeps the memory.
     pub(super) fn cleared(mut self) -> Self {
         for worker in self.workers.drain(..) {
             self.set.remove(worker);
@@ -77,14 +77,14 @@ pub(super) struct Iteration {
     pub(super) mode: Box<dyn Mode>,
     pub(super) started_s: f64,
     pub(super) finished_s: f64,
-    /// Workers that took part: available at the start, or come since.
+    /// Workers that took part: available at the start, or joined since.
     pub(super) workers: u64,
     pub(super) taken: Vec<Taken>,
     pub(super) orphans: Vec<Orphan>,
     pub(super) employed: Employed,
-    /// In an asynchronous iteration, where nobody tries the same task again: who failed since the last step.
+    /// In an asynchronous iteration, where no worker retries a task: the failures since the last step.
     pub(super) blame: Blame,
-    /// Made when it is first needed.
+    /// Created on first use.
     pub(super) recovery_rng: Option<SchedulerRng>,
 }
 
@@ -105,7 +105,7 @@ impl Iteration {
         }
     }
 
-    /// Whether each result makes a step of its own.
+    /// Whether each result makes its own step.
     pub(super) fn is_asynchronous(&self) -> bool {
         self.mode.lateness().is_some()
     }

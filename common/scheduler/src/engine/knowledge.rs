@@ -1,4 +1,4 @@
-//! What is known of the workers, and what the policy makes of it.
+//! What is known about the workers, and what the policy decides from it.
 
 use super::Engine;
 use super::random::{Purpose, stream};
@@ -6,10 +6,11 @@ use crate::ids::WorkerId;
 use crate::policy::{Collect, Decision, Round};
 
 impl Engine {
-    /// Asks the policy, for more tasks than the step needs if the run overcommits; an error says what is wrong with its answer.
+    /// Asks the policy for its decision, on more tasks than the step needs if the run overcommits; an error says what
+    /// is wrong with it.
     pub(super) fn decide(&mut self, number: u64, workers: &[WorkerId]) -> Result<Decision, String> {
         let take = self.config.budget;
-        // A product that is whole but for rounding is whole: 100 x 0.07 is 7, not 8.
+        // A product that is whole except for rounding is whole: 100 x 0.07 is 7, not 8.
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;
         let budget = take + spare;
         let round = Round { iteration: number, budget, workers, statistics: &self.statistics };
@@ -38,7 +39,7 @@ impl Engine {
         self.priors.observe(worker, |own| own.observe_overhead(overhead_s));
     }
 
-    /// What a worker computed was cut short, as the loser of a race or a probe.
+    /// A worker's task was cut short, such as a probe or the loser of a race.
     pub(super) fn observe_cut(&mut self, worker: WorkerId, elapsed_s: f64) {
         self.statistics[worker.slot()].observe_cut(elapsed_s);
         self.priors.observe(worker, |own| own.observe_cut(elapsed_s));

@@ -6,8 +6,9 @@ use crate::ids::{MAX_LEASE_TASKS, TaskRange};
 
 /// Splits each share into powers of two and lays them out over the indices 0..B, largest first.
 ///
-/// Each piece then starts at a multiple of its size, so it is one subtree of the reduction tree, and worker i answers
-/// with as many summed gradients as a_i has binary ones (more where a piece would exceed [`MAX_LEASE_TASKS`]). Returns (worker, tasks), each worker's largest piece first.
+/// Each piece then starts at a multiple of its size, so it is one subtree of the reduction tree, and worker i returns
+/// as many summed gradients as a_i has ones in binary (more if a piece would exceed [`MAX_LEASE_TASKS`]). Returns
+/// (worker, tasks), each worker's largest piece first.
 pub(super) fn lay_out(allocation: &[u64]) -> Vec<(usize, TaskRange)> {
     let employed: Vec<usize> = (0..allocation.len()).filter(|&worker| allocation[worker] > 0).collect();
     let largest = employed.iter().map(|&worker| allocation[worker]).max().unwrap_or(0);
@@ -27,7 +28,7 @@ pub(super) fn lay_out(allocation: &[u64]) -> Vec<(usize, TaskRange)> {
 }
 
 /// Gives out `tasks` (subtrees) so that each worker gets exactly its share of `allocation`, which sums to their number,
-/// splitting a subtree in halves only where no share is large enough.
+/// splitting a subtree in halves only if no share is large enough.
 pub(super) fn share_out(tasks: Vec<TaskRange>, mut allocation: Vec<u64>) -> Vec<(usize, TaskRange)> {
     let mut by_size: BinaryHeap<(u64, TaskRange)> = tasks.into_iter().map(|range| (range.count, range)).collect();
     let mut pieces = Vec::new();

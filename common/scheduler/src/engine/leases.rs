@@ -1,4 +1,4 @@
-//! The one lease table: who holds what, in which order, since when, and until when.
+//! The one lease table: which worker holds which tasks, in which order, since when, and until when.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) lease: Lease,
-    /// Most tasks never failed.
+    /// `None` for most tasks, which never failed.
     pub(super) blame: Option<Box<Blame>>,
     /// Seconds since its worker began it; `None` if it had not.
     pub(super) begun_s: Option<f64>,
@@ -21,13 +21,13 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) lease: Lease,
-    /// Times the reported seconds, at most 1.
+    /// Factor on the reported seconds, at most 1.
     pub(super) factor: f64,
-    /// If the worker holds nothing more: seconds of its occupation that no report accounts for.
+    /// If the worker holds no other lease: seconds of its occupation that no report accounts for.
     pub(super) overhead_s: Option<f64>,
 }
 
-/// A worker that let its deadline pass.
+/// A worker that missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Overdue {
     pub(super) worker: WorkerId,
@@ -45,19 +45,19 @@ struct Entry {
     next: u32,
 }
 
-/// One worker's leases, in the order in which it computes them, and its clock. Aligned, for with many workers each look at one
-/// is a cache miss, and should be no more than one.
+/// One worker's leases, in the order in which it computes them, and its clock. Aligned so that, with many workers, each
+/// access costs only one cache miss.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 struct Queue {
     first: u32,
     last: u32,
     len: u32,
-    /// How often its deadline was set: all but the last are void.
+    /// Counts changes of its deadline: those set at an earlier count are void.
     deadlines: u32,
     /// When the worker began what it computes now, as far as its reports account for the time.
     begun_s: f64,
-    /// When it last got a lease with nothing else to do, or reported a result.
+    /// When it last got a lease while idle, or one of its leases ended.
     heard_s: f64,
 }
 
@@ -67,7 +67,7 @@ impl Default for Queue {
     }
 }
 
-/// When a worker is to have reported its first lease.
+/// When a worker must have reported its first lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Deadline {
     at: Time,
@@ -76,16 +76,16 @@ struct Deadline {
     set: u32,
 }
 
-/// Every lease there is. A worker computes its leases in order, and so reports them: granting, finding and finishing take
-/// constant time, however many there are.
+/// All leases. A worker computes its leases in order and reports them in order, so that granting, finding and finishing
+/// take constant time, however many there are.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     entries: Vec<Entry>,
-    /// Places in `entries` that can be used again.
+    /// Places in `entries` that can be reused.
     free: Vec<u32>,
     /// By worker slot.
     queues: Vec<Queue>,
-    /// Earliest first; void ones among them are passed over.
+    /// Earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
     next_id: u64,
 }
@@ -108,22 +108,22 @@ impl Leases {
         }
     }
 
-    /// How many there are.
+    /// How many leases are held.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Whether nobody holds a lease.
+    /// Whether no worker holds a lease.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a worker holds none.
+    /// Whether a worker holds no lease.
     pub(super) fn is_free(&self, worker: WorkerId) -> bool {
         self.queues[worker.slot()].len == 0
     }
 
-    /// What a worker holds, in its order.
+    /// What a worker holds, in order.
     pub(super) fn of(&self, worker: WorkerId) -> impl Iterator<Item = (&Lease, Option<&Blame>)> + '_ {
         let first = self.queues.get(worker.slot()).map_or(NONE, |queue| queue.first);
         let entry = |at: u32| self.entries.get(at as usize);
@@ -138,7 +138,7 @@ impl Leases {
         if first.lease.id == id {
             return Some(first.lease);
         }
-        // They are numbered in the order in which they were granted.
+        // Leases are numbered in the order in which they were granted.
         let leases = self.of(worker).map(|(lease, _)| *lease).take_while(|lease| lease.id <= id);
         leases.last().filter(|lease| lease.id == id)
     }
@@ -172,8 +172,8 @@ impl Leases {
         lease
     }
 
-    /// Takes the report that a lease was done in `reported_s` seconds. Reports of a worker cannot claim more time than has
-    /// passed since it began.
+    /// Ends a lease that its worker reports done in `reported_s` seconds. A worker's reports cannot claim more time
+    /// than has passed since it began.
     pub(super) fn finish(&mut self, now_s: f64, worker: WorkerId, id: LeaseId, reported_s: f64) -> Option<Finished> {
         let Ended { lease, .. } = self.unlink(worker, id)?;
         let queue = &mut self.queues[worker.slot()];
@@ -186,7 +186,7 @@ impl Leases {
         Some(Finished { lease, factor, overhead_s })
     }
 
-    /// Ends a lease that came to nothing. If its worker had begun it, it begins the next one now.
+    /// Ends a lease without a result. If its worker had begun it, it begins the next one now.
     pub(super) fn revoke(&mut self, now_s: f64, worker: WorkerId, id: LeaseId) -> Option<Ended> {
         let queue = &self.queues[worker.slot()];
         let begun_s = (now_s - queue.begun_s).max(0.0);
@@ -200,7 +200,7 @@ impl Leases {
         Some(Ended { begun_s: is_first.then_some(begun_s), ..ended })
     }
 
-    /// Ends all leases of a worker, in its order.
+    /// Ends all leases of a worker, in order.
     pub(super) fn revoke_all(&mut self, now_s: f64, worker: WorkerId) -> Vec<Ended> {
         let Some(queue) = self.queues.get_mut(worker.slot()) else { return Vec::new() };
         let mut begun_s = Some((now_s - queue.begun_s).max(0.0));
@@ -243,14 +243,14 @@ impl Leases {
         self.of(worker).next().map(|(lease, blame)| (lease.tasks, blame.map_or(0, |blame| blame.attempts)))
     }
 
-    /// The first lease of a worker is due `allowed_s` after the worker was last heard of.
+    /// Makes the first lease of a worker due `allowed_s` after the worker was last heard from.
     pub(super) fn set_deadline(&mut self, worker: WorkerId, allowed_s: f64) {
         let queue = &mut self.queues[worker.slot()];
         queue.deadlines = queue.deadlines.wrapping_add(1);
         let at = Time(queue.heard_s + allowed_s);
         let set = queue.deadlines;
         self.deadlines.push(Reverse(Deadline { at, worker, set }));
-        // Each worker has one that is not void: more than a few times as many are worth clearing out.
+        // At most one per worker is not void: if there are a few times as many, the others are worth clearing out.
         if self.deadlines.len() > 4 * self.queues.len() + 64 {
             let mut all = std::mem::take(&mut self.deadlines).into_vec();
             all.retain(|Reverse(deadline)| self.holds(deadline));
@@ -321,7 +321,7 @@ mod tests {
         assert!(leases.is_free(worker(1)) && !leases.is_empty());
         assert_eq!(leases.revoke_all(1.0, worker(2)).len(), 1);
         assert!(leases.is_empty());
-        assert_eq!((grant(&mut leases, 2.0, 1, 0), leases.entries.len()), (LeaseId(6), 6), "places are used again");
+        assert_eq!((grant(&mut leases, 2.0, 1, 0), leases.entries.len()), (LeaseId(6), 6), "places are reused");
     }
 
     /// Invariant 8: the coordinator's clock bounds every reported time.

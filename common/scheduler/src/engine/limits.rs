@@ -1,9 +1,9 @@
-//! When a run is done.
+//! What ends a run.
 
 use crate::ledger::Ledger;
 use crate::policy::StepOutcome;
 
-/// Ends a run before its last iteration; each limit is looked at after a step, so a run may pass it by one iteration.
+/// Ends a run before its last iteration. Each limit is checked after a step, so a run may exceed it by one iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// Mean loss of a step's tasks, in nats, at or below which training has succeeded.
@@ -12,7 +12,7 @@ pub struct Limits {
     pub runtime_s: Option<f64>,
     /// Seconds of total worker time.
     pub total_worker_time_s: Option<f64>,
-    /// Worker-iterations employed: the budget of the bandit paper (arXiv 2202.08302).
+    /// Worker-iterations with at least one task: what the bandit paper (arXiv 2202.08302) limits.
     pub employments: Option<u64>,
 }
 
@@ -21,18 +21,18 @@ pub struct Limits {
 pub enum FinishReason {
     /// All iterations are committed.
     Iterations,
-    /// [`Limits::target_loss`]
+    /// [`Limits::target_loss`] was reached.
     TargetLoss,
-    /// [`Limits::runtime_s`]
+    /// [`Limits::runtime_s`] was reached.
     Runtime,
-    /// [`Limits::total_worker_time_s`]
+    /// [`Limits::total_worker_time_s`] was reached.
     TotalWorkerTime,
-    /// [`Limits::employments`]
+    /// [`Limits::employments`] was reached.
     Employments,
 }
 
 impl FinishReason {
-    /// As summaries name it.
+    /// Its name in summaries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iterations => "iterations",
@@ -45,7 +45,7 @@ impl FinishReason {
 }
 
 impl Limits {
-    /// The first limit that is reached, if one is.
+    /// The first limit that is reached, if any.
     pub(super) fn reached(&self, runtime_s: f64, ledger: &Ledger, outcome: &StepOutcome) -> Option<FinishReason> {
         let over = |value: f64, limit: Option<f64>| limit.is_some_and(|limit| value >= limit);
         let good = matches!((outcome.loss, self.target_loss), (Some(loss), Some(target)) if loss <= target);

@@ -1,23 +1,22 @@
 //! The iteration engine: membership, leases, policy, statistics and costs, as one pure state machine.
 //!
-//! A driver tells it what happened and when, and does what the effects say, in order:
+//! A driver tells it what happened and when, and carries out the effects it returns, in order:
 //!
 //! ```text
 //! WorkerJoined ─▶ Wait        Proceed ─▶ Start, Assign… ─▶ report() ─▶ End… ─▶ Step ─▶ StepCommitted ─▶ Committed ─┐
 //!                                ▲                                                                                 │
-//!                                └──────────────────── whatever is to be saved is saved ───────────────────────────┘
+//!                                └──────────────────── the driver saves what it has to ────────────────────────────┘
 //! ```
 //!
 //! The coordinator drives it with real time and real workers, the simulator with virtual ones. There is no iteration
-//! logic anywhere else. It never asks a clock: [`Engine::poll_timeout`] says when it next wants to be told
-//! [`Event::Timeout`].
+//! logic anywhere else. It never reads a clock: [`Engine::poll_timeout`] says when it next wants an [`Event::Timeout`].
 //!
 //! # Layout
-//! - `event`: what it is told, and what it answers
-//! - `course`: an iteration begun, shared out, stepped, committed
+//! - `event`: what it takes in, and what it returns
+//! - `course`: an iteration begun, allocated, stepped, committed
 //! - `collect`: which results make a step, one file per mode
 //! - `results`: what workers report; `recovery`: lost, hung and failing workers
-//! - `roster`: who is present, idle, resting; `leases`: the one lease table, with its deadlines
+//! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
 //! - `saved`: everything that outlives the process, as plain data
 
@@ -57,21 +56,22 @@ use roster::Roster;
 /// How an [`Engine`] runs.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
-    /// B, tasks per iteration; at least 1.
+    /// Tasks per iteration, B; at least 1.
     pub budget: u64,
     /// Iterations until [`Effect::Finish`].
     pub iterations: u64,
-    /// Workers to wait for before the first iteration; at least 1. Later ones start with whoever is present.
+    /// Workers to wait for before the first iteration; at least 1. Later ones start with the workers present.
     pub min_workers: usize,
-    /// Seconds in which a worker that was never timed must report its first result, or it is evicted. One that was timed
-    /// has ten times its expected time (more if its times are noisy), and at least a tenth of this. `None`: no limit.
+    /// Seconds within which a worker that was never timed must report its first result, or it is evicted. One that was
+    /// timed has ten times its expected time (more if its times are noisy), and at least a tenth of this. `None`: no
+    /// limit.
     pub lease_timeout_s: Option<f64>,
-    /// The least rest of a worker that failed, in seconds; it doubles with each failure that follows.
+    /// The shortest rest of a worker that failed, in seconds; it doubles with each further failure.
     pub rest_s: f64,
     /// Seed of everything random in the scheduler.
     pub seed: u64,
-    /// Share of tasks that a barrier policy allocates beyond B, at least 0: the first B results make the step and the rest
-    /// is cancelled, so that speed is bought with wasted work.
+    /// Overcommitment, at least 0: the share of tasks that a barrier policy allocates beyond B. The first B results
+    /// make the step and the rest is cancelled, which buys speed with wasted work.
     pub overcommit: f64,
     /// What else ends the run.
     pub limits: Limits,
@@ -102,20 +102,20 @@ pub struct Engine {
     /// By slot.
     statistics: Vec<WorkerStatistics>,
     priors: Priors,
-    /// Results that came in during an asynchronous step.
+    /// Results that arrived during an asynchronous step.
     arrivals: VecDeque<Taken>,
-    /// Leases that are to be cancelled when they are too late, oldest first; some may have ended.
+    /// Leases to cancel once they are too late, oldest first; some may have ended.
     granted: VecDeque<(WorkerId, Lease)>,
     ledger: Ledger,
-    /// Room for the next iteration's.
+    /// Empty, for the next iteration to reuse.
     employed: Employed,
-    /// Of the iteration that will be committed next.
+    /// The waste of the iteration that is committed next.
     waste: Waste,
     /// When the first iteration began.
     began_s: Option<f64>,
-    /// When the last step had its results.
+    /// When the last step had all its results.
     last_step_s: Option<f64>,
-    /// Whether this engine, if restored, has begun an iteration of its own.
+    /// Whether an iteration has begun since this engine was created or restored.
     has_begun: bool,
     phase: Phase,
     last_wait: Option<WaitReason>,
@@ -125,16 +125,16 @@ enum Phase {
     /// Before the first iteration, or between two.
     Between {
         next: u64,
-        /// Whether [`Event::Proceed`] was told.
+        /// Whether [`Event::Proceed`] has arrived.
         may_begin: bool,
     },
-    /// Tasks are out.
+    /// Tasks are assigned, and results awaited.
     Collecting(Iteration),
     /// The step is being taken.
     Committing(Iteration),
     /// Finished or aborted.
     Over {
-        /// What would come next, if the run finished: it may be gone on with.
+        /// The iteration to continue with, if the run finished.
         next: Option<u64>,
     },
 }
@@ -143,7 +143,7 @@ impl Engine {
     /// An engine at the start of a run.
     ///
     /// # Panics
-    /// If the budget or the number of workers to wait for is 0, or `overcommit` or `rest_s` is not a number of at least 0.
+    /// If the budget or the number of workers to wait for is 0, or `overcommit` or `rest_s` is not at least 0.
     pub fn new(config: EngineConfig, policy: Box<dyn Policy>) -> Self {
         assert!(config.budget >= 1 && config.min_workers >= 1, "a run needs a task and a worker");
         assert!(config.overcommit >= 0.0 && config.rest_s >= 0.0, "shares and times are not negative");
@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// Takes in one event at `now_s`, seconds since the run began (never decreasing), and appends what to do.
+    /// Handles an event at `now_s`, seconds since the run began (never decreasing), and appends what to do.
     pub fn handle(&mut self, now_s: f64, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::WorkerJoined { worker, prior } => self.join(now_s, worker, prior, effects),
@@ -179,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Takes in what a worker reports of a lease at `now_s`, and appends what to do. A refused report changes nothing.
+    /// Handles a worker's report on a lease at `now_s`, and appends what to do. A refused report changes nothing.
     pub fn report(
         &mut self,
         now_s: f64,
@@ -194,13 +194,13 @@ impl Engine {
         }
     }
 
-    /// When [`Event::Timeout`] is to be told, if nothing happens before: in seconds since the run began.
+    /// When to send [`Event::Timeout`] if nothing happens before, in seconds since the run began.
     pub fn poll_timeout(&mut self) -> Option<f64> {
         let (deadline_s, rest_end_s) = (self.leases.next_deadline_s(), self.roster.next_rest_end_s());
         deadline_s.into_iter().chain(rest_end_s).reduce(f64::min)
     }
 
-    /// The number of the iteration under way, or of the next one.
+    /// The iteration under way, or the next one; once the run is over, the last one committed.
     pub fn iteration(&self) -> u64 {
         match &self.phase {
             Phase::Between { next, .. } => *next,
@@ -224,7 +224,7 @@ impl Engine {
         &self.ledger
     }
 
-    /// What is known of each worker's speed, by slot.
+    /// What is known about each worker's speed, by slot.
     pub fn statistics(&self) -> &[WorkerStatistics] {
         &self.statistics
     }
@@ -252,7 +252,8 @@ impl Engine {
             Phase::Collecting(iteration) => {
                 iteration.workers += u64::from(!was_here);
                 self.last_wait = None;
-                // Failed tasks that nobody was there to try again come first: if they fail everywhere, the run must end.
+                // Failed tasks that no worker was present to retry come first: the run must end if they fail
+                // everywhere.
                 self.recover(now_s, effects);
             }
             Phase::Committing(_) | Phase::Over { .. } => {}

@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
 
-/// Observations a prior counts for, at most: enough to leave the warm-up of ATA-Empirical (about 70) behind, and few beside
-/// what a run of a thousand iterations observes.
+/// The most observations a prior counts for: enough to skip the warm-up of ATA-Empirical (about 70), and few compared
+/// with what a run of a thousand iterations observes.
 const MAX_PRIOR_TASKS: u64 = 256;
 
-/// Iterations in which a prior loses half of its weight: a wrong one that nobody ever tests does not last, and a right one
-/// is not made to be learned again early in the run.
+/// Iterations in which a prior loses half of its weight: a wrong one that is never tested does not last, and a right
+/// one need not be learned again early in the run.
 const HALF_LIFE_ITERATIONS: u64 = 1000;
 
-/// A prior that is off by less does little harm, however significant the difference.
+/// A prior with a relative error below this does little harm, however significant the difference.
 const TOLERATED_ERROR: f64 = 0.25;
 
-/// Standard errors at which own observations contradict a prior: one time in 400 by chance.
+/// Standard errors at which this run's observations contradict a prior: one time in 400 by chance.
 const CONTRADICTION: f64 = 3.0;
 
 /// A worker's prior, and what was observed since.
@@ -33,22 +33,22 @@ impl Prior {
         usable.then(|| Self { earlier: earlier.capped(MAX_PRIOR_TASKS), own: WorkerStatistics::default() })
     }
 
-    /// What is known of the worker.
+    /// What is known about the worker.
     fn statistics(&self) -> WorkerStatistics {
         self.own.plus(&self.earlier)
     }
 
-    /// Half of its weight is lost.
+    /// Halves its weight.
     fn fade(&mut self) {
         self.earlier = self.earlier.capped(self.earlier.observed / 2);
     }
 
-    /// Only what this run observed counts.
+    /// From now on, only what this run observed counts.
     fn forget(&mut self) {
         self.earlier = WorkerStatistics::default();
     }
 
-    /// Whether what was observed is too unlikely for what was learned earlier.
+    /// Whether this run's observations are too unlikely under the prior.
     fn is_contradicted(&self) -> bool {
         let (Some(mean_s), Some(earlier_s)) = (self.own.mean_s(), self.earlier.mean_s()) else { return false };
         let variance_s2 = (self.earlier.squares_s2 / self.earlier.observed as f64 - earlier_s * earlier_s).max(0.0);
@@ -60,21 +60,21 @@ impl Prior {
 /// The priors of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Priors {
-    /// By slot; empty if nobody knew anything.
+    /// By slot; empty if there were none.
     known: Vec<Option<Prior>>,
-    /// Whose prior was heard, by slot: a worker that comes back does not bring one again that was dropped meanwhile.
+    /// Which workers' priors were added, by slot: one that was dropped must not return with its worker.
     heard: Vec<bool>,
-    /// Workers with a prior that were observed since it was last looked at.
+    /// Workers with a prior that were observed since the last review.
     observed: Vec<WorkerId>,
-    /// Priors that were put to the test in this run…
+    /// Priors that were tested by observations in this run…
     tested: u64,
-    /// …and those that failed it.
+    /// …and those that were contradicted.
     wrong: u64,
 }
 
 impl Priors {
-    /// Takes in what an earlier run learned of a worker, and returns what is now known of it; `None` if that was
-    /// nothing, or it was heard before.
+    /// Adds what an earlier run learned about a worker, and returns what is now known about it; `None` if that was
+    /// nothing, or it was added before.
     pub(super) fn add(&mut self, worker: WorkerId, earlier: WorkerStatistics) -> Option<WorkerStatistics> {
         let prior = Prior::new(earlier)?;
         self.heard.resize(self.heard.len().max(worker.slot() + 1), false);
@@ -86,7 +86,7 @@ impl Priors {
         Some(prior.statistics())
     }
 
-    /// Drops what is known of a worker.
+    /// Drops what is known about a worker.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         if let Some(prior) = self.known.get_mut(worker.slot()) {
             *prior = None;
@@ -96,7 +96,7 @@ impl Priors {
         }
     }
 
-    /// Takes in an observation of this run.
+    /// Records an observation of this run.
     pub(super) fn observe(&mut self, worker: WorkerId, observe: impl FnOnce(&mut WorkerStatistics)) {
         let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { return };
         let before = prior.own.observed;
@@ -107,8 +107,8 @@ impl Priors {
         }
     }
 
-    /// At the start of an iteration: fades the priors when it is time, and drops those that observations contradict; all of
-    /// them if that goes for most of those tested. Updates what is known of the workers.
+    /// At the start of an iteration: fades the priors when it is time, and drops those that observations contradict, or
+    /// all of them if most of those tested were contradicted. Updates what is known about the workers.
     pub(super) fn review(&mut self, iteration: u64, statistics: &mut [WorkerStatistics]) {
         let fades = iteration.is_multiple_of(HALF_LIFE_ITERATIONS);
         if self.known.is_empty() || (self.observed.is_empty() && !fades) {
@@ -159,7 +159,7 @@ mod tests {
         WorkerStatistics { observed, total_s: count * mean_s, squares_s2, ..WorkerStatistics::default() }
     }
 
-    /// What is known of a worker of this prior after one task of `busy_s`, at the start of the next iteration.
+    /// What is known about a worker with this prior after one task of `busy_s`, at the start of the next iteration.
     fn known_after(earlier: WorkerStatistics, busy_s: f64) -> WorkerStatistics {
         let mut priors = Priors::default();
         let mut statistics = [priors.add(worker(), earlier).unwrap()];

@@ -4,12 +4,12 @@ use rand::SeedableRng;
 
 use crate::policy::SchedulerRng;
 
-/// What is drawn from a stream. Apart, so that a fault does not change what a policy draws.
+/// What is drawn from a stream. Kept apart so that a fault does not change what a policy draws.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// [`crate::Policy::decide`].
     Policy,
-    /// Ties between the workers that lost tasks may go to.
+    /// Ties between workers when orphaned tasks are reassigned.
     Recovery,
 }
 

@@ -10,21 +10,21 @@ use super::{Engine, Phase};
 use crate::allocation::ras_by_cost;
 use crate::ids::{TaskRange, WorkerId};
 
-/// Attempts at the same tasks that may fail, and different workers that must have failed them before a run ends: one worker
-/// may be broken, and a second, but with three the fault is in the task or the model (a diverged training makes every
-/// gradient NaN).
+/// A run ends when this many attempts at the same tasks have failed, on as many different workers or on all that are
+/// present: one worker may be broken, and a second, but with three the fault is in the task or the model (diverged
+/// training makes every gradient NaN).
 const MAX_FAILURES: usize = 3;
 
 /// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
 /// variation of 1 exceed ten times their mean once in 20,000.
 const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 
-/// The least that a lease may take, as a share of [`super::EngineConfig::lease_timeout_s`]: a worker whose tasks take
-/// milliseconds may pause for six seconds if strangers have a minute. That is longer than missing heartbeats take to tell of a
-/// dead link by default, so that only workers that live and do not answer are evicted.
+/// The shortest limit on a lease, as a share of [`super::EngineConfig::lease_timeout_s`]: a worker whose tasks take
+/// milliseconds may pause for six seconds if an unknown one has a minute. That is longer than missing heartbeats take
+/// to reveal a dead link by default, so that only workers that are alive but do not answer are evicted.
 const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
-/// Doublings of what a lease may take, at most.
+/// The most doublings of the limit on a lease.
 const MAX_DOUBLINGS: u32 = 16;
 
 impl Engine {
@@ -38,13 +38,13 @@ impl Engine {
         }
     }
 
-    /// Gives out what must be computed again, and work to whoever should have some.
+    /// Reassigns what must be computed again, and gives work to idle workers that should have some.
     pub(super) fn recover(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         self.reassign(now_s, effects);
         self.employ_idle(now_s, effects);
     }
 
-    /// If workers are to compute all the time, those without anything to do get a task.
+    /// If workers are to compute all the time, those with nothing to do get a task.
     pub(super) fn employ_idle(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         if !matches!(&self.phase, Phase::Collecting(iteration) if iteration.mode.keeps_busy()) {
             return;
@@ -54,18 +54,18 @@ impl Engine {
         }
     }
 
-    /// Accounts for leases that went down with their worker. `hung` tells whether it hung at the first of them.
+    /// Accounts for leases that were lost with their worker. `hung` tells whether it hung on the first of them.
     fn lost(&mut self, worker: WorkerId, lost: Vec<Ended>, hung: bool, effects: &mut Vec<Effect>) {
         for (at, Ended { lease, blame, begun_s }) in lost.into_iter().enumerate() {
             effects.push(Effect::End { worker, lease, outcome: Outcome::Lost(begun_s) });
             if let Some(busy_s) = begun_s {
-                // How far it got is unknown; its mean time tells the likely number of tasks begun.
+                // How far it got is unknown; its mean time gives the likely number of tasks begun.
                 let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
                 self.waste.add((begun as u64).clamp(1, lease.tasks.count), busy_s);
             }
             if hung && at == 0 {
-                // Which of the tasks it had begun is not known, but the first it had: that one takes the blame. If another
-                // one is the culprit, it comes to be the first of a lease within a few rounds.
+                // Only the first task is known to have been begun, so that one takes the blame. If another one is the
+                // culprit, it becomes the first of a lease within a few rounds.
                 for rest in lease.tasks.without_first() {
                     self.orphan(rest, blame.clone());
                 }
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Tasks whose lease came to nothing: they wait for another worker, if the step needs them.
+    /// Tasks whose lease ended without a result: they wait for another worker, if the step needs them.
     pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<Box<Blame>>) {
         let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
         if iteration.mode.wants(tasks) && iteration.mode.must_redo(blame.is_some()) {
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// In an asynchronous iteration nobody tries the same task again, so failures are counted from step to step.
+    /// In an asynchronous iteration no worker retries a task, so failures are counted from step to step.
     pub(super) fn blame_asynchronously(&mut self, worker: WorkerId, tasks: TaskRange, effects: &mut Vec<Effect>) {
         let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
         if iteration.is_asynchronous() {
@@ -106,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// Whether tasks failed too often, and on too many workers (or on all that are present), to blame a worker.
+    /// Whether tasks failed so often, and on so many workers (or on all that are present), that no worker is to blame.
     fn is_hopeless(&self, blame: &Blame) -> bool {
         let present = || blame.workers.iter().filter(|&&worker| self.roster.is_present(worker)).count();
         blame.attempts as usize >= MAX_FAILURES
@@ -137,7 +137,7 @@ impl Engine {
         self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
     }
 
-    /// Evicts the workers that let their deadline pass.
+    /// Evicts the workers that missed their deadline.
     pub(super) fn evict_overdue(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         for Overdue { worker, silent_s } in self.leases.overdue(now_s) {
             effects.push(Effect::Evict { worker, silent_s });
@@ -173,7 +173,7 @@ impl Engine {
             return;
         }
         self.last_wait = None;
-        // Those with the same history go out together.
+        // Tasks with the same history are reassigned together.
         orphans.sort_by(|a, b| key(a).cmp(&key(b)));
         for alike in orphans.chunk_by(|a, b| a.blame == b.blame) {
             self.reassign_alike(now_s, alike, effects);
@@ -198,8 +198,8 @@ impl Engine {
         }
     }
 
-    /// The workers that tasks of this history may go to: those that have not failed them and do not rest, or else those that
-    /// have not failed them, or else all.
+    /// The workers that tasks with this history may go to: those that have not failed them and do not rest, or else
+    /// those that have not failed them, or else all that may be given work.
     fn takers(&mut self, blame: Option<&Blame>) -> Vec<WorkerId> {
         let failed = |worker: &WorkerId| blame.is_some_and(|blame| blame.workers.contains(worker));
         let available = self.roster.available();
@@ -218,14 +218,14 @@ impl Engine {
         workers.iter().map(|worker| mean_s(worker).unwrap_or(fallback)).collect()
     }
 
-    /// The tasks that a worker holds and the step needs.
+    /// How many tasks a worker holds that the step needs.
     fn needed_tasks(&self, worker: WorkerId) -> u64 {
         let Phase::Collecting(iteration) = &self.phase else { return 0 };
         let tasks = self.leases.of(worker).map(|(lease, _)| lease.tasks);
         tasks.filter(|&tasks| iteration.mode.wants(tasks)).map(|tasks| tasks.count).sum()
     }
 
-    /// A worker that is needed stops at once if what it computes is not.
+    /// A worker that is about to get work stops at once if the step does not need what it computes.
     fn cancel_unneeded(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
         let Phase::Collecting(iteration) = &self.phase else { return };
         let mut held = self.leases.of(worker).map(|(lease, _)| lease);

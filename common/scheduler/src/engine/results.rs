@@ -7,7 +7,7 @@ use super::{Engine, Phase};
 use crate::ids::{LeaseId, WorkerId};
 
 impl Engine {
-    /// A worker's result, of which the engine says what becomes of it.
+    /// A worker finished a lease.
     pub(super) fn done(
         &mut self,
         now_s: f64,
@@ -66,14 +66,14 @@ impl Engine {
         }
     }
 
-    /// A result of an asynchronous run came in; it waits its turn while a step is under way.
+    /// A result of an asynchronous run arrived; it waits while a step is under way.
     fn arrived(&mut self, now_s: f64, arrival: Taken, effects: &mut Vec<Effect>) {
         self.roster.await_step(arrival.worker);
         self.arrivals.push_back(arrival);
         self.next_arrival(now_s, effects);
     }
 
-    /// Looks at the results that came in, up to the next that makes a step.
+    /// Goes through the results that have arrived, up to the next one that makes a step.
     pub(super) fn next_arrival(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         while let Phase::Collecting(iteration) = &mut self.phase
             && let Some(lateness) = iteration.mode.lateness()
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// A lease came to nothing: its worker could not compute it, or its gradient was refused.
+    /// A lease failed: its worker could not compute it, or its gradient was refused.
     pub(super) fn failed(
         &mut self,
         now_s: f64,

@@ -1,4 +1,4 @@
-//! Who is present, who rests after failures, and who has nothing to do.
+//! Which workers are present, rest after failures, or have nothing to do.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,18 +10,18 @@ use super::time::Time;
 use super::worker_set::WorkerSet;
 use crate::ids::WorkerId;
 
-/// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given work
-/// then costs a run a twentieth of its time at first, and half as much with each failure that follows.
+/// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
+/// work then costs a run a twentieth of its time, and half as much with each further failure.
 const REST_PER_LOST: f64 = 20.0;
 
-/// Doublings of a rest, at most: the first rest of a second has become one of about an hour.
+/// The most doublings of a rest: a first rest of one second grows to about an hour.
 const MAX_DOUBLINGS: u32 = 12;
 
-/// Failures of a worker without a result in between.
+/// A worker's failures since its last result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Strikes {
     pub(super) count: u32,
-    /// Until when it rests.
+    /// When its rest ends.
     pub(super) rests_until_s: f64,
 }
 
@@ -29,14 +29,14 @@ pub(super) struct Strikes {
 struct Member {
     present: bool,
     strikes: Strikes,
-    /// Results that came in and wait for an asynchronous step: the worker is not idle until they are in one.
+    /// Results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
     waiting: u32,
-    /// The last iteration that it left in.
+    /// The last iteration in which it left.
     left_in: u64,
 }
 
-/// The workers. Every operation on one worker takes constant time; the list of those who can be given work is made when it
-/// is asked for after a change.
+/// The workers. Every operation on one worker takes constant time; the list of those that can be given work is made on
+/// the first request after a change.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     /// By slot.
@@ -44,15 +44,15 @@ pub(super) struct Roster {
     present: WorkerSet,
     /// Present, and not resting.
     fit: WorkerSet,
-    /// Fit, and without anything to do.
+    /// Fit, with nothing to do.
     idle: WorkerSet,
-    /// Of those present: when their rests end. Some are no longer true, and are passed over.
+    /// When the rests of those present end. Outdated entries are skipped.
     rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
-    /// How many have failed since their last result.
+    /// How many workers have failed since their last result.
     struck: usize,
     /// Results that wait for an asynchronous step.
     waiting: usize,
-    /// What [`Self::available`] returned last, if it still holds.
+    /// What [`Self::available`] returned last, if still valid.
     available: Option<Arc<[WorkerId]>>,
 }
 
@@ -78,14 +78,15 @@ impl Roster {
         self.present.contains(worker)
     }
 
-    /// The workers that may be given work, ascending: those that do not rest or, if all of them rest, all that are present.
+    /// The workers that may be given work, ascending: those that do not rest or, if all rest, all that are present.
     pub(super) fn available(&mut self) -> Arc<[WorkerId]> {
         let Self { fit, present, available, .. } = self;
         let some = || if fit.is_empty() { present.iter().collect() } else { fit.iter().collect() };
         Arc::clone(available.get_or_insert_with(some))
     }
 
-    /// Those of them that have nothing to do, ascending. Workers that rest are asked only if `nobody_computes`.
+    /// The workers that have nothing to do, ascending. Those that rest are among them only if all rest and
+    /// `nobody_computes`.
     pub(super) fn idle(&self, nobody_computes: bool) -> Vec<WorkerId> {
         if self.fit.is_empty() && nobody_computes {
             return self.present.iter().filter(|worker| self.members[worker.slot()].waiting == 0).collect();
@@ -93,7 +94,7 @@ impl Roster {
         self.idle.iter().collect()
     }
 
-    /// A worker came. Says whether it was present in `iteration` before.
+    /// A worker joined. Returns whether it was present in `iteration` before.
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, iteration: u64) -> bool {
         let member = &mut self.members[worker.slot()];
         member.present = true;
@@ -144,15 +145,15 @@ impl Roster {
         self.waiting += 1;
     }
 
-    /// That step came.
+    /// That result no longer waits.
     pub(super) fn stepped(&mut self, worker: WorkerId) {
         self.members[worker.slot()].waiting -= 1;
         self.waiting -= 1;
     }
 
-    /// A worker delivered: its earlier failures do not count any more.
+    /// A worker delivered a result: its earlier failures no longer count.
     pub(super) fn delivered(&mut self, worker: WorkerId) {
-        // Most of the time nobody has failed, and there is no need to look.
+        // Usually no worker has failed, and there is no need to look.
         if self.struck > 0 {
             let count = &mut self.members[worker.slot()].strikes.count;
             self.struck -= usize::from(*count > 0);
@@ -160,8 +161,8 @@ impl Roster {
         }
     }
 
-    /// A worker failed, which took `lost_s` seconds, and rests: for how long, and after how many failures. The rest is
-    /// `least_s` at first. `None` if it rests already.
+    /// A worker failed, which took `lost_s` seconds, and must rest, for at least `least_s`. Returns for how long, and
+    /// after how many failures; `None` if it rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
         let Strikes { count, rests_until_s } = &mut self.members[worker.slot()].strikes;
         if *rests_until_s > now_s {
@@ -182,7 +183,7 @@ impl Roster {
         Some((rest_s, strikes))
     }
 
-    /// How often a worker failed without a result in between.
+    /// How often a worker failed since its last result.
     pub(super) fn strikes_of(&self, worker: WorkerId) -> u32 {
         if self.struck == 0 { 0 } else { self.members[worker.slot()].strikes.count }
     }
@@ -198,7 +199,7 @@ impl Roster {
         None
     }
 
-    /// Ends the rests that are over, and says for whom; whether they hold leases still is for the caller to know.
+    /// Ends the rests that are over, and returns their workers, which may still hold leases.
     pub(super) fn end_rests(&mut self, now_s: f64) -> Vec<WorkerId> {
         let mut rested = Vec::new();
         while self.next_rest_end_s().is_some_and(|until_s| until_s <= now_s) {
@@ -220,7 +221,7 @@ impl Roster {
         self.members.iter().map(|member| member.strikes).collect()
     }
 
-    /// As many absent workers, with these failures.
+    /// A roster of absent workers with these failures.
     pub(super) fn restored(strikes: &[Strikes]) -> Self {
         let member = |&strikes| Member { strikes, ..Member::default() };
         let struck = strikes.iter().filter(|strikes| strikes.count > 0).count();
@@ -266,13 +267,13 @@ mod tests {
         assert_eq!(roster.strike(now_s, worker(2), 3.0, 1.0), Some((60.0, 1)), "twenty times what was lost");
     }
 
-    /// A worker cannot shorten its rest by coming again.
+    /// A worker cannot shorten its rest by rejoining.
     #[test]
     fn a_rest_goes_on_while_its_worker_is_away() {
         let mut roster = roster(2);
         roster.strike(0.0, worker(1), 0.0, 4.0);
         roster.leave(worker(1), 1);
-        assert_eq!(roster.next_rest_end_s(), None, "nobody waits for it");
+        assert_eq!(roster.next_rest_end_s(), None, "an absent worker's rest is not waited for");
         assert!(roster.join(3.0, worker(1), 1));
         assert_eq!(available(&mut roster), [2]);
         assert_eq!((roster.end_rests(3.9), roster.end_rests(4.0)), (vec![], vec![worker(1)]));

@@ -13,15 +13,15 @@ use crate::statistics::WorkerStatistics;
 /// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 1;
 
-/// An engine between two iterations: statistics, priors, costs, failures, the policy's state, and what comes next. Leases and
-/// sessions are no part of it, for they end with the process.
+/// An engine between two iterations: statistics, priors, costs, failures, the policy's state, and what comes next.
+/// Leases and sessions are not part of it, because they end with the process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedEngine {
     version: u32,
     /// The iteration that begins next.
     next_iteration: u64,
-    /// No lease of this number or a later one was given out.
+    /// No lease with this number or a later one was granted.
     next_lease: u64,
     began_s: Option<f64>,
     last_step_s: Option<f64>,
@@ -33,7 +33,7 @@ pub struct SavedEngine {
     policy_state: PolicyState,
 }
 
-/// Why an engine cannot go on from what was saved.
+/// Why an engine cannot continue from what was saved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// Another release wrote it.
@@ -45,7 +45,7 @@ pub enum RestoreError {
     /// The policy cannot read its own state.
     #[error("state of policy '{policy}': {problem}")]
     Policy {
-        /// Its name.
+        /// The policy's name.
         policy: String,
         /// What is wrong.
         problem: String,
@@ -65,16 +65,16 @@ impl SavedEngine {
         let workers = self.statistics.len();
         let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
         damaged(self.next_iteration >= 1, "iterations begin at 1")?;
-        damaged(self.ledger.iterations == self.next_iteration - 1, "the ledger has other iterations")?;
+        damaged(self.ledger.iterations == self.next_iteration - 1, "the ledger and the next iteration do not agree")?;
         damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
         damaged(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
-        damaged(self.strikes.iter().all(|strikes| strikes.rests_until_s.is_finite()), "rests that have no end")
+        damaged(self.strikes.iter().all(|strikes| strikes.rests_until_s.is_finite()), "a worker's rest has no end")
     }
 }
 
 impl Engine {
-    /// What is to be saved; `None` unless the engine is between two iterations, as after [`super::Effect::Committed`]. A run
-    /// that finished can be saved too, and gone on with.
+    /// What is to be saved; `None` unless the engine is between two iterations, as after [`super::Effect::Committed`].
+    /// A run that finished can be saved too, and continued.
     pub fn save(&self) -> Option<SavedEngine> {
         let (Phase::Between { next, .. } | Phase::Over { next: Some(next) }) = self.phase else { return None };
         Some(SavedEngine {
@@ -92,8 +92,8 @@ impl Engine {
         })
     }
 
-    /// An engine that goes on where one was saved. Its clock goes on as well: times told to it are not before that of the save.
-    /// No worker is present. If `policy` is another one than was saved, it begins with the workers' statistics alone.
+    /// An engine that continues where one was saved. Its clock continues as well: no event may be earlier than the
+    /// save. No worker is present. A policy other than the one saved begins with the workers' statistics alone.
     ///
     /// # Panics
     /// As [`Engine::new`].

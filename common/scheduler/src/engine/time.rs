@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// Seconds since the run began, in the order of time.
+/// Seconds since the run began, in order of time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Time(pub(super) f64);
 

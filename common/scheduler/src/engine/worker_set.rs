@@ -4,7 +4,7 @@ use crate::ids::WorkerId;
 
 const BITS: usize = u64::BITS as usize;
 
-/// Constant time for each worker, and an order that does not depend on history: ascending.
+/// A set of workers, with operations in constant time and an order that does not depend on history: ascending.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerSet {
     words: Vec<u64>,

@@ -1,10 +1,11 @@
 //! Adaptive k-sync: k grows when the gradients stop pointing the same way.
 //!
-//! Source: Kas Hanna, Bitar, Parag, Dasari, El Rouayheb, "Adaptive Distributed Stochastic Gradient Descent for Minimizing
-//! Delay in the Presence of Stragglers", ICASSP 2020 (arXiv 2002.11005), Algorithm 1, after Pflug's test for stationarity.
+//! Source: Kas Hanna, Bitar, Parag, Dasari, El Rouayheb, "Adaptive Distributed Stochastic Gradient Descent for
+//! Minimizing Delay in the Presence of Stragglers", ICASSP 2020 (arXiv 2002.11005), Algorithm 1, after Pflug's test for
+//! stationarity.
 
+use super::entry::{PolicyEntry, PolicyKind};
 use super::k_sync::first_of_each;
-use super::registry::{PolicyEntry, PolicyKind};
 use super::{
     Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome, from_state, to_state,
 };
@@ -18,7 +19,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 };
 
 /// k-sync whose k grows by `step` up to `k_max`: ⟨g_j, g_{j−1}⟩ < 0 counts +1, else −1, and once the count is above
-/// `threshold`, and `burn_in` iterations have passed since the last change, k grows and the count starts anew.
+/// `threshold`, and more than `burn_in` iterations have passed since the last change, k grows and the count restarts.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveKSync {
     k: u64,
@@ -71,7 +72,7 @@ impl Policy for AdaptiveKSync {
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
         let (k, count, iterations): (u64, i64, u64) = from_state(state)?;
-        // The run may go on with another k_max.
+        // The run may continue with a different k_max.
         (self.k, self.count, self.iterations) = (k.clamp(1, self.k_max), count, iterations);
         Ok(())
     }
@@ -90,7 +91,7 @@ mod tests {
         }
     }
 
-    /// Algorithm 1: the count must pass the threshold, and the burn-in be over.
+    /// Algorithm 1: the count must exceed the threshold, and the burn-in must be over.
     #[test]
     fn k_grows_by_pflugs_test() {
         let specification = "adaptive-k-sync:k=2,step=3,k_max=6,threshold=2,burn_in=5";

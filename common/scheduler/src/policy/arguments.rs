@@ -3,66 +3,66 @@
 use std::collections::BTreeMap;
 
 use super::ata::Preset;
-use super::registry::{POLICIES, PolicyContext};
+use super::entry::PolicyContext;
 
 /// What is wrong with a policy as written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No policy has that name.
-    #[error("unknown policy '{0}': expected one of {known}", known = known_policies())]
-    UnknownPolicy(String),
-    /// Not `key=value`.
+    #[error("unknown policy '{name}': expected one of {known}")]
+    UnknownPolicy {
+        /// The name that was given.
+        name: String,
+        /// The names of all policies.
+        known: String,
+    },
+    /// A parameter is not of the form `key=value`.
     #[error("policy parameter '{0}' is not of the form key=value")]
     NotKeyValue(String),
-    /// A key twice.
+    /// A parameter is given twice.
     #[error("policy parameter '{0}' is given twice")]
     Twice(String),
-    /// The policy knows no such parameter.
+    /// The policy has no such parameter.
     #[error("policy '{policy}' has no parameter '{key}'; its parameters: {takes}")]
     UnknownKey {
         /// The policy's name.
         policy: &'static str,
-        /// What was given.
+        /// The parameter that was given.
         key: String,
         /// What the policy takes.
         takes: &'static str,
     },
-    /// A value of the wrong kind.
+    /// A parameter's value is of the wrong kind.
     #[error("policy parameter {key}={value}: expected {expected}")]
     BadValue {
         /// The parameter.
         key: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: String,
-        /// What would be right.
+        /// What is expected.
         expected: &'static str,
     },
-    /// Parameters that contradict each other.
+    /// Parameters contradict each other.
     #[error("policy parameters: {reason}")]
     Conflict {
-        /// Which, and why.
+        /// Which ones, and why.
         reason: String,
     },
-    /// More workers asked for than there are.
+    /// A parameter asks for more workers than there are.
     #[error("policy parameter {key}={value}: there are only {workers} workers")]
     TooFewWorkers {
         /// The parameter.
         key: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: u64,
-        /// n.
+        /// The number of workers, n.
         workers: u32,
     },
-    /// An oracle without speeds.
+    /// An oracle was given no speeds.
     #[error(
         "policy '{0}' needs each worker's mean task time: --policy {0}:means=0.1/0.2/0.4 (any unit, worker 1 first)"
     )]
     MeansUnknown(&'static str),
-}
-
-fn known_policies() -> String {
-    let names: Vec<&str> = POLICIES.iter().map(|entry| entry.name).collect();
-    names.join(", ")
 }
 
 /// The parameters given to a policy; each is taken once, and what is left over is an error.
@@ -110,7 +110,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// Refuses a number of workers above theirs, where that is known.
+    /// Refuses a value above the number of workers, if that is known.
     pub(super) fn at_most_workers(&self, key: &'static str, value: Option<u64>) -> Result<(), PolicyError> {
         match (value, self.context.workers) {
             (Some(value), Some(workers)) if value > u64::from(workers) => {
@@ -120,11 +120,11 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Each worker's mean task time: `means`, or else what the caller knows. `policy` is who asks.
+    /// Each worker's mean task time: `means`, or else what the caller knows. `policy` is the policy that asks.
     pub(super) fn means(&mut self, policy: &'static str) -> Result<Vec<f64>, PolicyError> {
         let expected = "positive numbers separated by '/', worker 1 first";
         let given = self.take("means", expected, |value| value.split('/').map(parse_positive).collect())?;
-        // A law may have none: the mean of a lognormal one overflows long before its median does.
+        // A law may have no finite mean: that of a lognormal law overflows long before its median does.
         let usable = |means: &Vec<f64>| !means.is_empty() && means.iter().all(|mean| mean.is_finite() && *mean > 0.0);
         given.or_else(|| self.context.means.clone()).filter(usable).ok_or(PolicyError::MeansUnknown(policy))
     }
@@ -155,7 +155,7 @@ impl<'a> Arguments<'a> {
 }
 
 fn parse_count(value: &str) -> Option<u64> {
-    // Beyond, no count is meant, and sums of counts would overflow.
+    // A larger number is hardly meant as a count, and sums of counts would overflow.
     value.trim().parse().ok().filter(|number: &u64| (1..=1 << 32).contains(number))
 }
 

@@ -1,25 +1,25 @@
-//! ASGD: asynchronous SGD, every gradient is applied as it comes.
+//! ASGD: asynchronous SGD, every gradient is applied as it arrives.
 //!
-//! Source: Recht, Ré, Wright, Niu, "Hogwild", NIPS 2011; Mishchenko, Bach, Even, Woodworth, "Asynchronous SGD Beats Minibatch
-//! SGD Under Arbitrary Delays", NeurIPS 2022.
+//! Source: Recht, Ré, Wright, Niu, "Hogwild", NIPS 2011; Mishchenko, Bach, Even, Woodworth, "Asynchronous SGD Beats
+//! Minibatch SGD Under Arbitrary Delays", NeurIPS 2022.
 
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Collect, Decision, Policy, Round, SchedulerRng};
 use crate::allocation::Rule;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "asgd",
-    about: "asynchronous: every gradient makes a step as it comes",
+    about: "asynchronous: every gradient makes a step as it arrives",
     parameters: "none",
     kind: PolicyKind::Asynchronous,
     build: |_| Ok(Box::new(Asgd)),
 };
 
-/// Every worker always computes; each gradient makes a step of its own, however many steps were taken meanwhile.
+/// Every worker always computes; each gradient makes its own step, however many steps were taken in between.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asgd;
 
-/// The decision to apply each gradient of a delay below `max_delay`.
+/// The decision to apply each gradient with a delay below `max_delay`.
 pub(super) fn each(max_delay: u64, cancel: bool) -> Decision {
     Decision::new(Vec::new(), Collect::Each { max_delay, cancel }, Rule::Asynchronous)
 }

@@ -1,9 +1,10 @@
 //! ATA: Adaptive Task Allocation.
 //!
 //! Source: Maranjyan, Saad, Richtárik, Orabona, "ATA: Adaptive Task Allocation for Efficient Resource Management in
-//! Distributed Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithm 1 and the lower confidence bound of section 4.
+//! Distributed Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithm 1 and the lower confidence bound of
+//! section 4.
 
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 use crate::allocation::allocate_by_score;
 use crate::statistics::{exploration, exploration_log};
@@ -19,7 +20,8 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 /// The ψ1 norm of X − E X for X = m + Exp(m), divided by the mean 2m: 1.53135 m / 2m.
 pub(super) const TIGHT_ALPHA_PER_MEAN: f64 = 0.765_675;
 
-/// Scores s_i = max(m_i − c·α(√(L/K_i) + L/K_i), 0) with L = ln(2k²), and 0 before the first observation; a = RAS(s).
+/// Allocates by lower confidence bounds on the mean times: scores s_i = max(m_i − c·α(√(L/K_i) + L/K_i), 0) with
+/// L = ln(2k²), and 0 before the first observation; a = RAS(s).
 ///
 /// α bounds the ψ1 norm of every worker's task-time noise, in seconds. c is 2 as printed, and 4e in the paper's own
 /// experiments.
@@ -32,12 +34,12 @@ pub struct Ata {
 #[derive(Clone, Copy, Debug)]
 enum Alpha {
     Given(f64),
-    /// Times the largest mean observed so far.
+    /// A multiple of the largest mean observed so far.
     PerLargestMean(f64),
 }
 
 impl Ata {
-    /// The printed bound, for noise of ψ1 norm at most `alpha_s` seconds.
+    /// The bound as printed, for noise with a ψ1 norm of at most `alpha_s` seconds.
     pub fn new(alpha_s: f64) -> Self {
         Self { alpha_s: Alpha::Given(alpha_s), factor: 2.0 }
     }
@@ -73,7 +75,7 @@ impl Policy for Ata {
     }
 }
 
-/// The decision that RAS on `scores`, with the warm-up rule, makes.
+/// The decision of RAS on `scores`, with the warm-up rule.
 pub(super) fn decide_by_score(round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
     let (allocation, rule) = allocate_by_score(&scores, |i| round.of(i).observed == 0, round.budget, rng);
     Decision::barrier(allocation, scores, rule)

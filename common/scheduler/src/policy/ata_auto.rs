@@ -1,15 +1,21 @@
 //! ATA-Auto: ATA without a constant to tune.
 //!
-//! Not from the ATA paper (arXiv 2502.00775), whose allocation rule RAS it keeps. What decides about probes is a KL-UCB
-//! index (Garivier, Cappé, "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times,
-//! with an exploration function that weighs the gain of a probe against its cost, and falls with the number of
-//! workers as in MOSS (Audibert, Bubeck, COLT 2009). A change of speeds is found by the test of [`super::change`].
+//! The policy learns how long each worker takes for a task, and allocates the budget so that, by the mean times seen,
+//! the last worker finishes as early as possible. A worker that looks too slow gets no tasks, but it may have been
+//! unlucky or may have become faster. So it sometimes gets a probe, a task that no step waits for, if the likely gain
+//! exceeds the cost. If a worker's speed has changed, the policy forgets everything and learns the speeds again.
+//!
+//! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. A KL-UCB index
+//! (Garivier, Cappé, "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times
+//! decides about probes, with an exploration function that weighs the gain of a probe against its cost, and falls with
+//! the number of workers as in MOSS (Audibert, Bubeck, COLT 2009). The test of [`super::change`] finds changes of
+//! speed. docs/ata-auto.md has the rule, its reasons and measurements.
 
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 
 use super::change::ChangeDetector;
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::sharing::share;
 use super::trial::{Speed, Trial, squared_variation};
 use super::{
@@ -22,41 +28,44 @@ use crate::statistics::WorkerStatistics;
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
     about: "ATA without a constant to tune, for speeds that may change",
-    parameters: "track=on|off (default: on; start anew when a worker's speed has changed)",
+    parameters: "track=on|off (default: on; learn the speeds again when one has changed)",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
 
-/// The share of worker time that goes into probes of workers of whom nothing is expected: they may have become faster.
+/// The share of worker time spent on probing workers that are not expected to help: they may have become faster.
 const INSURANCE: f64 = 0.01;
 
-/// The best allocation for the mean times seen, as if they were the true ones, with two precautions: a worker of which
-/// little was seen counts as slower than it looked, and a worker without tasks is now and then given a task that nobody
-/// waits for, a probe, to see whether it is faster than thought. How often depends on what it could be worth.
+/// Allocates by the mean times seen, as if they were the true ones, with two precautions: a worker with few
+/// observations counts as slower than it looked, and a worker without tasks sometimes gets a probe, a task that no step
+/// waits for, to see whether it is faster than thought. How often depends on what the worker could be worth.
 ///
 /// - If no worker was observed yet, all race for the tasks.
-/// - c is the squared coefficient of variation of task times, pooled over workers, at most 1; m_i = (T_i + c·E_i)/K_i, with
-///   E_i the time spent on tasks that were cancelled; b_i = m_i·(1 + 4c/K_i), by which RAS shares the tasks out. No worker
-///   gets more tasks than it has done before.
-/// - Let A of the n workers be used, l the longest planned time o_i + a_i·m_i, W all planned time, r = max(1, (o_i + m_i)/l),
-///   or max(1, E_i/l) if K_i = 0, s = max(1, K_i)/c. Idle worker i is probed in iteration k if
-///   k·A/(2·n·B) · min(exp(−s(r − 1 − ln r)) / (e·s·(r − 1)), 1/(2√s)) > l/W, or if it never computed.
-/// - Of the other idle workers one is probed at random with probability W/(100·l).
-/// - Once a worker's speed is found to have changed, everything observed before is forgotten, of all workers.
+/// - Let c be the squared coefficient of variation of task times, pooled over workers, at most 1. A worker's mean time
+///   is m_i = (T_i + c·E_i)/K_i, with E_i the time spent on tasks that were cancelled. RAS allocates by the more
+///   cautious b_i = m_i·(1 + 4c/K_i). No worker gets more tasks than it has done before, unless the budget cannot be
+///   placed otherwise.
+/// - Let A of the n workers be used, l the longest planned time o_i + a_i·m_i, W all planned time,
+///   r = max(1, (o_i + m_i)/l), or max(1, E_i/l) if K_i = 0, s = max(1, K_i)/c. An idle worker i is probed in iteration
+///   k if it never computed, or if the expected gain exceeds the cost:
+///   k·A/(2·n·B) · min(exp(−s(r − 1 − ln r)) / (e·s·(r − 1)), 1/(2√s)) > l/W.
+/// - One of the other idle workers, chosen at random, is probed with probability W/(100·l).
+/// - Once a worker's speed is found to have changed, everything observed before is forgotten, for all workers, and k
+///   restarts.
 #[derive(Clone, Debug)]
 pub struct AtaAuto {
     detector: Option<ChangeDetector>,
     /// Iterations before the last change.
     before: u64,
-    /// What was observed since the last change, by slot; `None` before the first one. A difference of the engine's statistics
-    /// would not do: they may hold a prior, which fades.
+    /// What was observed since the last change, by slot; `None` before the first one. Differences of the engine's
+    /// statistics would not do: they may hold a prior, which fades.
     since: Option<Vec<WorkerStatistics>>,
-    /// Who computes what may be cancelled in the iteration under way, by slot.
+    /// Whether a worker's task in the iteration under way is a probe or part of a race, by slot.
     probed: Vec<bool>,
 }
 
 impl AtaAuto {
-    /// With or without looking for changes of the workers' speeds.
+    /// `track` tells whether to look for changes of the workers' speeds.
     pub fn new(track: bool) -> Self {
         Self { detector: track.then(ChangeDetector::default), before: 0, since: None, probed: Vec::new() }
     }
@@ -66,7 +75,7 @@ impl AtaAuto {
         Ok(Self::new(arguments.switch("track")?.unwrap_or(true)))
     }
 
-    /// What is known of each available worker, and the squared coefficient of variation of their times.
+    /// What is known about each available worker, and the squared coefficient of variation of their times.
     fn speeds(&self, round: &Round<'_>) -> (Vec<Speed>, f64) {
         let none = WorkerStatistics::default();
         let of = |i: usize| {
@@ -102,7 +111,7 @@ impl AtaAuto {
         }
     }
 
-    /// What was observed of a worker since the last change, if there was one.
+    /// A worker's statistics since the last change, if there was one.
     fn since(&mut self, worker: WorkerId) -> Option<&mut WorkerStatistics> {
         let since = self.since.as_mut()?;
         since.resize(since.len().max(worker.slot() + 1), WorkerStatistics::default());
@@ -161,7 +170,7 @@ impl Policy for AtaAuto {
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
         let (detector, before, since) =
             from_state::<(Option<ChangeDetector>, u64, Option<Vec<WorkerStatistics>>)>(state)?;
-        // Whether to look for changes is for the run's settings to say.
+        // The run's settings, not the saved state, say whether to look for changes.
         if let (Some(own), Some(saved)) = (&mut self.detector, detector) {
             *own = saved;
         }
@@ -215,13 +224,13 @@ mod tests {
         assert_eq!(decision.scores, [1.0, 2.0, 4.0]);
     }
 
-    /// "Nobody gets more tasks than he has done before": one lucky draw does not get a worker the whole budget.
+    /// "No worker gets more tasks than it has done before": one lucky draw does not get a worker the whole budget.
     #[test]
     fn trust_grows_with_the_tasks_done() {
         let speeds = [speed(2, 0.01, 0.0), speed(50, 1.0, 0.0), speed(50, 1.0, 0.0)];
         assert_eq!(allocation_of(&speeds, 30, 10), [2, 4, 4]);
         let few = [speed(2, 0.01, 0.0), speed(1, 1.0, 0.0)];
-        assert_eq!(allocation_of(&few, 2, 10).iter().sum::<u64>(), 10, "unless nobody else is left");
+        assert_eq!(allocation_of(&few, 2, 10).iter().sum::<u64>(), 10, "unless no other worker is left");
     }
 
     /// c_i(a) = o_i·[a>0] + a·m_i.
@@ -232,7 +241,7 @@ mod tests {
         assert_eq!(allocation_of(&speeds, 100, 30), [20, 10]);
     }
 
-    /// "If nobody was observed yet, all race for the tasks."
+    /// "If no worker was observed yet, all race for the tasks."
     #[test]
     fn strangers_race() {
         let decision = decide(&mut AtaAuto::new(true), 1, 2, &[(0, 0.0); 3]);
@@ -245,8 +254,8 @@ mod tests {
         assert_eq!((decision.allocation, decision.probes), (vec![5, 2, 0], vec![2]));
     }
 
-    /// The rule of [`AtaAuto`], computed by hand: three tasks on worker 1, l = W = 3, A/(n·B) = 1/6, r = 2; s = 2, or 1 for the
-    /// one that never finished.
+    /// The rule of [`AtaAuto`], computed by hand: three tasks on worker 1, l = W = 3, A/(n·B) = 1/6, r = 2; s = 2, or 1
+    /// for the one that never finished.
     #[test]
     fn an_idle_worker_is_probed_when_that_pays() {
         let mut cut = speed(0, 0.0, 0.0);
@@ -264,7 +273,7 @@ mod tests {
         }
     }
 
-    /// "Of the other idle workers one is probed at random with probability W/(100·l)": l = W/2 here.
+    /// "One of the other idle workers, chosen at random, is probed with probability W/(100·l)": l = W/2 here.
     #[test]
     fn one_of_whom_nothing_is_expected_is_probed_now_and_then() {
         let speeds = [speed(1000, 1.0, 0.0), speed(1000, 1.0, 0.0), speed(1000, 99.0, 0.0)];
@@ -273,7 +282,7 @@ mod tests {
         assert!((150..250).contains(&probed), "{probed} of 200");
     }
 
-    /// A finished probe was one of the faster tasks: that alone is no change.
+    /// A probe that finished was one of the faster tasks: that alone is not a change.
     #[test]
     fn probes_and_races_are_not_searched_for_changes() {
         let mut policy = AtaAuto::new(true);
@@ -300,7 +309,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is observed: the budget is given out, to the last task.
+        /// Whatever is observed, the whole budget is allocated.
         #[test]
         fn the_budget_is_given_out(
             observed in prop::collection::vec((0u64..5, prop_oneof![Just(0.0), Just(1e-300), 1e-9f64..1e9]), 1..20),

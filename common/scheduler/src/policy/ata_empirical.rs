@@ -3,7 +3,7 @@
 //! Source: the ATA paper (arXiv 2502.00775), section 5, "ATA-Empirical".
 
 use super::ata::{Preset, TIGHT_ALPHA_PER_MEAN, decide_by_score};
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 use crate::statistics::{exploration, exploration_log};
 
@@ -15,8 +15,8 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(AtaEmpirical::from_arguments(arguments)?)),
 };
 
-/// Scores s_i = m_i · max(1 − 2η(√(L/K_i) + L/K_i), 0) with L = ln(2k²), and 0 before the first observation;
-/// a = RAS(s).
+/// ATA with lower bounds relative to each worker's mean: scores s_i = m_i · max(1 − 2η(√(L/K_i) + L/K_i), 0) with
+/// L = ln(2k²), and 0 before the first observation; a = RAS(s).
 ///
 /// η bounds α_i/μ_i, the ψ1 norm of worker i's task-time noise relative to its mean: a pure number.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct AtaEmpirical {
 }
 
 impl AtaEmpirical {
-    /// The bound for relative noise of ψ1 norm at most `eta`.
+    /// The bound for relative noise with a ψ1 norm of at most `eta`.
     pub fn new(eta: f64) -> Self {
         Self { eta }
     }

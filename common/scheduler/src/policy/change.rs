@@ -1,17 +1,17 @@
 //! Has a worker's speed changed? A generalized likelihood ratio test on its task times.
 //!
-//! Source of the test and of its threshold's form: Besson, Kaufmann, Maillard, Seznec, "Efficient Change-Point Detection
-//! for Tackling Piecewise-Stationary Bandits", JMLR 2022 (GLR-klUCB), here with the likelihood of gamma times, and split
-//! points only where the blocks of an exponential histogram meet (Datar, Gionis, Indyk, Motwani 2002).
+//! Source of the test and of its threshold's form: Besson, Kaufmann, Maillard, Seznec, "Efficient Change-Point
+//! Detection for Tackling Piecewise-Stationary Bandits", JMLR 2022 (GLR-klUCB), here with the likelihood of gamma
+//! times, and split points only where the blocks of an exponential histogram meet (Datar, Gionis, Indyk, Motwani 2002).
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::WorkerId;
 
-/// The largest time that counts in full, in mean times of the worker.
+/// The longest time that counts in full, as a multiple of the worker's mean.
 const LARGEST_PER_MEAN: f64 = 10.0;
 
-/// Either side of a change must hold as many tasks.
+/// The fewest tasks on either side of a change.
 const FEWEST: u64 = 2;
 
 /// Consecutive task times of one worker.
@@ -26,7 +26,7 @@ impl Block {
         Self { count: self.count + next.count, total_s: self.total_s + next.total_s }
     }
 
-    /// K·ln(mean), with a floor far below any time of the same worker, for a clock that read no time at all.
+    /// K·ln(mean), with a floor far below any time of the same worker, in case the clock measured zero.
     fn log_mean(self, floor_s: f64) -> f64 {
         let count = self.count as f64;
         count * (self.total_s / count).max(floor_s).ln()
@@ -38,7 +38,7 @@ impl Block {
 struct Stream {
     /// Oldest first, at most two of each size.
     blocks: Vec<Block>,
-    /// No single time counts for more, if this is known: one outlier is no change.
+    /// No single time counts for more than this, if it is known: one outlier is not a change.
     largest_s: Option<f64>,
     variation: f64,
 }
@@ -46,15 +46,15 @@ struct Stream {
 /// The task times of every worker since the last change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ChangeDetector {
-    /// By slot; those that were never asked for are not there.
+    /// By slot; `None` until first needed.
     streams: Vec<Option<Stream>>,
-    /// How many workers there are.
+    /// How many workers were ever seen.
     workers: usize,
     changed: bool,
 }
 
 impl ChangeDetector {
-    /// Takes in one more task time, and tests.
+    /// Records one task time, and tests for a change.
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
         let workers = self.workers.max(1) as f64;
         let stream = self.stream(worker);
@@ -65,15 +65,14 @@ impl ChangeDetector {
         self.changed |= changed;
     }
 
-    /// Tells how many workers there are.
     pub(super) fn set_workers(&mut self, workers: usize) {
         self.workers = workers;
     }
 
-    /// Tells a worker's mean time (0: unknown) and the squared coefficient of variation of its times.
+    /// Sets a worker's mean time (0: unknown) and the squared coefficient of variation of its times.
     ///
-    /// Times count as no less noisy than exponential ones: if they are nearly constant, changes would otherwise be found
-    /// that are too small to act upon.
+    /// Times count as no less noisy than exponential ones: for nearly constant times, the test would otherwise find
+    /// changes too small to act on.
     pub(super) fn expect(&mut self, worker: WorkerId, mean_s: f64, variation: f64) {
         let stream = self.stream(worker);
         stream.variation = variation.max(1.0);
@@ -82,7 +81,7 @@ impl ChangeDetector {
         }
     }
 
-    /// Whether a change was found since this was last asked; if so, all times are forgotten.
+    /// Whether a change was found since the last call; if so, all times are forgotten.
     pub(super) fn take_change(&mut self) -> bool {
         if self.changed {
             self.streams.clear();
@@ -106,10 +105,10 @@ impl ChangeDetector {
     }
 }
 
-/// Whether two means fit these times so much better than one that chance does not explain it.
+/// Whether two means fit these times so much better than one that chance does not explain the difference.
 fn is_changed(blocks: &[Block], workers: f64, variation: f64) -> bool {
     let all = sum(blocks);
-    // Logarithms are dear, and mostly there is no change by far.
+    // Logarithms are expensive, and most times are far from a change.
     let least = (3.0 * workers).ln() + 2.5 * std::f64::consts::LN_2 * f64::from(all.count.ilog2());
     if ratio_bound(blocks, all) <= variation * least {
         return false;
@@ -119,7 +118,7 @@ fn is_changed(blocks: &[Block], workers: f64, variation: f64) -> bool {
     ratio / variation > (3.0 * workers * count.powf(2.5)).ln()
 }
 
-/// Joins the two oldest of three blocks of one size, from the newest on.
+/// Joins the two oldest of three blocks of the same size, starting from the newest.
 fn merge(blocks: &mut Vec<Block>) {
     let mut newest = blocks.len();
     while let Some(oldest) = newest.checked_sub(3)
@@ -131,8 +130,8 @@ fn merge(blocks: &mut Vec<Block>) {
     }
 }
 
-/// The largest log-likelihood ratio, over the places where blocks meet, of two means against one, for exponential times;
-/// and the number of times. For gamma times the ratio is this over their squared coefficient of variation.
+/// The largest log-likelihood ratio, over the places where blocks meet, of two means against one, for exponential
+/// times; and the number of times. For gamma times the ratio is this divided by their squared coefficient of variation.
 fn likelihood_ratio(blocks: &[Block]) -> (f64, f64) {
     let all = sum(blocks);
     let count = all.count as f64;
@@ -150,8 +149,8 @@ fn likelihood_ratio(blocks: &[Block]) -> (f64, f64) {
     (largest, count)
 }
 
-/// An upper bound of [`likelihood_ratio`]. With a = m₁/m and b = m₂/m that is n₁·d(a) + n₂·d(b) for d(x) = x − 1 − ln x, which
-/// is at most (x − 1)²/(2·min(1, x)).
+/// An upper bound of [`likelihood_ratio`]. With a = m₁/m and b = m₂/m the ratio is n₁·d(a) + n₂·d(b) for
+/// d(x) = x − 1 − ln x, which is at most (x − 1)²/(2·min(1, x)).
 fn ratio_bound(blocks: &[Block], all: Block) -> f64 {
     let mean_s = all.total_s / all.count as f64;
     let part = |block: Block| {
@@ -194,7 +193,7 @@ mod tests {
         })
     }
 
-    /// n ln m − n₁ ln m₁ − n₂ ln m₂ at the best split, with two times on either side at least.
+    /// n ln m − n₁ ln m₁ − n₂ ln m₂ at the best split, with at least two times on either side.
     #[test]
     fn likelihood_ratio_of_two_means() {
         let ratio = |times: &[f64]| {
@@ -206,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        /// The bound saves the logarithms, and changes no verdict.
+        /// The bound avoids the logarithms, and changes no verdict.
         #[test]
         fn the_bound_is_one(times in prop::collection::vec(prop_oneof![Just(0.0), Just(1e-300), 0.01f64..10.0, 1e3f64..1e9], 1..60)) {
             let mut blocks = Vec::new();
@@ -241,7 +240,7 @@ mod tests {
         }
     }
 
-    /// One part in ten is not worth starting anew for, however constant the times are.
+    /// A change of a tenth is not worth a fresh start, however constant the times are.
     #[test]
     fn a_small_drift_is_let_pass() {
         let mut detector = ChangeDetector::default();

@@ -1,23 +1,24 @@
 //! CMAB with the Kullback-Leibler bound for exponential times.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed Bandits",
-//! Entropy 2025 (arXiv 2202.08302), the KL-based policy.
+//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
+//! Bandits", Entropy 2025 (arXiv 2202.08302), the KL-based policy.
 
 use super::employment::Schedule;
+use super::entry::{PolicyEntry, PolicyKind};
 use super::kl::kl_lower_bound;
-use super::registry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-kl",
-    about: "the same with a Kullback-Leibler bound",
+    about: "cmab-lcb with a Kullback-Leibler bound",
     parameters: Schedule::PARAMETERS,
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(CmabKl::from_arguments(arguments)?)),
 };
 
-/// The r workers of smallest bound min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f}, f = ln(1 + j ln²j), get one task each
-/// in iteration j. A worker never observed comes first.
+/// Employs the r workers with the smallest lower bounds on their mean times, one task each:
+/// min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f} with f = ln(1 + j ln²j) in iteration j. A worker never observed comes
+/// first.
 #[derive(Clone, Debug)]
 pub struct CmabKl {
     schedule: Schedule,
@@ -56,7 +57,8 @@ mod tests {
     use crate::policy::tests::decide;
     use crate::policy::{PolicyContext, build_policy};
 
-    /// Bandit paper (arXiv 2202.08302), the KL-based policy: min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f}, f = ln(1 + j ln²j).
+    /// Bandit paper (arXiv 2202.08302), the KL-based policy: min{q ≤ m_i : K_i·(ln(q/m_i) + m_i/q − 1) ≤ f},
+    /// f = ln(1 + j ln²j).
     #[test]
     fn scores_follow_the_bound() {
         let mut policy = build_policy("cmab-kl:r=1", &PolicyContext::default()).unwrap();

@@ -1,21 +1,22 @@
 //! CMAB with a lower confidence bound for exponential times.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed Bandits",
-//! Entropy 2025 (arXiv 2202.08302), the bound of Theorem 1.
+//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
+//! Bandits", Entropy 2025 (arXiv 2202.08302), the bound of Theorem 1.
 
 use super::employment::Schedule;
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-lcb",
-    about: "bandit: the r workers of smallest lower bound, one task each, all are waited for",
+    about: "bandit: the r workers with the smallest lower bounds, one task each, all are waited for",
     parameters: "lambda=RATE (default: one over the largest mean seen), and those of cmab-kl",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(CmabLcb::from_arguments(arguments)?)),
 };
 
-/// The r workers of smallest bound m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)), f = 2 ln j, get one task each in iteration j.
+/// Employs the r workers with the smallest lower bounds on their mean times, one task each:
+/// m_i − (√(4f/(λ²K_i)) + 2f/(λK_i)) with f = 2 ln j in iteration j.
 ///
 /// λ is the smallest rate of any worker, in 1/seconds. A worker never observed comes first.
 #[derive(Clone, Debug)]
@@ -61,7 +62,7 @@ mod tests {
             let expected = mean - ((4.0 * f / (0.25 * k)).sqrt() + 2.0 * f / (0.5 * k));
             assert!((decision.scores[i] - expected).abs() < 1e-12);
         }
-        assert_eq!(decision.allocation, [1, 0, 1], "the one never observed, and the one of smaller bound");
+        assert_eq!(decision.allocation, [1, 0, 1], "the one never observed, and the one with the smaller bound");
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! The optimal policy of the bandit paper: the r fastest workers, known beforehand.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed Bandits",
-//! Entropy 2025 (arXiv 2202.08302): what the regret of its policies is measured against.
+//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
+//! Bandits", Entropy 2025 (arXiv 2202.08302): the reference for the regret of its policies.
 
 use super::employment::Schedule;
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-oracle",
-    about: "the same for means given by the user",
+    about: "the r fastest workers by means given by the user, one task each",
     parameters: "means=M1/M2/... (default: the means of the emulated task times), and those of cmab-kl",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(CmabOracle::from_arguments(arguments)?)),
 };
 
-/// The r workers of smallest given mean get one task each.
+/// Employs the r workers with the smallest given means, one task each.
 #[derive(Clone, Debug)]
 pub struct CmabOracle {
     schedule: Schedule,

@@ -1,10 +1,10 @@
-//! What a policy answers.
+//! What a policy decides.
 
 use crate::allocation::Rule;
 #[cfg(doc)]
 use crate::policy::Round;
 
-/// Tasks that may be allocated in one iteration: a run has at most 2^24, and a sum beyond this is a mistake.
+/// The most tasks that may be allocated in one iteration: a run has at most 2^24, and a sum beyond this is a mistake.
 const MAX_ALLOCATED: u64 = 1 << 40;
 
 /// An allocation, how its results are collected, and why.
@@ -12,8 +12,8 @@ const MAX_ALLOCATED: u64 = 1 << 40;
 pub struct Decision {
     /// Tasks for each of [`Round::workers`]; may be empty in [`Collect::Each`], where all workers compute.
     pub allocation: Vec<u64>,
-    /// Positions among [`Round::workers`] of those that get one task more, to learn how fast they are: a probe. Its
-    /// gradient enters no step, nobody waits for it, and it is cancelled once the step has its tasks.
+    /// Positions in [`Round::workers`] of those that get a probe: one more task, to learn how fast they are. Its
+    /// gradient enters no step, the step does not wait for it, and it is cancelled once the step has its tasks.
     pub probes: Vec<usize>,
     /// Which results make the step.
     pub collect: Collect,
@@ -21,7 +21,7 @@ pub struct Decision {
     pub scores: Vec<f64>,
     /// The rule that made the allocation.
     pub rule: Rule,
-    /// Times the learning rate: how long this iteration's step is.
+    /// Factor on the learning rate of this iteration's step.
     pub lr_factor: f64,
 }
 
@@ -36,7 +36,7 @@ impl Decision {
         Self { scores, ..Self::new(allocation, Collect::All, rule) }
     }
 
-    /// Whether it can be carried out for so many workers: how many tasks it allocates, or what is wrong with it.
+    /// Checks that it can be carried out with this many workers: how many tasks it allocates, or what is wrong with it.
     pub(crate) fn check(&self, workers: usize) -> Result<u64, String> {
         let Self { allocation, probes, collect, scores, lr_factor, .. } = self;
         let asynchronous = matches!(collect, Collect::Each { .. });
@@ -51,7 +51,7 @@ impl Decision {
         let allocated =
             allocated.filter(|&sum| sum <= MAX_ALLOCATED).ok_or("its shares add up to more than 2^40 tasks")?;
         demand(lr_factor.is_finite() && *lr_factor >= 0.0, &|| format!("its learning rate factor is {lr_factor}"))?;
-        demand(probes.iter().all(|&probe| probe < workers), &|| "it probes a worker that is not there".into())?;
+        demand(probes.iter().all(|&probe| probe < workers), &|| "it probes a worker that is not present".into())?;
         let none_computes = || "no worker gets a task".to_owned();
         let too_few = |take: u64| format!("the step takes {take} of {allocated} tasks");
         match *collect {
@@ -66,10 +66,10 @@ impl Decision {
             Collect::Race { tasks } => {
                 demand((1..=MAX_ALLOCATED).contains(&tasks), &|| format!("the workers race for {tasks} tasks"))?;
             }
-            Collect::Each { max_delay, .. } => demand(max_delay > 0, &|| "every result is too late".into())?,
+            Collect::Each { max_delay, .. } => demand(max_delay > 0, &|| "every result would be too late".into())?,
         }
         let may_probe = matches!(collect, Collect::All | Collect::Soonest { .. });
-        demand(may_probe || probes.is_empty(), &|| "there are probes beside a race, where all workers compute".into())?;
+        demand(may_probe || probes.is_empty(), &|| "it adds probes to a race, where all workers compute".into())?;
         Ok(allocated)
     }
 }
@@ -83,27 +83,27 @@ pub enum Collect {
     First {
         /// How many results make the step.
         take: u64,
-        /// Whether a worker whose result came in computes another task at once.
+        /// Whether a worker whose result has arrived starts another task at once.
         refill: bool,
     },
     /// Racing for certain tasks: every worker always computes one of the tasks 0..B that is not done yet, the one that
-    /// fewest have begun. The first result of each makes the step.
+    /// the fewest workers have begun. The first result of each task enters the step.
     Race {
-        /// B.
+        /// The number of tasks, B.
         tasks: u64,
     },
     /// Overcommitted: more tasks are allocated than the step needs. The first `take` results make it, the rest is
-    /// cancelled; a worker that is through with its share is idle, and costs nothing.
+    /// cancelled; a worker that has finished its share is idle, and costs nothing.
     Soonest {
         /// How many results make the step.
         take: u64,
     },
-    /// Asynchronous: every worker always computes, at the parameters of the time it began, and each result makes a step of
-    /// its own. Its delay is the number of steps taken meanwhile.
+    /// Asynchronous: every worker always computes, at the parameters current when it began, and each result makes its
+    /// own step. Its delay is the number of steps taken in between.
     Each {
-        /// R: a result of this delay or more is ignored.
+        /// The delay from which a result is ignored, R.
         max_delay: u64,
-        /// Whether a computation is cancelled as soon as its delay gets there.
+        /// Whether a computation is cancelled as soon as its delay reaches R.
         cancel: bool,
     },
 }
@@ -139,8 +139,8 @@ mod tests {
             (decision(&[1, 1], Collect::Soonest { take: 5 }), "takes 5 of 2 tasks"),
             (decision(&[1, 1], Collect::Race { tasks: 0 }), "race for 0 tasks"),
             (decision(&[], each(0)), "too late"),
-            (Decision { probes: vec![2], ..decision(&[2, 0], Collect::All) }, "not there"),
-            (Decision { probes: vec![1], ..decision(&[1, 1], Collect::Race { tasks: 2 }) }, "beside a race"),
+            (Decision { probes: vec![2], ..decision(&[2, 0], Collect::All) }, "not present"),
+            (Decision { probes: vec![1], ..decision(&[1, 1], Collect::Race { tasks: 2 }) }, "probes to a race"),
             (Decision { scores: vec![1.0], ..decision(&[2, 0], Collect::All) }, "scores of 1 workers"),
             (Decision { lr_factor: f64::NAN, ..decision(&[2, 0], Collect::All) }, "learning rate factor is NaN"),
         ] {

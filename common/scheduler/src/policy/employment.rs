@@ -1,26 +1,26 @@
 //! How many workers the bandit paper's policies employ, iteration by iteration.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed Bandits",
-//! Entropy 2025 (arXiv 2202.08302).
+//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
+//! Bandits", Entropy 2025 (arXiv 2202.08302).
 
 use super::{Arguments, Decision, PolicyError, Round, SchedulerRng};
 use crate::allocation::Rule;
 use rand::seq::SliceRandom;
 
-/// r workers, r growing at given iterations; or a fixed r and a step that shrinks there.
+/// How many workers are employed: r, which grows at given iterations; or a fixed r, with a step that shrinks at them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Schedule {
-    /// r of each round.
+    /// r in each round.
     workers: Vec<u64>,
-    /// The first iteration of each round but the first, ascending.
+    /// The first iteration of every round except the first, ascending.
     changes: Vec<u64>,
-    /// Times the learning rate at each change.
+    /// Factor on the learning rate at each change.
     lr_decay: f64,
 }
 
 impl Schedule {
-    pub(super) const PARAMETERS: &'static str = "r=R1/R2/... (default: 1, growing by 1), at=K1/K2/... (iterations of the changes; default: every 100), lr_decay=X \
-         (fixed r: the learning rate times X at each change)";
+    pub(super) const PARAMETERS: &'static str = "r=R1/R2/... (default: 1, growing by 1), at=K1/K2/... (iterations of \
+         the changes; default: every 100), lr_decay=X (fixed r: the learning rate times X at each change)";
 
     /// Reads `r`, `at` and `lr_decay`.
     pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
@@ -69,7 +69,7 @@ impl Schedule {
         self.workers[self.round(iteration)]
     }
 
-    /// One task each for the r workers of smallest score, ties broken at random; all are waited for.
+    /// One task each for the r workers with the smallest scores, ties broken at random; all are waited for.
     pub(super) fn employ(&self, round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
         let workers = self.workers(round.iteration).min(round.workers.len() as u64);
         let mut order: Vec<usize> = (0..scores.len()).collect();

@@ -2,7 +2,7 @@
 //!
 //! Source: the ATA paper (arXiv 2502.00775), section 6.
 
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 use crate::allocation::{Rule, ras};
 
@@ -14,16 +14,16 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(Fta::from_arguments(arguments)?)),
 };
 
-/// a = RAS(μ) for given means μ, in any unit: only their ratios matter.
+/// Allocates by given means μ, in any unit, as only their ratios matter: a = RAS(μ).
 #[derive(Clone, Debug)]
 pub struct Fta {
     means: Vec<f64>,
-    /// For a worker without a given mean: no faster than the slowest known.
+    /// Assumed for a worker without a given mean: the mean of the slowest known.
     largest: f64,
 }
 
 impl Fta {
-    /// Fixed allocation for `means`, by [`crate::WorkerId::slot`]; later workers count as slow as the slowest of them.
+    /// Fixed allocation for `means`, by [`crate::WorkerId::slot`]; a worker beyond them counts as the slowest.
     ///
     /// # Panics
     /// If there is no mean, or one is not positive and finite.
@@ -33,7 +33,7 @@ impl Fta {
         Self { means, largest }
     }
 
-    /// Reads `means`; without it, the means the caller knows.
+    /// Reads `means`; without it, takes the means that the caller knows.
     pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         Ok(Self::new(arguments.means("fta")?))
     }

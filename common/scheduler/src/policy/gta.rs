@@ -3,7 +3,7 @@
 //! Source: Tyurin, Richtárik, "Optimal Time Complexities of Parallel Stochastic Optimization Methods Under a Fixed
 //! Computation Model", 2023 (Method 4, Rennala SGD); named GTA in the ATA paper.
 
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Collect, Decision, Policy, Round, SchedulerRng};
 use crate::allocation::Rule;
 
@@ -15,8 +15,8 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     build: |_| Ok(Box::new(Gta)),
 };
 
-/// All workers compute at the current parameters, one task after the other; the first B gradients make the step, and
-/// the tasks then under way are cancelled and wasted.
+/// All workers compute at the current parameters, one task after another; the first B gradients make the step, and the
+/// tasks then under way are cancelled and wasted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gta;
 

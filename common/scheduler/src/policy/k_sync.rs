@@ -1,8 +1,9 @@
 //! k-sync SGD: the first k of n.
 //!
-//! Source: Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and Stale Gradients Can Win the Race", AISTATS 2018 (k-sync SGD).
+//! Source: Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow and Stale Gradients Can Win the Race", AISTATS 2018 (k-sync
+//! SGD).
 
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Collect, Decision, Policy, PolicyError, Round, SchedulerRng};
 use crate::allocation::Rule;
 
@@ -29,7 +30,7 @@ impl KSync {
     }
 }
 
-/// Half of the workers, where their number is known.
+/// Half of the workers, rounded up; 1 if their number is not known.
 fn half(workers: Option<u32>) -> u64 {
     u64::from(workers.unwrap_or(1)).div_ceil(2)
 }

@@ -1,10 +1,10 @@
 //! The Kullback-Leibler lower bound on the mean of exponential times.
 
-/// min{q ≤ mean : ln(q/mean) + mean/q − 1 ≤ c}: the smallest mean that exponential times of this empirical mean are not
-/// too unlikely under. `c` ≥ 0 is f/K, the exploration per observation.
+/// The smallest mean under which exponential times with this empirical mean are not too unlikely:
+/// min{q ≤ mean : ln(q/mean) + mean/q − 1 ≤ c}. `c` ≥ 0 is f/K, the exploration per observation.
 ///
 /// With x = q/mean this is the root of h(x) = ln x + 1/x − 1 − c in (0, 1], where h is convex and decreasing: Newton's
-/// method from the left of the root climbs to it without ever passing it, so whatever it returns is a lower bound. The
+/// method from the left of the root approaches it without ever passing it, so that every iterate is a lower bound. The
 /// start 1/(1 + c + √(2c)) is on the left because z − ln(1 + z) ≥ 1 + z − √(1 + 2z) for z ≥ 0.
 ///
 /// Source: Garivier, Cappé, "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011, section 4;

@@ -12,6 +12,7 @@ mod cmab_lcb;
 mod cmab_oracle;
 mod decision;
 mod employment;
+mod entry;
 mod fta;
 mod gta;
 mod k_sync;
@@ -33,10 +34,11 @@ pub use cmab_kl::CmabKl;
 pub use cmab_lcb::CmabLcb;
 pub use cmab_oracle::CmabOracle;
 pub use decision::{Collect, Decision};
+pub use entry::{PolicyContext, PolicyEntry, PolicyKind};
 pub use fta::Fta;
 pub use gta::Gta;
 pub use k_sync::KSync;
-pub use registry::{POLICIES, PolicyContext, PolicyEntry, PolicyKind, build_policy, policy_kind};
+pub use registry::{POLICIES, build_policy, policy_kind};
 pub use ringmaster::Ringmaster;
 pub use successive::Successive;
 pub use uta::Uta;
@@ -51,7 +53,8 @@ use crate::statistics::WorkerStatistics;
 /// The one source of randomness in the scheduler: seeded, and the same on every platform.
 pub type SchedulerRng = ChaCha8Rng;
 
-/// What a policy keeps beside the engine's statistics, as plain data; null if it keeps nothing. JSON has no infinite numbers.
+/// A policy's own state, apart from the engine's statistics, as plain data; null if it keeps none. It must hold no
+/// infinite number, which JSON cannot represent.
 pub type PolicyState = serde_json::Value;
 
 /// Chooses how many tasks each worker computes in an iteration.
@@ -62,31 +65,31 @@ pub trait Policy: Send {
     /// The allocation for one iteration.
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
 
-    /// One more task time, in seconds: for a policy that keeps more than the engine's statistics.
+    /// A task took `busy_s` seconds: for a policy that keeps more than the engine's statistics.
     fn observe(&mut self, _worker: WorkerId, _busy_s: f64) {}
 
-    /// What a worker computed was cancelled at the end of a race or as a probe: it would have taken more than `elapsed_s`
+    /// A worker's task was cancelled, such as a probe or the loser of a race: it would have taken more than `elapsed_s`
     /// seconds.
     fn censored(&mut self, _worker: WorkerId, _elapsed_s: f64) {}
 
-    /// A worker failed, or was evicted because it hung, after `lost_s` seconds. It now rests, and is no part of a
+    /// A worker failed, or was evicted because it hung, after `lost_s` seconds. It now rests, and is not part of a
     /// [`Round`] until its rest is over, unless all workers rest.
     fn failed(&mut self, _worker: WorkerId, _lost_s: f64) {}
 
-    /// This worker's number will be given to another one.
+    /// This worker's number will be given to another worker.
     fn forget(&mut self, _worker: WorkerId) {}
 
     /// The step that the last decision led to was taken.
     fn stepped(&mut self, _step: &StepOutcome) {}
 
-    /// Its state between two iterations, for [`Self::restore`]. Its parameters are no part of it.
+    /// The policy's state between two iterations, for [`Self::restore`]. Its parameters are not part of it.
     fn save(&self) -> PolicyState {
         PolicyState::Null
     }
 
-    /// Goes on from a state that a policy of the same name saved; an error says what is wrong with it.
+    /// Continues from a state that a policy of the same name saved; an error says what is wrong with it.
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        if state.is_null() { Ok(()) } else { Err("it keeps none, but some was saved".into()) }
+        if state.is_null() { Ok(()) } else { Err("the policy keeps no state, but some was saved".into()) }
     }
 }
 
@@ -100,35 +103,36 @@ fn from_state<T: DeserializeOwned>(state: PolicyState) -> Result<T, String> {
     serde_json::from_value(state).map_err(|error| error.to_string())
 }
 
-/// What is known of an optimizer step once it is taken.
+/// What is known about an optimizer step once it has been taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepOutcome {
-    /// Mean loss of the step's tasks, in nats; `None` where nothing is learned.
+    /// Mean loss of the step's tasks, in nats; `None` if nothing is learned.
     pub loss: Option<f64>,
-    /// ⟨g_k, g_{k−1}⟩, the inner product of this step's mean gradient and the last one's.
+    /// The inner product ⟨g_k, g_{k−1}⟩ of this step's mean gradient and the previous one's.
     pub gradient_product: Option<f64>,
 }
 
 /// What a policy may look at when it decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
-    /// k, from 1.
+    /// The iteration k, from 1.
     pub iteration: u64,
-    /// B, tasks per iteration.
+    /// Tasks to allocate: B, or more if the run overcommits.
     pub budget: u64,
-    /// The workers that can be given tasks, at least one, in ascending order: those present that do not rest after a failure.
+    /// The workers that can be given tasks, at least one, ascending: those present that are not resting after a failure
+    /// or, if all rest, all that are present.
     pub workers: &'a [WorkerId],
     /// Statistics of every worker ever seen, by [`WorkerId::slot`].
     pub statistics: &'a [WorkerStatistics],
 }
 
 impl Round<'_> {
-    /// Statistics of the i-th worker present.
+    /// Statistics of the i-th of [`Self::workers`].
     pub fn of(&self, i: usize) -> &WorkerStatistics {
         &self.statistics[self.workers[i].slot()]
     }
 
-    /// A bound for each worker present: `bound(m_i, K_i)` where there are observations, `unknown` where there are none.
+    /// A bound for each of [`Self::workers`]: `bound(m_i, K_i)` if it was observed, else `unknown`.
     pub fn bounds(&self, unknown: f64, bound: impl Fn(f64, f64) -> f64) -> Vec<f64> {
         let of = |i| {
             let statistics: &WorkerStatistics = self.of(i);
@@ -137,7 +141,7 @@ impl Round<'_> {
         (0..self.workers.len()).map(of).collect()
     }
 
-    /// The largest mean of any worker present, in seconds; 0 if none was observed.
+    /// The largest mean of any of [`Self::workers`], in seconds; 0 if none was observed.
     pub fn largest_mean_s(&self) -> f64 {
         (0..self.workers.len()).filter_map(|i| self.of(i).mean_s()).fold(0.0, f64::max)
     }
@@ -148,7 +152,7 @@ pub(crate) mod tests {
     use super::*;
     use rand::SeedableRng;
 
-    /// What `policy` decides in iteration `iteration` for workers of these (K_i, T_i).
+    /// What `policy` decides in iteration `iteration` for workers with these (K_i, T_i).
     pub(crate) fn decide(policy: &mut dyn Policy, iteration: u64, budget: u64, observed: &[(u64, f64)]) -> Decision {
         let statistics: Vec<_> = observed
             .iter()

@@ -1,60 +1,9 @@
 //! The policies by name. Each has its entry in its own file.
 
-use std::fmt;
-
+use super::entry::{PolicyContext, PolicyEntry, PolicyKind};
 use super::{Arguments, Policy, PolicyError};
 
-/// What the caller knows that a policy may fall back on.
-#[derive(Clone, Debug, Default)]
-pub struct PolicyContext {
-    /// Each worker's mean task time in any one unit, by slot, if known: positive and finite.
-    pub means: Option<Vec<f64>>,
-    /// n, where it is known beforehand.
-    pub workers: Option<u32>,
-}
-
-/// How a policy's results make steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyKind {
-    /// All allocated tasks are waited for.
-    Barrier,
-    /// The first results make the step.
-    Racing,
-    /// Each result makes a step.
-    Asynchronous,
-}
-
-impl fmt::Display for PolicyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Barrier => "barrier",
-            Self::Racing => "racing",
-            Self::Asynchronous => "asynchronous",
-        })
-    }
-}
-
-/// The kind of a policy as written; one of the user's own counts as a barrier policy.
-pub fn policy_kind(text: &str) -> PolicyKind {
-    let name = text.split(':').next().unwrap_or_default().trim();
-    POLICIES.iter().find(|entry| entry.name == name).map_or(PolicyKind::Barrier, |entry| entry.kind)
-}
-
-/// One policy, as listed and built by name.
-#[derive(Debug)]
-pub struct PolicyEntry {
-    /// As `--policy` takes it.
-    pub name: &'static str,
-    /// One line for help texts.
-    pub about: &'static str,
-    /// The parameters it takes, with their defaults.
-    pub parameters: &'static str,
-    /// How its results make steps.
-    pub kind: PolicyKind,
-    pub(super) build: fn(&mut Arguments<'_>) -> Result<Box<dyn Policy>, PolicyError>,
-}
-
-/// Every policy.
+/// Every policy of this crate.
 pub const POLICIES: &[PolicyEntry] = &[
     super::ata::ENTRY,
     super::ata_empirical::ENTRY,
@@ -78,13 +27,24 @@ pub fn build_policy(text: &str, context: &PolicyContext) -> Result<Box<dyn Polic
     let entry = POLICIES
         .iter()
         .find(|entry| entry.name == name.trim())
-        .ok_or_else(|| PolicyError::UnknownPolicy(name.trim().to_owned()))?;
+        .ok_or_else(|| PolicyError::UnknownPolicy { name: name.trim().to_owned(), known: known_policies() })?;
     let mut arguments = Arguments::parse(parameters, context)?;
     let policy = (entry.build)(&mut arguments)?;
     match arguments.into_first_left() {
         Some(key) => Err(PolicyError::UnknownKey { policy: entry.name, key, takes: entry.parameters }),
         None => Ok(policy),
     }
+}
+
+/// The kind of a policy, written as for [`build_policy`]; one that is not in [`POLICIES`] counts as a barrier policy.
+pub fn policy_kind(text: &str) -> PolicyKind {
+    let name = text.split(':').next().unwrap_or_default().trim();
+    POLICIES.iter().find(|entry| entry.name == name).map_or(PolicyKind::Barrier, |entry| entry.kind)
+}
+
+fn known_policies() -> String {
+    let names: Vec<&str> = POLICIES.iter().map(|entry| entry.name).collect();
+    names.join(", ")
 }
 
 #[cfg(test)]

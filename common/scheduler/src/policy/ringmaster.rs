@@ -1,25 +1,25 @@
 //! Ringmaster ASGD: asynchronous SGD that ignores gradients of too large a delay.
 //!
-//! Source: Maranjyan, Tyurin, Richtárik, "Ringmaster ASGD: The First Asynchronous SGD with Optimal Time Complexity", ICML 2025
-//! (arXiv 2501.16168): Algorithm 4 without, Algorithm 5 with calculation stops.
+//! Source: Maranjyan, Tyurin, Richtárik, "Ringmaster ASGD: The First Asynchronous SGD with Optimal Time Complexity",
+//! ICML 2025 (arXiv 2501.16168): Algorithm 4 without, Algorithm 5 with calculation stops.
 
 use super::asgd::each;
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ringmaster",
     about: "asynchronous, but a gradient delayed by R steps is ignored",
-    parameters: "R=STEPS (default: the number of workers), stops=on|off (off; on: cancelled as soon as it is so late)",
+    parameters: "R=STEPS (default: the number of workers), stops=on|off (off; on: cancelled once it is too late)",
     kind: PolicyKind::Asynchronous,
     build: |arguments| Ok(Box::new(Ringmaster::from_arguments(arguments)?)),
 };
 
 /// A gradient of delay δ is applied if δ < R and ignored otherwise; with calculation stops, a computation whose delay
-/// reaches R is cancelled at once and begun anew at the current parameters.
+/// reaches R is cancelled at once and restarted at the current parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Ringmaster {
-    /// R; `None`: the number of workers present, so that a worker of average speed is never too late.
+    /// The threshold R; `None`: the number of workers, so that a worker of average speed is never too late.
     max_delay: Option<u64>,
     stops: bool,
 }

@@ -1,10 +1,10 @@
-//! How ATA-Auto shares tasks out among workers it knows.
+//! How ATA-Auto shares the tasks among the workers it has observed.
 
 use super::SchedulerRng;
 use super::trial::Speed;
 use crate::allocation::{ras, ras_by_cost};
 
-/// The factor on tasks beyond as many as a worker has done: they go elsewhere if they can.
+/// The cost factor on more tasks than a worker has done before: they go to other workers if possible.
 const UNTRUSTED: f64 = 1e6;
 
 /// RAS over the workers `among`, each of them observed.
@@ -23,7 +23,7 @@ pub(super) fn share(speeds: &[Speed], among: &[usize], budget: u64, rng: &mut Sc
     allocation
 }
 
-/// The faster rule, where nobody has an overhead, and nobody gets more tasks by it than he has done before.
+/// The faster rule, if no worker has an overhead, and none gets more tasks by it than it has done before.
 fn share_by_mean(speeds: &[Speed], among: &[usize], budget: u64, rng: &mut SchedulerRng) -> Option<Vec<u64>> {
     if among.iter().any(|&i| speeds[i].overhead_s > 0.0) {
         return None;

@@ -1,28 +1,28 @@
 //! Successive: one best worker is fixed per round, a bandit runs over the others.
 //!
-//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed Bandits",
-//! Entropy 2025 (arXiv 2202.08302), Remark 1.
+//! Source: Egger, Bitar, Wachter-Zeh, Gündüz, "Cost-Efficient Distributed Learning via Combinatorial Multi-Armed
+//! Bandits", Entropy 2025 (arXiv 2202.08302), Remark 1.
 
 use super::cmab_kl::kl_scores;
 use super::employment::Schedule;
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state};
 use crate::ids::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "successive",
-    about: "the same, but the best worker of each round is kept for good",
+    about: "cmab-kl, but the best worker of each round is kept for good",
     parameters: Schedule::PARAMETERS,
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(Successive::from_arguments(arguments)?)),
 };
 
-/// At the end of each round the observed worker of smallest mean that is not yet fixed becomes so; fixed workers are
-/// employed in every iteration, and the KL bound chooses the rest of the r.
+/// Fixes one more worker at the end of each round, the observed one with the smallest mean of those not yet fixed.
+/// Fixed workers are employed in every iteration, and the KL bound chooses the rest of the r.
 #[derive(Clone, Debug)]
 pub struct Successive {
     schedule: Schedule,
-    /// One per round that ended, best first.
+    /// One per round that ended, in that order.
     fixed: Vec<WorkerId>,
 }
 
@@ -64,7 +64,7 @@ impl Policy for Successive {
         decision
     }
 
-    /// The next decision fixes another one in its place.
+    /// The next decision fixes another worker in its place.
     fn forget(&mut self, worker: WorkerId) {
         self.fixed.retain(|fixed| *fixed != worker);
     }

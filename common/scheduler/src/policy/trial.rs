@@ -1,34 +1,34 @@
-//! What ATA-Auto knows of its workers, and when it probes an idle one.
+//! What ATA-Auto knows about its workers, and when it probes an idle one.
 
 use crate::statistics::WorkerStatistics;
 
-/// How much slower than it seems a worker counts that was observed once, if its times are exponential: of many workers, the
-/// lucky ones seem fast. By measurement (docs/ata-auto.md).
+/// After one observation, a worker counts as slower by this multiple of its mean, if times are exponential: among many
+/// workers, the lucky ones look fast. Found by measurement (docs/ata-auto.md).
 const CAUTION: f64 = 4.0;
 
-/// What is known of one worker.
+/// What is known about one worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
-    /// K_i.
+    /// Tasks observed, K_i.
     pub(super) observed: u64,
-    /// T_i.
+    /// Seconds those tasks took in total, T_i.
     pub(super) total_s: f64,
     squares_s2: f64,
-    /// E_i, spent on tasks that were cancelled.
+    /// Seconds spent on tasks that were cancelled, E_i.
     pub(super) cut_s: f64,
-    /// m_i; 0 before the first observation.
+    /// Mean time of a task, m_i; 0 before the first observation.
     pub(super) mean_s: f64,
     caution: f64,
-    /// o_i, per iteration in which it gets tasks.
+    /// Overhead per iteration in which it gets tasks, o_i.
     pub(super) overhead_s: f64,
 }
 
 impl Speed {
-    /// Of a worker with these task times, and this overhead per assignment.
+    /// A worker with these task times, and this overhead per assignment.
     pub(super) fn new(times: &WorkerStatistics, overhead_s: f64) -> Self {
-        // A clock may read no time at all; costs must be positive.
+        // A clock may measure zero, but costs must be positive.
         let mean_s = times.mean_s().map_or(0.0, |mean_s| mean_s.max(1e-100));
-        // What differences of clock readings leave by rounding is no overhead.
+        // Rounding errors in differences of clock readings are not overhead.
         let overhead_s = if overhead_s > 1e-6 * mean_s { overhead_s } else { 0.0 };
         let WorkerStatistics { observed, total_s, squares_s2, cut_s, .. } = *times;
         Self { observed, total_s, squares_s2, cut_s, mean_s, caution: 1.0, overhead_s }
@@ -43,14 +43,14 @@ impl Speed {
         known.then(|| ((squares / mean_s).max(0.0), (self.observed - 1) as f64))
     }
 
-    /// The squared coefficient of variation of this worker's times, or that of all, `pooled`, if that is larger.
+    /// The squared coefficient of variation of this worker's times, or `pooled`, that of all workers, if it is larger.
     pub(super) fn variation(&self, pooled: f64) -> f64 {
         self.deviations().map_or(0.0, |(squares, freedom)| squares / freedom).max(pooled)
     }
 
-    /// Takes in the pooled squared coefficient of variation: it says how much the time spent on cancelled tasks counts (in
-    /// full if times are exponential, which makes m_i the maximum likelihood estimate; not at all if they are constant), and
-    /// how sure m_i is.
+    /// Applies the pooled squared coefficient of variation: it determines how much the time spent on cancelled tasks
+    /// counts (in full if times are exponential, which makes m_i the maximum likelihood estimate; not at all if they
+    /// are constant), and how certain m_i is.
     pub(super) fn weigh(&mut self, variation: f64) {
         if self.observed > 0 {
             let doubt = variation.min(1.0) / self.observed as f64;
@@ -59,24 +59,24 @@ impl Speed {
         }
     }
 
-    /// o_i·[a>0] + a·m_i, the time of `tasks` tasks.
+    /// The time of `tasks` tasks, o_i·[a>0] + a·m_i.
     pub(super) fn time_s(&self, tasks: u64) -> f64 {
         if tasks == 0 { 0.0 } else { self.overhead_s + tasks as f64 * self.mean_s }
     }
 
-    /// The same with b_i for m_i.
+    /// The same with b_i in place of m_i.
     pub(super) fn cautious_time_s(&self, tasks: u64) -> f64 {
         if tasks == 0 { 0.0 } else { self.overhead_s + tasks as f64 * self.cautious_mean_s() }
     }
 
-    /// b_i.
+    /// The mean time with caution added, b_i.
     pub(super) fn cautious_mean_s(&self) -> f64 {
         self.mean_s * self.caution
     }
 }
 
-/// The squared coefficient of variation of task times, one for all workers: their squared relative deviations over the
-/// degrees of freedom, and one more of each, as if exponential times (1) had been seen before any others.
+/// The squared coefficient of variation of task times, one for all workers: their squared relative deviations divided
+/// by the degrees of freedom, with one added to each, as if exponential times (1) had been seen first.
 pub(super) fn squared_variation(speeds: &[Speed]) -> f64 {
     let (squares, freedom) =
         speeds.iter().filter_map(Speed::deviations).fold((1.0, 1.0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
@@ -86,13 +86,13 @@ pub(super) fn squared_variation(speeds: &[Speed]) -> f64 {
 /// When to probe an idle worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
-    /// l, the longest time that is planned for a worker.
+    /// The longest time planned for a worker, l.
     longest_s: f64,
-    /// l/W, of all workers' planned time: what a probe costs, in iterations.
+    /// What a probe costs, in iterations: l/W, with W the planned time of all workers.
     pub(super) cost: f64,
     /// What a worker is worth, in iterations, for each task it could take over.
     worth: f64,
-    /// c.
+    /// The squared coefficient of variation of task times, c.
     variation: f64,
 }
 
@@ -104,17 +104,18 @@ impl Trial {
         Self {
             longest_s,
             cost: longest_s / times().sum::<f64>(),
-            // Each task taken over shortens this and all later iterations by about 1/B; as many are taken to be to come as
-            // were. A of n workers are worth their task, so are the odds of any. The half is by measurement.
+            // Each task taken over shortens this and all later iterations by about 1/B; as many iterations are assumed
+            // to follow as have passed. A of the n workers are worth a task, which gives the odds of any. The half was
+            // found by measurement.
             worth: k as f64 * used as f64 / (2.0 * speeds.len() as f64 * budget as f64),
-            // Few workers are as unlucky as heavier tails would allow all to be.
+            // With heavier tails every worker could be that unlucky, but few are.
             variation: variation.min(1.0),
         }
     }
 
     /// Whether a probe of this worker is likely to pay.
     pub(super) fn pays(&self, speed: &Speed) -> bool {
-        // One that never finished counts as if it just had, once.
+        // A worker that never finished a task counts as if it had just finished one.
         let time_s = if speed.observed > 0 { speed.time_s(1) } else { speed.cut_s };
         let ratio = (time_s / self.longest_s).max(1.0);
         let shape = speed.observed.max(1) as f64 / self.variation;
@@ -123,18 +124,19 @@ impl Trial {
     }
 }
 
-/// How many more tasks than one a worker may be expected to do while one should take it `ratio` ≥ 1 times that long:
-/// an upper bound of E[(Y − 1)₊], Y ~ Gamma of shape `shape` and mean 1/ratio, which is its speed if its times are gamma.
+/// How many tasks beyond the first a worker may be expected to finish in a time when one should take it `ratio` ≥ 1
+/// times as long: an upper bound of E[(Y − 1)₊], Y ~ Gamma with shape `shape` and mean 1/ratio, which is its speed if
+/// its times are gamma.
 ///
-/// The first is Chernoff's: y − 1 ≤ exp(t(y − 1))/(e·t) at t = shape·(ratio − 1). The second holds at ratio 1, where E[Y] = 1:
-/// E[(Y − 1)₊] = E|Y − 1|/2 ≤ √Var(Y)/2, and is less at any larger one.
+/// The first bound is Chernoff's: y − 1 ≤ exp(t(y − 1))/(e·t) at t = shape·(ratio − 1). The second holds at ratio 1,
+/// where E[Y] = 1: E[(Y − 1)₊] = E|Y − 1|/2 ≤ √Var(Y)/2, and the expectation is less at any larger ratio.
 fn expected_tasks(ratio: f64, shape: f64) -> f64 {
     let excess = ratio - 1.0;
     let chernoff = (-shape * (excess - ratio.ln())).exp() / (std::f64::consts::E * shape * excess);
     chernoff.min(0.5 / shape.sqrt())
 }
 
-/// An upper bound of [`expected_tasks`] that is cheap to compute: most idle workers are out of the question by far.
+/// An upper bound of [`expected_tasks`] that is cheap to compute: most idle workers are far from worth a probe.
 ///
 /// For r ≥ 1, ln r ≤ (r² − 1)/(2r), so that r − 1 − ln r ≥ (r − 1)²/(2r); and exp(x) ≥ 1 + x + x²/2 + x³/6.
 fn expected_tasks_bound(ratio: f64, shape: f64) -> f64 {
@@ -142,7 +144,7 @@ fn expected_tasks_bound(ratio: f64, shape: f64) -> f64 {
     let x = shape * excess * excess / (2.0 * ratio);
     let exp = 1.0 + x * (1.0 + x * (0.5 + x / 6.0));
     let chernoff = 1.0 / (std::f64::consts::E * shape * excess * exp);
-    // Rounding must not make it the smaller one.
+    // Rounding must not make it the smaller of the two.
     1.000_001 * chernoff.min(0.5 / shape.sqrt())
 }
 
@@ -150,7 +152,7 @@ fn expected_tasks_bound(ratio: f64, shape: f64) -> f64 {
 pub(super) mod tests {
     use super::*;
 
-    /// A worker of exponential noise: its squares are twice those of its mean.
+    /// A worker with exponential noise: its mean square is twice the square of its mean.
     pub(in crate::policy) fn speed(observed: u64, mean_s: f64, overhead_s: f64) -> Speed {
         let total_s = observed as f64 * mean_s;
         Speed { observed, total_s, squares_s2: 2.0 * total_s * mean_s, cut_s: 0.0, mean_s, caution: 1.0, overhead_s }
@@ -176,7 +178,7 @@ pub(super) mod tests {
         }
     }
 
-    /// E[μ] of exponential times some of which are cut short is all the time over the number that ended.
+    /// For exponential times, some of them cut short, the mean is estimated by all the time over the number that ended.
     #[test]
     fn cut_times_count_as_far_as_times_vary() {
         for (variation, mean_s) in [(1.0, 6.0), (0.25, 4.5), (0.0, 4.0), (9.0, 6.0)] {
@@ -187,7 +189,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Pooled squares over pooled degrees of freedom, each with one more.
+    /// Pooled squares over pooled degrees of freedom, with one added to each.
     #[test]
     fn squared_variation_is_pooled() {
         let constant = Speed { squares_s2: 20.0, ..speed(5, 2.0, 0.0) };

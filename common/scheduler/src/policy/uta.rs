@@ -2,7 +2,7 @@
 //!
 //! Source: the ATA paper (arXiv 2502.00775), section 6.
 
-use super::registry::{PolicyEntry, PolicyKind};
+use super::entry::{PolicyEntry, PolicyKind};
 use super::{Decision, Policy, Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
 
@@ -14,7 +14,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     build: |_| Ok(Box::new(Uta)),
 };
 
-/// ⌊B/n⌋ tasks each, the remainder to a random subset drawn afresh each iteration.
+/// Equal shares of ⌊B/n⌋ tasks; the remainder goes to a random subset drawn anew in each iteration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uta;
 

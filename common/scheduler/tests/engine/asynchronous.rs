@@ -1,4 +1,4 @@
-//! Asynchronous policies: each result makes a step of its own.
+//! Asynchronous policies: each result makes its own step.
 
 use ata_scheduler::{AbortReason, Collect, Effect, EngineConfig, Lease, Refusal, TaskRange, WaitReason};
 
@@ -20,7 +20,7 @@ fn step_of(iteration: u64, lease: &Lease) -> Effect {
     step(iteration, vec![lease.tasks])
 }
 
-/// Commits a step, and tells the one lease that comes of it.
+/// Commits a step, and returns the one lease assigned after it.
 fn commit_and_assign(cluster: &mut Cluster, iteration: u64) -> (u32, Lease) {
     let leases = assigned(&cluster.commit(iteration));
     assert_eq!(leases.len(), 1, "{leases:?}");
@@ -36,7 +36,7 @@ fn each_result_makes_a_step() {
     cluster.now_s = 1.0;
     assert_eq!(cluster.done(1, &a), Ok(vec![take(1, &a), step_of(1, &a)]));
     let (number, next) = commit_and_assign(&mut cluster, 1);
-    assert_eq!((number, next.iteration, next.tasks), (1, 2, TaskRange::single(0)), "at the parameters of now");
+    assert_eq!((number, next.iteration, next.tasks), (1, 2, TaskRange::single(0)), "at the current parameters");
 
     cluster.now_s = 2.0;
     assert_eq!(cluster.done(2, &b), Ok(vec![take(2, &b), step_of(2, &b)]), "a task of iteration 1 in the second step");
@@ -58,7 +58,7 @@ fn a_result_of_delay_r_is_discarded() {
     let effects = cluster.done(3, &c).unwrap();
     assert_eq!(effects[0], discard(3, &c), "its delay is 2");
     let [(3, next)] = assigned(&effects)[..] else { panic!("a new task at once: {effects:?}") };
-    assert_eq!((next.iteration, effects.len()), (3, 2), "at the parameters of now");
+    assert_eq!((next.iteration, effects.len()), (3, 2), "at the current parameters");
     assert_eq!(cluster.done(3, &next), Ok(vec![take(3, &next), step_of(3, &next)]));
     cluster.commit(3);
     assert_eq!(cluster.applied_and_wasted(), (3, 1));
@@ -95,7 +95,7 @@ fn results_wait_for_the_step_under_way_and_enter_in_order() {
     assert_eq!(cluster.done(2, &b), Ok(vec![]));
     for (iteration, number, lease, employed) in [(2, 3, c, 1), (3, 2, b, 3)] {
         let effects = cluster.commit(iteration - 1);
-        let [(who, next)] = assigned(&effects)[..] else { panic!("only who is idle gets a task: {effects:?}") };
+        let [(who, next)] = assigned(&effects)[..] else { panic!("only the idle worker gets a task: {effects:?}") };
         assert_eq!((who, next.iteration), (employed, iteration));
         assert_eq!(effects[2..], [take(number, &lease), step_of(iteration, &lease)]);
     }
@@ -115,7 +115,7 @@ fn a_result_may_become_too_late_while_it_waits() {
     assert_eq!(again, [1, 2]);
 }
 
-/// In ringmaster R is by default the number of workers, as it is when the iteration begins.
+/// By default, Ringmaster's R is the number of workers when the iteration begins.
 #[test]
 fn r_follows_the_number_of_workers() {
     let mut cluster = cluster("ringmaster", 3);
@@ -134,7 +134,7 @@ fn workers_come_and_go_in_the_middle() {
     let first = assigned(&cluster.join(1))[0].1;
     let second = assigned(&cluster.join(2))[0].1;
     assert_eq!(second.tasks, TaskRange::single(1), "a newcomer computes at once, a task of its own");
-    assert_eq!(cluster.lose(2), [], "nobody needs that task in particular");
+    assert_eq!(cluster.lose(2), [], "no step needs that task in particular");
     assert_eq!(cluster.done(2, &second), Err(Refusal::NotHeld(second.id)));
     let wait = Effect::Wait { reason: WaitReason::Workers { present: 0, needed: 1 } };
     assert_eq!(cluster.lose(1), [wait]);
@@ -193,7 +193,7 @@ fn one_failing_worker_does_not_end_the_run() {
     assert_eq!(cluster.applied_and_wasted(), (5, 5));
 }
 
-/// Under load results wait for their step; the time that passed is booked all the same.
+/// Under load, results wait for their step; the time that passed is counted all the same.
 #[test]
 fn steps_of_results_that_waited_book_their_runtime() {
     let mut cluster = cluster("asgd", 3);
@@ -234,7 +234,7 @@ fn whoever_is_alone_tries_again() {
     assert!(matches!(cluster.fail(1, &lease)[..], [Effect::Abort { .. }]));
 }
 
-/// A worker that failed rests only as long as somebody else computes.
+/// A worker that failed rests only as long as another one computes.
 #[test]
 fn the_idle_are_employed_when_the_last_one_computing_goes() {
     let mut cluster = cluster("asgd", 2);

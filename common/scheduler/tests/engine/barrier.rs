@@ -69,7 +69,7 @@ fn a_lost_workers_tasks_go_to_the_others_within_the_iteration() {
     assert_eq!(indices(&again), indices(&lost));
     assert!(again.iter().all(|(number, lease)| *number != 1 && lease.iteration == 1 && lease.tasks.is_subtree()));
 
-    // The old lease is worth nothing any more, even if the worker comes back with its result.
+    // The old lease is void, even if the worker comes back with its result.
     assert_eq!(cluster.join(1), []);
     assert_eq!(cluster.done(1, &lost[0].1), Err(Refusal::NotHeld(lost[0].1.id)));
 
@@ -223,7 +223,7 @@ fn a_lease_remembers_all_who_failed_it() {
     assert_eq!(cluster.done(next.0, &next.1), Ok(vec![take(next.0, &next.1)]), "two broken workers do not end the run");
 }
 
-/// A worker that failed gets no share of the next iterations, for times that double; if it delivers, that is forgotten.
+/// A worker that failed gets no share of the next iterations, for times that double.
 #[test]
 fn a_worker_that_failed_rests() {
     let config = EngineConfig { budget: 3, iterations: 99, min_workers: 3, rest_s: 1.0, ..EngineConfig::default() };
@@ -250,7 +250,7 @@ fn a_worker_that_failed_rests() {
     }
 }
 
-/// A lease's deadline comes from its worker's own times: ten times what is expected, or two seconds if that is more.
+/// A lease's deadline comes from its worker's own times: ten times what is expected, or a tenth of the timeout.
 #[test]
 fn a_worker_that_was_timed_is_evicted_in_its_own_time() {
     for (busy_s, allowed_s) in [(0.5, 5.0), (0.01, 2.0)] {
@@ -287,7 +287,7 @@ fn an_eviction_blames_only_the_task_that_was_begun() {
     assert_eq!((blamed.0, innocent.0), (2, 2));
 }
 
-/// What a policy may not do, whatever it thinks: the run ends and says so.
+/// A policy that breaks the rules ends the run, with a message that says so.
 #[test]
 fn a_decision_that_cannot_be_carried_out_ends_the_run() {
     struct Lazy;
@@ -300,12 +300,12 @@ fn a_decision_that_cannot_be_carried_out_ends_the_run() {
         }
     }
     let mut cluster = Cluster::of(Engine::new(EngineConfig::default(), Box::new(Lazy)));
-    let [Effect::Abort { reason }] = &cluster.join(1)[..] else { panic!("it goes on") };
+    let [Effect::Abort { reason }] = &cluster.join(1)[..] else { panic!("the run goes on") };
     let said = reason.to_string();
     assert!(said.contains("'lazy'") && said.contains("no worker gets a task"), "{said}");
 }
 
-/// A number may be given to another worker: nothing of the old one is left.
+/// A number may be given to another worker: nothing known about the old one is left.
 #[test]
 fn a_forgotten_worker_is_unknown() {
     let mut cluster = Cluster::new("uta", 2, 2);
@@ -315,7 +315,7 @@ fn a_forgotten_worker_is_unknown() {
         cluster.done(*number, lease).unwrap();
     }
     cluster.tell(Event::WorkerForgotten { worker: worker(2) });
-    assert_eq!(cluster.engine.statistics()[1].observed, 1, "not while it is there");
+    assert_eq!(cluster.engine.statistics()[1].observed, 1, "not while it is present");
     cluster.lose(2);
     cluster.tell(Event::WorkerForgotten { worker: worker(2) });
     assert_eq!(cluster.engine.statistics().iter().map(|known| known.observed).collect::<Vec<_>>(), [1, 0]);

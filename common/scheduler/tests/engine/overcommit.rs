@@ -19,7 +19,7 @@ fn the_first_results_make_the_step() {
         assert_eq!(
             cluster.done(*number, lease),
             Ok(vec![take(*number, lease)]),
-            "who is through with its share is idle"
+            "a worker that has finished its share is idle"
         );
     }
     cluster.now_s = 3.0;
@@ -36,7 +36,7 @@ fn the_first_results_make_the_step() {
     assert_eq!(ledger.iteration_time_s, 3.0);
 }
 
-/// B(1 + x) tasks, rounded up; products that are whole but for rounding are whole.
+/// B(1 + x) tasks, rounded up; products that are whole except for rounding are whole.
 #[test]
 fn how_many_tasks() {
     for (budget, overcommit, tasks) in
@@ -83,7 +83,7 @@ fn a_lost_workers_tasks_still_count() {
     assert!(last.contains(&cancel(1, &again[1].1)));
 }
 
-/// A race allocates nothing beforehand: it takes B as ever.
+/// A race allocates nothing beforehand: it takes B, as without overcommitment.
 #[test]
 fn a_race_takes_its_budget() {
     let mut cluster = cluster("gta", 2, 1.0, 1);

@@ -1,4 +1,4 @@
-//! Probes and races: tasks that nobody waits for, and copies of the same task.
+//! Probes and races: tasks that no step waits for, and copies of the same task.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::support::{BUSY_S, Cluster, assigned, cancel, discard, indices, step, 
 /// Workers and their task times; negative ones were cut short.
 type Heard = Arc<Mutex<Vec<(u32, f64)>>>;
 
-/// Worker 1 gets the budget, and whoever else is there a probe; or all race.
+/// Worker 1 gets the budget, and every other worker a probe; or all race.
 struct Probing {
     race: bool,
     heard: Heard,
@@ -78,7 +78,7 @@ fn a_probe_is_observed_and_not_waited_for() {
     assert_eq!(cluster.engine.ledger().total_worker_time_s, 3.0 * BUSY_S + 3.0);
 }
 
-/// However often: a probe that fails, is lost or overdue concerns nobody else.
+/// However often a probe fails, is lost or overdue, no other worker is affected.
 #[test]
 fn a_probe_that_comes_to_nothing_is_nobody_elses() {
     let (mut cluster, _) = cluster(false, 0.0);
@@ -152,7 +152,7 @@ fn in_a_race_the_first_result_of_each_task_counts() {
     }
 }
 
-/// A task that fails everywhere ends the run, a copy of one that is done does not.
+/// A task that fails everywhere ends the run; a failed copy of one that is done does not.
 #[test]
 fn failures_in_a_race() {
     let (mut cluster, _) = cluster(true, 0.0);
@@ -161,7 +161,7 @@ fn failures_in_a_race() {
     assert_eq!([of(1), of(2), of(3)].map(|lease| lease.tasks.first), [0, 1, 0]);
     cluster.now_s = 0.01;
     cluster.done(1, &of(1)).unwrap();
-    assert_eq!(assigned(&cluster.fail(3, &of(3))), [], "nobody needs it, and worker 3 rests");
+    assert_eq!(assigned(&cluster.fail(3, &of(3))), [], "no step needs it, and worker 3 rests");
     cluster.now_s = 1.01;
     let again = assigned(&cluster.timeout());
     assert_eq!(again.iter().map(|(number, lease)| (*number, lease.tasks.first)).collect::<Vec<_>>(), [(3, 1)]);

@@ -14,7 +14,7 @@ fn a_race_takes_the_first_results_and_cancels_the_rest() {
     assert_eq!(leases.len(), 3);
     cluster.now_s = 1.0;
     let next = assigned(&cluster.done(1, &leases[0].1).unwrap());
-    assert_eq!((next[0].0, next[0].1.tasks), (1, TaskRange::single(3)), "a worker goes on at once, with a new task");
+    assert_eq!((next[0].0, next[0].1.tasks), (1, TaskRange::single(3)), "a worker starts a new task at once");
     cluster.now_s = 2.0;
     let next = assigned(&cluster.done(1, &next[0].1).unwrap());
     let effects = cluster.done(2, &leases[1].1).unwrap();
@@ -47,11 +47,11 @@ fn a_race_whose_last_runner_failed_before_goes_on() {
     cluster.join(1);
     let leases = assigned(&cluster.join(2));
     let failed = cluster.fail(1, &leases[0].1);
-    assert_eq!(assigned(&failed)[0].0, 2, "somebody else tries");
+    assert_eq!(assigned(&failed)[0].0, 2, "another worker tries");
     assert_eq!(assigned(&cluster.lose(2))[0].0, 1, "and the first again, when it is the only one left");
 }
 
-/// Failed tasks of a race are tried again, lest nobody notice that they fail everywhere: 60 s, 120 s, 240 s are allowed.
+/// Failed tasks of a race are retried, so that failing everywhere is noticed: 60 s, 120 s, 240 s are allowed.
 #[test]
 fn a_race_in_which_everybody_hangs_ends() {
     let mut cluster = Cluster::new("gta", 2, 1);
@@ -66,7 +66,7 @@ fn a_race_in_which_everybody_hangs_ends() {
     assert_eq!(cluster.timeout()[1..], [Effect::Abort { reason }]);
 }
 
-/// A worker that comes back within the race is one worker still.
+/// A worker that comes back within the race still counts as one worker.
 #[test]
 fn the_time_of_a_returning_worker_counts_once() {
     let mut cluster = Cluster::new("gta", 1, 2);
@@ -80,14 +80,15 @@ fn the_time_of_a_returning_worker_counts_once() {
     assert_eq!(cluster.engine.ledger().total_worker_time_s, 6.0);
 }
 
-/// k-sync SGD (Dutta et al., AISTATS 2018): each of n workers gets one task; the first k are taken, the rest is cancelled.
+/// k-sync SGD (Dutta et al., AISTATS 2018): each of n workers gets one task; the first k are taken, the rest is
+/// cancelled.
 #[test]
 fn k_sync_takes_the_first_k() {
     let mut cluster = Cluster::new("k-sync:k=2", 99, 3);
     let leases = cluster.join_all(3);
     let [(1, a), (2, b), (3, c)] = leases[..] else { panic!("one task each: {leases:?}") };
     cluster.now_s = 2.0;
-    assert_eq!(cluster.done(3, &c), Ok(vec![take(3, &c)]), "who is through has no other task");
+    assert_eq!(cluster.done(3, &c), Ok(vec![take(3, &c)]), "a worker that has finished gets no other task");
     let tasks = vec![TaskRange::single(0), TaskRange::single(2)];
     assert_eq!(cluster.done(1, &a), Ok(vec![take(1, &a), cancel(2, &b), step(1, tasks)]));
     assert_eq!(cluster.done(2, &b), Err(Refusal::NotHeld(b.id)));
@@ -117,7 +118,8 @@ fn k_shrinks_with_the_cluster() {
     assert_eq!(steps(&cluster.done(1, &lease).unwrap()).len(), 1);
 }
 
-/// Kas Hanna et al. (arXiv 2002.11005), Algorithm 1: ⟨g_j, g_{j−1}⟩ < 0 counts +1; above the threshold, after the burn-in, k grows.
+/// Kas Hanna et al. (arXiv 2002.11005), Algorithm 1: ⟨g_j, g_{j−1}⟩ < 0 counts +1; above the threshold, after the
+/// burn-in, k grows.
 #[test]
 fn k_grows_when_the_gradients_stop_agreeing() {
     let config = EngineConfig { iterations: 9, min_workers: 3, ..EngineConfig::default() };
@@ -146,7 +148,7 @@ fn a_broken_runner_rests() {
     let again = assigned(&cluster.fail(1, &leases[0].1));
     assert_eq!((again[0].0, again[0].1.tasks), (2, leases[0].1.tasks), "its task goes to the other one");
     cluster.now_s = 1.0;
-    assert_eq!(assigned(&cluster.done(2, &leases[1].1).unwrap()), [], "which has that to do still");
+    assert_eq!(assigned(&cluster.done(2, &leases[1].1).unwrap()), [], "which it still has to do");
     cluster.now_s = 3.0;
-    assert_eq!(assigned(&cluster.timeout())[0].0, 1, "it runs again");
+    assert_eq!(assigned(&cluster.timeout())[0].0, 1, "it works again");
 }

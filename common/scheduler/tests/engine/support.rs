@@ -1,4 +1,4 @@
-//! An engine and what it has said, with helpers that read like a script.
+//! An engine and its last decision, with helpers that read like a script.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use ata_scheduler::{
     StepOutcome, TaskRange, Timing, WorkerId, WorkerStatistics, build_policy,
 };
 
-/// Seconds that each task takes by the report of [`Cluster::done`].
+/// Seconds that each task takes in the reports of [`Cluster::done`].
 pub(crate) const BUSY_S: f64 = 0.5;
 
 pub(crate) fn worker(number: u32) -> WorkerId {
@@ -45,7 +45,7 @@ impl Cluster {
         cluster
     }
 
-    /// The effects of an event, without what [`plain`] leaves out.
+    /// All effects of an event, those that [`plain`] leaves out included.
     pub(crate) fn tell(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, event, &mut effects);
@@ -73,7 +73,7 @@ impl Cluster {
         &self.started.as_ref().expect("an iteration began").1
     }
 
-    /// The workers that it was about.
+    /// The workers of the last decision.
     pub(crate) fn workers(&self) -> &[WorkerId] {
         &self.started.as_ref().expect("an iteration began").0
     }
@@ -82,12 +82,12 @@ impl Cluster {
         self.join_known(number, WorkerStatistics::default())
     }
 
-    /// A worker joins of whom an earlier run learned something.
+    /// A worker joins that an earlier run learned about.
     pub(crate) fn join_known(&mut self, number: u32, prior: WorkerStatistics) -> Vec<Effect> {
         self.tell(Event::WorkerJoined { worker: worker(number), prior })
     }
 
-    /// Workers 1 to `number` join; the leases of them all.
+    /// Workers 1 to `number` join; returns the leases of all of them.
     pub(crate) fn join_all(&mut self, number: u32) -> Vec<(u32, Lease)> {
         (1..=number).flat_map(|number| assigned(&self.join(number))).collect()
     }
@@ -147,8 +147,8 @@ pub(crate) fn indices(leases: &[(u32, Lease)]) -> Vec<u64> {
     indices
 }
 
-/// Effects without their times, and without what is merely told: costs, rests, and what became of leases that nobody needs to
-/// hear of.
+/// Effects without their times, and without those that call for no action: costs, rests, and the ends of lost and
+/// failed leases.
 fn plain(effects: Vec<Effect>) -> Vec<Effect> {
     let timing = Timing { factor: 1.0, overhead_s: None };
     let plain = |effect| match effect {

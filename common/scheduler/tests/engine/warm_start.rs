@@ -1,4 +1,4 @@
-//! Warm start: what an earlier run learned of a worker counts until it has faded or is contradicted.
+//! Warm start: what an earlier run learned about a worker counts until it has faded or is contradicted.
 
 use ata_scheduler::{EngineConfig, Rule, WorkerStatistics};
 
@@ -68,7 +68,7 @@ fn it_is_dropped_when_observations_contradict_it() {
     }
 }
 
-/// Where two of three were wrong, the third is not believed either, though nobody tested it.
+/// If two of three were wrong, the third is not believed either, though it was never tested.
 #[test]
 fn when_most_are_wrong_all_are_dropped() {
     for (mean_s, remembered) in [(0.5, 100), (9.0, 0)] {

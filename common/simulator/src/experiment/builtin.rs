@@ -1,6 +1,6 @@
 //! The experiments that come with ata.
 
-/// Name and text of each.
+/// Name and text of each built-in experiment.
 pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
     ("ata-quadratic", include_str!("../../experiments/ata-quadratic.toml")),
     ("ata-cifar100", include_str!("../../experiments/ata-cifar100.toml")),

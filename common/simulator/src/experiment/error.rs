@@ -12,7 +12,7 @@ pub enum ExperimentError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why not.
         cause: std::io::Error,
     },
     /// The file does not parse.
@@ -20,55 +20,55 @@ pub enum ExperimentError {
     Syntax {
         /// The file, or the built-in experiment.
         name: String,
-        /// 1-based.
+        /// The line, 1-based.
         line: usize,
         /// What is wrong there.
         reason: String,
     },
-    /// A setting has no meaning.
+    /// A setting makes no sense.
     #[error("{setting}: {found}, expected {expected}")]
     BadSetting {
-        /// Which.
+        /// The setting.
         setting: String,
-        /// What it is.
+        /// What was found.
         found: String,
-        /// What would be right.
+        /// What is expected.
         expected: String,
     },
-    /// A time law.
+    /// A time law is wrong.
     #[error(transparent)]
     Law(#[from] LawError),
-    /// A policy.
+    /// A policy is wrong.
     #[error("policy {policy}, {workers} workers: {cause}")]
     Policy {
-        /// As written.
+        /// The policy, as written.
         policy: String,
-        /// n.
+        /// The number of workers, n.
         workers: u32,
         /// What is wrong.
         cause: ata_scheduler::PolicyError,
     },
-    /// A learning problem.
+    /// A learning problem is wrong.
     #[error(transparent)]
     Problem(#[from] crate::problem::ProblemError),
     /// A gradient could not be computed.
     #[error("learning failed: {reason}")]
     Learning {
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// A run did not come to its end.
+    /// A run did not reach its end.
     #[error("policy {policy}, law {law}, {workers} workers, seed {seed}: {cause}")]
     Run {
-        /// As written.
+        /// The policy, as written.
         policy: String,
-        /// As written.
+        /// The law, as written.
         law: String,
-        /// n.
+        /// The number of workers, n.
         workers: u32,
         /// Its seed.
         seed: u64,
-        /// Why.
+        /// The cause.
         cause: crate::drive::SimulationError,
     },
     /// Figures cannot be made.

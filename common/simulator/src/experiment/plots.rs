@@ -7,16 +7,16 @@ use super::spec::{Experiment, LearningSpec};
 use super::summary::{Group, Row, groups};
 use super::trace::Checkpoint;
 
-/// Allocations over time that are drawn of one group, at most.
+/// The most allocations over time drawn for one group.
 const MAX_ALLOCATIONS: usize = 4;
 
 /// Share of runs left out at either end of the band over seeds.
 const BAND: f64 = 0.1;
 
-/// Points of a minibatch loss that are averaged.
+/// How many points of a minibatch loss are averaged.
 const SMOOTHED: usize = 20;
 
-/// All figures that the results allow, one group after the other.
+/// All figures that the results allow, one group after another.
 pub fn figures(experiment: &Experiment, results: &[RunResult]) -> Vec<Figure> {
     let groups = groups(results);
     let several = groups.len() > 1;
@@ -104,7 +104,7 @@ impl GroupFigures<'_> {
         self.figure(name, title, Axis::log(x_label), Axis::log(y_label), Plot::Lines(series))
     }
 
-    /// Where speeds change, averages over the whole run hide what happens then.
+    /// If speeds change, averages over the whole run hide what happens then.
     fn windows(&self) -> Option<Figure> {
         if self.experiment.change.is_empty() {
             return None;
@@ -116,7 +116,7 @@ impl GroupFigures<'_> {
         Some(self.figure("window-time", "Iteration time, as it is", Axis::linear("iteration k"), Axis::log(&y), plot))
     }
 
-    /// Runtime against total worker time, where there is something to choose between.
+    /// Runtime against total worker time, if there is something to choose between.
     fn frontier(&self) -> Option<Figure> {
         if self.experiment.overcommit.len() < 2 {
             return None;
@@ -147,7 +147,7 @@ impl GroupFigures<'_> {
         rows.take(MAX_ALLOCATIONS).map(|row| self.allocation(row)).collect()
     }
 
-    /// Tasks of each worker over time, of the first seed.
+    /// Tasks of each worker over time, for the first seed.
     fn allocation(&self, row: &Row<'_>) -> Figure {
         let windows = &row.runs[0].trace.allocation;
         let series = (0..self.group.workers as usize).map(|slot| Series {
@@ -167,7 +167,7 @@ impl GroupFigures<'_> {
     }
 }
 
-/// Minibatch losses are noisy: each point becomes the mean of the last so many.
+/// Minibatch losses are noisy: each point becomes the mean of the last [`SMOOTHED`].
 fn smooth(figure: &mut Figure) {
     let Plot::Lines(series) = &mut figure.plot else { return };
     for Series { points, .. } in series {

@@ -8,8 +8,8 @@ use rand::SeedableRng;
 use crate::drive::Start;
 use crate::exponentials::mean_of_maximum;
 
-/// Adds up regret, if a policy's allocations have any: against the best allocation to the workers that there were, by the
-/// true means as they were at the time.
+/// Adds up the regret of a policy's allocations, if it is defined: against the best allocation to the workers
+/// available, by the true means at the time.
 pub(super) struct Regret {
     of_laws: Vec<f64>,
     /// Each worker's rate, if all times are exponential.
@@ -18,7 +18,7 @@ pub(super) struct Regret {
     best: Option<Best>,
     /// The last employment, and its regret.
     employed: (Vec<u64>, f64),
-    /// Of the iteration under way.
+    /// The regret of the iteration under way, if defined.
     pending: Option<f64>,
     sum: Option<f64>,
 }
@@ -28,7 +28,7 @@ struct Best {
     workers: Arc<[WorkerId]>,
     changes: usize,
     means: Vec<f64>,
-    /// ℓ(a*, μ)
+    /// What it costs, ℓ(a*, μ).
     least: f64,
 }
 
@@ -57,7 +57,7 @@ impl Regret {
         };
     }
 
-    /// It is over.
+    /// The iteration is over.
     pub(super) fn stepped(&mut self) {
         self.sum = self.sum.zip(self.pending).map(|(sum, regret)| sum + regret);
     }
@@ -75,8 +75,8 @@ impl Regret {
         self.best.as_ref().map_or(0.0, |best| cost(&start.decision.allocation, &best.means) - best.least)
     }
 
-    /// Exact regret E max over the employed − E max over the r fastest, of exponential times (bandit paper, arXiv
-    /// 2202.08302, Proposition 1).
+    /// Exact regret for exponential times: E max over the workers employed − E max over the r fastest (bandit paper,
+    /// arXiv 2202.08302, Proposition 1).
     fn exact(&mut self, start: &Start<'_>) -> Option<f64> {
         let rates = self.rates.as_ref()?;
         let allocation = &start.decision.allocation;

@@ -20,16 +20,16 @@ use crate::times::{LawTimes, TaskTimes};
 /// Builds a policy from what `--policy` takes.
 pub type PolicyResolver = fn(&str, &PolicyContext) -> Result<Box<dyn Policy>, PolicyError>;
 
-/// What one simulated run came to. Times have no unit.
+/// The result of one simulated run. Times have no unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunResult {
-    /// As written.
+    /// The policy, as written.
     pub policy: String,
-    /// As written.
+    /// The law, as written.
     pub law: String,
-    /// n.
+    /// The number of workers, n.
     pub workers: u32,
-    /// B.
+    /// Tasks per iteration, B.
     pub budget: u64,
     /// Iterations committed.
     pub iterations: u64,
@@ -39,17 +39,17 @@ pub struct RunResult {
     pub overcommit: f64,
     /// What was known beforehand.
     pub warm_start: String,
-    /// Mean of C_k.
+    /// Mean runtime of an iteration.
     pub mean_iteration_time: f64,
     /// Mean total worker time of an iteration.
     pub mean_total_worker_time: f64,
-    /// Proxy regret of barrier policies, exact regret of the bandit paper's on exponential times; null for others.
+    /// Proxy regret for barrier policies, exact regret for the bandit paper's on exponential times; null for others.
     pub cumulative_regret: Option<f64>,
     /// Tasks begun whose gradient entered no step.
     pub tasks_wasted: u64,
     /// Worker-iterations with at least one task.
     pub employments: u64,
-    /// The objective (or mean loss) after the last step, where something was learned.
+    /// The objective (or mean loss) after the last step, if something was learned.
     pub final_objective: Option<f64>,
     /// Tasks per worker in the last iteration, worker 1 first.
     pub final_allocation: Vec<u64>,
@@ -69,14 +69,14 @@ struct Case<'a> {
     with_allocation: bool,
 }
 
-/// Workers whose allocation is kept over time, at most: more cannot be told apart in a figure.
+/// The most workers whose allocation is kept over time: more cannot be told apart in a figure.
 const MAX_TRACED_WORKERS: u32 = 200;
 
 /// Iterations between two reports of progress.
 const PROGRESS_EVERY: u64 = 256;
 
 impl Experiment {
-    /// What is learned, if it is one of the simulator's own problems; the CNN is the caller's.
+    /// What is learned, if it is one of the simulator's own problems; the caller provides the CNN.
     pub fn learning(&self) -> Result<Option<Learning>, ExperimentError> {
         Ok(match self.learning {
             None | Some(LearningSpec::Cnn { .. }) => None,
@@ -100,7 +100,7 @@ impl Experiment {
         for law in &self.laws {
             for &workers in &self.workers {
                 for policy in &self.policies {
-                    // To policies that wait for nobody, overcommitment means nothing.
+                    // For policies without a barrier, overcommitment means nothing.
                     let waits = policy_kind(policy) == PolicyKind::Barrier;
                     for &overcommit in self.overcommit.iter().take(if waits { usize::MAX } else { 1 }) {
                         for warm_start in &self.warm_start {
@@ -130,7 +130,7 @@ impl Experiment {
             return Err(ExperimentError::BadSetting {
                 setting: "policy adaptive-k-sync".into(),
                 found: "nothing is learned".into(),
-                expected: "a problem, for it looks at gradients: add --problem quadratic, or a [learning] section"
+                expected: "a problem, because it looks at gradients: add --problem quadratic, or a [learning] section"
                     .into(),
             });
         }
@@ -139,7 +139,7 @@ impl Experiment {
 }
 
 /// Runs all cases; results are in the order of laws, workers, policies, overcommitment, warm start, seeds, whatever the
-/// number of threads. `progress` hears of iterations that are done.
+/// number of threads. `progress` is called with how many iterations were done.
 pub fn run(
     experiment: &Experiment,
     policies: PolicyResolver,
@@ -175,7 +175,7 @@ fn run_case(
     simulation.changes = experiment.changes()?;
     simulation.priors = priors(experiment, case)?;
     if let Some(overhead) = &experiment.overhead {
-        // Any seed but the one that task times are drawn with.
+        // Any seed except the one that task times are drawn with.
         simulation.overhead = Some(LawTimes::new(&overhead.parse()?, case.workers, !case.seed)?);
     }
     let config = EngineConfig { min_workers: simulation.present_at_first().max(1), ..config };
@@ -225,7 +225,7 @@ fn run_case(
     })
 }
 
-/// What is kept of a run as it goes.
+/// What is recorded during a run.
 struct Course<'a> {
     experiment: &'a Experiment,
     workers: u32,

@@ -1,4 +1,4 @@
-//! Experiment files: what is to be simulated, as users write it.
+//! Experiment files: what to simulate, as users write it.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -14,43 +14,43 @@ use crate::law::TimeLaws;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Experiment {
-    /// What figures and the report are headed with.
+    /// The report's title.
     pub title: String,
-    /// What it shows, and where it is from.
+    /// What it shows, and where it comes from.
     pub about: String,
-    /// As `--policy` takes them.
+    /// Policies, as `--policy` takes them.
     pub policies: Vec<String>,
     /// Time laws.
     pub laws: Vec<String>,
-    /// n.
+    /// Numbers of workers, n.
     pub workers: Vec<u32>,
-    /// B, tasks per iteration.
+    /// Tasks per iteration, B.
     pub budget: u64,
-    /// K.
+    /// How many iterations, K.
     pub iterations: u64,
     /// The first seed.
     pub seed: u64,
-    /// How many.
+    /// How many seeds.
     pub seeds: u64,
     /// What an assignment costs a worker before it computes: a time law, or nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overhead: Option<String>,
-    /// Time in which a worker that was never timed must finish its first task, or it is evicted; no limit if this is not
+    /// Time within which a worker that was never timed must report its first result, or it is evicted; no limit if not
     /// given. See [`ata_scheduler::EngineConfig::lease_timeout_s`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_timeout: Option<f64>,
     /// Shares of tasks that barrier policies allocate beyond B.
     pub overcommit: Vec<f64>,
-    /// What is known beforehand: `none`, or a law that each worker was seen under for [`Self::warm_tasks`] tasks.
+    /// What is known beforehand: `none`, or a law under which each worker was observed for [`Self::warm_tasks`] tasks.
     pub warm_start: Vec<String>,
-    /// Tasks observed of each worker beforehand.
+    /// Tasks of each worker that were observed beforehand.
     pub warm_tasks: u64,
     /// Ends runs early.
     pub limits: LimitsSpec,
     /// What is learned, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<LearningSpec>,
-    /// What happens in the course of a run.
+    /// What happens during a run.
     pub change: Vec<ChangeSpec>,
 }
 
@@ -82,16 +82,16 @@ impl Default for Experiment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsSpec {
-    /// Of a step's tasks.
+    /// Mean loss of a step's tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_loss: Option<f64>,
-    /// Virtual time.
+    /// Virtual runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<f64>,
     /// Virtual total worker time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_worker_time: Option<f64>,
-    /// Worker-iterations.
+    /// Worker-iterations with at least one task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub employments: Option<u64>,
 }
@@ -116,29 +116,29 @@ impl LimitsSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "problem", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LearningSpec {
-    /// [`crate::Quadratic`]
+    /// The problem [`crate::Quadratic`].
     Quadratic {
-        /// d.
+        /// How many parameters, d.
         dimension: usize,
         /// Standard deviation of the gradient noise, per coordinate.
         sigma: f64,
-        /// γ.
+        /// Step size, γ.
         step: f64,
     },
-    /// [`crate::LinearRegression`]
+    /// The problem [`crate::LinearRegression`].
     LinearRegression {
-        /// m.
+        /// How many samples, m.
         samples: usize,
-        /// d.
+        /// How many parameters, d.
         dimension: usize,
         /// Samples per task.
         batch: usize,
-        /// γ.
+        /// Step size, γ.
         step: f64,
     },
     /// The CNN that `ata up` trains.
     Cnn {
-        /// `synthetic`, or where CIFAR-100 is.
+        /// `synthetic`, or the path of CIFAR-100.
         data: String,
         /// As `--model` takes it.
         model: String,
@@ -202,7 +202,7 @@ impl Experiment {
         })
     }
 
-    /// What the loss is, for axes.
+    /// The loss, as a label for axes.
     pub(super) fn loss_label(&self) -> &'static str {
         match self.learning {
             Some(LearningSpec::Quadratic { .. }) => "f(x) − min f",
@@ -264,7 +264,7 @@ impl Experiment {
                 check(name, &time, time.is_finite() && time >= 0.0, "a time of at least 0")?;
                 When::Time(time)
             }
-            _ => return bad(name, "its time", "either iteration = K or time = T"),
+            _ => return bad(name, "no time, or two of them", "either iteration = K or time = T"),
         };
         let largest = *self.workers.iter().min().expect("checked before");
         let worker = |number: u32| {
@@ -287,7 +287,7 @@ impl Experiment {
         let [change] = changes[..] else {
             return bad(
                 name,
-                "what changes",
+                "no change, or several",
                 "one of swap = [I, J], slow_down = I with factor = X, leave = I, join = I, hang = I, fail = I",
             );
         };
@@ -295,10 +295,10 @@ impl Experiment {
     }
 }
 
-/// Beyond, no run would ever end.
+/// With larger numbers, no run would ever end.
 const MAX_COUNT: u64 = 1_000_000_000_000;
 
-/// Memory: a few hundred bytes each.
+/// Bounds memory: a few hundred bytes each.
 const MAX_WORKERS: u32 = 1_000_000;
 
 fn not_empty<T>(setting: &str, list: &[T]) -> Result<(), ExperimentError> {
@@ -328,8 +328,8 @@ mod tests {
             ("laws = ['exp(2-i)']", "mean is"),
             ("overhead = 'const(0-1)'", "x is -1"),
             ("warm_start = ['exp(']", "at character 5"),
-            ("[[change]]\niteration = 3", "change 1: what changes"),
-            ("[[change]]\nswap = [1, 2]", "change 1: its time"),
+            ("[[change]]\niteration = 3", "change 1: no change"),
+            ("[[change]]\nswap = [1, 2]", "change 1: no time"),
             ("[[change]]\ntime = -1.0\nswap = [1, 2]", "change 1: -1"),
             ("[[change]]\ntime = 1.0\nswap = [1, 52]", "change 1: worker 52, expected a worker from 1 to 51"),
             ("[[change]]\ntime = 1.0\nslow_down = 1\nfactor = nan", "factor NaN"),

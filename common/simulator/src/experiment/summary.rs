@@ -5,15 +5,15 @@ use super::run::RunResult;
 /// The runs on one law with one number of workers.
 #[derive(Debug)]
 pub struct Group<'a> {
-    /// As written.
+    /// The law, as written.
     pub law: &'a str,
-    /// n.
+    /// The number of workers, n.
     pub workers: u32,
     /// In the experiment's order.
     pub rows: Vec<Row<'a>>,
 }
 
-/// The runs that differ in their seed only.
+/// The runs that differ only in their seed.
 #[derive(Debug)]
 pub struct Row<'a> {
     /// The policy, and what else tells rows apart.
@@ -47,7 +47,7 @@ pub fn groups(results: &[RunResult]) -> Vec<Group<'_>> {
 }
 
 impl Row<'_> {
-    /// Mean and standard deviation over seeds of some number of each run.
+    /// Mean and standard deviation over seeds of a number that each run has.
     pub fn moments(&self, of: impl Fn(&RunResult) -> f64) -> (f64, f64) {
         let count = self.runs.len() as f64;
         let mean = self.runs.iter().map(|run| of(run)).sum::<f64>() / count;
@@ -55,7 +55,7 @@ impl Row<'_> {
         (mean, if count > 1.0 { (squares / (count - 1.0)).sqrt() } else { 0.0 })
     }
 
-    /// Mean over seeds of a number that a run may not have.
+    /// Mean over seeds of a number that a run may not have; `None` unless all have it.
     pub fn mean_of(&self, of: impl Fn(&RunResult) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.runs.iter().filter_map(|run| of(run)).collect();
         (values.len() == self.runs.len()).then(|| values.iter().sum::<f64>() / values.len() as f64)

@@ -14,24 +14,24 @@ const WINDOWS: u64 = 100;
 /// Sums up to an iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// k.
+    /// The iteration, k.
     pub iteration: u64,
-    /// Σ C_k.
+    /// Sum of the runtimes C_k.
     pub runtime: f64,
-    /// Σ total worker time.
+    /// Sum of the total worker times.
     pub worker_time: f64,
-    /// Cumulative regret, where it is known.
+    /// Cumulative regret, if it is known.
     pub regret: Option<f64>,
-    /// Mean objective since the last checkpoint, where something is learned.
+    /// Mean objective since the last checkpoint, if something is learned.
     pub objective: Option<f64>,
 }
 
 /// The course of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// Ascending.
+    /// Checkpoints, ascending.
     pub checkpoints: Vec<Checkpoint>,
-    /// Mean tasks per iteration and worker, in the window that ends at the iteration; empty unless asked for.
+    /// Mean tasks per iteration and worker, in the window that ends at the iteration; empty unless requested.
     pub allocation: Vec<(u64, Vec<f64>)>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Tracer {
     trace: Trace,
     iterations: u64,
     next: u64,
-    /// Iterations per window; `None`: allocations are not wanted.
+    /// Iterations per window; `None` if allocations are not wanted.
     window: Option<u64>,
     tasks_before: Vec<u64>,
     objective: (f64, u64),
@@ -63,7 +63,7 @@ impl Tracer {
         self.objective.1 += 1;
     }
 
-    /// Looks at the sums of the iterations that are committed.
+    /// Adds a checkpoint or a window, if one is due after the committed iterations.
     pub(super) fn committed(&mut self, ledger: &Ledger, regret: Option<f64>) {
         if ledger.iterations >= self.next {
             self.checkpoint(ledger, regret);

@@ -23,7 +23,7 @@ pub(super) enum Operator {
     Divide,
 }
 
-/// Parentheses and signs may nest this deep: far more than any law needs, and no stack is exhausted.
+/// Parentheses and signs may nest this deep: deeper than any law needs, and without exhausting the stack.
 const MAX_DEPTH: u32 = 64;
 
 impl Expression {

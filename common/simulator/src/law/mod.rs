@@ -1,7 +1,7 @@
 //! Time laws: how long a worker's tasks take.
 //!
-//! Written `shifted_exp(29*i, 29*i)`, where i is the worker's 1-based number and n the number of workers; a
-//! `;`-separated list gives workers different laws in turn.
+//! A law is written like `shifted_exp(29*i, 29*i)`, where i is the worker's 1-based number and n the number of workers;
+//! a `;`-separated list gives workers different laws in turn.
 
 mod expression;
 mod parser;
@@ -24,27 +24,27 @@ pub enum LawError {
     Syntax {
         /// The whole text.
         text: String,
-        /// 1-based.
+        /// The character's position, 1-based.
         position: usize,
-        /// What would be right there.
+        /// What was expected there.
         expected: String,
-        /// What stands there.
+        /// What was found there.
         found: String,
     },
-    /// A parameter has no meaning.
+    /// A parameter is out of range.
     #[error("time law '{law}', worker {worker} of {workers}: {parameter} is {value}, expected {expected}")]
     BadParameter {
         /// The law's name.
         law: &'static str,
-        /// i.
+        /// The worker's number, i.
         worker: u32,
-        /// n.
+        /// The number of workers, n.
         workers: u32,
         /// Which parameter.
         parameter: &'static str,
         /// Its value.
         value: f64,
-        /// What would be right.
+        /// What is expected.
         expected: &'static str,
     },
     /// A trace cannot be used.
@@ -88,13 +88,13 @@ impl TimeLaws {
         }
     }
 
-    /// Whether some worker's times are multiples of the real computation time.
+    /// Whether any worker's times are multiples of the real computation time.
     pub fn is_relative(&self) -> bool {
         self.laws.iter().any(|(kind, _)| kind.name == "scale")
     }
 
-    /// The mean time of each of `workers` workers, if they can be compared: all laws of absolute times, or all multiples
-    /// of the real computation time.
+    /// The mean time of each of `workers` workers, if they can be compared: either all laws give absolute times, or all
+    /// give multiples of the real computation time.
     pub fn means(&self, workers: u32) -> Result<Option<Vec<f64>>, LawError> {
         let laws = (1..=workers).map(|worker| self.of_worker(worker, workers)).collect::<Result<Vec<_>, _>>()?;
         let relative = laws.iter().filter(|law| law.is_relative()).count();

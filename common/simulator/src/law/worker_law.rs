@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// How long the tasks of one worker take. Small, for there may be a million: what few laws need is boxed.
+/// How long the tasks of one worker take. Small, because there may be a million: what only a few laws need is boxed.
 #[derive(Clone, Debug)]
 pub struct WorkerLaw {
     shift: f64,

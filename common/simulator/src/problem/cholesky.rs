@@ -1,4 +1,4 @@
-//! Positive definite systems.
+//! Positive definite systems of linear equations.
 
 /// The factor L of a positive definite matrix L·Lᵀ, row by row.
 #[derive(Clone, Debug)]
@@ -9,7 +9,7 @@ pub(super) struct Cholesky {
 
 impl Cholesky {
     /// Factors a symmetric matrix, given row by row, of which the lower half is read; `None` if it is not positive
-    /// definite, or so nearly that the solution would be all rounding.
+    /// definite, or so close to not being so that the solution would be all rounding error.
     pub(super) fn factor(mut matrix: Vec<f64>, dimension: usize) -> Option<Self> {
         for row in 0..dimension {
             for column in 0..=row {

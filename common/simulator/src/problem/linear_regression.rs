@@ -10,9 +10,9 @@ use super::{Problem, ProblemError};
 /// How large a [`LinearRegression`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegressionSizes {
-    /// m, how many samples there are.
+    /// How many samples there are, m.
     pub samples: usize,
-    /// d, how many parameters.
+    /// How many parameters, d.
     pub dimension: usize,
     /// How many samples make a task.
     pub batch: usize,
@@ -25,24 +25,24 @@ impl Default for RegressionSizes {
     }
 }
 
-/// F(w) = 1/(2m)·|X·w − y|², from w = 0.
+/// Least squares: F(w) = 1/(2m)·|X·w − y|², from w = 0.
 ///
-/// The entries of X are uniform in {1, …, 10}, those of a hidden w̄ in {1, …, 100}, and y = X·w̄ + N(0, 1). A task's loss
-/// is the same mean over `batch` samples drawn with replacement.
+/// The entries of X are uniform in {1, …, 10}, those of a hidden w̄ in {1, …, 100}, and y = X·w̄ + N(0, 1). A task's
+/// loss is the same mean over `batch` samples drawn with replacement.
 #[derive(Clone, Debug)]
 pub struct LinearRegression {
     sizes: RegressionSizes,
     seed: u64,
     /// The d entries of X and the entry of y, sample by sample.
     samples: Vec<f64>,
-    /// Of XᵀX/m.
+    /// The factor of XᵀX/m.
     curvature: Cholesky,
     minimizer: Vec<f64>,
 }
 
 impl LinearRegression {
-    /// A step that converges with [`RegressionSizes::default`], within 5000 iterations to an excess of about 0.04 over
-    /// the number of tasks per iteration. The largest that is stable is about 2/(30·d).
+    /// A step that converges with [`RegressionSizes::default`], within 5000 iterations to an excess of about 0.04
+    /// divided by the number of tasks per iteration. The largest stable step is about 2/(30·d).
     pub const STEP: f64 = 5e-4;
 
     /// Draws the data from `seed`, and solves the normal equations.
@@ -126,7 +126,7 @@ fn add_multiple(factor: f64, vector: &[f64], sum: &mut [f64]) {
     }
 }
 
-/// The dot product, in four sums side by side: a single one would wait for each addition.
+/// The dot product, in four sums side by side: a single sum would wait for each addition.
 fn dot(left: &[f64], right: &[f64]) -> f64 {
     let (left, left_rest) = left.as_chunks::<4>();
     let (right, right_rest) = right.as_chunks::<4>();

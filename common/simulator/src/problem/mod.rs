@@ -1,6 +1,6 @@
-//! Learning problems that a simulated run really optimizes, each gradient task a stochastic gradient.
+//! Learning problems that a simulated run really optimizes; each task is a stochastic gradient.
 //!
-//! They are those of the papers' synthetic experiments, and their minimum is known.
+//! They come from the papers' synthetic experiments, and their minimum is known.
 //!
 //! # Layout
 //! - `quadratic`: [`Quadratic`], of the ATA paper
@@ -28,7 +28,7 @@ pub trait Problem: Send + Sync {
     /// Adds the gradient of task `index` of iteration `iteration` at `parameters` to `gradient`; returns the task's
     /// loss there, whose gradient it is.
     ///
-    /// What is random about it depends on the problem's seed, the iteration and the index only.
+    /// Its randomness depends only on the problem's seed, the iteration and the index.
     ///
     /// # Panics
     /// If `parameters` or `gradient` is not as long as [`Problem::initial`].
@@ -44,7 +44,7 @@ pub trait Problem: Send + Sync {
 /// Why a problem cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProblemError {
-    /// A setting has no meaning.
+    /// A setting makes no sense.
     #[error("{problem} problem: {setting} is {found}, expected {expected}")]
     BadSetting {
         /// Which problem.
@@ -53,7 +53,7 @@ pub enum ProblemError {
         setting: &'static str,
         /// Its value.
         found: f64,
-        /// What would be right.
+        /// What is expected.
         expected: &'static str,
     },
     /// The minimum of the regression is not at one point.

@@ -1,15 +1,16 @@
 //! The quadratic of the ATA paper's synthetic experiments (arXiv 2502.00775), Nesterov's worst case for gradients.
 //!
-//! A, b and x⁰ are those of its authors' earlier papers as well (Rennala SGD, Ringmaster ASGD), the noise that of the
-//! latter.
+//! A, b and x⁰ are also those of its authors' earlier papers (Rennala SGD, Ringmaster ASGD), and the noise is that of
+//! the latter.
 
 use super::stream::{self, Normals};
 use super::{Problem, ProblemError};
 
-/// f(x) = ½·xᵀA·x − bᵀx with A = ¼·tridiag(−1, 2, −1) and b = ¼·(−1, 0, …, 0), from x⁰ = (√d, 0, …, 0).
+/// A convex quadratic, from x⁰ = (√d, 0, …, 0): f(x) = ½·xᵀA·x − bᵀx with A = ¼·tridiag(−1, 2, −1) and
+/// b = ¼·(−1, 0, …, 0).
 ///
-/// A task's loss is f(x) + ξᵀx, its gradient A·x − b + ξ, with ξ drawn from N(0, σ²) in each coordinate. The eigenvalues
-/// of A lie between 0 and 1, so that steps below 2 converge.
+/// A task's loss is f(x) + ξᵀx, its gradient A·x − b + ξ, with ξ drawn from N(0, σ²) in each coordinate. The
+/// eigenvalues of A lie between 0 and 1, so that steps below 2 converge.
 #[derive(Clone, Debug)]
 pub struct Quadratic {
     dimension: usize,
@@ -22,7 +23,8 @@ impl Quadratic {
     pub const DIMENSION: usize = 100;
     /// The usual σ.
     pub const SIGMA: f64 = 0.01;
-    /// A step that converges, at the usual d and σ to an excess of about 0.002 over the number of tasks per iteration.
+    /// A step that converges, at the usual d and σ to an excess of about 0.002 divided by the number of tasks per
+    /// iteration.
     pub const STEP: f64 = 0.5;
 
     /// With `dimension` parameters and gradient noise of standard deviation `sigma` per coordinate.
@@ -38,7 +40,7 @@ impl Quadratic {
         Ok(Self { dimension, sigma, seed })
     }
 
-    /// Where f is smallest: A·x = b says that x falls off linearly, to 0 at d + 1.
+    /// Where f is smallest: by A·x = b, x is linear in the coordinate and reaches 0 at d + 1.
     fn minimizer(&self, coordinate: usize) -> f64 {
         (coordinate as f64 + 1.0) / (self.dimension as f64 + 1.0) - 1.0
     }
@@ -57,7 +59,7 @@ impl Problem for Quadratic {
         let mut noise = Normals::new(stream::of_task(self.seed, iteration, index));
         let mut loss = 0.0;
         let mut before = 0.0;
-        // −b and ξ: what the gradient is at 0.
+        // −b and ξ: the gradient at 0.
         let mut constant = 0.25;
         for (i, (&x, sum)) in parameters.iter().zip(gradient).enumerate() {
             let after = parameters.get(i + 1).copied().unwrap_or(0.0);

@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 
 /// The stream of task `index` of iteration `iteration` under `seed`.
 ///
-/// The three numbers are the key of the cipher as they are, so that no two tasks share a stream.
+/// The three numbers are themselves the key of the cipher, so that no two tasks share a stream.
 pub(super) fn of_task(seed: u64, iteration: u64, index: u64) -> ChaCha8Rng {
     keyed([seed, iteration, index], *b"ata task")
 }
@@ -26,7 +26,7 @@ fn keyed(numbers: [u64; 3], purpose: [u8; 8]) -> ChaCha8Rng {
 
 /// Standard normal numbers by Marsaglia's polar method.
 ///
-/// The ziggurat of `rand_distr` is faster, but decides with the platform's exponential function.
+/// The ziggurat of `rand_distr` is faster, but depends on the platform's exponential function.
 pub(super) struct Normals {
     rng: ChaCha8Rng,
     spare: Option<f64>,
@@ -54,7 +54,7 @@ impl Normals {
     }
 }
 
-/// Uniform between −1 and 1, in 2³² steps that lie symmetrically about 0 and leave it out.
+/// Uniform between −1 and 1, in 2³² steps that are symmetric about 0 and leave it out.
 fn symmetric(bits: u32) -> f64 {
     (f64::from(bits.cast_signed()) + 0.5) / f64::from(1_u32 << 31)
 }

@@ -1,34 +1,34 @@
-//! What a worker says on the control stream.
+//! The worker's messages on the control stream.
 
 use super::{WireError, WorkerName, missing, truncated};
 use crate::{PROTOCOL, proto};
 
-/// What a worker says on the control stream.
+/// A message from a worker on the control stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromWorker {
-    /// Its first message.
+    /// The first message of a session.
     Hello(Hello),
-    /// It can compute.
+    /// The worker can compute.
     Ready,
-    /// It is alive.
+    /// The worker is alive.
     Heartbeat,
-    /// It could not compute a lease.
+    /// The worker could not compute a lease.
     LeaseFailed {
-        /// Which.
+        /// The lease.
         lease: u64,
-        /// Why, for people.
+        /// Why, human-readable.
         reason: String,
     },
 }
 
-/// A worker introduces itself.
+/// How a worker introduces itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hello {
-    /// Names the worker across sessions.
+    /// Identifies the worker across sessions.
     pub name: WorkerName,
     /// Random per process.
     pub instance: u64,
-    /// The 1-based number it would like.
+    /// The 1-based number it asks for.
     pub number: Option<u32>,
     /// What it computes on.
     pub device: String,

@@ -1,21 +1,21 @@
-//! What comes before a gradient's chunks, and what it is answered with.
+//! The header that precedes a gradient's chunks, and the receipt that answers it.
 
 use super::{SessionToken, WireError, in_range, invalid, truncated};
 use crate::limits::MAX_LEASE_TASKS;
 use crate::proto::{self, gradient_receipt::Verdict};
 
-/// What comes before a gradient's chunks.
+/// The header that precedes a gradient's chunks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradientHeader {
-    /// Whose it is.
+    /// The session that sends it.
     pub session: SessionToken,
-    /// The lease it answers.
+    /// The lease that was computed.
     pub lease: u64,
     /// The iteration of that lease.
     pub iteration: u64,
-    /// Seconds each task took: finite, not negative, one to [`MAX_LEASE_TASKS`] of them.
+    /// Seconds each task took: 1 to [`MAX_LEASE_TASKS`] finite, non-negative values.
     pub busy_s: Vec<f64>,
-    /// Sum of the tasks' mean losses, in nats. One that is not finite fails the lease, as a gradient that is not finite does.
+    /// Sum of the tasks' mean losses, in nats. If it is not finite the lease fails, as with a non-finite gradient.
     pub loss_sum: f64,
     /// Tasks whose computation outlasted their emulated time.
     pub outlasted: u64,
@@ -47,19 +47,19 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
     }
 }
 
-/// What a gradient is answered with.
+/// The coordinator's answer to a gradient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// It counts.
+    /// The gradient counts.
     Accepted,
     /// The session does not hold that lease, or is sending its gradient already.
     NotHeld {
-        /// For people.
+        /// Why, human-readable.
         reason: String,
     },
-    /// It failed a check.
+    /// The gradient failed a check.
     Refused {
-        /// For people.
+        /// Why, human-readable.
         reason: String,
     },
 }
@@ -76,7 +76,7 @@ impl From<Receipt> for proto::GradientReceipt {
 }
 
 impl From<proto::GradientReceipt> for Receipt {
-    /// A verdict of a later release is none that we know to be good.
+    /// A verdict that this release does not know counts as a refusal.
     fn from(receipt: proto::GradientReceipt) -> Self {
         let reason = || truncated(receipt.reason.clone());
         match receipt.verdict() {

@@ -1,10 +1,10 @@
 //! Domain types, valid by construction.
 //!
 //! # Layout
-//! - here: names, tokens, and what may be wrong with a message
-//! - `from_worker`, `to_worker`: what is said on the control stream
-//! - `run`: everything a worker has to know of the run
-//! - `gradient`: what comes before a gradient, and what it is answered with
+//! - here: names, tokens, and [`WireError`]
+//! - `from_worker`, `to_worker`: messages on the control stream
+//! - `run`: everything a worker has to know about the run
+//! - `gradient`: the header and the receipt of a gradient
 
 mod from_worker;
 mod gradient;
@@ -25,20 +25,20 @@ use tonic::Status;
 use crate::PROTOCOL;
 use crate::limits::{MAX_NAME_CHARS, MAX_TEXT_BYTES};
 
-/// A message that does not hold what the contract says.
+/// Why a message violates the contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A field is missing or has no meaning.
     #[error("{field} is {found}: expected {expected}")]
     Invalid {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it holds.
+        /// The value it holds.
         found: String,
-        /// What would be right.
+        /// What a valid value is.
         expected: String,
     },
-    /// The other side speaks another version.
+    /// The other side speaks another protocol version.
     #[error("protocol version {0}: expected {PROTOCOL}; use the same release of ata on all machines")]
     Protocol(u32),
 }
@@ -68,13 +68,13 @@ fn array<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], W
     bytes.try_into().map_err(|_| invalid(field, format!("{} bytes", bytes.len()), format!("{N} bytes")))
 }
 
-/// A text cut to [`MAX_TEXT_BYTES`], at a character boundary.
+/// Cuts a text to [`MAX_TEXT_BYTES`], at a character boundary.
 pub fn truncated(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     text
 }
 
-/// The secret that names a session.
+/// The secret that identifies a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionToken(pub [u8; 16]);
 
@@ -90,7 +90,7 @@ impl SessionToken {
         Ok(Self(array("session", bytes)?))
     }
 
-    /// As it goes into a request.
+    /// The token as a request carries it.
     pub fn to_wire(self) -> Bytes {
         Bytes::copy_from_slice(&self.0)
     }

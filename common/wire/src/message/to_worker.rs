@@ -1,23 +1,23 @@
-//! What the coordinator says on the control stream.
+//! The coordinator's messages on the control stream.
 
 use super::{RunSpec, SessionToken, WireError, in_range, invalid, missing, truncated};
 use crate::limits::{MAX_BATCH, MAX_LEASE_TASKS};
 use crate::proto;
 
-/// What the coordinator says on the control stream.
+/// A message from the coordinator on the control stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToWorker {
-    /// Its first message.
+    /// The first message of a session.
     Welcome(Welcome),
-    /// Leases, to be computed in this order; at most [`MAX_BATCH`].
+    /// Leases to compute in this order; at most [`MAX_BATCH`].
     Assign(Vec<Assignment>),
-    /// Leases that are not needed any more; at most [`MAX_BATCH`].
+    /// Leases that are no longer needed; at most [`MAX_BATCH`].
     Cancel(Vec<u64>),
-    /// Its last message.
+    /// The last message of a session.
     Farewell {
         /// Why the session ends.
         reason: FarewellReason,
-        /// The same for people.
+        /// The same, human-readable.
         detail: String,
     },
 }
@@ -29,16 +29,16 @@ pub enum FarewellReason {
     Finished,
     /// The worker let a lease run out.
     Evicted,
-    /// The coordinator stops and may come back.
+    /// The coordinator is stopping, and may come back.
     Stopping,
     /// The run failed.
     Failed,
 }
 
-/// What a worker gets to know when its session begins.
+/// What the coordinator tells a worker when a session begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Welcome {
-    /// Names this session in the other calls.
+    /// Identifies this session in the other calls.
     pub session: SessionToken,
     /// The worker's 1-based number.
     pub number: u32,
@@ -53,9 +53,9 @@ pub struct Welcome {
 /// A lease as it is sent to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// Names the lease.
+    /// The lease's id.
     pub lease: u64,
-    /// The iteration, and so the parameters.
+    /// The iteration, which determines the parameters.
     pub iteration: u64,
     /// First task index; a multiple of `tasks`.
     pub first_task: u64,
@@ -147,7 +147,7 @@ impl TryFrom<proto::Assign> for Assignment {
         in_range("tasks", tasks, MAX_LEASE_TASKS)?;
         if !tasks.is_power_of_two() || !first_task.is_multiple_of(tasks) || first_task.checked_add(tasks).is_none() {
             let found = format!("{tasks} from {first_task}");
-            return Err(invalid("tasks", found, "a power of two, from a multiple of it"));
+            return Err(invalid("tasks", found, "a power of two, starting at a multiple of it"));
         }
         Ok(Self { lease, iteration, first_task, tasks })
     }

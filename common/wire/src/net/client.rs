@@ -15,7 +15,7 @@ use crate::proto::coordinator_client::CoordinatorClient;
 /// A connection to the coordinator; clones share it.
 pub type Connection = CoordinatorClient<Channel>;
 
-/// The coordinator's address, as `http://head:7070` or `head:7070`.
+/// The coordinator's address, such as `http://head:7070` or `head:7070`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(Box<Uri>);
 
@@ -38,23 +38,23 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Not an address.
+    /// The text is not an address.
     #[error("'{0}' is not a coordinator's address: expected http://HOST:PORT, as in http://head:7070")]
     Address(String),
-    /// There is no answer.
+    /// The coordinator does not answer.
     #[error("cannot reach the coordinator at {endpoint}: {cause}")]
     Unreachable {
         /// The address.
         endpoint: Endpoint,
-        /// The innermost reason.
+        /// The innermost error.
         cause: String,
     },
 }
 
-/// Connects once.
+/// Connects to the coordinator, without retrying.
 pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
     let channel = transport::Endpoint::from(Uri::clone(&endpoint.0))
         .connect_timeout(CONNECT_TIMEOUT)

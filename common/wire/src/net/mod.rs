@@ -1,4 +1,4 @@
-//! Connections of both sides, with their limits set.
+//! Both ends of a connection, with their limits set.
 
 mod client;
 mod server;

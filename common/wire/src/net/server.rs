@@ -19,10 +19,10 @@ use crate::limits::{
     PREFACE_TIMEOUT, STREAM_WINDOW_BYTES,
 };
 
-/// Files that a coordinator has open beside its connections.
+/// Files that a coordinator has open besides its connections.
 const OTHER_FILES: usize = 128;
 
-/// A tonic server with the limits set that its defaults lack.
+/// A tonic server with the limits that its defaults lack.
 pub fn server_builder() -> Server {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -35,16 +35,16 @@ pub fn server_builder() -> Server {
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }
 
-/// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs, as far as the system allows. An error says how
-/// many it allows.
+/// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs. If the system does not allow that many,
+/// the error is the number it allows.
 pub fn raise_file_limit() -> Result<(), u64> {
     let needed = (MAX_CONNECTIONS + OTHER_FILES) as u64;
     let allowed = rlimit::increase_nofile_limit(needed).unwrap_or(u64::MAX);
     if allowed >= needed { Ok(()) } else { Err(allowed) }
 }
 
-/// Connections of a listener that have shown the HTTP/2 preface, at most [`MAX_CONNECTIONS`] at a time. A peer that stays
-/// silent, or speaks another protocol, never reaches the server.
+/// Connections that have sent the HTTP/2 preface, at most [`MAX_CONNECTIONS`] at a time. A peer that stays silent, or
+/// speaks another protocol, never reaches the server.
 pub fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Guarded>> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(accept(listener, sender));
@@ -61,7 +61,7 @@ async fn accept(listener: TcpListener, sender: mpsc::Sender<io::Result<Guarded>>
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of file descriptors, or a connection that was gone at once.
+                // Out of file descriptors, or a connection that was closed at once.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -70,7 +70,7 @@ async fn accept(listener: TcpListener, sender: mpsc::Sender<io::Result<Guarded>>
         let sender = sender.clone();
         tokio::spawn(async move {
             if let Ok(Ok(())) = tokio::time::timeout(PREFACE_TIMEOUT, preface(&stream)).await {
-                // Without it, small messages wait 40 ms for each other.
+                // Without this, small messages wait 40 ms for each other.
                 stream.set_nodelay(true).unwrap_or(());
                 // An error here means that the server is gone.
                 sender.send(Ok(Guarded { stream, _permit: permit })).await.unwrap_or(());
@@ -79,7 +79,7 @@ async fn accept(listener: TcpListener, sender: mpsc::Sender<io::Result<Guarded>>
     }
 }
 
-/// Waits for the client's HTTP/2 connection preface (RFC 9113, section 3.4), leaving it to be read.
+/// Waits for the client's HTTP/2 connection preface (RFC 9113, section 3.4) without consuming it.
 async fn preface(stream: &TcpStream) -> io::Result<()> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let mut seen = [0; PREFACE.len()];
@@ -91,7 +91,7 @@ async fn preface(stream: &TcpStream) -> io::Result<()> {
         if length == PREFACE.len() {
             return Ok(());
         }
-        // A part of it is there, so peek would not wait for the rest.
+        // Part of it has arrived, so `peek` would return at once instead of waiting for the rest.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

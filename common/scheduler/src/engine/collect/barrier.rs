@@ -1,12 +1,12 @@
-//! Every allocated task is waited for or, of an overcommitted allocation, the first so many. Beside them there may be probes,
-//! which nobody waits for.
+//! The step waits for every allocated task or, with overcommitment, for the first B of them. There may also be probes,
+//! which it does not wait for.
 
 use super::{Mode, Spent, single_tasks};
 use crate::engine::layout::lay_out;
 use crate::ids::TaskRange;
 use crate::policy::Decision;
 
-/// The tasks from `allocated` on are probes.
+/// A barrier on tasks 0..`allocated`; the tasks after them are probes.
 #[derive(Debug)]
 pub(in crate::engine) struct Barrier {
     allocated: u64,
@@ -24,7 +24,7 @@ impl Barrier {
 impl Mode for Barrier {
     fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let allocation = &decision.allocation;
-        // A share that is awaited whole comes back as few sums; of one that may be cut, each task comes back by itself.
+        // A share that is awaited whole returns as a few sums; of one that may be cut short, each task returns alone.
         let mut shares = if self.first.is_none() { lay_out(allocation) } else { single_tasks(allocation) };
         let probes = decision.probes.iter().zip((self.allocated..).map(TaskRange::single));
         shares.extend(probes.map(|(&i, task)| (i, task)));

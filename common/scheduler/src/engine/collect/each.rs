@@ -1,4 +1,4 @@
-//! Asynchronous: every worker always computes, and each result makes a step of its own.
+//! Asynchronous: every worker always computes, and each result makes its own step.
 
 use super::{Lateness, Mode, Spent};
 use crate::ids::TaskRange;
@@ -19,7 +19,7 @@ impl Each {
 }
 
 impl Mode for Each {
-    /// Most workers compute already, and whoever is idle gets [`Self::next`].
+    /// Most workers compute already, and those that are idle get [`Self::next`].
     fn shares(&mut self, _decision: &Decision) -> Vec<(usize, TaskRange)> {
         Vec::new()
     }
@@ -45,7 +45,7 @@ impl Mode for Each {
         true
     }
 
-    /// Nobody needs that task in particular.
+    /// No step needs that task in particular.
     fn must_redo(&self, _failed: bool) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The first results make the step, whichever they are: greedy allocation, where a worker goes on with another task at
-//! once, and k-sync, where it waits.
+//! The first results make the step, whichever they are: greedy allocation, where a worker starts another task at once,
+//! and k-sync, where it waits.
 
 use super::{Mode, Spent, single_tasks};
 use crate::ids::TaskRange;
@@ -51,8 +51,7 @@ impl Mode for First {
         self.refill
     }
 
-    /// Where there is always another task, only those that failed are worth trying again: if they fail everywhere, the run
-    /// must end.
+    /// If there is always another task, only failed ones are worth retrying: if they fail everywhere, the run must end.
     fn must_redo(&self, failed: bool) -> bool {
         failed || !self.refill
     }

@@ -1,8 +1,8 @@
 //! Which results make a step: one file per mode.
 //!
-//! A mode says what is handed out as the iteration begins, whether a result is wanted, what a worker gets when it has nothing
-//! left to do, whether tasks whose lease came to nothing must be computed by another worker, and what the iteration cost.
-//! It knows tasks only: who holds them is the lease table's business.
+//! A mode says what is handed out as the iteration begins, whether a result is wanted, what a worker gets when it has
+//! nothing left to do, whether tasks whose lease ended without a result must be computed by another worker, and what
+//! the iteration cost. It knows only tasks; the lease table knows which worker holds them.
 
 mod barrier;
 mod each;
@@ -17,7 +17,7 @@ pub(super) use race::Race;
 use crate::ids::TaskRange;
 use crate::policy::{Collect, Decision};
 
-/// The mode of an iteration under way.
+/// Decides which results make the step of an iteration.
 pub(super) trait Mode: Send {
     /// What is handed out as the iteration begins: positions among the decision's workers, and tasks.
     fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)>;
@@ -25,24 +25,24 @@ pub(super) trait Mode: Send {
     /// Whether the step can use a result for these tasks.
     fn wants(&self, tasks: TaskRange) -> bool;
 
-    /// A result came in that is wanted.
+    /// A wanted result has arrived.
     fn take(&mut self, tasks: TaskRange);
 
     /// Whether the step has all its tasks.
     fn is_complete(&self) -> bool;
 
-    /// What a worker without anything to do gets; `None` if it waits for the next iteration. This is where a mode would hand
-    /// out what it held back of a share, or a copy of a late task.
+    /// What a worker with nothing to do gets; `None` if it waits for the next iteration. This is where a mode would
+    /// hand out the part of a share that it held back, or a copy of a late task.
     fn next(&mut self) -> Option<TaskRange>;
 
     /// Whether workers never wait: [`Self::next`] always has a task.
     fn keeps_busy(&self) -> bool;
 
-    /// Whether wanted tasks whose lease came to nothing must be computed by another worker. `failed` tells whether they
-    /// themselves failed on a worker, rather than merely going down with it.
+    /// Whether wanted tasks whose lease ended without a result must be computed by another worker. `failed` tells
+    /// whether the tasks failed, rather than being lost with their worker.
     fn must_redo(&self, failed: bool) -> bool;
 
-    /// The tasks of a step that is complete, if they are known without looking at what was taken.
+    /// The tasks of a complete step, if they are known without looking at the results taken.
     fn step_tasks(&self) -> Option<TaskRange> {
         None
     }
@@ -50,32 +50,32 @@ pub(super) trait Mode: Send {
     /// Total worker time of the finished iteration, in seconds.
     fn total_worker_time_s(&self, spent: &Spent) -> f64;
 
-    /// If each result makes a step of its own: which results are too late.
+    /// If each result makes its own step: which results are too late.
     fn lateness(&self) -> Option<Lateness> {
         None
     }
 }
 
-/// What an iteration took.
+/// The time that an iteration took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
     /// Seconds on tasks that entered the step.
     pub(super) applied_s: f64,
     /// Seconds on others.
     pub(super) wasted_s: f64,
-    /// C_k, in seconds.
+    /// Its runtime C_k, in seconds.
     pub(super) runtime_s: f64,
     /// Workers that took part.
     pub(super) workers: u64,
 }
 
 impl Spent {
-    /// Of workers that wait when they have nothing to do, which costs nothing.
+    /// The time of workers that wait at no cost when they have nothing to do.
     fn busy_s(&self) -> f64 {
         self.applied_s + self.wasted_s
     }
 
-    /// Of workers that are busy all the time.
+    /// The time of workers that are busy all the time.
     fn occupied_s(&self) -> f64 {
         self.workers as f64 * self.runtime_s
     }
@@ -84,9 +84,9 @@ impl Spent {
 /// Which results of an asynchronous iteration are too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lateness {
-    /// R: a result of this delay or more is ignored.
+    /// The delay from which a result is ignored, R.
     pub(super) max_delay: u64,
-    /// Whether a computation is cancelled as soon as its delay gets there.
+    /// Whether a computation is cancelled as soon as its delay reaches R.
     pub(super) cancel: bool,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn mode(decision: &Decision) -> Box<dyn Mode> {
     }
 }
 
-/// Each task of an allocation by itself, worker by worker: any one result may be among those that make the step.
+/// Each task of an allocation on its own, worker by worker: any result may be among those that make the step.
 fn single_tasks(allocation: &[u64]) -> Vec<(usize, TaskRange)> {
     let workers = allocation.iter().enumerate().flat_map(|(i, &tasks)| (0..tasks).map(move |_| i));
     workers.zip((0..).map(TaskRange::single)).collect()

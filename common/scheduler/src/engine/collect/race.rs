@@ -12,7 +12,7 @@ pub(in crate::engine) struct Race {
     /// By task index.
     done: Vec<bool>,
     left: usize,
-    /// Tasks by how many workers have begun them, and then by index. Those that are done are passed over.
+    /// Tasks by how many workers have begun them, and then by index. Those that are done are skipped.
     fewest_copies: BinaryHeap<Reverse<(u32, u64)>>,
 }
 
@@ -26,7 +26,7 @@ impl Race {
         }
     }
 
-    /// The task that is not done and that fewest workers have begun, which another one now begins.
+    /// The unfinished task that the fewest workers have begun, which another one now begins.
     fn begin(&mut self) -> Option<TaskRange> {
         while let Some(Reverse((copies, task))) = self.fewest_copies.pop() {
             if !self.done[task as usize] {
@@ -65,7 +65,7 @@ impl Mode for Race {
         true
     }
 
-    /// A copy that is lost will be begun again by whoever is free next.
+    /// A lost copy needs no replacement: free workers keep beginning tasks that are not done.
     fn must_redo(&self, failed: bool) -> bool {
         failed
     }

@@ -1,0 +1,49 @@
+//! A policy's entry in the registry, written in the policy's own file.
+
+use std::fmt;
+
+use super::{Arguments, Policy, PolicyError};
+
+/// What the caller knows that a policy may fall back on.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyContext {
+    /// Each worker's mean task time in any one unit, by slot, if known: positive and finite.
+    pub means: Option<Vec<f64>>,
+    /// The number of workers n, if known beforehand.
+    pub workers: Option<u32>,
+}
+
+/// How a policy's results make steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// All allocated tasks are waited for.
+    Barrier,
+    /// The first results make the step.
+    Racing,
+    /// Each result makes a step.
+    Asynchronous,
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Barrier => "barrier",
+            Self::Racing => "racing",
+            Self::Asynchronous => "asynchronous",
+        })
+    }
+}
+
+/// One policy, as listed and built by name.
+#[derive(Debug)]
+pub struct PolicyEntry {
+    /// Its name, as `--policy` takes it.
+    pub name: &'static str,
+    /// One line for help texts.
+    pub about: &'static str,
+    /// The parameters it takes, with their defaults.
+    pub parameters: &'static str,
+    /// How its results make steps.
+    pub kind: PolicyKind,
+    pub(super) build: fn(&mut Arguments<'_>) -> Result<Box<dyn Policy>, PolicyError>,
+}
