@@ -33,6 +33,9 @@ enum Kind {
 /// The exit code of a worker whose run failed.
 pub(crate) const RUN_FAILED: u8 = Kind::Internal as u8;
 
+/// The exit code of a run that was told to stop, and can go on where it stopped.
+pub(crate) const RESUMABLE: u8 = 75;
+
 /// The exit code of a run ended by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -140,6 +143,7 @@ impl From<RunError> for Failure {
         let kind = match error {
             RunError::Record { .. } => Kind::Disk,
             RunError::Data(ref error) => data_kind(error),
+            RunError::Journal(_) | RunError::Restore(_) | RunError::OtherData { .. } => Kind::Data,
             RunError::Aborted { .. } | RunError::Training => Kind::Internal,
         };
         Self::new(kind, error)

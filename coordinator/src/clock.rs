@@ -15,11 +15,14 @@ pub(crate) struct Clock {
     began: Instant,
     looked: Instant,
     paused: Duration,
+    /// What the clock showed when it began.
+    offset_s: f64,
 }
 
 impl Clock {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, looked: now, paused: Duration::ZERO }
+    /// A clock that shows `offset_s` now.
+    pub(crate) fn new(now: Instant, offset_s: f64) -> Self {
+        Self { began: now, looked: now, paused: Duration::ZERO, offset_s }
     }
 
     /// Reads the time. Call it at least once per [`TICK`].
@@ -30,7 +33,7 @@ impl Clock {
             tracing::warn!("this process stood still for {:.1} s; deadlines are moved by as much", gap.as_secs_f64());
         }
         self.looked = now;
-        now.saturating_duration_since(self.began).saturating_sub(self.paused).as_secs_f64()
+        self.offset_s + now.saturating_duration_since(self.began).saturating_sub(self.paused).as_secs_f64()
     }
 }
 
@@ -41,11 +44,12 @@ mod tests {
     #[test]
     fn pauses_do_not_count() {
         let start = Instant::now();
-        let mut clock = Clock::new(start);
+        let mut clock = Clock::new(start, 0.0);
         let mut look = |seconds: f64| clock.look(start + Duration::from_secs_f64(seconds));
         assert_eq!([look(0.25), look(0.5), look(1.25)], [0.25, 0.5, 1.25]);
         let after = look(11.25);
         assert!((after - 1.5).abs() < 1e-9, "{after}");
         assert!((look(11.5) - 1.75).abs() < 1e-9);
+        assert_eq!(Clock::new(start, 7.0).look(start), 7.0);
     }
 }

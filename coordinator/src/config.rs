@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{Dataset, Model, OpenDevice, RecordFile};
+use ata_learn::{Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer, RecordFile};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_wire::{DataSpec, RunSpec};
+
+use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
 
 /// A run's settings.
 pub struct CoordinatorConfig {
@@ -23,8 +25,10 @@ pub struct CoordinatorConfig {
     pub model_specification: String,
     /// The model that it specifies.
     pub model: Arc<dyn Model>,
-    /// Adam's step size.
-    pub learning_rate: f64,
+    /// Turns gradients into steps.
+    pub optimizer: Optimizer,
+    /// The learning rate of each iteration.
+    pub learning_rate: LearningRate,
     /// Samples per task.
     pub task_batch: u32,
     /// The data that gradients are computed on.
@@ -33,12 +37,51 @@ pub struct CoordinatorConfig {
     pub test_data: Dataset,
     /// The device for optimizer steps and the evaluation.
     pub device: OpenDevice,
+    /// Iterations between two evaluations on the way; `None` for only that of the final parameters.
+    pub eval_every: Option<u64>,
+    /// Where the run begins.
+    pub start: Start,
+    /// When and where the run is saved.
+    pub checkpoints: CheckpointConfig,
+    /// What the run's models carry besides their tensors.
+    pub model_metadata: Metadata,
+    /// The run's settings, as in `config.toml`, for its checkpoints.
+    pub settings: String,
     /// What an earlier run learned about the workers, by name.
     pub warm_start: BTreeMap<String, WorkerStatistics>,
     /// A worker not heard from for this long is lost.
     pub heartbeat_timeout: Duration,
     /// The existing folder for `events.jsonl` and `metrics.csv`.
     pub run_folder: PathBuf,
+}
+
+/// Where a run begins.
+#[derive(Debug)]
+pub enum Start {
+    /// With random parameters.
+    Random,
+    /// With these parameters, in flat order.
+    Parameters(Vec<f32>),
+    /// Where a run stopped. Its folder holds its journal, or none.
+    Checkpoint(Box<Checkpoint>),
+}
+
+/// When and where a run is saved.
+pub struct CheckpointConfig {
+    /// When.
+    pub cadence: Cadence,
+    /// Which ones are kept.
+    pub retention: Retention,
+    /// Where.
+    pub store: Box<dyn Store>,
+}
+
+impl CheckpointConfig {
+    /// No checkpoints.
+    pub fn never() -> Self {
+        let retention = Retention { newest: 1, every: None };
+        Self { cadence: Cadence::Never, retention, store: Box::new(FolderStore::new("")) }
+    }
 }
 
 /// The data that gradients are computed on.
@@ -51,6 +94,16 @@ pub enum TrainingData {
     },
     /// The training split of CIFAR-100.
     Cifar100(RecordFile),
+}
+
+impl TrainingData {
+    /// Tells data of different content apart.
+    pub(crate) fn identity(&self) -> String {
+        match self {
+            Self::Synthetic { seed } => format!("synthetic, seed {seed}"),
+            Self::Cifar100(file) => format!("sha256 {}", ata_learn::hex(&file.sha256())),
+        }
+    }
 }
 
 impl CoordinatorConfig {

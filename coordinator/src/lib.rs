@@ -6,7 +6,8 @@
 //! worker ⇄ service ─ Command ─▶ Owner ⇄ Engine
 //!                                │ ▲ └─ RunEvent ─▶ journal thread, watchers
 //!                          Work  ▼ │ Stepped
-//!                               training thread (reduction, optimizer, evaluation)
+//!                               training thread ─ copies of the state ─▶ saver thread ─▶ checkpoints, models
+//!                               (reduction, optimizer)                evaluation thread
 //! ```
 //!
 //! # Layout
@@ -15,13 +16,16 @@
 //! - `owner`: the task that owns the engine: commands in, effects out
 //! - `sessions`: the connected workers; `names`: the number of each worker
 //! - `parameters`: the parameters that are served
-//! - `training`: the thread that sums gradients, takes optimizer steps and evaluates
+//! - `training`: the thread that sums gradients and takes optimizer steps; `evaluation`: the one that evaluates
+//! - `checkpoint`: what is saved, when, where, and how it is read back; the thread that writes it
 //! - `publisher`: sends events to the journal and to watchers
 //! - `clock`: the run's time, which stops while the process is stopped
 //! - `report`: [`RunReport`], the result of a run
 
+mod checkpoint;
 mod clock;
 mod config;
+mod evaluation;
 mod names;
 mod owner;
 mod parameters;
@@ -31,7 +35,8 @@ mod service;
 mod sessions;
 mod training;
 
-pub use config::{CoordinatorConfig, TrainingData};
+pub use checkpoint::{Cadence, Checkpoint, Damage, FolderStore, Found, Progress, Retention, Store, newest};
+pub use config::{CheckpointConfig, CoordinatorConfig, Start, TrainingData};
 pub use report::{RunError, RunReport, StopReason};
 
 use std::future::Future;

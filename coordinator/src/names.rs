@@ -68,6 +68,24 @@ impl Names {
         }
     }
 
+    /// The names of a run that is resumed: all absent, the longest absent first.
+    pub(crate) fn restored(workers: impl Iterator<Item = (WorkerId, WorkerName)>) -> Self {
+        let mut names = Self::default();
+        for (worker, name) in workers {
+            names.by_number.insert(worker.number(), name.clone());
+            names.by_name.insert(name.clone(), Entry { worker, left: None });
+            names.leave(&name);
+        }
+        names
+    }
+
+    /// Numbers and names, the longest absent first, and those present last.
+    pub(crate) fn by_departure(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
+        let present = self.iter().filter(|(_, name)| self.by_name[*name].left.is_none());
+        let absent = self.absent.values().map(|name| (self.by_name[name].worker.number(), name));
+        absent.chain(present)
+    }
+
     /// The names by number, absent workers included.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
         self.by_number.iter().map(|(number, name)| (*number, name))
@@ -128,6 +146,22 @@ mod tests {
         let again = names.arrive(&name("w7"), None).unwrap();
         assert_eq!((again.worker.number(), again.is_taken_over), (4, true), "it was forgotten");
         assert_eq!(names.arrive(&name("w3"), None), None);
+    }
+
+    #[test]
+    fn restored_names_have_their_numbers_and_their_order() {
+        let mut names = Names::default();
+        for (text, wish) in [("a", 1), ("b", 4), ("c", 2)] {
+            number(&mut names, text, Some(wish));
+        }
+        names.leave(&name("c"));
+        names.leave(&name("a"));
+        let saved: Vec<(u32, WorkerName)> = names.by_departure().map(|(number, name)| (number, name.clone())).collect();
+        assert_eq!(saved.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 1, 4]);
+        let workers = saved.into_iter().map(|(number, name)| (WorkerId::new(number).unwrap(), name));
+        let mut restored = Names::restored(workers);
+        assert_eq!(number(&mut restored, "d", None), 3);
+        assert_eq!((number(&mut restored, "b", None), number(&mut restored, "c", Some(9))), (4, 2));
     }
 
     /// Ten thousand names, one after the other: each gets a number, and only as many as a run may have are remembered.

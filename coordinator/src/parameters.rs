@@ -1,28 +1,37 @@
 //! The parameters that workers compute at, and the versions they have yet to fetch.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ata_wire::proto::Chunk;
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
 /// The parameters of one iteration, ready to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ParameterSet {
     pub(crate) iteration: u64,
-    pub(crate) bytes: Bytes,
-    /// Made once, and shared by the transfers to all workers.
+    pub(crate) values: Arc<Vec<f32>>,
+    /// The same, as they are sent: made once, and shared by the transfers to all workers.
     pub(crate) chunks: Vec<Chunk>,
 }
 
 impl ParameterSet {
-    pub(crate) fn new(iteration: u64, parameters: Vec<f32>) -> Self {
-        let bytes = ata_wire::f32_bytes(parameters);
-        Self { iteration, chunks: ata_wire::chunks(bytes.clone()).collect(), bytes }
+    pub(crate) fn new(iteration: u64, parameters: &[f32]) -> Self {
+        let values = Arc::new(parameters.to_vec());
+        let bytes = ata_wire::f32_bytes(Values(values.clone()));
+        Self { iteration, values, chunks: ata_wire::chunks(bytes).collect() }
     }
 
+    /// SHA-256 of the parameters as little-endian f32.
     pub(crate) fn sha256(&self) -> [u8; 32] {
-        Sha256::digest(&self.bytes).into()
+        ata_learn::sha256_of_parameters(&self.values)
+    }
+}
+
+struct Values(Arc<Vec<f32>>);
+
+impl AsRef<[f32]> for Values {
+    fn as_ref(&self) -> &[f32] {
+        &self.0
     }
 }
 
@@ -84,11 +93,11 @@ mod tests {
 
     #[test]
     fn versions_are_kept_for_those_who_need_them() {
-        let mut versions = ParameterVersions::new(ParameterSet::new(1, vec![1.0]));
+        let mut versions = ParameterVersions::new(ParameterSet::new(1, &[1.0]));
         versions.owe(None, Some(1));
         versions.owe(None, Some(1));
-        versions.advance(ParameterSet::new(2, vec![2.0]));
-        versions.advance(ParameterSet::new(3, vec![3.0]));
+        versions.advance(ParameterSet::new(2, &[2.0]));
+        versions.advance(ParameterSet::new(3, &[3.0]));
         assert!(versions.of(1).is_some() && versions.of(2).is_none() && versions.of(3).is_some());
         versions.owe(Some(1), None);
         assert!(versions.of(1).is_some(), "the other worker still needs it");

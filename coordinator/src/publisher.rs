@@ -21,6 +21,18 @@ impl Publisher {
         Ok(Self { writer: Writer::create(folder, failed)?, state })
     }
 
+    /// Continues the files of a run that is resumed, whose events so far add up to `past`.
+    pub(crate) fn append(
+        folder: &Path,
+        past: RunState,
+        state: watch::Sender<RunState>,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<Self, RecordError> {
+        let writer = Writer::append(folder, failed)?;
+        state.send_replace(past);
+        Ok(Self { writer, state })
+    }
+
     pub(crate) fn publish(&self, event: RunEvent) {
         self.publish_all(vec![event]);
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ata_learn::DataError;
-use ata_record::{RecordError, RunState};
-use ata_scheduler::{AbortReason, FinishReason, WorkerStatistics};
+use ata_record::{JournalError, RecordError, RunState};
+use ata_scheduler::{AbortReason, FinishReason, RestoreError, WorkerStatistics};
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct RunReport {
     pub state: RunState,
     /// What was learned about each worker's speed, by name.
     pub statistics: BTreeMap<String, WorkerStatistics>,
+    /// Why the last checkpoint could not be written, if it could not.
+    pub not_saved: Option<String>,
     /// SHA-256 of the last flat parameters as little-endian f32.
     pub parameters_sha256: [u8; 32],
     /// Tasks whose real computation outlasted their emulated time.
@@ -47,7 +49,21 @@ pub enum RunError {
         /// What the last worker that failed reported, or what was wrong with its result.
         last_failure: String,
     },
-    /// The training thread panicked.
+    /// The training or the evaluation panicked.
     #[error("the optimizer step or the evaluation failed; see the log above")]
     Training,
+    /// The journal of a run that is resumed cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The training data of a run that is resumed has another content.
+    #[error("cannot resume: the run's training data was {was}; this is {is}")]
+    OtherData {
+        /// The run's.
+        was: String,
+        /// What was given now.
+        is: String,
+    },
+    /// The engine cannot continue from a checkpoint.
+    #[error("cannot resume: {0}")]
+    Restore(#[from] RestoreError),
 }

@@ -119,7 +119,7 @@ impl Coordinator for Service {
         let request = request.into_inner();
         let session = SessionToken::from_wire(&request.session)?;
         let set = self.ask(|reply| Command::Parameters { session, iteration: request.iteration, reply }).await??;
-        let parts = transfer_parts(set.bytes.len() as u64, set.chunks);
+        let parts = transfer_parts(4 * set.values.len() as u64, set.chunks);
         Ok(Response::new(Box::pin(tokio_stream::iter(parts.map(Ok)))))
     }
 

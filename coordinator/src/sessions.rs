@@ -239,6 +239,16 @@ impl Sessions {
         self.by_token.drain().map(|(_, session)| session).collect()
     }
 
+    /// Sessions of a run that is resumed, in which no worker is present yet.
+    pub(crate) fn restored(names: Names) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// Numbers and names of all workers that took part, the longest absent first, and those present last.
+    pub(crate) fn names_by_departure(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
+        self.names.by_departure()
+    }
+
     /// Names by number, of all workers that took part and whose number was not reassigned.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
         self.names.iter()

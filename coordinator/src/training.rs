@@ -1,10 +1,9 @@
-//! The thread that sums gradients, takes optimizer steps and evaluates.
+//! The thread that sums gradients and takes optimizer steps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{DataError, Dataset, Evaluation, Partial, Reduction, Trainer};
-use tokio::sync::oneshot;
+use ata_learn::{Partial, Reduction, TrainingState};
 
 use crate::parameters::ParameterSet;
 
@@ -13,9 +12,9 @@ pub(crate) enum Work {
     /// Add a lease's gradient to the sum for the next step.
     Add(Partial),
     /// Take the step, now that all of its gradients were added.
-    Step { iteration: u64, tasks: u64, lr_factor: f64 },
-    /// Evaluate the parameters on this data.
-    Evaluate { data: Dataset, reply: oneshot::Sender<Result<Evaluation, DataError>> },
+    Step { iteration: u64, tasks: u64, rate: f64, with_product: bool },
+    /// Hand over a copy of the state after the last step.
+    Copy(Box<dyn FnOnce(TrainingState) + Send>),
 }
 
 /// What the thread reports.
@@ -32,26 +31,26 @@ pub(crate) struct Stepped {
     pub(crate) iteration: u64,
     /// Mean loss of the step's tasks, in nats.
     pub(crate) loss: f64,
-    /// Inner product of the step's mean gradient and the last one's.
+    /// Inner product of the step's mean gradient and the last one's, if the policy asked for it.
     pub(crate) gradient_product: Option<f64>,
     /// The parameters of the next iteration.
     pub(crate) parameters: ParameterSet,
 }
 
-/// Starts the thread. Returns the sender of its work, and the parameters of iteration 1.
+/// Starts the thread. Returns the sender of its work, and the parameters of the next iteration.
 ///
 /// It passes its reports to `report`, and ends when the returned sender is dropped.
 pub(crate) fn spawn(
-    trainer: Box<dyn Trainer>,
+    state: TrainingState,
     report: impl Fn(Report) + Send + 'static,
 ) -> (std_mpsc::Sender<Work>, ParameterSet) {
-    let initial = ParameterSet::new(1, trainer.parameters());
+    let initial = ParameterSet::new(state.steps() + 1, state.parameters());
     let (sender, receiver) = std_mpsc::channel();
     std::thread::Builder::new()
         .name("training".into())
         .spawn(move || {
-            // burn panics if a device fails; the panic is printed, and the run must not wait forever for a step.
-            if catch_unwind(AssertUnwindSafe(|| work(trainer, &receiver, &report))).is_err() {
+            // A panic is printed, and the run must not wait forever for a step.
+            if catch_unwind(AssertUnwindSafe(|| work(state, &receiver, &report))).is_err() {
                 report(Report::Failed);
             }
         })
@@ -59,42 +58,19 @@ pub(crate) fn spawn(
     (sender, initial)
 }
 
-fn work(mut trainer: Box<dyn Trainer>, received: &std_mpsc::Receiver<Work>, report: &impl Fn(Report)) {
+fn work(mut state: TrainingState, received: &std_mpsc::Receiver<Work>, report: &impl Fn(Report)) {
     let mut reduction = Reduction::default();
-    let mut last_gradient = None;
     for work in received {
         match work {
             Work::Add(partial) => reduction.add(partial),
-            Work::Step { iteration, tasks, lr_factor } => {
+            Work::Step { iteration, tasks, rate, with_product } => {
                 let sum = std::mem::take(&mut reduction).finish().expect("a step has gradients");
-                report(Report::Stepped(step(&mut *trainer, iteration, tasks, lr_factor, sum, &mut last_gradient)));
+                let loss = sum.loss / tasks as f64;
+                let gradient_product = state.step(sum.gradient, tasks, rate, with_product);
+                let parameters = ParameterSet::new(iteration + 1, state.parameters());
+                report(Report::Stepped(Stepped { iteration, loss, gradient_product, parameters }));
             }
-            // The receiver may no longer be waiting for it.
-            Work::Evaluate { data, reply } => drop(reply.send(trainer.evaluate(&data))),
+            Work::Copy(then) => then(state.clone()),
         }
     }
-}
-
-fn step(
-    trainer: &mut dyn Trainer,
-    iteration: u64,
-    tasks: u64,
-    lr_factor: f64,
-    sum: Partial,
-    last_gradient: &mut Option<Vec<f32>>,
-) -> Stepped {
-    let mut mean = sum.gradient;
-    let divisor = tasks as f32;
-    for value in &mut mean {
-        *value /= divisor;
-    }
-    trainer.step(&mean, lr_factor);
-    let gradient_product = last_gradient.as_ref().map(|last| inner_product(&mean, last));
-    *last_gradient = Some(mean);
-    let parameters = ParameterSet::new(iteration + 1, trainer.parameters());
-    Stepped { iteration, loss: sum.loss / tasks as f64, gradient_product, parameters }
-}
-
-fn inner_product(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }

@@ -8,17 +8,19 @@ use crate::Extensions;
 use crate::args::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::inputs::open_data;
-use crate::run::{ExpectedWorkers, Run, RunFolder};
-use crate::settings::Settings;
+use crate::run::{ExpectedWorkers, Run};
 use crate::signals;
 
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
-    let settings = Settings::resolve(args.common.config.as_deref(), &[&args.run, &args.head])?;
+    let (settings, resumption) = args.common.settings(&[&args.run, &args.head])?;
     let address = settings.listen()?;
     let data = open_data(&settings.data, settings.seed)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
     let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
-    let run = Run::new(settings.clone(), extensions, data, device, None, expected)?;
+    let run = Run::new(settings.clone(), extensions, data, device, None, expected, resumption.as_ref())?;
+    if run.is_complete() {
+        return Ok(ExitCode::SUCCESS);
+    }
 
     let signal = signals::stop()?;
     let listener = TcpListener::bind(address).await.map_err(|cause| {
@@ -27,7 +29,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
         ))
     })?;
     let bound = listener.local_addr().map_err(Failure::internal)?;
-    let folder = RunFolder::create(&settings)?;
+    let folder = run.folder(resumption.as_ref())?;
     eprintln!("run {} listens on {bound}; waiting for {min_workers} worker(s)", folder.run_id);
     eprintln!("start workers with: ata worker --coordinator http://{}", reachable(bound));
 

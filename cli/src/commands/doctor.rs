@@ -4,9 +4,7 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use ata_learn::{
-    Batch, Dataset, DeviceChoice, OpenDevice, Split, Synthetic, TrainerConfig, builtin_model, default_cache_dir,
-};
+use ata_learn::{Batch, Dataset, DeviceChoice, OpenDevice, Split, Synthetic, builtin_model, default_cache_dir};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -105,10 +103,8 @@ fn compare(device: &OpenDevice, task_batch: u32) -> Result<Gradient, Failure> {
 /// The built-in model's gradient, and the milliseconds of the second of two computations.
 fn gradient(device: &OpenDevice, batch: &Batch) -> Result<(Vec<f32>, f64), Failure> {
     let model = builtin_model("cnn")?;
-    let parameters =
-        model.trainer(&TrainerConfig { learning_rate: 1e-3, seed: 1 }, &DeviceChoice::Cpu.open()?).parameters();
     let mut learner = model.learner(device);
-    learner.load(&parameters);
+    learner.load(&model.initial_parameters(1));
     // The first computation compiles kernels.
     learner.gradient(batch).map_err(Failure::internal)?;
     let started = Instant::now();

@@ -15,7 +15,7 @@ use crate::Extensions;
 use crate::args::UpArgs;
 use crate::failure::Failure;
 use crate::inputs::{Data, open_data};
-use crate::run::{ExpectedWorkers, Run, RunFolder};
+use crate::run::{ExpectedWorkers, Run};
 use crate::settings::Settings;
 use crate::signals;
 
@@ -23,7 +23,7 @@ use crate::signals;
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
-    let settings = Settings::resolve(args.common.config.as_deref(), &[&args.run, &args.local])?;
+    let (settings, resumption) = args.common.settings(&[&args.run, &args.local])?;
     let data = open_data(&settings.data, settings.seed)?;
     // Workers compute on the device; the coordinator takes steps on the CPU.
     let device_name = settings.device_choice()?.open()?.name;
@@ -35,13 +35,17 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let data = Data { training, test, folder: None };
     let workers = settings.workers;
     let expected = ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means };
-    let run = Run::new(settings.clone(), extensions, data, DeviceChoice::Cpu, Some(device_name.clone()), expected)?;
+    let (coordinator, named) = (DeviceChoice::Cpu, Some(device_name.clone()));
+    let run = Run::new(settings.clone(), extensions, data, coordinator, named, expected, resumption.as_ref())?;
+    if run.is_complete() {
+        return Ok(ExitCode::SUCCESS);
+    }
     say_what(&settings, &device_name);
 
     let signal = signals::stop()?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
-    let folder = RunFolder::create(&settings)?;
+    let folder = run.folder(resumption.as_ref())?;
     let mut children = Children::start(&settings, &format!("http://{address}"), data_folder.as_deref())?;
 
     let mut received = None;

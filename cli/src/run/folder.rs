@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use ata_record::{CONFIG_FILE, RUN_FILES, write_atomically};
 use rand::TryRng;
 
+use super::resume::{RUNS, Resumption};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -19,7 +20,7 @@ impl RunFolder {
     /// Creates the folder, and writes the complete configuration into it.
     pub(crate) fn create(settings: &Settings) -> Result<Self, Failure> {
         let run_id = new_run_id(&settings.policy);
-        let path = settings.out.clone().unwrap_or_else(|| Path::new("runs").join(&run_id));
+        let path = settings.out.clone().unwrap_or_else(|| Path::new(RUNS).join(&run_id));
         std::fs::create_dir_all(&path)
             .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", path.display())))?;
         if let Some(file) = RUN_FILES.iter().find(|file| path.join(file).exists()) {
@@ -29,6 +30,13 @@ impl RunFolder {
         let folder = Self { run_id, path };
         // Without the folder, so that the file can be used for another run.
         folder.write(CONFIG_FILE, &Settings { out: None, ..settings.clone() }.to_toml()?)?;
+        Ok(folder)
+    }
+
+    /// Opens the folder of a run that goes on, and replaces its configuration.
+    pub(crate) fn reopen(resumption: &Resumption, run_id: &str, settings: &Settings) -> Result<Self, Failure> {
+        let folder = Self { run_id: run_id.into(), path: resumption.folder.clone() };
+        folder.write(CONFIG_FILE, &settings.to_toml()?)?;
         Ok(folder)
     }
 

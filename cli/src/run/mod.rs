@@ -2,16 +2,19 @@
 //!
 //! # Layout
 //! - here: [`Run`], which is ready to begin, and [`Trained`], which is over
-//! - `folder`: the run's folder
+//! - `folder`: the run's folder; `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
+//! - `model`: what model files carry, and reading them
 //! - `tables`, `page`: the human-readable result, on the terminal and as `report.html`
 //! - `recorded`: a run read back from its journal
 //! - `counterfactual`: what other policies would have cost on its times
 
 pub(crate) mod counterfactual;
 mod folder;
+pub(crate) mod model;
 mod page;
 pub(crate) mod recorded;
+pub(crate) mod resume;
 mod statistics;
 mod summary;
 mod tables;
@@ -22,7 +25,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ata_coordinator::{CoordinatorConfig, RunReport, StopReason, TrainingData};
+use ata_coordinator::{
+    CheckpointConfig, CoordinatorConfig, FolderStore, Progress, RunReport, Start, StopReason, TrainingData,
+};
 use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, WorkerStatistics};
@@ -30,12 +35,13 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::Extensions;
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Data;
 use crate::output::show_progress;
 use crate::settings::Settings;
 use crate::signals::Signal;
 use counterfactual::counterfactuals;
+use resume::{CHECKPOINTS, Resumption};
 use summary::Summary;
 
 /// The first rest of a worker after a failure, in seconds: longer than a network glitch, short compared with a run.
@@ -59,6 +65,7 @@ pub(crate) struct Run {
     warm_start: BTreeMap<String, WorkerStatistics>,
     model: Arc<dyn Model>,
     device: OpenDevice,
+    start: Start,
     training: TrainingData,
     test: Dataset,
     min_workers: usize,
@@ -76,8 +83,16 @@ impl Run {
         device: DeviceChoice,
         device_name: Option<String>,
         expected: ExpectedWorkers,
+        resumption: Option<&Resumption>,
     ) -> Result<Self, Failure> {
         let model = (extensions.models)(&settings.model)?;
+        let start = match (resumption, &settings.init) {
+            (Some(resumption), _) => {
+                Start::Checkpoint(Box::new(resumption.load(&model.table(), settings.optimizer())?))
+            }
+            (None, Some(file)) => Start::Parameters(model::read(file, &model.table())?.0),
+            (None, None) => Start::Random,
+        };
         let context = PolicyContext { means: expected.means, workers: expected.exactly };
         let policy = (extensions.policies)(&settings.policy, &context)?;
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
@@ -90,12 +105,35 @@ impl Run {
             warm_start,
             model,
             device,
+            start,
             training,
             test,
             min_workers: expected.at_least,
             device_name,
             state: watch::Sender::new(RunState::default()),
         })
+    }
+
+    /// Whether the run that is to go on has all its iterations, and says so.
+    pub(crate) fn is_complete(&self) -> bool {
+        let Start::Checkpoint(checkpoint) = &self.start else { return false };
+        let (progress, iterations) = (&checkpoint.progress, self.settings.iterations);
+        let is_complete = progress.iteration >= iterations;
+        if is_complete {
+            let Progress { run_id, iteration, .. } = progress;
+            eprintln!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
+        }
+        is_complete
+    }
+
+    /// The run's folder: a new one, or that of the run that goes on.
+    pub(crate) fn folder(&self, resumption: Option<&Resumption>) -> Result<RunFolder, Failure> {
+        let (Some(resumption), Start::Checkpoint(checkpoint)) = (resumption, &self.start) else {
+            return RunFolder::create(&self.settings);
+        };
+        let Progress { run_id, iteration, .. } = &checkpoint.progress;
+        eprintln!("resuming run {run_id} after iteration {iteration}");
+        RunFolder::reopen(resumption, run_id, &self.settings)
     }
 
     /// The state of the run, for watching it.
@@ -110,8 +148,8 @@ impl Run {
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> Result<Trained, Failure> {
-        let Self { settings, policy, warm_start, model, device, training, test, min_workers, device_name, state } =
-            self;
+        let Self { settings, policy, warm_start, model, device, start, training, test, .. } = self;
+        let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
         let config = CoordinatorConfig {
             run_id: folder.run_id.clone(),
             engine: EngineConfig {
@@ -128,7 +166,17 @@ impl Run {
             policy_specification: settings.policy.clone(),
             model_specification: settings.model.clone(),
             model,
-            learning_rate: settings.lr,
+            optimizer: settings.optimizer(),
+            learning_rate: settings.learning_rate(),
+            eval_every: settings.evaluate_every(),
+            start,
+            checkpoints: CheckpointConfig {
+                cadence: settings.checkpoint_cadence()?,
+                retention: settings.retention(),
+                store: Box::new(FolderStore::new(folder.path.join(CHECKPOINTS))),
+            },
+            model_metadata: model::metadata(&settings.model),
+            settings: settings.to_toml()?,
             task_batch: settings.task_batch,
             training_data: training,
             test_data: test,
@@ -172,8 +220,13 @@ impl Trained {
             }
         })?;
         written?;
+        if let (StopReason::Stopped, Some(reason)) = (stopped, report.not_saved) {
+            return Err(Failure::disk(format!("{reason}; the checkpoints before it are kept")));
+        }
+        let is_saved = report.state.saved.is_some();
         match (stopped, signal) {
             (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
+            (StopReason::Stopped, Some(Signal::Terminate)) if is_saved => Ok(ExitCode::from(RESUMABLE)),
             (StopReason::Stopped, None) => {
                 Err(Failure::internal("too few workers are left to continue; see the messages above"))
             }

@@ -1,12 +1,15 @@
 //! A run's settings: defaults, overridden by the file, overridden by environment variables and flags.
 
 pub(crate) mod policy_list;
+mod training;
+
+pub(crate) use training::FIXED;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ata_learn::DeviceChoice;
+use ata_learn::{DeviceChoice, RuleName, ScheduleName};
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
 use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_WORKERS};
@@ -25,7 +28,29 @@ pub(crate) struct Settings {
     pub(crate) task_batch: u32,
     pub(crate) data: String,
     pub(crate) model: String,
+    pub(crate) optimizer: RuleName,
     pub(crate) lr: f64,
+    pub(crate) lr_schedule: ScheduleName,
+    pub(crate) lr_warmup: u64,
+    /// For the schedule `step`.
+    pub(crate) lr_step_every: u64,
+    pub(crate) lr_step_factor: f64,
+    /// For the optimizer `sgd`.
+    pub(crate) momentum: f64,
+    pub(crate) nesterov: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) weight_decay: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clip_norm: Option<f64>,
+    /// A model file to begin with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) init: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) eval_every: Option<u64>,
+    pub(crate) checkpoint_every: String,
+    pub(crate) keep: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keep_every: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) overcommit: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_loss: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) target_accuracy: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_runtime_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +92,21 @@ impl Default for Settings {
             task_batch: 6,
             data: "synthetic".into(),
             model: "cnn".into(),
+            optimizer: RuleName::Adam,
             lr: 1e-3,
+            lr_schedule: ScheduleName::Constant,
+            lr_warmup: 0,
+            lr_step_every: 1000,
+            lr_step_factor: 0.1,
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: None,
+            clip_norm: None,
+            init: None,
+            eval_every: None,
+            checkpoint_every: "60s".into(),
+            keep: 3,
+            keep_every: None,
             seed: 1,
             device: "auto".into(),
             out: None,
@@ -73,6 +114,7 @@ impl Default for Settings {
             lease_timeout_s: 60.0,
             overcommit: 0.0,
             target_loss: None,
+            target_accuracy: None,
             max_runtime_s: None,
             max_worker_time_s: None,
             max_employments: None,
@@ -89,9 +131,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Applies the file and the flags to the defaults, and checks the result.
-    pub(crate) fn resolve(file: Option<&Path>, flags: &[&dyn Flags]) -> Result<Self, Failure> {
-        let mut table = file.map_or_else(|| Ok(Table::new()), read_file)?;
+    /// Applies files and flags to the defaults, each overriding those before, and checks the result.
+    pub(crate) fn resolve(files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
+        let mut table = Table::new();
+        for file in files {
+            table.extend(read_file(file)?);
+        }
         for flags in flags {
             table.extend(flags.table()?);
         }
@@ -115,7 +160,7 @@ impl Settings {
         in_range("seed", self.seed, 0, u64::MAX >> 1)?;
         // Below, a merely busy worker would be lost; above, a dead one would hold up an iteration for over an hour.
         in_range("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 100, 3_600_000)?;
-        positive("lr", self.lr)?;
+        self.check_training()?;
         positive("lease_timeout_s", self.lease_timeout_s)?;
         check_overcommit(self.overcommit)?;
         for (name, limit) in [
@@ -136,6 +181,7 @@ impl Settings {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             target_loss: self.target_loss,
+            target_accuracy: self.target_accuracy,
             runtime_s: self.max_runtime_s,
             total_worker_time_s: self.max_worker_time_s,
             employments: self.max_employments,
@@ -253,7 +299,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ata-settings-{}-{}.toml", std::process::id(), file.len()));
         std::fs::write(&path, file).unwrap();
         let flags: Table = toml::from_str(flags).unwrap();
-        let result = Settings::resolve(Some(&path), &[&flags]).map_err(|failure| format!("{failure:?}"));
+        let result = Settings::resolve(&[&path], &[&flags]).map_err(|failure| format!("{failure:?}"));
         std::fs::remove_file(&path).unwrap();
         result
     }

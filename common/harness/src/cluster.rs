@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ata_coordinator::{CoordinatorConfig, RunError, RunReport, TrainingData};
-use ata_learn::{Dataset, DeviceChoice, ModelResolver, Split, Synthetic};
+use ata_coordinator::{CheckpointConfig, CoordinatorConfig, RunError, RunReport, Start, TrainingData};
+use ata_learn::{Dataset, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split, Synthetic};
 use ata_record::{RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
@@ -181,7 +181,13 @@ fn config(settings: &Settings, folder: &std::path::Path) -> CoordinatorConfig {
         policy_specification: settings.policy.into(),
         model_specification: settings.model.into(),
         model: toy(settings.model).expect("a model"),
-        learning_rate: 0.1,
+        optimizer: Optimizer::default(),
+        learning_rate: LearningRate::constant(0.1),
+        eval_every: None,
+        start: Start::Random,
+        checkpoints: CheckpointConfig::never(),
+        model_metadata: Metadata::new(),
+        settings: String::new(),
         task_batch: 1,
         training_data: TrainingData::Synthetic { seed: 1 },
         test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),

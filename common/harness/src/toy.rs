@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use ata_learn::{
-    Batch, DataError, Dataset, Evaluation, Learner, LearnerError, Model, ModelError, OpenDevice, TaskGradient, Trainer,
-    TrainerConfig,
+    Batch, DataError, Dataset, Evaluation, Evaluator, Learner, LearnerError, Model, ModelError, OpenDevice,
+    ParameterTable, TaskGradient,
 };
 
 /// `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an image. `toy:N/ill` is
-/// the same, but its evaluation fails; `toy:N/doomed` fails in its third step.
+/// the same, but its evaluation fails; `toy:N/doomed` panics in its evaluation.
 pub fn toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, false)
 }
@@ -41,13 +41,16 @@ impl Model for Toy {
         Box::new(ToyLearner { parameters: Vec::new(), poisoned: self.poisoned })
     }
 
-    fn trainer(&self, config: &TrainerConfig, _device: &OpenDevice) -> Box<dyn Trainer> {
-        Box::new(ToyTrainer {
-            parameters: vec![1.0; self.size],
-            learning_rate: config.learning_rate as f32,
-            steps: 0,
-            flaw: self.flaw.clone(),
-        })
+    fn evaluator(&self, _device: &OpenDevice) -> Box<dyn Evaluator> {
+        Box::new(ToyEvaluator(self.flaw.clone()))
+    }
+
+    fn table(&self) -> ParameterTable {
+        ParameterTable::vector("theta", self.size)
+    }
+
+    fn initial_parameters(&self, _seed: u64) -> Vec<f32> {
+        vec![1.0; self.size]
     }
 }
 
@@ -72,32 +75,20 @@ impl Learner for ToyLearner {
     }
 }
 
-struct ToyTrainer {
-    parameters: Vec<f32>,
-    learning_rate: f32,
-    steps: u64,
-    flaw: String,
-}
+struct ToyEvaluator(String);
 
-impl Trainer for ToyTrainer {
-    fn parameters(&self) -> Vec<f32> {
-        self.parameters.clone()
-    }
-
-    fn step(&mut self, gradient: &[f32], lr_factor: f64) {
-        self.steps += 1;
-        assert!(self.flaw != "doomed" || self.steps < 3, "this model fails in its third step");
-        let rate = self.learning_rate * lr_factor as f32;
-        for (parameter, slope) in self.parameters.iter_mut().zip(gradient) {
-            *parameter -= rate * slope;
-        }
-    }
-
-    fn evaluate(&self, _data: &Dataset) -> Result<Evaluation, DataError> {
-        if self.flaw == "ill" {
+impl Evaluator for ToyEvaluator {
+    fn evaluate(
+        &mut self,
+        _parameters: &[f32],
+        _data: &Dataset,
+        _go_on: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Option<Evaluation>, DataError> {
+        assert!(self.0 != "doomed", "this model's evaluation panics");
+        if self.0 == "ill" {
             let cause = std::io::Error::other("the disk is gone");
             return Err(DataError::Io { path: "test.bin".into(), cause });
         }
-        Ok(Evaluation { loss: 0.0, accuracy: 1.0 })
+        Ok(Some(Evaluation { loss: 0.0, accuracy: 1.0, classes: Vec::new() }))
     }
 }

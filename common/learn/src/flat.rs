@@ -62,27 +62,6 @@ pub(crate) fn scalar_and_gradient<N: Module>(
     (scalar, concatenate(&data))
 }
 
-/// A flat gradient in the form that burn's optimizers take.
-///
-/// # Panics
-/// If `gradient` is not one `f32` per parameter.
-pub(crate) fn gradients<N: Module>(network: &N, gradient: &[f32], device: &Device) -> GradientsParams {
-    struct Visitor<'a>(&'a [f32], Device, GradientsParams);
-    impl ModuleVisitor for Visitor<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let shape = param.lazy_shape();
-            let (own, rest) = self.0.split_at(shape.num_elements());
-            self.0 = rest;
-            let data = TensorData::new(own.to_vec(), shape);
-            self.2.register::<D>(param.id, Tensor::from_data(data, &self.1));
-        }
-    }
-    assert_eq!(gradient.len(), network.num_params());
-    let mut visitor = Visitor(gradient, device.clone().without_autodiff(), GradientsParams::new());
-    network.visit(&mut visitor);
-    visitor.2
-}
-
 fn concatenate(tensors: &[TensorData]) -> Vec<f32> {
     let mut flat = Vec::with_capacity(tensors.iter().map(TensorData::num_elements).sum());
     for tensor in tensors {

@@ -4,26 +4,39 @@
 //! - `device`: [`DeviceChoice`], the hardware that computes
 //! - `data`: CIFAR-100 in its official binary layout, a synthetic stand-in, and which samples a task gets
 //! - `model`: [`Network`], the small trait a burn module needs, and the built-in [`Cnn`]
-//! - `flat`: parameters and gradients as one flat `f32` vector
-//! - `learner`: the gradient of a task; `trainer`: the optimizer step and the evaluation
+//! - `flat`: parameters and gradients as one flat `f32` vector; `table`: the names and shapes of its parts
+//! - `learner`: the gradient of a task; `evaluator`: loss and accuracy on a data set
+//! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
+//! - `model_file`: models and optimizer state as safetensors
 //! - `reduction`: the fixed tree by which an iteration's gradients are summed
 
 mod cache;
 mod data;
 mod device;
+mod evaluator;
 mod flat;
 mod learner;
 mod model;
+mod model_file;
+mod optimizer;
 mod reduction;
-mod trainer;
+mod state;
+mod table;
 
 pub use cache::default_cache_dir;
 pub use data::{
-    Batch, CLASSES, DataError, Dataset, IMAGE_BYTES, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskData,
-    extract_archive, find_split, hex, sha256_of_file,
+    Batch, CHANNELS, CLASS_NAMES, CLASSES, DataError, Dataset, IMAGE_BYTES, RECORD_BYTES, Record, RecordFile, Split,
+    Synthetic, TaskData, extract_archive, find_split, hex, sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
+pub use evaluator::{ClassCount, Evaluation, Evaluator};
 pub use learner::{Learner, LearnerError, TaskGradient};
 pub use model::{Cnn, CnnWidths, Model, ModelError, ModelResolver, Network, builtin_model, model};
+pub use model_file::{
+    Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,
+    sha256_of_parameters,
+};
+pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
 pub use reduction::{Partial, Reduction, reduce_in_order};
-pub use trainer::{Evaluation, Trainer, TrainerConfig};
+pub use state::TrainingState;
+pub use table::{ParameterTable, TensorEntry};

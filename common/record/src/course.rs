@@ -7,6 +7,8 @@ use crate::event::{Fate, RunEvent};
 pub struct Course {
     /// The steps, in order.
     pub steps: Vec<CourseStep>,
+    /// The evaluations, in order.
+    pub evaluations: Vec<CourseEvaluation>,
     /// Applied tasks of the iteration under way, by worker slot.
     tasks: Vec<u64>,
 }
@@ -28,11 +30,24 @@ pub struct CourseStep {
     pub tasks: Vec<u64>,
 }
 
+/// One evaluation on the test data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CourseEvaluation {
+    /// The last iteration of the parameters.
+    pub iteration: u64,
+    /// When it ended, in seconds since the coordinator started.
+    pub time_s: f64,
+    /// Mean loss, in nats.
+    pub loss: f64,
+    /// From 0 to 1.
+    pub accuracy: f64,
+}
+
 impl Course {
     /// Applies the next event.
     pub fn apply(&mut self, event: &RunEvent) {
         match event {
-            RunEvent::Allocation { .. } => self.tasks.clear(),
+            RunEvent::Allocation { .. } | RunEvent::Resume { .. } => self.tasks.clear(),
             RunEvent::Task { worker, outcome: Fate::Applied, .. } => {
                 let slot = *worker as usize - 1;
                 self.tasks.resize(self.tasks.len().max(slot + 1), 0);
@@ -47,6 +62,9 @@ impl Course {
                     total_worker_time_s: *total_worker_time_s,
                     tasks: std::mem::take(&mut self.tasks),
                 });
+            }
+            &RunEvent::Evaluation { iteration, time_s, loss, accuracy } => {
+                self.evaluations.push(CourseEvaluation { iteration, time_s, loss, accuracy });
             }
             _ => {}
         }

@@ -30,6 +30,22 @@ pub enum RunEvent {
         /// Seed of everything random.
         seed: u64,
     },
+    /// The run was resumed from a checkpoint, by a new process: no worker is present. Events between the checkpoint's last
+    /// step and the end of the process before are not in the journal.
+    Resume {
+        /// When, by the run's clock, which went on from the checkpoint.
+        time_s: f64,
+        /// [`JOURNAL_VERSION`]
+        version: u32,
+        /// How often the run was resumed, this time included.
+        epoch: u64,
+        /// The last iteration that the checkpoint holds.
+        iteration: u64,
+        /// The policy, as `--policy` takes it.
+        policy: String,
+        /// Iterations asked for.
+        iterations: u64,
+    },
     /// The run waits for workers.
     Wait {
         /// When.
@@ -144,14 +160,14 @@ pub enum RunEvent {
         /// Why, human-readable.
         reason: String,
     },
-    /// The evaluation began.
+    /// The last evaluation began, after the last step.
     Evaluating {
         /// When.
         time_s: f64,
         /// The iteration whose parameters are evaluated.
         iteration: u64,
     },
-    /// The evaluation on the test data ended.
+    /// An evaluation on the test data ended. It took place beside the iterations, so it may be of earlier parameters.
     Evaluation {
         /// When.
         time_s: f64,
@@ -170,6 +186,18 @@ pub enum RunEvent {
         iteration: u64,
         /// Where it is.
         path: String,
+        /// How long it took to write.
+        #[serde(default)]
+        seconds: f64,
+    },
+    /// A checkpoint could not be written; those before it are still there.
+    CheckpointFailed {
+        /// When.
+        time_s: f64,
+        /// The last iteration it would have held.
+        iteration: u64,
+        /// Why.
+        reason: String,
     },
     /// The run ended. The last line.
     End {

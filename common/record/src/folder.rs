@@ -40,8 +40,8 @@ fn write_durably(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes a rename durable, which only Unix can do.
-fn sync_folder(folder: &Path) -> io::Result<()> {
+/// Makes renames in a folder durable, which only Unix can do.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 

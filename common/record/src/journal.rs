@@ -69,7 +69,8 @@ pub fn read_journal(path: &Path, mut hear: impl FnMut(RunEvent)) -> Result<Optio
     Ok(None)
 }
 
-fn parse(text: &[u8]) -> Result<RunEvent, String> {
+/// Reads a line.
+pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, String> {
     let event = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     check(&event)?;
     Ok(event)
@@ -86,7 +87,7 @@ fn check(event: &RunEvent) -> Result<(), String> {
         if good { Ok(()) } else { Err(format!("{name} is {value}: expected a time of at least 0")) }
     };
     match event {
-        RunEvent::Run { version, .. } if *version > JOURNAL_VERSION => {
+        RunEvent::Run { version, .. } | RunEvent::Resume { version, .. } if *version > JOURNAL_VERSION => {
             Err(format!("version {version}: expected at most {JOURNAL_VERSION}; read it with a newer release of ata"))
         }
         RunEvent::Join { worker: number, .. }

@@ -7,7 +7,7 @@
 //! - `event`: [`RunEvent`], the vocabulary, and its version
 //! - `journal`: writing and reading the journal's lines
 //! - `metrics`: one line of `metrics.csv` per iteration
-//! - `writer`: [`Writer`], the thread that writes both
+//! - `writer`: [`Writer`], the thread that writes both; `resumption`: both cut back to a checkpoint
 //! - `state`: [`RunState`], the state that the events add up to, of bounded size
 //! - `course`: [`Course`], the steps over time
 //! - `folder`: a run's folder, and atomic writes
@@ -17,14 +17,17 @@ mod event;
 mod folder;
 mod journal;
 mod metrics;
+mod resumption;
 mod state;
 mod writer;
 
-pub use course::{Course, CourseStep};
+pub use course::{Course, CourseEvaluation, CourseStep};
 pub use event::{EndState, Fate, JOURNAL_VERSION, RefusalKind, RunEvent};
 pub use folder::{
-    CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE, SUMMARY_FILE, write_atomically,
+    CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE, SUMMARY_FILE, sync_folder,
+    write_atomically,
 };
 pub use journal::{JournalError, Torn, read_journal};
+pub use resumption::{DISCARDED_FILE, Resumed, resume_journal};
 pub use state::{RunPhase, RunState, WorkerState};
 pub use writer::{RecordError, Writer};

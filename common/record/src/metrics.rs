@@ -1,16 +1,19 @@
-//! `metrics.csv`: one line per iteration.
+//! `metrics.csv`: one line per iteration, and one per evaluation, in which the columns of the other kind are empty.
 
 use crate::event::RunEvent;
 
 /// The first line.
-pub(crate) const HEADER: &str =
-    "iteration,time_s,loss,runtime_s,total_worker_time_s,tasks_applied,tasks_wasted,employments\n";
+pub(crate) const HEADER: &str = "iteration,time_s,loss,runtime_s,total_worker_time_s,tasks_applied,tasks_wasted,employments,test_loss,test_accuracy\n";
 
-/// The line of a step; `None` for any other event.
+/// The line of a step or an evaluation; `None` for any other event.
 pub(crate) fn line(event: &RunEvent) -> Option<String> {
-    let RunEvent::Step { iteration, time_s, loss, runtime_s, total_worker_time_s, tasks, wasted, employments } = event
-    else {
-        return None;
-    };
-    Some(format!("{iteration},{time_s},{loss},{runtime_s},{total_worker_time_s},{tasks},{wasted},{employments}\n"))
+    match event {
+        RunEvent::Step { iteration, time_s, loss, runtime_s, total_worker_time_s, tasks, wasted, employments } => Some(
+            format!("{iteration},{time_s},{loss},{runtime_s},{total_worker_time_s},{tasks},{wasted},{employments},,\n"),
+        ),
+        RunEvent::Evaluation { iteration, time_s, loss, accuracy } => {
+            Some(format!("{iteration},{time_s},,,,,,,{loss},{accuracy}\n"))
+        }
+        _ => None,
+    }
 }

@@ -68,6 +68,8 @@ pub struct RunState {
     pub refused: BTreeMap<RefusalKind, u64>,
     /// Loss and accuracy of the last evaluation.
     pub evaluation: Option<(f64, f64)>,
+    /// The last iteration of the newest checkpoint.
+    pub saved: Option<u64>,
     /// How the run ended, and why.
     pub end: Option<(EndState, String)>,
     /// Applied tasks of the iteration under way.
@@ -117,6 +119,13 @@ impl RunState {
                 (self.budget, self.seed) = (*budget, *seed);
                 self.policy.clone_from(policy);
             }
+            RunEvent::Resume { policy, iteration, .. } => {
+                self.policy.clone_from(policy);
+                (self.phase, self.end, self.saved) = (RunPhase::default(), None, Some(*iteration));
+                self.allocation.clear();
+                self.pending.clear();
+                self.workers.values_mut().for_each(|worker| worker.present = false);
+            }
             RunEvent::Wait { present, needed, .. } => {
                 self.phase = RunPhase::Waiting { present: *present, needed: *needed };
             }
@@ -143,7 +152,8 @@ impl RunState {
                 self.phase = RunPhase::Over(*state);
                 self.end = Some((*state, reason.clone()));
             }
-            RunEvent::Task { .. } | RunEvent::Checkpoint { .. } => {}
+            RunEvent::Checkpoint { iteration, .. } => self.saved = Some(*iteration),
+            RunEvent::Task { .. } | RunEvent::CheckpointFailed { .. } => {}
         }
     }
 

@@ -47,6 +47,15 @@ impl Output {
         }
     }
 
+    fn append(folder: &Path, name: &str) -> Result<Self, RecordError> {
+        let path = folder.join(name);
+        let opened = File::options().append(true).create(true).open(&path);
+        match opened.and_then(|file| Ok((file.metadata()?.len(), file))) {
+            Ok((whole_bytes, file)) => Ok(Self { path, file, whole_bytes }),
+            Err(cause) => Err(RecordError { path, cause: cause.into() }),
+        }
+    }
+
     /// Writes whole lines in one call. If that fails halfway, as on a full disk, the partial line is removed.
     fn write(&mut self, lines: &[u8]) -> Result<(), RecordError> {
         match self.file.write_all(lines) {
@@ -67,9 +76,23 @@ impl Writer {
     /// Creates `events.jsonl` and `metrics.csv` in a folder that holds neither. `failed` is called once if they can no
     /// longer be written.
     pub fn create(folder: &Path, failed: impl FnOnce(RecordError) + Send + 'static) -> Result<Self, RecordError> {
-        let mut journal = Output::create(folder, JOURNAL_FILE)?;
+        let journal = Output::create(folder, JOURNAL_FILE)?;
         let mut metrics = Output::create(folder, METRICS_FILE)?;
         metrics.write(metrics::HEADER.as_bytes())?;
+        Ok(Self::start(journal, metrics, failed))
+    }
+
+    /// Continues the files of a run that is resumed, after [`crate::resume_journal`]; missing ones are created.
+    pub fn append(folder: &Path, failed: impl FnOnce(RecordError) + Send + 'static) -> Result<Self, RecordError> {
+        let journal = Output::append(folder, JOURNAL_FILE)?;
+        let mut metrics = Output::append(folder, METRICS_FILE)?;
+        if metrics.whole_bytes == 0 {
+            metrics.write(metrics::HEADER.as_bytes())?;
+        }
+        Ok(Self::start(journal, metrics, failed))
+    }
+
+    fn start(mut journal: Output, mut metrics: Output, failed: impl FnOnce(RecordError) + Send + 'static) -> Self {
         let (batches, received) = mpsc::sync_channel::<Vec<RunEvent>>(QUEUED_BATCHES);
         let mut write = move || -> Result<(), RecordError> {
             for event in received.iter().flatten() {
@@ -90,7 +113,7 @@ impl Writer {
                 result
             })
             .expect("a thread can be started");
-        Ok(Self { batches, thread })
+        Self { batches, thread }
     }
 
     /// Queues events, in order.
@@ -136,7 +159,7 @@ mod tests {
         assert_eq!(read_journal(folder.path(), |event| state.apply(&event)).unwrap(), None);
         assert_eq!(state.iterations, 2);
         let metrics = std::fs::read_to_string(folder.path().join(METRICS_FILE)).unwrap();
-        assert_eq!(metrics.lines().collect::<Vec<_>>()[1..], ["1,1,0.5,1,2,4,0,2", "2,2,0.5,1,2,4,0,2"]);
+        assert_eq!(metrics.lines().collect::<Vec<_>>()[1..], ["1,1,0.5,1,2,4,0,2,,", "2,2,0.5,1,2,4,0,2,,"]);
         let again = Writer::create(folder.path(), drop).unwrap_err();
         assert_eq!(again.cause.kind(), std::io::ErrorKind::AlreadyExists);
     }

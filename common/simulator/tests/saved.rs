@@ -37,7 +37,7 @@ impl Observer for Log<'_> {
     /// Gradients that agree only every third time, for the policy that looks at them.
     fn step(&mut self, step: &Step<'_>) -> StepOutcome {
         let product = if step.iteration.is_multiple_of(3) { 1.0 } else { -1.0 };
-        StepOutcome { loss: Some(1.0 / step.iteration as f64), gradient_product: Some(product) }
+        StepOutcome { loss: Some(1.0 / step.iteration as f64), gradient_product: Some(product), accuracy: None }
     }
 
     fn committed(&mut self, now: f64, engine: &mut Engine, effects: &mut Vec<Effect>) {

@@ -58,11 +58,11 @@ pub enum ReceiveError {
 }
 
 /// Turns a vector into bytes without copying it.
-pub fn f32_bytes(values: Vec<f32>) -> Bytes {
-    struct Owner(Vec<f32>);
-    impl AsRef<[u8]> for Owner {
+pub fn f32_bytes(values: impl AsRef<[f32]> + Send + 'static) -> Bytes {
+    struct Owner<T>(T);
+    impl<T: AsRef<[f32]>> AsRef<[u8]> for Owner<T> {
         fn as_ref(&self) -> &[u8] {
-            bytemuck::cast_slice(&self.0)
+            bytemuck::cast_slice(self.0.as_ref())
         }
     }
     Bytes::from_owner(Owner(values))

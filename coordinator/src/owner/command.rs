@@ -10,6 +10,8 @@ use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::{Ending, Owner};
+use crate::checkpoint::Saved;
+use crate::evaluation::Evaluated;
 use crate::parameters::ParameterSet;
 use crate::sessions::SessionHandle;
 use crate::training::Report;
@@ -36,6 +38,10 @@ pub(crate) enum Command {
     Data { session: SessionToken, sha256: Bytes, reply: oneshot::Sender<Result<PathBuf, Status>> },
     /// The training thread took a step, or failed.
     Training(Report),
+    /// The evaluation thread is done with an evaluation.
+    Evaluated(Evaluated),
+    /// The saver is done with a checkpoint or a model.
+    Saved(Saved),
     /// The journal can no longer be written.
     RecordFailed(RecordError),
 }
@@ -78,6 +84,8 @@ impl Owner {
             Command::Data { session, sha256, reply } => answer(reply, self.data(session, &sha256)),
             Command::Training(Report::Stepped(stepped)) => self.stepped(stepped),
             Command::Training(Report::Failed) => self.ending = Some(Ending::TrainingFailed),
+            Command::Evaluated(evaluated) => self.evaluated(evaluated),
+            Command::Saved(saved) => self.saved(saved),
             Command::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
         }
     }

@@ -41,9 +41,10 @@ impl Owner {
                 let (time_s, worker) = (self.now_s, worker.number());
                 self.publisher.publish(RunEvent::Rest { time_s, worker, rest_s, strikes });
             }
-            Effect::Step { iteration, tasks, lr_factor } => {
+            Effect::Step { iteration, tasks, lr_factor, with_product } => {
                 let tasks = tasks.iter().map(|range| range.count).sum();
-                self.train(Work::Step { iteration, tasks, lr_factor });
+                let rate = self.learning_rate.at(iteration) * lr_factor;
+                self.train(Work::Step { iteration, tasks, rate, with_product });
             }
             Effect::Committed { cost } => self.committed(&cost),
             Effect::Wait { reason } => {
@@ -109,7 +110,7 @@ impl Owner {
         }
     }
 
-    fn train(&mut self, work: Work) {
+    pub(super) fn train(&mut self, work: Work) {
         if self.training.send(work).is_err() {
             self.ending = Some(Ending::TrainingFailed);
         }
@@ -119,7 +120,8 @@ impl Owner {
         let Stepped { iteration, loss, gradient_product, parameters } = stepped;
         self.versions.advance(parameters);
         self.loss = loss;
-        let outcome = StepOutcome { loss: Some(loss), gradient_product };
+        let accuracy = self.evaluations.last_accuracy;
+        let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };
         self.tell(Event::StepCommitted { iteration, outcome });
     }
 
@@ -135,6 +137,9 @@ impl Owner {
             wasted: cost.tasks_wasted,
             employments: cost.employments,
         });
-        self.tell(Event::Proceed);
+        self.evaluate_if_due(cost.iteration);
+        if self.save_if_due(cost.iteration) {
+            self.tell(Event::Proceed);
+        }
     }
 }

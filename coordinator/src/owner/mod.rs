@@ -7,11 +7,16 @@
 //! - here: the loop, and the end of the run
 //! - `command`: what the other tasks send
 //! - `effects`: carries out the engine's effects, in order
+//! - `start`: the state in which a run begins or goes on
 //! - `workers`: how sessions begin and end
 //! - `transfers`: parameters, gradients and data
+//! - `evaluation`, `saving`: evaluations, checkpoints and models, beside the iterations
 
 mod command;
 mod effects;
+mod evaluation;
+mod saving;
+mod start;
 #[cfg(test)]
 mod tests;
 mod transfers;
@@ -26,20 +31,25 @@ use std::pin::{Pin, pin};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
-use ata_learn::{Dataset, Partial, TrainerConfig};
-use ata_record::{EndState, JOURNAL_VERSION, RecordError, RunEvent, RunState};
+use ata_learn::{LearningRate, Partial};
+use ata_record::{EndState, RecordError, RunEvent, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerStatistics};
 use ata_wire::{FarewellReason, RunSpec};
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
+use crate::checkpoint::Saver;
 use crate::clock::{Clock, TICK};
-use crate::config::{CoordinatorConfig, TrainingData};
+use crate::config::{CheckpointConfig, CoordinatorConfig, TrainingData};
+use crate::evaluation::EvaluationThread;
 use crate::parameters::ParameterVersions;
 use crate::publisher::Publisher;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::sessions::{Session, Sessions};
 use crate::training::{self, Work};
+use evaluation::Evaluations;
+use saving::{Checkpoints, Described};
+use start::Begun;
 
 pub(crate) struct Owner {
     engine: Engine,
@@ -52,13 +62,16 @@ pub(crate) struct Owner {
     arrived: HashMap<LeaseId, Arrived>,
     versions: ParameterVersions,
     training: std_mpsc::Sender<Work>,
+    learning_rate: LearningRate,
+    evaluations: Evaluations,
+    checkpoints: Checkpoints,
     publisher: Publisher,
     /// What an earlier run learned about the workers, by name.
     warm_start: BTreeMap<String, WorkerStatistics>,
     run_id: String,
     run_spec: RunSpec,
+    run_folder: PathBuf,
     training_file: Option<(Bytes, PathBuf)>,
-    test_data: Dataset,
     heartbeat_timeout: Duration,
     /// Seconds of the run's clock, as of this turn.
     now_s: f64,
@@ -92,47 +105,56 @@ impl Owner {
         commands: mpsc::Sender<Command>,
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
-        let run_spec = config.run_spec();
+        let (run_spec, data) = (config.run_spec(), config.training_data.identity());
         let training_file = match &config.training_data {
             TrainingData::Synthetic { .. } => None,
             TrainingData::Cifar100(file) => Some((Bytes::copy_from_slice(&file.sha256()), file.path().to_owned())),
         };
-        // If the owner is gone, the run is over, and what its threads report no longer matters.
-        let told = commands.clone();
-        let failed = move |error| drop(told.blocking_send(Command::RecordFailed(error)));
-        let publisher = Publisher::create(&config.run_folder, state, failed)?;
-        publisher.publish(RunEvent::Run {
-            version: JOURNAL_VERSION,
-            run_id: config.run_id.clone(),
-            policy: config.policy_specification,
-            budget: config.engine.budget,
-            iterations: config.engine.iterations,
-            task_batch: config.task_batch,
-            seed: config.engine.seed,
-        });
-        let trainer_config = TrainerConfig { learning_rate: config.learning_rate, seed: config.engine.seed };
-        let trainer = config.model.trainer(&trainer_config, &config.device);
-        let report = move |report| drop(commands.blocking_send(Command::Training(report)));
-        let (training, parameters) = training::spawn(trainer, report);
+        let Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best_accuracy } = start::begin(
+            config.start,
+            start::Settings {
+                engine: config.engine,
+                policy: config.policy,
+                policy_specification: config.policy_specification,
+                optimizer: config.optimizer,
+                model: &*config.model,
+                run_id: &config.run_id,
+                task_batch: config.task_batch,
+                data: &data,
+                folder: &config.run_folder,
+            },
+            &commands,
+            state,
+        )?;
+        let (training, parameters) = training::spawn(training, sender(&commands, Command::Training));
+        let (model, device) = (config.model.clone(), config.device);
+        let evaluator = move || model.evaluator(&device);
+        let evaluation = EvaluationThread::spawn(evaluator, config.test_data, sender(&commands, Command::Evaluated));
+        let CheckpointConfig { cadence, retention, store } = config.checkpoints;
+        let saver = Saver { store, retention, table: config.model.table(), metadata: config.model_metadata };
+        let jobs = saver.spawn(sender(&commands, Command::Saved));
         Ok(Self {
-            engine: Engine::new(config.engine, config.policy),
-            sessions: Sessions::default(),
+            engine,
+            sessions: Sessions::restored(names),
             queue: VecDeque::new(),
             broken: Vec::new(),
             arrived: HashMap::new(),
             versions: ParameterVersions::new(parameters),
             training,
+            learning_rate: config.learning_rate,
+            evaluations: Evaluations::new(evaluation, config.eval_every, best_accuracy),
+            checkpoints: Checkpoints::new(jobs, cadence, epoch, Described { settings: config.settings, data }, time_s),
             publisher,
             warm_start: config.warm_start,
             run_id: config.run_id,
             run_spec,
+            run_folder: config.run_folder,
             training_file,
-            test_data: config.test_data,
             heartbeat_timeout: config.heartbeat_timeout,
-            now_s: 0.0,
-            next_look_s: 0.0,
+            now_s: time_s,
+            next_look_s: time_s,
             loss: f64::NAN,
-            tasks_outlasted: 0,
+            tasks_outlasted,
             last_failure: "none".into(),
             ending: None,
         })
@@ -145,7 +167,7 @@ impl Owner {
         stop: impl Future<Output = ()>,
     ) -> RunReport {
         let mut stop = pin!(stop);
-        let mut clock = Clock::new(Instant::now());
+        let mut clock = Clock::new(Instant::now(), self.now_s);
         self.tell(Event::Proceed);
         let ending = loop {
             let command = tokio::select! {
@@ -157,9 +179,7 @@ impl Owner {
                 break ending;
             }
         };
-        // Later requests are told that the run is over.
-        drop(commands);
-        self.finish(ending, stop).await
+        self.finish(ending, commands, stop).await
     }
 
     /// Handles a command, if any, and the passing of time, with all that follows. Returns why the run ends, if it does.
@@ -199,17 +219,25 @@ impl Owner {
         self.queue.extend(effects);
     }
 
-    async fn finish(mut self, ending: Ending, stop: Pin<&mut impl Future<Output = ()>>) -> RunReport {
+    async fn finish(
+        mut self,
+        ending: Ending,
+        mut commands: mpsc::Receiver<Command>,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> RunReport {
         self.take_leave(&ending);
-        let ended = match ending {
-            Ending::Stop(StopReason::Finished(reason)) => {
-                self.evaluate(stop).await.map(|()| StopReason::Finished(reason))
-            }
-            Ending::Stop(StopReason::Stopped) => Ok(StopReason::Stopped),
+        let mut ended = match ending {
+            Ending::Stop(reason) => Ok(reason),
             Ending::Abort(reason) => Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }),
             Ending::TrainingFailed => Err(RunError::Training),
             Ending::RecordFailed(error) => Err(error.into()),
         };
+        self.save_last(&mut commands).await;
+        if matches!(ended, Ok(StopReason::Finished(_))) {
+            ended = self.evaluate_last(&mut commands, stop).await.and(ended);
+        }
+        let written = self.write_model(&mut commands).await;
+        let ended = ended.and_then(|reason| written.map(|()| reason).map_err(RunError::from));
         let (state, reason) = match &ended {
             Ok(StopReason::Finished(reason)) => (EndState::Finished, reason.name().to_owned()),
             Ok(StopReason::Stopped) => (EndState::Stopped, "it was told to stop".to_owned()),
@@ -220,8 +248,27 @@ impl Owner {
         let statistics = self.sessions.names().map(|(number, name)| (name.to_string(), of(number))).collect();
         let parameters_sha256 = self.versions.current().sha256();
         let (state, written) = self.publisher.finish();
-        let ended = written.map_err(RunError::from).and(ended);
-        RunReport { ended, state, statistics, parameters_sha256, tasks_outlasted: self.tasks_outlasted }
+        RunReport {
+            ended: written.map_err(RunError::from).and(ended),
+            state,
+            statistics,
+            not_saved: self.checkpoints.failed,
+            parameters_sha256,
+            tasks_outlasted: self.tasks_outlasted,
+        }
+    }
+
+    /// Handles what the run's own threads report, until `is_done`. Requests come too late, and are told that the run is
+    /// over.
+    async fn settle(&mut self, commands: &mut mpsc::Receiver<Command>, is_done: impl Fn(&Self) -> bool) {
+        let (since_s, since) = (self.now_s, Instant::now());
+        while !is_done(self) {
+            let Some(command) = commands.recv().await else { return };
+            self.now_s = since_s + since.elapsed().as_secs_f64();
+            if matches!(command, Command::Evaluated(_) | Command::Saved(_)) {
+                self.command(command);
+            }
+        }
     }
 
     /// Tells the workers that the run is over, and why.
@@ -237,22 +284,10 @@ impl Owner {
             session.farewell(reason, detail);
         }
     }
+}
 
-    /// Evaluates the final parameters on the test data, unless `stop` resolves first.
-    async fn evaluate(&mut self, stop: Pin<&mut impl Future<Output = ()>>) -> Result<(), RunError> {
-        let iteration = self.engine.iteration();
-        self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
-        let (reply, answer) = oneshot::channel();
-        let data = self.test_data.clone();
-        self.training.send(Work::Evaluate { data, reply }).map_err(|_| RunError::Training)?;
-        let began = Instant::now();
-        let evaluation = tokio::select! {
-            evaluation = answer => evaluation.map_err(|_| RunError::Training)??,
-            () = stop => return Ok(()),
-        };
-        self.now_s += began.elapsed().as_secs_f64();
-        let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
-        self.publisher.publish(RunEvent::Evaluation { time_s: self.now_s, iteration, loss, accuracy });
-        Ok(())
-    }
+/// Sends what a thread reports to the owner. If that is gone, the run is over, and the report no longer matters.
+fn sender<T>(commands: &mpsc::Sender<Command>, wrap: fn(T) -> Command) -> impl Fn(T) + Send + use<T> {
+    let commands = commands.clone();
+    move |report| drop(commands.blocking_send(wrap(report)))
 }

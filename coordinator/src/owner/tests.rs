@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ata_learn::{DeviceChoice, Split, Synthetic, builtin_model};
+use ata_learn::{Dataset, DeviceChoice, Metadata, Optimizer, Split, Synthetic, builtin_model};
 use ata_record::{RefusalKind, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_wire::{Assignment, GradientHeader, Hello, Receipt, SessionToken, ToWorker};
@@ -11,7 +11,9 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::*;
+use crate::config::Start;
 use crate::sessions::SessionHandle;
+use tokio::sync::oneshot;
 
 const HEARTBEAT_TIMEOUT_S: f64 = 2.0;
 
@@ -57,7 +59,13 @@ impl Rig {
             policy_specification: policy.into(),
             model_specification: "test".into(),
             model,
-            learning_rate: 0.1,
+            optimizer: Optimizer::default(),
+            learning_rate: LearningRate::constant(0.1),
+            eval_every: None,
+            start: Start::Random,
+            checkpoints: CheckpointConfig::never(),
+            model_metadata: Metadata::new(),
+            settings: String::new(),
             task_batch: 1,
             training_data: TrainingData::Synthetic { seed: 1 },
             test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_coordinator::{CoordinatorConfig, TrainingData};
+use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Start, TrainingData};
 use ata_learn::{
-    Batch, Dataset, DeviceChoice, Evaluation, Learner, LearnerError, Model, ModelError, OpenDevice, Split, Synthetic,
-    TaskGradient, Trainer, TrainerConfig, builtin_model,
+    Batch, DataError, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError, LearningRate, Metadata,
+    Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, Synthetic, TaskGradient, builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_worker::WorkerConfig;
@@ -61,7 +61,13 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
         policy_specification: "uta".into(),
         model_specification: "cnn".into(),
         model: free_model("cnn")?,
-        learning_rate: 1e-3,
+        optimizer: Optimizer::default(),
+        learning_rate: LearningRate::constant(1e-3),
+        eval_every: None,
+        start: Start::Random,
+        checkpoints: CheckpointConfig::never(),
+        model_metadata: Metadata::new(),
+        settings: String::new(),
         task_batch: 16,
         training_data: TrainingData::Synthetic { seed: 1 },
         test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),
@@ -110,8 +116,16 @@ impl Model for FreeGradients {
         Box::new(Constant)
     }
 
-    fn trainer(&self, config: &TrainerConfig, device: &OpenDevice) -> Box<dyn Trainer> {
-        Box::new(Unevaluated(self.0.trainer(config, device)))
+    fn evaluator(&self, _device: &OpenDevice) -> Box<dyn Evaluator> {
+        Box::new(Constant)
+    }
+
+    fn table(&self) -> ParameterTable {
+        self.0.table()
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
+        self.0.initial_parameters(seed)
     }
 }
 
@@ -125,18 +139,13 @@ impl Learner for Constant {
     }
 }
 
-struct Unevaluated(Box<dyn Trainer>);
-
-impl Trainer for Unevaluated {
-    fn parameters(&self) -> Vec<f32> {
-        self.0.parameters()
-    }
-
-    fn step(&mut self, gradient: &[f32], lr_factor: f64) {
-        self.0.step(gradient, lr_factor);
-    }
-
-    fn evaluate(&self, _data: &Dataset) -> Result<Evaluation, ata_learn::DataError> {
-        Ok(Evaluation { loss: 0.0, accuracy: 0.0 })
+impl Evaluator for Constant {
+    fn evaluate(
+        &mut self,
+        _parameters: &[f32],
+        _data: &Dataset,
+        _go_on: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Option<Evaluation>, DataError> {
+        Ok(None)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ata_learn::{Dataset, Learner, Model, OpenDevice, Partial, Reduction, TaskData, Trainer, TrainerConfig};
+use ata_learn::{Dataset, Learner, Model, OpenDevice, Optimizer, Partial, Reduction, TaskData, TrainingState};
 use ata_scheduler::StepOutcome;
 use ata_simulator::{Descent, Learned, Learning, LearningStep};
 
@@ -14,7 +14,8 @@ pub(crate) struct CnnTraining {
     pub(crate) data: Dataset,
     pub(crate) budget: u64,
     pub(crate) task_batch: u32,
-    pub(crate) trainer: TrainerConfig,
+    pub(crate) learning_rate: f64,
+    pub(crate) seed: u64,
 }
 
 impl CnnTraining {
@@ -26,20 +27,21 @@ impl CnnTraining {
 
 struct CnnDescent {
     learner: Box<dyn Learner>,
-    trainer: Box<dyn Trainer>,
+    state: TrainingState,
+    learning_rate: f64,
     data: TaskData,
     /// The parameters, by the iteration whose gradients are computed at them.
     parameters: BTreeMap<u64, Vec<f32>>,
-    last_gradient: Option<Vec<f32>>,
 }
 
 impl CnnDescent {
     fn new(training: &CnnTraining) -> Self {
-        let CnnTraining { model, device, data, budget, task_batch, trainer } = training;
-        let data = TaskData::new(data.clone(), trainer.seed, *budget, *task_batch);
-        let trainer = model.trainer(trainer, device);
-        let parameters = BTreeMap::from([(1, trainer.parameters())]);
-        Self { learner: model.learner(device), trainer, data, parameters, last_gradient: None }
+        let CnnTraining { model, device, data, budget, task_batch, learning_rate, seed } = training;
+        let data = TaskData::new(data.clone(), *seed, *budget, *task_batch);
+        let initial = model.initial_parameters(*seed);
+        let parameters = BTreeMap::from([(1, initial.clone())]);
+        let state = TrainingState::new(Optimizer::default(), initial);
+        Self { learner: model.learner(device), state, learning_rate: *learning_rate, data, parameters }
     }
 
     fn add_gradients(&mut self, step: &LearningStep) -> Result<(Partial, u64), String> {
@@ -62,14 +64,11 @@ impl Descent for CnnDescent {
     /// The objective is the mean loss of the step's tasks: evaluating a whole data set would take longer than the step.
     fn step(&mut self, step: &LearningStep) -> Result<Learned, String> {
         let (sum, tasks) = self.add_gradients(step)?;
-        let gradient: Vec<f32> = sum.gradient.into_iter().map(|value| value / tasks as f32).collect();
-        self.trainer.step(&gradient, step.lr_factor);
-        let product = |last: &Vec<f32>| gradient.iter().zip(last).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-        let gradient_product = self.last_gradient.as_ref().map(product);
-        self.last_gradient = Some(gradient);
-        self.parameters.insert(step.iteration + 1, self.trainer.parameters());
+        // Runs of several policies share the step, and some of them look at the product.
+        let gradient_product = self.state.step(sum.gradient, tasks, self.learning_rate * step.lr_factor, true);
+        self.parameters.insert(step.iteration + 1, self.state.parameters().to_vec());
         self.parameters = self.parameters.split_off(&step.oldest_iteration);
         let loss = sum.loss / tasks as f64;
-        Ok(Learned { outcome: StepOutcome { loss: Some(loss), gradient_product }, objective: loss })
+        Ok(Learned { outcome: StepOutcome { loss: Some(loss), gradient_product, accuracy: None }, objective: loss })
     }
 }

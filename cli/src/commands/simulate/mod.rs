@@ -5,7 +5,7 @@ mod cnn_descent;
 use std::process::ExitCode;
 
 use ata_figures::{Report, Table};
-use ata_learn::{DeviceChoice, TrainerConfig};
+use ata_learn::DeviceChoice;
 use ata_simulator::experiment::{self, BUILTIN_EXPERIMENTS, Group, LearningSpec, Row, RunResult};
 use ata_simulator::{Experiment, Learning};
 
@@ -129,7 +129,8 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Le
         data: open_data(data, experiment.seed)?.training_set(),
         budget: experiment.budget,
         task_batch: *task_batch,
-        trainer: TrainerConfig { learning_rate: *lr, seed: experiment.seed },
+        learning_rate: *lr,
+        seed: experiment.seed,
     };
     Ok(Some(training.learning()))
 }

@@ -6,7 +6,7 @@ mod sampling;
 mod synthetic;
 
 pub use archive::extract_archive;
-pub use cifar::{RecordFile, find_split, hex, sha256_of_file};
+pub use cifar::{CLASS_NAMES, RecordFile, find_split, hex, sha256_of_file};
 pub use sampling::TaskData;
 pub use synthetic::Synthetic;
 
@@ -23,7 +23,7 @@ pub const IMAGE_BYTES: usize = 3 * 32 * 32;
 pub const RECORD_BYTES: usize = 2 + IMAGE_BYTES;
 
 /// Mean and standard deviation of each channel of the CIFAR-100 training images, on a scale of 0 to 1.
-const CHANNELS: [(f32, f32); 3] = [(0.5071, 0.2673), (0.4865, 0.2564), (0.4409, 0.2762)];
+pub const CHANNELS: [(f32, f32); 3] = [(0.5071, 0.2673), (0.4865, 0.2564), (0.4409, 0.2762)];
 
 /// One record, in the official binary layout.
 pub type Record = [u8; RECORD_BYTES];

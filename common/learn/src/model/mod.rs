@@ -4,14 +4,16 @@ mod cnn;
 
 pub use cnn::{Cnn, CnnWidths};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use crate::device::OpenDevice;
+use crate::evaluator::{BurnEvaluator, Evaluator};
+use crate::flat;
 use crate::learner::{BurnLearner, Learner};
-use crate::trainer::{BurnTrainer, Trainer, TrainerConfig};
+use crate::table::ParameterTable;
 
 /// A burn module that classifies images. Implement this for your own module; [`model`] then makes it trainable.
 pub trait Network: Module + 'static {
@@ -21,7 +23,7 @@ pub trait Network: Module + 'static {
     fn forward(&self, images: Tensor<4>) -> Tensor<2>;
 }
 
-/// A network that can be put on a device, as a worker's learner or as the coordinator's trainer.
+/// A network that can be put on a device, as a worker's learner or as the coordinator's evaluator.
 pub trait Model: Send + Sync {
     /// Number of parameters: the length of every flat parameter and gradient vector.
     fn parameter_count(&self) -> usize;
@@ -29,8 +31,14 @@ pub trait Model: Send + Sync {
     /// The worker's side: gradients of tasks.
     fn learner(&self, device: &OpenDevice) -> Box<dyn Learner>;
 
-    /// The coordinator's side: initial parameters, optimizer step, evaluation.
-    fn trainer(&self, config: &TrainerConfig, device: &OpenDevice) -> Box<dyn Trainer>;
+    /// The coordinator's side: loss and accuracy.
+    fn evaluator(&self, device: &OpenDevice) -> Box<dyn Evaluator>;
+
+    /// The names and shapes of the parameters.
+    fn table(&self) -> ParameterTable;
+
+    /// Fresh random parameters: the same for the same seed on every machine and device.
+    fn initial_parameters(&self, seed: u64) -> Vec<f32>;
 }
 
 /// Finds the model that a specification such as `cnn` names; coordinator and workers must use the same resolver.
@@ -79,7 +87,21 @@ impl<N: Network, F: Fn(&Device) -> N + Send + Sync> Model for BurnModel<F> {
         Box::new(BurnLearner::new((self.new)(&device), device))
     }
 
-    fn trainer(&self, config: &TrainerConfig, device: &OpenDevice) -> Box<dyn Trainer> {
-        Box::new(BurnTrainer::new(&self.new, config, device.device.clone()))
+    fn evaluator(&self, device: &OpenDevice) -> Box<dyn Evaluator> {
+        let device = device.device.clone().without_autodiff();
+        Box::new(BurnEvaluator::new((self.new)(&device), device))
+    }
+
+    fn table(&self) -> ParameterTable {
+        ParameterTable::of(&(self.new)(&Device::flex()))
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
+        // burn has one random state per process.
+        static RANDOM_STATE: Mutex<()> = Mutex::new(());
+        let _guard = RANDOM_STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        let cpu = Device::flex();
+        cpu.seed(seed);
+        flat::parameters(&(self.new)(&cpu))
     }
 }

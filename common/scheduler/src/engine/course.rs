@@ -99,7 +99,8 @@ impl Engine {
             }
         }
         let (tasks, lr_factor) = (iteration.step_tasks(), iteration.decision.lr_factor);
-        effects.push(Effect::Step { iteration: iteration.number, tasks, lr_factor });
+        let with_product = self.policy.wants_gradient_product();
+        effects.push(Effect::Step { iteration: iteration.number, tasks, lr_factor, with_product });
         self.phase = Phase::Committing(iteration);
     }
 

@@ -110,6 +110,8 @@ pub enum Effect {
         tasks: Vec<TaskRange>,
         /// Factor on the learning rate.
         lr_factor: f64,
+        /// Whether the inner product of this mean gradient and the last one is wanted.
+        with_product: bool,
     },
     /// The iteration is in the ledger. Save what is to be saved; then, unless [`Effect::Finish`] follows, send
     /// [`Event::Proceed`].

@@ -8,6 +8,8 @@ use crate::policy::StepOutcome;
 pub struct Limits {
     /// Mean loss of a step's tasks, in nats, at or below which training has succeeded.
     pub target_loss: Option<f64>,
+    /// Accuracy of an evaluation, from 0 to 1, at or above which training has succeeded.
+    pub target_accuracy: Option<f64>,
     /// Seconds since the first assignment.
     pub runtime_s: Option<f64>,
     /// Seconds of total worker time.
@@ -23,6 +25,8 @@ pub enum FinishReason {
     Iterations,
     /// [`Limits::target_loss`] was reached.
     TargetLoss,
+    /// [`Limits::target_accuracy`] was reached.
+    TargetAccuracy,
     /// [`Limits::runtime_s`] was reached.
     Runtime,
     /// [`Limits::total_worker_time_s`] was reached.
@@ -37,6 +41,7 @@ impl FinishReason {
         match self {
             Self::Iterations => "iterations",
             Self::TargetLoss => "target_loss",
+            Self::TargetAccuracy => "target_accuracy",
             Self::Runtime => "runtime",
             Self::TotalWorkerTime => "total_worker_time",
             Self::Employments => "employments",
@@ -49,8 +54,10 @@ impl Limits {
     pub(super) fn reached(&self, runtime_s: f64, ledger: &Ledger, outcome: &StepOutcome) -> Option<FinishReason> {
         let over = |value: f64, limit: Option<f64>| limit.is_some_and(|limit| value >= limit);
         let good = matches!((outcome.loss, self.target_loss), (Some(loss), Some(target)) if loss <= target);
+        let accurate = outcome.accuracy.is_some_and(|accuracy| over(accuracy, self.target_accuracy));
         [
             (good, FinishReason::TargetLoss),
+            (accurate, FinishReason::TargetAccuracy),
             (over(runtime_s, self.runtime_s), FinishReason::Runtime),
             (over(ledger.total_worker_time_s, self.total_worker_time_s), FinishReason::TotalWorkerTime),
             (self.employments.is_some_and(|limit| ledger.employments >= limit), FinishReason::Employments),

@@ -56,6 +56,10 @@ impl Policy for AdaptiveKSync {
         first_of_each(round, self.k)
     }
 
+    fn wants_gradient_product(&self) -> bool {
+        true
+    }
+
     fn stepped(&mut self, step: &StepOutcome) {
         let Some(product) = step.gradient_product else { return };
         self.iterations += 1;
@@ -98,7 +102,7 @@ mod tests {
         let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
         let tell = |policy: &mut dyn Policy, product: f64, times: usize| {
             for _ in 0..times {
-                policy.stepped(&StepOutcome { gradient_product: Some(product), loss: None });
+                policy.stepped(&StepOutcome { gradient_product: Some(product), ..StepOutcome::default() });
             }
             taken(policy)
         };

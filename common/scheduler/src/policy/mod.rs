@@ -79,6 +79,11 @@ pub trait Policy: Send {
     /// This worker's number will be given to another worker.
     fn forget(&mut self, _worker: WorkerId) {}
 
+    /// Whether the policy looks at [`StepOutcome::gradient_product`], which takes a pass over all parameters.
+    fn wants_gradient_product(&self) -> bool {
+        false
+    }
+
     /// The step that the last decision led to was taken.
     fn stepped(&mut self, _step: &StepOutcome) {}
 
@@ -110,6 +115,8 @@ pub struct StepOutcome {
     pub loss: Option<f64>,
     /// The inner product ⟨g_k, g_{k−1}⟩ of this step's mean gradient and the previous one's.
     pub gradient_product: Option<f64>,
+    /// Accuracy of the last evaluation on the test data, which may be of earlier parameters, if there was one.
+    pub accuracy: Option<f64>,
 }
 
 /// What a policy may look at when it decides.

@@ -50,8 +50,13 @@ fn each_limit_ends_the_run_after_the_step_that_reaches_it() {
 
 #[test]
 fn limits_that_are_not_reached_leave_the_iterations_to_end_the_run() {
-    let limits =
-        Limits { target_loss: Some(0.01), runtime_s: Some(9.0), total_worker_time_s: Some(9.0), employments: Some(9) };
+    let limits = Limits {
+        target_loss: Some(0.01),
+        target_accuracy: Some(0.9),
+        runtime_s: Some(9.0),
+        total_worker_time_s: Some(9.0),
+        employments: Some(9),
+    };
     assert_eq!(end(3, limits), (3, FinishReason::Iterations));
 }
 
@@ -62,7 +67,7 @@ fn a_loss_that_is_no_number_is_no_success() {
     let mut effects = cluster.join(1);
     for (iteration, loss) in (1..).zip([None, Some(f64::NAN), Some(f64::INFINITY)]) {
         cluster.done(1, &assigned(&effects)[0].1).unwrap();
-        effects = cluster.commit_with(iteration, StepOutcome { loss, gradient_product: None });
+        effects = cluster.commit_with(iteration, StepOutcome { loss, ..StepOutcome::default() });
         assert!(is_start(&effects[0], iteration + 1));
     }
 }

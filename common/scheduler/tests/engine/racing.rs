@@ -133,7 +133,7 @@ fn k_grows_when_the_gradients_stop_agreeing() {
         for (number, lease) in &leases[..take as usize] {
             cluster.done(*number, lease).unwrap();
         }
-        leases = assigned(&cluster.commit_with(iteration, StepOutcome { gradient_product, loss: None }));
+        leases = assigned(&cluster.commit_with(iteration, StepOutcome { gradient_product, ..StepOutcome::default() }));
     }
     assert_eq!(taken, [1, 1, 1, 1, 1, 2], "the counts are 0, -1, 0, 1 and 2");
     assert_eq!(cluster.applied_and_wasted(), (7, 5 * 2 + 1));

@@ -188,7 +188,7 @@ pub(crate) fn cancel(number: u32, lease: &Lease) -> Effect {
 }
 
 pub(crate) fn step(iteration: u64, tasks: Vec<TaskRange>) -> Effect {
-    Effect::Step { iteration, tasks, lr_factor: 1.0 }
+    Effect::Step { iteration, tasks, lr_factor: 1.0, with_product: false }
 }
 
 pub(crate) fn steps(effects: &[Effect]) -> Vec<(u64, Vec<TaskRange>)> {

@@ -104,6 +104,7 @@ impl LimitsSpec {
 
     pub(super) fn limits(&self) -> Limits {
         Limits {
+            target_accuracy: None,
             target_loss: self.target_loss,
             runtime_s: self.runtime,
             total_worker_time_s: self.total_worker_time,

@@ -1,0 +1,32 @@
+//! Model files: what they carry besides their tensors, and reading them.
+
+use std::path::Path;
+
+use ata_learn::{CHANNELS, CLASS_NAMES, Metadata, ParameterTable, decode_model};
+
+use crate::failure::Failure;
+
+/// What all models of a run carry; its last step and checksum are added when one is written.
+pub(crate) fn metadata(specification: &str) -> Metadata {
+    let channels = |pick: fn(&(f32, f32)) -> f32| {
+        let numbers: Vec<String> = CHANNELS.iter().map(|channel| pick(channel).to_string()).collect();
+        numbers.join("/")
+    };
+    let normalisation = format!("mean={} std={}", channels(|channel| channel.0), channels(|channel| channel.1));
+    [
+        // What PyTorch's loaders look for.
+        ("format", "pt".to_owned()),
+        ("model", specification.to_owned()),
+        ("normalisation", normalisation),
+        ("classes", CLASS_NAMES.join(",")),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}
+
+/// Reads a model's parameters and what else its file carries.
+pub(crate) fn read(path: &Path, table: &ParameterTable) -> Result<(Vec<f32>, Metadata), Failure> {
+    let shown = path.display();
+    let file = std::fs::read(path).map_err(|cause| Failure::data(format!("{shown}: {cause}")))?;
+    decode_model(table, &file).map_err(|error| Failure::data(format!("{shown}: {error}")))
+}

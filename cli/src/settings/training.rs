@@ -1,0 +1,76 @@
+//! The settings of optimizer, learning rate, evaluation and checkpoints.
+
+use ata_coordinator::{Cadence, Retention};
+use ata_learn::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
+
+use super::{Settings, in_range, positive};
+use crate::failure::Failure;
+
+/// PyTorch's default for AdamW.
+const ADAMW_WEIGHT_DECAY: f64 = 0.01;
+
+/// What a run that is resumed must have in common with its checkpoint, besides the content of its training data.
+pub(crate) const FIXED: [&str; 7] = ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "init"];
+
+impl Settings {
+    pub(super) fn check_training(&self) -> Result<(), Failure> {
+        positive("lr", self.lr)?;
+        positive("lr_step_factor", self.lr_step_factor)?;
+        in_range("lr_step_every", self.lr_step_every, 1, u64::MAX >> 1)?;
+        in_range("lr_warmup", self.lr_warmup, 0, u64::MAX >> 1)?;
+        self.clip_norm.map_or(Ok(()), |norm| positive("clip_norm", norm))?;
+        share("momentum", self.momentum, false)?;
+        self.target_accuracy.map_or(Ok(()), |accuracy| share("target_accuracy", accuracy, true))?;
+        if let Some(decay) = self.weight_decay
+            && !(decay.is_finite() && decay >= 0.0)
+        {
+            return Err(Failure::usage(format!("weight_decay = {decay}: expected a number of at least 0")));
+        }
+        if self.nesterov && self.momentum == 0.0 {
+            return Err(Failure::usage("nesterov = true needs a momentum above 0"));
+        }
+        in_range("keep", self.keep as u64, 1, 1 << 20)?;
+        self.keep_every.map_or(Ok(()), |every| in_range("keep_every", every, 1, u64::MAX >> 1))?;
+        self.checkpoint_cadence()?;
+        Ok(())
+    }
+
+    pub(crate) fn optimizer(&self) -> Optimizer {
+        let (rule, decay) = match self.optimizer {
+            RuleName::Adam => (Rule::Adam, 0.0),
+            RuleName::AdamW => (Rule::AdamW, ADAMW_WEIGHT_DECAY),
+            RuleName::Sgd => (Rule::Sgd { momentum: self.momentum, nesterov: self.nesterov }, 0.0),
+        };
+        Optimizer { rule, weight_decay: self.weight_decay.unwrap_or(decay), clip_norm: self.clip_norm }
+    }
+
+    pub(crate) fn learning_rate(&self) -> LearningRate {
+        let schedule = match self.lr_schedule {
+            ScheduleName::Constant => Schedule::Constant,
+            ScheduleName::Cosine => Schedule::Cosine { iterations: self.iterations },
+            ScheduleName::Step => Schedule::Step { every: self.lr_step_every, factor: self.lr_step_factor },
+        };
+        LearningRate { peak: self.lr, warmup: self.lr_warmup, schedule }
+    }
+
+    /// Iterations between two evaluations on the way: about a tenth of the run, unless told otherwise; 0 means none.
+    pub(crate) fn evaluate_every(&self) -> Option<u64> {
+        Some(self.eval_every.unwrap_or(self.iterations.div_ceil(10))).filter(|every| *every > 0)
+    }
+
+    pub(crate) fn checkpoint_cadence(&self) -> Result<Cadence, Failure> {
+        self.checkpoint_every.parse().map_err(|error| Failure::usage(format!("checkpoint_every = {error}")))
+    }
+
+    pub(crate) fn retention(&self) -> Retention {
+        Retention { newest: self.keep, every: self.keep_every }
+    }
+}
+
+fn share(name: &str, value: f64, with_one: bool) -> Result<(), Failure> {
+    if value >= 0.0 && (value < 1.0 || with_one && value == 1.0) {
+        return Ok(());
+    }
+    let end = if with_one { "to" } else { "to below" };
+    Err(Failure::usage(format!("{name} = {value}: expected a number from 0 {end} 1")))
+}

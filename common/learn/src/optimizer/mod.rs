@@ -1,0 +1,70 @@
+//! Optimizers on flat vectors.
+//!
+//! # Layout
+//! - here: which optimizer, with which constants; `kernels`: the arithmetic of one step on a range of parameters
+//! - `rate`: learning-rate schedules
+
+mod kernels;
+mod rate;
+
+pub(crate) use kernels::{Range, Step};
+pub use rate::{LearningRate, Schedule, ScheduleName};
+
+use serde::{Deserialize, Serialize};
+
+/// An optimizer and its constants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Optimizer {
+    /// The rule of a step.
+    pub rule: Rule,
+    /// λ: added to the gradient as λ·θ, except by AdamW, which shrinks θ by the factor 1 − η·λ instead.
+    pub weight_decay: f64,
+    /// A mean gradient whose Euclidean norm exceeds this is scaled down to it.
+    pub clip_norm: Option<f64>,
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self { rule: Rule::Adam, weight_decay: 0.0, clip_norm: None }
+    }
+}
+
+/// How an optimizer turns a gradient into a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Kingma, Ba, "Adam: A Method for Stochastic Optimization", 2015, Algorithm 1, with β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
+    Adam,
+    /// Loshchilov, Hutter, "Decoupled Weight Decay Regularization", 2019, Algorithm 2, with the constants of Adam.
+    AdamW,
+    /// Stochastic gradient descent with momentum μ, as in PyTorch (dampening 0): v ← μ·v + g, θ ← θ − η·v; with Nesterov's
+    /// momentum θ ← θ − η·(g + μ·v).
+    Sgd {
+        /// μ, from 0 to below 1.
+        momentum: f64,
+        /// Whether momentum is Nesterov's.
+        nesterov: bool,
+    },
+}
+
+/// The names of the rules, as flags and files give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleName {
+    /// [`Rule::Adam`]
+    Adam,
+    /// [`Rule::AdamW`]
+    AdamW,
+    /// [`Rule::Sgd`]
+    Sgd,
+}
+
+impl Rule {
+    /// The vectors that the rule keeps from step to step, one `f32` per parameter each, by PyTorch's names.
+    pub fn moments(self) -> &'static [&'static str] {
+        match self {
+            Self::Adam | Self::AdamW => &["exp_avg", "exp_avg_sq"],
+            Self::Sgd { momentum: 0.0, .. } => &[],
+            Self::Sgd { .. } => &["momentum_buffer"],
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Learning rates over the iterations of a run.
+
+use serde::{Deserialize, Serialize};
+
+/// The learning rate of each iteration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearningRate {
+    /// η, the largest one.
+    pub peak: f64,
+    /// Iterations over which the rate rises linearly to [`LearningRate::peak`]; 0 for none.
+    pub warmup: u64,
+    /// What follows.
+    pub schedule: Schedule,
+}
+
+/// How the learning rate changes after the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Schedule {
+    /// It stays.
+    Constant,
+    /// It falls along half a cosine, to 0 after the last iteration. Source: Loshchilov, Hutter, "SGDR: Stochastic
+    /// Gradient Descent with Warm Restarts", 2017, Eq. 5, without restarts.
+    Cosine {
+        /// Iterations of the run.
+        iterations: u64,
+    },
+    /// It is multiplied by `factor` every `every` iterations.
+    Step {
+        /// Iterations between two changes.
+        every: u64,
+        /// The factor.
+        factor: f64,
+    },
+}
+
+/// The names of the schedules, as flags and files give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScheduleName {
+    /// [`Schedule::Constant`]
+    Constant,
+    /// [`Schedule::Cosine`]
+    Cosine,
+    /// [`Schedule::Step`]
+    Step,
+}
+
+impl LearningRate {
+    /// The same rate in every iteration.
+    pub fn constant(peak: f64) -> Self {
+        Self { peak, warmup: 0, schedule: Schedule::Constant }
+    }
+
+    /// The rate of an iteration, counted from 1.
+    pub fn at(&self, iteration: u64) -> f64 {
+        if iteration <= self.warmup {
+            return self.peak * iteration as f64 / self.warmup as f64;
+        }
+        let since = iteration - self.warmup - 1;
+        match self.schedule {
+            Schedule::Constant => self.peak,
+            Schedule::Cosine { iterations } => {
+                let span = iterations.saturating_sub(self.warmup).max(1) as f64;
+                let share = (since as f64 / span).min(1.0);
+                self.peak * (1.0 + libm::cos(std::f64::consts::PI * share)) / 2.0
+            }
+            Schedule::Step { every, factor } => self.peak * libm::pow(factor, (since / every.max(1)) as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(rate: &LearningRate, iterations: &[u64]) -> Vec<f64> {
+        iterations.iter().map(|&iteration| rate.at(iteration)).collect()
+    }
+
+    fn close(a: &[f64], b: &[f64]) -> bool {
+        a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12)
+    }
+
+    #[test]
+    fn constant() {
+        assert_eq!(rates(&LearningRate::constant(0.5), &[1, 2, 1_000_000]), [0.5; 3]);
+    }
+
+    #[test]
+    fn warm_up_is_linear_and_ends_at_the_peak() {
+        let rate = LearningRate { peak: 0.4, warmup: 4, schedule: Schedule::Constant };
+        assert!(close(&rates(&rate, &[1, 2, 3, 4, 5, 6]), &[0.1, 0.2, 0.3, 0.4, 0.4, 0.4]));
+    }
+
+    #[test]
+    fn cosine_falls_from_the_peak_to_nothing() {
+        let rate = LearningRate { peak: 2.0, warmup: 0, schedule: Schedule::Cosine { iterations: 4 } };
+        let half = std::f64::consts::FRAC_1_SQRT_2;
+        assert!(close(&rates(&rate, &[1, 2, 3, 4, 5, 9]), &[2.0, 1.0 + half, 1.0, 1.0 - half, 0.0, 0.0]));
+        let warmed = LearningRate { warmup: 2, schedule: Schedule::Cosine { iterations: 6 }, ..rate };
+        assert!(close(&rates(&warmed, &[1, 2, 3, 5]), &[1.0, 2.0, 2.0, 1.0]));
+    }
+
+    #[test]
+    fn steps() {
+        let rate = LearningRate { peak: 1.0, warmup: 1, schedule: Schedule::Step { every: 2, factor: 0.1 } };
+        assert!(close(&rates(&rate, &[1, 2, 3, 4, 5, 6]), &[1.0, 1.0, 1.0, 0.1, 0.1, 0.01]));
+    }
+
+    /// A warm-up longer than the run is no division by zero.
+    #[test]
+    fn warm_up_may_outlast_the_run() {
+        let rate = LearningRate { peak: 1.0, warmup: 10, schedule: Schedule::Cosine { iterations: 5 } };
+        assert!(rates(&rate, &[1, 5, 10, 11, 12]).iter().all(|rate| rate.is_finite()));
+    }
+}

@@ -1,0 +1,119 @@
+//! The names and shapes of a model's parameters, as PyTorch has them.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+
+/// The tensors that make up a model's flat parameter vector, in its order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterTable {
+    /// The tensors, in flat order.
+    pub tensors: Vec<TensorEntry>,
+}
+
+/// One tensor of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorEntry {
+    /// Its name in a PyTorch `state_dict`: the fields that lead to it, joined by dots.
+    pub name: String,
+    /// Its shape in PyTorch.
+    pub shape: Vec<usize>,
+    /// Whether the flat vector holds the transposed matrix, as burn does for the weights of `Linear`.
+    is_transposed: bool,
+}
+
+impl TensorEntry {
+    /// The number of its elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Converts its part of the flat vector to PyTorch's layout.
+    pub(crate) fn to_pytorch(&self, flat: &[f32]) -> Vec<f32> {
+        if self.is_transposed { transpose(flat, self.shape[0]) } else { flat.to_vec() }
+    }
+
+    /// Converts PyTorch's layout to its part of the flat vector.
+    pub(crate) fn to_flat(&self, values: &[f32]) -> Vec<f32> {
+        if self.is_transposed { transpose(values, self.shape[1]) } else { values.to_vec() }
+    }
+}
+
+impl ParameterTable {
+    /// A single vector, for models without named parameters.
+    pub fn vector(name: &str, length: usize) -> Self {
+        Self { tensors: vec![TensorEntry { name: name.into(), shape: vec![length], is_transposed: false }] }
+    }
+
+    /// The number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.tensors.iter().map(TensorEntry::len).sum()
+    }
+
+    /// The table of a burn module.
+    pub(crate) fn of<N: Module>(network: &N) -> Self {
+        let mut visitor = Visitor { path: Vec::new(), containers: Vec::new(), tensors: Vec::new() };
+        network.visit(&mut visitor);
+        Self { tensors: visitor.tensors }
+    }
+}
+
+struct Visitor {
+    path: Vec<String>,
+    /// The types that the fields on the path belong to.
+    containers: Vec<String>,
+    tensors: Vec<TensorEntry>,
+}
+
+impl ModuleVisitor for Visitor {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push(name.into());
+        self.containers.push(container_type.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+        self.containers.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let (mut path, mut shape) = (self.path.clone(), param.lazy_shape().to_vec());
+        let is_transposed = self.containers.last().is_some_and(|kind| kind == "Struct:Linear") && D == 2;
+        if is_transposed {
+            shape.reverse();
+        }
+        // burn calls the parameters of normalisation layers gamma and beta.
+        if let Some(last) = path.last_mut() {
+            match last.as_str() {
+                "gamma" => *last = "weight".into(),
+                "beta" => *last = "bias".into(),
+                _ => {}
+            }
+        }
+        self.tensors.push(TensorEntry { name: path.join("."), shape, is_transposed });
+    }
+}
+
+/// The transpose of a row-major matrix with this many columns.
+fn transpose(matrix: &[f32], columns: usize) -> Vec<f32> {
+    let rows = matrix.len() / columns.max(1);
+    (0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_is_transposed_and_back() {
+        let entry = TensorEntry { name: "a".into(), shape: vec![2, 3], is_transposed: true };
+        // burn's [3, 2] is PyTorch's [2, 3].
+        let flat = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
+        assert_eq!(entry.to_pytorch(&flat), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(entry.to_flat(&entry.to_pytorch(&flat)), flat);
+    }
+}

@@ -1,0 +1,119 @@
+//! The flat optimizers against burn's own.
+
+use ata_learn::{Optimizer, Rule, TrainingState};
+use burn::module::{Module, Param};
+use burn::optim::decay::WeightDecayConfig;
+use burn::optim::momentum::MomentumConfig;
+use burn::optim::{AdamConfig, AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
+use burn::tensor::{Device, Tensor, TensorData};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+/// More than one range of the parallel step, and no multiple of anything.
+const PARAMETERS: usize = 70_001;
+
+#[derive(Module, Debug)]
+struct Vector {
+    theta: Param<Tensor<1>>,
+}
+
+fn numbers(rng: &mut ChaCha8Rng) -> Vec<f32> {
+    (0..PARAMETERS).map(|_| rng.random_range(-1.0..1.0)).collect()
+}
+
+/// Parameters after 100 steps, by the flat optimizer and by burn's.
+fn both(optimizer: Optimizer, mut reference: ModuleOptimizer) -> (Vec<f32>, Vec<f32>) {
+    const TASKS: u64 = 3;
+    let device = Device::flex().autodiff();
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let initial = numbers(&mut rng);
+    let tensor =
+        |values: Vec<f32>, device: &Device| Tensor::<1>::from_data(TensorData::new(values, [PARAMETERS]), device);
+    let mut module = Vector { theta: Param::from_tensor(tensor(initial.clone(), &device)) };
+    let mut state = TrainingState::new(optimizer, initial);
+    for step in 0..100 {
+        let rate = 0.01 / f64::from(1 + step);
+        let sum = numbers(&mut rng);
+        let mean = sum.iter().map(|value| value / TASKS as f32).collect();
+        let mut gradients = GradientsParams::new();
+        gradients.register(module.theta.id, tensor(mean, &device.clone().without_autodiff()));
+        module = reference.step(rate, module, gradients);
+        state.step(sum, TASKS, rate, false);
+    }
+    let expected = module.theta.val().into_data().as_slice::<f32>().unwrap().to_vec();
+    (state.parameters().to_vec(), expected)
+}
+
+fn difference(found: &[f32], expected: &[f32]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let apart = norm(&mut found.iter().zip(expected).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    apart / norm(&mut expected.iter().map(|b| f64::from(*b)))
+}
+
+fn with(rule: Rule, weight_decay: f64) -> Optimizer {
+    Optimizer { rule, weight_decay, clip_norm: None }
+}
+
+/// The parameters of earlier releases, which used burn's Adam, come out bit for bit.
+#[test]
+fn adam_is_burns_to_the_last_bit() {
+    let (found, expected) = both(Optimizer::default(), AdamConfig::new().with_epsilon(1e-8).init());
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn all_rules_agree_with_burns() {
+    let adam = || AdamConfig::new().with_epsilon(1e-8);
+    let adamw = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.1);
+    let momentum = |nesterov| MomentumConfig::new().with_momentum(0.9).with_dampening(0.0).with_nesterov(nesterov);
+    let sgd = |momentum, nesterov| Rule::Sgd { momentum, nesterov };
+    let decay = || Some(WeightDecayConfig::new(0.1));
+    let cases = [
+        (with(Rule::Adam, 0.1), adam().with_weight_decay(decay()).init()),
+        (with(Rule::AdamW, 0.1), adamw.init()),
+        (with(sgd(0.0, false), 0.0), SgdConfig::new().init()),
+        (with(sgd(0.0, false), 0.1), SgdConfig::new().with_weight_decay(decay()).init()),
+        (with(sgd(0.9, false), 0.0), SgdConfig::new().with_momentum(Some(momentum(false))).init()),
+        (
+            with(sgd(0.9, true), 0.1),
+            SgdConfig::new().with_momentum(Some(momentum(true))).with_weight_decay(decay()).init(),
+        ),
+    ];
+    for (optimizer, reference) in cases {
+        let (found, expected) = both(optimizer, reference);
+        let apart = difference(&found, &expected);
+        assert!(apart <= 1e-6, "{optimizer:?}: {apart}");
+    }
+}
+
+/// A gradient of norm 5 is scaled down to norm 1, and one of norm 0.5 left alone.
+#[test]
+fn clipping_is_by_the_norm_of_the_mean() {
+    let optimizer = Optimizer { clip_norm: Some(1.0), ..with(Rule::Sgd { momentum: 0.0, nesterov: false }, 0.0) };
+    let mut state = TrainingState::new(optimizer, vec![0.0; 2]);
+    state.step(vec![6.0, 8.0], 2, 1.0, false);
+    assert!(difference(state.parameters(), &[-0.6, -0.8]) < 1e-6, "{:?}", state.parameters());
+    state.step(vec![0.6, 0.8], 2, 1.0, false);
+    assert!(difference(state.parameters(), &[-0.9, -1.2]) < 1e-6, "{:?}", state.parameters());
+}
+
+/// A state that was saved and restored goes on with the same bits, for every rule.
+#[test]
+fn a_restored_state_goes_on() {
+    for rule in [Rule::Adam, Rule::AdamW, Rule::Sgd { momentum: 0.9, nesterov: true }] {
+        let optimizer = with(rule, 0.01);
+        let mut rng = ChaCha8Rng::seed_from_u64(2);
+        let mut state = TrainingState::new(optimizer, numbers(&mut rng));
+        state.step(numbers(&mut rng), 2, 0.1, true);
+        let moments = state.moments().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
+        let mut restored =
+            TrainingState::restore(optimizer, state.parameters().to_vec(), moments, state.steps()).unwrap();
+        assert_eq!(restored, state);
+        let next = numbers(&mut rng);
+        let products = [&mut state, &mut restored].map(|state| state.step(next.clone(), 2, 0.1, true));
+        assert_eq!(restored, state);
+        assert!(products[0].is_some() && products[0] == products[1]);
+    }
+    let error = TrainingState::restore(Optimizer::default(), vec![0.0], Vec::new(), 1).unwrap_err();
+    assert!(error.contains("'exp_avg' is missing"), "{error}");
+}

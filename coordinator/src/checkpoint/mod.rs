@@ -1,0 +1,176 @@
+//! Checkpoints: everything that a run needs to go on where it stopped.
+//!
+//! A checkpoint is a folder `step-NNNNNN` of three files. `model.safetensors` holds the parameters, as PyTorch loads them;
+//! `optimizer.safetensors` the optimizer's vectors; `state.json` everything else, with the SHA-256 of the other two and, in
+//! front, its own. A checkpoint is read back only if every byte is as it was written.
+//!
+//! # Layout
+//! - here: [`Checkpoint`], and its conversion to files and back
+//! - `store`: where checkpoints are kept: a folder
+//! - `cadence`: when one is due, and which ones are kept
+//! - `saver`: the thread that writes them
+//! - `newest`: finding the newest one that is whole
+
+mod cadence;
+mod newest;
+mod saver;
+mod store;
+
+pub use cadence::{Cadence, Retention};
+pub use newest::{Found, newest};
+pub use store::{FolderStore, Store};
+
+pub(crate) use saver::{Job, Saved, Saver};
+
+use ata_learn::{
+    Metadata, Optimizer, ParameterTable, TrainingState, decode_model, decode_vectors, encode_model, encode_vectors, hex,
+};
+use ata_scheduler::SavedEngine;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The version of [`Progress`] that this release writes and reads.
+pub(crate) const VERSION: u32 = 1;
+
+const MODEL: &str = "model.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+/// Written last.
+const STATE: &str = "state.json";
+
+/// What `state.json` begins with, followed by 64 hexadecimal digits: the SHA-256 of all that follows them.
+const PREFIX: &str = "{\"sha256\":\"";
+
+/// The state of a run between two iterations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// Parameters, optimizer and its steps.
+    pub training: TrainingState,
+    /// Everything else.
+    pub progress: Progress,
+}
+
+/// The state of a run between two iterations, but for parameters and optimizer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    pub(crate) version: u32,
+    /// The run.
+    pub run_id: String,
+    /// The last iteration that it holds.
+    pub iteration: u64,
+    /// How often the run was resumed before.
+    pub epoch: u64,
+    /// Seconds of the run's clock, which goes on from here.
+    pub time_s: f64,
+    /// Where the data continues: the number of samples that the tasks of all iterations so far have taken in order.
+    pub samples: u64,
+    /// The training data: the SHA-256 of its file, or the seed it is generated from.
+    pub data: String,
+    /// Tasks whose real computation outlasted their emulated time.
+    pub tasks_outlasted: u64,
+    /// The best accuracy of an evaluation so far.
+    pub best_accuracy: Option<f64>,
+    /// Workers' numbers and names, the longest absent first.
+    pub workers: Vec<(u32, String)>,
+    /// The engine.
+    pub engine: SavedEngine,
+    /// The run's settings, as in `config.toml`.
+    pub settings: String,
+}
+
+/// What `state.json` holds.
+#[derive(Serialize, Deserialize)]
+struct StateFile {
+    model_sha256: String,
+    optimizer_sha256: String,
+    #[serde(flatten)]
+    progress: Progress,
+}
+
+/// What is wrong with a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {reason}")]
+pub struct Damage {
+    /// The file.
+    pub file: &'static str,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl Checkpoint {
+    /// Its files, in the order in which they are to be written.
+    pub fn encode(&self, table: &ParameterTable, metadata: &Metadata) -> [(&'static str, Vec<u8>); 3] {
+        let model = encode_model(table, self.training.parameters(), metadata);
+        let steps = Metadata::from([("steps".to_owned(), self.training.steps().to_string())]);
+        let optimizer = encode_vectors(self.training.moments(), &steps);
+        let state = StateFile {
+            model_sha256: sha256(&model),
+            optimizer_sha256: sha256(&optimizer),
+            progress: self.progress.clone(),
+        };
+        let json = serde_json::to_string(&state).expect("names and numbers can be written");
+        // The object continues after its first member.
+        let rest = format!("\",{}", &json[1..]);
+        let state = format!("{PREFIX}{}{rest}", sha256(rest.as_bytes()));
+        [(MODEL, model), (OPTIMIZER, optimizer), (STATE, state.into_bytes())]
+    }
+
+    /// Reads a checkpoint back; `read` returns a file's content.
+    pub fn decode(
+        table: &ParameterTable,
+        optimizer: Optimizer,
+        read: impl Fn(&str) -> std::io::Result<Vec<u8>>,
+    ) -> Result<Self, Damage> {
+        let whole = |file: &'static str| read(file).map_err(|cause| damage(file, cause));
+        let state = decode_state(&whole(STATE)?)?;
+        let progress = state.progress;
+        let checked = |file, expected: &str| {
+            let bytes = whole(file)?;
+            let same = sha256(&bytes) == expected;
+            if same { Ok(bytes) } else { Err(damage(file, "it is not what was written: its SHA-256 differs")) }
+        };
+        let (model, vectors) = (checked(MODEL, &state.model_sha256)?, checked(OPTIMIZER, &state.optimizer_sha256)?);
+        let (parameters, _) = decode_model(table, &model).map_err(|error| damage(MODEL, error))?;
+        let moments = decode_vectors(&vectors, parameters.len()).map_err(|error| damage(OPTIMIZER, error))?;
+        let training = TrainingState::restore(optimizer, parameters, moments, progress.iteration)
+            .map_err(|error| damage(OPTIMIZER, error))?;
+        Ok(Self { training, progress })
+    }
+
+    /// Reads only the run's settings from a checkpoint.
+    pub fn settings(read: impl Fn(&str) -> std::io::Result<Vec<u8>>) -> Result<String, Damage> {
+        let bytes = read(STATE).map_err(|cause| damage(STATE, cause))?;
+        Ok(decode_state(&bytes)?.progress.settings)
+    }
+}
+
+fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {
+    let (digest, rest) = bytes
+        .strip_prefix(PREFIX.as_bytes())
+        .and_then(|rest| rest.split_at_checked(64))
+        .ok_or_else(|| damage(STATE, "it does not begin with its SHA-256"))?;
+    if sha256(rest).as_bytes() != digest {
+        return Err(damage(STATE, "it is not what was written: its SHA-256 differs"));
+    }
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| damage(STATE, error))?;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => {}
+        other => {
+            let found = other.map_or("none".into(), |version| version.to_string());
+            return Err(damage(STATE, format!("version {found}: this release reads version {VERSION}")));
+        }
+    }
+    let mut value = value;
+    if let Some(object) = value.as_object_mut() {
+        object.remove("sha256");
+    }
+    serde_json::from_value(value).map_err(|error| damage(STATE, error))
+}
+
+fn damage(file: &'static str, reason: impl std::fmt::Display) -> Damage {
+    Damage { file, reason: reason.to_string() }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes).into())
+}

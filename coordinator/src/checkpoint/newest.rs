@@ -1,0 +1,62 @@
+//! Finding the newest checkpoint that is whole.
+
+use std::io;
+
+use ata_learn::{Optimizer, ParameterTable};
+
+use super::store::{NAME_PREFIX, Store};
+use super::{Checkpoint, Damage};
+
+/// A checkpoint that was found.
+#[derive(Debug)]
+pub struct Found {
+    /// Its name in the store.
+    pub name: String,
+    /// Its content.
+    pub checkpoint: Checkpoint,
+    /// Newer ones that are damaged, by name.
+    pub damaged: Vec<(String, Damage)>,
+}
+
+/// The name of an iteration's checkpoint.
+pub(super) fn name_of(iteration: u64) -> String {
+    format!("{NAME_PREFIX}{iteration:06}")
+}
+
+/// The iteration of a checkpoint with this name.
+pub(super) fn iteration_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(NAME_PREFIX)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// The iterations of all checkpoints in a store, newest first.
+pub(super) fn iterations(store: &dyn Store) -> io::Result<Vec<u64>> {
+    let mut iterations: Vec<u64> = store.names()?.iter().filter_map(|name| iteration_of(name)).collect();
+    iterations.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(iterations)
+}
+
+/// Reads the newest checkpoint that is whole. The error lists the damaged ones if there are only such; `None` if the
+/// store has no checkpoint.
+pub fn newest(
+    store: &dyn Store,
+    table: &ParameterTable,
+    optimizer: Optimizer,
+) -> Result<Option<Found>, Vec<(String, Damage)>> {
+    let unreadable = |cause: io::Error| vec![(store.describe(""), Damage { file: "", reason: cause.to_string() })];
+    let mut damaged = Vec::new();
+    for iteration in iterations(store).map_err(unreadable)? {
+        let name = name_of(iteration);
+        match Checkpoint::decode(table, optimizer, |file| store.get(&name, file)) {
+            Ok(checkpoint) if checkpoint.progress.iteration == iteration => {
+                return Ok(Some(Found { name, checkpoint, damaged }));
+            }
+            Ok(other) => {
+                let reason = format!("it holds iteration {}", other.progress.iteration);
+                damaged.push((name, Damage { file: super::STATE, reason }));
+            }
+            Err(damage) => damaged.push((name, damage)),
+        }
+    }
+    if damaged.is_empty() { Ok(None) } else { Err(damaged) }
+}

@@ -1,0 +1,99 @@
+//! Where checkpoints are kept.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ata_record::{sync_folder, write_atomically};
+
+/// Keeps checkpoints by name. A checkpoint that was put is durable, and it is there completely or not at all.
+pub trait Store: Send + Sync {
+    /// Keeps a checkpoint.
+    fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()>;
+
+    /// The names of all checkpoints, in no order.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// Reads a file of a checkpoint.
+    fn get(&self, name: &str, file: &str) -> io::Result<Vec<u8>>;
+
+    /// Drops a checkpoint.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Names a checkpoint for people.
+    fn describe(&self, name: &str) -> String;
+}
+
+/// Checkpoints as folders of a folder. The file `latest` beside them names the newest.
+#[derive(Clone, Debug)]
+pub struct FolderStore {
+    root: PathBuf,
+}
+
+/// The name of the file that names the newest checkpoint.
+const LATEST: &str = "latest";
+
+/// What the name of a checkpoint begins with.
+pub(super) const NAME_PREFIX: &str = "step-";
+
+impl FolderStore {
+    /// The checkpoints in this folder, which need not exist yet.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn write(&self, partial: &Path, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
+        std::fs::create_dir(partial)?;
+        for (file, content) in files {
+            let mut file = File::create_new(partial.join(file))?;
+            file.write_all(content)?;
+            file.sync_all()?;
+        }
+        sync_folder(partial)?;
+        let target = self.root.join(name);
+        if target.exists() {
+            // It was written before the run was resumed from an earlier one, and is about to be written again.
+            std::fs::remove_dir_all(&target)?;
+        }
+        std::fs::rename(partial, target)?;
+        sync_folder(&self.root)
+    }
+}
+
+impl Store for FolderStore {
+    fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
+        std::fs::create_dir_all(&self.root)?;
+        let partial = self.root.join(format!(".{name}.partial"));
+        // One that a crash left behind.
+        drop(std::fs::remove_dir_all(&partial));
+        let written = self.write(&partial, name, files);
+        if written.is_err() {
+            // Half a checkpoint is useless, and takes up space on a disk that may be full.
+            drop(std::fs::remove_dir_all(&partial));
+        }
+        written?;
+        write_atomically(&self.root.join(LATEST), format!("{name}\n").as_bytes())
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let names: Vec<String> = names.collect::<io::Result<_>>()?;
+        Ok(names.into_iter().filter(|name| name.starts_with(NAME_PREFIX)).collect())
+    }
+
+    fn get(&self, name: &str, file: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(self.root.join(name).join(file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_dir_all(self.root.join(name))
+    }
+
+    fn describe(&self, name: &str) -> String {
+        self.root.join(name).display().to_string()
+    }
+}

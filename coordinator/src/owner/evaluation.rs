@@ -1,0 +1,101 @@
+//! Evaluations on the test data: when they are due, and what comes of them.
+
+use std::pin::Pin;
+
+use ata_record::RunEvent;
+use tokio::sync::mpsc;
+
+use super::{Command, Owner};
+use crate::evaluation::{Evaluated, EvaluationError, EvaluationThread};
+use crate::report::RunError;
+
+/// The evaluations of a run. At most one takes place at a time.
+pub(super) struct Evaluations {
+    thread: EvaluationThread,
+    /// Iterations between two of them; the final parameters are always evaluated.
+    every: Option<u64>,
+    /// The last iteration of the parameters that are being evaluated.
+    under_way: Option<u64>,
+    /// The last iteration of the parameters that were evaluated last.
+    last: Option<u64>,
+    pub(super) last_accuracy: Option<f64>,
+    pub(super) best_accuracy: Option<f64>,
+    /// Why there are no more of them.
+    failed: Option<RunError>,
+}
+
+impl Evaluations {
+    pub(super) fn new(thread: EvaluationThread, every: Option<u64>, best_accuracy: Option<f64>) -> Self {
+        Self { thread, every, under_way: None, last: None, last_accuracy: None, best_accuracy, failed: None }
+    }
+}
+
+impl Owner {
+    /// Begins an evaluation after an iteration, if one is due and none is under way.
+    pub(super) fn evaluate_if_due(&mut self, iteration: u64) {
+        let is_due = self.evaluations.every.is_some_and(|every| iteration.is_multiple_of(every));
+        if is_due && self.evaluations.under_way.is_none() {
+            self.evaluate();
+        }
+    }
+
+    /// Begins an evaluation of the current parameters.
+    fn evaluate(&mut self) {
+        let parameters = self.versions.current().clone();
+        self.evaluations.under_way = Some(parameters.iteration - 1);
+        self.evaluations.thread.evaluate(parameters);
+    }
+
+    /// Records an evaluation. The best model so far is kept. If it failed, the run goes on without evaluations, and fails
+    /// at its end.
+    pub(super) fn evaluated(&mut self, evaluated: Evaluated) {
+        let Evaluated { parameters, result } = evaluated;
+        let iteration = parameters.iteration - 1;
+        self.evaluations.under_way = None;
+        let evaluation = match result {
+            Ok(evaluation) => evaluation,
+            Err(EvaluationError::Cancelled) => return,
+            Err(error) => {
+                let error = match error {
+                    EvaluationError::Data(error) => error.into(),
+                    _ => RunError::Training,
+                };
+                tracing::warn!("the evaluation after iteration {iteration} failed: {error}");
+                (self.evaluations.every, self.evaluations.failed) = (None, Some(error));
+                return;
+            }
+        };
+        let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
+        self.publisher.publish(RunEvent::Evaluation { time_s: self.now_s, iteration, loss, accuracy });
+        self.evaluations.last = Some(iteration);
+        self.evaluations.last_accuracy = Some(accuracy);
+        if self.evaluations.best_accuracy.is_none_or(|best| accuracy > best) {
+            self.evaluations.best_accuracy = Some(accuracy);
+            self.keep_best(parameters, loss, accuracy);
+        }
+    }
+
+    /// Evaluates the final parameters, unless that was done or `stop` resolves first.
+    pub(super) async fn evaluate_last(
+        &mut self,
+        commands: &mut mpsc::Receiver<Command>,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), RunError> {
+        let iteration = self.versions.current().iteration - 1;
+        self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
+        let is_idle = |owner: &Self| owner.evaluations.under_way.is_none();
+        let evaluate = async {
+            // An earlier one may be under way.
+            self.settle(commands, is_idle).await;
+            if self.evaluations.last != Some(iteration) && self.evaluations.failed.is_none() {
+                self.evaluate();
+                self.settle(commands, is_idle).await;
+            }
+        };
+        tokio::select! {
+            () = evaluate => {}
+            () = stop => {}
+        }
+        self.evaluations.failed.take().map_or(Ok(()), Err)
+    }
+}

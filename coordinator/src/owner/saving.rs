@@ -1,0 +1,184 @@
+//! Checkpoints and models: when they are written, and what becomes of it.
+
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+
+use ata_learn::{Metadata, TrainingState};
+use ata_record::{RecordError, RunEvent};
+use ata_scheduler::{Event, SavedEngine};
+use tokio::sync::mpsc;
+
+use super::{Command, Owner};
+use crate::checkpoint::{Cadence, Checkpoint, Job, Progress, Saved, VERSION};
+use crate::parameters::ParameterSet;
+use crate::training::Work;
+
+/// The result of a run.
+const MODEL_FILE: &str = "model.safetensors";
+/// The model with the best accuracy of all evaluations.
+const BEST_MODEL_FILE: &str = "model-best.safetensors";
+
+/// What every checkpoint of a run says of it.
+pub(super) struct Described {
+    pub(super) settings: String,
+    pub(super) data: String,
+}
+
+/// The checkpoints of a run.
+pub(super) struct Checkpoints {
+    jobs: std_mpsc::Sender<Job>,
+    cadence: Cadence,
+    epoch: u64,
+    described: Described,
+    /// The engine after the last step.
+    boundary: Option<SavedEngine>,
+    /// When the last one was begun.
+    last_s: f64,
+    /// How many jobs the thread has not reported on.
+    under_way: usize,
+    /// Whether the next iteration waits for the checkpoint that is being written.
+    is_held: bool,
+    /// The last iteration of the newest one.
+    pub(super) saved: Option<u64>,
+    /// Why the last one could not be written, if it could not.
+    pub(super) failed: Option<String>,
+    model_failed: Option<RecordError>,
+}
+
+impl Checkpoints {
+    pub(super) fn new(
+        jobs: std_mpsc::Sender<Job>,
+        cadence: Cadence,
+        epoch: u64,
+        described: Described,
+        now_s: f64,
+    ) -> Self {
+        Self {
+            jobs,
+            cadence,
+            epoch,
+            described,
+            boundary: None,
+            last_s: now_s,
+            under_way: 0,
+            is_held: false,
+            saved: None,
+            failed: None,
+            model_failed: None,
+        }
+    }
+
+    fn send(&mut self, job: Job) {
+        // The thread ends after this handle.
+        if self.jobs.send(job).is_ok() {
+            self.under_way += 1;
+        }
+    }
+}
+
+impl Owner {
+    /// Saves the run after an iteration if that is due. Returns whether the next one may begin.
+    pub(super) fn save_if_due(&mut self, iteration: u64) -> bool {
+        if self.checkpoints.cadence == Cadence::Never {
+            return true;
+        }
+        self.checkpoints.boundary = self.engine.save();
+        if !self.checkpoints.cadence.is_due(iteration, self.now_s, self.checkpoints.last_s) {
+            return true;
+        }
+        let is_busy = self.checkpoints.under_way > 0;
+        if is_busy {
+            // One that is due by time can be late.
+            self.checkpoints.is_held = matches!(self.checkpoints.cadence, Cadence::Iterations(_));
+            return !self.checkpoints.is_held;
+        }
+        self.save();
+        true
+    }
+
+    /// Has the state after the last step written, beside the iterations.
+    fn save(&mut self) {
+        let Some(engine) = self.checkpoints.boundary.clone() else { return };
+        let iteration = engine.next_iteration() - 1;
+        let workers = self.sessions.names_by_departure();
+        let progress = Progress {
+            version: VERSION,
+            run_id: self.run_id.clone(),
+            iteration,
+            epoch: self.checkpoints.epoch,
+            time_s: self.now_s,
+            samples: iteration * self.run_spec.budget * u64::from(self.run_spec.task_batch),
+            tasks_outlasted: self.tasks_outlasted,
+            best_accuracy: self.evaluations.best_accuracy,
+            workers: workers.map(|(number, name)| (number, name.to_string())).collect(),
+            engine,
+            data: self.checkpoints.described.data.clone(),
+            settings: self.checkpoints.described.settings.clone(),
+        };
+        self.checkpoints.last_s = self.now_s;
+        self.checkpoints.under_way += 1;
+        let jobs = self.checkpoints.jobs.clone();
+        let then = move |training: TrainingState| {
+            // The thread outlives this run's training.
+            drop(jobs.send(Job::Checkpoint(Box::new(Checkpoint { training, progress }))));
+        };
+        self.train(Work::Copy(Box::new(then)));
+    }
+
+    /// Keeps the best model so far.
+    pub(super) fn keep_best(&mut self, parameters: ParameterSet, loss: f64, accuracy: f64) {
+        let path = self.run_folder.join(BEST_MODEL_FILE);
+        let figures = [("test_loss", loss), ("test_accuracy", accuracy)];
+        let metadata = figures.map(|(key, value)| (key.to_owned(), value.to_string())).into();
+        self.checkpoints.send(Job::Model { path, parameters, metadata });
+    }
+
+    /// Records what became of a checkpoint or a model.
+    pub(super) fn saved(&mut self, saved: Saved) {
+        self.checkpoints.under_way -= 1;
+        let time_s = self.now_s;
+        match saved {
+            Saved::Checkpoint { iteration, place, seconds } => {
+                (self.checkpoints.saved, self.checkpoints.failed) = (Some(iteration), None);
+                self.publisher.publish(RunEvent::Checkpoint { time_s, iteration, path: place, seconds });
+            }
+            Saved::CheckpointFailed { iteration, reason } => {
+                tracing::warn!("no checkpoint after iteration {iteration}: {reason}; those before it are kept");
+                self.checkpoints.failed = Some(reason.clone());
+                self.publisher.publish(RunEvent::CheckpointFailed { time_s, iteration, reason });
+            }
+            Saved::Model { result: Ok(()), .. } => {}
+            Saved::Model { path, result: Err(cause) } => {
+                tracing::warn!("cannot write {}: {cause}", path.display());
+                self.checkpoints.model_failed = Some(RecordError { path, cause: Arc::new(cause) });
+            }
+        }
+        if self.checkpoints.is_held && self.checkpoints.under_way == 0 {
+            self.checkpoints.is_held = false;
+            self.save();
+            self.tell(Event::Proceed);
+        }
+    }
+
+    /// Saves the state after the last step, if that was not done, and waits until it is durable.
+    pub(super) async fn save_last(&mut self, commands: &mut mpsc::Receiver<Command>) {
+        self.checkpoints.is_held = false;
+        let is_idle = |owner: &Self| owner.checkpoints.under_way == 0;
+        self.settle(commands, is_idle).await;
+        let last = self.checkpoints.boundary.as_ref().map(|engine| engine.next_iteration() - 1);
+        if last.is_some() && last != self.checkpoints.saved {
+            self.save();
+            self.settle(commands, is_idle).await;
+        }
+    }
+
+    /// Writes the model that was trained.
+    pub(super) async fn write_model(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<(), RecordError> {
+        let parameters = self.versions.current().clone();
+        self.checkpoints.model_failed = None;
+        let path = self.run_folder.join(MODEL_FILE);
+        self.checkpoints.send(Job::Model { path, parameters, metadata: Metadata::new() });
+        self.settle(commands, |owner| owner.checkpoints.under_way == 0).await;
+        self.checkpoints.model_failed.take().map_or(Ok(()), Err)
+    }
+}

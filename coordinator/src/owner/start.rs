@@ -1,0 +1,112 @@
+//! The state in which a run begins, or goes on from a checkpoint.
+
+use std::path::Path;
+
+use ata_learn::{Model, Optimizer, TrainingState};
+use ata_record::{JOURNAL_VERSION, RunEvent, RunState, resume_journal};
+use ata_scheduler::{Engine, EngineConfig, Policy, WorkerId};
+use tokio::sync::{mpsc, watch};
+
+use super::{Command, sender};
+use crate::checkpoint::{Checkpoint, Progress};
+use crate::config::Start;
+use crate::names::Names;
+use crate::publisher::Publisher;
+use crate::report::RunError;
+
+/// The settings that matter at the start.
+pub(super) struct Settings<'a> {
+    pub(super) engine: EngineConfig,
+    pub(super) policy: Box<dyn Policy>,
+    pub(super) policy_specification: String,
+    pub(super) optimizer: Optimizer,
+    pub(super) model: &'a dyn Model,
+    pub(super) run_id: &'a str,
+    pub(super) task_batch: u32,
+    /// [`crate::TrainingData::identity`]
+    pub(super) data: &'a str,
+    pub(super) folder: &'a Path,
+}
+
+/// A run that has begun, and goes on.
+pub(super) struct Begun {
+    pub(super) engine: Engine,
+    pub(super) names: Names,
+    pub(super) training: TrainingState,
+    pub(super) publisher: Publisher,
+    /// Seconds of the run's clock.
+    pub(super) time_s: f64,
+    /// How often the run was resumed.
+    pub(super) epoch: u64,
+    pub(super) tasks_outlasted: u64,
+    pub(super) best_accuracy: Option<f64>,
+}
+
+/// Begins a run, and its journal.
+pub(super) fn begin(
+    start: Start,
+    settings: Settings<'_>,
+    commands: &mpsc::Sender<Command>,
+    state: watch::Sender<RunState>,
+) -> Result<Begun, RunError> {
+    let parameters = match start {
+        Start::Checkpoint(checkpoint) => return resume(*checkpoint, settings, commands, state),
+        Start::Parameters(parameters) => parameters,
+        Start::Random => settings.model.initial_parameters(settings.engine.seed),
+    };
+    let publisher = Publisher::create(settings.folder, state, sender(commands, Command::RecordFailed))?;
+    publisher.publish(RunEvent::Run {
+        version: JOURNAL_VERSION,
+        run_id: settings.run_id.into(),
+        policy: settings.policy_specification,
+        budget: settings.engine.budget,
+        iterations: settings.engine.iterations,
+        task_batch: settings.task_batch,
+        seed: settings.engine.seed,
+    });
+    Ok(Begun {
+        engine: Engine::new(settings.engine, settings.policy),
+        names: Names::default(),
+        training: TrainingState::new(settings.optimizer, parameters),
+        publisher,
+        time_s: 0.0,
+        epoch: 0,
+        tasks_outlasted: 0,
+        best_accuracy: None,
+    })
+}
+
+fn resume(
+    checkpoint: Checkpoint,
+    settings: Settings<'_>,
+    commands: &mpsc::Sender<Command>,
+    state: watch::Sender<RunState>,
+) -> Result<Begun, RunError> {
+    let Checkpoint { training, progress } = checkpoint;
+    let Progress { iteration, time_s, tasks_outlasted, best_accuracy, workers, engine, .. } = progress;
+    if progress.data != settings.data {
+        return Err(RunError::OtherData { was: progress.data, is: settings.data.into() });
+    }
+    let epoch = progress.epoch + 1;
+    let iterations = settings.engine.iterations;
+    let engine = Engine::restore(settings.engine, settings.policy, engine)?;
+    let resumed = resume_journal(settings.folder, iteration)?;
+    tracing::info!(
+        epoch,
+        "resuming after iteration {iteration}; {} later iterations are computed again",
+        resumed.computed_again
+    );
+    let failed = sender(commands, Command::RecordFailed);
+    let publisher = Publisher::append(settings.folder, resumed.state, state, failed)?;
+    publisher.publish(RunEvent::Resume {
+        time_s,
+        version: JOURNAL_VERSION,
+        epoch,
+        iteration,
+        policy: settings.policy_specification,
+        iterations,
+    });
+    let known = |(number, name): (u32, String)| Some((WorkerId::new(number)?, name.parse().ok()?));
+    let names = Names::restored(workers.into_iter().filter_map(known));
+    Ok(Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best_accuracy })
+}
