@@ -50,6 +50,11 @@ impl Failure {
         Self::new(Kind::Data, message)
     }
 
+    /// A server that cannot be reached, or does not serve.
+    pub(crate) fn unreachable(message: impl Display) -> Self {
+        Self::new(Kind::Unreachable, message)
+    }
+
     /// A fault of the program or the machine.
     pub(crate) fn internal(message: impl Display) -> Self {
         Self::new(Kind::Internal, message)

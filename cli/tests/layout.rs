@@ -44,12 +44,13 @@ const DEPENDS_ON: [(&str, &[&str]); 10] = [
             "tokio",
             "tokio-stream",
             "tonic",
+            "ureq",
         ],
     ),
 ];
 
 /// The third-party crates among those.
-const WATCHED: [&str; 12] = [
+const WATCHED: [&str; 13] = [
     "axum",
     "burn",
     "hyper",
@@ -62,6 +63,7 @@ const WATCHED: [&str; 12] = [
     "tokio-stream",
     "tonic",
     "tonic-prost",
+    "ureq",
 ];
 
 /// Lines of a source file, not counting its unit tests.

@@ -1,7 +1,9 @@
 //! The command line.
 
+mod data;
 mod simulation;
 
+pub(crate) use data::{DataCommand, FetchArgs};
 pub(crate) use simulation::{ProblemName, ReplayArgs, SimulateArgs};
 
 use std::path::PathBuf;
@@ -36,10 +38,11 @@ Examples:
   ata worker --coordinator http://head:7070        on each GPU machine
   ata simulate --policy ata-auto,gta,uta           compare policies in virtual time
   ata replay runs/RUN_ID                           what other policies would have cost
+  ata data fetch                                   download CIFAR-100
   ata data synth some-folder                       a data set to play with
 
-Exit codes: 0 done; 64 wrong usage or configuration; 65 bad data; 69 coordinator unreachable; 70 internal error;
-74 disk error; 77 refused by the coordinator; 130 interrupted.";
+Exit codes: 0 done; 64 wrong usage or configuration; 65 bad data; 69 coordinator or server unreachable;
+70 internal error; 74 disk error; 77 refused by the coordinator; 130 interrupted.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -49,7 +52,7 @@ pub(crate) enum Command {
     Coordinator(Box<CoordinatorArgs>),
     /// Compute gradients for a coordinator.
     Worker(Box<WorkerArgs>),
-    /// Verify a CIFAR-100 folder or archive, or make a synthetic one.
+    /// Download or verify CIFAR-100, or make a synthetic data set.
     #[command(subcommand)]
     Data(DataCommand),
     /// Simulate policies × time laws in virtual time: tables and figures.
@@ -351,31 +354,6 @@ pub(crate) struct WorkerArgs {
         help_heading = "Emulated slowness"
     )]
     pub(crate) workers: u32,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum DataCommand {
-    /// Check a folder or archive: sizes, labels, checksums.
-    Verify {
-        /// A folder with train.bin and test.bin, or cifar-100-binary.tar.gz.
-        #[arg(value_name = "DATA")]
-        path: PathBuf,
-    },
-    /// Write a synthetic, learnable data set in the official binary layout.
-    Synth {
-        /// A folder without a train.bin or test.bin; created if it is missing.
-        #[arg(value_name = "DIR")]
-        folder: PathBuf,
-        /// Seed of the data.
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Number of records in train.bin.
-        #[arg(long, default_value_t = 50_000)]
-        train: u32,
-        /// Number of records in test.bin.
-        #[arg(long, default_value_t = 10_000)]
-        test: u32,
-    },
 }
 
 /// Examples:

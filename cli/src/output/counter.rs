@@ -5,14 +5,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 
 use super::LINE_INTERVAL;
 
 /// Shows a count on standard error: as a bar on a terminal, as plain lines elsewhere.
 pub(crate) struct Counter {
     what: &'static str,
-    total: u64,
+    /// How plain lines write a number.
+    show: fn(u64) -> String,
+    total: Option<u64>,
     done: AtomicU64,
     bar: ProgressBar,
     shown: Mutex<Instant>,
@@ -20,11 +22,32 @@ pub(crate) struct Counter {
 
 impl Counter {
     pub(crate) fn new(what: &'static str, total: u64) -> Self {
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
-        let style = ProgressStyle::with_template("{bar:30} {human_pos}/{human_len} {msg}, {elapsed} (left: {eta})");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let template = "{bar:30} {human_pos}/{human_len} {msg}, {elapsed} (left: {eta})";
+        Self::start(what, 0, Some(total), template, |count| count.to_string())
+    }
+
+    /// Counts bytes from `done` on, up to a total that may be unknown.
+    pub(crate) fn of_bytes(what: &'static str, done: u64, total: Option<u64>) -> Self {
+        let template = if total.is_some() {
+            "{bar:30} {decimal_bytes}/{decimal_total_bytes} {msg}, {elapsed} (left: {eta})"
+        } else {
+            "{decimal_bytes} {msg}, {elapsed}"
+        };
+        Self::start(what, done, total, template, |bytes| DecimalBytes(bytes).to_string())
+    }
+
+    fn start(what: &'static str, done: u64, total: Option<u64>, template: &str, show: fn(u64) -> String) -> Self {
+        let bar = match total {
+            _ if !std::io::stderr().is_terminal() => ProgressBar::hidden(),
+            Some(total) => ProgressBar::new(total),
+            None => ProgressBar::no_length(),
+        };
+        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what);
-        Self { what, total, done: AtomicU64::new(0), bar, shown: Mutex::new(Instant::now()) }
+        bar.set_position(done);
+        // What was there before says nothing about the speed.
+        bar.reset_eta();
+        Self { what, show, total, done: AtomicU64::new(done), bar, shown: Mutex::new(Instant::now()) }
     }
 
     pub(crate) fn add(&self, done: u64) {
@@ -35,7 +58,8 @@ impl Counter {
             && shown.elapsed() >= LINE_INTERVAL
         {
             *shown = Instant::now();
-            eprintln!("{sum}/{} {}", self.total, self.what);
+            let total = self.total.map_or(String::new(), |total| format!("/{}", (self.show)(total)));
+            eprintln!("{}{total} {}", (self.show)(sum), self.what);
         }
     }
 

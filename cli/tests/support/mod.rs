@@ -42,6 +42,8 @@ impl Sandbox {
             .args(args)
             .current_dir(self.folder.path())
             .env("XDG_CACHE_HOME", self.path("cache"))
+            // The servers of these tests are behind no proxy.
+            .env("NO_PROXY", "127.0.0.1")
             .stdin(Stdio::null());
         command
     }

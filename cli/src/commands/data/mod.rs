@@ -1,5 +1,7 @@
 //! `ata data`: CIFAR-100 in its official binary layout.
 
+mod fetch;
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -13,6 +15,7 @@ use crate::inputs::data_folder;
 
 pub(crate) fn run(command: DataCommand) -> Result<ExitCode, Failure> {
     match command {
+        DataCommand::Fetch(args) => fetch::run(args)?,
         DataCommand::Verify { path } => verify(&path)?,
         DataCommand::Synth { folder, seed, train, test } => synthesize(&folder, seed, train, test)?,
     }
@@ -22,11 +25,16 @@ pub(crate) fn run(command: DataCommand) -> Result<ExitCode, Failure> {
 fn verify(path: &Path) -> Result<(), Failure> {
     let folder = data_folder(path)?;
     for split in [Split::Train, Split::Test] {
-        let file = RecordFile::open(&find_split(&folder, split)?)?;
-        let digest = hex(&file.sha256());
-        println!("{}: {} records, all labels in range, sha256 {digest}", file.path().display(), file.len());
+        println!("{}", check(&folder, split)?);
     }
     Ok(())
+}
+
+/// Reads the whole split, and says what it holds.
+fn check(folder: &Path, split: Split) -> Result<String, Failure> {
+    let file = RecordFile::open(&find_split(folder, split)?)?;
+    let digest = hex(&file.sha256());
+    Ok(format!("{}: {} records, all labels in range, sha256 {digest}", file.path().display(), file.len()))
 }
 
 fn synthesize(folder: &Path, seed: u64, train: u32, test: u32) -> Result<(), Failure> {

@@ -1,0 +1,72 @@
+//! The commands about data.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Where the authors of CIFAR-100 publish its binary version.
+const OFFICIAL_URL: &str = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz";
+/// As TensorFlow Datasets and others record it; the authors publish the archive's MD5, 03b5dce01913d631647c71ecec9e9cb8.
+const OFFICIAL_SHA256: &str = "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Download the official CIFAR-100 archive and verify it; a download that broke off is continued.
+    Fetch(FetchArgs),
+    /// Check a folder or archive: sizes, labels, checksums.
+    Verify {
+        /// A folder with train.bin and test.bin, or cifar-100-binary.tar.gz.
+        #[arg(value_name = "DATA")]
+        path: PathBuf,
+    },
+    /// Write a synthetic, learnable data set in the official binary layout.
+    Synth {
+        /// A folder without a train.bin or test.bin; created if it is missing.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Seed of the data.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Number of records in train.bin.
+        #[arg(long, default_value_t = 50_000)]
+        train: u32,
+        /// Number of records in test.bin.
+        #[arg(long, default_value_t = 10_000)]
+        test: u32,
+    },
+}
+
+const FETCH_EXAMPLES: &str = "\
+Examples:
+  ata data fetch                                                   into the current folder
+  ata data fetch datasets --url http://mirror/cifar-100-binary.tar.gz
+
+The environment's proxy is used: HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, but for the hosts in NO_PROXY.";
+
+#[derive(Debug, Args)]
+#[command(after_help = FETCH_EXAMPLES)]
+pub(crate) struct FetchArgs {
+    /// The folder for cifar-100-binary.tar.gz; created if it is missing [default: the current one].
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Where to download it from, by http or https.
+    #[arg(long, default_value = OFFICIAL_URL)]
+    pub(crate) url: String,
+    /// The archive's SHA-256; set it if the URL is that of another archive.
+    #[arg(long, value_name = "HEX", default_value = OFFICIAL_SHA256, value_parser = sha256)]
+    pub(crate) sha256: String,
+    /// How often to reconnect without receiving anything new, waiting 1 s, 2 s, 4 s, … before each time.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) retries: u32,
+    /// Print path, bytes and sha256 as JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn sha256(text: &str) -> Result<String, &'static str> {
+    if text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("expected 64 hexadecimal digits")
+    }
+}
