@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::path::Path;
+
 use serde_json::Value;
 use support::{Sandbox, TINY};
 
@@ -76,7 +78,10 @@ fn a_run_learns_leaves_its_files_and_leans_to_the_fast() {
     let count = |event: &str| events.iter().filter(|line| line["event"] == event).count();
     assert_eq!((count("allocation"), count("step")), (60, 60));
     assert_eq!(events.iter().filter(|line| line["outcome"] == "applied").count(), 60 * 12);
-    assert_eq!(read("metrics.csv").lines().count(), 61);
+    // Lines of evaluations have no loss of a step.
+    let metrics = read("metrics.csv");
+    assert_eq!(metrics.lines().skip(1).filter(|line| line.split(',').nth(2) != Some("")).count(), 60);
+    assert!(count("evaluation") >= 2 && metrics.lines().count() == 61 + count("evaluation"));
 
     let again = sandbox.run(&[&run, &TINY[..]].concat());
     assert_eq!(again.status.code(), Some(64), "a run is never overwritten");
@@ -144,7 +149,7 @@ fn a_killed_worker_changes_nothing_and_may_come_back() {
 
 #[test]
 fn signals_end_a_run_cleanly() {
-    for (signal, code) in [("TERM", 0), ("INT", 130)] {
+    for (signal, code) in [("TERM", 75), ("INT", 130)] {
         let sandbox = Sandbox::new();
         let run = ["up", "--out", "run", "--workers", "2", "--iterations", "1000000", "--task-time", "none"];
         let mut up = sandbox.start(&[&run, &TINY[..]].concat());
@@ -156,6 +161,7 @@ fn signals_end_a_run_cleanly() {
         let summary = std::fs::read_to_string(sandbox.path("run/summary.json")).unwrap();
         let summary: Value = serde_json::from_str(&summary).unwrap();
         assert_eq!(summary["state"], "stopped");
+        assert_eq!(saved_iteration(&sandbox.path("run")), summary["iterations"].as_u64().unwrap());
         assert!(summary["iterations"].as_u64().unwrap() > 0);
     }
 }
@@ -173,4 +179,10 @@ fn the_coordinator_and_its_idle_workers_end_on_sigterm() {
     // The worker may exit, or wait in vain for the coordinator to come back.
     let (code, _, log) = worker.end();
     assert!(matches!(code, Some(0 | 69)), "{code:?} {log}");
+}
+
+/// The iteration of the newest checkpoint of a run.
+fn saved_iteration(run: &Path) -> u64 {
+    let latest = std::fs::read_to_string(run.join("checkpoints/latest")).unwrap();
+    latest.trim().strip_prefix("step-").unwrap().parse().unwrap()
 }

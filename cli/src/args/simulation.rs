@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Examples:
-///   ata simulate
-///   ata simulate --policy fta,ata:alpha=2265,gta --task-time 'shifted_exp(29*i, 29*i)' --workers 17,51 --seeds 20
-///   ata simulate --experiment ata-cifar100 --out figures
-///   ata simulate --show speed-change > mine.toml; ata simulate --experiment mine.toml --json
-///
-/// Times have no unit. Flags override the experiment's file.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "\
+Examples:
+  ata simulate
+  ata simulate --policy fta,ata:alpha=2265,gta --task-time 'shifted_exp(29*i, 29*i)' --workers 17,51 --seeds 20
+  ata simulate --experiment ata-cifar100 --out figures
+  ata simulate --show speed-change > mine.toml; ata simulate --experiment mine.toml --json
+
+Times have no unit. Flags override the experiment's file.")]
 pub(crate) struct SimulateArgs {
     /// A built-in experiment (--list shows them) or a file.
     #[arg(long, value_name = "NAME|FILE")]
@@ -77,14 +77,14 @@ pub(crate) enum ProblemName {
     Cnn,
 }
 
-/// Examples:
-///   ata replay runs/RUN_ID/events.jsonl
-///   ata replay runs/RUN_ID --policy ata-auto,gta --seeds 20 --out replay
-///
-/// Each worker's tasks take the times that the run recorded for it, in that order. If a policy gives it more tasks than
-/// it did in the run, further times are drawn again from its own (the bootstrap); the output shows their share.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "\
+Examples:
+  ata replay runs/RUN_ID/events.jsonl
+  ata replay runs/RUN_ID --policy ata-auto,gta --seeds 20 --out replay
+
+Each worker's tasks take the times that the run recorded for it, in that order. If a policy gives it more tasks than
+it did in the run, further times are drawn again from its own (the bootstrap); the output shows their share.")]
 pub(crate) struct ReplayArgs {
     /// A run's events.jsonl, or its folder.
     #[arg(value_name = "EVENTS")]

@@ -4,6 +4,7 @@ mod bench;
 mod coordinator;
 mod data;
 mod doctor;
+mod eval;
 mod policies;
 mod replay;
 mod simulate;
@@ -33,6 +34,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
         Command::Coordinator(args) => block_on(coordinator::run(*args, extensions)),
         Command::Worker(args) => block_on(worker::run(*args, extensions.models)),
         Command::Data(command) => data::run(command),
+        Command::Eval(args) => eval::run(&args, extensions.models),
         Command::Simulate(args) => simulate::run(&args, extensions),
         Command::Replay(args) => replay::run(&args, extensions),
         Command::Policies { json } => policies::run(json),

@@ -51,7 +51,10 @@ fn describe(state: &RunState) -> String {
         RunPhase::Waiting { present, needed } => format!("waiting for workers: {present} of {needed} present"),
         RunPhase::Training => {
             let loss = state.last_loss.map_or(String::new(), |loss| format!("loss {loss:.3}  "));
-            format!("{loss}{} workers  tasks {}", state.present(), allocation(&state.allocation))
+            let accuracy = state
+                .evaluation
+                .map_or(String::new(), |(_, accuracy)| format!("test accuracy {:.1} %  ", accuracy * 100.0));
+            format!("{loss}{accuracy}{} workers  tasks {}", state.present(), allocation(&state.allocation))
         }
         RunPhase::Evaluating => "evaluating on the test data".into(),
         RunPhase::Over(_) => "over".into(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ata_figures::{Axis, Figure, Plot, Point, Report, Series};
-use ata_record::{Course, CourseStep};
+use ata_record::{Course, CourseEvaluation, CourseStep};
 
 use super::recorded;
 use super::summary::Summary;
@@ -13,7 +13,7 @@ use crate::output::seconds;
 
 /// The page of the run in `folder`, including the figures.
 pub(crate) fn html(summary: &Summary, folder: &Path) -> Result<String, Failure> {
-    let Course { steps, .. } = recorded::read(folder)?.course;
+    let Course { steps, evaluations, .. } = recorded::read(folder)?.course;
     let report = Report {
         title: format!("Run {}", summary.run_id),
         intro: vec![format!(
@@ -24,7 +24,7 @@ pub(crate) fn html(summary: &Summary, folder: &Path) -> Result<String, Failure> 
             summary.tasks_wasted as f64 / summary.iterations.max(1) as f64
         )],
         tables: tables::all(summary),
-        figures: figures(&steps),
+        figures: figures(&steps).into_iter().chain(accuracy(&evaluations)).collect(),
     };
     Ok(report.html()?)
 }
@@ -64,6 +64,14 @@ fn figures(steps: &[CourseStep]) -> Vec<Figure> {
         ),
         allocation(steps),
     ]
+}
+
+/// The accuracy on the test data, if it was measured more than once.
+fn accuracy(evaluations: &[CourseEvaluation]) -> Option<Figure> {
+    let point = |at: &CourseEvaluation| Point::new(at.iteration as f64, at.accuracy * 100.0);
+    let points: Vec<Point> = evaluations.iter().map(point).collect();
+    let title = ("test-accuracy", "Accuracy on the test data");
+    (points.len() > 1).then(|| line(title, Axis::linear("iteration"), Axis::linear("accuracy (%)"), points))
 }
 
 fn line((name, title): (&str, &str), x: Axis, y: Axis, points: Vec<Point>) -> Figure {

@@ -25,7 +25,7 @@ pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {
 ///
 /// # Panics
 /// If `values` is not one `f32` per parameter.
-pub(crate) fn with_parameters<N: Module>(network: N, values: &[f32], device: &Device) -> N {
+pub fn with_parameters<N: Module>(network: N, values: &[f32], device: &Device) -> N {
     struct Mapper<'a>(&'a [f32], &'a Device);
     impl ModuleMapper for Mapper<'_> {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {

@@ -30,6 +30,7 @@ pub use data::{
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
 pub use evaluator::{ClassCount, Evaluation, Evaluator};
+pub use flat::with_parameters;
 pub use learner::{Learner, LearnerError, TaskGradient};
 pub use model::{Cnn, CnnWidths, Model, ModelError, ModelResolver, Network, builtin_model, model};
 pub use model_file::{

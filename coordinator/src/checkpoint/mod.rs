@@ -15,6 +15,8 @@ mod cadence;
 mod newest;
 mod saver;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use cadence::{Cadence, Retention};
 pub use newest::{Found, newest};

@@ -1,0 +1,189 @@
+//! The flags of a run, for `ata up` and `ata coordinator`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::run::resume::Resumption;
+use crate::settings::{Flags, Settings};
+
+/// The settings of a run; flags override environment variables, which override the file.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct RunArgs {
+    /// The scheduling policy: NAME or NAME:key=value,…; `ata policies` lists them [default: ata-auto].
+    #[arg(long, env = "ATA_POLICY", value_name = "POLICY")]
+    policy: Option<String>,
+    /// Optimizer steps [default: 200].
+    #[arg(long, env = "ATA_ITERATIONS", value_name = "K", allow_negative_numbers = true)]
+    iterations: Option<u64>,
+    /// Tasks per iteration [default: 16].
+    #[arg(long, env = "ATA_BUDGET", value_name = "B", allow_negative_numbers = true)]
+    budget: Option<u64>,
+    /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
+    #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
+    task_batch: Option<u32>,
+    /// synthetic, a folder with CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz.
+    #[arg(long, env = "ATA_DATA", value_name = "DATA")]
+    data: Option<String>,
+    /// cnn, or cnn:widths=C1/C2/C3/H.
+    #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
+    model: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    training: TrainingArgs,
+    /// Seed of the parameters, the data order and every random choice.
+    #[arg(long, env = "ATA_SEED", value_name = "N", allow_negative_numbers = true)]
+    seed: Option<u64>,
+    /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE")]
+    device: Option<String>,
+    /// The run's folder, which must not hold a run yet [default: runs/RUN_ID].
+    #[arg(long, env = "ATA_OUT", value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// A worker not heard from for this long is lost.
+    #[arg(long, env = "ATA_HEARTBEAT_TIMEOUT_MS", value_name = "MS", allow_negative_numbers = true)]
+    heartbeat_timeout_ms: Option<u64>,
+    /// A worker that was never timed counts as hung after this long without a result; others after ten times their
+    /// usual time, but at least a tenth of this.
+    #[arg(long, env = "ATA_LEASE_TIMEOUT_S", value_name = "S", allow_negative_numbers = true)]
+    lease_timeout_s: Option<f64>,
+    /// Allocate this share of tasks beyond the budget, and take the first results: wastes work for speed [default: 0].
+    #[arg(long, env = "ATA_OVERCOMMIT", value_name = "X", allow_negative_numbers = true)]
+    overcommit: Option<f64>,
+    /// An earlier run's folder: start with the speeds that it learned.
+    #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
+    warm_start: Option<PathBuf>,
+    /// End once an iteration's mean loss is at or below this.
+    #[arg(
+        long,
+        env = "ATA_TARGET_LOSS",
+        value_name = "LOSS",
+        allow_negative_numbers = true,
+        help_heading = "Stopping"
+    )]
+    target_loss: Option<f64>,
+    /// End after the iteration in which an evaluation reached this accuracy, from 0 to 1.
+    #[arg(
+        long,
+        env = "ATA_TARGET_ACCURACY",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = "Stopping"
+    )]
+    target_accuracy: Option<f64>,
+    /// End after the iteration in which this many seconds have passed.
+    #[arg(long, env = "ATA_MAX_RUNTIME_S", value_name = "S", allow_negative_numbers = true, help_heading = "Stopping")]
+    max_runtime_s: Option<f64>,
+    /// End after the iteration in which this much total worker time is spent, in seconds.
+    #[arg(
+        long,
+        env = "ATA_MAX_WORKER_TIME_S",
+        value_name = "S",
+        allow_negative_numbers = true,
+        help_heading = "Stopping"
+    )]
+    max_worker_time_s: Option<f64>,
+    /// End after the iteration in which workers were employed this many times in all.
+    #[arg(
+        long,
+        env = "ATA_MAX_EMPLOYMENTS",
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "Stopping"
+    )]
+    max_employments: Option<u64>,
+}
+
+/// How the parameters are trained, evaluated and saved.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct TrainingArgs {
+    /// adam, adamw or sgd [default: adam].
+    #[arg(long, env = "ATA_OPTIMIZER", value_name = "NAME", help_heading = "Training")]
+    optimizer: Option<String>,
+    /// The learning rate, or its peak [default: 0.001].
+    #[arg(long, env = "ATA_LR", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    lr: Option<f64>,
+    /// constant, cosine (to 0 at the last iteration) or step (see --lr-step-every) [default: constant].
+    #[arg(long, env = "ATA_LR_SCHEDULE", value_name = "NAME", help_heading = "Training")]
+    lr_schedule: Option<String>,
+    /// Iterations over which the learning rate rises linearly to its peak [default: 0].
+    #[arg(long, env = "ATA_LR_WARMUP", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    lr_warmup: Option<u64>,
+    /// Iterations after which --lr-schedule step changes the rate [default: 1000].
+    #[arg(long, env = "ATA_LR_STEP_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    lr_step_every: Option<u64>,
+    /// The factor by which it changes it [default: 0.1].
+    #[arg(
+        long,
+        env = "ATA_LR_STEP_FACTOR",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = "Training"
+    )]
+    lr_step_factor: Option<f64>,
+    /// Momentum of sgd [default: 0.9].
+    #[arg(long, env = "ATA_MOMENTUM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    momentum: Option<f64>,
+    /// Nesterov's momentum for sgd.
+    #[arg(
+        long,
+        env = "ATA_NESTEROV",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        help_heading = "Training"
+    )]
+    nesterov: Option<bool>,
+    /// L2 penalty on the parameters; decoupled from the gradient for adamw [default: 0.01 for adamw, else 0].
+    #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    weight_decay: Option<f64>,
+    /// Scale gradients down to this Euclidean norm if they exceed it.
+    #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
+    clip_norm: Option<f64>,
+    /// Begin with the parameters of this model.safetensors, which PyTorch may have written.
+    #[arg(long, env = "ATA_INIT", value_name = "FILE", help_heading = "Training")]
+    init: Option<PathBuf>,
+    /// Iterations between two evaluations on the test data, beside the training; 0 for only one at the end
+    /// [default: a tenth of the run].
+    #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
+    eval_every: Option<u64>,
+    /// How often the run is saved: a time (60s, 10m), a number of iterations, or never [default: 60s].
+    #[arg(long, env = "ATA_CHECKPOINT_EVERY", value_name = "T", allow_hyphen_values = true, help_heading = "Saving")]
+    checkpoint_every: Option<String>,
+    /// How many checkpoints are kept [default: 3].
+    #[arg(long, env = "ATA_KEEP", value_name = "N", allow_negative_numbers = true, help_heading = "Saving")]
+    keep: Option<usize>,
+    /// Besides, keep the checkpoints of iterations divisible by this.
+    #[arg(long, env = "ATA_KEEP_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Saving")]
+    keep_every: Option<u64>,
+}
+
+/// The settings file, and the form of the output.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct CommonArgs {
+    /// A TOML file of settings, named like the flags: task_batch = 16.
+    #[arg(long, env = "ATA_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Go on with a run that stopped: auto (if there is one, else begin), latest, its name or its folder, or a
+    /// checkpoint's folder. Its settings apply; flags may extend or change them.
+    #[arg(long, env = "ATA_RESUME", value_name = "RUN", help_heading = "Saving")]
+    pub(crate) resume: Option<String>,
+    /// Print the run's summary as JSON on standard output instead of the table.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+impl CommonArgs {
+    /// The settings of the run, and the run that is to go on, if any.
+    pub(crate) fn settings(&self, flags: &[&dyn Flags]) -> Result<(Settings, Option<Resumption>), Failure> {
+        let file = self.config.as_deref();
+        let fresh = Settings::resolve(&file.into_iter().collect::<Vec<_>>(), flags)?;
+        let Some(resume) = &self.resume else { return Ok((fresh, None)) };
+        match Resumption::find(resume, fresh.out.as_deref())? {
+            Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),
+            None => Ok((fresh, None)),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `ata eval`: how good a trained model is on test data.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ata_figures::Table;
+use ata_learn::{CLASS_NAMES, Evaluation, ModelResolver, decode_metadata, hex, sha256_of_parameters};
+use ata_record::CONFIG_FILE;
+use serde::Serialize;
+
+use crate::args::EvalArgs;
+use crate::failure::Failure;
+use crate::inputs::open_data;
+use crate::output::{Counter, render_table};
+use crate::run::model;
+use crate::run::resume::RUNS;
+use crate::settings::Settings;
+
+/// The result of a run, or of a checkpoint.
+const MODEL_FILE: &str = "model.safetensors";
+
+#[derive(Serialize)]
+struct Measured {
+    model: PathBuf,
+    data: String,
+    step: Option<u64>,
+    parameters_sha256: String,
+    samples: u64,
+    loss: f64,
+    accuracy: f64,
+    classes: Vec<Class>,
+}
+
+#[derive(Serialize)]
+struct Class {
+    class: usize,
+    name: String,
+    samples: u32,
+    correct: u32,
+    accuracy: Option<f64>,
+}
+
+pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
+    let path = find(&args.model)?;
+    let settings = settings_beside(&path)?;
+    let bytes = std::fs::read(&path).map_err(|cause| Failure::data(format!("{}: {cause}", path.display())))?;
+    let wrong = |error| Failure::data(format!("{}: {error}", path.display()));
+    let metadata = decode_metadata(&bytes).map_err(wrong)?;
+    let specification = metadata.get("model").cloned().or(settings.as_ref().map(|settings| settings.model.clone()));
+    let network = models(specification.as_deref().unwrap_or("cnn"))?;
+    let (parameters, _) = model::read(&path, &network.table())?;
+
+    let defaults = settings.unwrap_or_default();
+    let (name, seed) = (args.data.clone().unwrap_or(defaults.data), args.seed.unwrap_or(defaults.seed));
+    let test = open_data(&name, seed)?.test;
+    let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
+    let counter = Counter::new("samples", u64::from(test.len()));
+    let mut counted = 0;
+    let mut go_on = |done| {
+        counter.add(u64::from(done - counted));
+        counted = done;
+        true
+    };
+    let evaluation = network.evaluator(&device).evaluate(&parameters, &test, &mut go_on)?;
+    counter.finish();
+    let evaluation = evaluation.ok_or_else(|| Failure::internal("this model cannot be evaluated"))?;
+    let result = Measured {
+        step: metadata.get("step").and_then(|step| step.parse().ok()),
+        parameters_sha256: hex(&sha256_of_parameters(&parameters)),
+        samples: test.len().into(),
+        loss: evaluation.loss,
+        accuracy: evaluation.accuracy,
+        classes: classes(&evaluation),
+        data: name,
+        model: path,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&result).map_err(Failure::internal)?);
+    } else {
+        print(&result);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The model file that the user names.
+fn find(name: &Path) -> Result<PathBuf, Failure> {
+    let candidates = [name.to_owned(), name.join(MODEL_FILE), Path::new(RUNS).join(name).join(MODEL_FILE)];
+    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        let shown = name.display();
+        Failure::data(format!("{shown}: no model there; expected a run's folder or name, or a {MODEL_FILE}"))
+    })
+}
+
+/// The settings of the run that a model belongs to, if it lies in the folder of one, or of its checkpoints.
+fn settings_beside(model: &Path) -> Result<Option<Settings>, Failure> {
+    let config = model.ancestors().skip(1).take(3).map(|folder| folder.join(CONFIG_FILE)).find(|path| path.is_file());
+    config.map(|path| Settings::resolve(&[&path], &[])).transpose()
+}
+
+fn classes(evaluation: &Evaluation) -> Vec<Class> {
+    let class = |(class, count): (usize, &ata_learn::ClassCount)| Class {
+        class,
+        name: CLASS_NAMES.get(class).map_or_else(|| class.to_string(), |name| (*name).to_owned()),
+        samples: count.samples,
+        correct: count.correct,
+        accuracy: (count.samples > 0).then(|| f64::from(count.correct) / f64::from(count.samples)),
+    };
+    evaluation.classes.iter().enumerate().map(class).collect()
+}
+
+fn print(result: &Measured) {
+    let Measured { model, data, samples, loss, accuracy, .. } = result;
+    println!("{} on the {samples} test samples of {data}", model.display());
+    println!("loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0);
+    let row = |class: &Class| {
+        let accuracy = class.accuracy.map_or("-".into(), |accuracy| format!("{:.1} %", accuracy * 100.0));
+        vec![format!("{} {}", class.class, class.name), class.samples.to_string(), class.correct.to_string(), accuracy]
+    };
+    let header = ["class", "samples", "correct", "accuracy"].map(String::from).into();
+    let table = Table { title: "By class".into(), header, rows: result.classes.iter().map(row).collect() };
+    print!("{}", render_table(&table, usize::MAX));
+}

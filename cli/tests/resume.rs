@@ -1,0 +1,144 @@
+//! Runs that stop and go on, as whole processes: the parameters are those of a run that was never disturbed.
+#![cfg(unix)]
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Process, Sandbox, TINY};
+
+/// Long enough to be interrupted, and saved often.
+const RUN: [&str; 8] = ["--iterations", "60", "--budget", "6", "--checkpoint-every", "5", "--lr", "1e-2"];
+
+fn undisturbed(sandbox: &Sandbox) -> Value {
+    let up = ["up", "--out", "undisturbed", "--workers", "1", "--task-time", "none"];
+    sandbox.summary(&[&up[..], &RUN, &TINY].concat())
+}
+
+fn steps(run: &Path) -> usize {
+    let text = std::fs::read_to_string(run.join("metrics.csv")).unwrap_or_default();
+    text.lines().skip(1).filter(|line| line.split(',').nth(2) != Some("")).count()
+}
+
+fn coordinator(sandbox: &Sandbox, port: &str) -> Process {
+    let listen = format!("127.0.0.1:{port}");
+    let head = ["coordinator", "--listen", &listen, "--out", "run", "--resume", "auto", "--json"];
+    sandbox.start(&[&head[..], &RUN, &TINY].concat())
+}
+
+/// The coordinator is killed, told to stop and interrupted; its worker is left alone.
+#[test]
+fn a_resumed_run_ends_as_if_nothing_had_happened() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    let run = sandbox.path("run");
+    let mut head = coordinator(&sandbox, "0");
+    let port = head.port();
+    let worker = ["worker", "--coordinator", &format!("http://127.0.0.1:{port}"), "--device", "cpu"];
+    let worker = sandbox.start(&[&worker[..], &["--task-time", "const(8)"]].concat());
+    for (signal, code, at) in [("KILL", None, 3), ("KILL", None, 14), ("TERM", Some(75), 25), ("INT", Some(130), 36)] {
+        while steps(&run) < at {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        head.signal(signal);
+        let (ended, _, log) = head.end();
+        assert_eq!(ended, code, "{signal}: {log}");
+        head = coordinator(&sandbox, &port);
+    }
+    let (code, summary, log) = head.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(worker.end().0, Some(0));
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    for key in ["parameters_sha256", "iterations", "test_loss", "test_accuracy", "final_loss", "tasks_applied"] {
+        assert_eq!(summary[key], expected[key], "{key}");
+    }
+
+    // One journal, one table and one report over all parts; what was computed again is kept aside.
+    assert_eq!(steps(&run), 60);
+    let journal = std::fs::read_to_string(run.join("events.jsonl")).unwrap();
+    let events: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str| events.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    let iterations: Vec<u64> = of("step").iter().map(|step| step["iteration"].as_u64().unwrap()).collect();
+    assert!(iterations.iter().copied().eq(1..=60), "{iterations:?}");
+    // The first part ended before its first checkpoint, and was begun again.
+    assert_eq!(of("resume").len(), 3);
+    let times: Vec<f64> = of("step").iter().map(|step| step["time_s"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted(), "the run's clock goes on");
+    assert!(run.join("events-discarded.jsonl").exists() && run.join("report.html").exists());
+    let replay = sandbox.run(&["replay", "run", "--policy", "uta", "--seeds", "1", "--json"]);
+    assert!(replay.status.success());
+}
+
+/// The newest checkpoint is damaged: that is said, and the one before is used.
+#[test]
+fn a_damaged_checkpoint_is_passed_over() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    let newest = sandbox.path("undisturbed/checkpoints/step-000060/optimizer.safetensors");
+    let mut bytes = std::fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&newest, bytes).unwrap();
+    let output = sandbox.run(&["up", "--resume", "undisturbed", "--json"]);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    assert!(
+        log.contains("step-000060 is damaged: optimizer.safetensors") && log.contains("after iteration 55"),
+        "{log}"
+    );
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["parameters_sha256"], expected["parameters_sha256"]);
+}
+
+#[test]
+fn a_finished_run_can_be_extended_and_what_cannot_change_is_refused() {
+    let sandbox = Sandbox::new();
+    undisturbed(&sandbox);
+    let complete = sandbox.run(&["up", "--resume", "undisturbed"]);
+    assert!(complete.status.success());
+    assert!(String::from_utf8_lossy(&complete.stderr).contains("--iterations with a larger number extends it"));
+    let refused = sandbox.run(&["up", "--resume", "undisturbed", "--seed", "9"]);
+    assert_eq!(refused.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("seed = 9"));
+    let extended = sandbox.summary(&["up", "--resume", "undisturbed", "--iterations", "70", "--policy", "uta"]);
+    assert_eq!((extended["iterations"].as_u64(), extended["policy"].as_str()), (Some(70), Some("uta")));
+    let whole = ["up", "--out", "whole", "--workers", "2", "--task-time", "none", "--iterations", "70"];
+    let whole = sandbox.summary(&[&whole[..], &RUN[2..], &TINY].concat());
+    assert_eq!(extended["parameters_sha256"], whole["parameters_sha256"]);
+    for name in ["nothing", "undisturbed/checkpoints/step-000001"] {
+        assert_eq!(sandbox.run(&["up", "--resume", name]).status.code(), Some(64), "{name}");
+    }
+}
+
+#[test]
+fn a_model_is_kept_evaluated_and_begun_with() {
+    let sandbox = Sandbox::new();
+    let summary = undisturbed(&sandbox);
+    let eval = |name: &str| {
+        let output = sandbox.run(&["eval", name, "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    for name in ["undisturbed", "undisturbed/model.safetensors", "undisturbed/checkpoints/step-000060"] {
+        let found = eval(name);
+        assert_eq!((&found["loss"], &found["accuracy"]), (&summary["test_loss"], &summary["test_accuracy"]), "{name}");
+        assert_eq!((found["step"].as_u64(), &found["parameters_sha256"]), (Some(60), &summary["parameters_sha256"]));
+        let samples: u64 = found["classes"].as_array().unwrap().iter().map(|c| c["samples"].as_u64().unwrap()).sum();
+        assert_eq!(samples, 2000);
+    }
+    assert!(eval("undisturbed/model-best.safetensors")["accuracy"].as_f64() >= summary["test_accuracy"].as_f64());
+
+    let again = ["up", "--out", "again", "--workers", "1", "--task-time", "none", "--iterations", "1", "--lr", "1e-9"];
+    let init = ["--init", "undisturbed/model.safetensors"];
+    let again = sandbox.summary(&[&again[..], &init, &TINY].concat());
+    let (first, last) = (again["first_loss"].as_f64().unwrap(), summary["final_loss"].as_f64().unwrap());
+    assert!((first - last).abs() < 1.0, "it begins where the other ended: {first}, {last}");
+
+    for (file, text) in [("missing", "no model there"), ("undisturbed/config.toml", "not a whole safetensors file")] {
+        let output = sandbox.run(&["eval", file]);
+        assert_eq!(output.status.code(), Some(65));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(text), "{file}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Checkpoints on disk: written, found, damaged.
+
+use std::path::Path;
+
+use ata_learn::{Optimizer, Rule};
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
+use tempfile::TempDir;
+
+use super::saver::{Job, Saved, Saver};
+use super::*;
+
+const PARAMETERS: usize = 3000;
+
+fn table() -> ParameterTable {
+    ParameterTable::vector("theta", PARAMETERS)
+}
+
+/// A state after `iteration` steps, all of whose numbers depend on it.
+fn checkpoint(iteration: u64) -> Checkpoint {
+    let mut training = TrainingState::new(Optimizer::default(), vec![0.5; PARAMETERS]);
+    for step in 0..iteration {
+        training.step((0..PARAMETERS).map(|at| (at as u64 + step) as f32).collect(), 2, 0.1, true);
+    }
+    let policy = build_policy("ata-auto", &PolicyContext::default()).unwrap();
+    let engine = Engine::new(EngineConfig::default(), policy).save().unwrap();
+    let progress = Progress {
+        version: VERSION,
+        run_id: "run".into(),
+        iteration,
+        epoch: 1,
+        time_s: 0.1 + 0.2,
+        samples: 96 * iteration,
+        data: "synthetic, seed 1".into(),
+        tasks_outlasted: 7,
+        best_accuracy: Some(0.1),
+        workers: vec![(2, "b".into()), (1, "a".into())],
+        engine,
+        settings: "budget = 16\n".into(),
+    };
+    Checkpoint { training, progress }
+}
+
+/// Runs the saver on these iterations, and returns its reports.
+fn save(folder: &Path, retention: Retention, iterations: &[u64]) -> Vec<Saved> {
+    let store = Box::new(FolderStore::new(folder));
+    let saver = Saver { store, retention, table: table(), metadata: Metadata::new() };
+    let (reports, received) = std::sync::mpsc::channel();
+    let jobs = saver.spawn(move |saved| reports.send(saved).unwrap());
+    for iteration in iterations {
+        jobs.send(Job::Checkpoint(Box::new(checkpoint(*iteration)))).unwrap();
+    }
+    drop(jobs);
+    received.into_iter().collect()
+}
+
+const TWO: Retention = Retention { newest: 2, every: None };
+
+fn find(folder: &Path) -> Result<Option<Found>, Vec<(String, Damage)>> {
+    newest(&FolderStore::new(folder), &table(), Optimizer::default())
+}
+
+#[test]
+fn what_is_saved_is_found_and_old_ones_are_dropped() {
+    let folder = TempDir::new().unwrap();
+    assert!(find(folder.path()).unwrap().is_none());
+    let saved = save(folder.path(), TWO, &[1, 2, 3]);
+    assert!(saved.iter().all(|saved| matches!(saved, Saved::Checkpoint { .. })), "{saved:?}");
+    let found = find(folder.path()).unwrap().unwrap();
+    assert_eq!((found.name.as_str(), found.checkpoint), ("step-000003", checkpoint(3)));
+    assert!(found.damaged.is_empty());
+    let mut names = FolderStore::new(folder.path()).names().unwrap();
+    names.sort();
+    assert_eq!(names, ["step-000002", "step-000003"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("latest")).unwrap(), "step-000003\n");
+    // The run was resumed from an earlier checkpoint, and saves again.
+    save(folder.path(), TWO, &[2]);
+    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000002");
+}
+
+/// Every file cut at every 4 KiB and with one bit flipped per KiB: detected, named, and the one before is used.
+#[test]
+fn damage_is_detected_and_the_one_before_is_used() {
+    let folder = TempDir::new().unwrap();
+    save(folder.path(), TWO, &[4, 5]);
+    for file in [MODEL, OPTIMIZER, STATE] {
+        let path = folder.path().join("step-000005").join(file);
+        let whole = std::fs::read(&path).unwrap();
+        let cut = (0..whole.len()).step_by(4096).map(|length| whole[..length].to_vec());
+        let flipped = (0..whole.len()).step_by(1024).enumerate().map(|(bit, start)| {
+            let mut bytes = whole.clone();
+            let at = (start + 37 * bit % 1024).min(whole.len() - 1);
+            bytes[at] ^= 1 << (bit % 8);
+            bytes
+        });
+        for damaged in cut.chain(flipped).chain([Vec::new(), [&whole[..], b"x"].concat()]) {
+            std::fs::write(&path, damaged).unwrap();
+            let found = find(folder.path()).unwrap().unwrap();
+            assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000004", 1), "{file}");
+            assert_eq!((found.damaged[0].0.as_str(), found.damaged[0].1.file), ("step-000005", file));
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000004");
+        std::fs::write(&path, &whole).unwrap();
+    }
+    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000005");
+}
+
+#[test]
+fn if_all_are_damaged_all_are_named() {
+    let folder = TempDir::new().unwrap();
+    save(folder.path(), TWO, &[4, 5]);
+    for name in ["step-000004", "step-000005"] {
+        std::fs::write(folder.path().join(name).join(STATE), "{}").unwrap();
+    }
+    let damaged = find(folder.path()).unwrap_err();
+    assert_eq!(damaged.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["step-000005", "step-000004"]);
+}
+
+#[test]
+fn another_release_and_another_optimizer_are_refused() {
+    let mut other = checkpoint(1);
+    other.progress.version = VERSION + 1;
+    let decode = |checkpoint: &Checkpoint, optimizer| {
+        let files = checkpoint.encode(&table(), &Metadata::new());
+        let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
+        Checkpoint::decode(&table(), optimizer, read).map_err(|damage| damage.to_string())
+    };
+    assert_eq!(decode(&checkpoint(1), Optimizer::default()), Ok(checkpoint(1)));
+    assert!(decode(&other, Optimizer::default()).unwrap_err().contains("this release reads version 1"));
+    let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
+    assert!(decode(&checkpoint(1), sgd).unwrap_err().contains("saved by another optimizer"));
+}
+
+/// A folder that cannot be written, as on a full disk: the checkpoints before are still there, and no half one.
+#[test]
+fn what_cannot_be_written_is_told() {
+    let folder = TempDir::new().unwrap();
+    save(folder.path(), TWO, &[1]);
+    // A file in the place of the next one's folder.
+    std::fs::write(folder.path().join(".step-000002.partial"), "").unwrap();
+    let saved = save(folder.path(), TWO, &[2]);
+    let [Saved::CheckpointFailed { iteration: 2, reason }] = &saved[..] else { panic!("{saved:?}") };
+    assert!(reason.contains("step-000002"), "{reason}");
+    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000001");
+}
