@@ -251,6 +251,8 @@ pub(crate) enum BenchSubject {
     Transport,
     /// The reduction of gradients, against a memory copy of the same bytes.
     Aggregation,
+    /// The sum, the optimizer step and the next parameters, against a memory copy of as many bytes.
+    Optimizer,
     /// Everything in an iteration that is not gradient computation, at 4 and at 64 workers.
     Coordination,
 }

@@ -4,6 +4,7 @@ mod aggregation;
 mod allocation;
 mod coordination;
 mod engine;
+mod optimizer;
 mod simulation;
 mod transport;
 
@@ -54,6 +55,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             BenchSubject::Engine => tokio::task::block_in_place(engine::measure)?,
             BenchSubject::Simulation => tokio::task::block_in_place(simulation::measure)?,
             BenchSubject::Aggregation => tokio::task::block_in_place(aggregation::measure),
+            BenchSubject::Optimizer => tokio::task::block_in_place(optimizer::measure),
             BenchSubject::Transport => transport::measure().await?,
             BenchSubject::Coordination => coordination::measure().await?,
         };
