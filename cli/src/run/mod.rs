@@ -132,7 +132,12 @@ impl Run {
             return RunFolder::create(&self.settings);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
-        eprintln!("resuming run {run_id} after iteration {iteration}");
+        let again = match resumption.steps_after(*iteration)? {
+            0 => String::new(),
+            1 => "; one later iteration is computed again".into(),
+            later => format!("; {later} later iterations are computed again"),
+        };
+        eprintln!("resuming run {run_id} after iteration {iteration}{again}");
         RunFolder::reopen(resumption, run_id, &self.settings)
     }
 

@@ -91,11 +91,7 @@ fn resume(
     let iterations = settings.engine.iterations;
     let engine = Engine::restore(settings.engine, settings.policy, engine)?;
     let resumed = resume_journal(settings.folder, iteration)?;
-    tracing::info!(
-        epoch,
-        "resuming after iteration {iteration}; {} later iterations are computed again",
-        resumed.computed_again
-    );
+    tracing::debug!(epoch, iteration, computed_again = resumed.computed_again, "resuming");
     let failed = sender(commands, Command::RecordFailed);
     let publisher = Publisher::append(settings.folder, resumed.state, state, failed)?;
     publisher.publish(RunEvent::Resume {
