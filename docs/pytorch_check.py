@@ -206,11 +206,12 @@ def check_refusals(checks, ata, folder, data, model):
     for what, tensors in variants.items():
         file = folder / "refused.safetensors"
         save_file(tensors, file)
-        exit_codes = [
-            ata.run("eval", file, "--data", data).returncode,
-            ata.run("up", "--init", file, "--data", data, "--out", folder / "refused").returncode,
-        ]
-        checks.equal(f"{what} is refused with exit code 65 by eval and up", exit_codes, [65, 65])
+        done = (
+            ata.run("eval", file, "--data", data),
+            ata.run("up", "--init", file, "--data", data, "--out", folder / "refused"),
+        )
+        found = [(result.returncode, f"{file}: " in result.stderr) for result in done]
+        checks.equal(f"{what}: refused by eval and up, exit code 65, names the file", found, [(65, True)] * 2)
 
 
 def check_trained(checks, ata, folder, data, infer):

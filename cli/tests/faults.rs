@@ -66,21 +66,26 @@ fn a_killed_coordinator_leaves_a_journal() {
     assert!(String::from_utf8_lossy(&replay.stderr).contains("was not written to its end"));
 }
 
+/// `ata` with files of at most this many blocks of 512 bytes: larger ones fail, as on a full disk.
+fn limited(sandbox: &Sandbox, blocks: u32, args: &[&str]) -> Command {
+    let program = sandbox.ata(args);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")])
+        .arg(program.get_program())
+        .args(program.get_args())
+        .current_dir(program.get_current_dir().unwrap())
+        .stdin(Stdio::null());
+    command
+}
+
 /// A limit of 40 KiB per file emulates a full disk: the run ends with the reason, and leaves its results.
 #[test]
 fn a_full_disk_ends_a_run_with_the_reason() {
     let sandbox = Sandbox::new();
     let up =
         [&["up", "--out", "run", "--workers", "2", "--task-time", "none", "--json"], &LONG[..], &TINY[..]].concat();
-    let program = sandbox.ata(&up);
-    let output = Command::new("sh")
-        .args(["-c", "trap '' XFSZ; ulimit -f 80; exec \"$0\" \"$@\""])
-        .arg(program.get_program())
-        .args(program.get_args())
-        .current_dir(program.get_current_dir().unwrap())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = limited(&sandbox, 80, &up).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(74), "{errors}");
     assert!(errors.lines().last().unwrap().contains("cannot write run/events.jsonl: "), "{errors}");
@@ -92,4 +97,23 @@ fn a_full_disk_ends_a_run_with_the_reason() {
     assert_eq!(written["state"], "failed");
     assert!(written["iterations"].as_u64() > Some(0) && written["error"].as_str().unwrap().contains("events.jsonl"));
     assert!(sandbox.path("run/statistics.json").exists());
+}
+
+/// The optimizer's state does not fit on the disk, but journal and model do: the run says so and goes on.
+#[test]
+fn a_disk_too_full_for_checkpoints_does_not_end_a_run() {
+    let sandbox = Sandbox::new();
+    let up = ["up", "--out", "run", "--workers", "1", "--task-time", "none", "--device", "cpu", "--task-batch", "1"];
+    let run = ["--iterations", "3", "--budget", "2", "--checkpoint-every", "1", "--eval-every", "0"];
+    let output = limited(&sandbox, 2000, &[&up[..], &run].concat()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(
+        errors.contains("no checkpoint after iteration 1") && errors.contains("those before it are kept"),
+        "{errors}"
+    );
+    let failed = journal(&sandbox).iter().filter(|event| event["event"] == "checkpoint_failed").count();
+    assert!((3..=4).contains(&failed), "after each iteration, and perhaps once more at the end: {failed}");
+    assert!(sandbox.path("run/model.safetensors").exists());
+    assert_eq!(std::fs::read_dir(sandbox.path("run/checkpoints")).unwrap().count(), 0, "no half checkpoint is left");
 }

@@ -71,7 +71,7 @@ pub async fn run(
     }
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let service = service::Service::new(commands.clone(), config.model.parameter_count() as u64);
-    let owner = owner::Owner::new(config, commands, state)?;
+    let owner = owner::Owner::new(config, &commands, state)?;
     let service = CoordinatorServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
     let server = ata_wire::server_builder().serve_with_incoming_shutdown(

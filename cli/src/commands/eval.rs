@@ -33,7 +33,7 @@ struct Measured {
 
 #[derive(Serialize)]
 struct Class {
-    class: usize,
+    label: usize,
     name: String,
     samples: u32,
     correct: u32,
@@ -99,7 +99,7 @@ fn settings_beside(model: &Path) -> Result<Option<Settings>, Failure> {
 
 fn classes(evaluation: &Evaluation) -> Vec<Class> {
     let class = |(class, count): (usize, &ata_learn::ClassCount)| Class {
-        class,
+        label: class,
         name: CLASS_NAMES.get(class).map_or_else(|| class.to_string(), |name| (*name).to_owned()),
         samples: count.samples,
         correct: count.correct,
@@ -114,7 +114,7 @@ fn print(result: &Measured) {
     println!("loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0);
     let row = |class: &Class| {
         let accuracy = class.accuracy.map_or("-".into(), |accuracy| format!("{:.1} %", accuracy * 100.0));
-        vec![format!("{} {}", class.class, class.name), class.samples.to_string(), class.correct.to_string(), accuracy]
+        vec![format!("{} {}", class.label, class.name), class.samples.to_string(), class.correct.to_string(), accuracy]
     };
     let header = ["class", "samples", "correct", "accuracy"].map(String::from).into();
     let table = Table { title: "By class".into(), header, rows: result.classes.iter().map(row).collect() };

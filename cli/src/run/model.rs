@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ata_learn::{CHANNELS, CLASS_NAMES, Metadata, ParameterTable, decode_model};
+use ata_learn::{CHANNELS, CLASS_NAMES, Metadata, ParameterTable, decode_metadata, decode_model};
 
 use crate::failure::Failure;
 
@@ -28,5 +28,9 @@ pub(crate) fn metadata(specification: &str) -> Metadata {
 pub(crate) fn read(path: &Path, table: &ParameterTable) -> Result<(Vec<f32>, Metadata), Failure> {
     let shown = path.display();
     let file = std::fs::read(path).map_err(|cause| Failure::data(format!("{shown}: {cause}")))?;
-    decode_model(table, &file).map_err(|error| Failure::data(format!("{shown}: {error}")))
+    decode_model(table, &file).map_err(|error| {
+        let model = decode_metadata(&file).ok().and_then(|metadata| metadata.get("model").cloned());
+        let model = model.map_or(String::new(), |model| format!("; it says that it is of --model {model}"));
+        Failure::data(format!("{shown}: {error}{model}"))
+    })
 }

@@ -25,6 +25,9 @@ pub enum ModelFileError {
     /// A tensor is not part of the model.
     #[error("holds a tensor '{0}', which the model does not have")]
     Unexpected(String),
+    /// A tensor holds an infinite number or none.
+    #[error("tensor '{0}' holds a number that is infinite or NaN")]
+    NotFinite(String),
     /// A tensor has another shape or type.
     #[error("tensor '{name}' is {found}; the model's is {expected}")]
     Different {
@@ -58,6 +61,9 @@ pub fn decode_model(table: &ParameterTable, file: &[u8]) -> Result<(Vec<f32>, Me
     let mut parameters = Vec::with_capacity(table.parameters());
     for entry in &table.tensors {
         let values = values_of(&tensors, &entry.name, &entry.shape)?;
+        if !values.iter().all(|value| value.is_finite()) {
+            return Err(ModelFileError::NotFinite(entry.name.clone()));
+        }
         parameters.extend(entry.to_flat(&values));
     }
     let is_known = |name: &str| table.tensors.iter().any(|entry| entry.name == name);
@@ -173,6 +179,8 @@ mod tests {
         let mut more = table.clone();
         more.tensors.extend(ParameterTable::vector("extra", 1).tensors);
         assert!(error(&file(&more)).contains("holds a tensor 'extra'"));
+        let broken = encode_model(&table, &vec![f32::NAN; table.parameters()], &metadata());
+        assert!(error(&broken).contains("'conv1.weight' holds a number that is infinite or NaN"));
         assert!(error(b"hello").contains("not a whole safetensors file"));
     }
 

@@ -83,7 +83,9 @@ impl TrainingState {
         let mut product = None;
         if with_product {
             let divisor = tasks as f32;
-            sum.iter_mut().for_each(|value| *value /= divisor);
+            for value in &mut sum {
+                *value /= divisor;
+            }
             tasks = 1;
             product = self.last_gradient.as_ref().map(|last| inner_product(&sum, last));
         }
@@ -92,7 +94,9 @@ impl TrainingState {
         let step = Step::new(&self.optimizer, self.steps, rate, tasks, clip);
         let ranges = ranges(&mut self.parameters, &mut self.moments, &sum);
         if sum.len() < PARALLEL_FROM {
-            ranges.into_iter().for_each(|range| step.take(range));
+            for range in ranges {
+                step.take(range);
+            }
         } else {
             pool().install(|| ranges.into_par_iter().for_each(|range| step.take(range)));
         }

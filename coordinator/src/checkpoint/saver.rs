@@ -1,5 +1,6 @@
 //! The thread that writes checkpoints and models, while the next iterations run.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -17,6 +18,24 @@ pub(crate) enum Job {
     Checkpoint(Box<Checkpoint>),
     /// Write a model to a file.
     Model { path: PathBuf, parameters: ParameterSet, metadata: Metadata },
+}
+
+impl Job {
+    /// Where a model goes.
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Checkpoint(_) => None,
+            Self::Model { path, .. } => Some(path.clone()),
+        }
+    }
+
+    /// The last iteration that a checkpoint or a model holds.
+    fn iteration(&self) -> u64 {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.progress.iteration,
+            Self::Model { parameters, .. } => parameters.iteration - 1,
+        }
+    }
 }
 
 /// The thread's report on a job.
@@ -42,10 +61,20 @@ pub(crate) struct Saver {
 impl Saver {
     /// Starts the thread, which ends when the returned sender is dropped. It reports each job, in order.
     pub(crate) fn spawn(self, report: impl Fn(Saved) + Send + 'static) -> mpsc::Sender<Job> {
-        let (jobs, received) = mpsc::channel();
+        let (jobs, received) = mpsc::channel::<Job>();
         std::thread::Builder::new()
             .name("saver".into())
-            .spawn(move || received.into_iter().for_each(|job| report(self.save(job))))
+            .spawn(move || {
+                for job in received {
+                    let (path, iteration) = (job.path(), job.iteration());
+                    // The panic is printed, and the run must not wait forever for the report.
+                    let saved = catch_unwind(AssertUnwindSafe(|| self.save(job)));
+                    report(saved.unwrap_or_else(|_| match path {
+                        Some(path) => Saved::Model { path, result: Err(std::io::Error::other("the saver panicked")) },
+                        None => Saved::CheckpointFailed { iteration, reason: "the saver panicked".into() },
+                    }));
+                }
+            })
             .expect("a thread can be started");
         jobs
     }

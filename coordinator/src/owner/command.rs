@@ -83,7 +83,10 @@ impl Owner {
             Command::Gradient(Gradient { header, values, reply }) => answer(reply, self.gradient(&header, values)),
             Command::Data { session, sha256, reply } => answer(reply, self.data(session, &sha256)),
             Command::Training(Report::Stepped(stepped)) => self.stepped(stepped),
-            Command::Training(Report::Failed) => self.ending = Some(Ending::TrainingFailed),
+            Command::Training(Report::Failed) => {
+                self.no_copy();
+                self.ending = Some(Ending::TrainingFailed);
+            }
             Command::Evaluated(evaluated) => self.evaluated(evaluated),
             Command::Saved(saved) => self.saved(saved),
             Command::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),

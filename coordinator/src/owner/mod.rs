@@ -102,7 +102,7 @@ enum Ending {
 impl Owner {
     pub(crate) fn new(
         config: CoordinatorConfig,
-        commands: mpsc::Sender<Command>,
+        commands: &mpsc::Sender<Command>,
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
         let (run_spec, data) = (config.run_spec(), config.training_data.identity());
@@ -123,16 +123,16 @@ impl Owner {
                 data: &data,
                 folder: &config.run_folder,
             },
-            &commands,
+            commands,
             state,
         )?;
-        let (training, parameters) = training::spawn(training, sender(&commands, Command::Training));
+        let (training, parameters) = training::spawn(training, sender(commands, Command::Training));
         let (model, device) = (config.model.clone(), config.device);
         let evaluator = move || model.evaluator(&device);
-        let evaluation = EvaluationThread::spawn(evaluator, config.test_data, sender(&commands, Command::Evaluated));
+        let evaluation = EvaluationThread::spawn(evaluator, config.test_data, sender(commands, Command::Evaluated));
         let CheckpointConfig { cadence, retention, store } = config.checkpoints;
         let saver = Saver { store, retention, table: config.model.table(), metadata: config.model_metadata };
-        let jobs = saver.spawn(sender(&commands, Command::Saved));
+        let jobs = saver.spawn(sender(commands, Command::Saved));
         Ok(Self {
             engine,
             sessions: Sessions::restored(names),

@@ -36,6 +36,8 @@ pub(super) struct Checkpoints {
     last_s: f64,
     /// How many jobs the thread has not reported on.
     under_way: usize,
+    /// Whether one of them is a checkpoint that may still wait for the training thread.
+    is_copying: bool,
     /// Whether the next iteration waits for the checkpoint that is being written.
     is_held: bool,
     /// The last iteration of the newest one.
@@ -61,6 +63,7 @@ impl Checkpoints {
             boundary: None,
             last_s: now_s,
             under_way: 0,
+            is_copying: false,
             is_held: false,
             saved: None,
             failed: None,
@@ -117,6 +120,7 @@ impl Owner {
         };
         self.checkpoints.last_s = self.now_s;
         self.checkpoints.under_way += 1;
+        self.checkpoints.is_copying = true;
         let jobs = self.checkpoints.jobs.clone();
         let then = move |training: TrainingState| {
             // The thread outlives this run's training.
@@ -133,9 +137,19 @@ impl Owner {
         self.checkpoints.send(Job::Model { path, parameters, metadata });
     }
 
+    /// The training thread failed: it will not hand over its state.
+    pub(super) fn no_copy(&mut self) {
+        let lost = usize::from(std::mem::take(&mut self.checkpoints.is_copying));
+        self.checkpoints.under_way = self.checkpoints.under_way.saturating_sub(lost);
+        self.checkpoints.boundary = None;
+    }
+
     /// Records what became of a checkpoint or a model.
     pub(super) fn saved(&mut self, saved: Saved) {
-        self.checkpoints.under_way -= 1;
+        self.checkpoints.under_way = self.checkpoints.under_way.saturating_sub(1);
+        if !matches!(saved, Saved::Model { .. }) {
+            self.checkpoints.is_copying = false;
+        }
         let time_s = self.now_s;
         match saved {
             Saved::Checkpoint { iteration, place, seconds } => {

@@ -76,7 +76,7 @@ impl Rig {
         };
         let (sender, commands) = mpsc::channel(64);
         let (state, seen) = watch::channel(RunState::default());
-        let mut owner = Owner::new(config, sender, state).unwrap();
+        let mut owner = Owner::new(config, &sender, state).unwrap();
         let (given, work) = std_mpsc::channel();
         let training = std::mem::replace(&mut owner.training, given);
         owner.tell(Event::Proceed);
