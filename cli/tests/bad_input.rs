@@ -38,6 +38,7 @@ fn wrong_usage() {
         (&["up", "--config", "bad.toml"], "line 2"),
         (&["up", "--config", "absent.toml"], "absent.toml"),
         (&["up", "--what"], "--what"),
+        (&["up", "--checkpoint", ""], "expected a folder"),
         (&["coordinator", "--policy", "fta"], "means"),
         (&["coordinator", "--listen", "0.0.0.0:7070"], "--insecure"),
         (&["coordinator", "--listen", "nowhere"], "ADDRESS:PORT"),
@@ -47,6 +48,18 @@ fn wrong_usage() {
     ] {
         fails(&sandbox, args, 64, says);
     }
+}
+
+#[cfg(not(feature = "object-store"))]
+#[test]
+fn an_object_store_without_the_feature() {
+    fails(&Sandbox::new(), &["up", "--checkpoint", "s3://bucket/run"], 64, "--features object-store");
+}
+
+#[cfg(feature = "object-store")]
+#[test]
+fn no_object_store() {
+    fails(&Sandbox::new(), &["up", "--checkpoint", "memory:///"], 64, "would end with the process");
 }
 
 #[test]

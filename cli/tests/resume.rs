@@ -92,6 +92,40 @@ fn a_damaged_checkpoint_is_passed_over() {
     assert_eq!(summary["parameters_sha256"], expected["parameters_sha256"]);
 }
 
+/// Checkpoints that are not in the run's folder bring the run back when that is lost.
+fn a_lost_folder_comes_back(sandbox: &Sandbox, checkpoint: &str, saved: &Path) {
+    let up = ["up", "--checkpoint", checkpoint, "--out", "run"];
+    let begin = [&up[..], &["--workers", "1", "--task-time", "none", "--iterations", "30"], &RUN[2..], &TINY].concat();
+    sandbox.summary(&begin);
+    let run = sandbox.path("run");
+    assert!(saved.join("step-000030/state.json").exists() && !run.join("checkpoints").exists());
+    std::fs::remove_dir_all(&run).unwrap();
+    let refused = sandbox.run(&begin);
+    assert_eq!(refused.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("already holds the checkpoints of a run"));
+    // All other settings come with the checkpoint.
+    let resumed = sandbox.summary(&[&up[..], &["--resume", "auto", "--iterations", "60"]].concat());
+    assert_eq!(resumed["parameters_sha256"], undisturbed(sandbox)["parameters_sha256"]);
+    // The run's folder tells where its checkpoints are.
+    let complete = sandbox.run(&["up", "--resume", "run"]);
+    assert!(complete.status.success() && saved.join("step-000060").exists());
+    assert!(String::from_utf8_lossy(&complete.stderr).contains("has its 60 iterations"));
+}
+
+#[test]
+fn checkpoints_may_be_in_another_folder() {
+    let sandbox = Sandbox::new();
+    a_lost_folder_comes_back(&sandbox, "saved", &sandbox.path("saved"));
+}
+
+#[cfg(feature = "object-store")]
+#[test]
+fn checkpoints_may_be_in_an_object_store() {
+    let sandbox = Sandbox::new();
+    let saved = sandbox.path("saved/here");
+    a_lost_folder_comes_back(&sandbox, &format!("file://{}", saved.display()), &saved);
+}
+
 #[test]
 fn a_finished_run_can_be_extended_and_what_cannot_change_is_refused() {
     let sandbox = Sandbox::new();

@@ -35,7 +35,10 @@ mod service;
 mod sessions;
 mod training;
 
-pub use checkpoint::{Cadence, Checkpoint, Damage, FolderStore, Found, Progress, Retention, Store, newest};
+#[cfg(feature = "object-store")]
+pub use checkpoint::ObjectStore;
+pub use checkpoint::{Cadence, Checkpoint, Damage, FolderStore, Found, PlaceError, Progress, Retention, Store};
+pub use checkpoint::{is_url, newest, newest_settings, open_store};
 pub use config::{CheckpointConfig, CoordinatorConfig, Start, TrainingData};
 pub use report::{RunError, RunReport, StopReason};
 

@@ -149,6 +149,10 @@ pub(crate) struct TrainingArgs {
     /// [default: a tenth of the run].
     #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
     eval_every: Option<u64>,
+    /// Where checkpoints are kept: another folder, or, built with the feature object-store, s3://BUCKET/PREFIX, gs://…,
+    /// az://… or file:///… [default: in the run's folder].
+    #[arg(long, env = "ATA_CHECKPOINT", value_name = "URL", help_heading = "Saving")]
+    checkpoint: Option<String>,
     /// How often the run is saved: a time (60s, 10m), a number of iterations, or never [default: 60s].
     #[arg(long, env = "ATA_CHECKPOINT_EVERY", value_name = "T", allow_hyphen_values = true, help_heading = "Saving")]
     checkpoint_every: Option<String>,
@@ -181,7 +185,7 @@ impl CommonArgs {
         let file = self.config.as_deref();
         let fresh = Settings::resolve(&file.into_iter().collect::<Vec<_>>(), flags)?;
         let Some(resume) = &self.resume else { return Ok((fresh, None)) };
-        match Resumption::find(resume, fresh.out.as_deref())? {
+        match Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())? {
             Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),
             None => Ok((fresh, None)),
         }

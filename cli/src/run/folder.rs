@@ -36,6 +36,9 @@ impl RunFolder {
     /// Opens the folder of a run that goes on, and replaces its configuration.
     pub(crate) fn reopen(resumption: &Resumption, run_id: &str, settings: &Settings) -> Result<Self, Failure> {
         let folder = Self { run_id: run_id.into(), path: resumption.folder.clone() };
+        // It may be gone if the checkpoints are elsewhere.
+        std::fs::create_dir_all(&folder.path)
+            .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.path.display())))?;
         folder.write(CONFIG_FILE, &settings.to_toml()?)?;
         Ok(folder)
     }

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - here: [`Run`], which is ready to begin, and [`Trained`], which is over
-//! - `folder`: the run's folder; `resume`: the run that `--resume` names
+//! - `folder`: the run's folder; `place`: where its checkpoints are; `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
 //! - `model`: what model files carry, and reading them
 //! - `tables`, `page`: the human-readable result, on the terminal and as `report.html`
@@ -13,6 +13,7 @@ pub(crate) mod counterfactual;
 mod folder;
 pub(crate) mod model;
 mod page;
+mod place;
 pub(crate) mod recorded;
 pub(crate) mod resume;
 mod statistics;
@@ -25,9 +26,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ata_coordinator::{
-    CheckpointConfig, CoordinatorConfig, FolderStore, Progress, RunReport, Start, StopReason, TrainingData,
-};
+use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Progress, RunReport, Start, StopReason, TrainingData};
 use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, WorkerStatistics};
@@ -41,7 +40,7 @@ use crate::output::show_progress;
 use crate::settings::Settings;
 use crate::signals::Signal;
 use counterfactual::counterfactuals;
-use resume::{CHECKPOINTS, Resumption};
+use resume::Resumption;
 use summary::Summary;
 
 /// The first rest of a worker after a failure, in seconds: longer than a network glitch, short compared with a run.
@@ -86,6 +85,9 @@ impl Run {
         resumption: Option<&Resumption>,
     ) -> Result<Self, Failure> {
         let model = (extensions.models)(&settings.model)?;
+        if let (Some(place), None) = (&settings.checkpoint, resumption) {
+            place::check_empty(place)?;
+        }
         let start = match (resumption, &settings.init) {
             (Some(resumption), _) => {
                 Start::Checkpoint(Box::new(resumption.load(&model.table(), settings.optimizer())?))
@@ -178,7 +180,7 @@ impl Run {
             checkpoints: CheckpointConfig {
                 cadence: settings.checkpoint_cadence()?,
                 retention: settings.retention(),
-                store: Box::new(FolderStore::new(folder.path.join(CHECKPOINTS))),
+                store: place::open(settings.checkpoint.as_deref(), &folder.path)?,
             },
             model_metadata: model::metadata(&settings.model),
             settings: settings.to_toml()?,

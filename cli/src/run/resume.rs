@@ -2,16 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use ata_coordinator::{Checkpoint, Damage, FolderStore, Found, Store, newest};
+use ata_coordinator::{Checkpoint, Damage, FolderStore, Found, Store, newest, newest_settings};
 use ata_learn::{Optimizer, ParameterTable};
 use ata_record::{CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, RunEvent, SUMMARY_FILE, read_journal, resume_journal};
 use toml::Table;
 
+use super::place::{self, CHECKPOINTS, has_checkpoints};
 use crate::failure::Failure;
-use crate::settings::{FIXED, Flags, Settings};
-
-/// The folder of a run's checkpoints.
-pub(crate) const CHECKPOINTS: &str = "checkpoints";
+use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
 
 /// The folder of runs without `--out`.
 pub(crate) const RUNS: &str = "runs";
@@ -21,28 +19,33 @@ pub(crate) const RUNS: &str = "runs";
 pub(crate) struct Resumption {
     /// The run's folder.
     pub(crate) folder: PathBuf,
+    /// Where its checkpoints are, if not in that folder.
+    checkpoint: Option<String>,
     /// The name of one checkpoint, if the user chose it.
     chosen: Option<String>,
 }
 
 impl Resumption {
-    /// Finds the run that `text` names; `None` for `auto` if there is nothing to go on from.
-    pub(crate) fn find(text: &str, out: Option<&Path>) -> Result<Option<Self>, Failure> {
+    /// Finds the run that `text` names; `None` for `auto` if there is nothing to go on from. `checkpoint` is the setting,
+    /// which tells where the checkpoints are if the folder `out` is lost.
+    pub(crate) fn find(text: &str, out: Option<&Path>, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         let path = Path::new(text);
         let candidates = [path.to_owned(), Path::new(RUNS).join(text)];
         match text {
             "auto" => match out {
-                Some(out) if has_checkpoints(out) => Ok(Some(Self::of_run(out))),
-                Some(out) => begin_again(out).map(|()| None),
-                None => Ok(runs().into_iter().find(|run| has_checkpoints(run) && !is_finished(run)).map(Self::of_run)),
+                Some(out) => match Self::of_run(out, checkpoint)? {
+                    Some(run) => Ok(Some(run)),
+                    None => begin_again(out).map(|()| None),
+                },
+                None => first(runs().into_iter().filter(|run| !is_finished(run))),
             },
-            "latest" => match runs().into_iter().find(|run| has_checkpoints(run)) {
-                Some(run) => Ok(Some(Self::of_run(run))),
+            "latest" => match first(runs())? {
+                Some(run) => Ok(Some(run)),
                 None => Err(Failure::usage(format!("--resume latest: no run in {RUNS}/ has a checkpoint"))),
             },
             _ => {
-                if let Some(run) = candidates.iter().find(|run| has_checkpoints(run)) {
-                    return Ok(Some(Self::of_run(run)));
+                if let Some(run) = first(candidates)? {
+                    return Ok(Some(run));
                 }
                 Self::of_checkpoint(path).map(Some).ok_or_else(|| {
                     Failure::usage(format!(
@@ -54,8 +57,18 @@ impl Resumption {
         }
     }
 
-    fn of_run(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), chosen: None }
+    /// The run in this folder, if it has checkpoints. A folder without settings is lost, or never was; then they may be in
+    /// `checkpoint`.
+    fn of_run(folder: &Path, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
+        if checkpoint.is_none() && !folder.is_dir() {
+            return Ok(None);
+        }
+        let checkpoint = match std::fs::read_to_string(folder.join(CONFIG_FILE)) {
+            Ok(text) => text.parse::<Table>().ok().and_then(|own| Some(own.get("checkpoint")?.as_str()?.to_owned())),
+            Err(_) => checkpoint.map(str::to_owned),
+        };
+        let run = Self { folder: folder.into(), checkpoint, chosen: None };
+        Ok(has_checkpoints(&*run.store()?)?.then_some(run))
     }
 
     /// `RUN/checkpoints/step-NNNNNN`
@@ -63,19 +76,36 @@ impl Resumption {
         let chosen = path.file_name()?.to_str()?.to_owned();
         let store = path.parent().filter(|store| store.file_name().is_some_and(|name| name == CHECKPOINTS))?;
         let is_one = FolderStore::new(store).names().ok()?.contains(&chosen);
-        is_one.then(|| Self { folder: store.parent().unwrap_or(Path::new("")).into(), chosen: Some(chosen) })
+        let folder = store.parent().unwrap_or(Path::new("")).into();
+        is_one.then_some(Self { folder, checkpoint: None, chosen: Some(chosen) })
     }
 
-    pub(crate) fn store(&self) -> FolderStore {
-        FolderStore::new(self.folder.join(CHECKPOINTS))
+    fn store(&self) -> Result<Box<dyn Store>, Failure> {
+        place::open(self.checkpoint.as_deref(), &self.folder)
+    }
+
+    /// The settings in the run's folder, or else those that its checkpoints hold.
+    fn own_settings(&self) -> Result<Table, Failure> {
+        let file = self.folder.join(CONFIG_FILE);
+        if file.exists() {
+            return read_file(&file);
+        }
+        let store = self.store()?;
+        let place = store.describe("");
+        let text = newest_settings(&*store).map_err(|cause| Failure::data(format!("{place}: {cause}")))?;
+        let text = text.ok_or_else(|| Failure::data(format!("no checkpoint in {place} is whole")))?;
+        let mut own = read_text(&text, &format!("the settings in {place}"))?;
+        // They may have been moved since.
+        own.remove("checkpoint");
+        own.extend(self.checkpoint.iter().map(|place| ("checkpoint".to_owned(), place.as_str().into())));
+        Ok(own)
     }
 
     /// The run's settings, extended by a file and flags.
     pub(crate) fn settings(&self, file: Option<&Path>, flags: &[&dyn Flags]) -> Result<Settings, Failure> {
-        let own = self.folder.join(CONFIG_FILE);
-        let before = Settings::resolve(&[&own], &[])?;
-        let files: Vec<&Path> = std::iter::once(&*own).chain(file).collect();
-        let settings = Settings::resolve(&files, flags)?;
+        let own = self.own_settings()?;
+        let before = Settings::extended(own.clone(), &[], &[])?;
+        let settings = Settings::extended(own, &file.into_iter().collect::<Vec<_>>(), flags)?;
         let (was, is) = (table(&before)?, table(&settings)?);
         if let Some(key) = FIXED.into_iter().find(|key| was.get(*key) != is.get(*key)) {
             let show = |table: &Table| table.get(key).map_or("unset".into(), ToString::to_string);
@@ -102,13 +132,13 @@ impl Resumption {
 
     /// Reads the newest checkpoint that is whole, or the chosen one. Damaged ones are reported on standard error.
     pub(crate) fn load(&self, table: &ParameterTable, optimizer: Optimizer) -> Result<Checkpoint, Failure> {
-        let store = self.store();
+        let store = self.store()?;
         let damaged = |name: &str, damage: &Damage| format!("{} is damaged: {damage}", store.describe(name));
         if let Some(name) = &self.chosen {
             return Checkpoint::decode(table, optimizer, |file| store.get(name, file))
                 .map_err(|damage| Failure::data(damaged(name, &damage)));
         }
-        match newest(&store, table, optimizer) {
+        match newest(&*store, table, optimizer) {
             Ok(Some(Found { checkpoint, damaged: skipped, .. })) => {
                 for (name, damage) in &skipped {
                     eprintln!("{}; using the one before it", damaged(name, damage));
@@ -128,8 +158,9 @@ fn table(settings: &Settings) -> Result<Table, Failure> {
     Table::try_from(settings).map_err(Failure::internal)
 }
 
-fn has_checkpoints(run: &Path) -> bool {
-    FolderStore::new(run.join(CHECKPOINTS)).names().is_ok_and(|names| !names.is_empty())
+/// The first of these folders with a run that has checkpoints.
+fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption>, Failure> {
+    folders.into_iter().find_map(|folder| Resumption::of_run(&folder, None).transpose()).transpose()
 }
 
 fn is_finished(run: &Path) -> bool {
@@ -181,15 +212,16 @@ mod tests {
     #[test]
     fn a_run_and_a_checkpoint_are_found_by_their_folders() {
         let folder = tempfile::tempdir().unwrap();
-        let of = |path: &Path| Resumption::find(path.to_str().unwrap(), None);
+        let of = |path: &Path| Resumption::find(path.to_str().unwrap(), None, None);
         let (good, bare) = (folder.path().join("good"), folder.path().join("bare"));
         run(&good, &["step-000010", "step-000020"]);
         run(&bare, &[]);
-        assert_eq!(of(&good).unwrap(), Some(Resumption { folder: good.clone(), chosen: None }));
+        let found = Resumption { folder: good.clone(), checkpoint: None, chosen: None };
+        assert_eq!(of(&good).unwrap(), Some(found));
         let chosen = of(&good.join(CHECKPOINTS).join("step-000010")).unwrap().unwrap();
         assert_eq!((chosen.folder, chosen.chosen.as_deref()), (good.clone(), Some("step-000010")));
         assert!(of(&bare).is_err() && of(&good.join(CHECKPOINTS).join("step-000030")).is_err());
-        let auto = |out: &Path| Resumption::find("auto", Some(out)).unwrap();
+        let auto = |out: &Path| Resumption::find("auto", Some(out), None).unwrap();
         assert_eq!(auto(&good), of(&good).unwrap());
         assert_eq!((auto(&bare), auto(&folder.path().join("new"))), (None, None));
     }
@@ -198,7 +230,7 @@ mod tests {
     fn what_cannot_change_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         run(folder.path(), &["step-000010"]);
-        let resumption = Resumption::of_run(folder.path());
+        let resumption = Resumption::of_run(folder.path(), None).unwrap().unwrap();
         let settings = |flags: &str| {
             let flags: Table = toml::from_str(flags).unwrap();
             resumption.settings(None, &[&flags]).map_err(|failure| format!("{failure:?}"))
@@ -206,7 +238,9 @@ mod tests {
         let extended = settings("iterations = 500\npolicy = 'uta'\nlr = 0.1").unwrap();
         assert_eq!((extended.iterations, &*extended.policy, extended.budget), (500, "uta", 16));
         assert!(settings("budget = 16").is_ok(), "the same value is no change");
-        for key in ["budget = 8", "seed = 2", "task_batch = 3", "model = 'other'", "optimizer = 'sgd'"] {
+        let changed =
+            ["budget = 8", "seed = 2", "task_batch = 3", "model = 'other'", "optimizer = 'sgd'", "checkpoint = 'b'"];
+        for key in changed {
             let error = settings(key).unwrap_err();
             let name = key.split(' ').next().unwrap();
             assert!(error.contains(&format!("{name} = ")) && error.contains("which cannot change"), "{error}");
@@ -218,7 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         run(folder.path(), &[]);
         std::fs::write(folder.path().join(JOURNAL_FILE), "").unwrap();
-        assert_eq!(Resumption::find("auto", Some(folder.path())).unwrap(), None);
+        assert_eq!(Resumption::find("auto", Some(folder.path()), None).unwrap(), None);
         assert!(!folder.path().join(CONFIG_FILE).exists());
     }
 }

@@ -47,6 +47,9 @@ pub(crate) struct Settings {
     pub(crate) init: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) eval_every: Option<u64>,
+    /// Where checkpoints are kept, if not in the run's folder: another one, or the URL of an object store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoint: Option<String>,
     pub(crate) checkpoint_every: String,
     pub(crate) keep: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,7 @@ impl Default for Settings {
             clip_norm: None,
             init: None,
             eval_every: None,
+            checkpoint: None,
             checkpoint_every: "60s".into(),
             keep: 3,
             keep_every: None,
@@ -133,7 +137,11 @@ impl Default for Settings {
 impl Settings {
     /// Applies files and flags to the defaults, each overriding those before, and checks the result.
     pub(crate) fn resolve(files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
-        let mut table = Table::new();
+        Self::extended(Table::new(), files, flags)
+    }
+
+    /// Applies files and flags to those settings.
+    pub(crate) fn extended(mut table: Table, files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
         for file in files {
             table.extend(read_file(file)?);
         }
@@ -240,16 +248,22 @@ impl<T: Serialize> Flags for T {
     }
 }
 
-fn read_file(path: &Path) -> Result<Table, Failure> {
+/// Reads a file of settings.
+pub(crate) fn read_file(path: &Path) -> Result<Table, Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|cause| Failure::usage(format!("{shown}: {cause}")))?;
+    read_text(&text, &shown.to_string())
+}
+
+/// Reads settings from a text; `shown` is what it is called in the error.
+pub(crate) fn read_text(text: &str, shown: &str) -> Result<Table, Failure> {
     let wrong = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         Failure::usage(format!("{shown}, line {line}: {}", error.message()))
     };
     // This only checks names and types while line numbers are known.
-    toml::from_str::<Settings>(&text).map_err(wrong)?;
-    toml::from_str(&text).map_err(wrong)
+    toml::from_str::<Settings>(text).map_err(wrong)?;
+    toml::from_str(text).map_err(wrong)
 }
 
 fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {

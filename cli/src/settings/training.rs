@@ -10,7 +10,8 @@ use crate::failure::Failure;
 const ADAMW_WEIGHT_DECAY: f64 = 0.01;
 
 /// What a run that is resumed must have in common with its checkpoint, besides the content of its training data.
-pub(crate) const FIXED: [&str; 7] = ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "init"];
+pub(crate) const FIXED: [&str; 8] =
+    ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "init", "checkpoint"];
 
 impl Settings {
     pub(super) fn check_training(&self) -> Result<(), Failure> {

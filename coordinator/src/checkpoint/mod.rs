@@ -6,21 +6,25 @@
 //!
 //! # Layout
 //! - here: [`Checkpoint`], and its conversion to files and back
-//! - `store`: where checkpoints are kept: a folder
+//! - `store`: where checkpoints are kept: a folder, or (feature `object-store`) `object`: an object store
 //! - `cadence`: when one is due, and which ones are kept
 //! - `saver`: the thread that writes them
 //! - `newest`: finding the newest one that is whole
 
 mod cadence;
 mod newest;
+#[cfg(feature = "object-store")]
+mod object;
 mod saver;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use cadence::{Cadence, Retention};
-pub use newest::{Found, newest};
-pub use store::{FolderStore, Store};
+pub use newest::{Found, newest, newest_settings};
+#[cfg(feature = "object-store")]
+pub use object::ObjectStore;
+pub use store::{FolderStore, PlaceError, Store, is_url, open_store};
 
 pub(crate) use saver::{Job, Saved, Saver};
 

@@ -60,3 +60,9 @@ pub fn newest(
     }
     if damaged.is_empty() { Ok(None) } else { Err(damaged) }
 }
+
+/// Reads the settings of the newest checkpoint whose `state.json` is whole; `None` if there is none.
+pub fn newest_settings(store: &dyn Store) -> io::Result<Option<String>> {
+    let settings = |iteration| Checkpoint::settings(|file| store.get(&name_of(iteration), file)).ok();
+    Ok(iterations(store)?.into_iter().find_map(settings))
+}

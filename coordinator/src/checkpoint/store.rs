@@ -24,6 +24,40 @@ pub trait Store: Send + Sync {
     fn describe(&self, name: &str) -> String;
 }
 
+/// A place that cannot keep checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("checkpoint = '{place}': {reason}")]
+pub struct PlaceError {
+    place: String,
+    reason: String,
+}
+
+/// Whether a place is named by its URL, not as a folder.
+pub fn is_url(place: &str) -> bool {
+    place.contains("://")
+}
+
+/// Opens the folder or the object store of this name.
+pub fn open_store(place: &str) -> Result<Box<dyn Store>, PlaceError> {
+    let wrong = |reason| PlaceError { place: place.into(), reason };
+    if place.is_empty() {
+        return Err(wrong("expected a folder or the URL of an object store".into()));
+    }
+    if is_url(place) { open_url(place).map_err(wrong) } else { Ok(Box::new(FolderStore::new(place))) }
+}
+
+#[cfg(feature = "object-store")]
+fn open_url(place: &str) -> Result<Box<dyn Store>, String> {
+    Ok(Box::new(super::ObjectStore::open(place)?))
+}
+
+#[cfg(not(feature = "object-store"))]
+fn open_url(_place: &str) -> Result<Box<dyn Store>, String> {
+    let reason = "this program was built without object stores; build it with `cargo build --release --features \
+                  object-store`, or name a folder";
+    Err(reason.into())
+}
+
 /// Checkpoints as folders of a folder. The file `latest` beside them names the newest.
 #[derive(Clone, Debug)]
 pub struct FolderStore {
@@ -31,7 +65,7 @@ pub struct FolderStore {
 }
 
 /// The name of the file that names the newest checkpoint.
-const LATEST: &str = "latest";
+pub(super) const LATEST: &str = "latest";
 
 /// What the name of a checkpoint begins with.
 pub(super) const NAME_PREFIX: &str = "step-";

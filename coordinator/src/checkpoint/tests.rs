@@ -16,7 +16,7 @@ fn table() -> ParameterTable {
 }
 
 /// A state after `iteration` steps, all of whose numbers depend on it.
-fn checkpoint(iteration: u64) -> Checkpoint {
+pub(super) fn checkpoint(iteration: u64) -> Checkpoint {
     let mut training = TrainingState::new(Optimizer::default(), vec![0.5; PARAMETERS]);
     for step in 0..iteration {
         training.step((0..PARAMETERS).map(|at| (at as u64 + step) as f32).collect(), 2, 0.1, true);
@@ -40,9 +40,12 @@ fn checkpoint(iteration: u64) -> Checkpoint {
     Checkpoint { training, progress }
 }
 
-/// Runs the saver on these iterations, and returns its reports.
 fn save(folder: &Path, retention: Retention, iterations: &[u64]) -> Vec<Saved> {
-    let store = Box::new(FolderStore::new(folder));
+    save_in(Box::new(FolderStore::new(folder)), retention, iterations)
+}
+
+/// Runs the saver on these iterations, and returns its reports.
+pub(super) fn save_in(store: Box<dyn Store>, retention: Retention, iterations: &[u64]) -> Vec<Saved> {
     let saver = Saver { store, retention, table: table(), metadata: Metadata::new() };
     let (reports, received) = std::sync::mpsc::channel();
     let jobs = saver.spawn(move |saved| reports.send(saved).unwrap());
@@ -53,10 +56,14 @@ fn save(folder: &Path, retention: Retention, iterations: &[u64]) -> Vec<Saved> {
     received.into_iter().collect()
 }
 
-const TWO: Retention = Retention { newest: 2, every: None };
+pub(super) const TWO: Retention = Retention { newest: 2, every: None };
 
 fn find(folder: &Path) -> Result<Option<Found>, Vec<(String, Damage)>> {
-    newest(&FolderStore::new(folder), &table(), Optimizer::default())
+    find_in(&FolderStore::new(folder))
+}
+
+pub(super) fn find_in(store: &dyn Store) -> Result<Option<Found>, Vec<(String, Damage)>> {
+    newest(store, &table(), Optimizer::default())
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! Where the checkpoints of a run are kept.
+
+use std::path::Path;
+
+use ata_coordinator::{FolderStore, Store, is_url, open_store};
+
+use crate::failure::Failure;
+
+/// The folder of a run's checkpoints, unless the setting `checkpoint` names another place.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
+
+/// Opens the place that the setting `checkpoint` names, for the run in this folder.
+pub(crate) fn open(checkpoint: Option<&str>, run: &Path) -> Result<Box<dyn Store>, Failure> {
+    match checkpoint {
+        Some(place) => open_store(place).map_err(Failure::usage),
+        None => Ok(Box::new(FolderStore::new(run.join(CHECKPOINTS)))),
+    }
+}
+
+/// Whether a place holds checkpoints. One that cannot be asked is an error: to begin anew there could destroy them.
+pub(crate) fn has_checkpoints(store: &dyn Store) -> Result<bool, Failure> {
+    match store.names() {
+        Ok(names) => Ok(!names.is_empty()),
+        Err(cause) => {
+            let place = store.describe("");
+            if is_url(&place) {
+                let hint = "check the URL, and the credentials in the environment (AWS_ACCESS_KEY_ID and the like)";
+                return Err(Failure::unreachable(format!("cannot list the checkpoints in {place}: {cause}; {hint}")));
+            }
+            Err(Failure::disk(format!("cannot list the checkpoints in {place}: {cause}")))
+        }
+    }
+}
+
+/// Checks that the place for a new run's checkpoints is empty: it would drop those of another run.
+pub(crate) fn check_empty(place: &str) -> Result<(), Failure> {
+    let store = open_store(place).map_err(Failure::usage)?;
+    if has_checkpoints(&*store)? {
+        return Err(Failure::usage(format!(
+            "{place} already holds the checkpoints of a run: go on with it by --resume auto with its --out, or choose \
+             another --checkpoint"
+        )));
+    }
+    Ok(())
+}
