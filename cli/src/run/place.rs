@@ -37,8 +37,8 @@ pub(crate) fn check_empty(place: &str) -> Result<(), Failure> {
     let store = open_store(place).map_err(Failure::usage)?;
     if has_checkpoints(&*store)? {
         return Err(Failure::usage(format!(
-            "{place} already holds the checkpoints of a run: go on with it by --resume auto with its --out, or choose \
-             another --checkpoint"
+            "{place} already holds the checkpoints of a run: --resume auto with the run's --out goes on with it; a new \
+             run needs another --checkpoint"
         )));
     }
     Ok(())
