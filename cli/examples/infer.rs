@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::BufReader;
 
 use ata_learn::{
-    Batch, CLASS_NAMES, Cnn, CnnWidths, IMAGE_BYTES, Network, RECORD_BYTES, builtin_model, decode_model,
+    CLASS_NAMES, Cnn, CnnWidths, IMAGE_BYTES, ImageBatch, Network, RECORD_BYTES, builtin_model, decode_model,
     with_parameters,
 };
 use burn::tensor::activation::softmax;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let network = with_parameters(Cnn::new(CnnWidths::default(), &device), &parameters, &device);
 
     // As in training: each channel has mean 0 and standard deviation 1 over CIFAR-100.
-    let mut batch = Batch::default();
+    let mut batch = ImageBatch::default();
     batch.push(&record(image)?);
     let images = Tensor::from_data(TensorData::new(batch.images, [1, 3, 32, 32]), &device);
     let scores = softmax(network.forward(images), 1).into_data();

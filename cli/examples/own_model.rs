@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ata::Extensions;
-use ata_learn::{Model, ModelError, Network, builtin_model, model};
+use ata_learn::{ImageClassifier, Model, ModelError, Network, builtin_model, model};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::relu;
@@ -35,7 +35,7 @@ impl Network for Perceptron {
 
 fn models(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     match specification {
-        "perceptron" => Ok(model(Perceptron::new)),
+        "perceptron" => Ok(model(ImageClassifier::new(Perceptron::new))),
         other => builtin_model(other),
     }
 }

@@ -1,57 +1,66 @@
-//! The data of a run.
+//! The model of a run and its data.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ata_coordinator::TrainingData;
-use ata_learn::{DataError, Dataset, RecordFile, Split, Synthetic, default_cache_dir, extract_archive, find_split};
+use ata_learn::{DataError, DataFile, DataSource, Dataset, Model, Split};
+use ata_wire::limits::MAX_DATA_BYTES;
 
 use crate::failure::Failure;
 
-/// The two splits of a data set, and their folder if they are files.
-pub(crate) struct Data {
+/// A model and the two splits of its data.
+pub(crate) struct Inputs {
+    pub(crate) model: Arc<dyn Model>,
     pub(crate) training: TrainingData,
-    pub(crate) test: Dataset,
-    pub(crate) folder: Option<PathBuf>,
+    pub(crate) test: Arc<dyn Dataset>,
 }
 
-impl Data {
-    /// The training split, for reading it in this process.
-    pub(crate) fn training_set(self) -> Dataset {
-        match self.training {
-            TrainingData::Synthetic { seed } => Dataset::Synthetic(Synthetic::new(Split::Train, seed)),
-            TrainingData::Cifar100(file) => Dataset::File(file),
+impl Inputs {
+    /// Opens and checks what `--data` names.
+    pub(crate) fn open(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<Self, Failure> {
+        let source = source(&*model, data, seed, Split::Train)?;
+        model.open(&source, Split::Train)?;
+        let training = match source {
+            DataSource::Generated { seed } => TrainingData::Generated { seed },
+            DataSource::File(path) => TrainingData::File(identify(&path)?),
+        };
+        let test = open_split(&*model, data, seed, Split::Test)?;
+        Ok(Self { model, training, test })
+    }
+
+    /// The file with the training data, for workers on this machine.
+    pub(crate) fn training_file(&self) -> Option<PathBuf> {
+        match &self.training {
+            TrainingData::Generated { .. } => None,
+            TrainingData::File(file) => Some(file.path.clone()),
         }
     }
 }
 
-/// Opens what `--data` names: `synthetic`, a folder, or an archive.
-pub(crate) fn open_data(data: &str, seed: u64) -> Result<Data, Failure> {
-    if data == "synthetic" {
-        let test = Dataset::Synthetic(Synthetic::new(Split::Test, seed));
-        return Ok(Data { training: TrainingData::Synthetic { seed }, test, folder: None });
-    }
-    let folder = data_folder(Path::new(data))?;
-    let open = |split| RecordFile::open(&find_split(&folder, split)?);
-    let (train, test) = (open(Split::Train)?, open(Split::Test)?);
-    for (file, official) in [(&train, 50_000), (&test, 10_000)] {
-        if file.len() != official {
-            let path = file.path().display();
-            tracing::warn!("{path} holds {} records; CIFAR-100's official file holds {official}", file.len());
-        }
-    }
-    Ok(Data { training: TrainingData::Cifar100(train), test: Dataset::File(test), folder: Some(folder) })
+/// Opens one split of what `--data` names.
+pub(crate) fn open_split(
+    model: &dyn Model,
+    data: &str,
+    seed: u64,
+    split: Split,
+) -> Result<Arc<dyn Dataset>, DataError> {
+    model.open(&source(model, data, seed, split)?, split)
 }
 
-/// The folder itself, or the one that the archive is unpacked into.
-pub(crate) fn data_folder(path: &Path) -> Result<PathBuf, Failure> {
-    match path.metadata() {
-        Ok(metadata) if metadata.is_dir() => Ok(path.to_owned()),
-        Ok(_) => Ok(extract_archive(path, &default_cache_dir())?),
-        Err(cause) => {
-            let error = DataError::Io { path: path.to_owned(), cause };
-            Err(Failure::data(format!(
-                "{error}. Expected 'synthetic', a folder with train.bin and test.bin, or cifar-100-binary.tar.gz"
-            )))
-        }
+/// `synthetic`, or a path that means something to the model.
+fn source(model: &dyn Model, data: &str, seed: u64, split: Split) -> Result<DataSource, DataError> {
+    match data {
+        "synthetic" => Ok(DataSource::Generated { seed }),
+        path => Ok(DataSource::File(model.locate(Path::new(path), split)?)),
     }
+}
+
+fn identify(path: &Path) -> Result<DataFile, Failure> {
+    let file = DataFile::identify(path)?;
+    if file.bytes > MAX_DATA_BYTES {
+        let (shown, bytes) = (path.display(), file.bytes);
+        return Err(Failure::data(format!("{shown}: {bytes} bytes are more than workers take, {MAX_DATA_BYTES}")));
+    }
+    Ok(file)
 }

@@ -9,7 +9,7 @@
 //! # Layout
 //! - `args`: the command line
 //! - `settings`: defaults, file, environment and flags, merged and checked
-//! - `inputs`: the data that they name
+//! - `inputs`: the model and the data that they name
 //! - `commands`: one file or folder per subcommand
 //! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the final table
 //! - `output`: progress and tables
@@ -30,19 +30,22 @@ use ata_learn::{ModelResolver, builtin_model};
 use ata_scheduler::build_policy;
 use ata_simulator::experiment::PolicyResolver;
 
-/// The models and policies that the program knows by name.
+/// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Extensions {
     /// Resolves `--model`. Coordinator and workers must be the same program; `ata up` starts its workers from it.
     pub models: ModelResolver,
     /// Resolves `--policy`, on the cluster and in the simulator.
     pub policies: PolicyResolver,
+    /// Settings of a run, in the form of `config.toml`, whose defaults are others than ata's; files, environment and flags
+    /// override them.
+    pub defaults: &'static str,
 }
 
 impl Default for Extensions {
     /// The built-in models and policies.
     fn default() -> Self {
-        Self { models: builtin_model, policies: build_policy }
+        Self { models: builtin_model, policies: build_policy, defaults: "" }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer, RecordFile};
+use ata_learn::{DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_wire::{DataSpec, RunSpec};
 
@@ -34,7 +34,7 @@ pub struct CoordinatorConfig {
     /// The data that gradients are computed on.
     pub training_data: TrainingData,
     /// The data that the final parameters are evaluated on.
-    pub test_data: Dataset,
+    pub test_data: Arc<dyn Dataset>,
     /// The device for optimizer steps and the evaluation.
     pub device: OpenDevice,
     /// Iterations between two evaluations on the way; `None` for only that of the final parameters.
@@ -88,20 +88,20 @@ impl CheckpointConfig {
 #[derive(Debug)]
 pub enum TrainingData {
     /// Generated from a seed.
-    Synthetic {
+    Generated {
         /// The seed.
         seed: u64,
     },
-    /// The training split of CIFAR-100.
-    Cifar100(RecordFile),
+    /// A file, which is sent to the workers that lack it.
+    File(DataFile),
 }
 
 impl TrainingData {
     /// Tells data of different content apart.
     pub(crate) fn identity(&self) -> String {
         match self {
-            Self::Synthetic { seed } => format!("synthetic, seed {seed}"),
-            Self::Cifar100(file) => format!("sha256 {}", ata_learn::hex(&file.sha256())),
+            Self::Generated { seed } => format!("synthetic, seed {seed}"),
+            Self::File(file) => format!("sha256 {}", ata_learn::hex(&file.sha256)),
         }
     }
 }
@@ -116,11 +116,8 @@ impl CoordinatorConfig {
             budget: self.engine.budget,
             task_batch: self.task_batch,
             data: match &self.training_data {
-                TrainingData::Synthetic { seed } => DataSpec::Synthetic { seed: *seed },
-                TrainingData::Cifar100(file) => DataSpec::Cifar100 {
-                    train_sha256: file.sha256(),
-                    train_bytes: u64::from(file.len()) * ata_learn::RECORD_BYTES as u64,
-                },
+                TrainingData::Generated { seed } => DataSpec::Generated { seed: *seed },
+                TrainingData::File(file) => DataSpec::File { sha256: file.sha256, bytes: file.bytes },
             },
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{DataError, Dataset, Evaluation, Evaluator};
+use ata_learn::{DataError, Evaluation, Evaluator};
 
 use crate::parameters::ParameterSet;
 
@@ -36,7 +36,6 @@ impl EvaluationThread {
     /// Starts the thread. It passes its results to `report`.
     pub(crate) fn spawn(
         make: impl FnOnce() -> Box<dyn Evaluator> + Send + 'static,
-        data: Dataset,
         report: impl Fn(Evaluated) + Send + 'static,
     ) -> Self {
         let (jobs, received) = std_mpsc::channel::<ParameterSet>();
@@ -47,7 +46,7 @@ impl EvaluationThread {
         let mut evaluate = move |parameters: &ParameterSet| {
             let evaluator = evaluator.get_or_insert_with(|| make.take().expect("it is made once")());
             let mut go_on = |_| !over.load(Ordering::Relaxed);
-            let result = evaluator.evaluate(&parameters.values, &data, &mut go_on);
+            let result = evaluator.evaluate(&parameters.values, &mut go_on);
             result.map_err(EvaluationError::Data)?.ok_or(EvaluationError::Cancelled)
         };
         std::thread::Builder::new()

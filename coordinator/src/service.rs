@@ -146,7 +146,7 @@ impl Coordinator for Service {
     async fn data(&self, request: Request<DataRequest>) -> Result<Response<Self::DataStream>, Status> {
         let request = request.into_inner();
         let session = SessionToken::from_wire(&request.session)?;
-        let path = self.ask(|reply| Command::Data { session, sha256: request.train_sha256, reply }).await??;
+        let path = self.ask(|reply| Command::Data { session, sha256: request.sha256, reply }).await??;
         let (sender, receiver) = mpsc::channel(2);
         tokio::spawn(send_file(path, sender));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))

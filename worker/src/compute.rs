@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{Learner, Model, OpenDevice, Partial, TaskData, reduce_in_order};
+use ata_learn::{Learner, LearnerError, Partial, reduce_in_order};
 use ata_wire::Assignment;
 use tokio::sync::mpsc;
 
@@ -59,12 +59,11 @@ pub(crate) struct Compute {
 }
 
 impl Compute {
-    /// Starts the thread: it builds the model on the device, computes one gradient so that the first measured time does
-    /// not include compiling kernels, and reports [`Report::Ready`].
+    /// Starts the thread: it makes the learner, computes one gradient so that the first measured time does not include
+    /// compiling kernels, and reports [`Report::Ready`].
     pub(crate) fn start(
-        model: Arc<dyn Model>,
-        device: OpenDevice,
-        data: TaskData,
+        learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
+        parameters: usize,
         task_time: Option<TaskTime>,
         reports: mpsc::Sender<Report>,
     ) -> Self {
@@ -73,9 +72,8 @@ impl Compute {
             .name("compute".into())
             .spawn(move || {
                 let run = AssertUnwindSafe(|| {
-                    let parameters = vec![0.0; model.parameter_count()];
-                    let worker = Worker { learner: model.learner(&device), data, task_time, reports: &reports };
-                    worker.run(&parameters, &received)
+                    let worker = Worker { learner: learner(), task_time, reports: &reports };
+                    worker.run(&vec![0.0; parameters], &received)
                 });
                 // burn panics if a device fails; the session is told, and the process survives.
                 let error = match catch_unwind(run) {
@@ -118,7 +116,6 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 struct Worker<'a> {
     learner: Box<dyn Learner>,
-    data: TaskData,
     task_time: Option<TaskTime>,
     reports: &'a mpsc::Sender<Report>,
 }
@@ -127,8 +124,7 @@ impl Worker<'_> {
     /// Works until the jobs end. An error means that the thread cannot go on.
     fn run(mut self, parameters: &[f32], jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         self.learner.load(parameters);
-        let batch = self.data.batch(1, 0).map_err(|error| error.to_string())?;
-        self.learner.gradient(&batch).map_err(|error| error.to_string())?;
+        self.learner.gradient(1, 0).map_err(|error| error.to_string())?;
         self.report(Report::Ready);
         for job in jobs {
             match job {
@@ -148,15 +144,17 @@ impl Worker<'_> {
     fn compute(&mut self, assignment: Assignment, cancelled: &CancelFlag) -> Result<(), String> {
         let mut busy_s = Vec::with_capacity(assignment.tasks as usize);
         let mut outlasted = 0;
-        let Self { learner, data, task_time, .. } = self;
+        let Self { learner, task_time, .. } = self;
         let sum = reduce_in_order(assignment.first_task, assignment.tasks, |index| {
             if cancelled.is_set() {
                 return Err(Stop::Cancelled);
             }
-            // Preparing the batch is part of the task: the device waits for it.
+            // Reading its samples is part of the task: the device waits for them.
             let started = Instant::now();
-            let batch = data.batch(assignment.iteration, index).map_err(|error| Stop::Failed(error.to_string()))?;
-            let task = learner.gradient(&batch).map_err(|error| Stop::Broken(error.to_string()))?;
+            let task = learner.gradient(assignment.iteration, index).map_err(|error| match error {
+                LearnerError::Data(error) => Stop::Failed(error.to_string()),
+                LearnerError::Device(_) => Stop::Broken(error.to_string()),
+            })?;
             let computed = started.elapsed();
             let mut busy = computed;
             if let Some(task_time) = task_time {

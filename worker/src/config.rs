@@ -30,8 +30,8 @@ pub struct WorkerConfig {
     pub device: OpenDevice,
     /// Finds the model that the coordinator names.
     pub models: ModelResolver,
-    /// A folder that holds the training data, if the coordinator need not send it.
-    pub data_folder: Option<PathBuf>,
+    /// Where the training data is, if the coordinator need not send it: what `--data` takes for the model.
+    pub data: Option<PathBuf>,
     /// Where data from the coordinator is kept.
     pub cache: PathBuf,
     /// How long to try to reach a coordinator, since the last contact.

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
-use ata_learn::{DataError, Dataset, RecordFile, Split, Synthetic, find_split, hex};
+use ata_learn::{DataError, DataFile, DataSource, Dataset, Model, Split, hex, sha256_of_file};
 use ata_wire::proto::DataRequest;
 use ata_wire::{Assembler, Connection, DataSpec, SessionToken, receive_chunk, receive_header};
 use bytes::Bytes;
@@ -13,62 +14,59 @@ use tempfile::NamedTempFile;
 
 use crate::error::{SessionError, WorkerError};
 
-/// Obtains the training data of a run.
+/// Obtains the training data of a run, and opens it for the model. `own` is the user's copy.
 pub(crate) async fn obtain(
     spec: &DataSpec,
-    folder: Option<&Path>,
+    model: Arc<dyn Model>,
+    own: Option<&Path>,
     cache: &Path,
     connection: &Connection,
     session: SessionToken,
-) -> Result<Dataset, SessionError> {
-    let (sha256, bytes) = match spec {
-        DataSpec::Synthetic { seed } => return Ok(Dataset::Synthetic(Synthetic::new(Split::Train, *seed))),
-        DataSpec::Cifar100 { train_sha256, train_bytes } => (*train_sha256, *train_bytes),
+) -> Result<Arc<dyn Dataset>, SessionError> {
+    let (sha256, bytes) = match *spec {
+        DataSpec::Generated { seed } => return blocking(move || open(&*model, &DataSource::Generated { seed })).await,
+        DataSpec::File { sha256, bytes } => (sha256, bytes),
     };
-    if let Some(folder) = folder {
-        let folder = folder.to_owned();
-        return blocking(move || from_folder(&folder, sha256)).await;
+    if let Some(own) = own {
+        let own = own.to_owned();
+        return blocking(move || from_own(&*model, &own, sha256)).await;
     }
     let cache = cache.join("train");
     let _lock = lock(&cache, sha256).await?;
     let path = cache.join(format!("{}.bin", hex(&sha256)));
     let cached = path.clone();
-    if let Some(dataset) = blocking(move || from_cache(&cached, sha256)).await? {
-        return Ok(dataset);
+    if !blocking(move || is_cached(&cached, sha256)).await? {
+        tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the training data");
+        let file = download(&cache, sha256, bytes, connection.clone(), session).await?;
+        drop(file.persist(&path).map_err(|error| DataError::cache(&path)(error.error))?);
     }
-    tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the training data");
-    let file = download(&cache, sha256, bytes, connection.clone(), session).await?;
-    blocking(move || {
-        let persisted = file.persist(&path).map_err(|error| DataError::cache(&path)(error.error));
-        drop(persisted?);
-        Ok(Dataset::File(RecordFile::open(&path)?))
-    })
-    .await
+    blocking(move || open(&*model, &DataSource::File(path))).await
 }
 
-/// Reads the user's own copy.
-fn from_folder(folder: &Path, sha256: [u8; 32]) -> Result<Dataset, WorkerError> {
-    let file = RecordFile::open(&find_split(folder, Split::Train)?)?;
-    if file.sha256() != sha256 {
-        let (found, expected) = (hex(&file.sha256()), hex(&sha256));
-        return Err(WorkerError::OtherData { path: file.path().to_owned(), found, expected });
-    }
-    Ok(Dataset::File(file))
+fn open(model: &dyn Model, source: &DataSource) -> Result<Arc<dyn Dataset>, WorkerError> {
+    Ok(model.open(source, Split::Train)?)
 }
 
-/// Reads the cached copy; `None` if it is missing or damaged, and has to be fetched.
-fn from_cache(path: &Path, sha256: [u8; 32]) -> Result<Option<Dataset>, WorkerError> {
+/// Opens the user's own copy.
+fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32]) -> Result<Arc<dyn Dataset>, WorkerError> {
+    let file = DataFile::identify(&model.locate(own, Split::Train)?)?;
+    if file.sha256 != sha256 {
+        let (found, expected) = (hex(&file.sha256), hex(&sha256));
+        return Err(WorkerError::OtherData { path: file.path, found, expected });
+    }
+    open(model, &DataSource::File(file.path))
+}
+
+/// Whether there is a cached copy; a damaged one has to be fetched again.
+fn is_cached(path: &Path, sha256: [u8; 32]) -> Result<bool, WorkerError> {
     if !path.is_file() {
-        return Ok(None);
+        return Ok(false);
     }
-    match RecordFile::open(path) {
-        Ok(file) if file.sha256() == sha256 => Ok(Some(Dataset::File(file))),
-        Ok(_) | Err(DataError::Corrupt { .. }) => {
-            tracing::warn!(path = %path.display(), "the cached training data is damaged; fetching it again");
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
+    let is_whole = sha256_of_file(path)? == sha256;
+    if !is_whole {
+        tracing::warn!(path = %path.display(), "the cached training data is damaged; fetching it again");
     }
+    Ok(is_whole)
 }
 
 /// Waits until no other process is fetching the same data; the lock is released with the file handle.
@@ -92,7 +90,7 @@ async fn download(
     session: SessionToken,
 ) -> Result<NamedTempFile, SessionError> {
     let mut file = NamedTempFile::new_in(cache).map_err(DataError::cache(cache))?;
-    let request = DataRequest { session: session.to_wire(), train_sha256: Bytes::copy_from_slice(&sha256) };
+    let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
     let mut parts = connection.data(request).await.map_err(|status| SessionError::call(&status))?.into_inner();
     let received = async {
         let mut assembler = Assembler::new(receive_header(&mut parts).await?, bytes)?;

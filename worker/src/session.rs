@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use ata_learn::TaskData;
+use ata_learn::Tasks;
 use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{Assignment, Connection, FarewellReason, FromWorker, Hello, ToWorker, Welcome, connect};
@@ -161,12 +161,14 @@ async fn prepare(
     if here != run.parameters {
         return Err(WorkerError::OtherModel { model: run.model.clone(), here, there: run.parameters }.into());
     }
-    let folder = config.data_folder.as_deref();
-    let dataset = data::obtain(&run.data, folder, &config.cache, bulk, welcome.session).await?;
-    let data = TaskData::new(dataset, run.seed, run.budget, run.task_batch);
+    let own = config.data.as_deref();
+    let data = data::obtain(&run.data, model, own, &config.cache, bulk, welcome.session).await?;
+    let tasks = Tasks { seed: run.seed, budget: run.budget, task_batch: run.task_batch };
     let task_time = config.task_times.as_ref().map(|of| of(welcome.number, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
-    Ok(Compute::start(model, config.device.clone(), data, task_time, reports))
+    let device = config.device.clone();
+    let learner = move || data.learner(&device, tasks);
+    Ok(Compute::start(learner, run.parameters as usize, task_time, reports))
 }
 
 fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> Result<ToWorker, SessionError> {

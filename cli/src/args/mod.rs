@@ -153,7 +153,7 @@ pub(crate) struct WorkerArgs {
     /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
-    /// A folder or archive with the training data, so that the coordinator does not have to send it.
+    /// The training data, as the coordinator's --data takes it, so that it does not have to be sent.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<PathBuf>,
     /// How long to keep trying to reach a coordinator, in seconds since the last contact.

@@ -24,10 +24,11 @@ pub(crate) struct RunArgs {
     /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
     #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,
-    /// synthetic, a folder with CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz.
+    /// synthetic, a folder with CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; a model of your own may take
+    /// something else.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     data: Option<String>,
-    /// cnn, or cnn:widths=C1/C2/C3/H.
+    /// cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W.
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
     model: Option<String>,
     #[command(flatten)]
@@ -180,10 +181,15 @@ pub(crate) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// The settings of the run, and the run that is to go on, if any.
-    pub(crate) fn settings(&self, flags: &[&dyn Flags]) -> Result<(Settings, Option<Resumption>), Failure> {
+    /// The settings of the run, from these defaults on, and the run that is to go on, if any.
+    pub(crate) fn settings(
+        &self,
+        defaults: &str,
+        flags: &[&dyn Flags],
+    ) -> Result<(Settings, Option<Resumption>), Failure> {
         let file = self.config.as_deref();
-        let fresh = Settings::resolve(&file.into_iter().collect::<Vec<_>>(), flags)?;
+        let defaults = defaults.parse().map_err(|error| Failure::usage(format!("this program's defaults: {error}")))?;
+        let fresh = Settings::extended(defaults, &file.into_iter().collect::<Vec<_>>(), flags)?;
         let Some(resume) = &self.resume else { return Ok((fresh, None)) };
         match Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())? {
             Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),

@@ -7,17 +7,17 @@ use tokio::net::TcpListener;
 use crate::Extensions;
 use crate::args::CoordinatorArgs;
 use crate::failure::Failure;
-use crate::inputs::open_data;
+use crate::inputs::Inputs;
 use crate::run::{ExpectedWorkers, Run};
 use crate::signals;
 
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
-    let (settings, resumption) = args.common.settings(&[&args.run, &args.head])?;
+    let (settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.head])?;
     let address = settings.listen()?;
-    let data = open_data(&settings.data, settings.seed)?;
+    let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
     let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
-    let run = Run::new(settings.clone(), extensions, data, device, None, expected, resumption.as_ref())?;
+    let run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;
     if run.is_complete() {
         return Ok(ExitCode::SUCCESS);
     }

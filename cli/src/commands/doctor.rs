@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use ata_learn::{Batch, Dataset, DeviceChoice, OpenDevice, Split, Synthetic, builtin_model, default_cache_dir};
+use ata_learn::{DataSource, DeviceChoice, OpenDevice, Split, Tasks, builtin_model, default_cache_dir};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -91,9 +91,8 @@ fn print(findings: &Findings) {
 
 fn compare(device: &OpenDevice, task_batch: u32) -> Result<Gradient, Failure> {
     let cpu = DeviceChoice::Cpu.open()?;
-    let batch = Dataset::Synthetic(Synthetic::new(Split::Train, 1)).batch(0..task_batch)?;
-    let (expected, cpu_ms) = gradient(&cpu, &batch)?;
-    let (found, device_ms) = gradient(device, &batch)?;
+    let (expected, cpu_ms) = gradient(&cpu, task_batch)?;
+    let (found, device_ms) = gradient(device, task_batch)?;
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let difference = norm(&mut found.iter().zip(&expected).map(|(a, b)| f64::from(*a) - f64::from(*b)));
     let relative_l2_difference = difference / norm(&mut expected.iter().map(|b| f64::from(*b)));
@@ -101,14 +100,15 @@ fn compare(device: &OpenDevice, task_batch: u32) -> Result<Gradient, Failure> {
 }
 
 /// The built-in model's gradient, and the milliseconds of the second of two computations.
-fn gradient(device: &OpenDevice, batch: &Batch) -> Result<(Vec<f32>, f64), Failure> {
+fn gradient(device: &OpenDevice, task_batch: u32) -> Result<(Vec<f32>, f64), Failure> {
     let model = builtin_model("cnn")?;
-    let mut learner = model.learner(device);
+    let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train)?;
+    let mut learner = data.learner(device, Tasks { seed: 1, budget: 1, task_batch });
     learner.load(&model.initial_parameters(1));
     // The first computation compiles kernels.
-    learner.gradient(batch).map_err(Failure::internal)?;
+    learner.gradient(1, 0).map_err(Failure::internal)?;
     let started = Instant::now();
-    let task = learner.gradient(batch).map_err(Failure::internal)?;
+    let task = learner.gradient(1, 0).map_err(Failure::internal)?;
     Ok((task.gradient, started.elapsed().as_secs_f64() * 1e3))
 }
 

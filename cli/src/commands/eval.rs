@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ata_figures::Table;
-use ata_learn::{CLASS_NAMES, Evaluation, ModelResolver, decode_metadata, hex, sha256_of_parameters};
+use ata_learn::{Evaluation, ModelResolver, Split, decode_metadata, hex, sha256_of_parameters};
 use ata_record::CONFIG_FILE;
 use serde::Serialize;
 
 use crate::args::EvalArgs;
 use crate::failure::Failure;
-use crate::inputs::open_data;
+use crate::inputs::open_split;
 use crate::output::{Counter, render_table};
 use crate::run::model;
 use crate::run::resume::RUNS;
@@ -27,7 +27,8 @@ struct Measured {
     parameters_sha256: String,
     samples: u64,
     loss: f64,
-    accuracy: f64,
+    /// Null for a model without classes.
+    accuracy: Option<f64>,
     classes: Vec<Class>,
 }
 
@@ -52,25 +53,26 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Fa
 
     let defaults = settings.unwrap_or_default();
     let (name, seed) = (args.data.clone().unwrap_or(defaults.data), args.seed.unwrap_or(defaults.seed));
-    let test = open_data(&name, seed)?.test;
+    let test = open_split(&*network, &name, seed, Split::Test)?;
     let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
-    let counter = Counter::new("samples", u64::from(test.len()));
+    let counter = Counter::new("samples", u64::from(test.count()));
     let mut counted = 0;
     let mut go_on = |done| {
         counter.add(u64::from(done - counted));
         counted = done;
         true
     };
-    let evaluation = network.evaluator(&device).evaluate(&parameters, &test, &mut go_on)?;
+    let samples = test.count().into();
+    let evaluation = test.evaluator(&device).evaluate(&parameters, &mut go_on)?;
     counter.finish();
     let evaluation = evaluation.ok_or_else(|| Failure::internal("this model cannot be evaluated"))?;
     let result = Measured {
         step: metadata.get("step").and_then(|step| step.parse().ok()),
         parameters_sha256: hex(&sha256_of_parameters(&parameters)),
-        samples: test.len().into(),
+        samples,
         loss: evaluation.loss,
         accuracy: evaluation.accuracy,
-        classes: classes(&evaluation),
+        classes: classes(&evaluation, &network.class_names()),
         data: name,
         model: path,
     };
@@ -97,10 +99,10 @@ fn settings_beside(model: &Path) -> Result<Option<Settings>, Failure> {
     config.map(|path| Settings::resolve(&[&path], &[])).transpose()
 }
 
-fn classes(evaluation: &Evaluation) -> Vec<Class> {
+fn classes(evaluation: &Evaluation, names: &[String]) -> Vec<Class> {
     let class = |(class, count): (usize, &ata_learn::ClassCount)| Class {
         label: class,
-        name: CLASS_NAMES.get(class).map_or_else(|| class.to_string(), |name| (*name).to_owned()),
+        name: names.get(class).map_or_else(|| class.to_string(), String::clone),
         samples: count.samples,
         correct: count.correct,
         accuracy: (count.samples > 0).then(|| f64::from(count.correct) / f64::from(count.samples)),
@@ -111,6 +113,10 @@ fn classes(evaluation: &Evaluation) -> Vec<Class> {
 fn print(result: &Measured) {
     let Measured { model, data, samples, loss, accuracy, .. } = result;
     println!("{} on the {samples} test samples of {data}", model.display());
+    let Some(accuracy) = accuracy else {
+        println!("loss {loss:.4}");
+        return;
+    };
     println!("loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0);
     let row = |class: &Class| {
         let accuracy = class.accuracy.map_or("-".into(), |accuracy| format!("{:.1} %", accuracy * 100.0));

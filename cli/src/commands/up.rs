@@ -14,7 +14,7 @@ use ata_record::{RunPhase, RunState};
 use crate::Extensions;
 use crate::args::UpArgs;
 use crate::failure::Failure;
-use crate::inputs::{Data, open_data};
+use crate::inputs::Inputs;
 use crate::run::{ExpectedWorkers, Run};
 use crate::settings::Settings;
 use crate::signals;
@@ -23,20 +23,19 @@ use crate::signals;
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
-    let (settings, resumption) = args.common.settings(&[&args.run, &args.local])?;
-    let data = open_data(&settings.data, settings.seed)?;
+    let (settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.local])?;
+    let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
+    let training_file = inputs.training_file();
     // Workers compute on the device; the coordinator takes steps on the CPU.
     let device_name = settings.device_choice()?.open()?.name;
     let means = match settings.time_laws()? {
         Some(laws) => laws.means(settings.workers)?,
         None => Some(vec![1.0; settings.workers as usize]),
     };
-    let Data { training, test, folder: data_folder } = data;
-    let data = Data { training, test, folder: None };
     let workers = settings.workers;
     let expected = ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means };
     let (coordinator, named) = (DeviceChoice::Cpu, Some(device_name.clone()));
-    let run = Run::new(settings.clone(), extensions, data, coordinator, named, expected, resumption.as_ref())?;
+    let run = Run::new(settings.clone(), extensions, inputs, coordinator, named, expected, resumption.as_ref())?;
     if run.is_complete() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -46,7 +45,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
     let folder = run.folder(resumption.as_ref())?;
-    let mut children = Children::start(&settings, &format!("http://{address}"), data_folder.as_deref())?;
+    let mut children = Children::start(&settings, &format!("http://{address}"), training_file.as_deref())?;
 
     let mut received = None;
     let state = run.state();

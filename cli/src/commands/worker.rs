@@ -1,11 +1,11 @@
 //! `ata worker`: computes gradients for a coordinator.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{DeviceChoice, ModelResolver, default_cache_dir, limit_threads};
+use ata_learn::{DataError, DeviceChoice, ModelResolver, default_cache_dir, limit_threads};
 use ata_simulator::{TimeLaws, worker_rng};
 use ata_wire::{Endpoint, WorkerName};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
@@ -13,7 +13,6 @@ use rand::TryRng;
 
 use crate::args::WorkerArgs;
 use crate::failure::{Failure, INTERRUPTED, RUN_FAILED};
-use crate::inputs::data_folder;
 use crate::settings::parse_time_unit;
 use crate::signals::{self, Signal};
 
@@ -35,13 +34,7 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
         number: args.number,
         device: device.open()?,
         models,
-        // ATA_DATA may be set for the coordinator; every worker generates synthetic data itself anyway.
-        data_folder: args
-            .data
-            .as_deref()
-            .filter(|data| *data != Path::new("synthetic"))
-            .map(data_folder)
-            .transpose()?,
+        data: args.data.as_deref().map(own_data).transpose()?.flatten(),
         cache: default_cache_dir(),
         retry_for: Duration::from_secs(args.retry_for),
         task_times,
@@ -58,6 +51,16 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
         (WorkerEnd::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
         (WorkerEnd::Stopped | WorkerEnd::Finished, _) => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// The user's copy of the training data, which must exist; what it has to be is known when the model is.
+fn own_data(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    // ATA_DATA may be set for the coordinator; every worker generates synthetic data itself anyway.
+    if path == Path::new("synthetic") {
+        return Ok(None);
+    }
+    path.metadata().map_err(DataError::io(path))?;
+    Ok(Some(path.to_owned()))
 }
 
 /// The host name, reduced to what a worker's name may contain.

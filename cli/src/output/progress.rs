@@ -51,10 +51,11 @@ fn describe(state: &RunState) -> String {
         RunPhase::Waiting { present, needed } => format!("waiting for workers: {present} of {needed} present"),
         RunPhase::Training => {
             let loss = state.last_loss.map_or(String::new(), |loss| format!("loss {loss:.3}  "));
-            let accuracy = state
-                .evaluation
-                .map_or(String::new(), |(_, accuracy)| format!("test accuracy {:.1} %  ", accuracy * 100.0));
-            format!("{loss}{accuracy}{} workers  tasks {}", state.present(), allocation(&state.allocation))
+            let test = state.evaluation.map_or(String::new(), |(loss, accuracy)| match accuracy {
+                Some(accuracy) => format!("test accuracy {:.1} %  ", accuracy * 100.0),
+                None => format!("test loss {loss:.3}  "),
+            });
+            format!("{loss}{test}{} workers  tasks {}", state.present(), allocation(&state.allocation))
         }
         RunPhase::Evaluating => "evaluating on the test data".into(),
         RunPhase::Over(_) => "over".into(),

@@ -35,7 +35,7 @@ use tokio::sync::watch;
 
 use crate::Extensions;
 use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
-use crate::inputs::Data;
+use crate::inputs::Inputs;
 use crate::output::show_progress;
 use crate::settings::Settings;
 use crate::signals::Signal;
@@ -66,7 +66,7 @@ pub(crate) struct Run {
     device: OpenDevice,
     start: Start,
     training: TrainingData,
-    test: Dataset,
+    test: Arc<dyn Dataset>,
     min_workers: usize,
     /// The device as the summary names it.
     device_name: String,
@@ -78,13 +78,17 @@ impl Run {
     pub(crate) fn new(
         settings: Settings,
         extensions: Extensions,
-        data: Data,
+        inputs: Inputs,
         device: DeviceChoice,
         device_name: Option<String>,
         expected: ExpectedWorkers,
         resumption: Option<&Resumption>,
     ) -> Result<Self, Failure> {
-        let model = (extensions.models)(&settings.model)?;
+        let Inputs { model, training, test } = inputs;
+        if settings.target_accuracy.is_some() && model.class_names().is_empty() {
+            let model = &settings.model;
+            return Err(Failure::usage(format!("--target-accuracy: model '{model}' has no classes, only a loss")));
+        }
         if let (Some(place), None) = (&settings.checkpoint, resumption) {
             place::check_empty(place)?;
         }
@@ -100,7 +104,6 @@ impl Run {
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
         let device = device.open()?;
         let device_name = device_name.unwrap_or_else(|| device.name.clone());
-        let Data { training, test, .. } = data;
         Ok(Self {
             settings,
             policy,
@@ -157,6 +160,7 @@ impl Run {
     ) -> Result<Trained, Failure> {
         let Self { settings, policy, warm_start, model, device, start, training, test, .. } = self;
         let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
+        let model_metadata = model::metadata(&settings.model, &*model);
         let config = CoordinatorConfig {
             run_id: folder.run_id.clone(),
             engine: EngineConfig {
@@ -182,7 +186,7 @@ impl Run {
                 retention: settings.retention(),
                 store: place::open(settings.checkpoint.as_deref(), &folder.path)?,
             },
-            model_metadata: model::metadata(&settings.model),
+            model_metadata,
             settings: settings.to_toml()?,
             task_batch: settings.task_batch,
             training_data: training,

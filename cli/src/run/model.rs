@@ -2,26 +2,15 @@
 
 use std::path::Path;
 
-use ata_learn::{CHANNELS, CLASS_NAMES, Metadata, ParameterTable, decode_metadata, decode_model};
+use ata_learn::{Metadata, Model, ParameterTable, decode_metadata, decode_model};
 
 use crate::failure::Failure;
 
 /// What all models of a run carry; its last step and checksum are added when one is written.
-pub(crate) fn metadata(specification: &str) -> Metadata {
-    let channels = |pick: fn(&(f32, f32)) -> f32| {
-        let numbers: Vec<String> = CHANNELS.iter().map(|channel| pick(channel).to_string()).collect();
-        numbers.join("/")
-    };
-    let normalisation = format!("mean={} std={}", channels(|channel| channel.0), channels(|channel| channel.1));
-    [
-        // What PyTorch's loaders look for.
-        ("format", "pt".to_owned()),
-        ("model", specification.to_owned()),
-        ("normalisation", normalisation),
-        ("classes", CLASS_NAMES.join(",")),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into()
+pub(crate) fn metadata(specification: &str, model: &dyn Model) -> Metadata {
+    // The format is what PyTorch's loaders look for.
+    let own = [("format", "pt"), ("model", specification)].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    model.metadata().into_iter().chain(own).collect()
 }
 
 /// Reads a model's parameters and what else its file carries.

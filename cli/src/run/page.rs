@@ -24,7 +24,7 @@ pub(crate) fn html(summary: &Summary, folder: &Path) -> Result<String, Failure> 
             summary.tasks_wasted as f64 / summary.iterations.max(1) as f64
         )],
         tables: tables::all(summary),
-        figures: figures(&steps).into_iter().chain(accuracy(&evaluations)).collect(),
+        figures: figures(&steps).into_iter().chain(test(&evaluations)).collect(),
     };
     Ok(report.html()?)
 }
@@ -42,7 +42,7 @@ fn figures(steps: &[CourseStep]) -> Vec<Figure> {
     let points = |x: &dyn Fn(usize, &CourseStep) -> f64, y: fn(&CourseStep) -> f64| -> Vec<Point> {
         steps.iter().enumerate().map(|(i, at)| Point::new(x(i, at), y(at))).collect()
     };
-    let loss = || Axis::linear("mean loss of the step's tasks (nats)");
+    let loss = || Axis::linear("mean loss of the step's tasks");
     vec![
         line(
             ("loss-runtime", "Loss against runtime"),
@@ -66,12 +66,17 @@ fn figures(steps: &[CourseStep]) -> Vec<Figure> {
     ]
 }
 
-/// The accuracy on the test data, if it was measured more than once.
-fn accuracy(evaluations: &[CourseEvaluation]) -> Option<Figure> {
-    let point = |at: &CourseEvaluation| Point::new(at.iteration as f64, at.accuracy * 100.0);
-    let points: Vec<Point> = evaluations.iter().map(point).collect();
-    let title = ("test-accuracy", "Accuracy on the test data");
-    (points.len() > 1).then(|| line(title, Axis::linear("iteration"), Axis::linear("accuracy (%)"), points))
+/// The accuracy on the test data, or the loss of a problem without classes, if it was measured more than once.
+fn test(evaluations: &[CourseEvaluation]) -> Option<Figure> {
+    let has_accuracy = evaluations.iter().all(|at| at.accuracy.is_some());
+    let (title, axis) = if has_accuracy {
+        (("test-accuracy", "Accuracy on the test data"), "accuracy (%)")
+    } else {
+        (("test-loss", "Loss on the test data"), "mean loss")
+    };
+    let value = |at: &CourseEvaluation| at.accuracy.map_or(at.loss, |accuracy| accuracy * 100.0);
+    let points: Vec<Point> = evaluations.iter().map(|at| Point::new(at.iteration as f64, value(at))).collect();
+    (points.len() > 1).then(|| line(title, Axis::linear("iteration"), Axis::linear(axis), points))
 }
 
 fn line((name, title): (&str, &str), x: Axis, y: Axis, points: Vec<Point>) -> Figure {

@@ -11,7 +11,8 @@ use super::counterfactual::Counterfactual;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// The result of a run, for scripts. Times are in seconds, losses in nats, accuracy is from 0 to 1.
+/// The result of a run, for scripts. Times are in seconds, losses the problem's own (cross-entropies in nats), accuracy
+/// is from 0 to 1, and null where there are no classes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) run_id: String,
@@ -102,7 +103,7 @@ impl Summary {
             first_loss: run.first_loss,
             final_loss: run.last_loss,
             test_loss: run.evaluation.map(|(loss, _)| loss),
-            test_accuracy: run.evaluation.map(|(_, accuracy)| accuracy),
+            test_accuracy: run.evaluation.and_then(|(_, accuracy)| accuracy),
             parameters_sha256: hex(&report.parameters_sha256),
             device: device.into(),
             seed: settings.seed,

@@ -75,8 +75,10 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
     let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let (first, last) = (number(summary.first_loss), number(summary.final_loss));
     let mut lines = vec![("training loss", format!("{first} in the first iteration, {last} in the last"))];
-    if let Some(accuracy) = summary.test_accuracy {
-        lines.push(("test", format!("loss {}, accuracy {:.1} %", number(summary.test_loss), accuracy * 100.0)));
+    if let Some(loss) = summary.test_loss {
+        let accuracy =
+            summary.test_accuracy.map_or(String::new(), |share| format!(", accuracy {:.1} %", share * 100.0));
+        lines.push(("test", format!("loss {loss:.3}{accuracy}")));
     }
     lines.push(("parameters", format!("sha256 {}", summary.parameters_sha256)));
     if summary.tasks_outlasted > 0 {

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -34,7 +34,20 @@ impl Sandbox {
 
     /// `ata` with these arguments, in the sandbox, without settings from the environment.
     pub(crate) fn ata(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ata"));
+        self.command(Path::new(env!("CARGO_BIN_EXE_ata")), args)
+    }
+
+    /// The same for one of the examples.
+    pub(crate) fn example(&self, name: &str, args: &[&str]) -> Output {
+        let program = Path::new(env!("CARGO_BIN_EXE_ata")).with_file_name("examples").join(name);
+        assert!(program.with_extension(std::env::consts::EXE_EXTENSION).exists(), "cargo build --release --examples");
+        let child = self.command(&program, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        within_deadline(id, move || child.wait_with_output().unwrap())
+    }
+
+    fn command(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ATA_")) {
             command.env_remove(name);
         }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ata_coordinator::{CheckpointConfig, CoordinatorConfig, RunError, RunReport, Start, TrainingData};
-use ata_learn::{Dataset, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split, Synthetic};
+use ata_learn::{DataFile, DataSource, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split};
 use ata_record::{RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
@@ -26,6 +27,12 @@ pub struct Settings {
     pub policy: &'static str,
     /// The model, as `--model` takes it; see [`toy`].
     pub model: &'static str,
+    /// The coordinator's models.
+    pub models: ModelResolver,
+    /// The file with the training and test data; generated if there is none.
+    pub data: Option<PathBuf>,
+    /// Samples per task.
+    pub task_batch: u32,
     /// B.
     pub budget: u64,
     /// Iterations.
@@ -47,6 +54,9 @@ impl Default for Settings {
         Self {
             policy: "uta",
             model: "toy:64",
+            models: toy,
+            data: None,
+            task_batch: 1,
             budget: 12,
             iterations: 20,
             min_workers: 1,
@@ -70,12 +80,14 @@ pub struct WorkerSettings {
     pub models: ModelResolver,
     /// How long each task takes.
     pub task_time: Duration,
+    /// Its own copy of the training data.
+    pub data: Option<PathBuf>,
 }
 
 impl WorkerSettings {
     /// An honest worker.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), through: None, models: toy, task_time: Duration::ZERO }
+        Self { name: name.into(), through: None, models: toy, task_time: Duration::ZERO, data: None }
     }
 }
 
@@ -122,7 +134,7 @@ impl Cluster {
 
     /// Starts a worker. Aborting it is like killing its process.
     pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
-        let WorkerSettings { name, through, models, task_time } = settings;
+        let WorkerSettings { name, through, models, task_time, data } = settings;
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(Box::new(move |_| task_time) as TaskTime));
         let config = WorkerConfig {
             endpoint: format!("http://{}", through.unwrap_or(self.address)).parse().expect("an address"),
@@ -131,13 +143,18 @@ impl Cluster {
             number: None,
             device: DeviceChoice::Cpu.open().expect("there is a CPU"),
             models,
-            data_folder: None,
-            cache: self.folder.path().to_owned(),
+            data,
+            cache: self.cache(),
             retry_for: Duration::from_secs(2),
             task_times: (!task_time.is_zero()).then_some(task_times),
             instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
         };
         self.workers.spawn(async move { (name, ata_worker::run(config, std::future::pending()).await) })
+    }
+
+    /// The cache that all workers share.
+    pub fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
     }
 
     /// Waits until `is_so` holds for the run's state.
@@ -164,7 +181,12 @@ impl Cluster {
     }
 }
 
-fn config(settings: &Settings, folder: &std::path::Path) -> CoordinatorConfig {
+fn config(settings: &Settings, folder: &Path) -> CoordinatorConfig {
+    let model = (settings.models)(settings.model).expect("a model");
+    let seed = 1;
+    let generated = DataSource::Generated { seed };
+    let source = settings.data.as_ref().map_or(generated, |path| DataSource::File(path.clone()));
+    let file = settings.data.as_deref().map(|path| DataFile::identify(path).expect("a file"));
     CoordinatorConfig {
         run_id: "harness".into(),
         engine: EngineConfig {
@@ -174,13 +196,15 @@ fn config(settings: &Settings, folder: &std::path::Path) -> CoordinatorConfig {
             lease_timeout_s: Some(settings.lease_timeout_s),
             rest_s: settings.rest_s,
             overcommit: settings.overcommit,
-            seed: 1,
+            seed,
             ..EngineConfig::default()
         },
         policy: build_policy(settings.policy, &PolicyContext::default()).expect("a policy"),
         policy_specification: settings.policy.into(),
         model_specification: settings.model.into(),
-        model: toy(settings.model).expect("a model"),
+        training_data: file.map_or(TrainingData::Generated { seed }, TrainingData::File),
+        test_data: model.open(&source, Split::Test).expect("good data"),
+        model,
         optimizer: Optimizer::default(),
         learning_rate: LearningRate::constant(0.1),
         eval_every: None,
@@ -188,9 +212,7 @@ fn config(settings: &Settings, folder: &std::path::Path) -> CoordinatorConfig {
         checkpoints: CheckpointConfig::never(),
         model_metadata: Metadata::new(),
         settings: String::new(),
-        task_batch: 1,
-        training_data: TrainingData::Synthetic { seed: 1 },
-        test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),
+        task_batch: settings.task_batch,
         device: DeviceChoice::Cpu.open().expect("there is a CPU"),
         warm_start: BTreeMap::new(),
         heartbeat_timeout: settings.heartbeat_timeout,

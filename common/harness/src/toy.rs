@@ -1,10 +1,11 @@
 //! A model whose gradients cost nothing, but depend on parameters and data like those of a real one.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_learn::{
-    Batch, DataError, Dataset, Evaluation, Evaluator, Learner, LearnerError, Model, ModelError, OpenDevice,
-    ParameterTable, TaskGradient,
+    DataError, DataSource, Dataset, Evaluation, Evaluator, Images, Learner, LearnerError, Metadata, Model, ModelError,
+    OpenDevice, ParameterTable, Samples, Split, TaskGradient, TaskSampler, Tasks,
 };
 
 /// `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an image. `toy:N/ill` is
@@ -26,6 +27,7 @@ fn parse(specification: &str, poisoned: bool) -> Result<Arc<dyn Model>, ModelErr
     Ok(Arc::new(Toy { size, flaw: flaw.into(), poisoned }))
 }
 
+#[derive(Clone)]
 struct Toy {
     size: usize,
     flaw: String,
@@ -37,14 +39,6 @@ impl Model for Toy {
         self.size
     }
 
-    fn learner(&self, _device: &OpenDevice) -> Box<dyn Learner> {
-        Box::new(ToyLearner { parameters: Vec::new(), poisoned: self.poisoned })
-    }
-
-    fn evaluator(&self, _device: &OpenDevice) -> Box<dyn Evaluator> {
-        Box::new(ToyEvaluator(self.flaw.clone()))
-    }
-
     fn table(&self) -> ParameterTable {
         ParameterTable::vector("theta", self.size)
     }
@@ -52,11 +46,48 @@ impl Model for Toy {
     fn initial_parameters(&self, _seed: u64) -> Vec<f32> {
         vec![1.0; self.size]
     }
+
+    fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {
+        Images::locate(data, split)
+    }
+
+    fn open(&self, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, DataError> {
+        Ok(Arc::new(ToyData { toy: self.clone(), images: Images::open(source, split)? }))
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn metadata(&self) -> Metadata {
+        Metadata::new()
+    }
+}
+
+struct ToyData {
+    toy: Toy,
+    images: Images,
+}
+
+impl Dataset for ToyData {
+    fn count(&self) -> u32 {
+        self.images.count()
+    }
+
+    fn learner(self: Arc<Self>, _device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
+        let tasks = TaskSampler::new(tasks, self.count());
+        Box::new(ToyLearner { data: self, tasks, parameters: Vec::new() })
+    }
+
+    fn evaluator(self: Arc<Self>, _device: &OpenDevice) -> Box<dyn Evaluator> {
+        Box::new(ToyEvaluator(self.toy.flaw.clone()))
+    }
 }
 
 struct ToyLearner {
+    data: Arc<ToyData>,
+    tasks: TaskSampler,
     parameters: Vec<f32>,
-    poisoned: bool,
 }
 
 impl Learner for ToyLearner {
@@ -64,11 +95,12 @@ impl Learner for ToyLearner {
         self.parameters = parameters.to_vec();
     }
 
-    fn gradient(&mut self, batch: &Batch) -> Result<TaskGradient, LearnerError> {
+    fn gradient(&mut self, iteration: u64, index: u64) -> Result<TaskGradient, LearnerError> {
+        let batch = self.data.images.batch(&self.tasks.samples(iteration, index))?;
         let sample = batch.images.iter().cycle();
         let mut gradient: Vec<f32> = self.parameters.iter().zip(sample).map(|(theta, x)| theta - x).collect();
         let loss = gradient.iter().map(|value| f64::from(value * value)).sum::<f64>() / 2.0;
-        if self.poisoned {
+        if self.data.toy.poisoned {
             gradient[0] = f32::NAN;
         }
         Ok(TaskGradient { gradient, loss })
@@ -81,7 +113,6 @@ impl Evaluator for ToyEvaluator {
     fn evaluate(
         &mut self,
         _parameters: &[f32],
-        _data: &Dataset,
         _go_on: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Option<Evaluation>, DataError> {
         assert!(self.0 != "doomed", "this model's evaluation panics");
@@ -89,6 +120,6 @@ impl Evaluator for ToyEvaluator {
             let cause = std::io::Error::other("the disk is gone");
             return Err(DataError::Io { path: "test.bin".into(), cause });
         }
-        Ok(Some(Evaluation { loss: 0.0, accuracy: 1.0, classes: Vec::new() }))
+        Ok(Some(Evaluation { loss: 0.0, accuracy: Some(1.0), classes: Vec::new() }))
     }
 }

@@ -1,12 +1,13 @@
 //! The loss and accuracy of parameters on a whole data set.
 
-use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
-use burn::tensor::{Device, Tensor};
+use std::sync::Arc;
 
-use crate::data::{DataError, Dataset};
+use burn::tensor::Device;
+
+use crate::data::DataError;
 use crate::flat;
-use crate::learner::on_device;
-use crate::model::Network;
+use crate::model::OpenData;
+use crate::problem::{Measured, Problem, Samples};
 
 /// Evaluates parameters.
 pub trait Evaluator: Send {
@@ -18,7 +19,6 @@ pub trait Evaluator: Send {
     fn evaluate(
         &mut self,
         parameters: &[f32],
-        data: &Dataset,
         go_on: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Option<Evaluation>, DataError>;
 }
@@ -26,10 +26,10 @@ pub trait Evaluator: Send {
 /// How good parameters are on a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Mean cross-entropy, in nats.
+    /// Mean loss; cross-entropies are in nats.
     pub loss: f64,
-    /// Share of samples whose largest score is that of the label, from 0 to 1.
-    pub accuracy: f64,
+    /// Share of samples whose largest score is that of the label, from 0 to 1; `None` if the problem has no classes.
+    pub accuracy: Option<f64>,
     /// By class.
     pub classes: Vec<ClassCount>,
 }
@@ -46,52 +46,49 @@ pub struct ClassCount {
 /// Samples per evaluation batch: 3 MiB of images, enough to amortise kernel launches.
 const EVALUATION_BATCH: u32 = 250;
 
-pub(crate) struct BurnEvaluator<N> {
-    network: Option<N>,
-    cross_entropy: CrossEntropyLoss,
+pub(crate) struct BurnEvaluator<P: Problem> {
+    data: Arc<OpenData<P>>,
+    network: Option<P::Network>,
     device: Device,
 }
 
-impl<N: Network> BurnEvaluator<N> {
+impl<P: Problem> BurnEvaluator<P> {
     /// An evaluator on `device`, which must not have autodiff enabled.
-    pub(crate) fn new(network: N, device: Device) -> Self {
-        Self { network: Some(network), cross_entropy: CrossEntropyLossConfig::new().init(&device), device }
+    pub(crate) fn new(data: Arc<OpenData<P>>, device: Device) -> Self {
+        Self { network: Some(data.problem.network(&device)), data, device }
     }
 }
 
-impl<N: Network> Evaluator for BurnEvaluator<N> {
+impl<P: Problem> Evaluator for BurnEvaluator<P> {
     fn evaluate(
         &mut self,
         parameters: &[f32],
-        data: &Dataset,
         go_on: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Option<Evaluation>, DataError> {
+        let OpenData { problem, samples } = &*self.data;
         let network = self.network.take().expect("a network is only taken to be put back");
         let network = self.network.insert(flat::with_parameters(network, parameters, &self.device));
+        let count = samples.count();
         let (mut loss, mut classes) = (0.0, Vec::new());
-        for first in (0..data.len()).step_by(EVALUATION_BATCH as usize) {
+        for first in (0..count).step_by(EVALUATION_BATCH as usize) {
             if !go_on(first) {
                 return Ok(None);
             }
-            let samples = first..data.len().min(first + EVALUATION_BATCH);
-            let batch = data.batch(samples.clone())?;
-            let (images, labels) = on_device(&batch, &self.device);
-            let scores = network.forward(images);
-            let found = scores.clone().argmax(1).flatten::<1>(0, 1).into_data().convert::<i32>();
-            let mean: Tensor<1> = self.cross_entropy.forward(scores, labels);
-            loss += f64::from(mean.into_scalar::<f32>()) * samples.len() as f64;
-            let found = found.as_slice::<i32>().expect("just converted");
-            for (found, label) in found.iter().zip(&batch.labels) {
-                let class = *label as usize;
-                if classes.len() <= class {
-                    classes.resize(class + 1, ClassCount::default());
-                }
-                classes[class].samples += 1;
-                classes[class].correct += u32::from(found == label);
-            }
+            let indices: Vec<u32> = (first..count.min(first.saturating_add(EVALUATION_BATCH))).collect();
+            let measured = problem.measure(network, &samples.batch(&indices)?, &self.device);
+            loss += measured.loss * indices.len() as f64;
+            add(&mut classes, &measured);
         }
-        let total = f64::from(data.len());
-        let correct: u32 = classes.iter().map(|class| class.correct).sum();
-        Ok(Some(Evaluation { loss: loss / total, accuracy: f64::from(correct) / total, classes }))
+        let sum = |of: fn(&ClassCount) -> u32| classes.iter().map(|class| u64::from(of(class))).sum::<u64>() as f64;
+        let accuracy = (!classes.is_empty()).then(|| sum(|class| class.correct) / sum(|class| class.samples));
+        Ok(Some(Evaluation { loss: loss / f64::from(count), accuracy, classes }))
+    }
+}
+
+fn add(classes: &mut Vec<ClassCount>, measured: &Measured) {
+    classes.resize(classes.len().max(measured.classes.len()), ClassCount::default());
+    for (sum, class) in classes.iter_mut().zip(&measured.classes) {
+        sum.samples += class.samples;
+        sum.correct += class.correct;
     }
 }

@@ -1,14 +1,16 @@
 //! The gradient of a task.
 
-use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
+use std::sync::Arc;
+
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, ExecutionError, Int, Tensor, TensorData};
+use burn::tensor::{Device, ExecutionError};
 
-use crate::data::Batch;
+use crate::data::{DataError, TaskSampler, Tasks};
 use crate::flat;
-use crate::model::Network;
+use crate::model::OpenData;
+use crate::problem::{Problem, Samples};
 
-/// Computes gradients at given parameters.
+/// Computes the gradients of a run's tasks at given parameters.
 pub trait Learner: Send {
     /// Puts parameters on the device.
     ///
@@ -16,8 +18,8 @@ pub trait Learner: Send {
     /// If there is not one `f32` per parameter of the model.
     fn load(&mut self, parameters: &[f32]);
 
-    /// The mean loss over `batch` and its gradient at the loaded parameters, in host memory.
-    fn gradient(&mut self, batch: &Batch) -> Result<TaskGradient, LearnerError>;
+    /// The mean loss over a task's samples and its gradient at the loaded parameters, in host memory.
+    fn gradient(&mut self, iteration: u64, index: u64) -> Result<TaskGradient, LearnerError>;
 }
 
 /// The result of a task.
@@ -25,53 +27,54 @@ pub trait Learner: Send {
 pub struct TaskGradient {
     /// One `f32` per parameter, in flat order.
     pub gradient: Vec<f32>,
-    /// Mean cross-entropy over the batch, in nats.
+    /// Mean loss over the task's samples; cross-entropies are in nats.
     pub loss: f64,
 }
 
-/// The device failed.
+/// Why a gradient could not be computed.
 #[derive(Debug, thiserror::Error)]
-#[error("the device failed: {0}")]
-pub struct LearnerError(String);
+pub enum LearnerError {
+    /// The task's samples cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(String),
+}
 
 impl From<ExecutionError> for LearnerError {
     fn from(error: ExecutionError) -> Self {
-        Self(format!("{error:?}"))
+        Self::Device(format!("{error:?}"))
     }
 }
 
-pub(crate) struct BurnLearner<N> {
-    network: Option<N>,
-    loss: CrossEntropyLoss,
+pub(crate) struct BurnLearner<P: Problem> {
+    data: Arc<OpenData<P>>,
+    tasks: TaskSampler,
+    network: Option<P::Network>,
     device: Device,
 }
 
-impl<N: Network> BurnLearner<N> {
+impl<P: Problem> BurnLearner<P> {
     /// A learner on `device`, which must have autodiff enabled.
-    pub(crate) fn new(network: N, device: Device) -> Self {
-        Self { network: Some(network), loss: CrossEntropyLossConfig::new().init(&device), device }
+    pub(crate) fn new(data: Arc<OpenData<P>>, tasks: Tasks, device: Device) -> Self {
+        let tasks = TaskSampler::new(tasks, data.samples.count());
+        Self { tasks, network: Some(data.problem.network(&device)), data, device }
     }
 }
 
-impl<N: Network> Learner for BurnLearner<N> {
+impl<P: Problem> Learner for BurnLearner<P> {
     fn load(&mut self, parameters: &[f32]) {
         self.network = self.network.take().map(|network| flat::with_parameters(network, parameters, &self.device));
     }
 
-    fn gradient(&mut self, batch: &Batch) -> Result<TaskGradient, LearnerError> {
+    fn gradient(&mut self, iteration: u64, index: u64) -> Result<TaskGradient, LearnerError> {
+        let OpenData { problem, samples } = &*self.data;
+        let batch = samples.batch(&self.tasks.samples(iteration, index))?;
         let network = self.network.as_ref().expect("a network is only taken to be put back");
-        let (images, labels) = on_device(batch, &self.device);
-        let loss = self.loss.forward(network.forward(images), labels);
+        let loss = problem.loss(network, &batch, &self.device);
         let gradients = GradientsParams::from_grads(loss.backward(), network);
         let (loss, gradient) = flat::scalar_and_gradient(network, loss.inner(), gradients);
         Ok(TaskGradient { gradient, loss: f64::from(loss) })
     }
-}
-
-/// A batch's images, shape [samples, 3, 32, 32], and labels, shape [samples].
-pub(crate) fn on_device(batch: &Batch, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
-    let samples = batch.labels.len();
-    let images = TensorData::new(batch.images.clone(), [samples, 3, 32, 32]);
-    let labels = TensorData::new(batch.labels.clone(), [samples]);
-    (Tensor::from_data(images, device), Tensor::from_data(labels, device))
 }

@@ -2,8 +2,9 @@
 //!
 //! # Layout
 //! - `device`: [`DeviceChoice`], the hardware that computes
-//! - `data`: CIFAR-100 in its official binary layout, a synthetic stand-in, and which samples a task gets
-//! - `model`: [`Network`], the small trait a burn module needs, and the built-in [`Cnn`]
+//! - `problem`: [`Problem`], what is trained: a burn module, its samples, its loss
+//! - `model`: [`Model`], a problem as coordinator and workers see it; the built-in ones, which classify images
+//! - `data`: where samples come from, and which of them a task gets; CIFAR-100 and a synthetic stand-in
 //! - `flat`: parameters and gradients as one flat `f32` vector; `table`: the names and shapes of its parts
 //! - `learner`: the gradient of a task; `evaluator`: loss and accuracy on a data set
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
@@ -19,25 +20,29 @@ mod learner;
 mod model;
 mod model_file;
 mod optimizer;
+mod problem;
 mod reduction;
 mod state;
 mod table;
 
 pub use cache::default_cache_dir;
 pub use data::{
-    Batch, CHANNELS, CLASS_NAMES, CLASSES, DataError, Dataset, IMAGE_BYTES, RECORD_BYTES, Record, RecordFile, Split,
-    Synthetic, TaskData, extract_archive, find_split, hex, sha256_of_file,
+    CHANNELS, CLASS_NAMES, CLASSES, DataError, DataFile, DataSource, IMAGE_BYTES, ImageBatch, Images, RECORD_BYTES,
+    Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, extract_archive, find_split, hex, sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
 pub use evaluator::{ClassCount, Evaluation, Evaluator};
 pub use flat::with_parameters;
 pub use learner::{Learner, LearnerError, TaskGradient};
-pub use model::{Cnn, CnnWidths, Model, ModelError, ModelResolver, Network, builtin_model, model};
+pub use model::{
+    Cnn, CnnWidths, Dataset, ImageClassifier, Model, ModelError, ModelResolver, Network, ResNet20, builtin_model, model,
+};
 pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,
     sha256_of_parameters,
 };
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
+pub use problem::{Batch, Measured, Problem, Samples, cross_entropy};
 pub use reduction::{Partial, Reduction, reduce_in_order};
 pub use state::TrainingState;
 pub use table::{ParameterTable, TensorEntry};

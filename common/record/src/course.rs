@@ -20,7 +20,7 @@ pub struct CourseStep {
     pub iteration: u64,
     /// Seconds since the coordinator started.
     pub time_s: f64,
-    /// Mean loss of its tasks, in nats.
+    /// Mean loss of its tasks.
     pub loss: f64,
     /// C_k, in seconds.
     pub runtime_s: f64,
@@ -37,10 +37,10 @@ pub struct CourseEvaluation {
     pub iteration: u64,
     /// When it ended, in seconds since the coordinator started.
     pub time_s: f64,
-    /// Mean loss, in nats.
+    /// Mean loss.
     pub loss: f64,
-    /// From 0 to 1.
-    pub accuracy: f64,
+    /// From 0 to 1, if the problem has classes.
+    pub accuracy: Option<f64>,
 }
 
 impl Course {

@@ -9,7 +9,7 @@ pub const JOURNAL_VERSION: u32 = 2;
 /// Something that happened in a run: one line of its journal.
 ///
 /// Times named `time_s` are seconds since the coordinator started, not counting the time for which its process was
-/// stopped; all others are durations in seconds. Losses are in nats. Workers are identified by their 1-based number.
+/// stopped; all others are durations in seconds. Losses are the problem's own; cross-entropies are in nats. Workers are identified by their 1-based number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent {
@@ -175,8 +175,9 @@ pub enum RunEvent {
         iteration: u64,
         /// Mean loss.
         loss: f64,
-        /// Share of samples classified correctly, from 0 to 1.
-        accuracy: f64,
+        /// Share of samples classified correctly, from 0 to 1, if the problem has classes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        accuracy: Option<f64>,
     },
     /// A checkpoint is durable.
     Checkpoint {

@@ -147,6 +147,16 @@ mod tests {
         };
     }
 
+    /// Before problems without classes, every evaluation had an accuracy.
+    #[test]
+    fn an_evaluation_may_have_an_accuracy() {
+        let line =
+            |rest: &str| format!(r#"{{"event":"evaluation","time_s":1.0,"iteration":2,"loss":0.5{rest}}}"#) + "\n";
+        let (events, _) = read(&(line(r#","accuracy":0.25"#) + &line(""))).unwrap();
+        let of = |accuracy| RunEvent::Evaluation { time_s: 1.0, iteration: 2, loss: 0.5, accuracy };
+        assert_eq!(events, [of(Some(0.25)), of(None)]);
+    }
+
     #[test]
     fn what_is_written_is_read_back() {
         let events = [

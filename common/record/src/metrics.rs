@@ -12,6 +12,7 @@ pub(crate) fn line(event: &RunEvent) -> Option<String> {
             format!("{iteration},{time_s},{loss},{runtime_s},{total_worker_time_s},{tasks},{wasted},{employments},,\n"),
         ),
         RunEvent::Evaluation { iteration, time_s, loss, accuracy } => {
+            let accuracy = accuracy.map_or_else(String::new, |accuracy| accuracy.to_string());
             Some(format!("{iteration},{time_s},,,,,,,{loss},{accuracy}\n"))
         }
         _ => None,

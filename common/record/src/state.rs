@@ -66,8 +66,10 @@ pub struct RunState {
     pub workers: BTreeMap<u32, WorkerState>,
     /// Refusals by kind.
     pub refused: BTreeMap<RefusalKind, u64>,
-    /// Loss and accuracy of the last evaluation.
-    pub evaluation: Option<(f64, f64)>,
+    /// Loss and accuracy of the last evaluation; no accuracy if the problem has no classes.
+    pub evaluation: Option<(f64, Option<f64>)>,
+    /// The lowest loss of an evaluation.
+    pub lowest_test_loss: Option<f64>,
     /// The last iteration of the newest checkpoint.
     pub saved: Option<u64>,
     /// How the run ended, and why.
@@ -147,7 +149,10 @@ impl RunState {
             RunEvent::Step { .. } => self.stepped(event),
             RunEvent::Refusal { kind, .. } => *self.refused.entry(*kind).or_default() += 1,
             RunEvent::Evaluating { .. } => self.phase = RunPhase::Evaluating,
-            RunEvent::Evaluation { loss, accuracy, .. } => self.evaluation = Some((*loss, *accuracy)),
+            RunEvent::Evaluation { loss, accuracy, .. } => {
+                self.evaluation = Some((*loss, *accuracy));
+                self.lowest_test_loss = Some(self.lowest_test_loss.map_or(*loss, |lowest| lowest.min(*loss)));
+            }
             RunEvent::End { state, reason, .. } => {
                 self.phase = RunPhase::Over(*state);
                 self.end = Some((*state, reason.clone()));

@@ -32,9 +32,8 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
 
 fn run_spec() -> impl Strategy<Value = RunSpec> {
     let data = prop_oneof![
-        any::<u64>().prop_map(|seed| DataSpec::Synthetic { seed }),
-        (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES)
-            .prop_map(|(train_sha256, train_bytes)| DataSpec::Cifar100 { train_sha256, train_bytes }),
+        any::<u64>().prop_map(|seed| DataSpec::Generated { seed }),
+        (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES).prop_map(|(sha256, bytes)| DataSpec::File { sha256, bytes }),
     ];
     (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, 1..=MAX_TASK_BATCH, data).prop_map(
         |(model, parameters, seed, budget, task_batch, data)| RunSpec {

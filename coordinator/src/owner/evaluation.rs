@@ -19,14 +19,39 @@ pub(super) struct Evaluations {
     /// The last iteration of the parameters that were evaluated last.
     last: Option<u64>,
     pub(super) last_accuracy: Option<f64>,
-    pub(super) best_accuracy: Option<f64>,
+    pub(super) best: Best,
     /// Why there are no more of them.
     failed: Option<RunError>,
 }
 
+/// The best of the evaluations so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Best {
+    /// The highest accuracy, which decides where there is one.
+    pub(super) accuracy: Option<f64>,
+    /// The lowest loss.
+    pub(super) loss: Option<f64>,
+}
+
+impl Best {
+    /// Takes in an evaluation. Returns whether it is the best.
+    fn update(&mut self, loss: f64, accuracy: Option<f64>) -> bool {
+        let has_lowest_loss = loss.is_finite() && self.loss.is_none_or(|lowest| loss < lowest);
+        if has_lowest_loss {
+            self.loss = Some(loss);
+        }
+        let Some(accuracy) = accuracy else { return has_lowest_loss };
+        let is_best = self.accuracy.is_none_or(|best| accuracy > best);
+        if is_best {
+            self.accuracy = Some(accuracy);
+        }
+        is_best
+    }
+}
+
 impl Evaluations {
-    pub(super) fn new(thread: EvaluationThread, every: Option<u64>, best_accuracy: Option<f64>) -> Self {
-        Self { thread, every, under_way: None, last: None, last_accuracy: None, best_accuracy, failed: None }
+    pub(super) fn new(thread: EvaluationThread, every: Option<u64>, best: Best) -> Self {
+        Self { thread, every, under_way: None, last: None, last_accuracy: None, best, failed: None }
     }
 }
 
@@ -68,9 +93,8 @@ impl Owner {
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
         self.publisher.publish(RunEvent::Evaluation { time_s: self.now_s, iteration, loss, accuracy });
         self.evaluations.last = Some(iteration);
-        self.evaluations.last_accuracy = Some(accuracy);
-        if self.evaluations.best_accuracy.is_none_or(|best| accuracy > best) {
-            self.evaluations.best_accuracy = Some(accuracy);
+        self.evaluations.last_accuracy = accuracy;
+        if self.evaluations.best.update(loss, accuracy) {
             self.keep_best(parameters, loss, accuracy);
         }
     }
@@ -97,5 +121,20 @@ impl Owner {
             () = stop => {}
         }
         self.evaluations.failed.take().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accuracy_decides_where_there_is_one_and_loss_elsewhere() {
+        let mut classes = Best::default();
+        let found = [(2.0, 0.5), (1.0, 0.4), (3.0, 0.6), (1.0, 0.6)].map(|(loss, x)| classes.update(loss, Some(x)));
+        assert_eq!(found, [true, false, true, false]);
+        let mut regression = Best::default();
+        let found = [f64::NAN, 2.0, 3.0, 1.0, 1.0].map(|loss| regression.update(loss, None));
+        assert_eq!(found, [false, true, false, true, false]);
     }
 }

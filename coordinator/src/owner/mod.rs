@@ -107,10 +107,10 @@ impl Owner {
     ) -> Result<Self, RunError> {
         let (run_spec, data) = (config.run_spec(), config.training_data.identity());
         let training_file = match &config.training_data {
-            TrainingData::Synthetic { .. } => None,
-            TrainingData::Cifar100(file) => Some((Bytes::copy_from_slice(&file.sha256()), file.path().to_owned())),
+            TrainingData::Generated { .. } => None,
+            TrainingData::File(file) => Some((Bytes::copy_from_slice(&file.sha256), file.path.clone())),
         };
-        let Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best_accuracy } = start::begin(
+        let Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best } = start::begin(
             config.start,
             start::Settings {
                 engine: config.engine,
@@ -127,9 +127,9 @@ impl Owner {
             state,
         )?;
         let (training, parameters) = training::spawn(training, sender(commands, Command::Training));
-        let (model, device) = (config.model.clone(), config.device);
-        let evaluator = move || model.evaluator(&device);
-        let evaluation = EvaluationThread::spawn(evaluator, config.test_data, sender(commands, Command::Evaluated));
+        let (test_data, device) = (config.test_data, config.device);
+        let evaluator = move || test_data.evaluator(&device);
+        let evaluation = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluated));
         let CheckpointConfig { cadence, retention, store } = config.checkpoints;
         let saver = Saver { store, retention, table: config.model.table(), metadata: config.model_metadata };
         let jobs = saver.spawn(sender(commands, Command::Saved));
@@ -142,7 +142,7 @@ impl Owner {
             versions: ParameterVersions::new(parameters),
             training,
             learning_rate: config.learning_rate,
-            evaluations: Evaluations::new(evaluation, config.eval_every, best_accuracy),
+            evaluations: Evaluations::new(evaluation, config.eval_every, best),
             checkpoints: Checkpoints::new(jobs, cadence, epoch, Described { settings: config.settings, data }, time_s),
             publisher,
             warm_start: config.warm_start,

@@ -15,7 +15,7 @@ use crate::training::Work;
 
 /// The result of a run.
 const MODEL_FILE: &str = "model.safetensors";
-/// The model with the best accuracy of all evaluations.
+/// The model that did best in an evaluation.
 const BEST_MODEL_FILE: &str = "model-best.safetensors";
 
 /// What every checkpoint of a run says of it.
@@ -112,7 +112,7 @@ impl Owner {
             time_s: self.now_s,
             samples: iteration * self.run_spec.budget * u64::from(self.run_spec.task_batch),
             tasks_outlasted: self.tasks_outlasted,
-            best_accuracy: self.evaluations.best_accuracy,
+            best_accuracy: self.evaluations.best.accuracy,
             workers: workers.map(|(number, name)| (number, name.to_string())).collect(),
             engine,
             data: self.checkpoints.described.data.clone(),
@@ -130,10 +130,11 @@ impl Owner {
     }
 
     /// Keeps the best model so far.
-    pub(super) fn keep_best(&mut self, parameters: ParameterSet, loss: f64, accuracy: f64) {
+    pub(super) fn keep_best(&mut self, parameters: ParameterSet, loss: f64, accuracy: Option<f64>) {
         let path = self.run_folder.join(BEST_MODEL_FILE);
-        let figures = [("test_loss", loss), ("test_accuracy", accuracy)];
-        let metadata = figures.map(|(key, value)| (key.to_owned(), value.to_string())).into();
+        let figures = [("test_loss", Some(loss)), ("test_accuracy", accuracy)];
+        let metadata = figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
+        let metadata = metadata.collect();
         self.checkpoints.send(Job::Model { path, parameters, metadata });
     }
 

@@ -7,6 +7,7 @@ use ata_record::{JOURNAL_VERSION, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig, Policy, WorkerId};
 use tokio::sync::{mpsc, watch};
 
+use super::evaluation::Best;
 use super::{Command, sender};
 use crate::checkpoint::{Checkpoint, Progress};
 use crate::config::Start;
@@ -39,7 +40,7 @@ pub(super) struct Begun {
     /// How often the run was resumed.
     pub(super) epoch: u64,
     pub(super) tasks_outlasted: u64,
-    pub(super) best_accuracy: Option<f64>,
+    pub(super) best: Best,
 }
 
 /// Begins a run, and its journal.
@@ -72,7 +73,7 @@ pub(super) fn begin(
         time_s: 0.0,
         epoch: 0,
         tasks_outlasted: 0,
-        best_accuracy: None,
+        best: Best::default(),
     })
 }
 
@@ -92,6 +93,7 @@ fn resume(
     let engine = Engine::restore(settings.engine, settings.policy, engine)?;
     let resumed = resume_journal(settings.folder, iteration)?;
     tracing::debug!(epoch, iteration, computed_again = resumed.computed_again, "resuming");
+    let best = Best { accuracy: best_accuracy, loss: resumed.state.lowest_test_loss };
     let failed = sender(commands, Command::RecordFailed);
     let publisher = Publisher::append(settings.folder, resumed.state, state, failed)?;
     publisher.publish(RunEvent::Resume {
@@ -104,5 +106,5 @@ fn resume(
     });
     let known = |(number, name): (u32, String)| Some((WorkerId::new(number)?, name.parse().ok()?));
     let names = Names::restored(workers.into_iter().filter_map(known));
-    Ok(Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best_accuracy })
+    Ok(Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ata_learn::{Dataset, DeviceChoice, Metadata, Optimizer, Split, Synthetic, builtin_model};
+use ata_learn::{DataSource, DeviceChoice, Metadata, Optimizer, Split, builtin_model};
 use ata_record::{RefusalKind, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_wire::{Assignment, GradientHeader, Hello, Receipt, SessionToken, ToWorker};
@@ -46,6 +46,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let model = builtin_model("cnn:widths=1/1/1/1").unwrap();
         let parameters = model.parameter_count();
+        let test_data = model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap();
         let config = CoordinatorConfig {
             run_id: "test".into(),
             engine: EngineConfig {
@@ -67,8 +68,8 @@ impl Rig {
             model_metadata: Metadata::new(),
             settings: String::new(),
             task_batch: 1,
-            training_data: TrainingData::Synthetic { seed: 1 },
-            test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),
+            training_data: TrainingData::Generated { seed: 1 },
+            test_data,
             device: DeviceChoice::Cpu.open().unwrap(),
             warm_start: BTreeMap::new(),
             heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),

@@ -1,13 +1,14 @@
 //! Everything in an iteration except gradient computation: a complete coordinator and its workers, with a model whose
 //! gradients cost nothing.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Start, TrainingData};
 use ata_learn::{
-    Batch, DataError, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError, LearningRate, Metadata,
-    Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, Synthetic, TaskGradient, builtin_model,
+    DataError, DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError, LearningRate, Metadata,
+    Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks, builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_worker::WorkerConfig;
@@ -48,6 +49,7 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
     std::fs::create_dir_all(&folder).map_err(Failure::disk)?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
+    let model = free_model("cnn")?;
     let config = CoordinatorConfig {
         run_id: "bench".into(),
         engine: EngineConfig {
@@ -60,7 +62,8 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
         policy: build_policy("uta", &PolicyContext::default())?,
         policy_specification: "uta".into(),
         model_specification: "cnn".into(),
-        model: free_model("cnn")?,
+        test_data: model.open(&DataSource::Generated { seed: 1 }, Split::Test)?,
+        model,
         optimizer: Optimizer::default(),
         learning_rate: LearningRate::constant(1e-3),
         eval_every: None,
@@ -69,8 +72,7 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
         model_metadata: Metadata::new(),
         settings: String::new(),
         task_batch: 16,
-        training_data: TrainingData::Synthetic { seed: 1 },
-        test_data: Dataset::Synthetic(Synthetic::new(Split::Test, 1)),
+        training_data: TrainingData::Generated { seed: 1 },
         device: DeviceChoice::Cpu.open()?,
         warm_start: std::collections::BTreeMap::new(),
         heartbeat_timeout: Duration::from_secs(30),
@@ -85,7 +87,7 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
             number: Some(number),
             device: DeviceChoice::Cpu.open()?,
             models: free_model,
-            data_folder: None,
+            data: None,
             cache: folder.clone(),
             retry_for: Duration::from_secs(30),
             task_times: None,
@@ -112,14 +114,6 @@ impl Model for FreeGradients {
         PARAMETERS
     }
 
-    fn learner(&self, _device: &OpenDevice) -> Box<dyn Learner> {
-        Box::new(Constant)
-    }
-
-    fn evaluator(&self, _device: &OpenDevice) -> Box<dyn Evaluator> {
-        Box::new(Constant)
-    }
-
     fn table(&self) -> ParameterTable {
         self.0.table()
     }
@@ -127,14 +121,44 @@ impl Model for FreeGradients {
     fn initial_parameters(&self, seed: u64) -> Vec<f32> {
         self.0.initial_parameters(seed)
     }
+
+    fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {
+        self.0.locate(data, split)
+    }
+
+    fn open(&self, _source: &DataSource, _split: Split) -> Result<Arc<dyn Dataset>, DataError> {
+        Ok(Arc::new(Constant))
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        self.0.class_names()
+    }
+
+    fn metadata(&self) -> Metadata {
+        self.0.metadata()
+    }
 }
 
 struct Constant;
 
+impl Dataset for Constant {
+    fn count(&self) -> u32 {
+        1
+    }
+
+    fn learner(self: Arc<Self>, _device: &OpenDevice, _tasks: Tasks) -> Box<dyn Learner> {
+        Box::new(Self)
+    }
+
+    fn evaluator(self: Arc<Self>, _device: &OpenDevice) -> Box<dyn Evaluator> {
+        Box::new(Self)
+    }
+}
+
 impl Learner for Constant {
     fn load(&mut self, _parameters: &[f32]) {}
 
-    fn gradient(&mut self, _batch: &Batch) -> Result<TaskGradient, LearnerError> {
+    fn gradient(&mut self, _iteration: u64, _index: u64) -> Result<TaskGradient, LearnerError> {
         Ok(TaskGradient { gradient: vec![1e-3; PARAMETERS], loss: 1.0 })
     }
 }
@@ -143,7 +167,6 @@ impl Evaluator for Constant {
     fn evaluate(
         &mut self,
         _parameters: &[f32],
-        _data: &Dataset,
         _go_on: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Option<Evaluation>, DataError> {
         Ok(None)

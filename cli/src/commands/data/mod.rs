@@ -7,11 +7,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use ata_learn::{RecordFile, Split, Synthetic, find_split, hex};
+use ata_learn::{Images, RecordFile, Split, Synthetic, hex, sha256_of_file};
 
 use crate::args::DataCommand;
 use crate::failure::Failure;
-use crate::inputs::data_folder;
 
 pub(crate) fn run(command: DataCommand) -> Result<ExitCode, Failure> {
     match command {
@@ -23,7 +22,8 @@ pub(crate) fn run(command: DataCommand) -> Result<ExitCode, Failure> {
 }
 
 fn verify(path: &Path) -> Result<(), Failure> {
-    let folder = data_folder(path)?;
+    // An archive is unpacked once.
+    let folder = Images::folder(path)?;
     for split in [Split::Train, Split::Test] {
         println!("{}", check(&folder, split)?);
     }
@@ -32,8 +32,8 @@ fn verify(path: &Path) -> Result<(), Failure> {
 
 /// Reads the whole split, and says what it holds.
 fn check(folder: &Path, split: Split) -> Result<String, Failure> {
-    let file = RecordFile::open(&find_split(folder, split)?)?;
-    let digest = hex(&file.sha256());
+    let file = RecordFile::open(&Images::locate(folder, split)?)?;
+    let digest = hex(&sha256_of_file(file.path())?);
     Ok(format!("{}: {} records, all labels in range, sha256 {digest}", file.path().display(), file.len()))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ata_learn::{Dataset, Learner, Model, OpenDevice, Optimizer, Partial, Reduction, TaskData, TrainingState};
+use ata_learn::{Dataset, Learner, Model, OpenDevice, Optimizer, Partial, Reduction, Tasks, TrainingState};
 use ata_scheduler::StepOutcome;
 use ata_simulator::{Descent, Learned, Learning, LearningStep};
 
@@ -11,11 +11,9 @@ use ata_simulator::{Descent, Learned, Learning, LearningStep};
 pub(crate) struct CnnTraining {
     pub(crate) model: Arc<dyn Model>,
     pub(crate) device: OpenDevice,
-    pub(crate) data: Dataset,
-    pub(crate) budget: u64,
-    pub(crate) task_batch: u32,
+    pub(crate) data: Arc<dyn Dataset>,
+    pub(crate) tasks: Tasks,
     pub(crate) learning_rate: f64,
-    pub(crate) seed: u64,
 }
 
 impl CnnTraining {
@@ -29,19 +27,18 @@ struct CnnDescent {
     learner: Box<dyn Learner>,
     state: TrainingState,
     learning_rate: f64,
-    data: TaskData,
     /// The parameters, by the iteration whose gradients are computed at them.
     parameters: BTreeMap<u64, Vec<f32>>,
 }
 
 impl CnnDescent {
     fn new(training: &CnnTraining) -> Self {
-        let CnnTraining { model, device, data, budget, task_batch, learning_rate, seed } = training;
-        let data = TaskData::new(data.clone(), *seed, *budget, *task_batch);
-        let initial = model.initial_parameters(*seed);
+        let CnnTraining { model, device, data, tasks, learning_rate } = training;
+        let learner = data.clone().learner(device, *tasks);
+        let initial = model.initial_parameters(tasks.seed);
         let parameters = BTreeMap::from([(1, initial.clone())]);
         let state = TrainingState::new(Optimizer::default(), initial);
-        Self { learner: model.learner(device), state, learning_rate: *learning_rate, data, parameters }
+        Self { learner, state, learning_rate: *learning_rate, parameters }
     }
 
     fn add_gradients(&mut self, step: &LearningStep) -> Result<(Partial, u64), String> {
@@ -50,8 +47,7 @@ impl CnnDescent {
         for (iteration, range) in &step.tasks {
             self.learner.load(&self.parameters[iteration]);
             for index in range.indices() {
-                let batch = self.data.batch(*iteration, index).map_err(|error| error.to_string())?;
-                let task = self.learner.gradient(&batch).map_err(|error| error.to_string())?;
+                let task = self.learner.gradient(*iteration, index).map_err(|error| error.to_string())?;
                 reduction.add(Partial { first: index, count: 1, gradient: task.gradient, loss: task.loss });
             }
             tasks += range.count;

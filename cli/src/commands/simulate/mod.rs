@@ -5,7 +5,7 @@ mod cnn_descent;
 use std::process::ExitCode;
 
 use ata_figures::{Report, Table};
-use ata_learn::DeviceChoice;
+use ata_learn::{DeviceChoice, Split, Tasks};
 use ata_simulator::experiment::{self, BUILTIN_EXPERIMENTS, Group, LearningSpec, Row, RunResult};
 use ata_simulator::{Experiment, Learning};
 
@@ -15,7 +15,7 @@ use crate::Extensions;
 use crate::args::{ProblemName, SimulateArgs};
 
 use crate::failure::Failure;
-use crate::inputs::open_data;
+use crate::inputs::open_split;
 use crate::output::{Counter, render_table};
 use crate::settings::policy_list;
 
@@ -123,14 +123,13 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Le
             "learning: lr = {lr}, task_batch = {task_batch}: expected positive numbers"
         )));
     }
+    let model = (extensions.models)(model)?;
     let training = CnnTraining {
-        model: (extensions.models)(model)?,
         device: DeviceChoice::Cpu.open()?,
-        data: open_data(data, experiment.seed)?.training_set(),
-        budget: experiment.budget,
-        task_batch: *task_batch,
+        data: open_split(&*model, data, experiment.seed, Split::Train)?,
+        model,
+        tasks: Tasks { seed: experiment.seed, budget: experiment.budget, task_batch: *task_batch },
         learning_rate: *lr,
-        seed: experiment.seed,
     };
     Ok(Some(training.learning()))
 }

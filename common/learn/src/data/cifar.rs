@@ -7,8 +7,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use super::{CLASSES, COARSE_CLASSES, DataError, RECORD_BYTES, Record, Split};
 
 /// The names of CIFAR-100's classes, by fine label: `fine_label_names.txt` of the official archive.
@@ -34,7 +32,6 @@ pub struct RecordFile {
     file: Arc<File>,
     path: PathBuf,
     records: u32,
-    sha256: [u8; 32],
 }
 
 impl RecordFile {
@@ -51,7 +48,6 @@ impl RecordFile {
         }
         let records = u32::try_from(whole).map_err(|_| corrupt(format!("{whole} records are more than 2^32")))?;
 
-        let mut digest = Sha256::new();
         // 256 records (768 KiB) per read.
         let mut buffer = vec![0; RECORD_BYTES * 256];
         let mut checked: u64 = 0;
@@ -63,20 +59,14 @@ impl RecordFile {
                 check_labels(record, checked).map_err(corrupt)?;
                 checked += 1;
             }
-            digest.update(chunk);
         }
-        Ok(Self { file: Arc::new(file), path: path.into(), records, sha256: digest.finalize().into() })
+        Ok(Self { file: Arc::new(file), path: path.into(), records })
     }
 
     /// The number of records.
     #[expect(clippy::len_without_is_empty, reason = "a file of records has at least one")]
     pub fn len(&self) -> u32 {
         self.records
-    }
-
-    /// SHA-256 of the whole file.
-    pub fn sha256(&self) -> [u8; 32] {
-        self.sha256
     }
 
     /// Where the file is.
@@ -137,24 +127,6 @@ pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
         .ok_or_else(|| DataError::Missing { folder: folder.into(), file })
 }
 
-/// SHA-256 of a whole file.
-pub fn sha256_of_file(path: &Path) -> Result<[u8; 32], DataError> {
-    let mut digest = Sha256::new();
-    let mut file = File::open(path).map_err(DataError::io(path))?;
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer).map_err(DataError::io(path))? {
-            0 => return Ok(digest.finalize().into()),
-            read => digest.update(&buffer[..read]),
-        }
-    }
-}
-
-/// A SHA-256 digest in its usual form of 64 hexadecimal digits.
-pub fn hex(digest: &[u8; 32]) -> String {
-    digest.map(|byte| format!("{byte:02x}")).concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Synthetic;
@@ -178,7 +150,6 @@ mod tests {
         let opened = RecordFile::open(file.path()).unwrap();
         assert_eq!(opened.len(), 300);
         assert_eq!(opened.read(299).unwrap()[..], bytes[299 * RECORD_BYTES..]);
-        assert_eq!(opened.sha256(), sha256_of_file(file.path()).unwrap());
         assert!(matches!(opened.read(300), Err(DataError::Io { .. })));
     }
 

@@ -1,17 +1,22 @@
-//! Images with labels: CIFAR-100 from disk, or a synthetic stand-in of the same shape.
+//! Where samples come from, and which of them a task gets. The images are CIFAR-100's, or a synthetic stand-in of the
+//! same shape.
 
 mod archive;
 mod cifar;
+mod file;
+mod images;
 mod sampling;
 mod synthetic;
 
 pub use archive::extract_archive;
-pub use cifar::{CLASS_NAMES, RecordFile, find_split, hex, sha256_of_file};
-pub use sampling::TaskData;
+pub use cifar::{CLASS_NAMES, RecordFile, find_split};
+pub use file::{DataFile, hex, sha256_of_file};
+pub use images::{ImageBatch, Images};
+pub use sampling::{TaskSampler, Tasks};
 pub use synthetic::Synthetic;
 
-use std::ops::Range;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// Fine labels of CIFAR-100.
 pub const CLASSES: usize = 100;
@@ -37,12 +42,40 @@ pub enum Split {
     Test,
 }
 
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Train { "training" } else { "test" })
+    }
+}
+
 impl Split {
-    /// The name of its file in the official archive.
+    /// The name of its file in the official archive of CIFAR-100.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Train => "train.bin",
             Self::Test => "test.bin",
+        }
+    }
+}
+
+/// Where the samples of a split come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataSource {
+    /// Generated from a seed.
+    Generated {
+        /// The seed.
+        seed: u64,
+    },
+    /// Read from a file.
+    File(PathBuf),
+}
+
+impl DataSource {
+    /// The file, for a problem that has no generated data; `expected` says what `--data` takes, as in "a text file".
+    pub fn file(&self, expected: &'static str) -> Result<&Path, DataError> {
+        match self {
+            Self::File(path) => Ok(path),
+            Self::Generated { .. } => Err(DataError::NotGenerated { expected }),
         }
     }
 }
@@ -57,6 +90,22 @@ pub enum DataError {
         path: PathBuf,
         /// What the system says.
         cause: std::io::Error,
+    },
+    /// There is nothing at the path that the user named.
+    #[error("{path}: {cause}. Expected {expected}")]
+    NotFound {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        cause: std::io::Error,
+        /// What `--data` takes.
+        expected: &'static str,
+    },
+    /// The problem has no generated data.
+    #[error("there is no synthetic data for this model: --data takes {expected}")]
+    NotGenerated {
+        /// What `--data` takes.
+        expected: &'static str,
     },
     /// The cache cannot be written.
     #[error("{path}: {cause}; set ATA_CACHE_DIR to use another folder for unpacked and downloaded data")]
@@ -77,6 +126,12 @@ pub enum DataError {
         /// The file.
         file: &'static str,
     },
+    /// It has no samples.
+    #[error("the data has no {split} samples: is it too short?")]
+    Empty {
+        /// The split.
+        split: Split,
+    },
     /// Its content violates the layout.
     #[error("{path}: {reason}")]
     Corrupt {
@@ -88,7 +143,8 @@ pub enum DataError {
 }
 
 impl DataError {
-    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+    /// For `map_err` after reading a file or folder.
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Io { path, cause }
     }
@@ -99,82 +155,8 @@ impl DataError {
         move |cause| Self::Cache { path, cause }
     }
 
-    pub(crate) fn corrupt(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+    /// A file that violates its layout, and how.
+    pub fn corrupt(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Corrupt { path: path.into(), reason: reason.into() }
-    }
-}
-
-/// One split of a data set, read record by record.
-#[derive(Clone, Debug)]
-pub enum Dataset {
-    /// A file of records.
-    File(RecordFile),
-    /// Generated from a seed.
-    Synthetic(Synthetic),
-}
-
-impl Dataset {
-    /// The number of records.
-    #[expect(clippy::len_without_is_empty, reason = "a data set has at least one record")]
-    pub fn len(&self) -> u32 {
-        match self {
-            Self::File(file) => file.len(),
-            Self::Synthetic(synthetic) => synthetic.len(),
-        }
-    }
-
-    /// The record at an index below [`Dataset::len`].
-    pub fn read(&self, index: u32) -> Result<Record, DataError> {
-        match self {
-            Self::File(file) => file.read(index),
-            Self::Synthetic(synthetic) => Ok(synthetic.record(index)),
-        }
-    }
-
-    /// A range of records as a batch.
-    pub fn batch(&self, indices: Range<u32>) -> Result<Batch, DataError> {
-        let mut batch = Batch::default();
-        for index in indices {
-            batch.push(&self.read(index)?);
-        }
-        Ok(batch)
-    }
-}
-
-/// Samples ready for a device.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
-    /// Normalised pixels, shape [samples, 3, 32, 32], row-major.
-    pub images: Vec<f32>,
-    /// Fine labels.
-    pub labels: Vec<i32>,
-}
-
-impl Batch {
-    /// Adds a record, normalising each channel to mean 0 and standard deviation 1 over CIFAR-100.
-    pub fn push(&mut self, record: &Record) {
-        self.labels.push(i32::from(record[1]));
-        for (plane, (mean, deviation)) in record[2..].chunks_exact(IMAGE_BYTES / 3).zip(CHANNELS) {
-            self.images.extend(plane.iter().map(|&pixel| (f32::from(pixel) / 255.0 - mean) / deviation));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pixels_are_normalised_per_channel() {
-        let mut record = [0; RECORD_BYTES];
-        record[1] = 42;
-        record[2] = 255;
-        record[2 + 1024] = 128;
-        let mut batch = Batch::default();
-        batch.push(&record);
-        assert_eq!((batch.labels[0], batch.images.len()), (42, IMAGE_BYTES));
-        assert!((batch.images[0] - (1.0 - 0.5071) / 0.2673).abs() < 1e-6);
-        assert!((batch.images[1024] - (128.0 / 255.0 - 0.4865) / 0.2564).abs() < 1e-6);
-        assert!((batch.images[2048] - (0.0 - 0.4409) / 0.2762).abs() < 1e-6);
     }
 }

@@ -6,58 +6,58 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::{Batch, DataError, Dataset};
+/// The tasks of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tasks {
+    /// Seed of the order of samples.
+    pub seed: u64,
+    /// B, tasks per iteration.
+    pub budget: u64,
+    /// Samples per task.
+    pub task_batch: u32,
+}
 
-/// The minibatches of all tasks.
+/// Chooses the samples of each task.
 ///
 /// A task's samples depend on (seed, iteration, index) only. The samples of iteration 1's tasks 0..B, then of iteration
 /// 2's, and so on, run through one random permutation of the data set per epoch. The extra tasks of a racing iteration
 /// (index ≥ B) draw theirs at random, so as not to use up those of later tasks.
 #[derive(Debug)]
-pub struct TaskData {
-    dataset: Dataset,
-    seed: u64,
-    budget: u64,
-    task_batch: u32,
+pub struct TaskSampler {
+    tasks: Tasks,
+    /// Samples of the data set.
+    count: u32,
     /// By epoch; only those that the last task spans are kept.
     permutations: BTreeMap<u64, Vec<u32>>,
 }
 
-impl TaskData {
-    /// The tasks of a run: `budget` per iteration, of `task_batch` samples each.
-    pub fn new(dataset: Dataset, seed: u64, budget: u64, task_batch: u32) -> Self {
-        Self { dataset, seed, budget, task_batch, permutations: BTreeMap::new() }
+impl TaskSampler {
+    /// For tasks on a data set of `count` samples, at least one.
+    pub fn new(tasks: Tasks, count: u32) -> Self {
+        Self { tasks, count, permutations: BTreeMap::new() }
     }
 
-    /// The minibatch of a task.
-    pub fn batch(&mut self, iteration: u64, index: u64) -> Result<Batch, DataError> {
-        let mut batch = Batch::default();
-        for sample in self.samples(iteration, index) {
-            batch.push(&self.dataset.read(sample)?);
+    /// The indices of a task's samples.
+    pub fn samples(&mut self, iteration: u64, index: u64) -> Vec<u32> {
+        let Tasks { seed, budget, task_batch } = self.tasks;
+        let count = self.count;
+        let size = u64::from(task_batch);
+        if index >= budget {
+            let mut rng = stream(seed, Purpose::ExtraTask, iteration.wrapping_mul(1 << 32).wrapping_add(index));
+            return (0..size).map(|_| rng.random_range(0..count)).collect();
         }
-        Ok(batch)
-    }
-
-    /// The record indices of a task.
-    fn samples(&mut self, iteration: u64, index: u64) -> Vec<u32> {
-        let records = self.dataset.len();
-        let size = u64::from(self.task_batch);
-        if index >= self.budget {
-            let mut rng = stream(self.seed, Purpose::ExtraTask, iteration.wrapping_mul(1 << 32).wrapping_add(index));
-            return (0..size).map(|_| rng.random_range(0..records)).collect();
-        }
-        let first = ((iteration - 1) * self.budget + index) * size;
-        let epoch_of = |position: u64| position / u64::from(records);
+        let first = ((iteration - 1) * budget + index) * size;
+        let epoch_of = |position: u64| position / u64::from(count);
         let oldest = epoch_of(first);
         self.permutations.retain(|&epoch, _| epoch >= oldest && epoch <= epoch_of(first + size));
         (first..first + size)
             .map(|position| {
                 let permutation = self.permutations.entry(epoch_of(position)).or_insert_with_key(|&epoch| {
-                    let mut permutation: Vec<u32> = (0..records).collect();
-                    permutation.shuffle(&mut stream(self.seed, Purpose::Epoch, epoch));
+                    let mut permutation: Vec<u32> = (0..count).collect();
+                    permutation.shuffle(&mut stream(seed, Purpose::Epoch, epoch));
                     permutation
                 });
-                permutation[(position % u64::from(records)) as usize]
+                permutation[(position % u64::from(count)) as usize]
             })
             .collect()
     }
@@ -81,11 +81,10 @@ fn stream(seed: u64, purpose: Purpose, number: u64) -> ChaCha8Rng {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Split, Synthetic};
     use super::*;
 
-    fn tasks(seed: u64, budget: u64, task_batch: u32) -> TaskData {
-        TaskData::new(Dataset::Synthetic(Synthetic::new(Split::Test, 1)), seed, budget, task_batch)
+    fn tasks(seed: u64, budget: u64, task_batch: u32) -> TaskSampler {
+        TaskSampler::new(Tasks { seed, budget, task_batch }, 2_000)
     }
 
     /// 2,000 records in tasks of 16, 4 per iteration: the first epoch ends in the middle of iteration 32.
@@ -111,6 +110,13 @@ mod tests {
         }
         assert_eq!(b.samples(157, 0), expected);
         assert_ne!(tasks(4, 4, 16).samples(157, 0), expected);
+    }
+
+    /// The order of samples is part of what a seed means; this pins it.
+    #[test]
+    fn the_order_is_the_same_on_every_machine() {
+        assert_eq!(tasks(3, 4, 4).samples(2, 1), [954, 290, 691, 1321]);
+        assert_eq!(tasks(3, 4, 4).samples(2, 4), [608, 88, 1490, 1455]);
     }
 
     #[test]

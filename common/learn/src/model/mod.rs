@@ -1,44 +1,62 @@
-//! Models: what a burn module needs in order to be trained, and the built-in one.
+//! Models: problems as coordinator and workers see them, and the built-in ones.
 
+mod classifier;
 mod cnn;
+mod resnet;
 
+pub use classifier::{ImageClassifier, Network};
 pub use cnn::{Cnn, CnnWidths};
+pub use resnet::ResNet20;
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 
+use crate::data::{DataError, DataSource, Split, Tasks};
 use crate::device::OpenDevice;
 use crate::evaluator::{BurnEvaluator, Evaluator};
 use crate::flat;
 use crate::learner::{BurnLearner, Learner};
+use crate::model_file::Metadata;
+use crate::problem::{Problem, Samples};
 use crate::table::ParameterTable;
 
-/// A burn module that classifies images. Implement this for your own module; [`model`] then makes it trainable.
-pub trait Network: Module + 'static {
-    /// Class scores (logits) of a batch of images.
-    ///
-    /// `images` has shape [samples, 3, 32, 32], normalised per channel; the result has shape [samples, classes].
-    fn forward(&self, images: Tensor<4>) -> Tensor<2>;
-}
-
-/// A network that can be put on a device, as a worker's learner or as the coordinator's evaluator.
+/// A problem without its types, as coordinator and workers use it.
 pub trait Model: Send + Sync {
     /// Number of parameters: the length of every flat parameter and gradient vector.
     fn parameter_count(&self) -> usize;
-
-    /// The worker's side: gradients of tasks.
-    fn learner(&self, device: &OpenDevice) -> Box<dyn Learner>;
-
-    /// The coordinator's side: loss and accuracy.
-    fn evaluator(&self, device: &OpenDevice) -> Box<dyn Evaluator>;
 
     /// The names and shapes of the parameters.
     fn table(&self) -> ParameterTable;
 
     /// Fresh random parameters: the same for the same seed on every machine and device.
     fn initial_parameters(&self, seed: u64) -> Vec<f32>;
+
+    /// The file that holds a split, in what `--data` names.
+    fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError>;
+
+    /// Opens a split and checks it.
+    fn open(&self, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, DataError>;
+
+    /// The names of the classes; empty if it has none, and so no accuracy.
+    fn class_names(&self) -> Vec<String>;
+
+    /// What the files of its models carry besides their tensors.
+    fn metadata(&self) -> Metadata;
+}
+
+/// An open split of a model's data.
+pub trait Dataset: Send + Sync {
+    /// How many samples there are; at least one.
+    fn count(&self) -> u32;
+
+    /// The worker's side: gradients of tasks.
+    fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner>;
+
+    /// The coordinator's side: loss and accuracy.
+    fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator>;
 }
 
 /// Finds the model that a specification such as `cnn` names; coordinator and workers must use the same resolver.
@@ -48,52 +66,55 @@ pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// There is no such model.
-    #[error("unknown model '{0}': expected cnn, or cnn:widths=C1/C2/C3/H")]
+    #[error("unknown model '{0}': expected cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W")]
     Unknown(String),
     /// The widths of the CNN do not parse.
     #[error("model 'cnn': widths '{0}' must be four whole numbers from 1 to {max}, as in 16/32/64/120", max = CnnWidths::MAX)]
     Widths(String),
+    /// A parameter of another model is out of range.
+    #[error("model '{model}': {reason}")]
+    Invalid {
+        /// The model's name.
+        model: String,
+        /// What is wrong, and what was expected.
+        reason: String,
+    },
 }
 
-/// Makes a model from a function that creates a network with fresh random parameters on a device.
-pub fn model<N: Network>(new: impl Fn(&Device) -> N + Send + Sync + 'static) -> Arc<dyn Model> {
-    Arc::new(BurnModel { new })
+/// Makes a problem trainable.
+pub fn model(problem: impl Problem) -> Arc<dyn Model> {
+    Arc::new(ProblemModel(Arc::new(problem)))
 }
 
-/// The models that come with ata: `cnn`, and `cnn:widths=C1/C2/C3/H`.
+/// The models that come with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` and `resnet20:width=W`.
 pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
-    let widths = match specification.split_once(':').unwrap_or((specification, "")) {
-        ("cnn", "") => CnnWidths::default(),
-        ("cnn", parameters) => match parameters.split_once('=') {
-            Some(("widths", widths)) => widths.parse()?,
-            _ => return Err(ModelError::Unknown(specification.into())),
-        },
-        _ => return Err(ModelError::Unknown(specification.into())),
-    };
-    Ok(model(move |device| Cnn::new(widths, device)))
+    let (name, parameter) = specification.split_once(':').unwrap_or((specification, ""));
+    match (name, parameter.split_once('=')) {
+        ("cnn", None) if parameter.is_empty() => Ok(cnn(CnnWidths::default())),
+        ("cnn", Some(("widths", widths))) => Ok(cnn(widths.parse()?)),
+        ("resnet20", None) if parameter.is_empty() => Ok(resnet20(ResNet20::WIDTH)),
+        ("resnet20", Some(("width", width))) => Ok(resnet20(ResNet20::parse_width(width)?)),
+        _ => Err(ModelError::Unknown(specification.into())),
+    }
 }
 
-struct BurnModel<F> {
-    new: F,
+fn cnn(widths: CnnWidths) -> Arc<dyn Model> {
+    model(ImageClassifier::new(move |device: &Device| Cnn::new(widths, device)))
 }
 
-impl<N: Network, F: Fn(&Device) -> N + Send + Sync> Model for BurnModel<F> {
+fn resnet20(width: usize) -> Arc<dyn Model> {
+    model(ImageClassifier::new(move |device: &Device| ResNet20::new(width, device)))
+}
+
+struct ProblemModel<P>(Arc<P>);
+
+impl<P: Problem> Model for ProblemModel<P> {
     fn parameter_count(&self) -> usize {
-        (self.new)(&Device::flex()).num_params()
-    }
-
-    fn learner(&self, device: &OpenDevice) -> Box<dyn Learner> {
-        let device = device.device.clone().autodiff();
-        Box::new(BurnLearner::new((self.new)(&device), device))
-    }
-
-    fn evaluator(&self, device: &OpenDevice) -> Box<dyn Evaluator> {
-        let device = device.device.clone().without_autodiff();
-        Box::new(BurnEvaluator::new((self.new)(&device), device))
+        self.0.network(&Device::flex()).num_params()
     }
 
     fn table(&self) -> ParameterTable {
-        ParameterTable::of(&(self.new)(&Device::flex()))
+        ParameterTable::of(&self.0.network(&Device::flex()))
     }
 
     fn initial_parameters(&self, seed: u64) -> Vec<f32> {
@@ -102,6 +123,46 @@ impl<N: Network, F: Fn(&Device) -> N + Send + Sync> Model for BurnModel<F> {
         let _guard = RANDOM_STATE.lock().unwrap_or_else(PoisonError::into_inner);
         let cpu = Device::flex();
         cpu.seed(seed);
-        flat::parameters(&(self.new)(&cpu))
+        flat::parameters(&self.0.network(&cpu))
+    }
+
+    fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {
+        self.0.locate(data, split)
+    }
+
+    fn open(&self, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, DataError> {
+        let samples = self.0.open(source, split)?;
+        if samples.count() == 0 {
+            return Err(DataError::Empty { split });
+        }
+        Ok(Arc::new(OpenData { problem: self.0.clone(), samples }))
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        self.0.class_names()
+    }
+
+    fn metadata(&self) -> Metadata {
+        self.0.metadata()
+    }
+}
+
+/// An open split of a problem.
+pub(crate) struct OpenData<P: Problem> {
+    pub(crate) problem: Arc<P>,
+    pub(crate) samples: P::Samples,
+}
+
+impl<P: Problem> Dataset for OpenData<P> {
+    fn count(&self) -> u32 {
+        self.samples.count()
+    }
+
+    fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
+        Box::new(BurnLearner::new(self, tasks, device.device.clone().autodiff()))
+    }
+
+    fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator> {
+        Box::new(BurnEvaluator::new(self, device.device.clone().without_autodiff()))
     }
 }

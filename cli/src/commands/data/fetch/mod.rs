@@ -11,13 +11,12 @@ mod partial;
 
 use std::path::Path;
 
-use ata_learn::{Split, hex, sha256_of_file};
+use ata_learn::{Images, Split, hex, sha256_of_file};
 use serde::Serialize;
 use ureq::http::Uri;
 
 use crate::args::FetchArgs;
 use crate::failure::Failure;
-use crate::inputs::data_folder;
 use partial::Partial;
 
 /// Whatever the URL calls it: the name that `--data` has in the documentation.
@@ -43,7 +42,7 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
     } else {
         fetch(&path, &args.url, &args.sha256, args.retries)?;
     }
-    let unpacked = data_folder(&path)?;
+    let unpacked = Images::folder(&path)?;
     let splits = [super::check(&unpacked, Split::Train)?, super::check(&unpacked, Split::Test)?];
     let bytes = path.metadata().map_err(|cause| Failure::disk(format!("{}: {cause}", path.display())))?.len();
     if args.json {

@@ -1,0 +1,130 @@
+//! Images with labels, from a file or generated.
+
+use std::path::{Path, PathBuf};
+
+use super::cifar::find_split;
+use super::{CHANNELS, DataError, DataSource, IMAGE_BYTES, Record, RecordFile, Split, Synthetic, extract_archive};
+use crate::cache::default_cache_dir;
+use crate::problem::Samples;
+
+/// One split of CIFAR-100 or of its synthetic stand-in, read record by record.
+#[derive(Clone, Debug)]
+pub enum Images {
+    /// A file of records.
+    File(RecordFile),
+    /// Generated from a seed.
+    Synthetic(Synthetic),
+}
+
+impl Images {
+    /// Opens a split.
+    pub fn open(source: &DataSource, split: Split) -> Result<Self, DataError> {
+        match source {
+            DataSource::Generated { seed } => Ok(Self::Synthetic(Synthetic::new(split, *seed))),
+            DataSource::File(path) => Ok(Self::File(RecordFile::open(path)?)),
+        }
+    }
+
+    /// The file of a split in what the user names: a folder, one of the two files in it, or the official archive, which
+    /// is then unpacked into the cache.
+    pub fn locate(data: &Path, split: Split) -> Result<PathBuf, DataError> {
+        find_split(&Self::folder(data)?, split)
+    }
+
+    /// The folder that holds the splits of what the user names.
+    pub fn folder(data: &Path) -> Result<PathBuf, DataError> {
+        let expected = "'synthetic', a folder with train.bin and test.bin, or cifar-100-binary.tar.gz";
+        let found = data.metadata().map_err(|cause| DataError::NotFound { path: data.into(), cause, expected })?;
+        if found.is_dir() {
+            return Ok(data.into());
+        }
+        let is_split = [Split::Train, Split::Test].iter().any(|split| data.ends_with(split.file_name()));
+        match data.parent() {
+            Some(folder) if is_split => Ok(Path::new(".").join(folder)),
+            _ => extract_archive(data, &default_cache_dir()),
+        }
+    }
+
+    /// The record at an index below [`Samples::count`].
+    pub fn read(&self, index: u32) -> Result<Record, DataError> {
+        match self {
+            Self::File(file) => file.read(index),
+            Self::Synthetic(synthetic) => Ok(synthetic.record(index)),
+        }
+    }
+}
+
+impl Samples for Images {
+    type Batch = ImageBatch;
+
+    fn count(&self) -> u32 {
+        match self {
+            Self::File(file) => file.len(),
+            Self::Synthetic(synthetic) => synthetic.len(),
+        }
+    }
+
+    fn batch(&self, indices: &[u32]) -> Result<ImageBatch, DataError> {
+        let mut batch = ImageBatch::default();
+        for index in indices {
+            batch.push(&self.read(*index)?);
+        }
+        Ok(batch)
+    }
+}
+
+/// Images ready for a device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImageBatch {
+    /// Normalised pixels, shape [samples, 3, 32, 32], row-major.
+    pub images: Vec<f32>,
+    /// Fine labels.
+    pub labels: Vec<i32>,
+}
+
+impl ImageBatch {
+    /// Adds a record, normalising each channel to mean 0 and standard deviation 1 over CIFAR-100.
+    pub fn push(&mut self, record: &Record) {
+        self.labels.push(i32::from(record[1]));
+        for (plane, (mean, deviation)) in record[2..].chunks_exact(IMAGE_BYTES / 3).zip(CHANNELS) {
+            self.images.extend(plane.iter().map(|&pixel| (f32::from(pixel) / 255.0 - mean) / deviation));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RECORD_BYTES;
+    use super::*;
+
+    #[test]
+    fn pixels_are_normalised_per_channel() {
+        let mut record = [0; RECORD_BYTES];
+        record[1] = 42;
+        record[2] = 255;
+        record[2 + 1024] = 128;
+        let mut batch = ImageBatch::default();
+        batch.push(&record);
+        assert_eq!((batch.labels[0], batch.images.len()), (42, IMAGE_BYTES));
+        assert!((batch.images[0] - (1.0 - 0.5071) / 0.2673).abs() < 1e-6);
+        assert!((batch.images[1024] - (128.0 / 255.0 - 0.4865) / 0.2564).abs() < 1e-6);
+        assert!((batch.images[2048] - (0.0 - 0.4409) / 0.2762).abs() < 1e-6);
+    }
+
+    /// `ata up` hands its workers the training file itself.
+    #[test]
+    fn a_split_is_found_from_its_folder_and_from_either_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for split in [Split::Train, Split::Test] {
+            std::fs::write(folder.path().join(split.file_name()), Synthetic::new(split, 1).record(0)).unwrap();
+        }
+        let train = folder.path().join("train.bin");
+        for named in [folder.path(), &train, &folder.path().join("test.bin")] {
+            let found = Images::locate(named, Split::Train).unwrap();
+            assert_eq!(found.canonicalize().unwrap(), train.canonicalize().unwrap());
+            assert_eq!(Images::open(&DataSource::File(found), Split::Train).unwrap().count(), 1);
+        }
+        let missing = Images::locate(&folder.path().join("nowhere"), Split::Test).unwrap_err().to_string();
+        assert!(missing.contains("nowhere") && missing.contains("Expected 'synthetic', a folder"), "{missing}");
+    }
+}

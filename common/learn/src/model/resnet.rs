@@ -1,0 +1,203 @@
+//! A residual network for small images.
+//!
+//! Source: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
+use burn::nn::{GroupNorm, GroupNormConfig, Initializer, Linear, LinearConfig, PaddingConfig2d};
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+
+use super::{ModelError, Network};
+use crate::data::CLASSES;
+
+/// ResNet-20: a convolution, three stages of three basic blocks, global average pooling and a linear layer. Its shortcuts
+/// have no parameters (the paper's option A): where a stage begins, they skip every other pixel and add channels of zeros.
+///
+/// Group normalisation stands in for the paper's batch normalisation, whose result for a sample depends on the other
+/// samples, and in an evaluation on running means of all tasks before: then a gradient would not follow from parameters and
+/// samples alone. It has 275,572 parameters with the paper's width of 16.
+#[derive(Module, Debug)]
+pub struct ResNet20 {
+    conv1: Conv2d,
+    norm1: GroupNorm,
+    layer1: Vec<Block>,
+    layer2: Vec<Block>,
+    layer3: Vec<Block>,
+    output: Linear,
+}
+
+/// Two 3×3 convolutions, and a shortcut around them.
+#[derive(Module, Debug)]
+struct Block {
+    conv1: Conv2d,
+    norm1: GroupNorm,
+    conv2: Conv2d,
+    norm2: GroupNorm,
+    /// The shortcut at the beginning of a stage takes one pixel of each 2 × 2.
+    subsample: Option<MaxPool2d>,
+}
+
+/// Groups of each normalisation.
+const GROUPS: usize = 8;
+
+/// Blocks per stage: the paper's n, of 6n + 2 = 20 layers.
+const BLOCKS: usize = 3;
+
+impl ResNet20 {
+    /// The paper's channels of the first stage; each of the others has twice as many as the one before.
+    pub const WIDTH: usize = 16;
+    /// Most channels of the first stage: the model has 69 M parameters then.
+    const MAX_WIDTH: usize = 256;
+
+    /// A network with fresh random parameters, with `width` channels in the first stage: see [`ResNet20::parse_width`].
+    pub fn new(width: usize, device: &Device) -> Self {
+        let stage = |input, width, stride| {
+            let block = |at| {
+                if at == 0 { Block::new(input, width, stride, device) } else { Block::new(width, width, 1, device) }
+            };
+            (0..BLOCKS).map(block).collect()
+        };
+        Self {
+            conv1: convolution(3, width, 1, device),
+            norm1: GroupNormConfig::new(GROUPS, width).init(device),
+            layer1: stage(width, width, 1),
+            layer2: stage(width, 2 * width, 2),
+            layer3: stage(2 * width, 4 * width, 2),
+            output: LinearConfig::new(4 * width, CLASSES).init(device),
+        }
+    }
+
+    /// Reads a width: a multiple of the number of groups.
+    pub(crate) fn parse_width(text: &str) -> Result<usize, ModelError> {
+        let is_good = |width: &usize| (GROUPS..=Self::MAX_WIDTH).contains(width) && width.is_multiple_of(GROUPS);
+        text.parse().ok().filter(is_good).ok_or_else(|| ModelError::Invalid {
+            model: "resnet20".into(),
+            reason: format!(
+                "width '{text}' must be a multiple of {GROUPS}, at most {}, as in width=16",
+                Self::MAX_WIDTH
+            ),
+        })
+    }
+}
+
+impl Network for ResNet20 {
+    fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        let mut x = relu(self.norm1.forward(self.conv1.forward(images)));
+        for block in self.layer1.iter().chain(&self.layer2).chain(&self.layer3) {
+            x = block.forward(x);
+        }
+        let pixels: Tensor<3> = x.flatten(2, 3);
+        self.output.forward(pixels.mean_dim(2).flatten(1, 2))
+    }
+}
+
+impl Block {
+    fn new(input: usize, width: usize, stride: usize, device: &Device) -> Self {
+        let norm = || GroupNormConfig::new(GROUPS, width).init(device);
+        let subsample = || MaxPool2dConfig::new([1, 1]).with_strides([stride, stride]).init();
+        Self {
+            conv1: convolution(input, width, stride, device),
+            norm1: norm(),
+            conv2: convolution(width, width, 1, device),
+            norm2: norm(),
+            subsample: (stride > 1).then(subsample),
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let y = relu(self.norm1.forward(self.conv1.forward(x.clone())));
+        let y = self.norm2.forward(self.conv2.forward(y));
+        let shortcut = match &self.subsample {
+            Some(subsample) => widened(subsample.forward(x), y.dims()[1]),
+            None => x,
+        };
+        relu(y + shortcut)
+    }
+}
+
+/// `x` with channels of zeros after its own.
+fn widened(x: Tensor<4>, channels: usize) -> Tensor<4> {
+    let [samples, own, height, width] = x.dims();
+    let zeros = Tensor::zeros([samples, channels - own, height, width], &x.device());
+    Tensor::cat(vec![x, zeros], 1)
+}
+
+/// A 3×3 convolution without bias, which the normalisation after it has, initialised as in the paper.
+fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> Conv2d {
+    Conv2dConfig::new([input, output], [3, 3])
+        .with_stride([stride, stride])
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+        .with_bias(false)
+        .with_initializer(Initializer::KaimingNormal { gain: 2.0_f64.sqrt(), fan_out_only: false })
+        .init(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::builtin_model;
+    use super::*;
+    use crate::{DataSource, DeviceChoice, Split, Tasks};
+
+    /// The paper's 0.27 M, with 100 classes in place of 10.
+    #[test]
+    fn parameter_count() {
+        assert_eq!(builtin_model("resnet20").unwrap().parameter_count(), 275_572);
+        assert_eq!(builtin_model("resnet20:width=16").unwrap().parameter_count(), 275_572);
+        assert_eq!(builtin_model("resnet20:width=32").unwrap().parameter_count(), 1_085_572);
+    }
+
+    #[test]
+    fn names_are_pytorchs() {
+        let table = builtin_model("resnet20").unwrap().table();
+        let shape = |name: &str| &table.tensors.iter().find(|entry| entry.name == name).expect(name).shape;
+        assert_eq!(table.tensors.len(), 59);
+        assert_eq!(*shape("layer2.0.conv1.weight"), [32, 16, 3, 3]);
+        assert_eq!(*shape("layer3.2.norm2.weight"), [64]);
+        assert_eq!(*shape("norm1.bias"), [16]);
+        assert_eq!(*shape("output.weight"), [100, 64]);
+    }
+
+    #[test]
+    fn bad_widths_are_refused_with_the_reason() {
+        for width in ["12", "0", "512", "x"] {
+            let error = builtin_model(&format!("resnet20:width={width}")).err().unwrap().to_string();
+            assert!(error.contains(&format!("width '{width}' must be a multiple of 8")), "{error}");
+        }
+        assert!(matches!(builtin_model("resnet20:depth=5"), Err(ModelError::Unknown(_))));
+    }
+
+    /// Invariant 2: a task's gradient is that of its samples, whatever was computed before.
+    #[test]
+    fn a_task_does_not_depend_on_others() {
+        let model = builtin_model("resnet20:width=8").unwrap();
+        let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+        let cpu = DeviceChoice::Cpu.open().unwrap();
+        let tasks = Tasks { seed: 1, budget: 2, task_batch: 2 };
+        let parameters = model.initial_parameters(1);
+        let [mut fresh, mut used] = [(), ()].map(|()| data.clone().learner(&cpu, tasks));
+        for learner in [&mut fresh, &mut used] {
+            learner.load(&parameters);
+        }
+        used.gradient(1, 0).unwrap();
+        used.gradient(2, 1).unwrap();
+        let expected = fresh.gradient(1, 1).unwrap();
+        assert_eq!(used.gradient(1, 1).unwrap(), expected);
+        assert!(expected.gradient.iter().all(|value| value.is_finite()) && expected.loss < 7.0, "{}", expected.loss);
+    }
+
+    /// The mean over a batch is the mean over its samples: no sample sees another one.
+    #[test]
+    fn a_sample_does_not_depend_on_its_batch() {
+        let device = Device::flex();
+        device.seed(1);
+        let network = ResNet20::new(8, &device);
+        let images = Tensor::<4>::random([2, 3, 32, 32], burn::tensor::Distribution::Normal(0.0, 1.0), &device);
+        let both = network.forward(images.clone()).into_data();
+        let alone = network.forward(images.narrow(0, 0, 1)).into_data();
+        let (both, alone) = (both.as_slice::<f32>().unwrap(), alone.as_slice::<f32>().unwrap());
+        let apart = both.iter().zip(alone).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-4, "{apart}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What is trained: [`Problem`].
+
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::data::{DataError, DataSource, Split};
+use crate::evaluator::ClassCount;
+use crate::model_file::Metadata;
+
+/// A network, the samples it is trained on, and its loss. [`crate::model`] makes one trainable.
+///
+/// The gradient of a task must depend on its parameters and its samples only, not on earlier tasks: a network with running
+/// statistics, as of batch normalisation, or with dropout is no problem of this kind.
+pub trait Problem: Send + Sync + 'static {
+    /// The burn module whose parameters are trained.
+    type Network: Module + 'static;
+    /// One split of its data.
+    type Samples: Samples;
+
+    /// A network with fresh random parameters.
+    fn network(&self, device: &Device) -> Self::Network;
+
+    /// Opens one split of the data. A worker passes what the coordinator sent it: check all that [`Samples::batch`] relies on.
+    fn open(&self, source: &DataSource, split: Split) -> Result<Self::Samples, DataError>;
+
+    /// The mean loss over a batch, shape [1].
+    fn loss(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Tensor<1>;
+
+    /// What an evaluation measures on a batch: by default the loss alone.
+    fn measure(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Measured {
+        Measured { loss: scalar(self.loss(network, batch, device)), classes: Vec::new() }
+    }
+
+    /// The file that holds a split, in what `--data` names: by default that path itself, for both splits.
+    fn locate(&self, data: &Path, _split: Split) -> Result<PathBuf, DataError> {
+        Ok(data.into())
+    }
+
+    /// The names of the classes, if it has classes: then [`Problem::measure`] counts them.
+    fn class_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What the files of its models carry besides their tensors.
+    fn metadata(&self) -> Metadata {
+        Metadata::new()
+    }
+}
+
+/// The samples of a split, shared by all that read them.
+pub trait Samples: Send + Sync + 'static {
+    /// Samples in host memory, as [`Problem::loss`] takes them.
+    type Batch;
+
+    /// How many there are.
+    fn count(&self) -> u32;
+
+    /// The samples at these indices, each below [`Samples::count`].
+    fn batch(&self, indices: &[u32]) -> Result<Self::Batch, DataError>;
+}
+
+/// A batch of a problem.
+pub type Batch<P> = <<P as Problem>::Samples as Samples>::Batch;
+
+/// What was measured on a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Mean loss.
+    pub loss: f64,
+    /// By class, in the order of [`Problem::class_names`]; trailing classes without samples may be missing.
+    pub classes: Vec<ClassCount>,
+}
+
+impl Measured {
+    /// Cross-entropy, and how often the largest score is that of the label.
+    pub fn classification(scores: Tensor<2>, labels: &[i32], device: &Device) -> Self {
+        let found = scores.clone().argmax(1).flatten::<1>(0, 1).into_data().convert::<i32>();
+        let found = found.as_slice::<i32>().expect("just converted");
+        let mut classes = Vec::new();
+        for (found, label) in found.iter().zip(labels) {
+            let class = *label as usize;
+            if classes.len() <= class {
+                classes.resize(class + 1, ClassCount::default());
+            }
+            classes[class].samples += 1;
+            classes[class].correct += u32::from(found == label);
+        }
+        Self { loss: scalar(cross_entropy(scores, labels, device)), classes }
+    }
+}
+
+/// Mean cross-entropy in nats of scores (logits), shape [samples, classes], against one label per sample.
+pub fn cross_entropy(scores: Tensor<2>, labels: &[i32], device: &Device) -> Tensor<1> {
+    let labels = Tensor::from_data(TensorData::new(labels.to_vec(), [labels.len()]), device);
+    CrossEntropyLossConfig::new().init(device).forward(scores, labels)
+}
+
+fn scalar(tensor: Tensor<1>) -> f64 {
+    f64::from(tensor.into_scalar::<f32>())
+}
