@@ -26,7 +26,7 @@ pub trait Problem: Send + Sync + 'static {
     /// Opens one split of the data. A worker passes what the coordinator sent it: check all that [`Samples::batch`] relies on.
     fn open(&self, source: &DataSource, split: Split) -> Result<Self::Samples, DataError>;
 
-    /// The mean loss over a batch, shape [1].
+    /// The mean loss over a batch: one number.
     fn loss(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Tensor<1>;
 
     /// What an evaluation measures on a batch: by default the loss alone.

@@ -51,7 +51,10 @@ impl ResNet20 {
     /// Most channels of the first stage: the model has 69 M parameters then.
     const MAX_WIDTH: usize = 256;
 
-    /// A network with fresh random parameters, with `width` channels in the first stage: see [`ResNet20::parse_width`].
+    /// A network with fresh random parameters, with `width` channels in the first stage.
+    ///
+    /// # Panics
+    /// If `width` is no multiple of 8, the number of groups.
     pub fn new(width: usize, device: &Device) -> Self {
         let stage = |input, width, stride| {
             let block = |at| {
