@@ -82,9 +82,9 @@ impl TrainingState {
         let mut tasks = tasks;
         let mut product = None;
         if with_product {
-            let divisor = tasks as f32;
+            let share = 1.0 / tasks as f32;
             for value in &mut sum {
-                *value /= divisor;
+                *value *= share;
             }
             tasks = 1;
             product = self.last_gradient.as_ref().map(|last| inner_product(&sum, last));

@@ -15,10 +15,8 @@ pub(crate) struct Step {
     rate: f32,
     /// The factor 1 − η·λ of AdamW.
     shrink: f32,
-    /// The number of tasks whose gradients were summed.
-    tasks: f32,
-    /// Factor on the mean gradient that clips its norm.
-    clip: f32,
+    /// The factor that makes the sum of the tasks' gradients their mean, clipped: a division would take as long as all else.
+    scale: f32,
     /// How many steps came before, saturating.
     time: i32,
 }
@@ -39,8 +37,7 @@ impl Step {
             weight_decay: optimizer.weight_decay as f32,
             rate: rate as f32,
             shrink: (1.0 - rate * optimizer.weight_decay) as f32,
-            tasks: tasks as f32,
-            clip: clip as f32,
+            scale: 1.0 / tasks as f32 * clip as f32,
             time: i32::try_from(time).unwrap_or(i32::MAX),
         }
     }
@@ -59,17 +56,12 @@ impl Step {
         }
     }
 
-    /// The mean gradient of a parameter.
-    fn mean(&self, sum: f32) -> f32 {
-        sum / self.tasks * self.clip
-    }
-
     fn adam(&self, parameters: &mut [f32], m: &mut [f32], v: &mut [f32], sum: &[f32]) {
         let correction = (1.0 - BETA_2.powi(self.time)).sqrt();
         let factor = correction / (1.0 - BETA_1.powi(self.time));
         let epsilon = EPSILON * correction;
         for (((parameter, m), v), sum) in parameters.iter_mut().zip(m).zip(v).zip(sum) {
-            let gradient = *parameter * self.weight_decay + self.mean(*sum);
+            let gradient = *parameter * self.weight_decay + *sum * self.scale;
             *m = *m * BETA_1 + gradient * (1.0 - BETA_1);
             *v = *v * BETA_2 + gradient * gradient * (1.0 - BETA_2);
             *parameter -= *m * factor / (v.sqrt() + epsilon) * self.rate;
@@ -79,7 +71,7 @@ impl Step {
     fn adamw(&self, parameters: &mut [f32], m: &mut [f32], v: &mut [f32], sum: &[f32]) {
         let (bias_1, bias_2) = (1.0 - BETA_1.powi(self.time), 1.0 - BETA_2.powi(self.time));
         for (((parameter, m), v), sum) in parameters.iter_mut().zip(m).zip(v).zip(sum) {
-            let gradient = self.mean(*sum);
+            let gradient = *sum * self.scale;
             *m = *m * BETA_1 + gradient * (1.0 - BETA_1);
             *v = *v * BETA_2 + gradient * gradient * (1.0 - BETA_2);
             *parameter = *parameter * self.shrink - *m / bias_1 / ((*v / bias_2).sqrt() + EPSILON) * self.rate;
@@ -88,7 +80,7 @@ impl Step {
 
     fn momentum(&self, parameters: &mut [f32], velocity: &mut [f32], sum: &[f32], momentum: f32, nesterov: bool) {
         for ((parameter, velocity), sum) in parameters.iter_mut().zip(velocity).zip(sum) {
-            let gradient = *parameter * self.weight_decay + self.mean(*sum);
+            let gradient = *parameter * self.weight_decay + *sum * self.scale;
             *velocity = gradient + *velocity * momentum;
             let direction = if nesterov { *velocity * momentum + gradient } else { *velocity };
             *parameter -= direction * self.rate;
@@ -97,7 +89,7 @@ impl Step {
 
     fn plain(&self, parameters: &mut [f32], sum: &[f32]) {
         for (parameter, sum) in parameters.iter_mut().zip(sum) {
-            *parameter -= (*parameter * self.weight_decay + self.mean(*sum)) * self.rate;
+            *parameter -= (*parameter * self.weight_decay + *sum * self.scale) * self.rate;
         }
     }
 }
