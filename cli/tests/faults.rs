@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Process, Sandbox, TINY};
+use support::{Process, Sandbox, TINY, until};
 
 const LONG: [&str; 4] = ["--iterations", "1000000", "--budget", "8"];
 
@@ -34,6 +34,7 @@ fn a_stopped_coordinator_loses_no_worker() {
     let (coordinator, worker) =
         start(&sandbox, &["--iterations", "100", "--budget", "8", "--heartbeat-timeout-ms", "1000"]);
     coordinator.signal("STOP");
+    // How long it is stopped is what is tested: nothing else can tell that the time has passed.
     std::thread::sleep(Duration::from_secs(3));
     coordinator.signal("CONT");
     let (code, _, log) = coordinator.end();
@@ -49,9 +50,7 @@ fn a_killed_coordinator_leaves_a_journal() {
     let (coordinator, worker) = start(&sandbox, &LONG);
     let has_steps =
         || std::fs::read_to_string(sandbox.path("run/metrics.csv")).is_ok_and(|text| text.lines().count() > 3);
-    while !has_steps() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("steps", has_steps);
     coordinator.signal("KILL");
     drop(coordinator.end());
     assert_eq!(worker.end().0, Some(69), "there is no coordinator to work for");

@@ -4,10 +4,9 @@
 mod support;
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::Value;
-use support::{Process, Sandbox, TINY};
+use support::{Process, Sandbox, TINY, until};
 
 /// Long enough to be interrupted, and saved often.
 const RUN: [&str; 8] = ["--iterations", "60", "--budget", "6", "--checkpoint-every", "5", "--lr", "1e-2"];
@@ -39,9 +38,7 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
     let worker = ["worker", "--coordinator", &format!("http://127.0.0.1:{port}"), "--device", "cpu"];
     let worker = sandbox.start(&[&worker[..], &["--task-time", "const(8)"]].concat());
     for (signal, code, at) in [("KILL", None, 3), ("KILL", None, 14), ("TERM", Some(75), 25), ("INT", Some(130), 36)] {
-        while steps(&run) < at {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("progress", || steps(&run) >= at);
         head.signal(signal);
         let (ended, _, log) = head.end();
         assert_eq!(ended, code, "{signal}: {log}");

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ata_figures::Table;
 use ata_learn::{Evaluation, ModelResolver, Split, decode_metadata, hex, sha256_of_parameters};
-use ata_record::CONFIG_FILE;
+use ata_record::{CONFIG_FILE, MODEL_FILE};
 use serde::Serialize;
 
 use crate::args::EvalArgs;
@@ -15,9 +15,6 @@ use crate::output::{Counter, render_table};
 use crate::run::model;
 use crate::run::resume::RUNS;
 use crate::settings::Settings;
-
-/// The result of a run, or of a checkpoint.
-const MODEL_FILE: &str = "model.safetensors";
 
 #[derive(Serialize)]
 struct Measured {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Progress, RunReport, Start, StopReason, TrainingData};
 use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
-use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE};
+use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, steps_after};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, WorkerStatistics};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -137,7 +137,7 @@ impl Run {
             return RunFolder::create(&self.settings);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
-        let again = match resumption.steps_after(*iteration)? {
+        let again = match steps_after(&resumption.folder, *iteration)? {
             0 => String::new(),
             1 => "; one later iteration is computed again".into(),
             later => format!("; {later} later iterations are computed again"),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ata_coordinator::{Checkpoint, Damage, FolderStore, Found, Store, newest, newest_settings};
 use ata_learn::{Optimizer, ParameterTable};
-use ata_record::{CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, RunEvent, SUMMARY_FILE, read_journal, resume_journal};
+use ata_record::{CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, resume_journal};
 use toml::Table;
 
 use super::place::{self, CHECKPOINTS, has_checkpoints};
@@ -117,17 +117,6 @@ impl Resumption {
             )));
         }
         Ok(Settings { out: None, ..settings })
-    }
-
-    /// How many steps after an iteration the run's journal holds.
-    pub(crate) fn steps_after(&self, iteration: u64) -> Result<u64, Failure> {
-        let mut later = 0;
-        if self.folder.join(JOURNAL_FILE).exists() {
-            read_journal(&self.folder, |event| {
-                later += u64::from(matches!(event, RunEvent::Step { iteration: at, .. } if at > iteration));
-            })?;
-        }
-        Ok(later)
     }
 
     /// Reads the newest checkpoint that is whole, or the chosen one. Damaged ones are reported on standard error.

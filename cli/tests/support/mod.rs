@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -144,6 +144,15 @@ impl Drop for Process {
         // It may have ended already.
         self.child.kill().unwrap_or(());
         drop(self.child.wait());
+    }
+}
+
+/// Waits until `condition` holds.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < DEADLINE, "{what}: not in {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -9,7 +9,8 @@ pub const JOURNAL_VERSION: u32 = 2;
 /// Something that happened in a run: one line of its journal.
 ///
 /// Times named `time_s` are seconds since the coordinator started, not counting the time for which its process was
-/// stopped; all others are durations in seconds. Losses are the problem's own; cross-entropies are in nats. Workers are identified by their 1-based number.
+/// stopped; all others are durations in seconds. Losses are the problem's own; cross-entropies are in nats. Workers are
+/// identified by their 1-based number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent {
@@ -272,6 +273,25 @@ impl EndState {
             Self::Finished => "finished",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A step, for tests of what becomes of events.
+    pub(crate) fn step(iteration: u64) -> RunEvent {
+        RunEvent::Step {
+            iteration,
+            time_s: iteration as f64,
+            loss: 0.5,
+            runtime_s: 1.0,
+            total_worker_time_s: 2.0,
+            tasks: 4,
+            wasted: 0,
+            employments: 2,
         }
     }
 }

@@ -14,6 +14,10 @@ pub const METRICS_FILE: &str = "metrics.csv";
 pub const SUMMARY_FILE: &str = "summary.json";
 /// What the run learned about its workers' speeds.
 pub const STATISTICS_FILE: &str = "statistics.json";
+/// The model that was trained.
+pub const MODEL_FILE: &str = "model.safetensors";
+/// The model that did best in an evaluation.
+pub const BEST_MODEL_FILE: &str = "model-best.safetensors";
 /// Tables and figures.
 pub const REPORT_FILE: &str = "report.html";
 

@@ -24,10 +24,10 @@ mod writer;
 pub use course::{Course, CourseEvaluation, CourseStep};
 pub use event::{EndState, Fate, JOURNAL_VERSION, RefusalKind, RunEvent};
 pub use folder::{
-    CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE, SUMMARY_FILE, sync_folder,
-    write_atomically,
+    BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE,
+    SUMMARY_FILE, sync_folder, write_atomically,
 };
 pub use journal::{JournalError, Torn, read_journal};
-pub use resumption::{DISCARDED_FILE, Resumed, resume_journal};
+pub use resumption::{DISCARDED_FILE, resume_journal, steps_after};
 pub use state::{RunPhase, RunState, WorkerState};
 pub use writer::{RecordError, Writer};

@@ -132,21 +132,9 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::tests::step;
     use crate::journal::read_journal;
     use crate::state::RunState;
-
-    fn step(iteration: u64) -> RunEvent {
-        RunEvent::Step {
-            iteration,
-            time_s: iteration as f64,
-            loss: 0.5,
-            runtime_s: 1.0,
-            total_worker_time_s: 2.0,
-            tasks: 4,
-            wasted: 0,
-            employments: 2,
-        }
-    }
 
     #[test]
     fn journal_and_metrics_hold_what_was_told() {

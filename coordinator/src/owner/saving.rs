@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{Metadata, TrainingState};
-use ata_record::{RecordError, RunEvent};
+use ata_record::{BEST_MODEL_FILE, MODEL_FILE, RecordError, RunEvent};
 use ata_scheduler::{Event, SavedEngine};
 use tokio::sync::mpsc;
 
@@ -12,11 +12,6 @@ use super::{Command, Owner};
 use crate::checkpoint::{Cadence, Checkpoint, Job, Progress, Saved, VERSION};
 use crate::parameters::ParameterSet;
 use crate::training::Work;
-
-/// The result of a run.
-const MODEL_FILE: &str = "model.safetensors";
-/// The model that did best in an evaluation.
-const BEST_MODEL_FILE: &str = "model-best.safetensors";
 
 /// What every checkpoint of a run says of it.
 pub(super) struct Described {

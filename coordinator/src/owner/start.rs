@@ -91,11 +91,10 @@ fn resume(
     let epoch = progress.epoch + 1;
     let iterations = settings.engine.iterations;
     let engine = Engine::restore(settings.engine, settings.policy, engine)?;
-    let resumed = resume_journal(settings.folder, iteration)?;
-    tracing::debug!(epoch, iteration, computed_again = resumed.computed_again, "resuming");
-    let best = Best { accuracy: best_accuracy, loss: resumed.state.lowest_test_loss };
+    let past = resume_journal(settings.folder, iteration)?;
+    let best = Best { accuracy: best_accuracy, loss: past.lowest_test_loss };
     let failed = sender(commands, Command::RecordFailed);
-    let publisher = Publisher::append(settings.folder, resumed.state, state, failed)?;
+    let publisher = Publisher::append(settings.folder, past, state, failed)?;
     publisher.publish(RunEvent::Resume {
         time_s,
         version: JOURNAL_VERSION,
