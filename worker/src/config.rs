@@ -28,6 +28,8 @@ pub struct WorkerConfig {
     pub number: Option<u32>,
     /// What it computes on.
     pub device: OpenDevice,
+    /// Whether it computes a lease as one batch, which is faster on a GPU, and not bit-identical.
+    pub fuse: bool,
     /// Finds the model that the coordinator names.
     pub models: ModelResolver,
     /// Where the training data is, if the coordinator need not send it: what `--data` takes for the model.

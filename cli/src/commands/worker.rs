@@ -33,6 +33,7 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
         name,
         number: args.number,
         device: device.open()?,
+        fuse: false,
         models,
         data: args.data.as_deref().map(own_data).transpose()?.flatten(),
         cache: default_cache_dir(),

@@ -142,6 +142,7 @@ impl Cluster {
             name_is_fixed: true,
             number: None,
             device: DeviceChoice::Cpu.open().expect("there is a CPU"),
+            fuse: false,
             models,
             data,
             cache: self.cache(),

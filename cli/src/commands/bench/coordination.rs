@@ -86,6 +86,7 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
             name_is_fixed: true,
             number: Some(number),
             device: DeviceChoice::Cpu.open()?,
+            fuse: false,
             models: free_model,
             data: None,
             cache: folder.clone(),
