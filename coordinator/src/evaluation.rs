@@ -46,7 +46,7 @@ impl EvaluationThread {
         let mut evaluate = move |parameters: &ParameterSet| {
             let evaluator = evaluator.get_or_insert_with(|| make.take().expect("it is made once")());
             let mut go_on = |_| !over.load(Ordering::Relaxed);
-            let result = evaluator.evaluate(&parameters.values, &mut go_on);
+            let result = evaluator.evaluate(parameters.values(), &mut go_on);
             result.map_err(EvaluationError::Data)?.ok_or(EvaluationError::Cancelled)
         };
         std::thread::Builder::new()

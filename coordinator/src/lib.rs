@@ -15,7 +15,7 @@
 //! - `service`: the gRPC service, which checks requests and passes them on
 //! - `owner`: the task that owns the engine: commands in, effects out
 //! - `sessions`: the connected workers; `names`: the number of each worker
-//! - `parameters`: the parameters that are served
+//! - `parameters`: the parameters that are sent
 //! - `training`: the thread that sums gradients and takes optimizer steps; `evaluation`: the one that evaluates
 //! - `checkpoint`: what is saved, when, where, and how it is read back; the thread that writes it
 //! - `publisher`: sends events to the journal and to watchers
@@ -51,6 +51,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use ata_wire::limits::{MAX_LEASE_TASKS, MESSAGE_BYTES};
 use ata_wire::proto::coordinator_server::CoordinatorServer;
+use ata_wire::{Pool, Served};
 
 const _: () = assert!(ata_scheduler::MAX_LEASE_TASKS <= MAX_LEASE_TASKS, "workers must take every lease");
 
@@ -73,12 +74,13 @@ pub async fn run(
         tracing::info!("this process may open only {allowed} files, which limits the number of workers");
     }
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
-    let service = service::Service::new(commands.clone(), config.model.parameter_count() as u64);
-    let owner = owner::Owner::new(config, &commands, state)?;
-    let service = CoordinatorServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
+    let pool = Pool::default();
+    let service = service::Service::new(commands.clone(), config.model.parameter_count() as u64, pool.clone());
+    let owner = owner::Owner::new(config, &commands, pool, state)?;
+    let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(MESSAGE_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
     let server = ata_wire::server_builder().serve_with_incoming_shutdown(
-        service,
+        Served::new(service, others),
         ata_wire::incoming(listener),
         // An error means that the sender was dropped; either way the run is over.
         async { over.await.unwrap_or(()) },

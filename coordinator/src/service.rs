@@ -8,16 +8,15 @@ use std::time::Duration;
 use ata_record::RefusalKind;
 use ata_wire::limits::CHUNK_BYTES;
 use ata_wire::proto::{
-    CoordinatorMessage, DataRequest, GradientPart, GradientReceipt, ParametersRequest, TransferPart, WorkerMessage,
-    coordinator_server::Coordinator, transfer_part,
+    CoordinatorMessage, DataRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator, transfer_part,
 };
 use ata_wire::{
-    FromWorker, GradientHeader, Receipt, ReceiveError, SessionToken, TransferError, receive_gradient,
-    receive_gradient_header, transfer_parts,
+    FramedTensor, FromWorker, GradientHeader, GradientUpload, Pool, Receipt, ReceiveError, SessionToken, TransferError,
+    Transfers, file_parts,
 };
 use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -32,13 +31,15 @@ pub(crate) struct Service {
     owner: mpsc::Sender<Command>,
     /// Length of every gradient.
     parameters: u64,
+    /// Buffers for them.
+    pool: Pool,
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    pub(crate) fn new(owner: mpsc::Sender<Command>, parameters: u64) -> Self {
-        Self { owner, parameters }
+    pub(crate) fn new(owner: mpsc::Sender<Command>, parameters: u64, pool: Pool) -> Self {
+        Self { owner, parameters, pool }
     }
 
     /// Sends the owner a command and waits for its answer.
@@ -50,11 +51,11 @@ impl Service {
     }
 
     /// Receives a gradient that was announced.
-    async fn receive(self, mut parts: Streaming<GradientPart>, header: GradientHeader) -> Result<Receipt, Status> {
+    async fn receive(self, upload: GradientUpload, header: GradientHeader) -> Result<Receipt, Status> {
         let (session, lease) = (header.session, header.lease);
-        // Each chunk is a sign of life; if the queue is full, one may be dropped.
+        // What arrives is a sign of life; if the queue is full, one may be dropped.
         let heard = || self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
-        let checked = match receive_gradient(&mut parts, self.parameters, heard).await {
+        let checked = match upload.values(self.parameters, self.pool.take(), heard).await {
             Ok(_) if !header.loss_sum.is_finite() => {
                 Err((RefusalKind::NotFinite, format!("the loss is {}: expected a finite number", header.loss_sum)))
             }
@@ -63,7 +64,7 @@ impl Service {
             Err(error) => {
                 // Other workers can compute the lease right away.
                 self.lease_failed(session, lease, RefusalKind::NotReceived, error.to_string()).await?;
-                return Err(not_received(&error));
+                return Err(error.into());
             }
         };
         match checked {
@@ -87,10 +88,33 @@ impl Service {
     }
 }
 
+impl Transfers for Service {
+    async fn parameters(
+        &self,
+        session: SessionToken,
+    ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
+        let sets = self.ask(|reply| Command::Parameters { session, reply }).await??;
+        Ok(WatchStream::from_changes(sets).filter_map(|set| set.map(|set| set.framed)))
+    }
+
+    async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
+        let header = GradientHeader::try_from(upload.header().await?)?;
+        // Only the holder of the lease may make us receive a gradient.
+        let (session, lease, iteration) = (header.session, header.lease, header.iteration);
+        match self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await? {
+            Ok(()) => {}
+            Err(NotAnnounced::NoSession(status)) => return Err(status),
+            Err(NotAnnounced::NotHeld { reason }) => return Ok(Receipt::NotHeld { reason }),
+        }
+        // In a separate task: this one is dropped if the sender gives up, and the owner must learn about that.
+        let received = tokio::spawn(self.clone().receive(upload, header)).await;
+        received.map_err(|error| Status::internal(error.to_string()))?
+    }
+}
+
 #[tonic::async_trait]
 impl Coordinator for Service {
     type SessionStream = ResponseStream<CoordinatorMessage>;
-    type ParametersStream = ResponseStream<TransferPart>;
     type DataStream = ResponseStream<TransferPart>;
 
     async fn session(
@@ -110,37 +134,6 @@ impl Coordinator for Service {
         tokio::spawn(read_control(self.owner.clone(), token, incoming, ended));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
         Ok(Response::new(Box::pin(outgoing)))
-    }
-
-    async fn parameters(
-        &self,
-        request: Request<ParametersRequest>,
-    ) -> Result<Response<Self::ParametersStream>, Status> {
-        let request = request.into_inner();
-        let session = SessionToken::from_wire(&request.session)?;
-        let set = self.ask(|reply| Command::Parameters { session, iteration: request.iteration, reply }).await??;
-        let parts = transfer_parts(4 * set.values.len() as u64, set.chunks);
-        Ok(Response::new(Box::pin(tokio_stream::iter(parts.map(Ok)))))
-    }
-
-    async fn submit_gradient(
-        &self,
-        request: Request<Streaming<GradientPart>>,
-    ) -> Result<Response<GradientReceipt>, Status> {
-        let mut parts = request.into_inner();
-        let header = receive_gradient_header(&mut parts).await.map_err(|error| not_received(&error))?;
-        let header = GradientHeader::try_from(header)?;
-        // Only the holder of the lease may make us receive a gradient.
-        let (session, lease, iteration) = (header.session, header.lease, header.iteration);
-        match self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await? {
-            Ok(()) => {}
-            Err(NotAnnounced::NoSession(status)) => return Err(status),
-            Err(NotAnnounced::NotHeld { reason }) => return Ok(Response::new(Receipt::NotHeld { reason }.into())),
-        }
-        // In a separate task: this one is dropped if the sender gives up, and the owner must learn about that.
-        let received = tokio::spawn(self.clone().receive(parts, header)).await;
-        let receipt = received.map_err(|error| Status::internal(error.to_string()))??;
-        Ok(Response::new(receipt.into()))
     }
 
     async fn data(&self, request: Request<DataRequest>) -> Result<Response<Self::DataStream>, Status> {
@@ -186,15 +179,6 @@ async fn read_control(
     owner.send(Command::Left { session, why }).await.unwrap_or(());
 }
 
-/// The status that answers a transfer that was not received.
-fn not_received(error: &ReceiveError) -> Status {
-    match error {
-        ReceiveError::Call(status) => status.clone(),
-        ReceiveError::Stalled => Status::deadline_exceeded(error.to_string()),
-        ReceiveError::Order(_) | ReceiveError::Content(_) => Status::invalid_argument(error.to_string()),
-    }
-}
-
 fn refusal_kind(error: &TransferError) -> RefusalKind {
     match error {
         TransferError::Size { .. } | TransferError::Chunk(_) => RefusalKind::WrongSize,
@@ -216,7 +200,7 @@ async fn send_file(path: PathBuf, sender: mpsc::Sender<Result<TransferPart, Stat
 async fn try_send_file(path: &PathBuf, sender: &mpsc::Sender<Result<TransferPart, Status>>) -> io::Result<()> {
     let mut file = tokio::fs::File::open(path).await?;
     let bytes = file.metadata().await?.len();
-    for header in transfer_parts(bytes, []) {
+    for header in file_parts(bytes, []) {
         drop(sender.send(Ok(header)).await);
     }
     let mut left = bytes;

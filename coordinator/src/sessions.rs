@@ -6,10 +6,11 @@ use ata_scheduler::{Lease, LeaseId, WorkerId};
 use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
 use ata_wire::{Assignment, FarewellReason, Hello, SessionToken, ToWorker, WorkerName};
 use rand::TryRng;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
 use crate::names::{Claim, Names};
+use crate::parameters::ParameterSet;
 
 /// The owner's side of a worker's session. Dropping it ends the session.
 #[derive(Debug)]
@@ -24,12 +25,9 @@ pub(crate) struct Session {
     pub(crate) heard_s: f64,
     /// Leases whose gradients are in transit.
     uploading: Vec<LeaseId>,
-    /// Leases assigned and not ended.
-    leases: usize,
-    /// The iteration whose parameters the worker has yet to fetch.
-    pub(crate) owed: Option<u64>,
-    /// The iteration whose parameters the worker fetched last.
-    fetched: u64,
+    /// The parameters that it was sent last or, if it reads slowly, is to be sent next: so at most two versions are kept
+    /// for it.
+    parameters: watch::Sender<Option<ParameterSet>>,
     /// Messages to send when all effects are carried out.
     outbox: Vec<ToWorker>,
     messages: mpsc::Sender<ToWorker>,
@@ -56,12 +54,12 @@ pub(crate) struct Opened {
 }
 
 impl Session {
-    /// Adds a lease to the next message.
-    pub(crate) fn assign(&mut self, lease: &Lease) {
-        self.leases += 1;
-        if self.fetched != lease.iteration {
-            self.owed = Some(lease.iteration);
-        }
+    /// Adds a lease to the next message, and sends the parameters at which it is to be computed unless that was done.
+    pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet) {
+        debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
+        let is_other = |sent: &Option<ParameterSet>| sent.as_ref().is_none_or(|sent| sent.iteration != lease.iteration);
+        self.parameters
+            .send_if_modified(|sent| is_other(sent) && sent.replace(parameters.clone()).is_none_or(|_| true));
         let assignment = Assignment {
             lease: lease.id.0,
             iteration: lease.iteration,
@@ -82,22 +80,20 @@ impl Session {
         }
     }
 
-    /// Records that a lease ended. A worker without leases needs no parameters.
+    /// Records that a lease ended.
     pub(crate) fn ended(&mut self, lease: LeaseId) {
         self.uploading.retain(|uploading| *uploading != lease);
-        // Leases of a session that this one replaced were never counted here.
-        self.leases = self.leases.saturating_sub(1);
-        if self.leases == 0 {
-            self.owed = None;
-        }
     }
 
-    /// Records that the worker fetches the parameters of an iteration.
-    pub(crate) fn fetches(&mut self, iteration: u64) {
-        self.fetched = iteration;
-        if self.owed == Some(iteration) {
-            self.owed = None;
+    /// The parameters to send to the worker, as they come; an error says why it must not ask for them.
+    pub(crate) fn parameters(&mut self) -> Result<watch::Receiver<Option<ParameterSet>>, Status> {
+        if self.parameters.receiver_count() > 0 {
+            return Err(Status::resource_exhausted("the parameters of this session are being sent already"));
         }
+        // Those that were due before are new to this receiver.
+        let mut receiver = self.parameters.subscribe();
+        receiver.mark_changed();
+        Ok(receiver)
     }
 
     /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
@@ -162,9 +158,7 @@ impl Sessions {
             is_ready: false,
             heard_s: now_s,
             uploading: Vec::new(),
-            leases: 0,
-            owed: None,
-            fetched: 0,
+            parameters: watch::Sender::default(),
             outbox: Vec::new(),
             messages,
             _alive: alive,
@@ -267,6 +261,7 @@ fn random_token() -> Result<SessionToken, Status> {
 mod tests {
     use super::*;
     use ata_scheduler::TaskRange;
+    use ata_wire::Pool;
 
     fn hello(name: &str, instance: u64) -> Hello {
         Hello { name: name.parse().unwrap(), instance, number: None, device: String::new(), version: String::new() }
@@ -274,6 +269,10 @@ mod tests {
 
     fn open(sessions: &mut Sessions, name: &str, instance: u64) -> Opened {
         sessions.open(0.0, &hello(name, instance)).unwrap()
+    }
+
+    fn parameters(iteration: u64) -> ParameterSet {
+        ParameterSet::new(iteration, &[1.0], &Pool::default())
     }
 
     #[test]
@@ -306,7 +305,7 @@ mod tests {
         let mut opened = open(&mut sessions, "a", 1);
         let session = sessions.addressed(opened.claim.worker).unwrap();
         for id in 0..20_000 {
-            session.assign(&Lease { id: LeaseId(id), iteration: 1, tasks: TaskRange::single(id) });
+            session.assign(&Lease { id: LeaseId(id), iteration: 1, tasks: TaskRange::single(id) }, &parameters(1));
         }
         session.cancel(LeaseId(5));
         session.cancel(LeaseId(6));
@@ -332,16 +331,40 @@ mod tests {
         assert!(sessions.of_worker(opened.claim.worker).is_none());
     }
 
+    /// A worker that reads slowly gets the latest parameters, and one call at a time.
+    #[test]
+    fn at_most_one_version_waits_for_a_worker() {
+        let mut sessions = Sessions::default();
+        let opened = open(&mut sessions, "a", 1);
+        let session = sessions.of_worker(opened.claim.worker).unwrap();
+        let assign = |session: &mut Session, iteration| {
+            let lease = Lease { id: LeaseId(iteration), iteration, tasks: TaskRange::single(0) };
+            session.assign(&lease, &parameters(iteration));
+        };
+        assign(session, 1);
+        let mut sent = session.parameters().unwrap();
+        assert!(session.parameters().is_err());
+        let next = |sent: &mut watch::Receiver<Option<ParameterSet>>| {
+            let is_new = sent.has_changed().unwrap();
+            is_new.then(|| sent.borrow_and_update().as_ref().unwrap().iteration)
+        };
+        assert_eq!((next(&mut sent), next(&mut sent)), (Some(1), None), "what was due before the call");
+        assign(session, 1);
+        assert_eq!(next(&mut sent), None, "once per iteration");
+        assign(session, 2);
+        assign(session, 3);
+        assert_eq!((next(&mut sent), next(&mut sent)), (Some(3), None));
+        drop(sent);
+        assert!(session.parameters().is_ok());
+    }
+
     #[test]
     fn a_gradient_is_sent_once_at_a_time() {
         let mut sessions = Sessions::default();
         let opened = open(&mut sessions, "a", 1);
         let session = sessions.of_worker(opened.claim.worker).unwrap();
         let lease = Lease { id: LeaseId(1), iteration: 3, tasks: TaskRange::single(0) };
-        session.assign(&lease);
-        assert_eq!(session.owed, Some(3));
-        session.fetches(3);
-        assert_eq!(session.owed, None);
+        session.assign(&lease, &parameters(3));
         assert_eq!(session.begin_upload(lease.id), Ok(()));
         assert!(session.begin_upload(lease.id).is_err());
         session.ended(lease.id);

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{Partial, Reduction, TrainingState};
+use ata_wire::Pool;
 
 use crate::parameters::ParameterSet;
 
@@ -39,18 +40,19 @@ pub(crate) struct Stepped {
 
 /// Starts the thread. Returns the sender of its work, and the parameters of the next iteration.
 ///
-/// It passes its reports to `report`, and ends when the returned sender is dropped.
+/// It passes its reports to `report`, gives buffers back to `pool`, and ends when the returned sender is dropped.
 pub(crate) fn spawn(
     state: TrainingState,
+    pool: Pool,
     report: impl Fn(Report) + Send + 'static,
 ) -> (std_mpsc::Sender<Work>, ParameterSet) {
-    let initial = ParameterSet::new(state.steps() + 1, state.parameters());
+    let initial = ParameterSet::new(state.steps() + 1, state.parameters(), &pool);
     let (sender, receiver) = std_mpsc::channel();
     std::thread::Builder::new()
         .name("training".into())
         .spawn(move || {
             // A panic is printed, and the run must not wait forever for a step.
-            if catch_unwind(AssertUnwindSafe(|| work(state, &receiver, &report))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| work(state, &pool, &receiver, &report))).is_err() {
                 report(Report::Failed);
             }
         })
@@ -58,19 +60,21 @@ pub(crate) fn spawn(
     (sender, initial)
 }
 
-fn work(mut state: TrainingState, received: &std_mpsc::Receiver<Work>, report: &impl Fn(Report)) {
+fn work(mut state: TrainingState, pool: &Pool, received: &std_mpsc::Receiver<Work>, report: &impl Fn(Report)) {
     let mut reduction = Reduction::default();
     for work in received {
         match work {
             Work::Add(partial) => reduction.add(partial),
             Work::Step { iteration, tasks, rate, with_product } => {
-                let sum = std::mem::take(&mut reduction).finish().expect("a step has gradients");
-                let loss = sum.loss / tasks as f64;
-                let gradient_product = state.step(sum.gradient, tasks, rate, with_product);
-                let parameters = ParameterSet::new(iteration + 1, state.parameters());
+                let Partial { mut gradient, loss, .. } = reduction.finish().expect("a step has gradients");
+                let loss = loss / tasks as f64;
+                let gradient_product = state.step(&mut gradient, tasks, rate, with_product);
+                pool.give(gradient);
+                let parameters = ParameterSet::new(iteration + 1, state.parameters(), pool);
                 report(Report::Stepped(Stepped { iteration, loss, gradient_product, parameters }));
             }
             Work::Copy(then) => then(state.clone()),
         }
+        reduction.spent().for_each(|spent| pool.give(spent));
     }
 }

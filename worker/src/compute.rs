@@ -7,15 +7,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ata_learn::{Learner, LearnerError, Partial, reduce_in_order};
-use ata_wire::Assignment;
+use ata_wire::{Assignment, Pool};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
-    /// Compute gradients at these parameters from now on.
-    Load(Vec<f32>),
+    /// Compute gradients at these parameters from now on; the buffer goes back to the pool.
+    Load(Vec<f32>, Pool),
     /// Compute a lease, unless it is cancelled by then.
     Compute { assignment: Assignment, cancelled: CancelFlag },
 }
@@ -128,7 +128,10 @@ impl Worker<'_> {
         self.report(Report::Ready);
         for job in jobs {
             match job {
-                Job::Load(parameters) => self.learner.load(&parameters),
+                Job::Load(parameters, pool) => {
+                    self.learner.load(&parameters);
+                    pool.give(parameters);
+                }
                 Job::Compute { assignment, cancelled } => self.compute(assignment, &cancelled)?,
             }
         }

@@ -86,12 +86,13 @@ async fn download(
     cache: &Path,
     sha256: [u8; 32],
     bytes: u64,
-    mut connection: Connection,
+    connection: Connection,
     session: SessionToken,
 ) -> Result<NamedTempFile, SessionError> {
     let mut file = NamedTempFile::new_in(cache).map_err(DataError::cache(cache))?;
     let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
-    let mut parts = connection.data(request).await.map_err(|status| SessionError::call(&status))?.into_inner();
+    let mut parts =
+        connection.coordinator().data(request).await.map_err(|status| SessionError::call(&status))?.into_inner();
     let received = async {
         let mut assembler = Assembler::new(receive_header(&mut parts).await?, bytes)?;
         let mut digest = Sha256::new();

@@ -1,14 +1,15 @@
 //! One session, from Hello to the end of the control stream.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
-use std::future::Future;
-use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use ata_learn::Tasks;
 use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
-use ata_wire::{Assignment, Connection, FarewellReason, FromWorker, Hello, ToWorker, Welcome, connect};
+use ata_wire::{
+    Assignment, Connection, FarewellReason, FromWorker, Hello, ParameterStream, Pool, ToWorker, Welcome, connect,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -41,7 +42,7 @@ pub(crate) struct History {
 pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<FarewellReason, SessionError> {
     history.worked = false;
     let unreachable = |error| SessionError::unreachable(&error);
-    let mut control = connect(&config.endpoint).await.map_err(unreachable)?;
+    let mut control = connect(&config.endpoint).await.map_err(unreachable)?.coordinator();
     let (to_coordinator, outgoing) = mpsc::channel::<WorkerMessage>(QUEUED_MESSAGES);
     let hello = FromWorker::Hello(Hello {
         name: config.name.clone(),
@@ -115,6 +116,9 @@ async fn prepare_and_work(
     to_coordinator: mpsc::Sender<WorkerMessage>,
     worked: &mut bool,
 ) -> Result<FarewellReason, SessionError> {
+    let pool = Pool::default();
+    let opened = bulk.parameters(welcome.session, welcome.run.parameters, pool.clone()).await;
+    let parameters = opened.map_err(|status| SessionError::call(&status))?;
     let (reports, reported) = mpsc::channel(MAX_UPLOADS);
     let prepared = prepare(config, welcome, &bulk, reports);
     // The run may end before the worker is ready.
@@ -128,6 +132,8 @@ async fn prepare_and_work(
         }
     };
     let mut active = Active {
+        parameters,
+        pool,
         bulk,
         welcome,
         to_coordinator,
@@ -179,11 +185,11 @@ fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> R
     }
 }
 
-type Fetch = Pin<Box<dyn Future<Output = (u64, Result<Option<Vec<f32>>, SessionError>)> + Send>>;
-
 /// A session in progress.
 struct Active<'a> {
     bulk: Connection,
+    parameters: ParameterStream,
+    pool: Pool,
     welcome: &'a Welcome,
     to_coordinator: mpsc::Sender<WorkerMessage>,
     compute: &'a Compute,
@@ -206,11 +212,7 @@ impl Active<'_> {
         incoming: &mut Streaming<CoordinatorMessage>,
         mut reported: mpsc::Receiver<Report>,
     ) -> Result<FarewellReason, SessionError> {
-        let mut fetch: Option<Fetch> = None;
         loop {
-            if fetch.is_none() {
-                fetch = self.next_fetch();
-            }
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
                     ToWorker::Assign(assignments) => assignments.into_iter().for_each(|lease| self.assigned(lease)),
@@ -222,9 +224,9 @@ impl Active<'_> {
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
                 },
                 Some(report) = reported.recv(), if self.uploads.len() < MAX_UPLOADS => self.reported(report)?,
-                (iteration, fetched) = async { fetch.as_mut().expect("guarded").await }, if fetch.is_some() => {
-                    fetch = None;
-                    self.fetched(iteration, fetched?);
+                set = self.parameters.next() => {
+                    let (iteration, values) = set.map_err(SessionError::receive)?;
+                    self.loads(iteration, values);
                 }
                 Some(uploaded) = self.uploads.join_next() => {
                     *self.worked |= uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
@@ -255,24 +257,23 @@ impl Active<'_> {
         }
     }
 
-    /// Fetches the parameters that the oldest waiting lease needs.
-    fn next_fetch(&self) -> Option<Fetch> {
-        let iteration = self.waiting.first()?.iteration;
-        let (connection, session) = (self.bulk.clone(), self.welcome.session);
-        let expected = self.welcome.run.parameters;
-        Some(Box::pin(async move { (iteration, transfer::parameters(connection, session, iteration, expected).await) }))
-    }
-
-    fn fetched(&mut self, iteration: u64, parameters: Option<Vec<f32>>) {
-        let ready: Vec<Assignment> = self.waiting.extract_if(.., |waiting| waiting.iteration == iteration).collect();
-        // If there are no parameters, the iteration is over, and so are its leases.
-        if let Some(parameters) = parameters {
-            self.loaded = Some(iteration);
-            self.compute.push(Job::Load(parameters));
-            for assignment in ready {
-                self.give(assignment);
+    /// Parameters have arrived: the leases that waited for them can be computed.
+    fn loads(&mut self, iteration: u64, values: Vec<f32>) {
+        self.loaded = Some(iteration);
+        self.compute.push(Job::Load(values, self.pool.clone()));
+        for assignment in std::mem::take(&mut self.waiting) {
+            match assignment.iteration.cmp(&iteration) {
+                Ordering::Less => self.superseded(&assignment),
+                Ordering::Equal => self.give(assignment),
+                Ordering::Greater => self.waiting.push(assignment),
             }
         }
+    }
+
+    /// The parameters of a lease were left out, so it cannot be computed. That is so only if it was cancelled.
+    fn superseded(&self, assignment: &Assignment) {
+        let reason = format!("the parameters of iteration {} never arrived", assignment.iteration);
+        self.say(FromWorker::LeaseFailed { lease: assignment.lease, reason });
     }
 
     fn reported(&mut self, report: Report) -> Result<(), SessionError> {

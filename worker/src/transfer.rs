@@ -1,31 +1,13 @@
-//! Parameters in, gradients out.
+//! Gradients out.
 
-use ata_wire::proto::ParametersRequest;
-use ata_wire::{Connection, GradientHeader, Receipt, SessionToken, gradient_parts, receive_tensor};
-use tonic::Code;
+use ata_wire::{Connection, GradientHeader, Receipt, SessionToken};
 
 use crate::compute::Computed;
 use crate::error::SessionError;
 
-/// Fetches the parameters of an iteration; `None` if the coordinator has moved on.
-pub(crate) async fn parameters(
-    mut connection: Connection,
-    session: SessionToken,
-    iteration: u64,
-    expected: u64,
-) -> Result<Option<Vec<f32>>, SessionError> {
-    let request = ParametersRequest { session: session.to_wire(), iteration };
-    let mut parts = match connection.parameters(request).await {
-        Ok(response) => response.into_inner(),
-        Err(status) if status.code() == Code::NotFound => return Ok(None),
-        Err(status) => return Err(SessionError::call(&status)),
-    };
-    receive_tensor(&mut parts, expected).await.map(Some).map_err(SessionError::receive)
-}
-
 /// Sends a computed lease. Returns whether its gradient counts.
 pub(crate) async fn submit(
-    mut connection: Connection,
+    connection: Connection,
     session: SessionToken,
     computed: Computed,
 ) -> Result<bool, SessionError> {
@@ -39,8 +21,8 @@ pub(crate) async fn submit(
         outlasted,
     };
     let lease = assignment.lease;
-    let answer = connection.submit_gradient(gradient_parts(header.into(), sum.gradient)).await;
-    let receipt = Receipt::from(answer.map_err(|status| SessionError::call(&status))?.into_inner());
+    let answer = connection.submit_gradient(header, sum.gradient).await;
+    let receipt = answer.map_err(SessionError::receive)?;
     match &receipt {
         Receipt::Accepted => tracing::debug!(lease, "gradient accepted"),
         Receipt::NotHeld { .. } => tracing::debug!(lease, "gradient not accepted: the lease is no longer held"),

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use ata_wire::proto::{GradientPart, ParametersRequest, WorkerMessage};
+use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{
-    Connection, FromWorker, GradientHeader, Hello, Receipt, SessionToken, ToWorker, Welcome, connect, gradient_parts,
-    receive_tensor,
+    Connection, FromWorker, GradientHeader, Hello, ParameterStream, Pool, Receipt, SessionToken, ToWorker, Welcome,
+    connect, gradient_parts,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -53,7 +53,7 @@ impl Peer {
     pub async fn open(&self, first: WorkerMessage) -> Result<Session, Status> {
         let (outgoing, messages) = mpsc::channel(64);
         outgoing.send(first).await.expect("it is empty");
-        let call = self.connection.clone().session(ReceiverStream::new(messages)).await;
+        let call = self.connection.coordinator().session(ReceiverStream::new(messages)).await;
         let mut incoming = call?.into_inner();
         match incoming.message().await?.map(ToWorker::try_from) {
             Some(Ok(ToWorker::Welcome(welcome))) => Ok(Session { welcome, incoming, outgoing }),
@@ -68,15 +68,13 @@ impl Peer {
         session
     }
 
-    /// Fetches parameters.
-    pub async fn parameters(&self, session: &Session, iteration: u64) -> Result<Vec<f32>, Status> {
-        let request = ParametersRequest { session: session.welcome.session.to_wire(), iteration };
-        let mut parts = self.connection.clone().parameters(request).await?.into_inner();
-        let values = receive_tensor(&mut parts, session.welcome.run.parameters).await;
-        values.map_err(|error| Status::aborted(error.to_string()))
+    /// Opens the stream of its parameters.
+    pub async fn parameters(&self, session: &Session) -> Result<ParameterStream, Status> {
+        let Welcome { session, ref run, .. } = session.welcome;
+        self.connection.parameters(session, run.parameters, Pool::default()).await
     }
 
-    /// Sends a gradient.
+    /// Sends a gradient, through generated code.
     pub async fn submit(&self, header: GradientHeader, values: Vec<f32>) -> Result<Receipt, Status> {
         self.submit_parts(gradient_parts(header.into(), values)).await
     }
@@ -86,7 +84,7 @@ impl Peer {
         &self,
         parts: impl Stream<Item = GradientPart> + Send + 'static,
     ) -> Result<Receipt, Status> {
-        let answer = soon("an answer to a gradient", self.connection.clone().submit_gradient(parts)).await?;
+        let answer = soon("an answer to a gradient", self.connection.transfers().submit_gradient(parts)).await?;
         Ok(answer.into_inner().into())
     }
 }

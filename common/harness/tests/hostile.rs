@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, Link, Peer, Session, Settings, WorkerSettings};
+use ata_harness::{Cluster, Ended, Link, Peer, Session, Settings, WorkerSettings, soon};
 use ata_record::{RefusalKind, RunEvent};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{Assignment, FromWorker, GradientHeader, Receipt, SessionToken, gradient_parts};
@@ -143,11 +143,13 @@ async fn a_repeated_gradient_is_answered_at_once() {
     let cluster = Cluster::start(&settings).await;
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("a").await;
+    let mut sets = peer.parameters(&session).await.unwrap();
     let mut receipts = Vec::new();
     for iteration in 1..=3 {
         let lease = session.assigned().await[0];
         assert_eq!(lease.iteration, iteration);
-        let parameters = peer.parameters(&session, iteration).await.unwrap();
+        let (of, parameters) = soon("parameters", sets.next()).await.unwrap();
+        assert_eq!(of, iteration);
         let header = header(&session, &lease);
         receipts.push(peer.submit(header.clone(), parameters.clone()).await.unwrap());
         if iteration < 3 {
@@ -185,9 +187,10 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let again = peer.hello("a", 1).await.unwrap();
     assert_eq!(again.welcome.number, first.welcome.number, "a process replaces its own session");
     assert!(first.next().await.is_none());
-    assert_eq!(peer.parameters(&first, 1).await.unwrap_err().code(), Code::Unauthenticated);
-    assert_eq!(peer.parameters(&again, 2).await.unwrap_err().code(), Code::NotFound);
-    assert!(peer.parameters(&again, 1).await.is_ok());
+    assert_eq!(peer.parameters(&first).await.unwrap_err().code(), Code::Unauthenticated);
+    let sets = peer.parameters(&again).await.unwrap();
+    assert_eq!(peer.parameters(&again).await.unwrap_err().code(), Code::ResourceExhausted, "one call at a time");
+    drop(sets);
 
     for nonsense in [empty, hello(ata_wire::PROTOCOL, "a")] {
         let mut session = peer.hello("c", 3).await.unwrap();

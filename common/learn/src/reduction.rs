@@ -6,6 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
+
+use crate::state::threads;
+
 /// The sum of a subtree: gradients and losses of `count` tasks, starting at `first`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Partial {
@@ -27,18 +31,20 @@ impl Partial {
         self
     }
 
-    /// The partial of the parent node, left + right.
-    fn joined(self, right: &Self) -> Self {
-        debug_assert!(self.count == right.count && self.first + self.count == right.first);
-        self.promoted().plus(right)
-    }
-
-    fn plus(mut self, other: &Self) -> Self {
-        for (sum, value) in self.gradient.iter_mut().zip(&other.gradient) {
-            *sum += value;
+    /// Adds the partial of the same node's right child, or of one further right.
+    fn add(&mut self, other: &Self) {
+        let add = |(sums, values): (&mut [f32], &[f32])| {
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum += value;
+            }
+        };
+        if self.gradient.len() < PARALLEL_FROM {
+            add((&mut self.gradient, &other.gradient));
+        } else {
+            let ranges = self.gradient.par_chunks_mut(RANGE).zip(other.gradient.par_chunks(RANGE));
+            threads().install(|| ranges.for_each(add));
         }
         self.loss += other.loss;
-        self
     }
 
     fn is_left(&self) -> bool {
@@ -51,7 +57,15 @@ impl Partial {
 pub struct Reduction {
     /// Disjoint, by first index.
     nodes: BTreeMap<u64, Partial>,
+    /// Vectors that were added to others.
+    spent: Vec<Vec<f32>>,
 }
+
+/// Fewer numbers are added faster by one thread than handed to several, and the cores have other gradients to receive.
+const PARALLEL_FROM: usize = 1 << 20;
+
+/// Numbers that one thread adds at a time: 256 KiB per vector.
+const RANGE: usize = 1 << 16;
 
 impl Reduction {
     /// Adds a partial that overlaps no other.
@@ -68,25 +82,33 @@ impl Reduction {
                 _ => break,
             }
             let other = self.nodes.remove(&sibling).expect("just found");
-            node = if node.is_left() { node.joined(&other) } else { other.joined(&node) };
+            let (mut left, right) = if node.is_left() { (node, other) } else { (other, node) };
+            left.add(&right);
+            self.spent.push(right.gradient);
+            node = left.promoted();
         }
         let overlapped = self.nodes.insert(node.first, node);
         debug_assert!(overlapped.is_none(), "a task is added once");
     }
 
-    /// The sum of everything that was added; `None` if nothing was.
-    pub fn finish(self) -> Option<Partial> {
-        let mut nodes: Vec<Partial> = self.nodes.into_values().collect();
+    /// Vectors that are no longer needed, to be used again.
+    pub fn spent(&mut self) -> impl Iterator<Item = Vec<f32>> + '_ {
+        self.spent.drain(..)
+    }
+
+    /// The sum of everything that was added since the last time; `None` if nothing was.
+    pub fn finish(&mut self) -> Option<Partial> {
+        let mut nodes: Vec<Partial> = std::mem::take(&mut self.nodes).into_values().collect();
         // One level of the tree at a time: a node that has no sibling there by now never will.
         let mut count = 1;
         while nodes.len() > 1 {
             let mut above: Vec<Partial> = Vec::with_capacity(nodes.len());
             for node in nodes {
-                match above.last() {
+                match above.last_mut() {
                     _ if node.count > count => above.push(node),
                     Some(left) if !node.is_left() && left.count == 2 * count && left.first + count == node.first => {
-                        let left = above.pop().expect("just seen");
-                        above.push(left.plus(&node));
+                        left.add(&node);
+                        self.spent.push(node.gradient);
                     }
                     _ => above.push(node.promoted()),
                 }

@@ -73,34 +73,36 @@ impl TrainingState {
     }
 
     /// Takes a step along the mean of `tasks` gradients with the sum `sum`, at the learning rate `rate`. Returns the inner
-    /// product of the mean gradient and that of the step before, if `with_product` is set now and was then.
+    /// product of the mean gradient and that of the step before, if `with_product` is set now and was then. What is left in
+    /// `sum` means nothing.
     ///
     /// # Panics
     /// If there is not one number per parameter.
-    pub fn step(&mut self, mut sum: Vec<f32>, tasks: u64, rate: f64, with_product: bool) -> Option<f64> {
+    pub fn step(&mut self, sum: &mut Vec<f32>, tasks: u64, rate: f64, with_product: bool) -> Option<f64> {
         assert_eq!(sum.len(), self.parameters.len());
         let mut tasks = tasks;
         let mut product = None;
         if with_product {
             let share = 1.0 / tasks as f32;
-            for value in &mut sum {
+            for value in sum.iter_mut() {
                 *value *= share;
             }
             tasks = 1;
-            product = self.last_gradient.as_ref().map(|last| inner_product(&sum, last));
+            product = self.last_gradient.as_ref().map(|last| inner_product(sum, last));
         }
-        let clip = self.optimizer.clip_norm.map_or(1.0, |norm| clip_factor(&sum, tasks, norm));
+        let clip = self.optimizer.clip_norm.map_or(1.0, |norm| clip_factor(sum, tasks, norm));
         self.steps += 1;
         let step = Step::new(&self.optimizer, self.steps, rate, tasks, clip);
-        let ranges = ranges(&mut self.parameters, &mut self.moments, &sum);
+        let ranges = ranges(&mut self.parameters, &mut self.moments, sum);
         if sum.len() < PARALLEL_FROM {
             for range in ranges {
                 step.take(range);
             }
         } else {
-            pool().install(|| ranges.into_par_iter().for_each(|range| step.take(range)));
+            threads().install(|| ranges.into_par_iter().for_each(|range| step.take(range)));
         }
-        self.last_gradient = with_product.then_some(sum);
+        let last = self.last_gradient.take();
+        self.last_gradient = with_product.then(|| std::mem::replace(sum, last.unwrap_or_default()));
         product
     }
 }
@@ -109,7 +111,7 @@ impl TrainingState {
 const LAST_GRADIENT: &str = "last_gradient";
 
 /// Threads of their own, so that a step does not wait for an evaluation that keeps the common ones busy.
-fn pool() -> &'static ThreadPool {
+pub(crate) fn threads() -> &'static ThreadPool {
     static POOL: OnceLock<ThreadPool> = OnceLock::new();
     POOL.get_or_init(|| {
         let builder = rayon::ThreadPoolBuilder::new().thread_name(|at| format!("optimizer-{at}"));

@@ -34,12 +34,12 @@ fn both(optimizer: Optimizer, mut reference: ModuleOptimizer) -> (Vec<f32>, Vec<
     let mut state = TrainingState::new(optimizer, initial);
     for step in 0..100 {
         let rate = 0.01 / f64::from(1 + step);
-        let sum = numbers(&mut rng);
+        let mut sum = numbers(&mut rng);
         let mean = sum.iter().map(|value| value / TASKS as f32).collect();
         let mut gradients = GradientsParams::new();
         gradients.register(module.theta.id, tensor(mean, &device.clone().without_autodiff()));
         module = reference.step(rate, module, gradients);
-        state.step(sum, TASKS, rate, false);
+        state.step(&mut sum, TASKS, rate, false);
     }
     let expected = module.theta.val().into_data().as_slice::<f32>().unwrap().to_vec();
     (state.parameters().to_vec(), expected)
@@ -92,9 +92,9 @@ fn all_rules_agree_with_burns() {
 fn clipping_is_by_the_norm_of_the_mean() {
     let optimizer = Optimizer { clip_norm: Some(1.0), ..with(Rule::Sgd { momentum: 0.0, nesterov: false }, 0.0) };
     let mut state = TrainingState::new(optimizer, vec![0.0; 2]);
-    state.step(vec![6.0, 8.0], 2, 1.0, false);
+    state.step(&mut vec![6.0, 8.0], 2, 1.0, false);
     assert!(difference(state.parameters(), &[-0.6, -0.8]) < 1e-6, "{:?}", state.parameters());
-    state.step(vec![0.6, 0.8], 2, 1.0, false);
+    state.step(&mut vec![0.6, 0.8], 2, 1.0, false);
     assert!(difference(state.parameters(), &[-0.9, -1.2]) < 1e-6, "{:?}", state.parameters());
 }
 
@@ -105,13 +105,13 @@ fn a_restored_state_goes_on() {
         let optimizer = with(rule, 0.01);
         let mut rng = ChaCha8Rng::seed_from_u64(2);
         let mut state = TrainingState::new(optimizer, numbers(&mut rng));
-        state.step(numbers(&mut rng), 2, 0.1, true);
+        state.step(&mut numbers(&mut rng), 2, 0.1, true);
         let moments = state.moments().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
         let mut restored =
             TrainingState::restore(optimizer, state.parameters().to_vec(), moments, state.steps()).unwrap();
         assert_eq!(restored, state);
         let next = numbers(&mut rng);
-        let products = [&mut state, &mut restored].map(|state| state.step(next.clone(), 2, 0.1, true));
+        let products = [&mut state, &mut restored].map(|state| state.step(&mut next.clone(), 2, 0.1, true));
         assert_eq!(restored, state);
         assert!(products[0].is_some() && products[0] == products[1]);
     }

@@ -7,9 +7,11 @@
 //! - [`proto`]: generated code
 //! - `message`: domain types, valid by construction, and their conversions
 //! - `transfer`: tensors and files as checked chunks
+//! - `bulk`: the calls that carry tensors
 //! - [`limits`]: every limit, with the reason for its value
 //! - `net`: both ends of a connection, with those limits set
 
+mod bulk;
 pub mod limits;
 mod message;
 mod net;
@@ -21,15 +23,16 @@ pub mod proto {
     tonic::include_proto!("ata.v1");
 }
 
+pub use bulk::{Served, Transfers};
 pub use message::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, Receipt, RunSpec, SessionToken, ToWorker,
     Welcome, WireError, WorkerName, truncated,
 };
 pub use net::{ConnectError, Connection, Endpoint, Guarded, connect, incoming, raise_file_limit, server_builder};
 pub use transfer::{
-    Assembler, ReceiveError, TransferError, chunk, chunks, f32_bytes, gradient_parts, receive_chunk, receive_gradient,
-    receive_gradient_header, receive_header, receive_tensor, transfer_parts,
+    Assembler, FramedTensor, GradientUpload, ParameterStream, Pool, ReceiveError, TransferError, chunk, chunks,
+    f32_bytes, file_parts, gradient_parts, receive_chunk, receive_header,
 };
 
 /// The protocol version; a worker that speaks another one is refused.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;

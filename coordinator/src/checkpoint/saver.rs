@@ -83,8 +83,8 @@ impl Saver {
         match job {
             Job::Checkpoint(checkpoint) => self.checkpoint(&checkpoint),
             Job::Model { path, parameters, metadata } => {
-                let metadata = self.metadata_of(parameters.iteration - 1, &parameters.values, metadata);
-                let file = encode_model(&self.table, &parameters.values, &metadata);
+                let metadata = self.metadata_of(parameters.iteration - 1, parameters.values(), metadata);
+                let file = encode_model(&self.table, parameters.values(), &metadata);
                 let result = write_atomically(&path, &file);
                 Saved::Model { path, result }
             }

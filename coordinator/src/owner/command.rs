@@ -6,14 +6,14 @@ use ata_record::{RecordError, RefusalKind};
 use ata_scheduler::LeaseId;
 use ata_wire::{GradientHeader, Hello, Receipt, SessionToken};
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tonic::Status;
 
 use super::{Ending, Owner};
 use crate::checkpoint::Saved;
 use crate::evaluation::Evaluated;
 use crate::parameters::ParameterSet;
-use crate::sessions::SessionHandle;
+use crate::sessions::{Session, SessionHandle};
 use crate::training::Report;
 
 /// An event or a request for the owner.
@@ -28,8 +28,8 @@ pub(crate) enum Command {
     LeaseFailed { session: SessionToken, lease: u64, kind: RefusalKind, reason: String },
     /// A control stream ended.
     Left { session: SessionToken, why: String },
-    /// A worker asks for parameters.
-    Parameters { session: SessionToken, iteration: u64, reply: oneshot::Sender<Result<ParameterSet, Status>> },
+    /// A worker is ready to receive parameters.
+    Parameters { session: SessionToken, reply: oneshot::Sender<Result<watch::Receiver<Option<ParameterSet>>, Status>> },
     /// A worker is about to send a gradient; the reply says whether it may.
     Announce { session: SessionToken, lease: u64, iteration: u64, reply: oneshot::Sender<Result<(), NotAnnounced>> },
     /// A complete, finite gradient arrived.
@@ -76,7 +76,9 @@ impl Owner {
                     self.lost(&session, &why);
                 }
             }
-            Command::Parameters { session, iteration, reply } => answer(reply, self.parameters(session, iteration)),
+            Command::Parameters { session, reply } => {
+                answer(reply, self.sessions.of_token(session).and_then(Session::parameters));
+            }
             Command::Announce { session, lease, iteration, reply } => {
                 answer(reply, self.announced(session, LeaseId(lease), iteration));
             }

@@ -72,18 +72,14 @@ impl Owner {
     fn assign(&mut self, worker: WorkerId, lease: &Lease) {
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
-            let before = session.owed;
-            session.assign(lease);
-            self.versions.owe(before, session.owed);
+            session.assign(lease, &self.parameters);
         }
     }
 
     fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
         let cancelled = matches!(outcome, Outcome::Cancelled(_));
         if let Some(session) = self.sessions.addressed(worker) {
-            let before = session.owed;
             session.ended(lease.id);
-            self.versions.owe(before, session.owed);
             if cancelled {
                 session.cancel(lease.id);
             }
@@ -104,7 +100,6 @@ impl Owner {
         tracing::warn!(%worker, detail, "worker evicted");
         self.last_failure = format!("worker {worker}: {detail}");
         if let Some(session) = self.sessions.close(worker) {
-            self.versions.owe(session.owed, None);
             self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: detail.clone() });
             session.farewell(FarewellReason::Evicted, detail);
         }
@@ -118,7 +113,7 @@ impl Owner {
 
     pub(super) fn stepped(&mut self, stepped: Stepped) {
         let Stepped { iteration, loss, gradient_product, parameters } = stepped;
-        self.versions.advance(parameters);
+        self.parameters = parameters;
         self.loss = loss;
         let accuracy = self.evaluations.last_accuracy;
         let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };

@@ -66,7 +66,7 @@ impl Owner {
 
     /// Begins an evaluation of the current parameters.
     fn evaluate(&mut self) {
-        let parameters = self.versions.current().clone();
+        let parameters = self.parameters.clone();
         self.evaluations.under_way = Some(parameters.iteration - 1);
         self.evaluations.thread.evaluate(parameters);
     }
@@ -105,7 +105,7 @@ impl Owner {
         commands: &mut mpsc::Receiver<Command>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), RunError> {
-        let iteration = self.versions.current().iteration - 1;
+        let iteration = self.parameters.iteration - 1;
         self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
         let is_idle = |owner: &Self| owner.evaluations.under_way.is_none();
         let evaluate = async {

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use ata_learn::{LearningRate, Partial};
 use ata_record::{EndState, RecordError, RunEvent, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerStatistics};
-use ata_wire::{FarewellReason, RunSpec};
+use ata_wire::{FarewellReason, Pool, RunSpec};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
@@ -42,7 +42,7 @@ use crate::checkpoint::Saver;
 use crate::clock::{Clock, TICK};
 use crate::config::{CheckpointConfig, CoordinatorConfig, TrainingData};
 use crate::evaluation::EvaluationThread;
-use crate::parameters::ParameterVersions;
+use crate::parameters::ParameterSet;
 use crate::publisher::Publisher;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::sessions::{Session, Sessions};
@@ -60,7 +60,8 @@ pub(crate) struct Owner {
     broken: Vec<(Session, &'static str)>,
     /// Gradients that were accepted, and wait for the outcome of their lease.
     arrived: HashMap<LeaseId, Arrived>,
-    versions: ParameterVersions,
+    /// Those of the current iteration.
+    parameters: ParameterSet,
     training: std_mpsc::Sender<Work>,
     learning_rate: LearningRate,
     evaluations: Evaluations,
@@ -103,6 +104,7 @@ impl Owner {
     pub(crate) fn new(
         config: CoordinatorConfig,
         commands: &mpsc::Sender<Command>,
+        pool: Pool,
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
         let (run_spec, data) = (config.run_spec(), config.training_data.identity());
@@ -126,7 +128,7 @@ impl Owner {
             commands,
             state,
         )?;
-        let (training, parameters) = training::spawn(training, sender(commands, Command::Training));
+        let (training, parameters) = training::spawn(training, pool, sender(commands, Command::Training));
         let (test_data, device) = (config.test_data, config.device);
         let evaluator = move || test_data.evaluator(&device);
         let evaluation = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluated));
@@ -139,7 +141,7 @@ impl Owner {
             queue: VecDeque::new(),
             broken: Vec::new(),
             arrived: HashMap::new(),
-            versions: ParameterVersions::new(parameters),
+            parameters,
             training,
             learning_rate: config.learning_rate,
             evaluations: Evaluations::new(evaluation, config.eval_every, best),
@@ -246,7 +248,7 @@ impl Owner {
         self.publisher.publish(RunEvent::End { time_s: self.now_s, state, reason });
         let of = |number: u32| self.engine.statistics().get(number as usize - 1).copied().unwrap_or_default();
         let statistics = self.sessions.names().map(|(number, name)| (name.to_string(), of(number))).collect();
-        let parameters_sha256 = self.versions.current().sha256();
+        let parameters_sha256 = self.parameters.sha256();
         let (state, written) = self.publisher.finish();
         RunReport {
             ended: written.map_err(RunError::from).and(ended),

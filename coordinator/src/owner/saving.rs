@@ -184,7 +184,7 @@ impl Owner {
 
     /// Writes the model that was trained.
     pub(super) async fn write_model(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<(), RecordError> {
-        let parameters = self.versions.current().clone();
+        let parameters = self.parameters.clone();
         self.checkpoints.model_failed = None;
         let path = self.run_folder.join(MODEL_FILE);
         self.checkpoints.send(Job::Model { path, parameters, metadata: Metadata::new() });

@@ -77,7 +77,7 @@ impl Rig {
         };
         let (sender, commands) = mpsc::channel(64);
         let (state, seen) = watch::channel(RunState::default());
-        let mut owner = Owner::new(config, &sender, state).unwrap();
+        let mut owner = Owner::new(config, &sender, Pool::default(), state).unwrap();
         let (given, work) = std_mpsc::channel();
         let training = std::mem::replace(&mut owner.training, given);
         owner.tell(Event::Proceed);
@@ -174,7 +174,7 @@ fn finish(rig: &mut Rig, client: &mut Client) -> (Ending, [u8; 32]) {
             ending
         };
         if let Some(ending) = ending {
-            return (ending, rig.owner.versions.current().sha256());
+            return (ending, rig.owner.parameters.sha256());
         }
     }
 }
@@ -231,9 +231,9 @@ fn a_step_that_fails_ends_the_run() {
     assert!(matches!(rig.turn(0.0, Some(Command::Training(training::Report::Failed))), Some(Ending::TrainingFailed)));
 }
 
-/// Each worker is owed at most one version of the parameters, and none once it is gone.
+/// In an asynchronous run a slow worker still gets the parameters of its task after others have moved on.
 #[test]
-fn earlier_parameters_are_kept_for_those_who_need_them() {
+fn parameters_are_sent_with_the_tasks_that_need_them() {
     let mut rig = Rig::new("asgd", 1, 20);
     let (mut fast, mut slow) = (rig.join("fast", 1).unwrap(), rig.join("slow", 1).unwrap());
     slow.read();
@@ -241,18 +241,17 @@ fn earlier_parameters_are_kept_for_those_who_need_them() {
     for _ in 0..5 {
         fast.read();
         let lease = fast.leases.remove(0);
-        let (session, iteration) = (fast.token, lease.iteration);
-        assert!(rig.ask(|reply| Command::Parameters { session, iteration, reply }).is_ok());
         assert_eq!(rig.submit(fast.token, &lease).0, Some(Receipt::Accepted));
         assert!(rig.step().is_none());
     }
-    let of = |rig: &mut Rig, session, iteration| rig.ask(|reply| Command::Parameters { session, iteration, reply });
-    assert!(of(&mut rig, fast.token, 3).is_err(), "no worker needs them any more");
-    assert!(of(&mut rig, slow.token, 1).is_ok(), "the slow worker still does");
-    assert!(of(&mut rig, slow.token, 1).is_err(), "it has fetched them");
+    let mut of = |session| rig.ask(|reply| Command::Parameters { session, reply }).unwrap();
+    let sent = |sets: watch::Receiver<Option<ParameterSet>>| sets.borrow().as_ref().unwrap().iteration;
+    assert_eq!(sent(of(slow.token)), 1);
+    assert_eq!(sent(of(fast.token)), 6);
+    let sets = of(slow.token);
     let left = Command::Left { session: slow.token, why: "it left".into() };
-    assert!(rig.turn(0.0, Some(left)).is_none());
-    assert!(of(&mut rig, slow.token, 6).is_err(), "its session is over");
+    assert!(rig.turn(0.1, Some(left)).is_none());
+    assert!(sets.has_changed().is_err(), "its session is over");
 }
 
 /// Whatever workers do, the run continues, and ends with the parameters of an undisturbed one.
@@ -276,7 +275,7 @@ fn any_order_of_events_comes_to_the_same_parameters() {
             let mut last = rig.join("last", 9).unwrap();
             ending = Some(finish(&mut rig, &mut last).0);
         }
-        let sha256 = rig.owner.versions.current().sha256();
+        let sha256 = rig.owner.parameters.sha256();
         assert!(matches!(ending, Some(Ending::Stop(StopReason::Finished(_)))), "seed {seed}: {ending:?}");
         assert_eq!(sha256, expected, "seed {seed}");
         check_journal(rig, seed);

@@ -11,23 +11,8 @@ use tonic::Status;
 
 use super::command::NotAnnounced;
 use super::{Arrived, Owner};
-use crate::parameters::ParameterSet;
 
 impl Owner {
-    pub(super) fn parameters(&mut self, token: SessionToken, iteration: u64) -> Result<ParameterSet, Status> {
-        let session = self.sessions.of_token(token)?;
-        let Some(parameters) = self.versions.of(iteration).cloned() else {
-            let current = self.versions.current().iteration;
-            return Err(Status::not_found(format!(
-                "no parameters of iteration {iteration}: the current iteration is {current}"
-            )));
-        };
-        let before = session.owed;
-        session.fetches(iteration);
-        self.versions.owe(before, session.owed);
-        Ok(parameters)
-    }
-
     pub(super) fn data(&mut self, token: SessionToken, sha256: &Bytes) -> Result<PathBuf, Status> {
         self.sessions.of_token(token)?;
         match &self.training_file {

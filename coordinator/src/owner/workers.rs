@@ -53,7 +53,6 @@ impl Owner {
     pub(super) fn lost(&mut self, session: &Session, why: &str) {
         let worker = session.worker;
         tracing::warn!(%worker, name = %session.name, why, "worker lost");
-        self.versions.owe(session.owed, None);
         if session.is_ready {
             self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: why.into() });
             self.tell(Event::WorkerLost { worker });

@@ -31,8 +31,8 @@ fn figure(parameters: usize) -> Figure {
         || {
             let mut reduction = Reduction::default();
             inputs.pop().into_iter().flatten().for_each(|partial| reduction.add(partial));
-            if let Some(sum) = reduction.finish() {
-                state.step(sum.gradient, 2, 1e-3, false);
+            if let Some(mut sum) = reduction.finish() {
+                state.step(&mut sum.gradient, 2, 1e-3, false);
             }
             black_box(&mut next).copy_from_slice(black_box(state.parameters()));
         },

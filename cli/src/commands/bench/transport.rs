@@ -2,30 +2,30 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener as StdTcpListener, TcpStream};
-use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ata_wire::limits::CHUNK_BYTES;
-use ata_wire::proto::coordinator_server::{Coordinator, CoordinatorServer};
-use ata_wire::proto::{
-    Chunk, CoordinatorMessage, DataRequest, GradientHeader, GradientPart, GradientReceipt, ParametersRequest,
-    TransferPart, WorkerMessage,
-};
 use ata_wire::{
-    Receipt, chunks, connect, f32_bytes, gradient_parts, incoming, receive_gradient, receive_gradient_header,
-    receive_tensor, server_builder, transfer_parts,
+    Connection, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Receipt, Served, SessionToken,
+    Transfers, connect, incoming, server_builder,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
-use tonic::{Request, Response, Status, Streaming};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
 
 use super::{Figure, median};
 use crate::failure::Failure;
 
-/// Values per tensor, and how often it is sent: 2.5 MB and 100 MB.
+/// Values per tensor, and how often it is sent: 2.6 MB and 100 MB.
 const SIZES: [(usize, usize); 2] = [(640_000, 101), (25_000_000, 9)];
+
+/// Bytes that the reference writes at a time.
+const WRITE_BYTES: usize = 1 << 18;
+
+const SESSION: SessionToken = SessionToken([0; 16]);
 
 pub(super) async fn measure() -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
@@ -38,39 +38,27 @@ pub(super) async fn measure() -> Result<Vec<Figure>, Failure> {
 async fn measure_size(values: usize, times: usize) -> Result<[Figure; 2], Failure> {
     let tensor: Vec<f32> = (0..values).map(|at| at as f32).collect();
     let bytes = values * 4;
-    let expected = values as u64;
+    let set = FramedTensor::new(1, ata_wire::f32_bytes(tensor.clone()));
 
     // Separate threads, as another process would have.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::internal)?;
     let bound = runtime.spawn(TcpListener::bind("127.0.0.1:0")).await.map_err(Failure::internal)?;
     let listener = bound.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
-    let (received, mut kept) = mpsc::unbounded_channel();
-    let served = Served { bytes: bytes as u64, chunks: chunks(f32_bytes(tensor.clone())).collect(), received };
-    runtime.spawn(async move {
-        server_builder().serve_with_incoming(CoordinatorServer::new(served), incoming(listener)).await
-    });
-    let connection = connect(&format!("http://{address}").parse()?).await?;
+    let (sets, sent) = mpsc::channel(1);
+    let endless = Endless { values: values as u64, sets: Arc::new(Mutex::new(Some(sent))), pool: Pool::default() };
+    let service = Served::alone(endless);
+    runtime.spawn(async move { server_builder().serve_with_incoming(service, incoming(listener)).await });
+    let mut client = Client::connect(&format!("http://{address}"), values as u64).await?;
     let mut tcp = TcpCopy::start(bytes).map_err(Failure::internal)?;
 
     let (mut down, mut up, mut copy) = (Vec::new(), Vec::new(), Vec::new());
     // The first round warms up both sides.
     for round in 0..=times {
         let started = Instant::now();
-        let request = ParametersRequest { session: bytes::Bytes::new(), iteration: 1 };
-        let mut parts = connection.clone().parameters(request).await.map_err(Failure::internal)?.into_inner();
-        let received = receive_tensor(&mut parts, expected).await.map_err(Failure::internal)?;
-        let downloaded = started.elapsed();
-        drop(received);
-
-        let sent = tensor.clone();
-        // The buffer received last time is freed here, outside the measured time.
-        drop(kept.try_recv());
-        let started = Instant::now();
-        let parts = gradient_parts(GradientHeader::default(), sent);
-        connection.clone().submit_gradient(parts).await.map_err(Failure::internal)?;
-        let uploaded = started.elapsed();
-
+        sets.send(set.clone()).await.map_err(Failure::internal)?;
+        let downloaded = client.download(started).await?;
+        let uploaded = client.upload(tensor.clone()).await?;
         let copied = tokio::task::block_in_place(|| tcp.copy()).map_err(Failure::internal)?;
         if round > 0 {
             down.push(downloaded);
@@ -87,48 +75,58 @@ async fn measure_size(values: usize, times: usize) -> Result<[Figure; 2], Failur
     Ok([figure("parameters", down), figure("gradient", up)])
 }
 
-/// A coordinator that does nothing but transfers.
-struct Served {
-    bytes: u64,
-    chunks: Vec<Chunk>,
-    received: mpsc::UnboundedSender<Vec<f32>>,
+struct Client {
+    connection: Connection,
+    sets: ParameterStream,
+    pool: Pool,
 }
 
-type Parts = Pin<Box<dyn Stream<Item = Result<TransferPart, Status>> + Send>>;
+impl Client {
+    async fn connect(address: &str, values: u64) -> Result<Self, Failure> {
+        let connection = connect(&address.parse()?).await?;
+        let pool = Pool::default();
+        let sets = connection.parameters(SESSION, values, pool.clone()).await.map_err(Failure::internal)?;
+        Ok(Self { connection, sets, pool })
+    }
 
-#[tonic::async_trait]
-impl Coordinator for Served {
-    type SessionStream = Pin<Box<dyn Stream<Item = Result<CoordinatorMessage, Status>> + Send>>;
-    type ParametersStream = Parts;
-    type DataStream = Parts;
+    async fn download(&mut self, started: Instant) -> Result<Duration, Failure> {
+        let (_, received) = self.sets.next().await.map_err(Failure::internal)?;
+        let took = started.elapsed();
+        self.pool.give(received);
+        Ok(took)
+    }
 
-    async fn session(
+    async fn upload(&mut self, gradient: Vec<f32>) -> Result<Duration, Failure> {
+        let header =
+            GradientHeader { session: SESSION, lease: 1, iteration: 1, busy_s: vec![0.0], loss_sum: 0.0, outlasted: 0 };
+        let started = Instant::now();
+        self.connection.submit_gradient(header, gradient).await.map_err(Failure::internal)?;
+        Ok(started.elapsed())
+    }
+}
+
+/// A coordinator that does nothing but transfers.
+#[derive(Clone)]
+struct Endless {
+    values: u64,
+    /// What it sends, until it is asked for it.
+    sets: Arc<Mutex<Option<mpsc::Receiver<FramedTensor>>>>,
+    pool: Pool,
+}
+
+impl Transfers for Endless {
+    async fn parameters(
         &self,
-        _request: Request<Streaming<WorkerMessage>>,
-    ) -> Result<Response<Self::SessionStream>, Status> {
-        Err(Status::unimplemented("this benchmark serves only transfers"))
+        _session: SessionToken,
+    ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
+        let sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner).take();
+        sets.map(ReceiverStream::new).ok_or_else(|| Status::unavailable("they are being sent already"))
     }
 
-    async fn parameters(&self, _request: Request<ParametersRequest>) -> Result<Response<Parts>, Status> {
-        let parts = transfer_parts(self.bytes, self.chunks.clone());
-        Ok(Response::new(Box::pin(tokio_stream::iter(parts.map(Ok).collect::<Vec<_>>()))))
-    }
-
-    async fn submit_gradient(
-        &self,
-        request: Request<Streaming<GradientPart>>,
-    ) -> Result<Response<GradientReceipt>, Status> {
-        let mut parts = request.into_inner();
-        let failed = |error: ata_wire::ReceiveError| Status::internal(error.to_string());
-        receive_gradient_header(&mut parts).await.map_err(failed)?;
-        let gradient = receive_gradient(&mut parts, self.bytes / 4, || ()).await.map_err(failed)?;
-        // The receiver is gone only when the benchmark is over.
-        drop(self.received.send(gradient));
-        Ok(Response::new(Receipt::Accepted.into()))
-    }
-
-    async fn data(&self, _request: Request<DataRequest>) -> Result<Response<Parts>, Status> {
-        Err(Status::unimplemented("this benchmark serves only transfers"))
+    async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
+        upload.header().await?;
+        self.pool.give(upload.values(self.values, self.pool.take(), || ()).await?);
+        Ok(Receipt::Accepted)
     }
 }
 
@@ -149,7 +147,7 @@ impl TcpCopy {
             let buffer = vec![7; bytes];
             // Ends when the other side is dropped.
             while peer.read_exact(&mut [0]).is_ok() {
-                if buffer.chunks(CHUNK_BYTES).any(|chunk| peer.write_all(chunk).is_err()) {
+                if buffer.chunks(WRITE_BYTES).any(|chunk| peer.write_all(chunk).is_err()) {
                     break;
                 }
             }

@@ -59,9 +59,9 @@ impl CnnDescent {
 impl Descent for CnnDescent {
     /// The objective is the mean loss of the step's tasks: evaluating a whole data set would take longer than the step.
     fn step(&mut self, step: &LearningStep) -> Result<Learned, String> {
-        let (sum, tasks) = self.add_gradients(step)?;
+        let (mut sum, tasks) = self.add_gradients(step)?;
         // Runs of several policies share the step, and some of them look at the product.
-        let gradient_product = self.state.step(sum.gradient, tasks, self.learning_rate * step.lr_factor, true);
+        let gradient_product = self.state.step(&mut sum.gradient, tasks, self.learning_rate * step.lr_factor, true);
         self.parameters.insert(step.iteration + 1, self.state.parameters().to_vec());
         self.parameters = self.parameters.split_off(&step.oldest_iteration);
         let loss = sum.loss / tasks as f64;

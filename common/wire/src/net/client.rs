@@ -4,16 +4,50 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
+use tonic::Status;
 use tonic::transport::{self, Channel, Uri};
 
+use crate::bulk;
 use crate::limits::{
     CONNECT_TIMEOUT, CONNECTION_WINDOW_BYTES, COORDINATOR_KEEPALIVE_TIMEOUT, FRAME_BYTES, KEEPALIVE_INTERVAL,
     MESSAGE_BYTES, STREAM_WINDOW_BYTES,
 };
+use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::coordinator_client::CoordinatorClient;
+use crate::proto::transfers_client::TransfersClient;
+use crate::transfer::{ParameterStream, Pool, ReceiveError, f32_bytes};
 
 /// A connection to the coordinator; clones share it.
-pub type Connection = CoordinatorClient<Channel>;
+#[derive(Clone, Debug)]
+pub struct Connection(Channel);
+
+impl Connection {
+    /// Its service for everything but tensors.
+    pub fn coordinator(&self) -> CoordinatorClient<Channel> {
+        CoordinatorClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
+    }
+
+    /// Its service for tensors, through generated code: with more copies than the methods below, for whoever wants to send
+    /// parts of one's own making.
+    pub fn transfers(&self) -> TransfersClient<Channel> {
+        TransfersClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
+    }
+
+    /// Opens the stream of a session's parameters: sets of `expected` values each, in vectors from `pool`.
+    pub async fn parameters(
+        &self,
+        session: SessionToken,
+        expected: u64,
+        pool: Pool,
+    ) -> Result<ParameterStream, Status> {
+        bulk::parameters(self.0.clone(), session, expected, pool).await
+    }
+
+    /// Sends a gradient.
+    pub async fn submit_gradient(&self, header: GradientHeader, values: Vec<f32>) -> Result<Receipt, ReceiveError> {
+        bulk::submit_gradient(self.0.clone(), header, f32_bytes(values)).await
+    }
+}
 
 /// The coordinator's address, such as `http://head:7070` or `head:7070`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +101,7 @@ pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
         .connect()
         .await
         .map_err(|error| ConnectError::Unreachable { endpoint: endpoint.clone(), cause: innermost(&error) })?;
-    Ok(CoordinatorClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
+    Ok(Connection(channel))
 }
 
 fn innermost(error: &dyn Error) -> String {

@@ -1,0 +1,69 @@
+//! The worker's side.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderValue, Method, Request, StatusCode, Version};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use tonic::body::Body;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use super::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
+use crate::message::{GradientHeader, Receipt, SessionToken};
+use crate::proto::{GradientReceipt, ParametersRequest};
+use crate::transfer::{Incoming, ParameterStream, Pool, ReceiveError, framed_gradient, prefixed};
+
+/// Opens the stream of a session's parameters, each set of `expected` values.
+pub(crate) async fn parameters(
+    channel: Channel,
+    session: SessionToken,
+    expected: u64,
+    pool: Pool,
+) -> Result<ParameterStream, Status> {
+    let request = prefixed(&ParametersRequest { session: session.to_wire() });
+    let incoming = call(channel, PARAMETERS, std::iter::once(request)).await?;
+    Ok(ParameterStream::new(incoming, expected, pool))
+}
+
+/// Sends a gradient, little-endian f32.
+pub(crate) async fn submit_gradient(
+    channel: Channel,
+    header: GradientHeader,
+    values: Bytes,
+) -> Result<Receipt, ReceiveError> {
+    let mut incoming = call(channel, SUBMIT_GRADIENT, framed_gradient(header.into(), values)).await?;
+    Ok(incoming.message::<GradientReceipt>().await?.into())
+}
+
+/// Sends a request and waits for the head of the answer.
+async fn call(
+    mut channel: Channel,
+    path: &'static str,
+    body: impl Iterator<Item = Bytes> + Send + 'static,
+) -> Result<Incoming, Status> {
+    let body = tokio_stream::iter(body.map(|bytes| Ok::<_, Status>(Frame::data(bytes))));
+    let request = Request::builder()
+        .method(Method::POST)
+        .version(Version::HTTP_2)
+        .uri(path)
+        .header(CONTENT_TYPE, GRPC)
+        .header(TE, HeaderValue::from_static("trailers"))
+        .body(Body::new(StreamBody::new(body)))
+        .expect("a valid request");
+    let failed = |error: tonic::transport::Error| Status::from_error(Box::new(error));
+    poll_fn(|cx| channel.poll_ready(cx)).await.map_err(failed)?;
+    let response = channel.call(request).await.map_err(failed)?;
+    // A call that fails at once has its status in the place of the first header.
+    match Status::from_header_map(response.headers()) {
+        Some(status) if status.code() != Code::Ok => return Err(status),
+        None if response.status() != StatusCode::OK => {
+            return Err(Status::unavailable(format!("the answer has HTTP status {}", response.status())));
+        }
+        _ => {}
+    }
+    Ok(Incoming::new(response.into_body()))
+}

@@ -1,0 +1,199 @@
+//! The coordinator's side.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Frame;
+use tokio_stream::Stream;
+use tonic::Status;
+use tonic::body::Body;
+use tower_service::Service;
+
+use super::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
+use crate::message::{Receipt, SessionToken};
+use crate::proto::{GradientReceipt, ParametersRequest};
+use crate::transfer::{FramedTensor, GradientUpload, Incoming, prefixed};
+
+/// What answers the calls of the service `Transfers`.
+pub trait Transfers: Clone + Send + Sync + 'static {
+    /// The sets of parameters for a session; the call ends with the stream, and as the run is over then, with UNAVAILABLE.
+    fn parameters(
+        &self,
+        session: SessionToken,
+    ) -> impl Future<Output = Result<impl Stream<Item = FramedTensor> + Send + 'static, Status>> + Send;
+
+    /// Receives a gradient.
+    fn submit_gradient(&self, upload: GradientUpload) -> impl Future<Output = Result<Receipt, Status>> + Send;
+}
+
+/// Serves bulk transfers beside another service, which gets all other calls.
+#[derive(Clone, Debug)]
+pub struct Served<T, S> {
+    transfers: T,
+    others: S,
+}
+
+impl<T, S> Served<T, S> {
+    /// Serves `transfers` beside `others`.
+    pub fn new(transfers: T, others: S) -> Self {
+        Self { transfers, others }
+    }
+}
+
+impl<T> Served<T, Unimplemented> {
+    /// Serves `transfers` and nothing else.
+    pub fn alone(transfers: T) -> Self {
+        Self::new(transfers, Unimplemented)
+    }
+}
+
+/// A service without calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Unimplemented;
+
+impl Service<Request<Body>> for Unimplemented {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        std::future::ready(Ok(Status::unimplemented("there is no such call").into_http()))
+    }
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<T, S> Service<Request<Body>> for Served<T, S>
+where
+    T: Transfers,
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.others.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answer {
+        let path = request.uri().path();
+        let is_parameters = path == PARAMETERS;
+        if !is_parameters && path != SUBMIT_GRADIENT {
+            return Box::pin(self.others.call(request));
+        }
+        let transfers = self.transfers.clone();
+        Box::pin(async move {
+            if !is_grpc(request.headers()) {
+                let mut response = Response::default();
+                *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+                return Ok(response);
+            }
+            let body = request.into_body();
+            let answer =
+                if is_parameters { parameters(transfers, body).await } else { submit_gradient(transfers, body).await };
+            Ok(answer.unwrap_or_else(|status| status.into_http()))
+        })
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|found| found.as_bytes().starts_with(GRPC.as_bytes()))
+}
+
+async fn parameters(transfers: impl Transfers, body: Body) -> Result<Response<Body>, Status> {
+    let request: ParametersRequest = Incoming::new(body).message().await.map_err(Status::from)?;
+    let sets = transfers.parameters(SessionToken::from_wire(&request.session)?).await?;
+    Ok(response(Sets { sets: Some(Box::pin(sets)), current: None }))
+}
+
+async fn submit_gradient(transfers: impl Transfers, body: Body) -> Result<Response<Body>, Status> {
+    let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::new(body)).await?.into();
+    Ok(response(Unary { message: Some(prefixed(&receipt)), is_over: false }))
+}
+
+fn response<B>(body: B) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
+    let mut response = Response::new(Body::new(body));
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    response
+}
+
+/// The last frame of an answer.
+fn trailers(status: &Status) -> Frame<Bytes> {
+    let mut trailers = HeaderMap::new();
+    // A text that no header can hold is left out; the code is there.
+    drop(status.add_header(&mut trailers));
+    Frame::trailers(trailers)
+}
+
+/// One message, then the trailers.
+struct Unary {
+    message: Option<Bytes>,
+    is_over: bool,
+}
+
+impl http_body::Body for Unary {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(message) = self.message.take() {
+            return Poll::Ready(Some(Ok(Frame::data(message))));
+        }
+        let was_over = std::mem::replace(&mut self.is_over, true);
+        Poll::Ready((!was_over).then(|| Ok(trailers(&Status::ok("")))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over
+    }
+}
+
+/// Sets of parameters as they come, then the trailers.
+struct Sets<S> {
+    /// `None` once the trailers are sent.
+    sets: Option<Pin<Box<S>>>,
+    /// The set that is being sent, and its next piece.
+    current: Option<(FramedTensor, usize)>,
+}
+
+impl<S: Stream<Item = FramedTensor>> http_body::Body for Sets<S> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        loop {
+            if let Some((set, at)) = &mut self.current
+                && let Some(piece) = set.piece(*at)
+            {
+                *at += 1;
+                return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
+            }
+            self.current = None;
+            let Some(sets) = &mut self.sets else { return Poll::Ready(None) };
+            let next = ready!(sets.as_mut().poll_next(cx));
+            if next.is_none() {
+                self.sets = None;
+                return Poll::Ready(Some(Ok(trailers(&Status::unavailable("the session is over")))));
+            }
+            self.current = next.map(|set| (set, 0));
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.sets.is_none()
+    }
+}

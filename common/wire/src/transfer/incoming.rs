@@ -1,0 +1,202 @@
+//! Parameters and gradients from the body of a call.
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use prost::Message;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use super::decoder::{Decoder, Item};
+use super::tensor::TensorReceiver;
+use super::{Pool, ReceiveError};
+use crate::limits::CHUNK_TIMEOUT;
+use crate::proto::{self, Chunk, GradientPart, TransferHeader, TransferPart, gradient_part, transfer_part};
+
+/// The items of a call's body.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    body: Body,
+    decoder: Decoder,
+    /// What arrived and was not decoded yet.
+    arrived: Bytes,
+}
+
+impl Incoming {
+    pub(crate) fn new(body: Body) -> Self {
+        Self { body, decoder: Decoder::default(), arrived: Bytes::new() }
+    }
+
+    /// The next item; `None` at the end of a call that went well. May be dropped and called again.
+    async fn next(&mut self) -> Result<Option<Item>, ReceiveError> {
+        loop {
+            if let Some(item) = self.decoder.next(&mut self.arrived)? {
+                return Ok(Some(item));
+            }
+            match self.body.frame().await {
+                None if self.decoder.is_between_messages() => return Ok(None),
+                None => return Err(Status::unknown("the call ended within a message").into()),
+                Some(frame) => match frame?.into_data() {
+                    Ok(data) => self.arrived = data,
+                    Err(frame) => check_trailers(&frame)?,
+                },
+            }
+        }
+    }
+
+    /// The next item, which must come before [`CHUNK_TIMEOUT`].
+    async fn next_soon(&mut self) -> Result<Option<Item>, ReceiveError> {
+        tokio::time::timeout(CHUNK_TIMEOUT, self.next()).await.map_err(|_| ReceiveError::Stalled)?
+    }
+
+    /// The only message of a response.
+    pub(crate) async fn message<M: Message + Default>(&mut self) -> Result<M, ReceiveError> {
+        let Some(Item::Message(message)) = self.next().await? else {
+            return Err(ReceiveError::Order("expected a message"));
+        };
+        let decoded = decode(message)?;
+        match self.next().await? {
+            None => Ok(decoded),
+            Some(_) => Err(ReceiveError::Order("expected the end")),
+        }
+    }
+}
+
+/// Whether the call went well. Trailers without a status do not say that it did.
+fn check_trailers(frame: &http_body::Frame<Bytes>) -> Result<(), Status> {
+    let trailers = frame.trailers_ref();
+    match trailers.and_then(Status::from_header_map) {
+        Some(status) if status.code() == Code::Ok => Ok(()),
+        Some(status) => Err(status),
+        None => Err(Status::unknown("the call ended without a status")),
+    }
+}
+
+fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
+    M::decode(message).map_err(|error| Status::internal(format!("a message cannot be decoded: {error}")))
+}
+
+/// A call's items as the contract names them.
+enum Part<H> {
+    Header(H),
+    /// A chunk, whole or its beginning.
+    Chunk {
+        crc32c: u32,
+        bytes: usize,
+        data: Bytes,
+    },
+    /// More data of the chunk.
+    Data(Bytes),
+}
+
+impl<H> Part<H> {
+    fn whole(chunk: Chunk) -> Self {
+        Self::Chunk { crc32c: chunk.crc32c, bytes: chunk.data.len(), data: chunk.data }
+    }
+
+    /// `message` tells what a message is that is not an ordinary chunk.
+    fn of(item: Item, message: impl FnOnce(Bytes) -> Result<Self, ReceiveError>) -> Result<Self, ReceiveError> {
+        match item {
+            Item::Message(bytes) => message(bytes),
+            Item::Chunk { crc32c, bytes } => Ok(Self::Chunk { crc32c, bytes, data: Bytes::new() }),
+            Item::Data(data) => Ok(Self::Data(data)),
+        }
+    }
+
+    /// Adds to the tensor; headers come before it.
+    fn add_to(self, tensor: &mut TensorReceiver, must_be_finite: bool) -> Result<(), ReceiveError> {
+        let data = match self {
+            Self::Header(_) => return Err(ReceiveError::Order("expected a chunk")),
+            Self::Chunk { crc32c, bytes, data } => {
+                tensor.begin(crc32c, bytes)?;
+                data
+            }
+            Self::Data(data) => data,
+        };
+        Ok(tensor.push(&data, must_be_finite)?)
+    }
+}
+
+/// The sets of parameters that a coordinator sends to a session, one after the other.
+#[derive(Debug)]
+pub struct ParameterStream {
+    incoming: Incoming,
+    expected: u64,
+    pool: Pool,
+    /// The set that is arriving, and its iteration.
+    arriving: Option<(u64, TensorReceiver)>,
+}
+
+impl ParameterStream {
+    /// Sets of `expected` values each, in vectors from `pool`.
+    pub(crate) fn new(incoming: Incoming, expected: u64, pool: Pool) -> Self {
+        Self { incoming, expected, pool, arriving: None }
+    }
+
+    /// The next set, and the iteration whose tasks are computed at it. May be dropped and called again.
+    pub async fn next(&mut self) -> Result<(u64, Vec<f32>), ReceiveError> {
+        loop {
+            if let Some((_, tensor)) = &self.arriving
+                && tensor.is_complete()
+                && let Some((iteration, tensor)) = self.arriving.take()
+            {
+                return Ok((iteration, tensor.finish()?));
+            }
+            let item =
+                if self.arriving.is_some() { self.incoming.next_soon().await } else { self.incoming.next().await };
+            let item = item?.ok_or_else(|| Status::unavailable("the coordinator sends no more parameters"))?;
+            match (Part::of(item, transfer_part)?, &mut self.arriving) {
+                (Part::Header(TransferHeader { bytes, iteration }), None) => {
+                    let tensor = TensorReceiver::new(bytes, self.expected, self.pool.take())?;
+                    self.arriving = Some((iteration, tensor));
+                }
+                (part, Some((_, tensor))) => part.add_to(tensor, false)?,
+                (_, None) => return Err(ReceiveError::Order("expected a header")),
+            }
+        }
+    }
+}
+
+fn transfer_part(message: Bytes) -> Result<Part<TransferHeader>, ReceiveError> {
+    match decode::<TransferPart>(message)?.kind {
+        Some(transfer_part::Kind::Header(header)) => Ok(Part::Header(header)),
+        Some(transfer_part::Kind::Chunk(chunk)) => Ok(Part::whole(chunk)),
+        None => Err(ReceiveError::Order("an empty one")),
+    }
+}
+
+/// A gradient that a worker sends.
+#[derive(Debug)]
+pub struct GradientUpload(Incoming);
+
+impl GradientUpload {
+    pub(crate) fn new(body: Body) -> Self {
+        Self(Incoming::new(body))
+    }
+
+    /// Receives the header.
+    pub async fn header(&mut self) -> Result<proto::GradientHeader, ReceiveError> {
+        let item = self.0.next_soon().await?;
+        match item.map(|item| Part::of(item, gradient_part)).transpose()? {
+            Some(Part::Header(header)) => Ok(header),
+            _ => Err(ReceiveError::Order("expected a header")),
+        }
+    }
+
+    /// Receives `expected` finite values after the header, in an empty vector. Calls `heard` whenever some arrive.
+    pub async fn values(mut self, expected: u64, values: Vec<f32>, heard: impl Fn()) -> Result<Vec<f32>, ReceiveError> {
+        let mut tensor = TensorReceiver::new(expected * 4, expected, values)?;
+        while let Some(item) = self.0.next_soon().await? {
+            heard();
+            Part::of(item, gradient_part)?.add_to(&mut tensor, true)?;
+        }
+        Ok(tensor.finish()?)
+    }
+}
+
+fn gradient_part(message: Bytes) -> Result<Part<proto::GradientHeader>, ReceiveError> {
+    match decode::<GradientPart>(message)?.kind {
+        Some(gradient_part::Kind::Header(header)) => Ok(Part::Header(header)),
+        Some(gradient_part::Kind::Chunk(chunk)) => Ok(Part::whole(chunk)),
+        None => Err(ReceiveError::Order("an empty one")),
+    }
+}
