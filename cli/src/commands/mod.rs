@@ -15,6 +15,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tokio::runtime::{Builder, Runtime};
 use tracing_subscriber::EnvFilter;
 
 use crate::Extensions;
@@ -32,7 +33,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
     match cli.command {
         Command::Up(args) => block_on(up::run(*args, extensions)),
         Command::Coordinator(args) => block_on(coordinator::run(*args, extensions)),
-        Command::Worker(args) => block_on(worker::run(*args, extensions.models)),
+        Command::Worker(args) => block_on_one_thread(worker::run(*args, extensions.models)),
         Command::Data(command) => data::run(command),
         Command::Eval(args) => eval::run(&args, extensions.models),
         Command::Simulate(args) => simulate::run(&args, extensions),
@@ -56,10 +57,27 @@ fn start_log(directives: &str) -> Result<(), Failure> {
         .map_err(Failure::internal)
 }
 
-fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::internal)?;
+/// Runs `work` on the runtime's own threads: what it wakes up runs on the same thread, or on another that is awake.
+fn block_on<T: Send + 'static>(work: impl Future<Output = Result<T, Failure>> + Send + 'static) -> Result<T, Failure> {
+    let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::internal)?;
+    let result = runtime.block_on(async { tokio::spawn(work).await });
+    shut_down(runtime);
+    match result {
+        Ok(result) => result,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => Err(Failure::internal(error)),
+    }
+}
+
+/// Runs `work` on this thread: a worker's other threads are for its gradients.
+fn block_on_one_thread<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::internal)?;
     let result = runtime.block_on(work);
+    shut_down(runtime);
+    result
+}
+
+fn shut_down(runtime: Runtime) {
     // Work that still blocks (on a cache lock, or a hung device) must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(500));
-    result
 }
