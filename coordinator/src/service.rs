@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ata_record::RefusalKind;
 use ata_wire::limits::CHUNK_BYTES;
@@ -26,6 +26,35 @@ use crate::sessions::SessionHandle;
 /// Time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// While a gradient arrives, its worker counts as heard from this often: a few times per heartbeat timeout, and not at all
+/// for one that takes milliseconds.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(100);
+
+/// A gradient that is being received, until the owner is told what came of it. A call is dropped if its sender gives up.
+struct Untold {
+    owner: mpsc::Sender<Command>,
+    lease: Option<(SessionToken, u64)>,
+}
+
+impl Untold {
+    async fn tell(&mut self, what: Command) -> Result<(), Status> {
+        self.owner.send(what).await.map_err(|_| over())?;
+        self.lease = None;
+        Ok(())
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if let Some((session, lease)) = self.lease.take() {
+            let (owner, reason) = (self.owner.clone(), "the worker gave up sending its gradient".to_owned());
+            let failed = Command::LeaseFailed { session, lease, kind: RefusalKind::NotReceived, reason };
+            // If the owner is gone, the run is over.
+            tokio::spawn(async move { owner.send(failed).await.unwrap_or(()) });
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Service {
     owner: mpsc::Sender<Command>,
@@ -44,48 +73,41 @@ impl Service {
 
     /// Sends the owner a command and waits for its answer.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
-        let over = || Status::unavailable("the run is over");
         let (reply, answer) = oneshot::channel();
         self.owner.send(command(reply)).await.map_err(|_| over())?;
         answer.await.map_err(|_| over())
     }
 
-    /// Receives a gradient that was announced.
-    async fn receive(self, upload: GradientUpload, header: GradientHeader) -> Result<Receipt, Status> {
+    /// Receives a gradient that was announced, and tells the owner what came of it, even if this is dropped.
+    async fn receive(&self, upload: GradientUpload, header: GradientHeader) -> Result<Receipt, Status> {
         let (session, lease) = (header.session, header.lease);
+        let mut untold = Untold { owner: self.owner.clone(), lease: Some((session, lease)) };
         // What arrives is a sign of life; if the queue is full, one may be dropped.
-        let heard = || self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
-        let checked = match upload.values(self.parameters, self.pool.take(), heard).await {
-            Ok(_) if !header.loss_sum.is_finite() => {
-                Err((RefusalKind::NotFinite, format!("the loss is {}: expected a finite number", header.loss_sum)))
-            }
-            Ok(values) => Ok(values),
-            Err(ReceiveError::Content(error)) => Err((refusal_kind(&error), error.to_string())),
-            Err(error) => {
-                // Other workers can compute the lease right away.
-                self.lease_failed(session, lease, RefusalKind::NotReceived, error.to_string()).await?;
-                return Err(error.into());
+        let mut heard = Instant::now();
+        let hear = || {
+            if heard.elapsed() > SIGN_OF_LIFE {
+                heard = Instant::now();
+                self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
             }
         };
-        match checked {
-            Ok(values) => self.ask(|reply| Command::Gradient(Gradient { header, values, reply })).await,
-            Err((kind, reason)) => {
-                self.lease_failed(session, lease, kind, reason.clone()).await?;
-                Ok(Receipt::Refused { reason })
+        let received = upload.values(self.parameters, self.pool.take(), hear).await;
+        let values = match received {
+            Ok(values) if header.loss_sum.is_finite() => values,
+            refused => {
+                let (kind, reason, answer) = refusal(refused, header.loss_sum);
+                // Other workers can compute the lease right away.
+                untold.tell(Command::LeaseFailed { session, lease, kind, reason }).await?;
+                return answer;
             }
-        }
+        };
+        let (reply, receipt) = oneshot::channel();
+        untold.tell(Command::Gradient(Gradient { header, values, reply })).await?;
+        receipt.await.map_err(|_| over())
     }
+}
 
-    async fn lease_failed(
-        &self,
-        session: SessionToken,
-        lease: u64,
-        kind: RefusalKind,
-        reason: String,
-    ) -> Result<(), Status> {
-        let failed = Command::LeaseFailed { session, lease, kind, reason };
-        self.owner.send(failed).await.map_err(|_| Status::unavailable("the run is over"))
-    }
+fn over() -> Status {
+    Status::unavailable("the run is over")
 }
 
 impl Transfers for Service {
@@ -106,9 +128,7 @@ impl Transfers for Service {
             Err(NotAnnounced::NoSession(status)) => return Err(status),
             Err(NotAnnounced::NotHeld { reason }) => return Ok(Receipt::NotHeld { reason }),
         }
-        // In a separate task: this one is dropped if the sender gives up, and the owner must learn about that.
-        let received = tokio::spawn(self.clone().receive(upload, header)).await;
-        received.map_err(|error| Status::internal(error.to_string()))?
+        self.receive(upload, header).await
     }
 }
 
@@ -179,11 +199,20 @@ async fn read_control(
     owner.send(Command::Left { session, why }).await.unwrap_or(());
 }
 
-fn refusal_kind(error: &TransferError) -> RefusalKind {
-    match error {
-        TransferError::Size { .. } | TransferError::Chunk(_) => RefusalKind::WrongSize,
-        TransferError::Checksum(_) => RefusalKind::WrongChecksum,
-        TransferError::NotFinite { .. } => RefusalKind::NotFinite,
+/// Why a gradient is not taken, by kind and in words, and the answer to its call.
+fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind, String, Result<Receipt, Status>) {
+    let refused = |kind, reason: String| (kind, reason.clone(), Ok(Receipt::Refused { reason }));
+    match received {
+        Ok(_) => refused(RefusalKind::NotFinite, format!("the loss is {loss}: expected a finite number")),
+        Err(ReceiveError::Content(error)) => {
+            let kind = match error {
+                TransferError::Size { .. } | TransferError::Chunk(_) => RefusalKind::WrongSize,
+                TransferError::Checksum(_) => RefusalKind::WrongChecksum,
+                TransferError::NotFinite { .. } => RefusalKind::NotFinite,
+            };
+            refused(kind, error.to_string())
+        }
+        Err(error) => (RefusalKind::NotReceived, error.to_string(), Err(error.into())),
     }
 }
 

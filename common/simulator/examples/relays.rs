@@ -110,7 +110,10 @@ fn mean(mut iteration: impl FnMut() -> (f64, f64)) -> (f64, f64) {
 
 fn main() {
     println!("B = 4 n; seconds per iteration, computing + transfers");
-    println!("{:>8}{:>9}{:>20}{:>9}{:>20}{:>8}", "workers", "model", "one coordinator", "relays", "with relays", "ratio");
+    println!(
+        "{:>8}{:>9}{:>20}{:>9}{:>20}{:>8}",
+        "workers", "model", "one coordinator", "relays", "with relays", "ratio"
+    );
     for workers in [16, 64, 256, 1024, 4096] {
         for bytes in [640e3, 10e6, 100e6] {
             let mut cluster = Cluster::new(workers);

@@ -183,7 +183,12 @@ impl GradientUpload {
     }
 
     /// Receives `expected` finite values after the header, in an empty vector. Calls `heard` whenever some arrive.
-    pub async fn values(mut self, expected: u64, values: Vec<f32>, heard: impl Fn()) -> Result<Vec<f32>, ReceiveError> {
+    pub async fn values(
+        mut self,
+        expected: u64,
+        values: Vec<f32>,
+        mut heard: impl FnMut(),
+    ) -> Result<Vec<f32>, ReceiveError> {
         let mut tensor = TensorReceiver::new(expected * 4, expected, values)?;
         while let Some(item) = self.0.next_soon().await? {
             heard();
