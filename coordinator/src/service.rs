@@ -90,7 +90,7 @@ impl Service {
                 self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
             }
         };
-        let received = upload.values(self.parameters, self.pool.take(), hear).await;
+        let received = upload.values(self.parameters, &self.pool, hear).await;
         let values = match received {
             Ok(values) if header.loss_sum.is_finite() => values,
             refused => {

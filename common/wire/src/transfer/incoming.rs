@@ -103,11 +103,11 @@ impl<H> Part<H> {
     }
 
     /// Adds to the tensor; headers come before it.
-    fn add_to(self, tensor: &mut TensorReceiver, must_be_finite: bool) -> Result<(), ReceiveError> {
+    fn add_to(self, tensor: &mut TensorReceiver, pool: &Pool, must_be_finite: bool) -> Result<(), ReceiveError> {
         let data = match self {
             Self::Header(_) => return Err(ReceiveError::Order("expected a chunk")),
             Self::Chunk { crc32c, bytes, data } => {
-                tensor.begin(crc32c, bytes)?;
+                tensor.begin(crc32c, bytes, pool)?;
                 data
             }
             Self::Data(data) => data,
@@ -146,10 +146,10 @@ impl ParameterStream {
             let item = item?.ok_or_else(|| Status::unavailable("the coordinator sends no more parameters"))?;
             match (Part::of(item, transfer_part)?, &mut self.arriving) {
                 (Part::Header(TransferHeader { bytes, iteration }), None) => {
-                    let tensor = TensorReceiver::new(bytes, self.expected, self.pool.take())?;
+                    let tensor = TensorReceiver::new(bytes, self.expected)?;
                     self.arriving = Some((iteration, tensor));
                 }
-                (part, Some((_, tensor))) => part.add_to(tensor, false)?,
+                (part, Some((_, tensor))) => part.add_to(tensor, &self.pool, false)?,
                 (_, None) => return Err(ReceiveError::Order("expected a header")),
             }
         }
@@ -182,17 +182,17 @@ impl GradientUpload {
         }
     }
 
-    /// Receives `expected` finite values after the header, in an empty vector. Calls `heard` whenever some arrive.
+    /// Receives `expected` finite values after the header, in a vector from `pool`. Calls `heard` whenever some arrive.
     pub async fn values(
         mut self,
         expected: u64,
-        values: Vec<f32>,
+        pool: &Pool,
         mut heard: impl FnMut(),
     ) -> Result<Vec<f32>, ReceiveError> {
-        let mut tensor = TensorReceiver::new(expected * 4, expected, values)?;
+        let mut tensor = TensorReceiver::new(expected * 4, expected)?;
         while let Some(item) = self.0.next_soon().await? {
             heard();
-            Part::of(item, gradient_part)?.add_to(&mut tensor, true)?;
+            Part::of(item, gradient_part)?.add_to(&mut tensor, pool, true)?;
         }
         Ok(tensor.finish()?)
     }

@@ -1,6 +1,6 @@
 //! A tensor, put together as its bytes arrive.
 
-use super::{Assembler, TransferError};
+use super::{Assembler, Pool, TransferError};
 
 /// Bytes that are checked and copied at a time: they stay in a core's first cache in between.
 const BLOCK_BYTES: usize = 1 << 14;
@@ -16,18 +16,20 @@ pub(super) struct TensorReceiver {
 }
 
 impl TensorReceiver {
-    /// Starts a tensor of `expected` values, announced as `announced` bytes, in an empty vector.
-    pub(super) fn new(announced: u64, expected: u64, values: Vec<f32>) -> Result<Self, TransferError> {
+    /// Starts a tensor of `expected` values, announced as `announced` bytes.
+    pub(super) fn new(announced: u64, expected: u64) -> Result<Self, TransferError> {
         let checked = Assembler::new(announced, expected * 4)?;
-        Ok(Self { checked, values, split: [0; 4], split_bytes: 0 })
+        Ok(Self { checked, values: Vec::new(), split: [0; 4], split_bytes: 0 })
     }
 
-    /// A chunk begins.
-    pub(super) fn begin(&mut self, crc32c: u32, bytes: usize) -> Result<(), TransferError> {
+    /// A chunk begins. With the first one the tensor gets a vector from `pool`: an announcement alone must not make us
+    /// reserve memory, and the vector given back last is still in a cache.
+    pub(super) fn begin(&mut self, crc32c: u32, bytes: usize, pool: &Pool) -> Result<(), TransferError> {
         self.checked.begin(crc32c, bytes)?;
-        // An announcement alone must not make us reserve memory; a first chunk of the right size may.
-        let missing = (self.checked.expected / 4) as usize - self.values.len();
-        self.values.reserve_exact(missing);
+        if self.values.capacity() == 0 {
+            self.values = pool.take();
+            self.values.reserve_exact((self.checked.expected / 4) as usize);
+        }
         Ok(())
     }
 
@@ -99,9 +101,9 @@ mod tests {
 
     /// Puts chunks together whose data arrive in pieces of `piece` bytes.
     fn assemble(chunks: &[Chunk], announced: u64, expected: u64, piece: usize) -> Result<Vec<f32>, TransferError> {
-        let mut tensor = TensorReceiver::new(announced, expected, Vec::new())?;
+        let mut tensor = TensorReceiver::new(announced, expected)?;
         for chunk in chunks {
-            tensor.begin(chunk.crc32c, chunk.data.len())?;
+            tensor.begin(chunk.crc32c, chunk.data.len(), &Pool::default())?;
             for piece in chunk.data.chunks(piece) {
                 tensor.push(piece, true)?;
             }
