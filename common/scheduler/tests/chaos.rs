@@ -245,7 +245,7 @@ impl World {
     fn join(&mut self, worker: WorkerId) {
         self.present.insert(worker);
         self.joining = Some(worker);
-        self.tell(Event::WorkerJoined { worker, prior: WorkerStatistics::default() });
+        self.tell(Event::WorkerJoined { worker, prior: WorkerStatistics::default(), fuses: false });
         self.joining = None;
     }
 

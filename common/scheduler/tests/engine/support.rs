@@ -84,7 +84,7 @@ impl Cluster {
 
     /// A worker joins that an earlier run learned about.
     pub(crate) fn join_known(&mut self, number: u32, prior: WorkerStatistics) -> Vec<Effect> {
-        self.tell(Event::WorkerJoined { worker: worker(number), prior })
+        self.tell(Event::WorkerJoined { worker: worker(number), prior, fuses: false })
     }
 
     /// Workers 1 to `number` join; returns the leases of all of them.
