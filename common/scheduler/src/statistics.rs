@@ -120,7 +120,8 @@ impl WorkerStatistics {
     /// Whether the numbers can have been observed: for statistics that come from a file.
     pub fn is_valid(&self) -> bool {
         let sums = [self.total_s, self.squares_s2, self.cut_s, self.overhead_s];
-        sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0) && (self.observed > 0 || self.total_s == 0.0)
+        sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0)
+            && (self.observed > 0 || self.total_s == 0.0)
             && self.batches.is_valid()
     }
 }

@@ -32,4 +32,4 @@ pub use transfer::{
 };
 
 /// The protocol version; a worker that speaks another one is refused.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;

@@ -234,14 +234,7 @@ impl Engine {
         self.policy.name()
     }
 
-    fn join(
-        &mut self,
-        now_s: f64,
-        worker: WorkerId,
-        prior: WorkerStatistics,
-        fuses: bool,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn join(&mut self, now_s: f64, worker: WorkerId, prior: WorkerStatistics, fuses: bool, effects: &mut Vec<Effect>) {
         let slot = worker.slot();
         self.roster.add(worker);
         self.leases.add(worker);

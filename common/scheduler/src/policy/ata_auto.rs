@@ -71,7 +71,13 @@ pub struct AtaAuto {
 impl AtaAuto {
     /// `track` tells whether to look for changes of the workers' speeds.
     pub fn new(track: bool) -> Self {
-        Self { detector: track.then(ChangeDetector::default), before: 0, since: None, probed: Vec::new(), expected: Vec::new() }
+        Self {
+            detector: track.then(ChangeDetector::default),
+            before: 0,
+            since: None,
+            probed: Vec::new(),
+            expected: Vec::new(),
+        }
     }
 
     /// Reads `track`.
@@ -229,8 +235,8 @@ fn allocate(speeds: &[Speed], k: u64, budget: u64, variation: f64, rng: &mut Sch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::decide;
     use crate::policy::speed::tests::speed;
+    use crate::policy::tests::decide;
     use crate::policy::{PolicyContext, build_policy};
     use proptest::prelude::*;
     use rand::SeedableRng;
