@@ -100,7 +100,6 @@ fn with_noise_it_is_nearly_found() {
             };
             let found = mean(&(0..SEEDS).map(of_seed).collect::<Vec<_>>());
             let best = best(cpus, budget, affine, &noise);
-            println!("{cpus} CPUs, B = {budget}: {found} for {best} {}", found / best);
             assert!(found <= 1.1 * best, "{cpus} CPUs, B = {budget}: {found} for {best}");
         }
     }
@@ -142,8 +141,7 @@ fn costs_that_are_no_line_do_no_harm() {
     for budget in [16, 46, 128, 512] {
         let found = run(Steps, 3, budget, vec![]);
         let (found, best) = (mean(&found[LEARNING..]), best(2, budget, Steps::time, &[1.0]));
-        println!("B = {budget}: {found} for {best} {}", found / best);
-        assert!(found <= 1.25 * best, "B = {budget}: {found} for {best}");
+        assert!(found <= 1.1 * best, "B = {budget}: {found} for {best}");
     }
 }
 
