@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -84,7 +85,7 @@ fn a_device_computes_its_share_as_one_batch() {
     }
     let events = std::fs::read_to_string(sandbox.path("equal/events.jsonl")).unwrap();
     let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let leases: std::collections::BTreeSet<u64> = events
+    let leases: BTreeSet<u64> = events
         .iter()
         .filter(|event| event["event"] == "task" && event["worker"] == 1)
         .map(|event| event["lease"].as_u64().unwrap())

@@ -217,7 +217,9 @@ impl Active<'_> {
                         if !self.compute.fuses && !assignments.iter().all(Assignment::is_subtree) {
                             return Err(SessionError::protocol("a lease that is no subtree"));
                         }
-                        assignments.into_iter().for_each(|lease| self.assigned(lease));
+                        for assignment in assignments {
+                            self.assigned(assignment);
+                        }
                     }
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
                     ToWorker::Farewell { reason, detail } => {

@@ -163,7 +163,8 @@ pub(crate) struct WorkerArgs {
     /// CPU threads to compute with [default: all cores].
     #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
-    /// Emulated task times: a law in terms of the worker's number i and the number of workers n.
+    /// Emulated task times: a law in terms of the worker's number i and the number of workers n. With 'affine(o, s)' it
+    /// computes its share as one batch.
     #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW", help_heading = "Emulated slowness")]
     pub(crate) task_time: Option<String>,
     /// The unit of times in --task-time.

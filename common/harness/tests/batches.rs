@@ -1,5 +1,6 @@
 //! Workers that compute a lease as one batch, among others, on a real cluster.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings, toy};
@@ -39,7 +40,7 @@ async fn check(settings: &Settings, ended: &Ended) {
 fn leases(ended: &Ended, name: &str) -> Vec<Vec<(u64, f64)>> {
     let workers = &ended.report.state.workers;
     let number = *workers.iter().find(|(_, worker)| worker.name == name).expect("it joined").0;
-    let mut leases: std::collections::BTreeMap<u64, Vec<(u64, f64)>> = Default::default();
+    let mut leases: BTreeMap<u64, Vec<(u64, f64)>> = BTreeMap::new();
     for event in &ended.events {
         if let RunEvent::Task { worker, lease: Some(lease), task, busy_s: Some(busy_s), .. } = event
             && *worker == number

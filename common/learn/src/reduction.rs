@@ -207,23 +207,24 @@ mod tests {
         }
     }
 
+    fn sum_of(partials: &[&Partial]) -> Partial {
+        let mut reduction = Reduction::default();
+        for &partial in partials {
+            reduction.add(partial.clone());
+        }
+        reduction.finish().unwrap()
+    }
+
     /// Ranges that are no subtrees come last, ascending, and leave the tree's sum as it is.
     #[test]
     fn ranges_are_added_to_the_sum_of_the_tree() {
         let range = |first, count| Partial { first, count, ..subtree(first, count) };
         let (a, b, left, right) = (range(6, 5), range(11, 3), subtree(0, 4), subtree(4, 2));
+        let expected = sum_of(&[&left, &right]).plus(&a).plus(&b);
         for order in [[&a, &b, &left, &right], [&right, &b, &left, &a], [&b, &right, &a, &left]] {
-            let mut reduction = Reduction::default();
-            order.into_iter().for_each(|partial| reduction.add(partial.clone()));
-            let sum = reduction.finish().unwrap();
-            let mut tree = Reduction::default();
-            [&right, &left].into_iter().for_each(|partial| tree.add(partial.clone()));
-            let expected = tree.finish().unwrap().plus(&a).plus(&b);
-            assert_eq!((sum.gradient, sum.loss.to_bits()), (expected.gradient, expected.loss.to_bits()));
+            assert_eq!(sum_of(&order), expected);
         }
-        let mut only = Reduction::default();
-        only.add(a.clone());
-        assert_eq!(only.finish(), Some(a));
+        assert_eq!(sum_of(&[&a]), a);
     }
 
     #[test]

@@ -61,22 +61,19 @@ impl Engine {
             if let Some(busy_s) = begun_s {
                 self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
             }
-            if hung && at == 0 && self.roster.fuses()[worker.slot()] {
-                // All of a batch was begun.
-                let mut blame = blame.unwrap_or_default();
-                blame.add(worker);
-                self.orphan(lease.tasks, Some(blame));
-            } else if hung && at == 0 {
-                // Only the first task is known to have been begun, so that one takes the blame. If another one is the
-                // culprit, it becomes the first of a lease within a few rounds.
-                for rest in lease.tasks.without_first() {
-                    self.orphan(rest, blame.clone());
+            if hung && at == 0 {
+                // All tasks of a batch take the blame. Otherwise only the first is known to have been begun, so that
+                // one does; if another one is the culprit, it becomes the first of a lease within a few rounds.
+                let fuses = self.roster.fuses()[worker.slot()];
+                for rest in (!fuses).then(|| lease.tasks.without_first()).into_iter().flatten() {
+                    self.orphan(rest, blame.as_deref());
                 }
                 let mut blame = blame.unwrap_or_default();
                 blame.add(worker);
-                self.orphan(TaskRange::single(lease.tasks.first), Some(blame));
+                let begun = if fuses { lease.tasks } else { TaskRange::single(lease.tasks.first) };
+                self.orphan(begun, Some(&blame));
             } else {
-                self.orphan(lease.tasks, blame);
+                self.orphan(lease.tasks, blame.as_deref());
             }
         }
     }
@@ -91,11 +88,11 @@ impl Engine {
     }
 
     /// Tasks whose lease ended without a result: they wait for another worker, if the step needs them.
-    pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<Box<Blame>>) {
+    pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
         let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
         if iteration.mode.wants(tasks) && iteration.mode.must_redo(blame.is_some()) {
             // What was one batch may go to workers that return the sums of subtrees.
-            let orphan = |tasks| Orphan { tasks, blame: blame.clone() };
+            let orphan = |tasks| Orphan { tasks, blame: blame.cloned().map(Box::new) };
             iteration.orphans.extend(tasks.subtrees().map(orphan));
         }
     }

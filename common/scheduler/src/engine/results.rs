@@ -120,7 +120,7 @@ impl Engine {
         }
         let mut blame = ended.blame.unwrap_or_default();
         blame.add(worker);
-        self.orphan(lease.tasks, Some(blame));
+        self.orphan(lease.tasks, Some(&blame));
         self.blame_asynchronously(worker, lease.tasks, effects);
         self.recover(now_s, effects);
         Ok(())

@@ -47,6 +47,8 @@ const INSURANCE: f64 = 0.01;
 ///   is m_i = (T_i + c·E_i)/K_i, with E_i the time spent on tasks that were cancelled. RAS allocates by the more
 ///   cautious b_i = m_i·(1 + 4c/K_i). No worker gets more tasks than it has done before, unless the budget cannot be
 ///   placed otherwise.
+/// - A worker that computes its share as one batch costs o_i + a_i·s_i, the line that fits its batches best. Until
+///   batches of two sizes were seen, s_i = 0, so that it soon gets larger ones.
 /// - Let A of the n workers be used, l the longest planned time o_i + a_i·m_i, W all planned time,
 ///   r = max(1, (o_i + m_i)/l), or max(1, E_i/l) if K_i = 0, s = max(1, K_i)/c. An idle worker i is probed in iteration
 ///   k if it never computed, or if the expected gain exceeds the cost:

@@ -1,8 +1,8 @@
 //! Workers that compute a lease as one batch.
 
 use ata_scheduler::{
-    AbortReason, Effect, Engine, EngineConfig, Lease, Line, PolicyContext, Refusal, Report, SavedEngine, TaskRange,
-    build_policy,
+    AbortReason, Effect, Engine, EngineConfig, Event, Lease, Line, PolicyContext, Refusal, Report, SavedEngine,
+    StepOutcome, TaskRange, build_policy,
 };
 
 use crate::support::{Cluster, assigned, discard, indices, step, take};
@@ -179,7 +179,7 @@ fn costs_outlive_the_process() {
     for (number, lease) in &leases {
         cluster.done(*number, lease).unwrap();
     }
-    let effects = cluster.tell(ata_scheduler::Event::StepCommitted { iteration: 1, outcome: Default::default() });
+    let effects = cluster.tell(Event::StepCommitted { iteration: 1, outcome: StepOutcome::default() });
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
     let text = serde_json::to_string(&cluster.engine.save().unwrap()).unwrap();
     let saved: SavedEngine = serde_json::from_str(&text).unwrap();

@@ -78,6 +78,12 @@ struct Batch {
 }
 
 impl Batch {
+    /// `None` if no noise has this coefficient of variation.
+    fn new(fixed: f64, per_task: f64, cv: f64) -> Option<Self> {
+        let noise = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose().ok()?;
+        Some(Self { fixed, per_task, noise })
+    }
+
     fn sample(&self, tasks: u64, rng: &mut impl Rng) -> f64 {
         let noise = self.noise.as_ref().map_or(1.0, |noise| noise.sample(rng));
         noise * (self.fixed + tasks as f64 * self.per_task)
@@ -147,9 +153,8 @@ impl WorkerLaw {
             "affine" => {
                 let (fixed, per_task) = (not_negative(0)?, positive(1)?);
                 let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
-                let gamma = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose();
-                let noise = gamma.map_err(|_| bad(2, "a number of at least 0"))?;
-                (0.0, Noise::Batch(Box::new(Batch { fixed, per_task, noise })), fixed + per_task)
+                let batch = Batch::new(fixed, per_task, cv).ok_or_else(|| bad(2, "a number of at least 0"))?;
+                (0.0, Noise::Batch(Box::new(batch)), fixed + per_task)
             }
             _ => unreachable!("the parser takes no other law with numbers"),
         };
