@@ -77,8 +77,8 @@ impl BatchStatistics {
         })
     }
 
-    /// The seconds that a batch is sure to take no more than, by what was seen: on the line if it is known, else in
-    /// proportion to its tasks, or as long as a larger one.
+    /// The seconds that a batch takes at most, noise apart: on the line if it is known, else in proportion to its tasks,
+    /// or as long as a larger one.
     pub(crate) fn at_most_s(&self, tasks: u64) -> Option<f64> {
         let line = self.line()?;
         let growth = if line.has_slope { 1.0 } else { (tasks as f64 * self.count / self.tasks).max(1.0) };
@@ -194,7 +194,8 @@ mod tests {
         #[test]
         fn parts_add_up(batches in prop::collection::vec((1u64..300, 0.01f64..1.0), 2..20), at in 1usize..20) {
             let (first, second) = batches.split_at(at.min(batches.len() - 1));
-            let (whole, sum) = (seen(batches.iter().copied()), seen(first.iter().copied()).plus(&seen(second.iter().copied())));
+            let of = |batches: &[(u64, f64)]| seen(batches.iter().copied());
+            let (whole, sum) = (of(&batches), of(first).plus(&of(second)));
             for line in [sum.line().unwrap(), whole.scaled(0.5).line().unwrap()] {
                 prop_assert!((line.at_s(50) - whole.line().unwrap().at_s(50)).abs() < 1e-6);
             }
