@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -54,6 +55,42 @@ fn parameters_do_not_depend_on_policy_or_workers() {
     let run = ["up", "--data", &data, "--workers", "2", "--task-time", "none"];
     let other_seed = sandbox.summary(&[&run, &RUN[..6], &["--seed", "4"], &TINY[..]].concat());
     assert_ne!(sha256(&other_seed), sha256(&reference));
+}
+
+/// The parameters in a run's folder.
+fn model(run: &Path) -> Vec<f32> {
+    let file = std::fs::read(run.join("model.safetensors")).unwrap();
+    let (length, rest) = file.split_first_chunk::<8>().unwrap();
+    let values = &rest[u64::from_le_bytes(*length) as usize..];
+    values.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
+
+/// An emulated device gets its share as one lease of any size. The sum then has another order, and rounds differently.
+#[test]
+fn a_device_computes_its_share_as_one_batch() {
+    let sandbox = Sandbox::new();
+    let train = |out: &str, policy: &str, task_time: &str| {
+        let cluster = ["up", "--out", out, "--policy", policy, "--workers", "3", "--task-time", task_time];
+        let run = ["--iterations", "8", "--budget", "16", "--optimizer", "sgd", "--lr", "1e-2"];
+        let summary = sandbox.summary(&[&cluster, &run[..], &TINY[..]].concat());
+        assert_eq!((&summary["tasks_applied"], &summary["workers"]), (&128.into(), &3.into()));
+        model(&sandbox.path(out))
+    };
+    let expected = train("one-by-one", "uta", "none");
+    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    for (out, policy) in [("equal", "uta"), ("learned", "ata-auto")] {
+        let found = train(out, policy, "affine(20, 0.5); const(4); const(4)");
+        let error = norm(&mut found.iter().zip(&expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied());
+        assert!(error < 1e-5, "{policy}: {error}");
+    }
+    let events = std::fs::read_to_string(sandbox.path("equal/events.jsonl")).unwrap();
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let leases: BTreeSet<u64> = events
+        .iter()
+        .filter(|event| event["event"] == "task" && event["worker"] == 1)
+        .map(|event| event["lease"].as_u64().unwrap())
+        .collect();
+    assert_eq!(leases.len(), 8, "one in each iteration");
 }
 
 #[test]

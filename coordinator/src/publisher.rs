@@ -48,7 +48,8 @@ impl Publisher {
         self.writer.write(events);
     }
 
-    /// Publishes how a lease ended; `busy_s` holds the reported seconds of each task, if it was computed.
+    /// Publishes how a lease ended; `busy_s` holds the reported seconds of each task, or of the whole batch, if it was
+    /// computed. Of a batch, each task is recorded with an equal share.
     pub(crate) fn lease_ended(&self, now_s: f64, worker: WorkerId, lease: &Lease, outcome: Outcome, busy_s: &[f64]) {
         let (fate, timing, cut_s) = match outcome {
             Outcome::Applied(timing) => (Fate::Applied, Some(timing), None),
@@ -57,14 +58,17 @@ impl Publisher {
             Outcome::Lost(cut_s) => (Fate::Lost, None, cut_s),
             Outcome::Failed(cut_s) => (Fate::Failed, None, cut_s),
         };
-        let last = lease.tasks.count as usize - 1;
+        let count = lease.tasks.count as usize;
+        let share = if busy_s.len() == 1 { 1.0 / count as f64 } else { 1.0 };
+        let busy_of = |at: usize| busy_s.get(if busy_s.len() == 1 { 0 } else { at });
+        let last = count - 1;
         let task = |(at, task): (usize, u64)| RunEvent::Task {
             iteration: lease.iteration,
             task,
             worker: worker.number(),
             lease: Some(lease.id.0),
             time_s: Some(now_s),
-            busy_s: timing.zip(busy_s.get(at)).map(|(timing, busy_s)| timing.factor * busy_s),
+            busy_s: timing.zip(busy_of(at)).map(|(timing, busy_s)| timing.factor * share * busy_s),
             // It is not known how many of the tasks the worker had begun, but it had begun the first.
             cut_s: cut_s.filter(|_| at == 0),
             overhead_s: timing.filter(|_| at == last).and_then(|timing| timing.overhead_s),

@@ -180,7 +180,7 @@ async fn read_control(
         };
         let command = match message {
             Ok(Some(message)) => match FromWorker::try_from(message) {
-                Ok(FromWorker::Ready) => Command::Ready { session },
+                Ok(FromWorker::Ready { fuses }) => Command::Ready { session, fuses },
                 Ok(FromWorker::Heartbeat) => Command::Heartbeat { session },
                 Ok(FromWorker::LeaseFailed { lease, reason }) => {
                     Command::LeaseFailed { session, lease, kind: RefusalKind::NotComputed, reason }

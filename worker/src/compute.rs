@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{Learner, LearnerError, Partial, reduce_in_order};
+use ata_learn::{Learner, LearnerError, Partial, TaskGradient, reduce_in_order};
 use ata_wire::{Assignment, Pool};
 use tokio::sync::mpsc;
 
@@ -46,7 +46,7 @@ pub(crate) enum Report {
 pub(crate) struct Computed {
     pub(crate) assignment: Assignment,
     pub(crate) sum: Partial,
-    /// Seconds per task, emulated slowness included.
+    /// Seconds per task, or of the whole batch, emulated slowness included.
     pub(crate) busy_s: Vec<f64>,
     /// Tasks whose computation outlasted their emulated time.
     pub(crate) outlasted: u64,
@@ -54,25 +54,30 @@ pub(crate) struct Computed {
 
 /// A handle to the running thread.
 pub(crate) struct Compute {
+    /// Whether it computes a lease as one batch.
+    pub(crate) fuses: bool,
     jobs: std_mpsc::Sender<Job>,
     thread: JoinHandle<()>,
 }
 
 impl Compute {
     /// Starts the thread: it makes the learner, computes one gradient so that the first measured time does not include
-    /// compiling kernels, and reports [`Report::Ready`].
+    /// compiling kernels, and reports [`Report::Ready`]. If `fuse` is set, or the emulated device does so, it computes a
+    /// lease as one batch.
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
         parameters: usize,
+        fuse: bool,
         task_time: Option<TaskTime>,
         reports: mpsc::Sender<Report>,
     ) -> Self {
+        let fuses = fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses);
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
             .spawn(move || {
                 let run = AssertUnwindSafe(|| {
-                    let worker = Worker { learner: learner(), task_time, reports: &reports };
+                    let worker = Worker { learner: learner(), fuses, task_time, reports: &reports };
                     worker.run(&vec![0.0; parameters], &received)
                 });
                 // burn panics if a device fails; the session is told, and the process survives.
@@ -86,7 +91,7 @@ impl Compute {
                 }
             })
             .expect("a thread can be started");
-        Self { jobs, thread }
+        Self { fuses, jobs, thread }
     }
 
     /// Queues a job.
@@ -116,6 +121,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 struct Worker<'a> {
     learner: Box<dyn Learner>,
+    fuses: bool,
     task_time: Option<TaskTime>,
     reports: &'a mpsc::Sender<Report>,
 }
@@ -145,31 +151,21 @@ impl Worker<'_> {
 
     /// Computes a lease and reports it.
     fn compute(&mut self, assignment: Assignment, cancelled: &CancelFlag) -> Result<(), String> {
-        let mut busy_s = Vec::with_capacity(assignment.tasks as usize);
+        let mut busy_s = Vec::new();
         let mut outlasted = 0;
-        let Self { learner, task_time, .. } = self;
-        let sum = reduce_in_order(assignment.first_task, assignment.tasks, |index| {
-            if cancelled.is_set() {
-                return Err(Stop::Cancelled);
-            }
-            // Reading its samples is part of the task: the device waits for them.
-            let started = Instant::now();
-            let task = learner.gradient(assignment.iteration, index).map_err(|error| match error {
-                LearnerError::Data(error) => Stop::Failed(error.to_string()),
-                LearnerError::Device(_) => Stop::Broken(error.to_string()),
-            })?;
-            let computed = started.elapsed();
-            let mut busy = computed;
-            if let Some(task_time) = task_time {
-                let target = task_time(computed);
-                match target.checked_sub(computed) {
-                    Some(rest) => busy += wait(rest, cancelled),
-                    None => outlasted += 1,
-                }
-            }
+        let fuses = self.fuses;
+        let mut timed = |tasks: u64, first: u64| {
+            let Timed { result, busy, is_outlasted } = self.timed(assignment.iteration, first, tasks, cancelled)?;
             busy_s.push(busy.as_secs_f64());
-            Ok((task.gradient, task.loss))
-        });
+            outlasted += if is_outlasted { tasks } else { 0 };
+            Ok((result.gradient, result.loss))
+        };
+        let (first, count) = (assignment.first_task, assignment.tasks);
+        let sum = if fuses {
+            timed(count, first).map(|(gradient, loss)| Partial { first, count, gradient, loss })
+        } else {
+            reduce_in_order(first, count, |index| timed(1, index))
+        };
         match sum {
             Ok(sum) => self.report(Report::Computed(Computed { assignment, sum, busy_s, outlasted })),
             Err(Stop::Cancelled) => {}
@@ -178,6 +174,36 @@ impl Worker<'_> {
         }
         Ok(())
     }
+
+    /// Computes some tasks as one batch, and waits until their emulated time has passed.
+    fn timed(&mut self, iteration: u64, first: u64, tasks: u64, cancelled: &CancelFlag) -> Result<Timed, Stop> {
+        if cancelled.is_set() {
+            return Err(Stop::Cancelled);
+        }
+        // Reading the samples is part of the task: the device waits for them.
+        let started = Instant::now();
+        let learner = &mut self.learner;
+        let result =
+            if tasks == 1 { learner.gradient(iteration, first) } else { learner.fused(iteration, first, tasks) };
+        let result = result.map_err(|error| match error {
+            LearnerError::Data(error) => Stop::Failed(error.to_string()),
+            LearnerError::Device(_) => Stop::Broken(error.to_string()),
+        })?;
+        let computed = started.elapsed();
+        let target = self.task_time.as_mut().map_or(computed, |task_time| (task_time.of_batch)(tasks, computed));
+        let rest = target.checked_sub(computed);
+        let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
+        Ok(Timed { result, busy, is_outlasted: rest.is_none() })
+    }
+}
+
+/// Tasks that were computed as one batch.
+struct Timed {
+    result: TaskGradient,
+    /// Emulated slowness included.
+    busy: Duration,
+    /// Whether the computation outlasted the emulated time.
+    is_outlasted: bool,
 }
 
 /// Why a lease was not computed.

@@ -9,8 +9,13 @@ use ata_wire::{Endpoint, WorkerName};
 
 use crate::WorkerError;
 
-/// Emulated slowness of one worker: maps the time that a task's computation took to the time that the task shall take.
-pub type TaskTime = Box<dyn FnMut(Duration) -> Duration + Send>;
+/// Emulated slowness of one worker.
+pub struct TaskTime {
+    /// Whether it is that of a device that computes a lease as one batch; see [`WorkerConfig::fuse`].
+    pub fuses: bool,
+    /// Maps a number of tasks, and the time that their computation took as one batch, to the time that it shall take.
+    pub of_batch: Box<dyn FnMut(u64, Duration) -> Duration + Send>,
+}
 
 /// Makes the emulated slowness of a worker from its 1-based number and the run's seed; an error says why that number
 /// has none.

@@ -174,7 +174,7 @@ async fn prepare(
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
     let device = config.device.clone();
     let learner = move || data.learner(&device, tasks);
-    Ok(Compute::start(learner, run.parameters as usize, task_time, reports))
+    Ok(Compute::start(learner, run.parameters as usize, config.fuse, task_time, reports))
 }
 
 fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> Result<ToWorker, SessionError> {
@@ -215,7 +215,14 @@ impl Active<'_> {
         loop {
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
-                    ToWorker::Assign(assignments) => assignments.into_iter().for_each(|lease| self.assigned(lease)),
+                    ToWorker::Assign(assignments) => {
+                        if !self.compute.fuses && !assignments.iter().all(Assignment::is_subtree) {
+                            return Err(SessionError::protocol("a lease that is no subtree"));
+                        }
+                        for assignment in assignments {
+                            self.assigned(assignment);
+                        }
+                    }
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
                     ToWorker::Farewell { reason, detail } => {
                         tracing::info!("{detail}");
@@ -278,7 +285,7 @@ impl Active<'_> {
 
     fn reported(&mut self, report: Report) -> Result<(), SessionError> {
         match report {
-            Report::Ready => self.say(FromWorker::Ready),
+            Report::Ready => self.say(FromWorker::Ready { fuses: self.compute.fuses }),
             Report::Computed(computed) => self.submit(computed),
             Report::Failed { lease, reason } => {
                 self.given.remove(&lease);

@@ -99,7 +99,8 @@ pub(crate) struct LocalArgs {
     /// Worker processes.
     #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
     workers: Option<u32>,
-    /// Emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none.
+    /// Emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none. A device that
+    /// computes its share as one batch: 'affine(20, 0.5)', 20 for the batch and 0.5 for each task.
     #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW")]
     task_time: Option<String>,
     /// The unit of times in --task-time: 1ms, 0.1ms, 1s, …
@@ -162,7 +163,8 @@ pub(crate) struct WorkerArgs {
     /// CPU threads to compute with [default: all cores].
     #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
-    /// Emulated task times: a law in terms of the worker's number i and the number of workers n.
+    /// Emulated task times: a law in terms of the worker's number i and the number of workers n. With 'affine(o, s)' it
+    /// computes its share as one batch.
     #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW", help_heading = "Emulated slowness")]
     pub(crate) task_time: Option<String>,
     /// The unit of times in --task-time.

@@ -86,11 +86,12 @@ fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<TaskTimes>, Failure
         let mut rng = worker_rng(seed, number);
         // scale(x) multiplies the real time, so the unit does not matter.
         let unit_s = if law.is_relative() { 1.0 } else { unit.as_secs_f64() };
-        let task_time: TaskTime = Box::new(move |computed: Duration| {
-            let time = law.sample(computed.as_secs_f64(), &mut rng) * unit_s;
+        let fuses = law.fuses();
+        let of_batch = Box::new(move |tasks: u64, computed: Duration| {
+            let time = law.sample_batch(tasks, computed.as_secs_f64(), &mut rng) * unit_s;
             // A time that a `Duration` cannot hold means practically forever.
             Duration::try_from_secs_f64(time).unwrap_or(Duration::from_secs(u32::MAX.into()))
         });
-        Ok(task_time)
+        Ok(TaskTime { fuses, of_batch })
     })))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ata_record::STATISTICS_FILE;
-use ata_scheduler::WorkerStatistics;
+use ata_scheduler::{BatchStatistics, WorkerStatistics};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -22,13 +22,16 @@ struct Entry {
     cut_s: f64,
     assignments: u64,
     overhead_s: f64,
+    /// Not written by the first releases.
+    #[serde(default)]
+    batches: BatchStatistics,
 }
 
 /// The content of `statistics.json`, from what a run learned by the workers' names.
 pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result<String, Failure> {
     let entry = |(name, of): (&String, &WorkerStatistics)| {
-        let WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s } = *of;
-        Entry { name: name.clone(), observed, total_s, squares_s2, cut_s, assignments, overhead_s }
+        let WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s, batches } = *of;
+        Entry { name: name.clone(), observed, total_s, squares_s2, cut_s, assignments, overhead_s, batches }
     };
     let entries: Vec<Entry> = statistics.iter().map(entry).collect();
     Ok(serde_json::to_string_pretty(&entries).map_err(Failure::internal)? + "\n")
@@ -46,8 +49,8 @@ pub(crate) fn read(folder: &Path) -> Result<BTreeMap<String, WorkerStatistics>, 
 fn parse(text: &str) -> Result<BTreeMap<String, WorkerStatistics>, String> {
     let entries: Vec<Entry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut known = BTreeMap::new();
-    for Entry { name, observed, total_s, squares_s2, cut_s, assignments, overhead_s } in entries {
-        let statistics = WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s };
+    for Entry { name, observed, total_s, squares_s2, cut_s, assignments, overhead_s, batches } in entries {
+        let statistics = WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s, batches };
         if !statistics.is_valid() {
             return Err(format!("worker '{name}' cannot have such times: {statistics:?}"));
         }
@@ -71,6 +74,10 @@ mod tests {
         assert_eq!((known["a"].observed, known["a"].mean_s(), known["a"].cut_s), (2, Some(1.5), 0.0));
         let cut = BTreeMap::from([("b".to_owned(), WorkerStatistics { cut_s: 0.1 + 0.2, ..known["a"] })]);
         assert_eq!(parse(&to_json(&cut).unwrap()).unwrap(), cut);
+        let mut device = WorkerStatistics::default();
+        device.observe_batch(7, 0.1 + 0.2);
+        let device = BTreeMap::from([("gpu".to_owned(), device)]);
+        assert_eq!(parse(&to_json(&device).unwrap()).unwrap(), device);
     }
 
     #[test]

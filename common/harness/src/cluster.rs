@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ata_coordinator::{CheckpointConfig, CoordinatorConfig, RunError, RunReport, Start, TrainingData};
 use ata_learn::{DataFile, DataSource, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split};
-use ata_record::{RunEvent, RunState, read_journal};
+use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
@@ -80,6 +80,8 @@ pub struct WorkerSettings {
     pub models: ModelResolver,
     /// How long each task takes.
     pub task_time: Duration,
+    /// Whether it computes a lease as one batch.
+    pub fuses: bool,
     /// Its own copy of the training data.
     pub data: Option<PathBuf>,
 }
@@ -87,7 +89,7 @@ pub struct WorkerSettings {
 impl WorkerSettings {
     /// An honest worker.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), through: None, models: toy, task_time: Duration::ZERO, data: None }
+        Self { name: name.into(), through: None, models: toy, task_time: Duration::ZERO, fuses: false, data: None }
     }
 }
 
@@ -111,6 +113,8 @@ pub struct Ended {
     pub workers: BTreeMap<String, Result<WorkerEnd, WorkerError>>,
     /// The journal.
     pub events: Vec<RunEvent>,
+    /// The model file that the run left.
+    pub model: Vec<u8>,
 }
 
 static INSTANCES: AtomicU64 = AtomicU64::new(1);
@@ -134,15 +138,16 @@ impl Cluster {
 
     /// Starts a worker. Aborting it is like killing its process.
     pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
-        let WorkerSettings { name, through, models, task_time, data } = settings;
-        let task_times: TaskTimes = Arc::new(move |_, _| Ok(Box::new(move |_| task_time) as TaskTime));
+        let WorkerSettings { name, through, models, task_time, fuses, data } = settings;
+        let of_batch = move |tasks: u64, _| task_time.saturating_mul(tasks as u32);
+        let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
         let config = WorkerConfig {
             endpoint: format!("http://{}", through.unwrap_or(self.address)).parse().expect("an address"),
             name: name.parse().expect("a name"),
             name_is_fixed: true,
             number: None,
             device: DeviceChoice::Cpu.open().expect("there is a CPU"),
-            fuse: false,
+            fuse: fuses,
             models,
             data,
             cache: self.cache(),
@@ -178,7 +183,8 @@ impl Cluster {
         }
         let mut events = Vec::new();
         read_journal(self.folder.path(), |event| events.push(event)).expect("a good journal");
-        Ended { report, workers, events }
+        let model = std::fs::read(self.folder.path().join(MODEL_FILE)).expect("a run leaves its model");
+        Ended { report, workers, events, model }
     }
 }
 

@@ -3,6 +3,9 @@
 //! f32 addition is not associative, so the order of summation affects the result. The order is a binary tree over task
 //! indices: a node covers a power of two of indices, starting at a multiple of it, and its value is left + right, or
 //! that of its only child. Whichever worker computes a task and whenever its result arrives, the sum is bit-identical.
+//!
+//! A GPU that computes its whole share as one batch returns the sum of a range that may be no subtree. Such sums take no
+//! part in the tree: they are added to its sum in the end, in ascending order.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +13,12 @@ use rayon::prelude::*;
 
 use crate::state::threads;
 
-/// The sum of a subtree: gradients and losses of `count` tasks, starting at `first`.
+/// The sum of a subtree, or of a range computed as one batch: gradients and losses of `count` tasks, starting at `first`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Partial {
-    /// First task index; a multiple of `count`.
+    /// First task index; of a subtree a multiple of `count`.
     pub first: u64,
-    /// Number of task indices covered; a power of two.
+    /// Number of task indices covered; of a subtree a power of two.
     pub count: u64,
     /// Σ gradient, one `f32` per parameter.
     pub gradient: Vec<f32>,
@@ -47,6 +50,10 @@ impl Partial {
         self.loss += other.loss;
     }
 
+    fn is_subtree(&self) -> bool {
+        self.count.is_power_of_two() && self.first.is_multiple_of(self.count)
+    }
+
     fn is_left(&self) -> bool {
         (self.first / self.count).is_multiple_of(2)
     }
@@ -57,6 +64,8 @@ impl Partial {
 pub struct Reduction {
     /// Disjoint, by first index.
     nodes: BTreeMap<u64, Partial>,
+    /// Sums of ranges that are no subtrees, by first index.
+    ranges: BTreeMap<u64, Partial>,
     /// Vectors that were added to others.
     spent: Vec<Vec<f32>>,
 }
@@ -69,11 +78,11 @@ const RANGE: usize = 1 << 16;
 
 impl Reduction {
     /// Adds a partial that overlaps no other.
-    ///
-    /// # Panics
-    /// If the partial is not a subtree.
     pub fn add(&mut self, partial: Partial) {
-        assert!(partial.count.is_power_of_two() && partial.first.is_multiple_of(partial.count));
+        if !partial.is_subtree() {
+            self.ranges.insert(partial.first, partial);
+            return;
+        }
         let mut node = partial;
         loop {
             let sibling = if node.is_left() { node.first + node.count } else { node.first - node.count };
@@ -96,8 +105,23 @@ impl Reduction {
         self.spent.drain(..)
     }
 
-    /// The sum of everything that was added since the last time; `None` if nothing was.
+    /// The sum of everything that was added since the last time; `None` if nothing was. If ranges were among it, `first`
+    /// and `count` are those of the tree's root, or of the first range.
     pub fn finish(&mut self) -> Option<Partial> {
+        let mut sum = self.finish_tree();
+        for range in std::mem::take(&mut self.ranges).into_values() {
+            match &mut sum {
+                Some(sum) => {
+                    sum.add(&range);
+                    self.spent.push(range.gradient);
+                }
+                None => sum = Some(range),
+            }
+        }
+        sum
+    }
+
+    fn finish_tree(&mut self) -> Option<Partial> {
         let mut nodes: Vec<Partial> = std::mem::take(&mut self.nodes).into_values().collect();
         // One level of the tree at a time: a node that has no sibling there by now never will.
         let mut count = 1;
@@ -208,6 +232,28 @@ mod tests {
             let indices: Vec<u64> = indices.into_iter().collect();
             check(&indices, indices.iter().rev().map(|&index| leaf(index)).collect());
         }
+    }
+
+    fn sum_of(partials: &[&Partial]) -> Partial {
+        let mut reduction = Reduction::default();
+        for &partial in partials {
+            reduction.add(partial.clone());
+        }
+        reduction.finish().unwrap()
+    }
+
+    /// Ranges that are no subtrees come last, ascending, and leave the tree's sum as it is.
+    #[test]
+    fn ranges_are_added_to_the_sum_of_the_tree() {
+        let range = |first, count| Partial { first, count, ..subtree(first, count) };
+        let (a, b, left, right) = (range(6, 5), range(11, 3), subtree(0, 4), subtree(4, 2));
+        let mut expected = sum_of(&[&left, &right]);
+        expected.add(&a);
+        expected.add(&b);
+        for order in [[&a, &b, &left, &right], [&right, &b, &left, &a], [&b, &right, &a, &left]] {
+            assert_eq!(sum_of(&order), expected);
+        }
+        assert_eq!(sum_of(&[&a]), a);
     }
 
     #[test]

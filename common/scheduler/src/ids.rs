@@ -78,6 +78,19 @@ impl TaskRange {
         self.count.is_power_of_two() && self.first.is_multiple_of(self.count)
     }
 
+    /// The largest subtrees that make up the range, ascending.
+    pub fn subtrees(self) -> impl Iterator<Item = Self> {
+        let mut left = self;
+        std::iter::from_fn(move || {
+            // At index 0 any subtree begins.
+            let aligned = if left.first == 0 { u64::MAX } else { 1 << left.first.trailing_zeros() };
+            let count = (1 << left.count.checked_ilog2()?).min(aligned);
+            let next = Self { first: left.first, count };
+            left = Self { first: next.end(), count: left.count - count };
+            Some(next)
+        })
+    }
+
     /// All but the first task of a subtree, as subtrees.
     pub(crate) fn without_first(self) -> impl Iterator<Item = Self> {
         debug_assert!(self.is_subtree());
@@ -109,6 +122,7 @@ pub struct Lease {
     pub id: LeaseId,
     /// The iteration the tasks belong to, and the version of the parameters to compute them at.
     pub iteration: u64,
-    /// The tasks: always one subtree of the reduction tree, so that one summed gradient answers the lease.
+    /// The tasks, whose summed gradient answers the lease: one subtree of the reduction tree or, for a worker that
+    /// computes a lease as one batch, any range.
     pub tasks: TaskRange,
 }

@@ -11,12 +11,14 @@
 //! # Layout
 //! - [`ids`](WorkerId): workers, leases, ranges of tasks
 //! - [`statistics`](WorkerStatistics): observed task times of a worker
+//! - [`batches`](BatchStatistics): what leases computed as one batch cost, o + a·s
 //! - `allocation`: [`ras`], [`ras_by_cost`], [`uniform`], and the warm-up rule of [`allocate_by_score`]
 //! - [`policy`]: one policy per file, and the registry that builds them by name
 //! - [`engine`]: events in, effects out
 //! - [`ledger`](Ledger): what a run cost
 
 mod allocation;
+mod batches;
 pub mod engine;
 mod ids;
 mod ledger;
@@ -24,6 +26,7 @@ pub mod policy;
 mod statistics;
 
 pub use allocation::{Rule, allocate_by_score, ras, ras_by_cost, uniform};
+pub use batches::{BatchStatistics, Line};
 pub use engine::{
     AbortReason, CutShort, Effect, Engine, EngineConfig, Event, FinishReason, Limits, Outcome, Refusal, Report,
     RestoreError, SavedEngine, Timing, WaitReason,

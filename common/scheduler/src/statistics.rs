@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::batches::{BatchStatistics, Line};
+
 /// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and what other policies need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +22,9 @@ pub struct WorkerStatistics {
     pub assignments: u64,
     /// Total seconds of those iterations that were not computation: transport, waiting, encoding.
     pub overhead_s: f64,
+    /// Of a worker that computes a lease as one batch: the batches. Above, each of their tasks counts an equal share.
+    #[serde(default)]
+    pub batches: BatchStatistics,
 }
 
 impl WorkerStatistics {
@@ -29,6 +34,15 @@ impl WorkerStatistics {
         self.observed += 1;
         self.total_s += busy_s;
         self.squares_s2 += busy_s * busy_s;
+    }
+
+    /// Records a lease that was computed as one batch, in seconds.
+    pub fn observe_batch(&mut self, tasks: u64, busy_s: f64) {
+        debug_assert!(tasks > 0 && busy_s.is_finite() && busy_s >= 0.0);
+        self.observed += tasks;
+        self.total_s += busy_s;
+        self.squares_s2 += busy_s * busy_s / tasks as f64;
+        self.batches.observe(tasks, busy_s);
     }
 
     /// Records a task that was cut short after `elapsed_s` seconds.
@@ -54,6 +68,18 @@ impl WorkerStatistics {
         self.overhead_s / self.assignments.max(1) as f64
     }
 
+    /// What is known about the cost of a batch, o + a·s without the overhead; `None` if there was none.
+    pub fn line(&self) -> Option<Line> {
+        self.batches.line()
+    }
+
+    /// The seconds that an assignment of this many tasks is expected to take at most, noise apart; `None` before the
+    /// first observation.
+    pub fn expected_s(&self, tasks: u64) -> Option<f64> {
+        let one_by_one_s = tasks as f64 * self.mean_s()?;
+        Some(self.mean_overhead_s() + self.batches.at_most_s(tasks).map_or(one_by_one_s, |s| s.max(one_by_one_s)))
+    }
+
     /// The coefficient of variation of the task times; 0 if it is not known.
     pub fn variation(&self) -> f64 {
         let Some(mean_s) = self.mean_s().filter(|&mean_s| mean_s > 0.0) else { return 0.0 };
@@ -70,6 +96,7 @@ impl WorkerStatistics {
             cut_s: self.cut_s + other.cut_s,
             assignments: self.assignments + other.assignments,
             overhead_s: self.overhead_s + other.overhead_s,
+            batches: self.batches.plus(&other.batches),
         }
     }
 
@@ -86,13 +113,16 @@ impl WorkerStatistics {
             cut_s: self.cut_s * tasks,
             assignments,
             overhead_s: self.overhead_s * share(assignments, self.assignments),
+            batches: self.batches.scaled(tasks),
         }
     }
 
     /// Whether the numbers can have been observed: for statistics that come from a file.
     pub fn is_valid(&self) -> bool {
         let sums = [self.total_s, self.squares_s2, self.cut_s, self.overhead_s];
-        sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0) && (self.observed > 0 || self.total_s == 0.0)
+        sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0)
+            && (self.observed > 0 || self.total_s == 0.0)
+            && self.batches.is_valid()
     }
 }
 
@@ -132,10 +162,23 @@ mod tests {
             cut_s: 3.0,
             assignments: 2,
             overhead_s: 1.0,
+            ..WorkerStatistics::default()
         };
         let expected = WorkerStatistics { observed: 4, total_s: 2.0, squares_s2: 1.0, cut_s: 1.5, ..statistics };
         assert_eq!(statistics.capped(4), expected);
         assert_eq!(WorkerStatistics::default().capped(4), WorkerStatistics::default());
+    }
+
+    /// Every task of a batch counts an equal share of its time.
+    #[test]
+    fn a_batch_is_one_observation_of_several_tasks() {
+        let mut statistics = WorkerStatistics::default();
+        statistics.observe_batch(1, 3.0);
+        statistics.observe_batch(4, 6.0);
+        assert_eq!((statistics.observed, statistics.total_s, statistics.squares_s2), (5, 9.0, 9.0 + 4.0 * 2.25));
+        assert_eq!(statistics.line(), Some(Line { fixed_s: 2.0, per_task_s: 1.0, has_slope: true }));
+        assert_eq!([1, 10].map(|tasks| statistics.expected_s(tasks)), [Some(3.0), Some(18.0)]);
+        assert_eq!(statistics.capped(1).line(), statistics.line());
     }
 
     #[test]

@@ -36,6 +36,8 @@ struct VirtualWorker {
     /// The worker whose law it draws from.
     law: WorkerId,
     health: Health,
+    /// Whether it computes a lease as one batch.
+    fuses: bool,
     /// How often it was interrupted: results from before are void.
     interrupts: u32,
 }
@@ -62,12 +64,14 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             slowness: 1.0,
             law: WorkerId::from_slot(slot),
             health: Health::Good,
+            fuses: times.fuses(WorkerId::from_slot(slot)),
             interrupts: 0,
         };
+        let workers = (0..workers as usize).map(worker).collect();
         Self {
             times,
             overhead,
-            workers: (0..workers as usize).map(worker).collect(),
+            workers,
             completions: Completions::default(),
             busy: Vec::new(),
             free: Vec::new(),
@@ -95,6 +99,10 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         };
         let end = if lease.tasks.count == 1 {
             End::One(draw())
+        } else if state.fuses {
+            let time = state.slowness * self.times.draw_batch(state.law, lease.tasks.count);
+            at += time;
+            End::One(time)
         } else {
             let place = self.free.pop().unwrap_or_else(|| {
                 self.busy.push(Vec::new());
@@ -113,6 +121,11 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         };
         let interrupts = state.interrupts;
         self.completions.push(Completion { at, lease: lease.id, worker, interrupts, end });
+    }
+
+    /// Whether a worker computes a lease as one batch.
+    pub(crate) fn fuses(&self, worker: WorkerId) -> bool {
+        self.workers[worker.slot()].fuses
     }
 
     /// The worker stops at once; its pending results are void.
@@ -158,7 +171,7 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         Some(Ended { at, worker, lease, end })
     }
 
-    /// The time of each of its tasks; `None` if it failed.
+    /// The time of each of its tasks, or of the whole batch; `None` if it failed.
     pub(crate) fn busy<'b>(&'b self, ended: &'b Ended) -> Option<&'b [f64]> {
         match &ended.end {
             End::One(time) => Some(std::slice::from_ref(time)),

@@ -19,7 +19,7 @@ pub(crate) struct Completion {
 /// How it will end.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// One task, as most leases have, that took this long.
+    /// One task, as most leases have, or one batch, that took this long.
     One(f64),
     /// Several tasks, whose times are kept at this index.
     Several(u32),

@@ -290,7 +290,8 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
     fn join(&mut self, worker: WorkerId) {
         self.cluster.interrupt(self.now, worker);
         let prior = self.priors.get(worker.slot()).copied().unwrap_or_default();
-        self.tell(Event::WorkerJoined { worker, prior });
+        let fuses = self.cluster.fuses(worker);
+        self.tell(Event::WorkerJoined { worker, prior, fuses });
     }
 
     fn step(&mut self, iteration: u64, lr_factor: f64) {

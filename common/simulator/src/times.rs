@@ -10,6 +10,16 @@ use crate::law::{LawError, TimeLaws, WorkerLaw};
 pub trait TaskTimes {
     /// The time of the next task that `worker` begins.
     fn draw(&mut self, worker: WorkerId) -> f64;
+
+    /// The time of the next `tasks` tasks of `worker` as one batch.
+    fn draw_batch(&mut self, worker: WorkerId, tasks: u64) -> f64 {
+        (0..tasks).map(|_| self.draw(worker)).sum()
+    }
+
+    /// Whether `worker` computes a lease as one batch.
+    fn fuses(&self, _worker: WorkerId) -> bool {
+        false
+    }
 }
 
 /// Times drawn from laws, each worker from its own stream: how long a worker's k-th task takes does not depend on the
@@ -41,6 +51,15 @@ impl TaskTimes for LawTimes {
     fn draw(&mut self, worker: WorkerId) -> f64 {
         let Source { law, rng } = &mut self.workers[worker.slot()];
         law.sample(1.0, rng)
+    }
+
+    fn draw_batch(&mut self, worker: WorkerId, tasks: u64) -> f64 {
+        let Source { law, rng } = &mut self.workers[worker.slot()];
+        law.sample_batch(tasks, tasks as f64, rng)
+    }
+
+    fn fuses(&self, worker: WorkerId) -> bool {
+        self.workers[worker.slot()].law.fuses()
     }
 }
 

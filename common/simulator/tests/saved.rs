@@ -59,7 +59,7 @@ impl Observer for Log<'_> {
             *engine = Engine::restore(self.config, policy(self.policy), saved).unwrap();
         }
         for &worker in &present {
-            engine.handle(now, Event::WorkerJoined { worker, prior: prior(worker) }, effects);
+            engine.handle(now, Event::WorkerJoined { worker, prior: prior(worker), fuses: false }, effects);
         }
     }
 

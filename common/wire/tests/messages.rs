@@ -24,7 +24,7 @@ fn hello() -> impl Strategy<Value = FromWorker> {
 fn from_worker() -> impl Strategy<Value = FromWorker> {
     prop_oneof![
         hello(),
-        Just(FromWorker::Ready),
+        any::<bool>().prop_map(|fuses| FromWorker::Ready { fuses }),
         Just(FromWorker::Heartbeat),
         (any::<u64>(), ".{0,100}").prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease, reason }),
     ]
@@ -53,12 +53,8 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
             ToWorker::Welcome(Welcome { session: SessionToken(session), number, run_id, heartbeat_interval_ms, run })
         },
     );
-    let assign = (any::<u64>(), 1..=u64::MAX, 0..=MAX_LEASE_TASKS.ilog2(), 0..1_u64 << 40).prop_map(
-        |(lease, iteration, log, index)| {
-            let tasks = 1 << log;
-            Assignment { lease, iteration, first_task: index * tasks, tasks }
-        },
-    );
+    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40)
+        .prop_map(|(lease, iteration, tasks, first_task)| Assignment { lease, iteration, first_task, tasks });
     let assign = vec(assign, 1..20).prop_map(ToWorker::Assign);
     let reason = prop::sample::select(vec![
         FarewellReason::Finished,
@@ -96,7 +92,7 @@ fn receive(frame: &[u8]) {
                 assert!(hello.device.len() <= MAX_TEXT_BYTES && hello.version.len() <= MAX_TEXT_BYTES);
             }
             Ok(FromWorker::LeaseFailed { reason, .. }) => assert!(reason.len() <= MAX_TEXT_BYTES),
-            Ok(FromWorker::Ready | FromWorker::Heartbeat) | Err(_) => {}
+            Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat) | Err(_) => {}
         }
     }
     if let Ok(message) = proto::CoordinatorMessage::decode(frame) {
@@ -104,7 +100,7 @@ fn receive(frame: &[u8]) {
             Ok(ToWorker::Assign(assignments)) => {
                 assert!((1..=MAX_BATCH).contains(&assignments.len()));
                 for assignment in assignments {
-                    assert!((1..=MAX_LEASE_TASKS).contains(&assignment.tasks) && assignment.tasks.is_power_of_two());
+                    assert!((1..=MAX_LEASE_TASKS).contains(&assignment.tasks));
                     assert!(assignment.first_task.checked_add(assignment.tasks).is_some());
                 }
             }
@@ -186,8 +182,11 @@ fn what_is_beyond_the_contract_is_refused_with_the_field() {
     };
     let none = proto::CoordinatorMessage { kind: Some(Kind::Assign(proto::Assignments::default())) };
     assert!(ToWorker::try_from(none).unwrap_err().to_string().contains("number of leases is 0"));
-    assert!(assign(8, 4).is_ok());
-    for (first_task, tasks) in [(0, 0), (0, 3), (2, 4), (0, MAX_LEASE_TASKS * 2), (u64::MAX - 3, 4)] {
+    for (first_task, tasks, is_subtree) in [(8, 4, true), (0, 3, false), (2, 4, false), (0, MAX_LEASE_TASKS, true)] {
+        let Ok(ToWorker::Assign(leases)) = assign(first_task, tasks) else { panic!("{first_task}, {tasks}") };
+        assert_eq!(leases[0].is_subtree(), is_subtree, "{first_task}, {tasks}");
+    }
+    for (first_task, tasks) in [(0, 0), (0, MAX_LEASE_TASKS + 1), (u64::MAX - 3, 4)] {
         let error = assign(first_task, tasks).unwrap_err();
         assert!(error.to_string().starts_with("tasks is "), "{first_task}, {tasks}: {error}");
     }

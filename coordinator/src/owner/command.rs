@@ -20,8 +20,8 @@ use crate::training::Report;
 pub(crate) enum Command {
     /// A worker introduced itself.
     Hello { hello: Hello, reply: oneshot::Sender<Result<SessionHandle, Status>> },
-    /// A worker can compute.
-    Ready { session: SessionToken },
+    /// A worker can compute, as one batch a lease if it fuses.
+    Ready { session: SessionToken, fuses: bool },
     /// A worker is alive.
     Heartbeat { session: SessionToken },
     /// A lease failed.
@@ -66,7 +66,7 @@ impl Owner {
     pub(super) fn command(&mut self, command: Command) {
         match command {
             Command::Hello { hello, reply } => answer(reply, self.hello(&hello)),
-            Command::Ready { session } => self.ready(session),
+            Command::Ready { session, fuses } => self.ready(session, fuses),
             Command::Heartbeat { session } => self.heard(session),
             Command::LeaseFailed { session, lease, kind, reason } => {
                 self.lease_failed(session, LeaseId(lease), kind, &reason);

@@ -116,7 +116,7 @@ impl Rig {
             version: String::new(),
         };
         let SessionHandle { token, messages, .. } = self.ask(|reply| Command::Hello { hello, reply }).ok()?;
-        assert!(self.turn(0.0, Some(Command::Ready { session: token })).is_none());
+        assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
         Some(Client { token, messages, leases: Vec::new() })
     }
 

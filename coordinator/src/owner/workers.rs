@@ -35,7 +35,7 @@ impl Owner {
         }
     }
 
-    pub(super) fn ready(&mut self, token: SessionToken) {
+    pub(super) fn ready(&mut self, token: SessionToken, fuses: bool) {
         self.heard(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
         if session.is_ready {
@@ -43,10 +43,10 @@ impl Owner {
         }
         session.is_ready = true;
         let (worker, name, device) = (session.worker, session.name.to_string(), session.device.clone());
-        tracing::info!(%worker, name, "worker ready");
+        tracing::info!(%worker, name, fuses, "worker ready");
         let prior = self.warm_start.get(&name).copied().unwrap_or_default();
         self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker: worker.number(), name, device });
-        self.tell(Event::WorkerJoined { worker, prior });
+        self.tell(Event::WorkerJoined { worker, prior, fuses });
     }
 
     /// Records the end of a session, and tells the engine.

@@ -114,7 +114,11 @@ fn join(workers: usize) {
     engine.handle(0.0, Event::Proceed, &mut effects);
     for worker in (0..workers).map(WorkerId::from_slot) {
         effects.clear();
-        engine.handle(0.0, Event::WorkerJoined { worker, prior: WorkerStatistics::default() }, &mut effects);
+        engine.handle(
+            0.0,
+            Event::WorkerJoined { worker, prior: WorkerStatistics::default(), fuses: false },
+            &mut effects,
+        );
     }
     black_box(&engine);
 }

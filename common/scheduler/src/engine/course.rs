@@ -40,7 +40,8 @@ impl Engine {
             // Workers compute while a step is taken, so one iteration's time begins where the last one's ended.
             iteration.started_s = self.last_step_s.unwrap_or(began_s);
         }
-        let shares = iteration.mode.shares(&iteration.decision);
+        let fuses = self.roster.fuses();
+        let shares = iteration.mode.shares(&iteration.decision, &|i| fuses[workers[i].slot()]);
         let lateness = iteration.mode.lateness();
         self.phase = Phase::Collecting(iteration);
         for (i, tasks) in shares {

@@ -20,6 +20,9 @@ pub enum Event {
         /// What an earlier run learned about it; used only if this run has not observed it. It fades, and is dropped
         /// when observations contradict it.
         prior: WorkerStatistics,
+        /// Whether it computes a lease as one batch: its share of an iteration that waits for all of it is then one
+        /// lease of any size, of which it reports one time.
+        fuses: bool,
     },
     /// A worker is gone; its leases end.
     WorkerLost {
@@ -50,7 +53,8 @@ pub enum Event {
 pub enum Report<'a> {
     /// Its gradient arrived and passed every check.
     Done {
-        /// Seconds that each of its tasks took, by the worker's clock.
+        /// Seconds that each of its tasks took, by the worker's clock; from a worker that computes a lease as one
+        /// batch, only those that the lease took.
         busy_s: &'a [f64],
     },
     /// The lease failed: the worker could not compute it, or its gradient was refused.
@@ -232,12 +236,12 @@ pub enum Refusal {
     /// The worker does not hold that lease: it is done, cancelled, given to another worker, or never existed.
     #[error("the worker does not hold lease {0}")]
     NotHeld(LeaseId),
-    /// The report does not hold one non-negative time per task with a finite sum.
-    #[error("lease {lease} of {tasks} task(s) needs one non-negative time per task, with a finite sum")]
+    /// The report does not hold as many non-negative times as it must, with a finite sum.
+    #[error("lease {lease} needs {times} non-negative time(s) with a finite sum: one per task, or one for a batch")]
     BadTimes {
         /// The lease.
         lease: LeaseId,
-        /// How many tasks it has.
-        tasks: u64,
+        /// How many times the report must hold.
+        times: u64,
     },
 }

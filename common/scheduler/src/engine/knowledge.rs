@@ -13,7 +13,9 @@ impl Engine {
         // A product that is whole except for rounding is whole: 100 x 0.07 is 7, not 8.
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;
         let budget = take + spare;
-        let round = Round { iteration: number, budget, workers, statistics: &self.statistics };
+        // Of shares that may be cut short, each task is a lease of its own.
+        let fuses = if spare == 0 { self.roster.fuses() } else { &[] };
+        let round = Round { iteration: number, budget, workers, statistics: &self.statistics, fuses };
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));
         let allocated = decision.check(workers.len())?;
         if budget > take {
@@ -32,6 +34,13 @@ impl Engine {
         self.statistics[worker.slot()].observe(busy_s);
         self.priors.observe(worker, |own| own.observe(busy_s));
         self.policy.observe(worker, busy_s);
+    }
+
+    /// A worker computed a lease as one batch.
+    pub(super) fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
+        self.statistics[worker.slot()].observe_batch(tasks, busy_s);
+        self.priors.observe(worker, |own| own.observe_batch(tasks, busy_s));
+        self.policy.observe_batch(worker, tasks, busy_s);
     }
 
     pub(super) fn observe_overhead(&mut self, worker: WorkerId, overhead_s: f64) {

@@ -170,7 +170,7 @@ impl Engine {
     /// Handles an event at `now_s`, seconds since the run began (never decreasing), and appends what to do.
     pub fn handle(&mut self, now_s: f64, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::WorkerJoined { worker, prior } => self.join(now_s, worker, prior, effects),
+            Event::WorkerJoined { worker, prior, fuses } => self.join(now_s, worker, prior, fuses, effects),
             Event::WorkerLost { worker } => self.lose(now_s, worker, effects),
             Event::WorkerForgotten { worker } => self.forget(worker),
             Event::StepCommitted { iteration, outcome } => self.committed(now_s, iteration, &outcome, effects),
@@ -234,13 +234,14 @@ impl Engine {
         self.policy.name()
     }
 
-    fn join(&mut self, now_s: f64, worker: WorkerId, prior: WorkerStatistics, effects: &mut Vec<Effect>) {
+    fn join(&mut self, now_s: f64, worker: WorkerId, prior: WorkerStatistics, fuses: bool, effects: &mut Vec<Effect>) {
         let slot = worker.slot();
         self.roster.add(worker);
         self.leases.add(worker);
         self.ledger.worker(worker);
         self.statistics.resize(self.statistics.len().max(slot + 1), WorkerStatistics::default());
         self.lose(now_s, worker, effects);
+        self.roster.set_fuses(worker, fuses);
         let was_here = self.roster.join(now_s, worker, self.current());
         if self.statistics[slot].observed == 0
             && let Some(known) = self.priors.add(worker, prior)

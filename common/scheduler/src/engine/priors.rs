@@ -52,6 +52,13 @@ impl Prior {
     fn is_contradicted(&self) -> bool {
         let (Some(mean_s), Some(earlier_s)) = (self.own.mean_s(), self.earlier.mean_s()) else { return false };
         let variance_s2 = (self.earlier.squares_s2 / self.earlier.observed as f64 - earlier_s * earlier_s).max(0.0);
+        // A task costs less in a larger batch: the question is what batches of these sizes should have taken.
+        let earlier_s = match self.earlier.line() {
+            Some(line) if self.own.batches.tasks > 0.0 => {
+                line.per_task_s + line.fixed_s * self.own.batches.count / self.own.batches.tasks
+            }
+            _ => earlier_s,
+        };
         let standard_error_s = (variance_s2 / self.own.observed as f64).sqrt();
         (mean_s - earlier_s).abs() > (CONTRADICTION * standard_error_s).max(TOLERATED_ERROR * earlier_s)
     }
@@ -190,6 +197,22 @@ mod tests {
     fn observations_that_contradict_it_replace_it() {
         let known = known_after(learned(100, 2.0, 1.0), 6.0);
         assert_eq!((known.observed, known.total_s), (1, 6.0));
+    }
+
+    /// A task costs less in a larger batch, which is no contradiction.
+    #[test]
+    fn batches_are_held_against_the_line() {
+        let mut earlier = WorkerStatistics::default();
+        for tasks in [50, 60, 70] {
+            earlier.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
+        }
+        for (busy_s, kept) in [(20.5, true), (200.0, false)] {
+            let mut priors = Priors::default();
+            let mut statistics = [priors.add(worker(), earlier).unwrap()];
+            priors.observe(worker(), |own| own.observe_batch(1, busy_s));
+            priors.review(2, &mut statistics);
+            assert_eq!(statistics[0].observed > 1, kept, "{busy_s}");
+        }
     }
 
     /// Contradictions add up over the run, however far apart they are.

@@ -3,7 +3,7 @@
 use super::blame::Blame;
 use super::event::{AbortReason, Effect, Outcome, WaitReason};
 use super::iteration::Orphan;
-use super::layout::share_out;
+use super::layout::{join, share_out};
 use super::leases::{Ended, Overdue};
 use super::random::{Purpose, stream};
 use super::{Engine, Phase};
@@ -59,30 +59,41 @@ impl Engine {
         for (at, Ended { lease, blame, begun_s }) in lost.into_iter().enumerate() {
             effects.push(Effect::End { worker, lease, outcome: Outcome::Lost(begun_s) });
             if let Some(busy_s) = begun_s {
-                // How far it got is unknown; its mean time gives the likely number of tasks begun.
-                let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
-                self.waste.add((begun as u64).clamp(1, lease.tasks.count), busy_s);
+                self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
             }
             if hung && at == 0 {
-                // Only the first task is known to have been begun, so that one takes the blame. If another one is the
-                // culprit, it becomes the first of a lease within a few rounds.
-                for rest in lease.tasks.without_first() {
-                    self.orphan(rest, blame.clone());
+                // All tasks of a batch take the blame. Otherwise only the first is known to have been begun, so that
+                // one does; if another one is the culprit, it becomes the first of a lease within a few rounds.
+                let fuses = self.roster.fuses()[worker.slot()];
+                for rest in (!fuses).then(|| lease.tasks.without_first()).into_iter().flatten() {
+                    self.orphan(rest, blame.as_deref());
                 }
                 let mut blame = blame.unwrap_or_default();
                 blame.add(worker);
-                self.orphan(TaskRange::single(lease.tasks.first), Some(blame));
+                let begun = if fuses { lease.tasks } else { TaskRange::single(lease.tasks.first) };
+                self.orphan(begun, Some(&blame));
             } else {
-                self.orphan(lease.tasks, blame);
+                self.orphan(lease.tasks, blame.as_deref());
             }
         }
     }
 
+    /// How many of a lease's tasks a worker had likely begun after `busy_s` seconds, by its mean time.
+    fn likely_begun(&self, worker: WorkerId, tasks: u64, busy_s: f64) -> u64 {
+        if self.roster.fuses()[worker.slot()] {
+            return tasks;
+        }
+        let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
+        (begun as u64).clamp(1, tasks)
+    }
+
     /// Tasks whose lease ended without a result: they wait for another worker, if the step needs them.
-    pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<Box<Blame>>) {
+    pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
         let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
         if iteration.mode.wants(tasks) && iteration.mode.must_redo(blame.is_some()) {
-            iteration.orphans.push(Orphan { tasks, blame });
+            // What was one batch may go to workers that return the sums of subtrees.
+            let orphan = |tasks| Orphan { tasks, blame: blame.cloned().map(Box::new) };
+            iteration.orphans.extend(tasks.subtrees().map(orphan));
         }
     }
 
@@ -128,8 +139,7 @@ impl Engine {
         let Some(timeout_s) = self.config.lease_timeout_s else { return };
         let Some((tasks, failures)) = self.leases.current(worker) else { return };
         let known = &self.statistics[worker.slot()];
-        let usual_s = known.mean_s().map_or(timeout_s, |mean_s| {
-            let expected_s = known.mean_overhead_s() + tasks.count as f64 * mean_s;
+        let usual_s = known.expected_s(tasks.count).map_or(timeout_s, |expected_s| {
             (LEASE_TIMEOUT_FACTOR * known.variation().max(1.0) * expected_s).max(LEAST_ALLOWANCE * timeout_s)
         });
         // Longer each time: the tasks may be slower than thought.
@@ -185,14 +195,26 @@ impl Engine {
         let takers = self.takers(blame.as_deref());
         let expected_s = self.expected_s(&takers);
         let load: Vec<u64> = takers.iter().map(|&taker| self.needed_tasks(taker)).collect();
-        let ends_s = |i: usize, tasks: u64| (load[i] + tasks) as f64 * expected_s[i];
+        let (fuses, statistics) = (self.roster.fuses(), &self.statistics);
+        let batch_s = |i: usize, tasks: u64| {
+            let known = || statistics[takers[i].slot()].batches.at_most_s(tasks);
+            if tasks > 0 && fuses[takers[i].slot()] { known() } else { None }
+        };
+        let ends_s = |i: usize, tasks: u64| match batch_s(i, tasks) {
+            Some(more_s) => batch_s(i, load[i]).unwrap_or(0.0) + more_s,
+            None => (load[i] + tasks) as f64 * expected_s[i],
+        };
         let budget = orphans.iter().map(|orphan| orphan.tasks.count).sum();
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let (seed, number) = (self.config.seed, iteration.number);
         let rng = iteration.recovery_rng.get_or_insert_with(|| stream(seed, number, Purpose::Recovery));
         let allocation = ras_by_cost(takers.len(), budget, ends_s, rng);
         let tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
-        for (i, tasks) in share_out(tasks, allocation) {
+        let mut pieces = share_out(tasks, allocation);
+        if iteration.mode.has_whole_shares() {
+            join(&mut pieces, |i| fuses[takers[i].slot()]);
+        }
+        for (i, tasks) in pieces {
             self.cancel_unneeded(now_s, takers[i], effects);
             self.assign(now_s, takers[i], tasks, blame.clone(), effects);
         }

@@ -19,14 +19,20 @@ impl Engine {
         let lease = self.leases.find(worker, id).ok_or(Refusal::NotHeld(id))?;
         let reported_s: f64 = busy_s.iter().sum();
         let is_valid = busy_s.iter().all(|time| *time >= 0.0) && reported_s.is_finite();
-        if busy_s.len() as u64 != lease.tasks.count || !is_valid {
-            return Err(Refusal::BadTimes { lease: id, tasks: lease.tasks.count });
+        let fuses = self.roster.fuses()[worker.slot()];
+        let times = if fuses { 1 } else { lease.tasks.count };
+        if busy_s.len() as u64 != times || !is_valid {
+            return Err(Refusal::BadTimes { lease: id, times });
         }
         let finished = self.leases.finish(now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
         let Finished { lease, factor, overhead_s } = finished;
         self.roster.delivered(worker);
-        for time in busy_s {
-            self.observe(worker, time * factor);
+        if fuses {
+            self.observe_batch(worker, lease.tasks.count, reported_s * factor);
+        } else {
+            for time in busy_s {
+                self.observe(worker, time * factor);
+            }
         }
         if let Some(overhead_s) = overhead_s {
             self.observe_overhead(worker, overhead_s);
@@ -114,7 +120,7 @@ impl Engine {
         }
         let mut blame = ended.blame.unwrap_or_default();
         blame.add(worker);
-        self.orphan(lease.tasks, Some(blame));
+        self.orphan(lease.tasks, Some(&blame));
         self.blame_asynchronously(worker, lease.tasks, effects);
         self.recover(now_s, effects);
         Ok(())

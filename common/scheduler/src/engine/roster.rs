@@ -46,6 +46,8 @@ pub(super) struct Roster {
     fit: WorkerSet,
     /// Fit, with nothing to do.
     idle: WorkerSet,
+    /// By slot: whether it computes a lease as one batch, as it said when it joined last.
+    fuses: Vec<bool>,
     /// When the rests of those present end. Outdated entries are skipped.
     rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
     /// How many workers have failed since their last result.
@@ -61,7 +63,18 @@ impl Roster {
     pub(super) fn add(&mut self, worker: WorkerId) {
         if self.members.len() <= worker.slot() {
             self.members.resize_with(worker.slot() + 1, Member::default);
+            self.fuses.resize(worker.slot() + 1, false);
         }
+    }
+
+    /// Sets whether a worker computes a lease as one batch.
+    pub(super) fn set_fuses(&mut self, worker: WorkerId, fuses: bool) {
+        self.fuses[worker.slot()] = fuses;
+    }
+
+    /// Which workers compute a lease as one batch, by slot.
+    pub(super) fn fuses(&self) -> &[bool] {
+        &self.fuses
     }
 
     /// How many are present.
@@ -225,7 +238,8 @@ impl Roster {
     pub(super) fn restored(strikes: &[Strikes]) -> Self {
         let member = |&strikes| Member { strikes, ..Member::default() };
         let struck = strikes.iter().filter(|strikes| strikes.count > 0).count();
-        Self { members: strikes.iter().map(member).collect(), struck, ..Self::default() }
+        let members: Vec<Member> = strikes.iter().map(member).collect();
+        Self { fuses: vec![false; members.len()], members, struck, ..Self::default() }
     }
 }
 

@@ -17,11 +17,13 @@ use rand::seq::IndexedRandom;
 use super::change::ChangeDetector;
 use super::entry::{PolicyEntry, PolicyKind};
 use super::sharing::share;
-use super::trial::{Speed, Trial, squared_variation};
+use super::speed::{Speed, squared_variation};
+use super::trial::Trial;
 use super::{
     Arguments, Collect, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state,
 };
 use crate::allocation::Rule;
+use crate::batches::Line;
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
 
@@ -45,6 +47,8 @@ const INSURANCE: f64 = 0.01;
 ///   is m_i = (T_i + c·E_i)/K_i, with E_i the time spent on tasks that were cancelled. RAS allocates by the more
 ///   cautious b_i = m_i·(1 + 4c/K_i). No worker gets more tasks than it has done before, unless the budget cannot be
 ///   placed otherwise.
+/// - A worker that computes its share as one batch costs o_i + a_i·s_i, the line that fits its batches best. Until
+///   batches of two sizes were seen, s_i = 0, so that it soon gets larger ones.
 /// - Let A of the n workers be used, l the longest planned time o_i + a_i·m_i, W all planned time,
 ///   r = max(1, (o_i + m_i)/l), or max(1, E_i/l) if K_i = 0, s = max(1, K_i)/c. An idle worker i is probed in iteration
 ///   k if it never computed, or if the expected gain exceeds the cost:
@@ -62,12 +66,20 @@ pub struct AtaAuto {
     since: Option<Vec<WorkerStatistics>>,
     /// Whether a worker's task in the iteration under way is a probe or part of a race, by slot.
     probed: Vec<bool>,
+    /// By slot: what batches of a size that was tried before should take in the iteration under way.
+    expected: Vec<Option<(Line, u64)>>,
 }
 
 impl AtaAuto {
     /// `track` tells whether to look for changes of the workers' speeds.
     pub fn new(track: bool) -> Self {
-        Self { detector: track.then(ChangeDetector::default), before: 0, since: None, probed: Vec::new() }
+        Self {
+            detector: track.then(ChangeDetector::default),
+            before: 0,
+            since: None,
+            probed: Vec::new(),
+            expected: Vec::new(),
+        }
     }
 
     /// Reads `track`.
@@ -83,7 +95,7 @@ impl AtaAuto {
                 None => round.of(i),
                 Some(since) => since.get(round.workers[i].slot()).unwrap_or(&none),
             };
-            Speed::new(times, round.of(i).mean_overhead_s())
+            Speed::new(times, round.of(i).mean_overhead_s(), round.fuses(i))
         };
         let mut speeds: Vec<Speed> = (0..round.workers.len()).map(of).collect();
         let variation = squared_variation(&speeds);
@@ -105,10 +117,22 @@ impl AtaAuto {
     fn expect(&mut self, round: &Round<'_>, speeds: &[Speed], allocation: &[u64], variation: f64) {
         let Some(detector) = &mut self.detector else { return };
         detector.set_workers(round.statistics.len());
+        self.expected.clear();
+        self.expected.resize(round.statistics.len(), None);
         let employed = (0..speeds.len()).filter(|&i| allocation[i] > 0);
         for i in employed {
-            detector.expect(round.workers[i], speeds[i].mean_s, speeds[i].variation(variation));
+            let worker = round.workers[i];
+            self.expected[worker.slot()] = speeds[i].known_line();
+            // Of batches, the detector gets the ratio of the time to the expected one.
+            let mean_s = if round.fuses(i) { 1.0 } else { speeds[i].mean_s };
+            detector.expect(worker, mean_s, speeds[i].variation(variation));
         }
+    }
+
+    /// Whether what a worker computes now may tell of a change: of races and probes, those that finish are the short
+    /// ones.
+    fn is_searched(&self, worker: WorkerId) -> bool {
+        !self.probed.get(worker.slot()).is_some_and(|&probed| probed)
     }
 
     /// A worker's statistics since the last change, if there was one.
@@ -125,13 +149,24 @@ impl Policy for AtaAuto {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        if let Some(detector) = &mut self.detector
-            && !self.probed.get(worker.slot()).is_some_and(|&probed| probed)
-        {
+        let is_searched = self.is_searched(worker);
+        if let Some(detector) = self.detector.as_mut().filter(|_| is_searched) {
             detector.observe(worker, busy_s);
         }
         if let Some(since) = self.since(worker) {
             since.observe(busy_s);
+        }
+    }
+
+    fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
+        let expected = self.expected.get(worker.slot()).copied().flatten().filter(|_| self.is_searched(worker));
+        if let (Some(detector), Some((line, largest))) = (&mut self.detector, expected)
+            && tasks <= largest
+        {
+            detector.observe(worker, busy_s / line.at_s(tasks).max(1e-100));
+        }
+        if let Some(since) = self.since(worker) {
+            since.observe_batch(tasks, busy_s);
         }
     }
 
@@ -195,15 +230,15 @@ fn allocate(speeds: &[Speed], k: u64, budget: u64, variation: f64, rng: &mut Sch
     {
         probes.push(one);
     }
-    let scores = speeds.iter().map(|speed| speed.mean_s).collect();
+    let scores = speeds.iter().zip(&allocation).map(|(speed, &tasks)| speed.per_task_s(tasks)).collect();
     Decision { probes, ..Decision::barrier(allocation, scores, Rule::Ras) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::speed::tests::speed;
     use crate::policy::tests::decide;
-    use crate::policy::trial::tests::speed;
     use crate::policy::{PolicyContext, build_policy};
     use proptest::prelude::*;
     use rand::SeedableRng;

@@ -20,6 +20,7 @@ mod kl;
 mod registry;
 mod ringmaster;
 mod sharing;
+mod speed;
 mod successive;
 mod trial;
 mod uta;
@@ -67,6 +68,14 @@ pub trait Policy: Send {
 
     /// A task took `busy_s` seconds: for a policy that keeps more than the engine's statistics.
     fn observe(&mut self, _worker: WorkerId, _busy_s: f64) {}
+
+    /// A worker computed a lease of `tasks` tasks as one batch, in `busy_s` seconds. By default each task counts as one
+    /// that took an equal share.
+    fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
+        for _ in 0..tasks {
+            self.observe(worker, busy_s / tasks as f64);
+        }
+    }
 
     /// A worker's task was cancelled, such as a probe or the loser of a race: it would have taken more than `elapsed_s`
     /// seconds.
@@ -131,12 +140,19 @@ pub struct Round<'a> {
     pub workers: &'a [WorkerId],
     /// Statistics of every worker ever seen, by [`WorkerId::slot`].
     pub statistics: &'a [WorkerStatistics],
+    /// By slot: which workers compute their whole share as one batch, at a cost of o + a·s. None beyond its end does.
+    pub fuses: &'a [bool],
 }
 
 impl Round<'_> {
     /// Statistics of the i-th of [`Self::workers`].
     pub fn of(&self, i: usize) -> &WorkerStatistics {
         &self.statistics[self.workers[i].slot()]
+    }
+
+    /// Whether the i-th of [`Self::workers`] computes its whole share as one batch.
+    pub fn fuses(&self, i: usize) -> bool {
+        self.fuses.get(self.workers[i].slot()).is_some_and(|&fuses| fuses)
     }
 
     /// A bound for each of [`Self::workers`]: `bound(m_i, K_i)` if it was observed, else `unknown`.
@@ -166,7 +182,7 @@ pub(crate) mod tests {
             .map(|&(observed, total_s)| WorkerStatistics { observed, total_s, ..Default::default() })
             .collect();
         let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
-        let round = Round { iteration, budget, workers: &workers, statistics: &statistics };
+        let round = Round { iteration, budget, workers: &workers, statistics: &statistics, fuses: &[] };
         policy.decide(&round, &mut SchedulerRng::seed_from_u64(5))
     }
 }

@@ -1,7 +1,7 @@
 //! How ATA-Auto shares the tasks among the workers it has observed.
 
 use super::SchedulerRng;
-use super::trial::Speed;
+use super::speed::Speed;
 use crate::allocation::{ras, ras_by_cost};
 
 /// The cost factor on more tasks than a worker has done before: they go to other workers if possible.
@@ -23,9 +23,9 @@ pub(super) fn share(speeds: &[Speed], among: &[usize], budget: u64, rng: &mut Sc
     allocation
 }
 
-/// The faster rule, if no worker has an overhead, and none gets more tasks by it than it has done before.
+/// The faster rule, if costs are in proportion to tasks, and none gets more tasks by it than it has done before.
 fn share_by_mean(speeds: &[Speed], among: &[usize], budget: u64, rng: &mut SchedulerRng) -> Option<Vec<u64>> {
-    if among.iter().any(|&i| speeds[i].overhead_s > 0.0) {
+    if among.iter().any(|&i| speeds[i].overhead_s + speeds[i].fixed_s > 0.0) {
         return None;
     }
     let means: Vec<f64> = among.iter().map(|&i| speeds[i].cautious_mean_s()).collect();

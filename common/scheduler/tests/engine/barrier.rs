@@ -116,7 +116,7 @@ fn times_must_be_numbers_one_per_task() {
     let lease = assigned(&cluster.join(1))[0].1;
     for busy_s in [&[1.0][..], &[1.0, f64::NAN], &[1.0, -1.0], &[1.0, f64::INFINITY], &[1.0; 3]] {
         let told = cluster.report(1, lease.id, Report::Done { busy_s });
-        assert_eq!(told, Err(Refusal::BadTimes { lease: lease.id, tasks: 2 }));
+        assert_eq!(told, Err(Refusal::BadTimes { lease: lease.id, times: 2 }));
     }
     assert!(cluster.done(1, &lease).is_ok(), "a refused report leaves the lease open");
 }

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod barrier;
+mod batches;
 mod limits;
 mod overcommit;
 mod probes;

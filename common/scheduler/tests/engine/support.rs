@@ -7,7 +7,7 @@ use ata_scheduler::{
     StepOutcome, TaskRange, Timing, WorkerId, WorkerStatistics, build_policy,
 };
 
-/// Seconds that each task takes in the reports of [`Cluster::done`].
+/// Seconds that each task or batch takes in the reports of [`Cluster::done`].
 pub(crate) const BUSY_S: f64 = 0.5;
 
 pub(crate) fn worker(number: u32) -> WorkerId {
@@ -18,6 +18,8 @@ pub(crate) struct Cluster {
     pub(crate) engine: Engine,
     pub(crate) now_s: f64,
     started: Option<(Arc<[WorkerId]>, Arc<Decision>)>,
+    /// Workers that compute a lease as one batch.
+    fusing: Vec<u32>,
 }
 
 impl Cluster {
@@ -40,7 +42,7 @@ impl Cluster {
 
     /// An engine that may begin.
     pub(crate) fn of(engine: Engine) -> Self {
-        let mut cluster = Self { engine, now_s: 0.0, started: None };
+        let mut cluster = Self { engine, now_s: 0.0, started: None, fusing: Vec::new() };
         cluster.tell(Event::Proceed);
         cluster
     }
@@ -84,7 +86,13 @@ impl Cluster {
 
     /// A worker joins that an earlier run learned about.
     pub(crate) fn join_known(&mut self, number: u32, prior: WorkerStatistics) -> Vec<Effect> {
-        self.tell(Event::WorkerJoined { worker: worker(number), prior })
+        self.tell(Event::WorkerJoined { worker: worker(number), prior, fuses: false })
+    }
+
+    /// A worker joins that computes a lease as one batch.
+    pub(crate) fn join_fusing(&mut self, number: u32) -> Vec<Effect> {
+        self.fusing.push(number);
+        self.tell(Event::WorkerJoined { worker: worker(number), prior: WorkerStatistics::default(), fuses: true })
     }
 
     /// Workers 1 to `number` join; returns the leases of all of them.
@@ -97,7 +105,8 @@ impl Cluster {
     }
 
     pub(crate) fn done(&mut self, number: u32, lease: &Lease) -> Result<Vec<Effect>, Refusal> {
-        let busy_s = vec![BUSY_S; lease.tasks.count as usize];
+        let times = if self.fusing.contains(&number) { 1 } else { lease.tasks.count as usize };
+        let busy_s = vec![BUSY_S; times];
         self.report(number, lease.id, Report::Done { busy_s: &busy_s }).map(plain)
     }
 

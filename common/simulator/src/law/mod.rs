@@ -1,7 +1,8 @@
 //! Time laws: how long a worker's tasks take.
 //!
 //! A law is written like `shifted_exp(29*i, 29*i)`, where i is the worker's 1-based number and n the number of workers;
-//! a `;`-separated list gives workers different laws in turn.
+//! a `;`-separated list gives workers different laws in turn. `affine(o, s)` is the law of a device that computes a lease
+//! as one batch: o, and s for each of its tasks.
 
 mod expression;
 mod parser;
@@ -137,8 +138,12 @@ fn parse_law(parser: &mut Parser<'_>) -> Result<(&'static Kind, Arguments), LawE
         Arguments::File(parser.until(')').trim().into())
     } else {
         let mut expressions = vec![Expression::parse(parser)?];
-        for parameter in &kind.parameters[1..] {
+        let needed = kind.parameters.len() - kind.optional;
+        for (at, parameter) in kind.parameters.iter().enumerate().skip(1) {
             if !parser.accept(',') {
+                if at >= needed {
+                    break;
+                }
                 return Err(parser.error(&format!("',' and {parameter}")));
             }
             expressions.push(Expression::parse(parser)?);
@@ -175,6 +180,8 @@ mod tests {
             ("exp(3", 6, "')'"),
             ("exp(3, 4)", 6, "')'"),
             ("uniform(1)", 10, "',' and hi"),
+            ("affine(1)", 9, "',' and s"),
+            ("affine(1, 2, 3, 4)", 15, "')'"),
             ("exp(2*)", 7, "a number, i, n"),
             ("exp(x)", 5, "a number, i, n"),
             ("exp(1..2)", 5, "a number"),

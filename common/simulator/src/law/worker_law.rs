@@ -12,19 +12,22 @@ use super::LawError;
 pub(super) struct Kind {
     pub(super) name: &'static str,
     pub(super) parameters: &'static [&'static str],
+    /// How many of them, the last ones, may be left out.
+    pub(super) optional: usize,
 }
 
 pub(super) const KINDS: &[Kind] = &[
-    Kind { name: "const", parameters: &["x"] },
-    Kind { name: "exp", parameters: &["mean"] },
-    Kind { name: "shifted_exp", parameters: &["shift", "mean"] },
-    Kind { name: "uniform", parameters: &["lo", "hi"] },
-    Kind { name: "half_normal", parameters: &["shift", "sigma"] },
-    Kind { name: "lognormal", parameters: &["shift", "mu", "sigma"] },
-    Kind { name: "gamma", parameters: &["shift", "shape", "scale"] },
-    Kind { name: "weibull", parameters: &["shift", "shape", "scale"] },
-    Kind { name: "scale", parameters: &["x"] },
-    Kind { name: "trace", parameters: &[] },
+    Kind { name: "const", parameters: &["x"], optional: 0 },
+    Kind { name: "exp", parameters: &["mean"], optional: 0 },
+    Kind { name: "shifted_exp", parameters: &["shift", "mean"], optional: 0 },
+    Kind { name: "uniform", parameters: &["lo", "hi"], optional: 0 },
+    Kind { name: "half_normal", parameters: &["shift", "sigma"], optional: 0 },
+    Kind { name: "lognormal", parameters: &["shift", "mu", "sigma"], optional: 0 },
+    Kind { name: "gamma", parameters: &["shift", "shape", "scale"], optional: 0 },
+    Kind { name: "weibull", parameters: &["shift", "shape", "scale"], optional: 0 },
+    Kind { name: "scale", parameters: &["x"], optional: 0 },
+    Kind { name: "affine", parameters: &["o", "s", "cv"], optional: 1 },
+    Kind { name: "trace", parameters: &[], optional: 0 },
 ];
 
 impl Kind {
@@ -61,7 +64,30 @@ enum Noise {
     Weibull(Box<Weibull<f64>>),
     /// A multiple of the real computation time.
     Scale,
+    /// A device that computes several tasks as one batch.
+    Batch(Box<Batch>),
     Trace(Box<Trace>),
+}
+
+/// (o + a·s)·x for a batch of a tasks, x of mean 1 and given variance.
+#[derive(Clone, Debug)]
+struct Batch {
+    fixed: f64,
+    per_task: f64,
+    noise: Option<Gamma<f64>>,
+}
+
+impl Batch {
+    /// `None` if no noise has this coefficient of variation.
+    fn new(fixed: f64, per_task: f64, cv: f64) -> Option<Self> {
+        let noise = (cv > 0.0).then(|| Gamma::new(1.0 / (cv * cv), cv * cv)).transpose().ok()?;
+        Some(Self { fixed, per_task, noise })
+    }
+
+    fn sample(&self, tasks: u64, rng: &mut impl Rng) -> f64 {
+        let noise = self.noise.as_ref().map_or(1.0, |noise| noise.sample(rng));
+        noise * (self.fixed + tasks as f64 * self.per_task)
+    }
 }
 
 /// Recorded times, played in a loop.
@@ -124,6 +150,12 @@ impl WorkerLaw {
                 (shift, Noise::Weibull(Box::new(noise)), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
             }
             "scale" => (0.0, Noise::Scale, positive(0)?),
+            "affine" => {
+                let (fixed, per_task) = (not_negative(0)?, positive(1)?);
+                let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
+                let batch = Batch::new(fixed, per_task, cv).ok_or_else(|| bad(2, "a number of at least 0"))?;
+                (0.0, Noise::Batch(Box::new(batch)), fixed + per_task)
+            }
             _ => unreachable!("the parser takes no other law with numbers"),
         };
         Ok(Self { shift, noise, mean })
@@ -154,7 +186,7 @@ impl WorkerLaw {
         Ok(Self { shift: 0.0, noise: Noise::Trace(Box::new(Trace { times, next: 0 })), mean })
     }
 
-    /// The mean time; for `scale(x)` the factor x.
+    /// The mean time of a task computed on its own; for `scale(x)` the factor x.
     pub fn mean(&self) -> f64 {
         self.mean
     }
@@ -170,6 +202,20 @@ impl WorkerLaw {
     /// Whether times are multiples of the real computation time, so that [`WorkerLaw::sample`] needs it.
     pub fn is_relative(&self) -> bool {
         matches!(self.noise, Noise::Scale)
+    }
+
+    /// Whether it is the law of a device that computes a lease as one batch, for less than its tasks one by one.
+    pub fn fuses(&self) -> bool {
+        matches!(self.noise, Noise::Batch(_))
+    }
+
+    /// The time of the next `tasks` tasks as one batch, if the real computation of it took `computed`.
+    pub fn sample_batch(&mut self, tasks: u64, computed: f64, rng: &mut impl Rng) -> f64 {
+        match &self.noise {
+            Noise::Batch(batch) => batch.sample(tasks, rng),
+            Noise::Scale => self.sample(computed, rng),
+            _ => (0..tasks).map(|_| self.sample(computed, rng)).sum(),
+        }
     }
 
     /// The time of the next task, if the real computation took `computed` (which only `scale(x)` looks at).
@@ -189,6 +235,7 @@ impl WorkerLaw {
             Noise::Gamma(noise) => noise.sample(rng),
             Noise::Weibull(noise) => noise.sample(rng),
             Noise::Scale => self.mean * computed,
+            Noise::Batch(batch) => batch.sample(1, rng),
             Noise::Trace(trace) => {
                 let Trace { times, next } = &mut **trace;
                 let time = times[*next];
@@ -219,6 +266,8 @@ mod tests {
             "lognormal(1, 0.5, 0.5)",
             "gamma(1, 0.5, 3)",
             "weibull(1, 0.8, 2)",
+            "affine(2*i, 0.5)",
+            "affine(2, 0.5, 0.2)",
         ] {
             let mut law = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap();
             let draws: Vec<f64> = (0..40_000).map(|_| law.sample(f64::NAN, &mut rng)).collect();
@@ -238,6 +287,21 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_costs_a_constant_and_a_time_for_each_task() {
+        let law = |text: &str| text.parse::<TimeLaws>().unwrap().of_worker(1, 1).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        assert_eq!([1, 100].map(|tasks| law("affine(20, 0.5)").sample_batch(tasks, 0.0, &mut rng)), [20.5, 70.0]);
+        let mut noisy = law("affine(20, 0.5, 0.2)");
+        let draws: Vec<f64> = (0..40_000).map(|_| noisy.sample_batch(100, 0.0, &mut rng) / 70.0).collect();
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / draws.len() as f64;
+        assert!((mean - 1.0).abs() < 0.005 && (variance.sqrt() - 0.2).abs() < 0.005, "{mean} {variance}");
+        assert!(noisy.fuses() && !law("const(4)").fuses());
+        assert_eq!(law("const(4)").sample_batch(3, 0.0, &mut rng), 12.0, "any other law: one task after the other");
+        assert_eq!(law("scale(2)").sample_batch(3, 5.0, &mut rng), 10.0);
+    }
+
+    #[test]
     fn parameters_without_meaning_are_refused() {
         for (text, message) in [
             ("const(0)", "x is 0, expected a positive number"),
@@ -250,6 +314,9 @@ mod tests {
             ("weibull(0, 1, 0)", "scale is 0"),
             ("lognormal(0, 1, -1)", "sigma is -1"),
             ("half_normal(0, 0)", "sigma is 0"),
+            ("affine(0-1, 1)", "o is -1, expected a number of at least 0"),
+            ("affine(1, 0)", "s is 0, expected a positive number"),
+            ("affine(1, 1, 0-1)", "cv is -1, expected a number of at least 0"),
         ] {
             let error = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap_err().to_string();
             assert!(error.contains(message) && error.contains("worker 2 of 3"), "{text}: {error}");

@@ -9,7 +9,10 @@ pub enum FromWorker {
     /// The first message of a session.
     Hello(Hello),
     /// The worker can compute.
-    Ready,
+    Ready {
+        /// Whether it computes a lease as one batch, of any range of tasks.
+        fuses: bool,
+    },
     /// The worker is alive.
     Heartbeat,
     /// The worker could not compute a lease.
@@ -48,7 +51,7 @@ impl From<FromWorker> for proto::WorkerMessage {
                 device: hello.device,
                 version: hello.version,
             }),
-            FromWorker::Ready => Kind::Ready(proto::Ready {}),
+            FromWorker::Ready { fuses } => Kind::Ready(proto::Ready { fuses }),
             FromWorker::Heartbeat => Kind::Heartbeat(proto::Heartbeat {}),
             FromWorker::LeaseFailed { lease, reason } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease, reason: truncated(reason) })
@@ -76,7 +79,7 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                     version: truncated(hello.version),
                 }))
             }
-            Kind::Ready(proto::Ready {}) => Ok(Self::Ready),
+            Kind::Ready(proto::Ready { fuses }) => Ok(Self::Ready { fuses }),
             Kind::Heartbeat(proto::Heartbeat {}) => Ok(Self::Heartbeat),
             Kind::LeaseFailed(failed) => {
                 Ok(Self::LeaseFailed { lease: failed.lease, reason: truncated(failed.reason) })

@@ -13,7 +13,7 @@ pub struct GradientHeader {
     pub lease: u64,
     /// The iteration of that lease.
     pub iteration: u64,
-    /// Seconds each task took: 1 to [`MAX_LEASE_TASKS`] finite, non-negative values.
+    /// Seconds each task took, or the whole lease as one batch: 1 to [`MAX_LEASE_TASKS`] finite, non-negative values.
     pub busy_s: Vec<f64>,
     /// Sum of the tasks' mean losses, in nats. If it is not finite the lease fails, as with a non-finite gradient.
     pub loss_sum: f64,

@@ -57,10 +57,18 @@ pub struct Assignment {
     pub lease: u64,
     /// The iteration, which determines the parameters.
     pub iteration: u64,
-    /// First task index; a multiple of `tasks`.
+    /// First task index.
     pub first_task: u64,
-    /// Number of tasks; a power of two.
+    /// Number of tasks.
     pub tasks: u64,
+}
+
+impl Assignment {
+    /// Whether its tasks are one subtree of the reduction tree, as those of a worker that does not fuse must be: a power
+    /// of two, starting at a multiple of it.
+    pub fn is_subtree(&self) -> bool {
+        self.tasks.is_power_of_two() && self.first_task.is_multiple_of(self.tasks)
+    }
 }
 
 impl From<ToWorker> for proto::CoordinatorMessage {
@@ -145,9 +153,8 @@ impl TryFrom<proto::Assign> for Assignment {
         let proto::Assign { lease, iteration, first_task, tasks } = assign;
         in_range("iteration", iteration, u64::MAX)?;
         in_range("tasks", tasks, MAX_LEASE_TASKS)?;
-        if !tasks.is_power_of_two() || !first_task.is_multiple_of(tasks) || first_task.checked_add(tasks).is_none() {
-            let found = format!("{tasks} from {first_task}");
-            return Err(invalid("tasks", found, "a power of two, starting at a multiple of it"));
+        if first_task.checked_add(tasks).is_none() {
+            return Err(invalid("tasks", format!("{tasks} from {first_task}"), "indices below 2^64"));
         }
         Ok(Self { lease, iteration, first_task, tasks })
     }

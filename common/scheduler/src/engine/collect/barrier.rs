@@ -22,13 +22,17 @@ impl Barrier {
 }
 
 impl Mode for Barrier {
-    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
+    fn shares(&mut self, decision: &Decision, fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
         let allocation = &decision.allocation;
         // A share that is awaited whole returns as a few sums; of one that may be cut short, each task returns alone.
-        let mut shares = if self.first.is_none() { lay_out(allocation) } else { single_tasks(allocation) };
+        let mut shares = if self.has_whole_shares() { lay_out(allocation, fuses) } else { single_tasks(allocation) };
         let probes = decision.probes.iter().zip((self.allocated..).map(TaskRange::single));
         shares.extend(probes.map(|(&i, task)| (i, task)));
         shares
+    }
+
+    fn has_whole_shares(&self) -> bool {
+        self.first.is_none()
     }
 
     fn wants(&self, tasks: TaskRange) -> bool {

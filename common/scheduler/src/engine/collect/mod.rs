@@ -19,8 +19,14 @@ use crate::policy::{Collect, Decision};
 
 /// Decides which results make the step of an iteration.
 pub(super) trait Mode: Send {
-    /// What is handed out as the iteration begins: positions among the decision's workers, and tasks.
-    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)>;
+    /// What is handed out as the iteration begins: positions among the decision's workers, and tasks. `fuses` tells of
+    /// a worker at a position whether it computes a lease as one batch.
+    fn shares(&mut self, decision: &Decision, fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)>;
+
+    /// Whether shares are awaited whole: only then may a lease be one batch of several tasks.
+    fn has_whole_shares(&self) -> bool {
+        false
+    }
 
     /// Whether the step can use a result for these tasks.
     fn wants(&self, tasks: TaskRange) -> bool;

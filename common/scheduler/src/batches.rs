@@ -1,0 +1,216 @@
+//! What leases computed as one batch teach about a worker: a batch of a tasks costs o + a·s.
+
+use serde::{Deserialize, Serialize};
+
+/// The batches of one worker, as the sums that least squares needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchStatistics {
+    /// How many there were; a fraction is left once they weigh less.
+    pub count: f64,
+    /// Their tasks, Σa.
+    pub tasks: f64,
+    /// Σa².
+    pub squared_tasks: f64,
+    /// Their seconds, Σt.
+    pub total_s: f64,
+    /// Σa·t.
+    pub task_seconds: f64,
+    /// Σt².
+    pub squares_s2: f64,
+    /// The most tasks that one of them had.
+    pub largest: u64,
+}
+
+/// The cost of a batch: o + a·s seconds for a tasks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// Seconds per batch, o.
+    pub fixed_s: f64,
+    /// Seconds per task, s.
+    pub per_task_s: f64,
+    /// Whether batches of different sizes were seen. If not, only the cost of that one size is known, and the line is
+    /// the lower bound for larger ones: s = 0.
+    pub has_slope: bool,
+}
+
+impl Line {
+    /// The seconds of a batch.
+    pub fn at_s(self, tasks: u64) -> f64 {
+        self.fixed_s + tasks as f64 * self.per_task_s
+    }
+}
+
+/// Sizes count as different if their variance is more than this share of their squared mean: far above the rounding of
+/// sums, and below that of one small batch among millions.
+const LEAST_SPREAD: f64 = 1e-12;
+
+impl BatchStatistics {
+    /// Records a batch.
+    pub(crate) fn observe(&mut self, tasks: u64, busy_s: f64) {
+        let a = tasks as f64;
+        self.count += 1.0;
+        self.tasks += a;
+        self.squared_tasks += a * a;
+        self.total_s += busy_s;
+        self.task_seconds += a * busy_s;
+        self.squares_s2 += busy_s * busy_s;
+        self.largest = self.largest.max(tasks);
+    }
+
+    /// The line of least squares with o ≥ 0 and s ≥ 0; `None` before the first batch.
+    pub fn line(&self) -> Option<Line> {
+        if self.count <= 0.0 {
+            return None;
+        }
+        let (tasks, seconds) = (self.tasks / self.count, self.total_s / self.count);
+        let variance = self.squared_tasks / self.count - tasks * tasks;
+        let has_slope = variance > LEAST_SPREAD * tasks * tasks;
+        let covariance = self.task_seconds / self.count - tasks * seconds;
+        let slope = if has_slope { (covariance / variance).max(0.0) } else { 0.0 };
+        let fixed_s = seconds - slope * tasks;
+        Some(if fixed_s < 0.0 {
+            // The best line through the origin.
+            Line { fixed_s: 0.0, per_task_s: self.task_seconds / self.squared_tasks, has_slope }
+        } else {
+            Line { fixed_s, per_task_s: slope, has_slope }
+        })
+    }
+
+    /// The seconds that a batch takes at most, noise apart: on the line if it is known, else in proportion to its tasks,
+    /// or as long as a larger one.
+    pub(crate) fn at_most_s(&self, tasks: u64) -> Option<f64> {
+        let line = self.line()?;
+        let growth = if line.has_slope { 1.0 } else { (tasks as f64 * self.count / self.tasks).max(1.0) };
+        Some(line.at_s(tasks) * growth)
+    }
+
+    /// Σ(t − o − a·s)², the squared deviations from a line, in s².
+    pub(crate) fn deviations_s2(&self, line: Line) -> f64 {
+        let Line { fixed_s: o, per_task_s: s, .. } = line;
+        let explained = 2.0 * (o * self.total_s + s * self.task_seconds);
+        let squares = o * o * self.count + 2.0 * o * s * self.tasks + s * s * self.squared_tasks;
+        (self.squares_s2 - explained + squares).max(0.0)
+    }
+
+    /// The batches of both.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            tasks: self.tasks + other.tasks,
+            squared_tasks: self.squared_tasks + other.squared_tasks,
+            total_s: self.total_s + other.total_s,
+            task_seconds: self.task_seconds + other.task_seconds,
+            squares_s2: self.squares_s2 + other.squares_s2,
+            largest: self.largest.max(other.largest),
+        }
+    }
+
+    /// The same line, with this share of the weight.
+    pub(crate) fn scaled(&self, share: f64) -> Self {
+        Self {
+            count: self.count * share,
+            tasks: self.tasks * share,
+            squared_tasks: self.squared_tasks * share,
+            total_s: self.total_s * share,
+            task_seconds: self.task_seconds * share,
+            squares_s2: self.squares_s2 * share,
+            largest: self.largest,
+        }
+    }
+
+    /// Whether the numbers can have been observed.
+    pub(crate) fn is_valid(&self) -> bool {
+        let Self { count, tasks, squared_tasks, total_s, task_seconds, squares_s2, largest } = *self;
+        let sums = [count, tasks, squared_tasks, total_s, task_seconds, squares_s2];
+        let possible = tasks >= count && squared_tasks >= tasks && largest >= 1;
+        sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0) && (possible || *self == Self::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::rngs::ChaCha8Rng;
+    use rand::{RngExt, SeedableRng};
+
+    fn seen(batches: impl IntoIterator<Item = (u64, f64)>) -> BatchStatistics {
+        let mut statistics = BatchStatistics::default();
+        for (tasks, busy_s) in batches {
+            statistics.observe(tasks, busy_s);
+        }
+        statistics
+    }
+
+    proptest! {
+        #[test]
+        fn exact_without_noise(
+            fixed_s in prop_oneof![Just(0.0), 1e-3f64..1.0],
+            per_task_s in prop_oneof![Just(0.0), 1e-5f64..1e-2],
+            sizes in prop::collection::vec(1u64..5000, 2..40),
+        ) {
+            let batches = seen(sizes.iter().map(|&tasks| (tasks, fixed_s + tasks as f64 * per_task_s)));
+            let line = batches.line().unwrap();
+            prop_assert_eq!(line.has_slope, sizes.iter().any(|size| *size != sizes[0]));
+            for &tasks in &sizes {
+                let truth = fixed_s + tasks as f64 * per_task_s;
+                prop_assert!((line.at_s(tasks) - truth).abs() <= 1e-6 * truth, "{line:?} at {tasks}: {truth}");
+            }
+            prop_assert!(batches.deviations_s2(line) <= 1e-9 * batches.squares_s2);
+        }
+
+        /// Neither cost is negative, whatever was measured, and no other such line fits better.
+        #[test]
+        fn the_best_of_all_lines(
+            batches in prop::collection::vec((1u64..300, 0.0f64..1.0), 1..30),
+            (o, s) in (0.0f64..1.0, 0.0f64..0.1),
+        ) {
+            let batches = seen(batches);
+            let line = batches.line().unwrap();
+            prop_assert!(line.fixed_s >= 0.0 && line.per_task_s >= 0.0);
+            let other = Line { fixed_s: o, per_task_s: s, has_slope: true };
+            let (best, worse) = (batches.deviations_s2(line), batches.deviations_s2(other));
+            prop_assert!(!line.has_slope || best <= worse + 1e-9, "{line:?} {best} {worse}");
+        }
+
+        /// With a fifth of noise: within 10 % where the batches are, in 200 of them.
+        #[test]
+        fn converges_with_noise(
+            (fixed_s, per_task_s) in (0.0f64..0.1, 1e-4f64..1e-2),
+            around in 2u64..500,
+            seed: u64,
+        ) {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let sizes = (0..200).map(|turn| around + turn % (around / 2 + 1));
+            let batches = seen(sizes.map(|tasks| {
+                (tasks, (fixed_s + tasks as f64 * per_task_s) * rng.random_range(0.65..1.35))
+            }));
+            let line = batches.line().unwrap();
+            let (found, truth) = (line.at_s(around * 5 / 4), fixed_s + (around * 5 / 4) as f64 * per_task_s);
+            prop_assert!((found / truth - 1.0).abs() < 0.1, "{line:?}: {found} for {truth}");
+        }
+
+        #[test]
+        fn parts_add_up(batches in prop::collection::vec((1u64..300, 0.01f64..1.0), 2..20), at in 1usize..20) {
+            let (first, second) = batches.split_at(at.min(batches.len() - 1));
+            let of = |batches: &[(u64, f64)]| seen(batches.iter().copied());
+            let (whole, sum) = (of(&batches), of(first).plus(&of(second)));
+            for line in [sum.line().unwrap(), whole.scaled(0.5).line().unwrap()] {
+                prop_assert!((line.at_s(50) - whole.line().unwrap().at_s(50)).abs() < 1e-6);
+            }
+            prop_assert!(sum.is_valid() && sum.scaled(0.25).is_valid());
+        }
+    }
+
+    /// Of one size only its cost is known: larger batches may cost as much, and cost no more than in proportion.
+    #[test]
+    fn one_size_gives_bounds() {
+        let batches = seen([(4, 2.0), (4, 4.0)]);
+        assert_eq!(batches.line(), Some(Line { fixed_s: 3.0, per_task_s: 0.0, has_slope: false }));
+        assert_eq!([1, 4, 12].map(|tasks| batches.at_most_s(tasks).unwrap()), [3.0, 3.0, 9.0]);
+        assert_eq!(BatchStatistics::default().line(), None);
+        assert!(BatchStatistics::default().is_valid());
+        assert!(!BatchStatistics { tasks: 0.5, ..batches }.is_valid());
+    }
+}

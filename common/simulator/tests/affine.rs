@@ -1,0 +1,155 @@
+//! A device whose batches cost o + a·s, beside ordinary workers: `ata-auto` learns the best split.
+
+use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, WorkerId, build_policy};
+use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TaskTimes, TimeLaws, When, worker_rng};
+
+/// The device: 20 ms for a batch, and half a millisecond for each of its tasks.
+const FIXED: f64 = 20.0;
+const PER_TASK: f64 = 0.5;
+
+/// Milliseconds per task of the others.
+const CPU: f64 = 4.0;
+
+/// Iterations in which the costs are learned: the largest batch doubles from one to the next.
+const LEARNING: usize = 10;
+const ITERATIONS: usize = 210;
+
+const BUDGETS: [u64; 7] = [5, 16, 23, 46, 128, 512, 3000];
+
+/// The time of each iteration.
+#[derive(Default)]
+struct Clock(Vec<f64>);
+
+impl Observer for Clock {
+    fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
+        StepOutcome::default()
+    }
+
+    fn effect(&mut self, _now: f64, effect: &Effect) {
+        if let Effect::Committed { cost } = effect {
+            self.0.push(cost.runtime_s);
+        }
+    }
+}
+
+/// The times of `ata-auto`'s iterations.
+fn run(times: impl TaskTimes, workers: u32, budget: u64, changes: Vec<(When, Change)>) -> Vec<f64> {
+    let iterations = ITERATIONS as u64;
+    let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
+    let context = PolicyContext { means: None, workers: Some(workers) };
+    let mut engine = Engine::new(config, build_policy("ata-auto", &context).unwrap());
+    let mut clock = Clock::default();
+    let mut simulation = Simulation { changes, ..Simulation::new(workers, times) };
+    simulation.run(&mut engine, &mut clock).unwrap();
+    clock.0
+}
+
+/// Times by law: the devices first, then ordinary workers.
+fn times(devices: &[&str], cpus: u32, seed: u64) -> (LawTimes, u32) {
+    let cpu = format!("const({CPU})");
+    let laws: Vec<&str> = devices.iter().copied().chain((0..cpus).map(|_| cpu.as_str())).collect();
+    let workers = laws.len() as u32;
+    (LawTimes::new(&laws.join("; ").parse().unwrap(), workers, seed).unwrap(), workers)
+}
+
+fn mean(times: &[f64]) -> f64 {
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+/// The least mean time of an iteration, by trying every split: the device takes any number of tasks, and the others
+/// equal shares of the rest. `noise` holds equally likely factors on the device's time.
+fn best(cpus: u32, budget: u64, device: impl Fn(u64) -> f64, noise: &[f64]) -> f64 {
+    let time = |batch: u64| {
+        let others = (budget - batch).div_ceil(cpus.into()) as f64 * CPU;
+        let device = if batch == 0 { 0.0 } else { device(batch) };
+        mean(&noise.iter().map(|factor| others.max(device * factor)).collect::<Vec<_>>())
+    };
+    (0..=budget).map(time).fold(f64::INFINITY, f64::min)
+}
+
+fn affine(tasks: u64) -> f64 {
+    FIXED + tasks as f64 * PER_TASK
+}
+
+/// "With a device emulated to cost 20 ms + 0.5 ms a task beside CPU workers of 4 ms a task, iteration time within 10 %
+/// of the best split by exhaustive search": without noise it is the best split itself.
+#[test]
+fn the_best_split_is_found() {
+    for cpus in 1..=4 {
+        for budget in BUDGETS {
+            let (times, workers) = times(&["affine(20, 0.5)"], cpus, 1);
+            let found = mean(&run(times, workers, budget, vec![])[LEARNING..]);
+            let best = best(cpus, budget, affine, &[1.0]);
+            assert!(found <= best * (1.0 + 1e-9), "{cpus} CPUs, B = {budget}: {found} for {best}");
+        }
+    }
+}
+
+/// The device's times vary by a fifth; the best split is the one whose mean time is least.
+#[test]
+fn with_noise_it_is_nearly_found() {
+    const SEEDS: u64 = 10;
+    let law: TimeLaws = "affine(0, 1, 0.2)".parse().unwrap();
+    let (mut unit, mut rng) = (law.of_worker(1, 1).unwrap(), worker_rng(7, 1));
+    let noise: Vec<f64> = (0..2000).map(|_| unit.sample(0.0, &mut rng)).collect();
+    for cpus in 1..=4 {
+        for budget in BUDGETS {
+            let of_seed = |seed| {
+                let (times, workers) = times(&["affine(20, 0.5, 0.2)"], cpus, seed);
+                mean(&run(times, workers, budget, vec![])[LEARNING..])
+            };
+            let found = mean(&(0..SEEDS).map(of_seed).collect::<Vec<_>>());
+            let best = best(cpus, budget, affine, &noise);
+            assert!(found <= 1.1 * best, "{cpus} CPUs, B = {budget}: {found} for {best}");
+        }
+    }
+}
+
+/// Two devices share as their own costs demand: 100 of 128 tasks in 50, 16 in 48 and 12 in 48.
+#[test]
+fn unlike_devices_share_the_work() {
+    let (times, workers) = times(&["affine(20, 0.3)", "affine(0, 3)"], 1, 1);
+    let found = run(times, workers, 128, vec![]);
+    assert!(found[LEARNING..].iter().all(|time| *time <= 50.0 + 1e-9), "{found:?}");
+}
+
+/// A device with room for 64 tasks at a time, whose costs are no line.
+struct Steps;
+
+impl Steps {
+    fn time(tasks: u64) -> f64 {
+        tasks.div_ceil(64) as f64 * 30.0
+    }
+}
+
+impl TaskTimes for Steps {
+    fn draw(&mut self, worker: WorkerId) -> f64 {
+        self.draw_batch(worker, 1)
+    }
+
+    fn draw_batch(&mut self, worker: WorkerId, tasks: u64) -> f64 {
+        if worker.slot() == 0 { Self::time(tasks) } else { tasks as f64 * CPU }
+    }
+
+    fn fuses(&self, worker: WorkerId) -> bool {
+        worker.slot() == 0
+    }
+}
+
+#[test]
+fn costs_that_are_no_line_do_no_harm() {
+    for budget in [16, 46, 128, 512] {
+        let found = run(Steps, 3, budget, vec![]);
+        let (found, best) = (mean(&found[LEARNING..]), best(2, budget, Steps::time, &[1.0]));
+        assert!(found <= 1.1 * best, "B = {budget}: {found} for {best}");
+    }
+}
+
+/// A device that becomes ten times slower is learned again, as any worker is.
+#[test]
+fn a_slower_device_is_noticed() {
+    let (times, workers) = times(&["affine(20, 0.5)"], 4, 1);
+    let slow = (When::Iteration(101), Change::SlowDown(WorkerId::from_slot(0), 10.0));
+    let found = mean(&run(times, workers, 46, vec![slow])[130..]);
+    assert!(found <= 48.0 * 1.02, "{found}: four ordinary workers take 48");
+}
