@@ -19,8 +19,10 @@ mod flat;
 mod learner;
 mod model;
 mod model_file;
+pub mod nn;
 mod optimizer;
 mod problem;
+mod process;
 mod reduction;
 mod state;
 mod table;
@@ -42,7 +44,9 @@ pub use model_file::{
     sha256_of_parameters,
 };
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
-pub use problem::{Batch, Measured, Problem, Samples, cross_entropy};
+pub use nn::cross_entropy;
+pub use problem::{Batch, Measured, Problem, Samples};
+pub use process::{keep_freed_memory, on_one_thread, thread_count};
 pub use reduction::{Partial, Reduction, reduce_in_order};
 pub use state::TrainingState;
 pub use table::{ParameterTable, TensorEntry};

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
-use burn::nn::loss::CrossEntropyLossConfig;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
 use crate::data::{DataError, DataSource, Split};
 use crate::evaluator::ClassCount;
 use crate::model_file::Metadata;
+use crate::nn::cross_entropy;
 
 /// A network, the samples it is trained on, and its loss. [`crate::model`] makes one trainable.
 ///
@@ -90,12 +90,6 @@ impl Measured {
         }
         Self { loss: scalar(cross_entropy(scores, labels, device)), classes }
     }
-}
-
-/// Mean cross-entropy in nats of scores (logits), shape [samples, classes], against one label per sample.
-pub fn cross_entropy(scores: Tensor<2>, labels: &[i32], device: &Device) -> Tensor<1> {
-    let labels = Tensor::from_data(TensorData::new(labels.to_vec(), [labels.len()]), device);
-    CrossEntropyLossConfig::new().init(device).forward(scores, labels)
 }
 
 fn scalar(tensor: Tensor<1>) -> f64 {

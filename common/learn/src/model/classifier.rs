@@ -7,7 +7,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::data::{CHANNELS, CLASS_NAMES, DataError, DataSource, ImageBatch, Images, Split};
 use crate::model_file::Metadata;
-use crate::problem::{Measured, Problem, cross_entropy};
+use crate::nn::cross_entropy;
+use crate::problem::{Measured, Problem};
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
 pub trait Network: Module + 'static {

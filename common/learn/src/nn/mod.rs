@@ -1,0 +1,14 @@
+//! Layers whose operations on the CPU are this project's own.
+
+mod conv3x3;
+mod conv_relu_pool;
+mod cross_entropy;
+mod flex;
+mod kernels;
+mod linear;
+
+pub use conv_relu_pool::ConvReluPool;
+pub use conv3x3::Conv3x3;
+pub use cross_entropy::cross_entropy;
+pub use flex::by_burn;
+pub use linear::Linear;
