@@ -53,7 +53,7 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     /// All images, without a border.
-    pub(super) fn images(&self, samples: usize, size: Size) -> Cow<'a, [f32]> {
+    pub(crate) fn images(&self, samples: usize, size: Size) -> Cow<'a, [f32]> {
         let [sample, channel, row, pixel] = self.strides;
         let own = [size.numbers(), 1, size.width * size.channels, size.channels];
         if [sample, channel, row, pixel] == own {
@@ -69,7 +69,8 @@ impl<'a> View<'a> {
     /// All images, each with a border of zeros.
     pub(super) fn padded_images(&self, samples: usize, size: Size) -> Aligned {
         let mut images = Aligned::zeros(samples * size.padded());
-        spread(images.chunks_exact_mut(size.padded()).enumerate().take(samples), |(n, image)| self.copy_padded(n, size, image));
+        let each = images.chunks_exact_mut(size.padded()).enumerate();
+        spread(each, |(n, image)| self.copy_padded(n, size, image));
         images
     }
 

@@ -8,8 +8,8 @@ pub(crate) mod dense_gradient;
 pub(crate) mod image;
 pub(crate) mod loss;
 pub(crate) mod matrix;
-
-
+pub(crate) mod norm;
+pub(crate) mod norm_gradient;
 pub(crate) mod pooled;
 pub(crate) mod pooled_gradient;
 #[cfg(test)]
