@@ -43,8 +43,8 @@ pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,
     sha256_of_parameters,
 };
-pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
 pub use nn::cross_entropy;
+pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
 pub use problem::{Batch, Measured, Problem, Samples};
 pub use process::{keep_freed_memory, on_one_thread, thread_count};
 pub use reduction::{Partial, Reduction, reduce_in_order};

@@ -58,7 +58,8 @@ fn figure(data: &Path, model: &str, batch: u32, device: &OpenDevice, on: &str) -
     let gradient = |learner: &mut dyn Learner, iteration: u64| {
         black_box(learner.gradient(iteration, 0).expect("the samples were read before"));
     };
-    let times = if batch > 64 { 7 } else { 21 };
+    // Of as many runs as take a few seconds.
+    let times = if batch > 64 || model == "resnet20" { 5 } else { 15 };
     // The first ones fill caches and the memory that is kept.
     for iteration in 1..=3 {
         gradient(&mut *own, iteration);

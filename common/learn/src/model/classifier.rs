@@ -47,7 +47,7 @@ impl<N: Network, F: Fn(&Device) -> N + Send + Sync + 'static> Problem for ImageC
     }
 
     fn measure(&self, network: &N, batch: &ImageBatch, device: &Device) -> Measured {
-        Measured::classification(network.forward(on_device(batch, device)), &batch.labels, device)
+        Measured::classification(network.forward(on_device(batch, device)), &batch.labels)
     }
 
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {

@@ -12,9 +12,9 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::module::{Module, Param};
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
+use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::Tensor;
 use burn_flex::FlexTensor;
 
 use super::flex;
@@ -66,7 +66,10 @@ pub(super) fn stride_of(layer: &Conv2d) -> usize {
     };
     let is_plain = layer.kernel_size == [3, 3] && layer.dilation == [1, 1] && layer.groups == 1;
     let has_stride = layer.stride == [1, 1] || layer.stride == [2, 2];
-    assert!(is_padded && is_plain && has_stride, "expected a 3×3 convolution with padding 1 and stride 1 or 2: {layer:?}");
+    assert!(
+        is_padded && is_plain && has_stride,
+        "expected a 3×3 convolution with padding 1 and stride 1 or 2: {layer:?}"
+    );
     layer.stride[0]
 }
 
@@ -111,7 +114,8 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
         bias: FloatTensor<Self>,
         stride: usize,
     ) -> FloatTensor<Self> {
-        let ((x, of_x), (weight, of_weight), (bias, of_bias)) = (x.into_parts(), weight.into_parts(), bias.into_parts());
+        let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
+            (x.into_parts(), weight.into_parts(), bias.into_parts());
         match Recorded.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(Flex::conv3x3(x, weight, bias, stride)),
             OpsKind::Tracked(prepared) => {

@@ -71,7 +71,8 @@ impl Operation for Flex {
 
 impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
     fn conv_relu_pool(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
-        let ((x, of_x), (weight, of_weight), (bias, of_bias)) = (x.into_parts(), weight.into_parts(), bias.into_parts());
+        let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
+            (x.into_parts(), weight.into_parts(), bias.into_parts());
         match Recorded.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(Flex::conv_relu_pool(x, weight, bias)),
             OpsKind::Tracked(prepared) => {

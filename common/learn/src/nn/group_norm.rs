@@ -64,8 +64,7 @@ impl GroupNorm {
     fn by_burn(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
         let (gamma, beta) = (Some(self.gamma.clone()), Some(self.beta.clone()));
         let (num_groups, num_channels) = (self.groups, images.dims()[1]);
-        let layer =
-            burn::nn::GroupNorm { gamma, beta, num_groups, num_channels, epsilon: self.epsilon, affine: true };
+        let layer = burn::nn::GroupNorm { gamma, beta, num_groups, num_channels, epsilon: self.epsilon, affine: true };
         let normalised = layer.forward(images);
         match shortcut {
             Some(shortcut) => normalised + shortcut,
@@ -88,7 +87,12 @@ trait Operation: Backend {
 }
 
 /// The output and, to be kept for the gradients, the statistics.
-fn forward(g: Geometry, x: &FlexTensor, [gamma, beta]: [&FlexTensor; 2], shortcut: FlexTensor) -> (FlexTensor, Vec<Group>) {
+fn forward(
+    g: Geometry,
+    x: &FlexTensor,
+    [gamma, beta]: [&FlexTensor; 2],
+    shortcut: FlexTensor,
+) -> (FlexTensor, Vec<Group>) {
     let shortcut = flex::viewable(shortcut);
     let has_shortcut = shortcut.layout().num_elements() > 0;
     let shortcut = has_shortcut.then(|| flex::view(&shortcut).images(g.samples, g.size));

@@ -65,7 +65,8 @@ impl Operation for Flex {
 
 impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
     fn linear_in_order(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
-        let ((x, of_x), (weight, of_weight), (bias, of_bias)) = (x.into_parts(), weight.into_parts(), bias.into_parts());
+        let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
+            (x.into_parts(), weight.into_parts(), bias.into_parts());
         let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
         let output = Flex::linear_in_order(x.clone(), weight.clone(), bias);
         match Recorded.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {

@@ -132,12 +132,16 @@ fn views() {
     check("dense, transposed", &dense, &x, |m, x| m.forward(x.swap_dims(2, 3)).swap_dims(1, 2));
     check("dense, flipped", &dense, &x, |m, x| m.forward(x.flip([0, 3])));
     check("dense, a part", &dense, &x, |m, x| m.forward(x.narrow(3, 1, 5)));
-    check("norm, transposed", &norm, &x, |m, x| m.forward_add_relu(x.clone().swap_dims(2, 3), x.flip([2]).swap_dims(2, 3)));
+    check("norm, transposed", &norm, &x, |m, x| {
+        m.forward_add_relu(x.clone().swap_dims(2, 3), x.flip([2]).swap_dims(2, 3))
+    });
 }
 
 #[test]
 fn fully_connected() {
-    for (rows, inputs, outputs, bias) in [(6, 100, 120, true), (1, 7, 5, false), (33, 40, 16, true), (70, 17, 100, true)] {
+    for (rows, inputs, outputs, bias) in
+        [(6, 100, 120, true), (1, 7, 5, false), (33, 40, 16, true), (70, 17, 100, true)]
+    {
         let module = Linear::new(LinearConfig::new(inputs, outputs).with_bias(bias).init(&cpu()));
         check_all(&format!("{rows}×{inputs} to {outputs}"), &module, &random([rows, inputs]), |m, x| m.forward(x));
     }

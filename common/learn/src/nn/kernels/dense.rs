@@ -96,7 +96,11 @@ fn input_gradient_pass<'a>(g: Geometry, weight: &[f32], remainders: [usize; 2]) 
             width: count(g.input.width, remainders[1]),
         },
         from: Steps { start: 0, row: output.row(), pixel: g.outputs },
-        to: Steps { start: remainders[0] * row + remainders[1] * inputs, row: g.stride * row, pixel: g.stride * inputs },
+        to: Steps {
+            start: remainders[0] * row + remainders[1] * inputs,
+            row: g.stride * row,
+            pixel: g.stride * inputs,
+        },
     }
 }
 

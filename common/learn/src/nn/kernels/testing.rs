@@ -34,7 +34,10 @@ pub(crate) fn same_with_all_instructions<T: PartialEq + std::fmt::Debug>(mut wor
     let _guard = CHOOSING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let all = all();
     if cfg!(target_arch = "x86_64") && all.len() < 3 {
-        println!("this CPU lacks AVX-512 or AVX2: compared are {:?}", all.iter().map(|(name, _)| name).collect::<Vec<_>>());
+        println!(
+            "this CPU lacks AVX-512 or AVX2: compared are {:?}",
+            all.iter().map(|(name, _)| name).collect::<Vec<_>>()
+        );
     }
     let mut found = Vec::new();
     for (index, (name, _)) in (1..).zip(&all) {
