@@ -4,13 +4,12 @@
 
 use burn::module::Module;
 use burn::nn::conv::Conv2dConfig;
-use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{GroupNormConfig, Initializer, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
 
 use super::{ModelError, Network};
 use crate::data::CLASSES;
-use crate::nn::{Conv3x3, GroupNorm, Linear, global_average};
+use crate::nn::{Conv3x3, GroupNorm, Linear, global_average, subsample};
 
 /// ResNet-20: a convolution, three stages of three basic blocks, global average pooling and a linear layer. Its shortcuts
 /// have no parameters (the paper's option A): where a stage begins, they skip every other pixel and add channels of zeros.
@@ -35,8 +34,8 @@ struct Block {
     norm1: GroupNorm,
     conv2: Conv3x3,
     norm2: GroupNorm,
-    /// The shortcut at the beginning of a stage takes one pixel of each 2 × 2.
-    subsample: Option<MaxPool2d>,
+    /// Whether the shortcut takes one pixel of each 2 × 2: at the beginning of a stage with smaller images.
+    shrinks: bool,
 }
 
 /// Groups of each normalisation.
@@ -97,32 +96,21 @@ impl Network for ResNet20 {
 
 impl Block {
     fn new(input: usize, width: usize, stride: usize, device: &Device) -> Self {
-        let subsample = || MaxPool2dConfig::new([1, 1]).with_strides([stride, stride]).init();
         Self {
             conv1: convolution(input, width, stride, device),
             norm1: normalisation(width, device),
             conv2: convolution(width, width, 1, device),
             norm2: normalisation(width, device),
-            subsample: (stride > 1).then(subsample),
+            shrinks: stride > 1,
         }
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let y = self.norm1.forward_relu(self.conv1.forward(x.clone()));
         let y = self.conv2.forward(y);
-        let shortcut = match &self.subsample {
-            Some(subsample) => widened(subsample.forward(x), y.dims()[1]),
-            None => x,
-        };
+        let shortcut = if self.shrinks { subsample(x, y.dims()[1]) } else { x };
         self.norm2.forward_add_relu(y, shortcut)
     }
-}
-
-/// `x` with channels of zeros after its own.
-fn widened(x: Tensor<4>, channels: usize) -> Tensor<4> {
-    let [samples, own, height, width] = x.dims();
-    let zeros = Tensor::zeros([samples, channels - own, height, width], &x.device());
-    Tensor::cat(vec![x, zeros], 1)
 }
 
 /// A 3×3 convolution without bias, which the normalisation after it has, initialised as in the paper.

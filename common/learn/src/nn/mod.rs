@@ -41,6 +41,7 @@ mod kernels;
 mod linear;
 #[cfg(test)]
 mod reference;
+mod subsample;
 #[cfg(test)]
 mod tests;
 
@@ -52,3 +53,4 @@ pub(crate) use cross_entropy::mean_cross_entropy;
 pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;
+pub use subsample::subsample;

@@ -6,7 +6,7 @@ use burn::nn::{GroupNormConfig, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Distribution, Gradients, Tensor, TensorData};
 
 use super::kernels::testing::same_with_all_instructions;
-use super::{Conv3x3, ConvReluPool, GroupNorm, Linear, by_burn, cross_entropy, global_average};
+use super::{Conv3x3, ConvReluPool, GroupNorm, Linear, by_burn, cross_entropy, global_average, subsample};
 
 fn cpu() -> Device {
     Device::flex().autodiff()
@@ -168,9 +168,10 @@ struct Nothing {
 }
 
 #[test]
-fn averages_and_losses() {
+fn functions() {
     let nothing = Nothing { unused: true };
     check_all("average", &nothing, &random([3, 21, 5, 7]), |_, x: Tensor<4>| global_average(x));
+    check_all("every other pixel", &nothing, &random([3, 5, 7, 4]), |_, x: Tensor<4>| subsample(x, 9));
     let scores = random([5, 10]) * 4.0;
     check_all("loss", &nothing, &scores, |_, x: Tensor<2>| {
         let device = x.device();

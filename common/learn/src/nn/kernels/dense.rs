@@ -27,11 +27,14 @@ impl Geometry {
 ///
 /// A number is the sum over the rows of the kernel, its columns and the input channels, in this order, plus the bias.
 pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Aligned) {
-    let images = x.padded_images(g.samples, g.input);
+    let mut images = Aligned::zeros(g.samples * g.input.padded());
     let mut result = vec![0.0; g.samples * g.output().numbers()];
     let pass = forward_pass(g, weight, bias);
-    let samples = images.chunks_exact(g.input.padded()).zip(result.chunks_exact_mut(g.output().numbers()));
-    spread(samples, |(image, result)| pass.over(image, result));
+    let samples = images.chunks_exact_mut(g.input.padded()).zip(result.chunks_exact_mut(g.output().numbers()));
+    spread(samples.enumerate(), |(n, (image, result))| {
+        x.copy_padded(n, g.input, image);
+        pass.over(image, result);
+    });
     (result, images)
 }
 
@@ -56,17 +59,21 @@ fn forward_pass<'a>(g: Geometry, weight: &[f32], bias: &'a [f32]) -> Pass<'a> {
     }
 }
 
-/// The gradient of the input, without a border, from the output's with one.
+/// The gradient of the input, without a border, from the output's; and the output's with one.
 ///
 /// A number is the sum over rows, columns and channels of the output's gradient, in this order.
-pub(super) fn input_gradient(g: Geometry, gradients: &[f32], weight: &[f32]) -> Vec<f32> {
+pub(super) fn input_gradient(g: Geometry, gradient: View<'_>, weight: &[f32]) -> (Vec<f32>, Aligned) {
     let passes: Vec<Pass<'_>> = (0..g.stride * g.stride)
         .map(|class| input_gradient_pass(g, weight, [class / g.stride, class % g.stride]))
         .collect();
+    let mut padded = Aligned::zeros(g.samples * g.output().padded());
     let mut result = vec![0.0; g.samples * g.input.numbers()];
-    let samples = gradients.chunks_exact(g.output().padded()).zip(result.chunks_exact_mut(g.input.numbers()));
-    spread(samples, |(gradient, result)| passes.iter().for_each(|pass| pass.over(gradient, result)));
-    result
+    let samples = padded.chunks_exact_mut(g.output().padded()).zip(result.chunks_exact_mut(g.input.numbers()));
+    spread(samples.enumerate(), |(n, (padded, result))| {
+        gradient.copy_padded(n, g.output(), padded);
+        passes.iter().for_each(|pass| pass.over(padded, result));
+    });
+    (result, padded)
 }
 
 /// The pixels of the input whose row and column leave these remainders when divided by the stride: the same weights reach

@@ -6,8 +6,8 @@ use super::dense::{Geometry, input_gradient};
 use super::image::View;
 use super::{arch, spread};
 
-/// Output channels whose weights' gradients are computed at a time.
-const PIECE: usize = 4;
+/// Output channels whose sums are kept in registers at a time.
+const TILE: usize = 4;
 
 /// The gradients of what went into a convolution; empty those that are not wanted.
 #[derive(Debug)]
@@ -28,9 +28,13 @@ pub(crate) fn gradients(
     gradient: View<'_>,
     [with_x, with_bias]: [bool; 2],
 ) -> Gradients {
-    let padded = gradient.padded_images(g.samples, g.output());
+    let (x, padded) = if with_x {
+        input_gradient(g, gradient, weight)
+    } else {
+        (Vec::new(), gradient.padded_images(g.samples, g.output()))
+    };
     Gradients {
-        x: if with_x { input_gradient(g, &padded, weight) } else { Vec::new() },
+        x,
         weight: weight_gradient(g, images, &padded),
         bias: if with_bias { bias_gradient(g, &padded) } else { Vec::new() },
     }
@@ -52,8 +56,10 @@ fn weight_gradient(g: Geometry, images: &[f32], gradients: &[f32]) -> Vec<f32> {
     let wide = g.input.wide_run();
     // By output, row of the kernel, and then column of the kernel and input.
     let mut sums = vec![0.0; g.outputs * 3 * wide];
-    spread(sums.chunks_mut(PIECE * 3 * wide).enumerate(), |(piece, sums)| {
-        arch().dispatch(WeightGradient { g, images, gradients, first: piece * PIECE, sums });
+    // Few pieces, because each goes through all images.
+    let piece = g.outputs.div_ceil(rayon::current_num_threads()).next_multiple_of(TILE);
+    spread(sums.chunks_mut(piece * 3 * wide).enumerate(), |(index, sums)| {
+        arch().dispatch(WeightGradient { g, images, gradients, first: index * piece, sums });
     });
     unpack_weights(g.input.channels, wide, &sums)
 }
@@ -71,7 +77,7 @@ pub(super) fn unpack_weights(inputs: usize, wide: usize, sums: &[f32]) -> Vec<f3
     weights
 }
 
-/// Of the weights of up to `PIECE` output channels, from `first` on.
+/// Of the weights of some output channels, from `first` on.
 struct WeightGradient<'a> {
     g: Geometry,
     images: &'a [f32],
@@ -85,66 +91,61 @@ impl WithSimd for WeightGradient<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        if self.sums.len() == PIECE * 3 * self.g.input.wide_run() {
-            self.samples::<S, PIECE>(simd);
-        } else {
-            for one in 0..self.sums.len() / (3 * self.g.input.wide_run()) {
-                self.one(one).samples::<S, 1>(simd);
+        let outputs = self.sums.len() / (3 * self.g.input.wide_run());
+        let images = self.images.chunks_exact(self.g.input.padded());
+        for (image, gradient) in images.zip(self.gradients.chunks_exact(self.g.output().padded())) {
+            let mut done = 0;
+            while done + TILE <= outputs {
+                self.outputs::<S, TILE>(simd, image, gradient, done);
+                done += TILE;
+            }
+            while done < outputs {
+                self.outputs::<S, 1>(simd, image, gradient, done);
+                done += 1;
             }
         }
     }
 }
 
 impl WeightGradient<'_> {
-    /// One channel of them.
+    /// Adds what a sample gives to the sums of `O` outputs.
     #[inline(always)]
-    fn one(&mut self, at: usize) -> WeightGradient<'_> {
-        let per_output = 3 * self.g.input.wide_run();
-        let sums = &mut self.sums[at * per_output..][..per_output];
-        WeightGradient { g: self.g, images: self.images, gradients: self.gradients, first: self.first + at, sums }
-    }
-
-    #[inline(always)]
-    fn samples<S: Simd, const O: usize>(&mut self, simd: S) {
-        let (input, output) = (self.g.input, self.g.output());
-        let vectors = input.run().div_ceil(S::F32_LANES);
+    fn outputs<S: Simd, const O: usize>(&mut self, simd: S, image: &[f32], gradient: &[f32], output: usize) {
+        let vectors = self.g.input.run().div_ceil(S::F32_LANES);
         // A tile of sums, the vectors that they share and a factor fit in the registers.
         let at_most = if S::F32_LANES == 16 { 3 } else { 2 };
-        let samples = self.images.chunks_exact(input.padded()).zip(self.gradients.chunks_exact(output.padded()));
-        for (image, gradient) in samples {
-            for ky in 0..3 {
-                let mut done = 0;
-                while done < vectors {
-                    let at = done * S::F32_LANES;
-                    match at_most.min(vectors - done) {
-                        1 => self.tile::<S, O, 1>(simd, image, gradient, [ky, at]),
-                        2 => self.tile::<S, O, 2>(simd, image, gradient, [ky, at]),
-                        _ => self.tile::<S, O, 3>(simd, image, gradient, [ky, at]),
-                    }
-                    done += at_most;
+        for ky in 0..3 {
+            let mut done = 0;
+            while done < vectors {
+                let at = [output, ky, done * S::F32_LANES];
+                match at_most.min(vectors - done) {
+                    1 => self.tile::<S, O, 1>(simd, image, gradient, at),
+                    2 => self.tile::<S, O, 2>(simd, image, gradient, at),
+                    _ => self.tile::<S, O, 3>(simd, image, gradient, at),
                 }
+                done += at_most;
             }
         }
     }
 
-    /// Adds what a sample gives to `V` vectors of the sums of a row of the kernel, from number `at` on.
+    /// Adds what a sample gives to `V` vectors of the sums of `O` outputs and a row of the kernel, from number `at` on.
     #[inline(always)]
     fn tile<S: Simd, const O: usize, const V: usize>(
         &mut self,
         simd: S,
         image: &[f32],
         gradient: &[f32],
-        [ky, at]: [usize; 2],
+        [first, ky, at]: [usize; 3],
     ) {
         let (g, input, output) = (self.g, self.g.input, self.g.output());
         let (wide, length) = (input.wide_run(), V * S::F32_LANES);
         let mut totals = [[simd.splat_f32s(0.0); V]; O];
         for (o, total) in totals.iter_mut().enumerate() {
-            total.copy_from_slice(S::as_simd_f32s(&self.sums[(3 * o + ky) * wide + at..][..length]).0);
+            total.copy_from_slice(S::as_simd_f32s(&self.sums[(3 * (first + o) + ky) * wide + at..][..length]).0);
         }
         for y in 0..output.height {
             let image = &image[(y * g.stride + ky) * input.row() + at..];
-            let gradient = &gradient[(y + 1) * output.row() + g.outputs + self.first..];
+            let gradient = &gradient[(y + 1) * output.row() + g.outputs + self.first + first..];
             for x in 0..output.width {
                 let run = S::as_simd_f32s(&image[x * g.stride * input.channels..][..length]).0;
                 for (total, value) in totals.iter_mut().zip(&gradient[x * g.outputs..][..O]) {
@@ -156,7 +157,9 @@ impl WeightGradient<'_> {
             }
         }
         for (o, total) in totals.iter().enumerate() {
-            S::as_mut_simd_f32s(&mut self.sums[(3 * o + ky) * wide + at..][..length]).0.copy_from_slice(total);
+            S::as_mut_simd_f32s(&mut self.sums[(3 * (first + o) + ky) * wide + at..][..length])
+                .0
+                .copy_from_slice(total);
         }
     }
 }

@@ -142,7 +142,8 @@ pub(super) fn block<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f3
         return vectors(simd, numbers);
     }
     let mut block = [simd.splat_f32s(0.0); V];
-    block.copy_from_slice(S::as_simd_f32s(numbers).0);
+    // A constant length: this is a load.
+    block.copy_from_slice(S::as_simd_f32s(&numbers[..BLOCK]).0);
     block
 }
 
@@ -152,7 +153,7 @@ pub(super) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]
     if to.len() < BLOCK {
         to.copy_from_slice(&numbers::<S, V>(block)[..to.len()]);
     } else {
-        S::as_mut_simd_f32s(to).0.copy_from_slice(&block);
+        S::as_mut_simd_f32s(&mut to[..BLOCK]).0.copy_from_slice(&block);
     }
 }
 

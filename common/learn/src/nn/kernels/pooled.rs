@@ -52,10 +52,12 @@ pub(crate) struct Saved {
 pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Saved) {
     let packed = packed(g, weight);
     let per_sample = g.output().numbers();
-    let images = x.padded_images(g.samples, g.input);
+    let mut images = Aligned::zeros(g.samples * g.input.padded());
     let (mut output, mut chosen) = (vec![0.0; g.samples * per_sample], vec![0; g.samples * per_sample]);
     let results = output.chunks_exact_mut(per_sample).zip(chosen.chunks_exact_mut(per_sample));
-    spread(images.chunks_exact(g.input.padded()).zip(results), |(image, (output, chosen))| {
+    let samples = images.chunks_exact_mut(g.input.padded()).zip(results).enumerate();
+    spread(samples, |(n, (image, (output, chosen)))| {
+        x.copy_padded(n, g.input, image);
         arch().dispatch(Forward { g, image, packed: &packed, bias, output, chosen });
     });
     (output, Saved { geometry: g, images, chosen })
