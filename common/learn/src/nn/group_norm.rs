@@ -132,8 +132,8 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
         epsilon: f64,
         relu: bool,
     ) -> FloatTensor<Self> {
-        let [(x, of_x), (gamma, of_gamma), (beta, of_beta), (shortcut, of_shortcut)] =
-            [x, gamma, beta, shortcut].map(|tensor| tensor.into_parts());
+        let ((x, of_x), (shortcut, of_shortcut)) = (x.into_parts(), shortcut.into_parts());
+        let ((gamma, of_gamma), (beta, of_beta)) = (gamma.into_parts(), beta.into_parts());
         let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
         let g = geometry(&x, groups, epsilon, relu);
         let (output, statistics) = forward(g, &x, [&gamma, &beta], shortcut);

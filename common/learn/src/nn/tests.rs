@@ -92,7 +92,7 @@ fn convolution_with_pooling() {
     {
         let module = ConvReluPool::new(convolution(inputs, outputs, 1, true));
         let x = random([samples, inputs, height, width]);
-        check_all(&format!("{samples}×{inputs}×{height}×{width} to {outputs}"), &module, &x, |m, x| m.forward(x));
+        check_all(&format!("{samples}×{inputs}×{height}×{width} to {outputs}"), &module, &x, ConvReluPool::forward);
     }
 }
 
@@ -104,7 +104,7 @@ fn dense_convolution() {
         {
             let module = Conv3x3::new(convolution(inputs, outputs, stride, bias));
             let what = format!("{samples}×{inputs}×{height}×{width} to {outputs}, stride {stride}, bias {bias}");
-            check_all(&what, &module, &random([samples, inputs, height, width]), |m, x| m.forward(x));
+            check_all(&what, &module, &random([samples, inputs, height, width]), Conv3x3::forward);
         }
     }
 }
@@ -114,8 +114,8 @@ fn dense_convolution() {
 fn many_channels() {
     for (inputs, outputs) in [(1024, 24), (24, 1024)] {
         let x = random([2, inputs, 4, 4]);
-        check("pooled", &ConvReluPool::new(convolution(inputs, outputs, 1, true)), &x, |m, x| m.forward(x));
-        check("dense", &Conv3x3::new(convolution(inputs, outputs, 1, false)), &x, |m, x| m.forward(x));
+        check("pooled", &ConvReluPool::new(convolution(inputs, outputs, 1, true)), &x, ConvReluPool::forward);
+        check("dense", &Conv3x3::new(convolution(inputs, outputs, 1, false)), &x, Conv3x3::forward);
     }
 }
 
@@ -143,7 +143,7 @@ fn fully_connected() {
         [(6, 100, 120, true), (1, 7, 5, false), (33, 40, 16, true), (70, 17, 100, true)]
     {
         let module = Linear::new(LinearConfig::new(inputs, outputs).with_bias(bias).init(&cpu()));
-        check_all(&format!("{rows}×{inputs} to {outputs}"), &module, &random([rows, inputs]), |m, x| m.forward(x));
+        check_all(&format!("{rows}×{inputs} to {outputs}"), &module, &random([rows, inputs]), Linear::forward);
     }
     let module = Linear::new(LinearConfig::new(9, 20).init(&cpu()));
     check_all("three dimensions, transposed", &module, &random([3, 9, 5]), |m, x| m.forward(x.swap_dims(1, 2)));
@@ -155,8 +155,8 @@ fn group_normalisation() {
         let module = GroupNorm::new(GroupNormConfig::new(groups, channels).init(&cpu()));
         let x = random([samples, channels, height, width]) * 3.0 + 2.0;
         let what = format!("{samples}×{channels}×{height}×{width} in {groups}");
-        check_all(&what, &module, &x, |m, x| m.forward(x));
-        check_all(&format!("{what}, ReLU"), &module, &x, |m, x| m.forward_relu(x));
+        check_all(&what, &module, &x, GroupNorm::forward);
+        check_all(&format!("{what}, ReLU"), &module, &x, GroupNorm::forward_relu);
         check_all(&format!("{what}, added"), &module, &x, |m, x| m.forward_add_relu(x.clone(), x * 0.5));
     }
 }

@@ -71,7 +71,9 @@ pub(super) fn input_gradient(g: Geometry, gradient: View<'_>, weight: &[f32]) ->
     let samples = padded.chunks_exact_mut(g.output().padded()).zip(result.chunks_exact_mut(g.input.numbers()));
     spread(samples.enumerate(), |(n, (padded, result))| {
         gradient.copy_padded(n, g.output(), padded);
-        passes.iter().for_each(|pass| pass.over(padded, result));
+        for pass in &passes {
+            pass.over(padded, result);
+        }
     });
     (result, padded)
 }

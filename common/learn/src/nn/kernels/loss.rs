@@ -17,7 +17,9 @@ pub(crate) fn forward(scores: &[f32], classes: usize, labels: &[i32]) -> (f64, V
         }
         total += libm::log(sum) - of_label;
         let scale = (1.0 / sum) as f32;
-        row.iter_mut().for_each(|value| *value *= scale);
+        for value in row {
+            *value *= scale;
+        }
     }
     (total / labels.len() as f64, probabilities)
 }
@@ -27,7 +29,9 @@ pub(crate) fn gradient(mut probabilities: Vec<f32>, classes: usize, labels: &[i3
     let scale = gradient / labels.len() as f32;
     for (row, label) in probabilities.chunks_exact_mut(classes).zip(labels) {
         row[*label as usize] -= 1.0;
-        row.iter_mut().for_each(|value| *value *= scale);
+        for value in row {
+            *value *= scale;
+        }
     }
     probabilities
 }

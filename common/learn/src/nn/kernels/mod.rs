@@ -3,6 +3,11 @@
 //! Every number is summed in one order, which depends on the shapes alone: not on the width of the registers, the size of
 //! the caches or the number of threads. Products are added by fused multiply-add, whose one rounding is the same everywhere.
 
+#![allow(
+    clippy::inline_always,
+    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
+)]
+
 pub(crate) mod dense;
 pub(crate) mod dense_gradient;
 pub(crate) mod image;

@@ -83,7 +83,9 @@ impl WithSimd for WeightGradient<'_> {
             let lengths = list_by_output(g, chosen, gradient, first..first + bias.len(), &mut lists);
             let lists = lists.chunks_exact(pixels).zip(lengths).map(|(list, length)| &list[..length]);
             for ((sums, bias), list) in sums.chunks_exact_mut(3 * g.input.wide_run()).zip(bias.iter_mut()).zip(lists) {
-                list.iter().for_each(|(_, value)| *bias += value);
+                for (_, value) in list {
+                    *bias += value;
+                }
                 in_vectors!(S, g, |at, V| add_patches::<S, V>(simd, g, list, &image[at..], &mut sums[at..]));
             }
         }
