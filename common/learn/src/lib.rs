@@ -6,6 +6,8 @@
 //! - `model`: [`Model`], a problem as coordinator and workers see it; the built-in ones, which classify images
 //! - `data`: where samples come from, and which of them a task gets; CIFAR-100 and a synthetic stand-in
 //! - `flat`: parameters and gradients as one flat `f32` vector; `table`: the names and shapes of its parts
+//! - [`nn`]: layers with operations of our own for the CPU, for the built-in networks and yours
+//! - `process`: memory and threads of a process that computes
 //! - `learner`: the gradient of a task; `evaluator`: loss and accuracy on a data set
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
 //! - `model_file`: models and optimizer state as safetensors
