@@ -131,7 +131,7 @@ impl Problem for CharLm {
 
     fn measure(&self, network: &Transformer, windows: &Vec<i32>, device: &Device) -> Measured {
         let (scores, next) = scores(network, windows, device);
-        Measured::classification(scores, &next, device)
+        Measured::classification(scores, &next)
     }
 
     fn class_names(&self) -> Vec<String> {

@@ -52,6 +52,7 @@ impl Default for Extensions {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main(extensions: Extensions) -> ExitCode {
+    ata_learn::keep_freed_memory();
     match args::parse().and_then(|cli| commands::run(cli, extensions)) {
         Ok(code) => code,
         Err(failure) => failure.report(),

@@ -257,6 +257,8 @@ pub(crate) enum BenchSubject {
     Optimizer,
     /// Everything in an iteration that is not gradient computation, at 4 and at 64 workers.
     Coordination,
+    /// The gradient of a task of the built-in models, against burn's own layers.
+    Gradient,
 }
 
 /// Reads the command line; help and version end the program here.

@@ -6,6 +6,8 @@
 //! - `model`: [`Model`], a problem as coordinator and workers see it; the built-in ones, which classify images
 //! - `data`: where samples come from, and which of them a task gets; CIFAR-100 and a synthetic stand-in
 //! - `flat`: parameters and gradients as one flat `f32` vector; `table`: the names and shapes of its parts
+//! - [`nn`]: layers with operations of our own for the CPU, for the built-in networks and yours
+//! - `process`: memory and threads of a process that computes
 //! - `learner`: the gradient of a task; `evaluator`: loss and accuracy on a data set
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
 //! - `model_file`: models and optimizer state as safetensors
@@ -19,8 +21,10 @@ mod flat;
 mod learner;
 mod model;
 mod model_file;
+pub mod nn;
 mod optimizer;
 mod problem;
+mod process;
 mod reduction;
 mod state;
 mod table;
@@ -41,8 +45,10 @@ pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,
     sha256_of_parameters,
 };
+pub use nn::cross_entropy;
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
-pub use problem::{Batch, Measured, Problem, Samples, cross_entropy};
+pub use problem::{Batch, Measured, Problem, Samples};
+pub use process::{keep_freed_memory, on_one_thread, thread_count};
 pub use reduction::{Partial, Reduction, reduce_in_order};
 pub use state::TrainingState;
 pub use table::{ParameterTable, TensorEntry};

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
-use burn::nn::loss::CrossEntropyLossConfig;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
 use crate::data::{DataError, DataSource, Split};
 use crate::evaluator::ClassCount;
 use crate::model_file::Metadata;
+use crate::nn::mean_cross_entropy;
 
 /// A network, the samples it is trained on, and its loss. [`crate::model`] makes one trainable.
 ///
@@ -76,26 +76,24 @@ pub struct Measured {
 
 impl Measured {
     /// Cross-entropy, and how often the largest score is that of the label.
-    pub fn classification(scores: Tensor<2>, labels: &[i32], device: &Device) -> Self {
-        let found = scores.clone().argmax(1).flatten::<1>(0, 1).into_data().convert::<i32>();
-        let found = found.as_slice::<i32>().expect("just converted");
+    ///
+    /// Both are computed on the CPU, from scores of shape [samples, classes]; of equal scores the first counts as largest.
+    pub fn classification(scores: Tensor<2>, labels: &[i32]) -> Self {
+        let [_, count] = scores.dims();
+        let scores = scores.into_data().convert::<f32>();
+        let scores = scores.as_slice::<f32>().expect("just converted");
         let mut classes = Vec::new();
-        for (found, label) in found.iter().zip(labels) {
+        for (scores, label) in scores.chunks_exact(count).zip(labels) {
             let class = *label as usize;
+            let found = (0..count).fold(0, |largest, at| if scores[at] > scores[largest] { at } else { largest });
             if classes.len() <= class {
                 classes.resize(class + 1, ClassCount::default());
             }
             classes[class].samples += 1;
-            classes[class].correct += u32::from(found == label);
+            classes[class].correct += u32::from(found == class);
         }
-        Self { loss: scalar(cross_entropy(scores, labels, device)), classes }
+        Self { loss: mean_cross_entropy(scores, count, labels), classes }
     }
-}
-
-/// Mean cross-entropy in nats of scores (logits), shape [samples, classes], against one label per sample.
-pub fn cross_entropy(scores: Tensor<2>, labels: &[i32], device: &Device) -> Tensor<1> {
-    let labels = Tensor::from_data(TensorData::new(labels.to_vec(), [labels.len()]), device);
-    CrossEntropyLossConfig::new().init(device).forward(scores, labels)
 }
 
 fn scalar(tensor: Tensor<1>) -> f64 {

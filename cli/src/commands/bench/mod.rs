@@ -4,6 +4,7 @@ mod aggregation;
 mod allocation;
 mod coordination;
 mod engine;
+mod gradient;
 mod optimizer;
 mod simulation;
 mod transport;
@@ -28,6 +29,9 @@ struct Figure {
     reference_seconds: f64,
     /// reference_seconds / seconds: above 1 means faster than the reference.
     ratio: f64,
+    /// Samples whose gradients are computed per second, where this is what is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    samples_per_s: Option<f64>,
 }
 
 impl Figure {
@@ -39,7 +43,7 @@ impl Figure {
     ) -> Self {
         let (seconds, reference_seconds) = (median.as_secs_f64(), reference_median.as_secs_f64());
         let ratio = reference_seconds / seconds;
-        Self { name: name.into(), seconds, reference: reference.into(), reference_seconds, ratio }
+        Self { name: name.into(), seconds, reference: reference.into(), reference_seconds, ratio, samples_per_s: None }
     }
 }
 
@@ -58,6 +62,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             BenchSubject::Optimizer => tokio::task::block_in_place(optimizer::measure),
             BenchSubject::Transport => transport::measure().await?,
             BenchSubject::Coordination => coordination::measure().await?,
+            BenchSubject::Gradient => tokio::task::block_in_place(gradient::measure)?,
         };
         if !args.json {
             measured.iter().for_each(print);
@@ -71,8 +76,9 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
 }
 
 fn print(figure: &Figure) {
-    let Figure { name, seconds, reference, reference_seconds, ratio } = figure;
-    println!("{name:<52}{:>12}  {reference:<38}{:>12}{ratio:>8.2}", short(*seconds), short(*reference_seconds));
+    let Figure { name, seconds, reference, reference_seconds, ratio, samples_per_s } = figure;
+    let rate = samples_per_s.map(|rate| format!("  {rate:.0} samples/s")).unwrap_or_default();
+    println!("{name:<52}{:>12}  {reference:<38}{:>12}{ratio:>8.2}{rate}", short(*seconds), short(*reference_seconds));
 }
 
 fn short(seconds: f64) -> String {

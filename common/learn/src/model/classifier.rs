@@ -7,7 +7,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::data::{CHANNELS, CLASS_NAMES, DataError, DataSource, ImageBatch, Images, Split};
 use crate::model_file::Metadata;
-use crate::problem::{Measured, Problem, cross_entropy};
+use crate::nn::cross_entropy;
+use crate::problem::{Measured, Problem};
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
 pub trait Network: Module + 'static {
@@ -46,7 +47,7 @@ impl<N: Network, F: Fn(&Device) -> N + Send + Sync + 'static> Problem for ImageC
     }
 
     fn measure(&self, network: &N, batch: &ImageBatch, device: &Device) -> Measured {
-        Measured::classification(network.forward(on_device(batch, device)), &batch.labels, device)
+        Measured::classification(network.forward(on_device(batch, device)), &batch.labels)
     }
 
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {

@@ -3,26 +3,25 @@
 use std::str::FromStr;
 
 use burn::module::Module;
-use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
+use burn::nn::conv::Conv2dConfig;
+use burn::nn::{LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
 use super::{ModelError, Network};
 use crate::data::CLASSES;
+use crate::nn::{ConvReluPool, Linear};
 
 /// Three 3×3 convolutions, each with ReLU and 2×2 max-pooling, then two fully connected layers with a ReLU in between.
 ///
 /// It has 158,684 parameters with the default widths.
 #[derive(Module, Debug)]
 pub struct Cnn {
-    conv1: Conv2d,
-    conv2: Conv2d,
-    conv3: Conv2d,
+    conv1: ConvReluPool,
+    conv2: ConvReluPool,
+    conv3: ConvReluPool,
     hidden: Linear,
     output: Linear,
-    pool: MaxPool2d,
 }
 
 /// Channels of the three convolutions, and the width of the hidden fully connected layer.
@@ -62,26 +61,25 @@ impl Cnn {
     pub fn new(widths: CnnWidths, device: &Device) -> Self {
         let [c1, c2, c3] = widths.channels;
         let convolution = |input, output| {
-            Conv2dConfig::new([input, output], [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init(device)
+            let config = Conv2dConfig::new([input, output], [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
+            ConvReluPool::new(config.init(device))
         };
+        let linear = |input, output| Linear::new(LinearConfig::new(input, output).init(device));
         // Pooling halves 32 × 32 three times.
         let flat = c3 * 4 * 4;
         Self {
             conv1: convolution(3, c1),
             conv2: convolution(c1, c2),
             conv3: convolution(c2, c3),
-            hidden: LinearConfig::new(flat, widths.hidden).init(device),
-            output: LinearConfig::new(widths.hidden, CLASSES).init(device),
-            pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
+            hidden: linear(flat, widths.hidden),
+            output: linear(widths.hidden, CLASSES),
         }
     }
 }
 
 impl Network for Cnn {
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        let x = self.pool.forward(relu(self.conv1.forward(images)));
-        let x = self.pool.forward(relu(self.conv2.forward(x)));
-        let x = self.pool.forward(relu(self.conv3.forward(x)));
+        let x = self.conv3.forward(self.conv2.forward(self.conv1.forward(images)));
         let x = relu(self.hidden.forward(x.flatten(1, 3)));
         self.output.forward(x)
     }

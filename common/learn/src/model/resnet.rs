@@ -3,14 +3,13 @@
 //! Source: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2.
 
 use burn::module::Module;
-use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{GroupNorm, GroupNormConfig, Initializer, Linear, LinearConfig, PaddingConfig2d};
-use burn::tensor::activation::relu;
+use burn::nn::conv::Conv2dConfig;
+use burn::nn::{GroupNormConfig, Initializer, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
 
 use super::{ModelError, Network};
 use crate::data::CLASSES;
+use crate::nn::{Conv3x3, GroupNorm, Linear, global_average, subsample};
 
 /// ResNet-20: a convolution, three stages of three basic blocks, global average pooling and a linear layer. Its shortcuts
 /// have no parameters (the paper's option A): where a stage begins, they skip every other pixel and add channels of zeros.
@@ -20,7 +19,7 @@ use crate::data::CLASSES;
 /// samples alone. It has 275,572 parameters with the paper's width of 16.
 #[derive(Module, Debug)]
 pub struct ResNet20 {
-    conv1: Conv2d,
+    conv1: Conv3x3,
     norm1: GroupNorm,
     layer1: Vec<Block>,
     layer2: Vec<Block>,
@@ -31,12 +30,12 @@ pub struct ResNet20 {
 /// Two 3×3 convolutions, and a shortcut around them.
 #[derive(Module, Debug)]
 struct Block {
-    conv1: Conv2d,
+    conv1: Conv3x3,
     norm1: GroupNorm,
-    conv2: Conv2d,
+    conv2: Conv3x3,
     norm2: GroupNorm,
-    /// The shortcut at the beginning of a stage takes one pixel of each 2 × 2.
-    subsample: Option<MaxPool2d>,
+    /// Whether the shortcut takes one pixel of each 2 × 2: at the beginning of a stage with smaller images.
+    shrinks: bool,
 }
 
 /// Groups of each normalisation.
@@ -64,11 +63,11 @@ impl ResNet20 {
         };
         Self {
             conv1: convolution(3, width, 1, device),
-            norm1: GroupNormConfig::new(GROUPS, width).init(device),
+            norm1: normalisation(width, device),
             layer1: stage(width, width, 1),
             layer2: stage(width, 2 * width, 2),
             layer3: stage(2 * width, 4 * width, 2),
-            output: LinearConfig::new(4 * width, CLASSES).init(device),
+            output: Linear::new(LinearConfig::new(4 * width, CLASSES).init(device)),
         }
     }
 
@@ -87,54 +86,45 @@ impl ResNet20 {
 
 impl Network for ResNet20 {
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        let mut x = relu(self.norm1.forward(self.conv1.forward(images)));
+        let mut x = self.norm1.forward_relu(self.conv1.forward(images));
         for block in self.layer1.iter().chain(&self.layer2).chain(&self.layer3) {
             x = block.forward(x);
         }
-        let pixels: Tensor<3> = x.flatten(2, 3);
-        self.output.forward(pixels.mean_dim(2).flatten(1, 2))
+        self.output.forward(global_average(x))
     }
 }
 
 impl Block {
     fn new(input: usize, width: usize, stride: usize, device: &Device) -> Self {
-        let norm = || GroupNormConfig::new(GROUPS, width).init(device);
-        let subsample = || MaxPool2dConfig::new([1, 1]).with_strides([stride, stride]).init();
         Self {
             conv1: convolution(input, width, stride, device),
-            norm1: norm(),
+            norm1: normalisation(width, device),
             conv2: convolution(width, width, 1, device),
-            norm2: norm(),
-            subsample: (stride > 1).then(subsample),
+            norm2: normalisation(width, device),
+            shrinks: stride > 1,
         }
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let y = relu(self.norm1.forward(self.conv1.forward(x.clone())));
-        let y = self.norm2.forward(self.conv2.forward(y));
-        let shortcut = match &self.subsample {
-            Some(subsample) => widened(subsample.forward(x), y.dims()[1]),
-            None => x,
-        };
-        relu(y + shortcut)
+        let y = self.norm1.forward_relu(self.conv1.forward(x.clone()));
+        let y = self.conv2.forward(y);
+        let shortcut = if self.shrinks { subsample(x, y.dims()[1]) } else { x };
+        self.norm2.forward_add_relu(y, shortcut)
     }
 }
 
-/// `x` with channels of zeros after its own.
-fn widened(x: Tensor<4>, channels: usize) -> Tensor<4> {
-    let [samples, own, height, width] = x.dims();
-    let zeros = Tensor::zeros([samples, channels - own, height, width], &x.device());
-    Tensor::cat(vec![x, zeros], 1)
-}
-
 /// A 3×3 convolution without bias, which the normalisation after it has, initialised as in the paper.
-fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> Conv2d {
-    Conv2dConfig::new([input, output], [3, 3])
+fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> Conv3x3 {
+    let config = Conv2dConfig::new([input, output], [3, 3])
         .with_stride([stride, stride])
         .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
         .with_bias(false)
-        .with_initializer(Initializer::KaimingNormal { gain: 2.0_f64.sqrt(), fan_out_only: false })
-        .init(device)
+        .with_initializer(Initializer::KaimingNormal { gain: 2.0_f64.sqrt(), fan_out_only: false });
+    Conv3x3::new(config.init(device))
+}
+
+fn normalisation(width: usize, device: &Device) -> GroupNorm {
+    GroupNorm::new(GroupNormConfig::new(GROUPS, width).init(device))
 }
 
 #[cfg(test)]

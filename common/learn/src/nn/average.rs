@@ -1,0 +1,69 @@
+//! Global average pooling.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use burn::tensor::Tensor;
+use burn_flex::FlexTensor;
+
+use super::flex;
+use super::kernels::image::Size;
+use super::kernels::norm::pixel_means;
+
+/// The means over the pixels of images of shape [samples, channels, height, width]: shape [samples, channels].
+pub fn global_average(images: Tensor<4>) -> Tensor<2> {
+    if !flex::takes(&images) {
+        return images.flatten::<3>(2, 3).mean_dim(2).flatten(1, 2);
+    }
+    Tensor::from_dispatch(Dispatch::global_average(images.into_dispatch()))
+}
+
+#[backend_extension(Flex, Autodiff)]
+trait Operation: Backend {
+    fn global_average(x: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+impl Operation for Flex {
+    fn global_average(x: FlexTensor) -> FlexTensor {
+        let x = flex::viewable(x);
+        let (samples, size) = flex::sizes(&x);
+        let images = flex::view(&x).images(samples, size);
+        flex::tensor(pixel_means(size, &images), [samples, size.channels])
+    }
+}
+
+impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+    fn global_average(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let (x, of_x) = x.into_parts();
+        let sizes = flex::sizes(&x);
+        let output = Flex::global_average(x);
+        match Recorded.prepare::<C>([of_x]).compute_bound().stateful() {
+            OpsKind::UnTracked(prepared) => prepared.finish(output),
+            OpsKind::Tracked(prepared) => prepared.finish(sizes, output),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Recorded;
+
+impl Backward<Flex, 1> for Recorded {
+    /// How many images, and their size.
+    type State = (usize, Size);
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
+        let ([of_x], (samples, size)) = (ops.parents, ops.state);
+        if let Some(node) = of_x {
+            let mut x = Vec::with_capacity(samples * size.numbers());
+            for means in flex::numbers(&gradient).chunks_exact(size.channels) {
+                let pixel: Vec<f32> = means.iter().map(|mean| mean / size.pixels() as f32).collect();
+                x.extend(std::iter::repeat_n(pixel, size.pixels()).flatten());
+            }
+            gradients.register::<Flex>(node.id, flex::images(x, samples, size));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Cross-entropy.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::tensor::{Device, Tensor, TensorData};
+use burn_flex::FlexTensor;
+
+use super::flex;
+use super::kernels::loss;
+
+/// Mean cross-entropy in nats of scores (logits), shape [samples, classes], against one label per sample.
+pub fn cross_entropy(scores: Tensor<2>, labels: &[i32], device: &Device) -> Tensor<1> {
+    assert_eq!(scores.dims()[0], labels.len(), "rows of scores, and labels");
+    if flex::takes(&scores) {
+        return Tensor::from_dispatch(Dispatch::mean_cross_entropy(scores.into_dispatch(), labels.to_vec()));
+    }
+    let labels = Tensor::from_data(TensorData::new(labels.to_vec(), [labels.len()]), device);
+    CrossEntropyLossConfig::new().init(device).forward(scores, labels)
+}
+
+/// The same of numbers in host memory, row by row.
+pub(crate) fn mean_cross_entropy(scores: &[f32], classes: usize, labels: &[i32]) -> f64 {
+    loss::forward(scores, classes, labels).0
+}
+
+#[backend_extension(Flex, Autodiff)]
+trait Operation: Backend {
+    fn mean_cross_entropy(scores: FloatTensor<Self>, labels: Vec<i32>) -> FloatTensor<Self>;
+}
+
+/// The loss, and the probabilities.
+fn forward(scores: &FlexTensor, labels: &[i32]) -> (FlexTensor, Vec<f32>) {
+    let (loss, probabilities) =
+        loss::forward(flex::numbers(&scores.to_contiguous()), scores.layout().shape()[1], labels);
+    (flex::tensor(vec![loss as f32], [1]), probabilities)
+}
+
+impl Operation for Flex {
+    fn mean_cross_entropy(scores: FlexTensor, labels: Vec<i32>) -> FlexTensor {
+        forward(&scores, &labels).0
+    }
+}
+
+impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+    fn mean_cross_entropy(scores: FloatTensor<Self>, labels: Vec<i32>) -> FloatTensor<Self> {
+        let (scores, of_scores) = scores.into_parts();
+        let (loss, probabilities) = forward(&scores, &labels);
+        match Recorded.prepare::<C>([of_scores]).compute_bound().stateful() {
+            OpsKind::UnTracked(prepared) => prepared.finish(loss),
+            OpsKind::Tracked(prepared) => prepared.finish((probabilities, labels), loss),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Recorded;
+
+impl Backward<Flex, 1> for Recorded {
+    /// Probabilities and labels.
+    type State = (Vec<f32>, Vec<i32>);
+
+    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = flex::numbers(&gradients.consume::<Flex>(&ops.node).to_contiguous())[0];
+        let ([of_scores], (probabilities, labels)) = (ops.parents, ops.state);
+        if let Some(node) = of_scores {
+            let classes = probabilities.len() / labels.len();
+            let found = loss::gradient(probabilities, classes, &labels, gradient);
+            gradients.register::<Flex>(node.id, flex::tensor(found, [labels.len(), classes]));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Group normalisation.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn_flex::FlexTensor;
+
+use super::flex;
+use super::kernels::norm::{self, Geometry, Group};
+use super::kernels::norm_gradient::{self, Saved};
+
+/// Group normalisation of images, with what a residual network does next.
+#[derive(Module, Debug)]
+pub struct GroupNorm {
+    gamma: Param<Tensor<1>>,
+    beta: Param<Tensor<1>>,
+    groups: usize,
+    epsilon: f64,
+}
+
+impl GroupNorm {
+    /// With the parameters of a layer of burn's.
+    ///
+    /// # Panics
+    /// If the layer has no parameters.
+    pub fn new(layer: burn::nn::GroupNorm) -> Self {
+        let [gamma, beta] = [layer.gamma, layer.beta].map(|values| values.expect("a layer with parameters"));
+        Self { gamma, beta, groups: layer.num_groups, epsilon: layer.epsilon }
+    }
+
+    /// Takes and returns images of shape [samples, channels, height, width].
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<4> {
+        self.run(images, None, false)
+    }
+
+    /// The same, then ReLU.
+    pub fn forward_relu(&self, images: Tensor<4>) -> Tensor<4> {
+        self.run(images, None, true)
+    }
+
+    /// The same, then `shortcut` is added, which has the shape of the result, then ReLU.
+    pub fn forward_add_relu(&self, images: Tensor<4>, shortcut: Tensor<4>) -> Tensor<4> {
+        self.run(images, Some(shortcut), true)
+    }
+
+    fn run(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>, with_relu: bool) -> Tensor<4> {
+        if !flex::takes(&images) {
+            let sum = self.by_burn(images, shortcut);
+            return if with_relu { relu(sum) } else { sum };
+        }
+        // An empty constant stands for none: no gradient is computed for it.
+        let shortcut = shortcut.unwrap_or_else(|| Tensor::zeros([0; 4], &images.device()));
+        let (gamma, beta) = (self.gamma.val().into_dispatch(), self.beta.val().into_dispatch());
+        let (x, shortcut) = (images.into_dispatch(), shortcut.into_dispatch());
+        Tensor::from_dispatch(Dispatch::group_norm(x, gamma, beta, shortcut, self.groups, self.epsilon, with_relu))
+    }
+
+    fn by_burn(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
+        let (gamma, beta) = (Some(self.gamma.clone()), Some(self.beta.clone()));
+        let (num_groups, num_channels) = (self.groups, images.dims()[1]);
+        let layer = burn::nn::GroupNorm { gamma, beta, num_groups, num_channels, epsilon: self.epsilon, affine: true };
+        let normalised = layer.forward(images);
+        match shortcut {
+            Some(shortcut) => normalised + shortcut,
+            None => normalised,
+        }
+    }
+}
+
+#[backend_extension(Flex, Autodiff)]
+trait Operation: Backend {
+    fn group_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        shortcut: FloatTensor<Self>,
+        groups: usize,
+        epsilon: f64,
+        relu: bool,
+    ) -> FloatTensor<Self>;
+}
+
+/// The output and, to be kept for the gradients, the statistics.
+fn forward(
+    g: Geometry,
+    x: &FlexTensor,
+    [gamma, beta]: [&FlexTensor; 2],
+    shortcut: FlexTensor,
+) -> (FlexTensor, Vec<Group>) {
+    let shortcut = flex::viewable(shortcut);
+    let has_shortcut = shortcut.layout().num_elements() > 0;
+    let shortcut = has_shortcut.then(|| flex::view(&shortcut).images(g.samples, g.size));
+    let x = flex::view(x).images(g.samples, g.size);
+    let affine = [flex::numbers(gamma), flex::numbers(beta)];
+    let (output, groups) = norm::forward(g, &x, affine, shortcut.as_deref());
+    (flex::images(output, g.samples, g.size), groups)
+}
+
+fn geometry(x: &FlexTensor, groups: usize, epsilon: f64, relu: bool) -> Geometry {
+    let (samples, size) = flex::sizes(x);
+    Geometry { samples, size, groups, epsilon, relu }
+}
+
+impl Operation for Flex {
+    fn group_norm(
+        x: FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        shortcut: FlexTensor,
+        groups: usize,
+        epsilon: f64,
+        relu: bool,
+    ) -> FlexTensor {
+        let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
+        forward(geometry(&x, groups, epsilon, relu), &x, [&gamma, &beta], shortcut).0
+    }
+}
+
+impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
+    fn group_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        shortcut: FloatTensor<Self>,
+        groups: usize,
+        epsilon: f64,
+        relu: bool,
+    ) -> FloatTensor<Self> {
+        let ((x, of_x), (shortcut, of_shortcut)) = (x.into_parts(), shortcut.into_parts());
+        let ((gamma, of_gamma), (beta, of_beta)) = (gamma.into_parts(), beta.into_parts());
+        let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
+        let g = geometry(&x, groups, epsilon, relu);
+        let (output, statistics) = forward(g, &x, [&gamma, &beta], shortcut);
+        match Recorded(g).prepare::<C>([of_x, of_gamma, of_beta, of_shortcut]).compute_bound().stateful() {
+            OpsKind::UnTracked(prepared) => prepared.finish(output),
+            OpsKind::Tracked(prepared) => {
+                prepared.finish(State { x, output: output.clone(), gamma, groups: statistics }, output)
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Recorded(Geometry);
+
+#[derive(Clone, Debug)]
+struct State {
+    x: FlexTensor,
+    output: FlexTensor,
+    gamma: FlexTensor,
+    groups: Vec<Group>,
+}
+
+impl Backward<Flex, 4> for Recorded {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let (g, State { x, output, gamma, groups }) = (self.0, ops.state);
+        let gradient = flex::viewable(gradients.consume::<Flex>(&ops.node));
+        let images = |tensor| flex::view(tensor).images(g.samples, g.size);
+        let (x, output) = (images(&x), images(&output));
+        let saved = Saved { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
+        let found = norm_gradient::gradients(g, saved, &images(&gradient));
+        let [of_x, of_gamma, of_beta, of_shortcut] = ops.parents;
+        for (node, numbers) in [(of_x, found.x), (of_shortcut, found.shortcut)] {
+            if let Some(node) = node {
+                gradients.register::<Flex>(node.id, flex::images(numbers, g.samples, g.size));
+            }
+        }
+        for (node, numbers) in [(of_gamma, found.gamma), (of_beta, found.beta)] {
+            if let Some(node) = node {
+                gradients.register::<Flex>(node.id, flex::tensor(numbers, [g.size.channels]));
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Layers whose operations on the CPU are this project's own: faster than burn's there, and with one result on every CPU.
+//!
+//! A layer takes over the parameters of burn's layer of the same kind, and with them their names, shapes and initial values:
+//!
+//! ```
+//! use ata_learn::nn::ConvReluPool;
+//! use burn::nn::PaddingConfig2d;
+//! use burn::nn::conv::Conv2dConfig;
+//! # let device = burn::tensor::Device::flex();
+//! let config = Conv2dConfig::new([3, 16], [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
+//! let layer = ConvReluPool::new(config.init(&device));
+//! ```
+//!
+//! On devices other than the CPU, and for numbers other than `f32`, a layer does what burn's layers do.
+//!
+//! # One result on every CPU
+//! The bits of what these layers compute follow from parameters and inputs alone. Each number is summed in a fixed order, which
+//! the documentation of the operation tells, whatever the width of the registers (AVX-512, AVX2, NEON or none), the size of
+//! the caches and the number of threads; products are added by fused multiply-add everywhere; and exponentials and
+//! logarithms are those of the crate `libm`, not of the C library. So for the built-in models it does not matter which CPU
+//! computed a gradient or an evaluation.
+//!
+//! For a module of your own this holds as far as it consists of
+//! - the layers of this module, [`global_average`] and [`cross_entropy`],
+//! - burn's operations that only move numbers (reshape, transpose, slice, concatenate, gather),
+//! - burn's operations that compute each number from one of each operand by `+`, `-`, `*`, `/`, a comparison or a square root
+//!   (addition, ReLU, a mask).
+//!
+//! It does not hold for what burn's CPU device sums up itself: matrix products (also those of convolutions and attention) are
+//! blocked by the sizes of the caches, and sums, means and softmax follow the width of the registers. Nor for exponentials,
+//! logarithms and trigonometric functions (sigmoid, tanh, GELU), which are those of the C library. Two machines can differ in
+//! the last bits there. GPUs have their own order in any case.
+
+mod average;
+mod conv3x3;
+mod conv_relu_pool;
+mod cross_entropy;
+mod flex;
+mod group_norm;
+mod kernels;
+mod linear;
+#[cfg(test)]
+mod reference;
+mod subsample;
+#[cfg(test)]
+mod tests;
+
+pub use average::global_average;
+pub use conv_relu_pool::ConvReluPool;
+pub use conv3x3::Conv3x3;
+pub use cross_entropy::cross_entropy;
+pub(crate) use cross_entropy::mean_cross_entropy;
+pub use flex::by_burn;
+pub use group_norm::GroupNorm;
+pub use linear::Linear;
+pub use subsample::subsample;
