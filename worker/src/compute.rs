@@ -124,7 +124,7 @@ impl Worker<'_> {
     /// Works until the jobs end. An error means that the thread cannot go on.
     fn run(mut self, parameters: &[f32], jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         self.learner.load(parameters);
-        self.learner.gradient(1, 0).map_err(|error| error.to_string())?;
+        self.learner.warm_up(1).map_err(|error| error.to_string())?;
         self.report(Report::Ready);
         for job in jobs {
             match job {
@@ -148,6 +148,9 @@ impl Worker<'_> {
         let sum = reduce_in_order(assignment.first_task, assignment.tasks, |index| {
             if cancelled.is_set() {
                 return Err(Stop::Cancelled);
+            }
+            if index + 1 < assignment.first_task + u64::from(assignment.tasks) {
+                learner.announce(assignment.iteration, index + 1, 1);
             }
             // Reading its samples is part of the task: the device waits for them.
             let started = Instant::now();
