@@ -149,7 +149,7 @@ impl Worker<'_> {
             if cancelled.is_set() {
                 return Err(Stop::Cancelled);
             }
-            if index + 1 < assignment.first_task + u64::from(assignment.tasks) {
+            if index + 1 < assignment.first_task + assignment.tasks {
                 learner.announce(assignment.iteration, index + 1, 1);
             }
             // Reading its samples is part of the task: the device waits for them.

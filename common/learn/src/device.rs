@@ -124,8 +124,8 @@ impl DeviceChoice {
 
     /// Every GPU of this machine: through CUDA if this build has it and finds any, else through wgpu.
     pub fn gpus() -> Result<Vec<Self>, DeviceError> {
-        let cuda: Vec<Self> =
-            (0..).map(|index| Self::Cuda(Some(index))).take_while(|choice| choice.open().is_ok()).collect();
+        let exists = |choice: Self| choice.open().is_ok().then_some(choice);
+        let cuda: Vec<Self> = (0..).map(|index| Self::Cuda(Some(index))).map_while(exists).collect();
         if cuda.is_empty() { Self::gpu_adapters() } else { Ok(cuda) }
     }
 

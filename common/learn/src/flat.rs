@@ -35,7 +35,7 @@ pub fn with_parameters<N: Module>(network: N, values: &[f32], device: &Device) -
     }
     // One upload, cut on the device.
     let all = floats(values.to_vec(), device);
-    network.map(&mut Loader { at, cut: |from, to| all.clone().slice([from..to]) })
+    network.map(&mut Loader { at, cut: |from, to| all.clone().slice(from..to) })
 }
 
 /// Loads every parameter with its part of a flat vector.

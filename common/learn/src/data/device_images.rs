@@ -96,7 +96,7 @@ impl Resident {
         let gathered: Vec<Tensor<2, Int>> = by_block
             .chunk_by(|a, b| block(a) == block(b))
             .map(|positions| {
-                let rows = positions.iter().map(|at| (indices[*at] % BLOCK) as i32).collect();
+                let rows = positions.iter().map(|at| (indices[*at] % BLOCK).cast_signed()).collect();
                 self.blocks[block(&positions[0]) as usize].clone().select(0, int_tensor(rows, device))
             })
             .collect();
@@ -132,18 +132,14 @@ fn upload(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DataSource, ImageBatch, RECORD_BYTES, Split};
+    use super::super::{DataSource, RECORD_BYTES, Split};
     use super::*;
-
-    fn host(images: &Images, indices: &[u32]) -> ImageBatch {
-        images.host_batch(indices).unwrap()
-    }
 
     fn check(samples: &DeviceImages, images: &Images, indices: &[u32]) {
         let ImageInput::Device { images: found, labels } = samples.batch(indices).unwrap() else {
             panic!("expected a batch on the device");
         };
-        let expected = host(images, indices);
+        let expected = images.host_batch(indices).unwrap();
         assert_eq!(labels, expected.labels);
         assert_eq!(found.dims(), [indices.len(), 3, 32, 32]);
         let found: Vec<u32> = found.into_data().iter::<f32>().map(f32::to_bits).collect();
@@ -158,7 +154,9 @@ mod tests {
         let images = Images::open(&DataSource::Generated { seed: 3 }, Split::Train).unwrap();
         let samples = DeviceImages::new(images.clone(), &Device::flex()).unwrap();
         assert_eq!(samples.resident.as_ref().map(|resident| resident.blocks.len()), Some(2));
-        INDICES.into_iter().for_each(|indices| check(&samples, &images, indices));
+        for indices in INDICES {
+            check(&samples, &images, indices);
+        }
     }
 
     #[test]
@@ -167,7 +165,9 @@ mod tests {
         let few = Images::open(&DataSource::Generated { seed: 3 }, Split::Test).unwrap();
         let kept = DeviceImages::new(few, &Device::flex()).unwrap();
         let samples = DeviceImages { source: images.clone(), resident: None, ..kept };
-        INDICES.into_iter().for_each(|indices| check(&samples, &images, indices));
+        for indices in INDICES {
+            check(&samples, &images, indices);
+        }
     }
 
     /// Every value of a pixel, in every channel.

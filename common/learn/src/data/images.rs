@@ -87,6 +87,7 @@ impl Samples for Images {
 
 /// A batch of images, wherever it was made.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are one or two at a time")]
 pub enum ImageInput {
     /// In host memory.
     Host(ImageBatch),
