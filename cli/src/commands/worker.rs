@@ -1,6 +1,7 @@
 //! `ata worker`: computes gradients for a coordinator.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use ata_learn::{DataError, DeviceChoice, ModelResolver, default_cache_dir, limit_threads};
 use ata_simulator::{TimeLaws, worker_rng};
 use ata_wire::{Endpoint, WorkerName};
-use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
+use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,38 +28,32 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
     }
     let configs = configs(&args, models)?;
     let signal = signals::stop()?;
+    let mut signal = pin!(signal);
     let (stop, stopped) = watch::channel(());
     let mut workers: JoinSet<_> = configs
         .into_iter()
         .map(|config| {
             let mut stopped = stopped.clone();
-            // An error means that the sender is gone: also a reason to stop.
             ata_worker::run(config, async move { drop(stopped.changed().await) })
         })
         .collect();
-    let mut received = None;
-    let ends = tokio::select! {
-        ends = ends(&mut workers) => ends,
-        signal = signal => {
-            received = Some(signal);
-            drop(stop);
-            ends(&mut workers).await
+    let (mut ends, mut received) = (Vec::new(), None);
+    while !workers.is_empty() {
+        tokio::select! {
+            Some(ended) = workers.join_next() => {
+                let ended = ended.map_err(Failure::internal).and_then(|ended| ended.map_err(Failure::from));
+                if let (Err(failure), false) = (&ended, workers.is_empty()) {
+                    tracing::error!("{failure}; the workers on the other devices go on");
+                }
+                ends.push(ended);
+            }
+            signal = &mut signal, if received.is_none() => {
+                received = Some(signal);
+                stop.send_replace(());
+            }
         }
-    };
-    exit_code(ends, received)
-}
-
-/// How the workers of this process ended, the last one last.
-async fn ends(workers: &mut JoinSet<Result<WorkerEnd, WorkerError>>) -> Vec<Result<WorkerEnd, Failure>> {
-    let mut ends = Vec::new();
-    while let Some(ended) = workers.join_next().await {
-        let ended = ended.map_err(Failure::internal).and_then(|ended| ended.map_err(Failure::from));
-        if let (Err(failure), false) = (&ended, workers.is_empty()) {
-            tracing::error!("{failure}; the workers on the other devices go on");
-        }
-        ends.push(ended);
     }
-    ends
+    exit_code(ends, received)
 }
 
 /// One failed worker is the failure of the process, even if others worked on to the end of the run.
@@ -128,8 +123,8 @@ fn own_data(path: &Path) -> Result<Option<PathBuf>, Failure> {
 fn host_name() -> WorkerName {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     let valid: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).collect();
-    // This leaves room for the number of further workers on the same host.
-    let name = valid.chars().take(56).collect::<String>();
+    // This leaves room for the device and for the number of further workers on the same host.
+    let name = valid.chars().take(48).collect::<String>();
     name.parse().unwrap_or_else(|_| "worker".parse().expect("a valid name"))
 }
 

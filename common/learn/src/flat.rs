@@ -74,7 +74,7 @@ impl Gradients {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 // burn records no gradient for a parameter that the loss does not depend on: it is zero.
                 let gradient = self.1.remove::<D>(param.id).unwrap_or_else(|| param.val().inner().zeros_like());
-                self.0.push(gradient.flatten(0, D.saturating_sub(1)));
+                self.0.push(gradient.flatten(0, D - 1));
             }
         }
         let gradients = GradientsParams::from_grads(loss.backward(), network);
