@@ -34,6 +34,10 @@ fn wrong_usage() {
         (&["up", "--task-time", "exp(29*j)"], "at character"),
         (&["up", "--time-unit", "1 week"], "1 week"),
         (&["up", "--device", "cuda"], "cuda"),
+        (&["up", "--fuse", "maybe"], "auto, on, off"),
+        (&["up", "--devices", "cpu,tpu"], "unknown device 'tpu'"),
+        (&["worker", "--devices", "cpu,cpu"], "cpu is there twice"),
+        (&["worker", "--devices", "cpu", "--device", "cpu"], "cannot be used with"),
         (&["up", "--model", "vit"], "vit"),
         (&["up", "--config", "bad.toml"], "line 2"),
         (&["up", "--config", "absent.toml"], "absent.toml"),
@@ -48,6 +52,12 @@ fn wrong_usage() {
     ] {
         fails(&sandbox, args, 64, says);
     }
+}
+
+#[cfg(not(any(feature = "gpu", feature = "cuda")))]
+#[test]
+fn all_gpus_without_the_feature() {
+    fails(&Sandbox::new(), &["worker", "--devices", "all"], 64, "--features gpu");
 }
 
 #[cfg(not(feature = "object-store"))]

@@ -153,6 +153,26 @@ fn workers_started_by_hand_fetch_their_data_once() {
     assert_eq!(sha256(&sandbox.summary(&[&local, &RUN[..], &TINY[..]].concat())), sha256(&first));
 }
 
+/// A worker that was told its devices is named after each of them.
+#[test]
+fn a_worker_per_device() {
+    let sandbox = Sandbox::new();
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--json"];
+    let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
+    let address = format!("http://127.0.0.1:{}", coordinator.port());
+    let worker =
+        sandbox.start(&["worker", "--coordinator", &address, "--name", "rig", "--devices", "cpu", "--fuse", "on"]);
+    let (code, _, log) = worker.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("no longer the same bits"), "{log}");
+    let (code, _, log) = coordinator.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("rig-cpu"), "{log}");
+
+    let up = ["up", "--devices", "cpu", "--workers", "3", "--task-time", "none"];
+    assert_eq!(sandbox.summary(&[&up, &RUN[..], &TINY[..]].concat())["workers"], 1, "one worker per device");
+}
+
 #[test]
 fn a_killed_worker_changes_nothing_and_may_come_back() {
     let sandbox = Sandbox::new();

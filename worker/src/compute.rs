@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ata_learn::{Learner, LearnerError, Partial, TaskGradient, reduce_in_order};
-use ata_wire::{Assignment, Pool};
+use ata_wire::{Assignment, Pool, RunSpec};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
@@ -61,24 +61,25 @@ pub(crate) struct Compute {
 }
 
 impl Compute {
-    /// Starts the thread: it makes the learner, computes one gradient so that the first measured time does not include
-    /// compiling kernels, and reports [`Report::Ready`]. If `fuse` is set, or the emulated device does so, it computes a
-    /// lease as one batch.
+    /// Starts the thread: it makes the learner, warms it up so that the first measured time does not include compiling
+    /// kernels, and reports [`Report::Ready`]. If `fuse` is set, or the emulated device does so, it computes a lease, of
+    /// up to the run's budget of tasks, as one batch.
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
-        parameters: usize,
+        run: &RunSpec,
         fuse: bool,
         task_time: Option<TaskTime>,
         reports: mpsc::Sender<Report>,
     ) -> Self {
         let fuses = fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses);
+        let (parameters, largest) = (run.parameters as usize, if fuses { run.budget } else { 1 });
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
             .spawn(move || {
                 let run = AssertUnwindSafe(|| {
                     let worker = Worker { learner: learner(), fuses, task_time, reports: &reports };
-                    worker.run(&vec![0.0; parameters], &received)
+                    worker.run(&vec![0.0; parameters], largest, &received)
                 });
                 // burn panics if a device fails; the session is told, and the process survives.
                 let error = match catch_unwind(run) {
@@ -128,9 +129,9 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     /// Works until the jobs end. An error means that the thread cannot go on.
-    fn run(mut self, parameters: &[f32], jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
+    fn run(mut self, parameters: &[f32], largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         self.learner.load(parameters);
-        self.learner.gradient(1, 0).map_err(|error| error.to_string())?;
+        self.learner.warm_up(largest).map_err(|error| error.to_string())?;
         self.report(Report::Ready);
         for job in jobs {
             match job {
@@ -154,7 +155,11 @@ impl Worker<'_> {
         let mut busy_s = Vec::new();
         let mut outlasted = 0;
         let fuses = self.fuses;
+        let end = assignment.first_task + assignment.tasks;
         let mut timed = |tasks: u64, first: u64| {
+            if first + tasks < end {
+                self.learner.announce(assignment.iteration, first + tasks, tasks);
+            }
             let Timed { result, busy, is_outlasted } = self.timed(assignment.iteration, first, tasks, cancelled)?;
             busy_s.push(busy.as_secs_f64());
             outlasted += if is_outlasted { tasks } else { 0 };

@@ -174,7 +174,7 @@ async fn prepare(
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
     let device = config.device.clone();
     let learner = move || data.learner(&device, tasks);
-    Ok(Compute::start(learner, run.parameters as usize, config.fuse, task_time, reports))
+    Ok(Compute::start(learner, run, config.fuse, task_time, reports))
 }
 
 fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> Result<ToWorker, SessionError> {

@@ -15,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::settings::Fuse;
 
 /// Distributed training that learns how fast each worker is.
 ///
@@ -99,6 +100,14 @@ pub(crate) struct LocalArgs {
     /// Worker processes.
     #[arg(long, env = "ATA_WORKERS", value_name = "N", allow_negative_numbers = true)]
     workers: Option<u32>,
+    /// One worker on each of these devices, in place of --device and --workers: all (the GPUs of this machine), or a list,
+    /// as in wgpu:0,wgpu:1,cpu.
+    #[arg(long, env = "ATA_DEVICES", value_name = "DEVICES")]
+    devices: Option<String>,
+    /// Compute the tasks of a lease as one batch: faster on GPUs, but not the same bits for every allocation and device
+    /// [default: auto, on every device but the CPU].
+    #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", hide_possible_values = true)]
+    fuse: Option<Fuse>,
     /// Emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none. A device that
     /// computes its share as one batch: 'affine(20, 0.5)', 20 for the batch and 0.5 for each task.
     #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW")]
@@ -143,7 +152,8 @@ pub(crate) struct HeadArgs {
 #[command(after_help = "\
 Examples:
   ata worker --coordinator http://head:7070
-  ata worker --coordinator http://head:7070 --device wgpu:1 --name rig-2")]
+  ata worker --coordinator http://head:7070 --device wgpu:1 --name rig-2
+  ata worker --coordinator http://head:7070 --devices all")]
 pub(crate) struct WorkerArgs {
     /// The coordinator's address.
     #[arg(long, env = "ATA_COORDINATOR", value_name = "URL", default_value = "http://127.0.0.1:7070")]
@@ -154,6 +164,14 @@ pub(crate) struct WorkerArgs {
     /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
+    /// One worker on each of these devices, all in this process: all (the GPUs of this machine), or a list, as in
+    /// wgpu:0,wgpu:1,cpu. Each device's name is appended to the worker's.
+    #[arg(long, env = "ATA_DEVICES", value_name = "DEVICES", conflicts_with = "device")]
+    pub(crate) devices: Option<String>,
+    /// Compute the tasks of a lease as one batch: faster on GPUs, but not the same bits for every allocation and device
+    /// [default: auto, on every device but the CPU].
+    #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", default_value = "auto", hide_possible_values = true)]
+    pub(crate) fuse: Fuse,
     /// The training data, as the coordinator's --data takes it, so that it does not have to be sent.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<PathBuf>,

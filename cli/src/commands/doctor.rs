@@ -4,7 +4,10 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use ata_learn::{DataSource, DeviceChoice, OpenDevice, Split, Tasks, builtin_model, default_cache_dir};
+use ata_learn::{
+    DataSource, DeviceChoice, LearnerError, OpenDevice, Split, TaskGradient, Tasks, builtin_model, default_cache_dir,
+    reduce_in_order,
+};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -12,6 +15,9 @@ use crate::failure::Failure;
 
 /// Larger differences than this are not due to rounding.
 const LARGEST_DIFFERENCE: f64 = 1e-5;
+
+/// Tasks of the lease that is computed as one batch.
+const LEASE: u64 = 4;
 
 #[derive(Serialize)]
 struct Findings {
@@ -36,6 +42,14 @@ struct Gradient {
     device_ms: f64,
     /// ‖device − CPU‖ / ‖CPU‖
     relative_l2_difference: f64,
+    /// Tasks of a lease.
+    lease: u64,
+    /// One after the other, on the device.
+    tasks_ms: f64,
+    /// As one batch, on the device.
+    fused_ms: f64,
+    /// ‖device, as one batch − CPU, summed‖ / ‖CPU, summed‖
+    fused_relative_l2_difference: f64,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
@@ -48,7 +62,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
         DeviceChoice::list().into_iter().map(|(choice, name)| Found { device: choice.to_string(), name }).collect();
     let gradient = compare(&device, args.task_batch)?;
     let mut problems = Vec::new();
-    if gradient.relative_l2_difference > LARGEST_DIFFERENCE {
+    let differences = [gradient.relative_l2_difference, gradient.fused_relative_l2_difference];
+    // Not the other way round: a NaN is no agreement.
+    if !differences.iter().all(|difference| *difference <= LARGEST_DIFFERENCE) {
         problems.push(format!(
             "the gradient on {} differs from the CPU's: update its driver, or use another --device",
             device.name
@@ -78,10 +94,12 @@ fn print(findings: &Findings) {
     for found in &findings.devices {
         println!("  --device {:<8} {}", found.device, found.name);
     }
-    let Gradient { device, task_batch, cpu_ms, device_ms, relative_l2_difference } = &findings.gradient;
+    let Gradient { device, task_batch, cpu_ms, device_ms, lease, tasks_ms, fused_ms, .. } = &findings.gradient;
     println!("gradient of {task_batch} samples: {device_ms:.1} ms on {device}, {cpu_ms:.1} ms on the CPU");
+    println!("{lease} of them on {device}: {tasks_ms:.1} ms one by one, {fused_ms:.1} ms as one batch");
     println!(
-        "relative L2 difference from the CPU: {relative_l2_difference:.1e} (rounding: below {LARGEST_DIFFERENCE:.0e})"
+        "relative L2 difference from the CPU: {:.1e}, as one batch {:.1e} (rounding: at most {LARGEST_DIFFERENCE:.0e})",
+        findings.gradient.relative_l2_difference, findings.gradient.fused_relative_l2_difference
     );
     match &findings.problems[..] {
         [] => println!("no problems found"),
@@ -90,26 +108,62 @@ fn print(findings: &Findings) {
 }
 
 fn compare(device: &OpenDevice, task_batch: u32) -> Result<Gradient, Failure> {
-    let cpu = DeviceChoice::Cpu.open()?;
-    let (expected, cpu_ms) = gradient(&cpu, task_batch)?;
-    let (found, device_ms) = gradient(device, task_batch)?;
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
-    let difference = norm(&mut found.iter().zip(&expected).map(|(a, b)| f64::from(*a) - f64::from(*b)));
-    let relative_l2_difference = difference / norm(&mut expected.iter().map(|b| f64::from(*b)));
-    Ok(Gradient { device: device.name.clone(), task_batch, cpu_ms, device_ms, relative_l2_difference })
+    let cpu = Computed::on(&DeviceChoice::Cpu.open()?, task_batch)?;
+    let found = Computed::on(device, task_batch)?;
+    Ok(Gradient {
+        device: device.name.clone(),
+        task_batch,
+        cpu_ms: cpu.task_ms,
+        device_ms: found.task_ms,
+        relative_l2_difference: relative_difference(&found.task, &cpu.task),
+        lease: LEASE,
+        tasks_ms: found.tasks_ms,
+        fused_ms: found.fused_ms,
+        fused_relative_l2_difference: relative_difference(&found.fused, &cpu.tasks),
+    })
 }
 
-/// The built-in model's gradient, and the milliseconds of the second of two computations.
-fn gradient(device: &OpenDevice, task_batch: u32) -> Result<(Vec<f32>, f64), Failure> {
-    let model = builtin_model("cnn")?;
-    let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train)?;
-    let mut learner = data.learner(device, Tasks { seed: 1, budget: 1, task_batch });
-    learner.load(&model.initial_parameters(1));
-    // The first computation compiles kernels.
-    learner.gradient(1, 0).map_err(Failure::internal)?;
+/// Gradients of the built-in model, and how long each took.
+struct Computed {
+    task: Vec<f32>,
+    task_ms: f64,
+    /// The sum over a lease, task by task.
+    tasks: Vec<f32>,
+    tasks_ms: f64,
+    /// The same as one batch.
+    fused: Vec<f32>,
+    fused_ms: f64,
+}
+
+impl Computed {
+    fn on(device: &OpenDevice, task_batch: u32) -> Result<Self, Failure> {
+        let model = builtin_model("cnn")?;
+        let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train)?;
+        let mut learner = data.learner(device, Tasks { seed: 1, budget: LEASE, task_batch });
+        learner.load(&model.initial_parameters(1));
+        let (task, task_ms) = timed(|| learner.gradient(1, 0))?;
+        let (tasks, tasks_ms) = timed(|| {
+            let task = |index| learner.gradient(1, index).map(|task| (task.gradient, task.loss));
+            reduce_in_order(0, LEASE, task).map(|sum| TaskGradient { gradient: sum.gradient, loss: sum.loss })
+        })?;
+        let (fused, fused_ms) = timed(|| learner.fused(1, 0, LEASE))?;
+        Ok(Self { task, task_ms, tasks, tasks_ms, fused, fused_ms })
+    }
+}
+
+/// A gradient, and the milliseconds of the second of two computations: the first one compiles kernels.
+fn timed(mut compute: impl FnMut() -> Result<TaskGradient, LearnerError>) -> Result<(Vec<f32>, f64), Failure> {
+    compute().map_err(Failure::internal)?;
     let started = Instant::now();
-    let task = learner.gradient(1, 0).map_err(Failure::internal)?;
-    Ok((task.gradient, started.elapsed().as_secs_f64() * 1e3))
+    let gradient = compute().map_err(Failure::internal)?.gradient;
+    Ok((gradient, started.elapsed().as_secs_f64() * 1e3))
+}
+
+/// ‖found − expected‖ / ‖expected‖
+fn relative_difference(found: &[f32], expected: &[f32]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let difference = norm(&mut found.iter().zip(expected).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    difference / norm(&mut expected.iter().map(|value| f64::from(*value)))
 }
 
 fn writable(folder: &std::path::Path) -> std::io::Result<()> {

@@ -24,9 +24,10 @@ use crate::failure::Failure;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure> {
-    // A worker shows nothing but its log, and a coordinator's log reports on its workers.
+    // A worker shows nothing but its log, and a coordinator's log reports on its workers. Every kernel tuned is a line of
+    // cubecl's.
     let default = match &cli.command {
-        Command::Worker(_) | Command::Coordinator(_) => "info",
+        Command::Worker(_) | Command::Coordinator(_) => "info,cubecl_runtime=warn",
         _ => "warn",
     };
     start_log(cli.log.as_deref().unwrap_or(default))?;

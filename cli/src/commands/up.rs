@@ -16,18 +16,26 @@ use crate::args::UpArgs;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
 use crate::run::{ExpectedWorkers, Run};
-use crate::settings::Settings;
+use crate::settings::{Fuse, Settings};
 use crate::signals;
 
 /// Time that workers have to exit after the run.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
-    let (settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.local])?;
+    let (mut settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.local])?;
+    let devices = match settings.devices()? {
+        Some(devices) => devices.choices()?,
+        None => vec![settings.device_choice()?],
+    };
+    if settings.devices.is_some() {
+        settings.workers = devices.len() as u32;
+    }
     let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
     let training_file = inputs.training_file();
     // Workers compute on the device; the coordinator takes steps on the CPU.
-    let device_name = settings.device_choice()?.open()?.name;
+    let opened = devices.iter().map(|device| device.open()).collect::<Result<Vec<_>, _>>()?;
+    let device_name = opened.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
     let means = match settings.time_laws()? {
         Some(laws) => laws.means(settings.workers)?,
         None => Some(vec![1.0; settings.workers as usize]),
@@ -40,12 +48,15 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
         return Ok(ExitCode::SUCCESS);
     }
     say_what(&settings, &device_name);
+    if opened.iter().any(|device| device.is_cpu() && settings.fuse.applies_to(device)) {
+        eprintln!("{}", Fuse::ON_CPU);
+    }
 
     let signal = signals::stop()?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
     let folder = run.folder(resumption.as_ref())?;
-    let mut children = Children::start(&settings, &format!("http://{address}"), training_file.as_deref())?;
+    let mut children = Children::start(&settings, &devices, &format!("http://{address}"), training_file.as_deref())?;
 
     let mut received = None;
     let state = run.state();
@@ -80,7 +91,13 @@ struct Children {
 }
 
 impl Children {
-    fn start(settings: &Settings, coordinator: &str, data: Option<&std::path::Path>) -> Result<Self, Failure> {
+    /// Starts the workers; they take the devices in turn.
+    fn start(
+        settings: &Settings,
+        devices: &[DeviceChoice],
+        coordinator: &str,
+        data: Option<&std::path::Path>,
+    ) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::internal)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = match settings.threads {
@@ -88,15 +105,17 @@ impl Children {
             threads => threads,
         };
         let mut running = JoinSet::new();
-        for number in 1..=settings.workers {
+        for (number, device) in (1..=settings.workers).zip(devices.iter().cycle()) {
             let mut command = Command::new(&program);
             command
                 .arg("worker")
                 .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
                 .args(["--number", &number.to_string(), "--workers", &settings.workers.to_string()])
-                .args(["--device", &settings.device, "--threads", &threads.to_string()])
+                .args(["--device", &device.to_string(), "--fuse", settings.fuse.name()])
+                .args(["--threads", &threads.to_string()])
                 .args(["--task-time", &settings.task_time, "--time-unit", &settings.time_unit])
                 .args(["--retry-for", "10", "--log", "error"])
+                .env_remove("ATA_DEVICES")
                 .stdin(Stdio::null())
                 .kill_on_drop(true);
             if let Some(data) = data {

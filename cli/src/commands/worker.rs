@@ -1,6 +1,7 @@
 //! `ata worker`: computes gradients for a coordinator.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,48 +11,102 @@ use ata_simulator::{TimeLaws, worker_rng};
 use ata_wire::{Endpoint, WorkerName};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::args::WorkerArgs;
 use crate::failure::{Failure, INTERRUPTED, RUN_FAILED};
-use crate::settings::parse_time_unit;
+use crate::settings::{Devices, Fuse, parse_time_unit};
 use crate::signals::{self, Signal};
 
 pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
-    let endpoint: Endpoint = args.coordinator.parse()?;
-    let name = args.name.as_deref().map_or_else(|| Ok(host_name()), str::parse).map_err(Failure::usage)?;
-    let device: DeviceChoice = args.device.parse()?;
-    let task_times = args.task_time.as_deref().map(|law| task_times(law, &args)).transpose()?.flatten();
     if args.threads == Some(0) || args.workers == 0 || args.number == Some(0) {
         return Err(Failure::usage("--threads, --workers and --number: expected at least 1"));
     }
     if let Some(threads) = args.threads {
         limit_threads(threads);
     }
-    let config = WorkerConfig {
-        endpoint,
-        name_is_fixed: args.name.is_some(),
-        name,
-        number: args.number,
-        device: device.open()?,
-        fuse: false,
-        models,
-        data: args.data.as_deref().map(own_data).transpose()?.flatten(),
-        cache: default_cache_dir(),
-        retry_for: Duration::from_secs(args.retry_for),
-        task_times,
-        instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,
-    };
+    let configs = configs(&args, models)?;
     let signal = signals::stop()?;
-    let mut received = None;
-    let end = ata_worker::run(config, async { received = Some(signal.await) }).await?;
-    match (end, received) {
-        (WorkerEnd::RunFailed, _) => {
-            tracing::warn!("the run failed; see the coordinator's log");
-            Ok(ExitCode::from(RUN_FAILED))
+    let mut signal = pin!(signal);
+    let (stop, stopped) = watch::channel(());
+    let mut workers: JoinSet<_> = configs
+        .into_iter()
+        .map(|config| {
+            let mut stopped = stopped.clone();
+            ata_worker::run(config, async move { drop(stopped.changed().await) })
+        })
+        .collect();
+    let (mut ends, mut received) = (Vec::new(), None);
+    while !workers.is_empty() {
+        tokio::select! {
+            Some(ended) = workers.join_next() => {
+                let ended = ended.map_err(Failure::internal).and_then(|ended| ended.map_err(Failure::from));
+                if let (Err(failure), false) = (&ended, workers.is_empty()) {
+                    tracing::error!("{failure}; the workers on the other devices go on");
+                }
+                ends.push(ended);
+            }
+            signal = &mut signal, if received.is_none() => {
+                received = Some(signal);
+                stop.send_replace(());
+            }
         }
-        (WorkerEnd::Stopped, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
-        (WorkerEnd::Stopped | WorkerEnd::Finished, _) => Ok(ExitCode::SUCCESS),
     }
+    exit_code(ends, received)
+}
+
+/// One failed worker is the failure of the process, even if others worked on to the end of the run.
+fn exit_code(ends: Vec<Result<WorkerEnd, Failure>>, received: Option<Signal>) -> Result<ExitCode, Failure> {
+    let ends: Vec<WorkerEnd> = ends.into_iter().collect::<Result<_, _>>()?;
+    if ends.contains(&WorkerEnd::RunFailed) {
+        tracing::warn!("the run failed; see the coordinator's log");
+        return Ok(ExitCode::from(RUN_FAILED));
+    }
+    match received {
+        Some(Signal::Interrupt) if ends.contains(&WorkerEnd::Stopped) => Ok(ExitCode::from(INTERRUPTED)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// One worker per device.
+fn configs(args: &WorkerArgs, models: ModelResolver) -> Result<Vec<WorkerConfig>, Failure> {
+    let endpoint: Endpoint = args.coordinator.parse()?;
+    let name = args.name.as_deref().map_or_else(|| Ok(host_name()), str::parse).map_err(Failure::usage)?;
+    let devices = match &args.devices {
+        Some(devices) => Devices::parse(devices)?.choices()?,
+        None => vec![args.device.parse()?],
+    };
+    let task_times = args.task_time.as_deref().map(|law| task_times(law, args)).transpose()?.flatten();
+    let data = args.data.as_deref().map(own_data).transpose()?.flatten();
+    let config = |(choice, number): (DeviceChoice, Option<u32>)| {
+        let device = choice.open()?;
+        let fuse = args.fuse.applies_to(&device);
+        if fuse && device.is_cpu() {
+            tracing::warn!("{}", Fuse::ON_CPU);
+        }
+        Ok(WorkerConfig {
+            endpoint: endpoint.clone(),
+            name_is_fixed: args.name.is_some(),
+            name: if args.devices.is_some() { name_of_device(&name, choice)? } else { name.clone() },
+            number,
+            device,
+            fuse,
+            models,
+            data: data.clone(),
+            cache: default_cache_dir(),
+            retry_for: Duration::from_secs(args.retry_for),
+            task_times: task_times.clone(),
+            instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,
+        })
+    };
+    let numbers = (0..).map(|index| args.number.map(|number| number + index));
+    devices.into_iter().zip(numbers).map(config).collect()
+}
+
+/// The name of one of several workers of a process: `host-wgpu0`.
+fn name_of_device(name: &WorkerName, device: DeviceChoice) -> Result<WorkerName, Failure> {
+    format!("{name}-{}", device.to_string().replace(':', "")).parse().map_err(Failure::usage)
 }
 
 /// The user's copy of the training data, which must exist; what it has to be is known when the model is.
@@ -68,8 +123,8 @@ fn own_data(path: &Path) -> Result<Option<PathBuf>, Failure> {
 fn host_name() -> WorkerName {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     let valid: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).collect();
-    // This leaves room for the number of further workers on the same host.
-    let name = valid.chars().take(56).collect::<String>();
+    // This leaves room for the device and for the number of further workers on the same host.
+    let name = valid.chars().take(48).collect::<String>();
     name.parse().unwrap_or_else(|_| "worker".parse().expect("a valid name"))
 }
 

@@ -1,8 +1,10 @@
 //! A run's settings: defaults, overridden by the file, overridden by environment variables and flags.
 
+mod devices;
 pub(crate) mod policy_list;
 mod training;
 
+pub(crate) use devices::{Devices, Fuse};
 pub(crate) use training::FIXED;
 
 use std::net::SocketAddr;
@@ -80,6 +82,9 @@ pub(crate) struct Settings {
     pub(crate) insecure: bool,
     /// From here on, for `ata up` only.
     pub(crate) workers: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) devices: Option<String>,
+    pub(crate) fuse: Fuse,
     pub(crate) task_time: String,
     pub(crate) time_unit: String,
     /// 0 for an equal share of this machine's cores.
@@ -127,6 +132,8 @@ impl Default for Settings {
             min_workers: 1,
             insecure: false,
             workers: 4,
+            devices: None,
+            fuse: Fuse::Auto,
             task_time: "scale(1); scale(2); scale(4); scale(8)".into(),
             time_unit: "1ms".into(),
             threads: 0,
@@ -180,6 +187,7 @@ impl Settings {
         }
         self.max_employments.map_or(Ok(()), |limit| in_range("max_employments", limit, 1, u64::MAX >> 1))?;
         self.device_choice()?;
+        self.devices()?;
         self.time_laws()?;
         self.time_unit()?;
         Ok(())
@@ -198,6 +206,11 @@ impl Settings {
 
     pub(crate) fn device_choice(&self) -> Result<DeviceChoice, Failure> {
         Ok(self.device.parse()?)
+    }
+
+    /// The devices of the workers, if each of them has one.
+    pub(crate) fn devices(&self) -> Result<Option<Devices>, Failure> {
+        self.devices.as_deref().map(Devices::parse).transpose()
     }
 
     /// The emulated slowness, if any.
@@ -352,6 +365,8 @@ mod tests {
             ("", "target_loss = -1.0", "target_loss = -1: expected a positive number"),
             ("", "max_employments = 0", "max_employments = 0"),
             ("", "device = 'tpu'", "unknown device 'tpu'"),
+            ("", "devices = 'wgpu:0,tpu'", "unknown device 'tpu'"),
+            ("fuse = 'maybe'\n", "", "line 1: unknown variant `maybe`"),
             ("", "task_time = 'exp(x)'", "at character 5"),
             ("", "time_unit = '3 fortnights'", "time unit '3 fortnights'"),
             ("heartbeat_timeout_ms = 1", "", "expected a whole number from 100"),

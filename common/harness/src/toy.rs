@@ -96,7 +96,7 @@ impl Learner for ToyLearner {
     }
 
     fn gradient(&mut self, iteration: u64, index: u64) -> Result<TaskGradient, LearnerError> {
-        let batch = self.data.images.batch(&self.tasks.samples(iteration, index))?;
+        let batch = self.data.images.host_batch(&self.tasks.samples(iteration, index))?;
         let sample = batch.images.iter().cycle();
         let mut gradient: Vec<f32> = self.parameters.iter().zip(sample).map(|(theta, x)| theta - x).collect();
         let loss = gradient.iter().map(|value| f64::from(value * value)).sum::<f64>() / 2.0;

@@ -45,6 +45,15 @@ pub enum DeviceError {
         /// The number of devices found.
         found: usize,
     },
+    /// The machine has no GPU that this build can reach.
+    #[error(
+        "no GPU was found; software adapters ({software} found) have to be named, as in wgpu:0. See `ata doctor` for a \
+         list; --device cpu always works"
+    )]
+    NoGpu {
+        /// The number of adapters that are no GPU.
+        software: usize,
+    },
 }
 
 impl FromStr for DeviceChoice {
@@ -87,17 +96,37 @@ pub struct OpenDevice {
     pub name: String,
 }
 
+impl OpenDevice {
+    /// Whether it is the CPU device, whose results are the same bits on every machine. A software adapter is none.
+    pub fn is_cpu(&self) -> bool {
+        is_cpu(&self.device)
+    }
+}
+
+/// See [`OpenDevice::is_cpu`].
+pub(crate) fn is_cpu(device: &Device) -> bool {
+    *device == Device::flex()
+}
+
 impl DeviceChoice {
     /// Opens the device.
     pub fn open(self) -> Result<OpenDevice, DeviceError> {
         match self {
             Self::Auto => {
-                Ok(Self::open_cuda(None).or_else(|_| Self::open_gpu_adapter()).unwrap_or_else(|_| Self::open_cpu()))
+                let wgpu = || Self::gpu_adapters()?[0].open();
+                Ok(Self::open_cuda(None).or_else(|_| wgpu()).unwrap_or_else(|_| Self::open_cpu()))
             }
             Self::Cpu => Ok(Self::open_cpu()),
             Self::Wgpu(index) => Self::open_wgpu(index),
             Self::Cuda(index) => Self::open_cuda(index),
         }
+    }
+
+    /// Every GPU of this machine: through CUDA if this build has it and finds any, else through wgpu.
+    pub fn gpus() -> Result<Vec<Self>, DeviceError> {
+        let exists = |choice: Self| choice.open().is_ok().then_some(choice);
+        let cuda: Vec<Self> = (0..).map(|index| Self::Cuda(Some(index))).map_while(exists).collect();
+        if cuda.is_empty() { Self::gpu_adapters() } else { Ok(cuda) }
     }
 
     /// Opens every device that this build can reach on this machine, and returns each with its name.
@@ -127,16 +156,14 @@ impl DeviceChoice {
         Ok(named("wgpu", device))
     }
 
-    /// Opens a wgpu adapter that is a GPU: a software one would be slower than the CPU device.
+    /// The wgpu adapters that are GPUs, at least one: a software adapter would be slower than the CPU device.
     #[cfg(feature = "gpu")]
-    fn open_gpu_adapter() -> Result<OpenDevice, DeviceError> {
+    fn gpu_adapters() -> Result<Vec<Self>, DeviceError> {
         let software = Device::wgpu(burn::tensor::DeviceKind::Cpu);
         let adapters = wgpu_adapters();
-        let found = adapters.len();
-        match adapters.into_iter().find(|adapter| *adapter != software) {
-            Some(adapter) => Ok(named("wgpu", adapter)),
-            None => Err(DeviceError::NotFound { device: "wgpu", wanted: 0, found }),
-        }
+        let gpus = adapters.iter().enumerate().filter(|(_, adapter)| **adapter != software);
+        let gpus: Vec<Self> = gpus.map(|(index, _)| Self::Wgpu(Some(index))).collect();
+        if gpus.is_empty() { Err(DeviceError::NoGpu { software: adapters.len() }) } else { Ok(gpus) }
     }
 
     #[cfg(feature = "cuda")]
@@ -154,8 +181,8 @@ impl DeviceChoice {
     }
 
     #[cfg(not(feature = "gpu"))]
-    fn open_gpu_adapter() -> Result<OpenDevice, DeviceError> {
-        Self::open_wgpu(None)
+    fn gpu_adapters() -> Result<Vec<Self>, DeviceError> {
+        Err(DeviceError::NotBuilt { device: "GPU", feature: "gpu" })
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -201,5 +228,7 @@ mod tests {
         let error = DeviceChoice::Wgpu(None).open().unwrap_err().to_string();
         assert!(error.contains("--features gpu"), "{error}");
         assert_eq!(DeviceChoice::Auto.open().unwrap().name, "cpu");
+        #[cfg(not(feature = "cuda"))]
+        assert!(DeviceChoice::gpus().unwrap_err().to_string().contains("this build has no GPU device"));
     }
 }

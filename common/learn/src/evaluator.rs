@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use crate::data::DataError;
 use crate::flat;
 use crate::model::OpenData;
-use crate::problem::{Measured, Problem, Samples};
+use crate::problem::{Batch, DeviceSamples, Measured, Problem, Samples};
 
 /// Evaluates parameters.
 pub trait Evaluator: Send {
@@ -48,6 +48,8 @@ const EVALUATION_BATCH: u32 = 250;
 
 pub(crate) struct BurnEvaluator<P: Problem> {
     data: Arc<OpenData<P>>,
+    /// The samples on the device, if they are kept there.
+    on_device: Option<DeviceSamples<Batch<P>>>,
     network: Option<P::Network>,
     device: Device,
 }
@@ -55,7 +57,7 @@ pub(crate) struct BurnEvaluator<P: Problem> {
 impl<P: Problem> BurnEvaluator<P> {
     /// An evaluator on `device`, which must not have autodiff enabled.
     pub(crate) fn new(data: Arc<OpenData<P>>, device: Device) -> Self {
-        Self { network: Some(data.problem.network(&device)), data, device }
+        Self { on_device: data.samples_on(&device), network: Some(data.problem.network(&device)), data, device }
     }
 }
 
@@ -75,7 +77,11 @@ impl<P: Problem> Evaluator for BurnEvaluator<P> {
                 return Ok(None);
             }
             let indices: Vec<u32> = (first..count.min(first.saturating_add(EVALUATION_BATCH))).collect();
-            let measured = problem.measure(network, &samples.batch(&indices)?, &self.device);
+            let batch = match &self.on_device {
+                Some(on_device) => on_device.batch(&indices)?,
+                None => samples.batch(&indices)?,
+            };
+            let measured = problem.measure(network, &batch, &self.device);
             loss += measured.loss * indices.len() as f64;
             add(&mut classes, &measured);
         }

@@ -5,7 +5,9 @@
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Tensor, TensorData, Transaction};
+use burn::tensor::{Device, ExecutionError, Tensor, TensorData, Transaction};
+
+use crate::device::is_cpu;
 
 /// All parameters, in one read from the device.
 pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {
@@ -26,40 +28,74 @@ pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {
 /// # Panics
 /// If `values` is not one `f32` per parameter.
 pub fn with_parameters<N: Module>(network: N, values: &[f32], device: &Device) -> N {
-    struct Mapper<'a>(&'a [f32], &'a Device);
-    impl ModuleMapper for Mapper<'_> {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            let (id, shape) = (param.id, param.lazy_shape());
-            let (own, rest) = self.0.split_at(shape.num_elements());
-            self.0 = rest;
-            let data = TensorData::new(own.to_vec(), shape);
-            param.transform_for_load(Tensor::from_data(data, self.1), id)
-        }
-    }
     assert_eq!(values.len(), network.num_params());
-    network.map(&mut Mapper(values, device))
+    let at = 0;
+    if is_cpu(device) {
+        return network.map(&mut Loader { at, cut: |from, to| floats(values[from..to].to_vec(), device) });
+    }
+    // One upload, cut on the device.
+    let all = floats(values.to_vec(), device);
+    network.map(&mut Loader { at, cut: |from, to| all.clone().slice(from..to) })
 }
 
-/// A scalar and the gradient of every parameter, in one read from the device.
-pub(crate) fn scalar_and_gradient<N: Module>(
-    network: &N,
-    scalar: Tensor<1>,
-    gradients: GradientsParams,
-) -> (f32, Vec<f32>) {
-    struct Visitor(Transaction, GradientsParams);
-    impl ModuleVisitor for Visitor {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            // burn records no gradient for a parameter that the loss does not depend on: it is zero.
-            let gradient = self.1.remove::<D>(param.id).unwrap_or_else(|| param.val().inner().zeros_like());
-            let transaction = std::mem::take(&mut self.0);
-            self.0 = transaction.register(gradient);
-        }
+/// Loads every parameter with its part of a flat vector.
+struct Loader<F> {
+    /// Numbers loaded so far.
+    at: usize,
+    /// The numbers from the first index up to the second.
+    cut: F,
+}
+
+impl<F: Fn(usize, usize) -> Tensor<1>> ModuleMapper for Loader<F> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, shape) = (param.id, param.lazy_shape());
+        let from = self.at;
+        self.at += shape.num_elements();
+        param.transform_for_load((self.cut)(from, self.at).reshape(shape), id)
     }
-    let mut visitor = Visitor(Transaction::default().register(scalar), gradients);
-    network.visit(&mut visitor);
-    let mut data = visitor.0.execute();
-    let scalar = concatenate(&[data.remove(0)])[0];
-    (scalar, concatenate(&data))
+}
+
+fn floats(values: Vec<f32>, device: &Device) -> Tensor<1> {
+    let count = values.len();
+    Tensor::from_data(TensorData::new(values, [count]), device)
+}
+
+/// A loss and its gradient on the device: one flat tensor per parameter, in flat order.
+pub(crate) struct Gradients {
+    loss: Tensor<1>,
+    parts: Vec<Tensor<1>>,
+}
+
+impl Gradients {
+    /// Of a scalar `loss`, at the parameters of `network`.
+    pub(crate) fn of<N: Module>(loss: Tensor<1>, network: &N) -> Self {
+        struct Visitor(Vec<Tensor<1>>, GradientsParams);
+        impl ModuleVisitor for Visitor {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                // burn records no gradient for a parameter that the loss does not depend on: it is zero.
+                let gradient = self.1.remove::<D>(param.id).unwrap_or_else(|| param.val().inner().zeros_like());
+                self.0.push(gradient.flatten(0, D - 1));
+            }
+        }
+        let gradients = GradientsParams::from_grads(loss.backward(), network);
+        let mut visitor = Visitor(Vec::new(), gradients);
+        network.visit(&mut visitor);
+        Self { loss: loss.inner(), parts: visitor.0 }
+    }
+
+    /// Their sum, on the device.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        let parts = self.parts.into_iter().zip(other.parts).map(|(a, b)| a + b).collect();
+        Self { loss: self.loss + other.loss, parts }
+    }
+
+    /// Both in host memory, in one read from the device.
+    pub(crate) fn read(self) -> Result<(f32, Vec<f32>), ExecutionError> {
+        let transaction =
+            self.parts.into_iter().fold(Transaction::default().register(self.loss), Transaction::register);
+        let data = transaction.try_execute()?;
+        Ok((concatenate(&data[..1])[0], concatenate(&data[1..])))
+    }
 }
 
 fn concatenate(tensors: &[TensorData]) -> Vec<f32> {

@@ -31,8 +31,9 @@ mod table;
 
 pub use cache::default_cache_dir;
 pub use data::{
-    CHANNELS, CLASS_NAMES, CLASSES, DataError, DataFile, DataSource, IMAGE_BYTES, ImageBatch, Images, RECORD_BYTES,
-    Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, extract_archive, find_split, hex, sha256_of_file,
+    CHANNELS, CLASS_NAMES, CLASSES, DataError, DataFile, DataSource, IMAGE_BYTES, ImageBatch, ImageInput, Images,
+    RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, extract_archive, find_split, hex,
+    sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
 pub use evaluator::{ClassCount, Evaluation, Evaluator};
@@ -47,7 +48,7 @@ pub use model_file::{
 };
 pub use nn::cross_entropy;
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
-pub use problem::{Batch, Measured, Problem, Samples};
+pub use problem::{Batch, DeviceSamples, Measured, Problem, Samples};
 pub use process::{keep_freed_memory, on_one_thread, thread_count};
 pub use reduction::{Partial, Reduction, reduce_in_order};
 pub use state::TrainingState;

@@ -52,15 +52,24 @@ pub trait Problem: Send + Sync + 'static {
 
 /// The samples of a split, shared by all that read them.
 pub trait Samples: Send + Sync + 'static {
-    /// Samples in host memory, as [`Problem::loss`] takes them.
-    type Batch;
+    /// Samples as [`Problem::loss`] takes them, in host memory if not made by [`Samples::on_device`].
+    type Batch: Send;
 
     /// How many there are.
     fn count(&self) -> u32;
 
     /// The samples at these indices, each below [`Samples::count`].
     fn batch(&self, indices: &[u32]) -> Result<Self::Batch, DataError>;
+
+    /// The same samples, kept on a device, so that a batch is made there and only its indices are sent; asked for if the
+    /// device is not the CPU. By default there are none, and [`Problem::loss`] uploads each batch.
+    fn on_device(&self, _device: &Device) -> Result<Option<DeviceSamples<Self::Batch>>, DataError> {
+        Ok(None)
+    }
 }
+
+/// Samples that are kept on a device.
+pub type DeviceSamples<B> = Box<dyn Samples<Batch = B>>;
 
 /// A batch of a problem.
 pub type Batch<P> = <<P as Problem>::Samples as Samples>::Batch;

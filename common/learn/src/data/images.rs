@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use burn::tensor::{Device, Tensor, TensorData};
+
 use super::cifar::find_split;
+use super::device_images::DeviceImages;
 use super::{CHANNELS, DataError, DataSource, IMAGE_BYTES, Record, RecordFile, Split, Synthetic, extract_archive};
 use crate::cache::default_cache_dir;
-use crate::problem::Samples;
+use crate::problem::{DeviceSamples, Samples};
 
 /// One split of CIFAR-100 or of its synthetic stand-in, read record by record.
 #[derive(Clone, Debug)]
@@ -52,10 +55,19 @@ impl Images {
             Self::Synthetic(synthetic) => Ok(synthetic.record(index)),
         }
     }
+
+    /// The images at these indices, in host memory.
+    pub fn host_batch(&self, indices: &[u32]) -> Result<ImageBatch, DataError> {
+        let mut batch = ImageBatch::default();
+        for index in indices {
+            batch.push(&self.read(*index)?);
+        }
+        Ok(batch)
+    }
 }
 
 impl Samples for Images {
-    type Batch = ImageBatch;
+    type Batch = ImageInput;
 
     fn count(&self) -> u32 {
         match self {
@@ -64,12 +76,46 @@ impl Samples for Images {
         }
     }
 
-    fn batch(&self, indices: &[u32]) -> Result<ImageBatch, DataError> {
-        let mut batch = ImageBatch::default();
-        for index in indices {
-            batch.push(&self.read(*index)?);
+    fn batch(&self, indices: &[u32]) -> Result<ImageInput, DataError> {
+        self.host_batch(indices).map(ImageInput::Host)
+    }
+
+    fn on_device(&self, device: &Device) -> Result<Option<DeviceSamples<ImageInput>>, DataError> {
+        Ok(Some(Box::new(DeviceImages::new(self.clone(), device)?)))
+    }
+}
+
+/// A batch of images, wherever it was made.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are one or two at a time")]
+pub enum ImageInput {
+    /// In host memory.
+    Host(ImageBatch),
+    /// On the device that computes with it.
+    Device {
+        /// Normalised pixels, shape [samples, 3, 32, 32].
+        images: Tensor<4>,
+        /// Fine labels, in host memory, where losses and accuracies take them.
+        labels: Vec<i32>,
+    },
+}
+
+impl ImageInput {
+    /// Normalised pixels on the device, shape [samples, 3, 32, 32].
+    pub fn images(&self, device: &Device) -> Tensor<4> {
+        match self {
+            Self::Host(ImageBatch { images, labels }) => {
+                Tensor::from_data(TensorData::new(images.clone(), [labels.len(), 3, 32, 32]), device)
+            }
+            Self::Device { images, .. } => images.clone(),
         }
-        Ok(batch)
+    }
+
+    /// Fine labels.
+    pub fn labels(&self) -> &[i32] {
+        match self {
+            Self::Host(ImageBatch { labels, .. }) | Self::Device { labels, .. } => labels,
+        }
     }
 }
 

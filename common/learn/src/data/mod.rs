@@ -3,6 +3,7 @@
 
 mod archive;
 mod cifar;
+mod device_images;
 mod file;
 mod images;
 mod sampling;
@@ -11,7 +12,7 @@ mod synthetic;
 pub use archive::extract_archive;
 pub use cifar::{CLASS_NAMES, RecordFile, find_split};
 pub use file::{DataFile, hex, sha256_of_file};
-pub use images::{ImageBatch, Images};
+pub use images::{ImageBatch, ImageInput, Images};
 pub use sampling::{TaskSampler, Tasks};
 pub use synthetic::Synthetic;
 

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
-use crate::data::{CHANNELS, CLASS_NAMES, DataError, DataSource, ImageBatch, Images, Split};
+use crate::data::{CHANNELS, CLASS_NAMES, DataError, DataSource, ImageInput, Images, Split};
 use crate::model_file::Metadata;
 use crate::nn::cross_entropy;
 use crate::problem::{Measured, Problem};
@@ -42,12 +42,12 @@ impl<N: Network, F: Fn(&Device) -> N + Send + Sync + 'static> Problem for ImageC
         Images::open(source, split)
     }
 
-    fn loss(&self, network: &N, batch: &ImageBatch, device: &Device) -> Tensor<1> {
-        cross_entropy(network.forward(on_device(batch, device)), &batch.labels, device)
+    fn loss(&self, network: &N, batch: &ImageInput, device: &Device) -> Tensor<1> {
+        cross_entropy(network.forward(batch.images(device)), batch.labels(), device)
     }
 
-    fn measure(&self, network: &N, batch: &ImageBatch, device: &Device) -> Measured {
-        Measured::classification(network.forward(on_device(batch, device)), &batch.labels)
+    fn measure(&self, network: &N, batch: &ImageInput, device: &Device) -> Measured {
+        Measured::classification(network.forward(batch.images(device)), batch.labels())
     }
 
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {
@@ -65,9 +65,4 @@ impl<N: Network, F: Fn(&Device) -> N + Send + Sync + 'static> Problem for ImageC
             .map(|(key, value)| (key.to_owned(), value))
             .into()
     }
-}
-
-/// A batch's images, shape [samples, 3, 32, 32].
-fn on_device(batch: &ImageBatch, device: &Device) -> Tensor<4> {
-    Tensor::from_data(TensorData::new(batch.images.clone(), [batch.labels.len(), 3, 32, 32]), device)
 }

@@ -15,12 +15,12 @@ use burn::module::Module;
 use burn::tensor::Device;
 
 use crate::data::{DataError, DataSource, Split, Tasks};
-use crate::device::OpenDevice;
+use crate::device::{OpenDevice, is_cpu};
 use crate::evaluator::{BurnEvaluator, Evaluator};
 use crate::flat;
 use crate::learner::{BurnLearner, Learner};
 use crate::model_file::Metadata;
-use crate::problem::{Problem, Samples};
+use crate::problem::{Batch, DeviceSamples, Problem, Samples};
 use crate::table::ParameterTable;
 
 /// A problem without its types, as coordinator and workers use it.
@@ -151,6 +151,20 @@ impl<P: Problem> Model for ProblemModel<P> {
 pub(crate) struct OpenData<P: Problem> {
     pub(crate) problem: Arc<P>,
     pub(crate) samples: P::Samples,
+}
+
+impl<P: Problem> OpenData<P> {
+    /// The samples on a device, if it is not the CPU and they can be kept there.
+    pub(crate) fn samples_on(&self, device: &Device) -> Option<DeviceSamples<Batch<P>>> {
+        if is_cpu(device) {
+            return None;
+        }
+        self.samples.on_device(device).unwrap_or_else(|error| {
+            // Only what needs samples that cannot be read shall fail.
+            tracing::warn!("the data stays in host memory: {error}");
+            None
+        })
+    }
 }
 
 impl<P: Problem> Dataset for OpenData<P> {

@@ -1,0 +1,110 @@
+//! Which devices workers compute on, and whether they compute a lease as one batch.
+
+use ata_learn::{DeviceChoice, OpenDevice};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// What `--fuse` asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Fuse {
+    /// On every device but the CPU.
+    #[default]
+    Auto,
+    /// On every device.
+    On,
+    /// On none.
+    Off,
+}
+
+impl Fuse {
+    /// What is lost where the CPU computes leases as one batch.
+    pub(crate) const ON_CPU: &str =
+        "--fuse on: leases are computed as one batch, so the result is no longer the same bits for every allocation";
+
+    /// Whether a worker on this device computes a lease as one batch.
+    pub(crate) fn applies_to(self, device: &OpenDevice) -> bool {
+        match self {
+            Self::Auto => !device.is_cpu(),
+            Self::On => true,
+            Self::Off => false,
+        }
+    }
+
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// What `--devices` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Devices {
+    /// Every GPU of this machine.
+    All,
+    /// These, each once.
+    List(Vec<DeviceChoice>),
+}
+
+impl Devices {
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        if text.trim() == "all" {
+            return Ok(Self::All);
+        }
+        let mut list = Vec::new();
+        for name in text.split(',') {
+            let choice: DeviceChoice = name.trim().parse()?;
+            if choice == DeviceChoice::Auto {
+                return Err(Failure::usage(
+                    "--devices: expected all, or a list such as wgpu:0,wgpu:1,cpu, without auto",
+                ));
+            }
+            if list.contains(&choice) {
+                return Err(Failure::usage(format!("--devices: {choice} is there twice; each device has one worker")));
+            }
+            list.push(choice);
+        }
+        Ok(Self::List(list))
+    }
+
+    /// The devices of this machine; at least one.
+    pub(crate) fn choices(self) -> Result<Vec<DeviceChoice>, Failure> {
+        match self {
+            Self::All => Ok(DeviceChoice::gpus()?),
+            Self::List(list) => Ok(list),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_devices() {
+        assert_eq!(Devices::parse("all").unwrap(), Devices::All);
+        let list = Devices::List(vec![DeviceChoice::Wgpu(Some(0)), DeviceChoice::Cuda(Some(1)), DeviceChoice::Cpu]);
+        assert_eq!(Devices::parse("wgpu:0, cuda:1,cpu").unwrap(), list);
+        for (text, says) in [
+            ("", "unknown device ''"),
+            ("all,cpu", "unknown device 'all'"),
+            ("wgpu:0,", "unknown device ''"),
+            ("cpu,auto", "without auto"),
+            ("wgpu:1,wgpu:1", "wgpu:1 is there twice"),
+        ] {
+            let error = Devices::parse(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn by_default_the_cpu_computes_task_by_task() {
+        let cpu = DeviceChoice::Cpu.open().unwrap();
+        assert_eq!([Fuse::Auto, Fuse::On, Fuse::Off].map(|fuse| fuse.applies_to(&cpu)), [false, true, false]);
+    }
+}

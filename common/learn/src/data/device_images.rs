@@ -1,0 +1,182 @@
+//! Images that are kept on a device, as bytes, and normalised there.
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use super::images::{ImageInput, Images};
+use super::{CHANNELS, DataError, IMAGE_BYTES};
+use crate::problem::Samples;
+
+/// Four pixels to a word: shaders of WebGPU have no 8-bit numbers.
+const WORDS: usize = IMAGE_BYTES / 4;
+
+/// Images per tensor, 117 MiB of them: shaders can bind 128 MiB on every adapter, and more on some.
+const BLOCK: u32 = 40_000;
+
+/// Images that are kept on a device, 1.9 GiB of them; a larger data set stays in host memory, because a device needs room
+/// for parameters and activations, and burn does not say how much it has.
+const MOST_RESIDENT: u32 = 16 * BLOCK;
+
+/// A split whose batches are made on a device: its pixels are there, and a batch's indices are sent, or, if they are too
+/// many, a batch's pixels are sent as bytes.
+pub(crate) struct DeviceImages {
+    source: Images,
+    device: Device,
+    resident: Option<Resident>,
+    /// Mean and standard deviation of the channels, shape [1, 3, 1, 1].
+    channels: [Tensor<4>; 2],
+    /// By how many bits to shift a word for each of its pixels, shape [1, 1, 4].
+    shifts: Tensor<3, Int>,
+}
+
+/// A whole split: pixels on the device, labels in host memory, where losses take them.
+struct Resident {
+    /// Shape [BLOCK, WORDS], the last one shorter.
+    blocks: Vec<Tensor<2, Int>>,
+    labels: Vec<u8>,
+}
+
+impl DeviceImages {
+    pub(super) fn new(source: Images, device: &Device) -> Result<Self, DataError> {
+        let channels = [0, 1].map(|part| {
+            let values = CHANNELS.map(|(mean, deviation)| [mean, deviation][part]).to_vec();
+            Tensor::from_data(TensorData::new(values, [1, 3, 1, 1]), device)
+        });
+        let shifts = Tensor::from_data(TensorData::new(vec![0_i32, 8, 16, 24], [1, 1, 4]), device);
+        let resident = (source.count() <= MOST_RESIDENT).then(|| Resident::new(&source, device)).transpose()?;
+        Ok(Self { source, device: device.clone(), resident, channels, shifts })
+    }
+
+    /// Shape [samples, WORDS] → [samples, 3, 32, 32], by the arithmetic of [`super::ImageBatch::push`].
+    fn normalised(&self, words: Tensor<2, Int>) -> Tensor<4> {
+        let samples = words.dims()[0];
+        let bytes =
+            words.reshape([samples, WORDS, 1]).bitwise_right_shift(self.shifts.clone()).bitwise_and_scalar(0xFF);
+        let [mean, deviation] = self.channels.clone();
+        (bytes.float().reshape([samples, 3, 32, 32]) / 255.0 - mean) / deviation
+    }
+}
+
+impl Samples for DeviceImages {
+    type Batch = ImageInput;
+
+    fn count(&self) -> u32 {
+        self.source.count()
+    }
+
+    fn batch(&self, indices: &[u32]) -> Result<ImageInput, DataError> {
+        let (words, labels) = match &self.resident {
+            Some(resident) => (resident.words(indices, &self.device), resident.labels(indices)),
+            None => upload(&self.source, indices.iter().copied(), &self.device)?,
+        };
+        let labels = labels.into_iter().map(i32::from).collect();
+        Ok(ImageInput::Device { images: self.normalised(words), labels })
+    }
+}
+
+impl Resident {
+    fn new(source: &Images, device: &Device) -> Result<Self, DataError> {
+        let (mut blocks, mut labels) = (Vec::new(), Vec::new());
+        for first in (0..source.count()).step_by(BLOCK as usize) {
+            let (block, labels_of_block) = upload(source, first..source.count().min(first + BLOCK), device)?;
+            blocks.push(block);
+            labels.extend(labels_of_block);
+        }
+        Ok(Self { blocks, labels })
+    }
+
+    fn labels(&self, indices: &[u32]) -> Vec<u8> {
+        indices.iter().map(|index| self.labels[*index as usize]).collect()
+    }
+
+    /// Rows by index: gathered from one block after the other, then put in order.
+    fn words(&self, indices: &[u32], device: &Device) -> Tensor<2, Int> {
+        let block = |at: &usize| indices[*at] / BLOCK;
+        let mut by_block: Vec<usize> = (0..indices.len()).collect();
+        by_block.sort_by_key(block);
+        let gathered: Vec<Tensor<2, Int>> = by_block
+            .chunk_by(|a, b| block(a) == block(b))
+            .map(|positions| {
+                let rows = positions.iter().map(|at| (indices[*at] % BLOCK).cast_signed()).collect();
+                self.blocks[block(&positions[0]) as usize].clone().select(0, int_tensor(rows, device))
+            })
+            .collect();
+        if let [all] = &gathered[..] {
+            return all.clone();
+        }
+        let mut order = vec![0; indices.len()];
+        (0..).zip(by_block).for_each(|(row, at)| order[at] = row);
+        Tensor::cat(gathered, 0).select(0, int_tensor(order, device))
+    }
+}
+
+fn int_tensor(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
+    let count = values.len();
+    Tensor::from_data(TensorData::new(values, [count]), device)
+}
+
+/// Pixels of these records on the device, shape [samples, WORDS], and their labels.
+fn upload(
+    source: &Images,
+    indices: impl ExactSizeIterator<Item = u32>,
+    device: &Device,
+) -> Result<(Tensor<2, Int>, Vec<u8>), DataError> {
+    let count = indices.len();
+    let (mut words, mut labels) = (Vec::with_capacity(count * WORDS), Vec::with_capacity(count));
+    for index in indices {
+        let record = source.read(index)?;
+        labels.push(record[1]);
+        words.extend(record[2..].chunks_exact(4).map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]])));
+    }
+    Ok((Tensor::from_data(TensorData::new(words, [count, WORDS]), device), labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DataSource, RECORD_BYTES, Split};
+    use super::*;
+
+    fn check(samples: &DeviceImages, images: &Images, indices: &[u32]) {
+        let ImageInput::Device { images: found, labels } = samples.batch(indices).unwrap() else {
+            panic!("expected a batch on the device");
+        };
+        let expected = images.host_batch(indices).unwrap();
+        assert_eq!(labels, expected.labels);
+        assert_eq!(found.dims(), [indices.len(), 3, 32, 32]);
+        let found: Vec<u32> = found.into_data().iter::<f32>().map(f32::to_bits).collect();
+        assert!(found.into_iter().eq(expected.images.into_iter().map(f32::to_bits)));
+    }
+
+    /// From one block, from both, repeated and in any order.
+    const INDICES: [&[u32]; 4] = [&[7], &[3, 1, 3], &[49_999, 0, 40_000, 39_999], &[45_000]];
+
+    #[test]
+    fn batches_on_a_device_are_those_of_the_host_bit_for_bit() {
+        let images = Images::open(&DataSource::Generated { seed: 3 }, Split::Train).unwrap();
+        let samples = DeviceImages::new(images.clone(), &Device::flex()).unwrap();
+        assert_eq!(samples.resident.as_ref().map(|resident| resident.blocks.len()), Some(2));
+        for indices in INDICES {
+            check(&samples, &images, indices);
+        }
+    }
+
+    #[test]
+    fn so_are_those_of_a_split_that_is_not_kept_there() {
+        let images = Images::open(&DataSource::Generated { seed: 3 }, Split::Train).unwrap();
+        let few = Images::open(&DataSource::Generated { seed: 3 }, Split::Test).unwrap();
+        let kept = DeviceImages::new(few, &Device::flex()).unwrap();
+        let samples = DeviceImages { source: images.clone(), resident: None, ..kept };
+        for indices in INDICES {
+            check(&samples, &images, indices);
+        }
+    }
+
+    /// Every value of a pixel, in every channel.
+    #[test]
+    fn all_pixel_values_are_normalised_alike() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let record: Vec<u8> = (0..RECORD_BYTES).map(|at| if at < 2 { 9 } else { (at - 2) as u8 }).collect();
+        std::fs::write(file.path(), record).unwrap();
+        let images = Images::open(&DataSource::File(file.path().into()), Split::Train).unwrap();
+        check(&DeviceImages::new(images.clone(), &Device::flex()).unwrap(), &images, &[0, 0]);
+    }
+}
