@@ -1,11 +1,11 @@
-//! The thread that evaluates parameters on the test data, beside the iterations.
+//! The thread that evaluates parameters on the test data, beside the iterations, and gives way to them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{DataError, Evaluation, Evaluator};
+use ata_learn::{DataError, Evaluation, Evaluator, in_background};
 
 use crate::parameters::ParameterSet;
 
@@ -52,15 +52,17 @@ impl EvaluationThread {
         std::thread::Builder::new()
             .name("evaluation".into())
             .spawn(move || {
-                for parameters in received {
-                    // burn panics if a device fails, and a panicked evaluator cannot be used again.
-                    let result = catch_unwind(AssertUnwindSafe(|| evaluate(&parameters)));
-                    let panicked = result.is_err();
-                    report(Evaluated { parameters, result: result.unwrap_or(Err(EvaluationError::Panicked)) });
-                    if panicked {
-                        return;
+                in_background(move || {
+                    for parameters in received {
+                        // burn panics if a device fails, and a panicked evaluator cannot be used again.
+                        let result = catch_unwind(AssertUnwindSafe(|| evaluate(&parameters)));
+                        let panicked = result.is_err();
+                        report(Evaluated { parameters, result: result.unwrap_or(Err(EvaluationError::Panicked)) });
+                        if panicked {
+                            return;
+                        }
                     }
-                }
+                });
             })
             .expect("a thread can be started");
         Self { jobs, is_over }

@@ -20,6 +20,24 @@ pub fn on_one_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread can be started").install(work)
 }
 
+/// Does `work` on this thread, which from then on gives way to all others of the machine, as do the threads that compute
+/// for it: they use what the others leave of the cores, and all of it when the others wait.
+///
+/// On systems other than Linux, where a thread has no priority of its own, it takes its turn like any other.
+pub fn in_background(work: impl FnOnce()) {
+    #[cfg(target_os = "linux")]
+    {
+        const LOWEST: i32 = 19;
+        if let Err(error) = rustix::process::setpriority_process(None, LOWEST) {
+            tracing::debug!(%error, "the priority of a background thread cannot be lowered");
+        }
+    }
+    // Threads that it starts inherit its priority, so the common ones will not do.
+    let threads = rayon::ThreadPoolBuilder::new().use_current_thread().build();
+    work();
+    drop(threads);
+}
+
 /// How many threads the CPU device uses.
 pub fn thread_count() -> usize {
     rayon::current_num_threads()
