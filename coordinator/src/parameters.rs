@@ -14,11 +14,9 @@ pub(crate) struct ParameterSet {
 }
 
 impl ParameterSet {
-    /// A copy of `parameters`, in a buffer from `pool`.
-    pub(crate) fn new(iteration: u64, parameters: &[f32], pool: &Pool) -> Self {
-        let mut values = pool.take();
-        values.extend_from_slice(parameters);
-        let values = pool.lend(values);
+    /// Parameters in a buffer that goes back to `pool`.
+    pub(crate) fn new(iteration: u64, parameters: Vec<f32>, pool: &Pool) -> Self {
+        let values = pool.lend(parameters);
         Self { iteration, framed: FramedTensor::new(iteration, values.clone()), values }
     }
 

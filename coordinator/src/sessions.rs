@@ -272,7 +272,7 @@ mod tests {
     }
 
     fn parameters(iteration: u64) -> ParameterSet {
-        ParameterSet::new(iteration, &[1.0], &Pool::default())
+        ParameterSet::new(iteration, vec![1.0], &Pool::default())
     }
 
     #[test]

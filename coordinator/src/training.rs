@@ -46,7 +46,7 @@ pub(crate) fn spawn(
     pool: Pool,
     report: impl Fn(Report) + Send + 'static,
 ) -> (std_mpsc::Sender<Work>, ParameterSet) {
-    let initial = ParameterSet::new(state.steps() + 1, state.parameters(), &pool);
+    let initial = ParameterSet::new(state.steps() + 1, state.parameters().to_vec(), &pool);
     let (sender, receiver) = std_mpsc::channel();
     std::thread::Builder::new()
         .name("training".into())
@@ -68,9 +68,10 @@ fn work(mut state: TrainingState, pool: &Pool, received: &std_mpsc::Receiver<Wor
             Work::Step { iteration, tasks, rate, with_product } => {
                 let Partial { mut gradient, loss, .. } = reduction.finish().expect("a step has gradients");
                 let loss = loss / tasks as f64;
-                let gradient_product = state.step(&mut gradient, tasks, rate, with_product);
+                let mut next = pool.take();
+                let gradient_product = state.step(&mut gradient, tasks, rate, with_product, &mut next);
                 pool.give(gradient);
-                let parameters = ParameterSet::new(iteration + 1, state.parameters(), pool);
+                let parameters = ParameterSet::new(iteration + 1, next, pool);
                 report(Report::Stepped(Stepped { iteration, loss, gradient_product, parameters }));
             }
             Work::Copy(then) => then(state.clone()),

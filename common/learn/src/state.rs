@@ -74,12 +74,20 @@ impl TrainingState {
 
     /// Takes a step along the mean of `tasks` gradients with the sum `sum`, at the learning rate `rate`. Returns the inner
     /// product of the mean gradient and that of the step before, if `with_product` is set now and was then. What is left in
-    /// `sum` means nothing.
+    /// `sum` means nothing; `next` becomes a copy of the new parameters.
     ///
     /// # Panics
     /// If there is not one number per parameter.
-    pub fn step(&mut self, sum: &mut Vec<f32>, tasks: u64, rate: f64, with_product: bool) -> Option<f64> {
+    pub fn step(
+        &mut self,
+        sum: &mut Vec<f32>,
+        tasks: u64,
+        rate: f64,
+        with_product: bool,
+        next: &mut Vec<f32>,
+    ) -> Option<f64> {
         assert_eq!(sum.len(), self.parameters.len());
+        next.resize(sum.len(), 0.0);
         let mut tasks = tasks;
         let mut product = None;
         if with_product {
@@ -93,7 +101,7 @@ impl TrainingState {
         let clip = self.optimizer.clip_norm.map_or(1.0, |norm| clip_factor(sum, tasks, norm));
         self.steps += 1;
         let step = Step::new(&self.optimizer, self.steps, rate, tasks, clip);
-        let ranges = ranges(&mut self.parameters, &mut self.moments, sum);
+        let ranges = ranges(&mut self.parameters, &mut self.moments, sum, next);
         if sum.len() < PARALLEL_FROM {
             for range in ranges {
                 step.take(range);
@@ -119,12 +127,17 @@ pub(crate) fn threads() -> &'static ThreadPool {
     })
 }
 
-fn ranges<'a>(parameters: &'a mut [f32], moments: &'a mut [Vec<f32>], sum: &'a [f32]) -> Vec<Range<'a>> {
+fn ranges<'a>(
+    parameters: &'a mut [f32],
+    moments: &'a mut [Vec<f32>],
+    sum: &'a [f32],
+    next: &'a mut [f32],
+) -> Vec<Range<'a>> {
     let mut moments: Vec<_> = moments.iter_mut().map(|moment| moment.chunks_mut(RANGE)).collect();
-    let ranges = parameters.chunks_mut(RANGE).zip(sum.chunks(RANGE));
-    let range = |(parameters, sum)| {
+    let ranges = parameters.chunks_mut(RANGE).zip(sum.chunks(RANGE)).zip(next.chunks_mut(RANGE));
+    let range = |((parameters, sum), next)| {
         let moments = moments.iter_mut().map(|moment| moment.next().expect("as many as parameters")).collect();
-        Range { parameters, moments, sum }
+        Range { parameters, moments, sum, next }
     };
     ranges.map(range).collect()
 }

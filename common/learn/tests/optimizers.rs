@@ -39,7 +39,9 @@ fn both(optimizer: Optimizer, mut reference: ModuleOptimizer) -> (Vec<f32>, Vec<
         let mut gradients = GradientsParams::new();
         gradients.register(module.theta.id, tensor(mean, &device.clone().without_autodiff()));
         module = reference.step(rate, module, gradients);
-        state.step(&mut sum, TASKS, rate, false);
+        let mut next = Vec::new();
+        state.step(&mut sum, TASKS, rate, false, &mut next);
+        assert_eq!(next, state.parameters());
     }
     let expected = module.theta.val().into_data().as_slice::<f32>().unwrap().to_vec();
     (state.parameters().to_vec(), expected)
@@ -92,9 +94,9 @@ fn all_rules_agree_with_burns() {
 fn clipping_is_by_the_norm_of_the_mean() {
     let optimizer = Optimizer { clip_norm: Some(1.0), ..with(Rule::Sgd { momentum: 0.0, nesterov: false }, 0.0) };
     let mut state = TrainingState::new(optimizer, vec![0.0; 2]);
-    state.step(&mut vec![6.0, 8.0], 2, 1.0, false);
+    state.step(&mut vec![6.0, 8.0], 2, 1.0, false, &mut Vec::new());
     assert!(difference(state.parameters(), &[-0.6, -0.8]) < 1e-6, "{:?}", state.parameters());
-    state.step(&mut vec![0.6, 0.8], 2, 1.0, false);
+    state.step(&mut vec![0.6, 0.8], 2, 1.0, false, &mut Vec::new());
     assert!(difference(state.parameters(), &[-0.9, -1.2]) < 1e-6, "{:?}", state.parameters());
 }
 
@@ -105,13 +107,14 @@ fn a_restored_state_goes_on() {
         let optimizer = with(rule, 0.01);
         let mut rng = ChaCha8Rng::seed_from_u64(2);
         let mut state = TrainingState::new(optimizer, numbers(&mut rng));
-        state.step(&mut numbers(&mut rng), 2, 0.1, true);
+        state.step(&mut numbers(&mut rng), 2, 0.1, true, &mut Vec::new());
         let moments = state.moments().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
         let mut restored =
             TrainingState::restore(optimizer, state.parameters().to_vec(), moments, state.steps()).unwrap();
         assert_eq!(restored, state);
         let next = numbers(&mut rng);
-        let products = [&mut state, &mut restored].map(|state| state.step(&mut next.clone(), 2, 0.1, true));
+        let products =
+            [&mut state, &mut restored].map(|state| state.step(&mut next.clone(), 2, 0.1, true, &mut Vec::new()));
         assert_eq!(restored, state);
         assert!(products[0].is_some() && products[0] == products[1]);
     }

@@ -90,7 +90,7 @@ fn training_on_synthetic_data_learns() {
             let task = learner.gradient(iteration, index)?;
             Ok::<_, LearnerError>((task.gradient, task.loss))
         });
-        state.step(&mut sum.unwrap().gradient, 4, 3e-3, false);
+        state.step(&mut sum.unwrap().gradient, 4, 3e-3, false, &mut Vec::new());
     }
     let after = evaluate(&state);
     assert!(after.loss < before.loss - 0.5, "loss {} after {}", after.loss, before.loss);

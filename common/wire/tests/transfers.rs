@@ -92,7 +92,7 @@ impl transfers_server::Transfers for Generated {
         let mut data = Vec::new();
         while let Some(part) = parts.message().await? {
             let Some(gradient_part::Kind::Chunk(chunk)) = part.kind else { panic!("{part:?}") };
-            assert_eq!(crc32c::crc32c(&chunk.data), chunk.crc32c);
+            assert_eq!(ata_wire::chunk(chunk.data.clone()), chunk, "its checksum");
             data.extend_from_slice(&chunk.data);
         }
         assert!(data == f32_bytes(values(1)));

@@ -20,7 +20,7 @@ pub(super) fn checkpoint(iteration: u64) -> Checkpoint {
     let mut training = TrainingState::new(Optimizer::default(), vec![0.5; PARAMETERS]);
     for step in 0..iteration {
         let mut sum = (0..PARAMETERS).map(|at| (at as u64 + step) as f32).collect();
-        training.step(&mut sum, 2, 0.1, true);
+        training.step(&mut sum, 2, 0.1, true, &mut Vec::new());
     }
     let policy = build_policy("ata-auto", &PolicyContext::default()).unwrap();
     let engine = Engine::new(EngineConfig::default(), policy).save().unwrap();

@@ -61,8 +61,10 @@ impl Descent for CnnDescent {
     fn step(&mut self, step: &LearningStep) -> Result<Learned, String> {
         let (mut sum, tasks) = self.add_gradients(step)?;
         // Runs of several policies share the step, and some of them look at the product.
-        let gradient_product = self.state.step(&mut sum.gradient, tasks, self.learning_rate * step.lr_factor, true);
-        self.parameters.insert(step.iteration + 1, self.state.parameters().to_vec());
+        let rate = self.learning_rate * step.lr_factor;
+        let mut next = Vec::new();
+        let gradient_product = self.state.step(&mut sum.gradient, tasks, rate, true, &mut next);
+        self.parameters.insert(step.iteration + 1, next);
         self.parameters = self.parameters.split_off(&step.oldest_iteration);
         let loss = sum.loss / tasks as f64;
         Ok(Learned { outcome: StepOutcome { loss: Some(loss), gradient_product, accuracy: None }, objective: loss })

@@ -187,7 +187,7 @@ fn check([c1, c2, c3, hidden]: [usize; 4], task_batch: u32) {
     let TaskGradient { gradient, loss } = found;
 
     let data = Images::open(&source, Split::Train).unwrap();
-    let batch = data.batch(&TaskSampler::new(tasks, data.count()).samples(1, 0)).unwrap();
+    let batch = data.host_batch(&TaskSampler::new(tasks, data.count()).samples(1, 0)).unwrap();
     let layers = layers([c1, c2, c3, hidden], &parameters);
     let mut sums: Vec<Layer> = layers.iter().map(Layer::zeros).collect();
     let mut total = 0.0;

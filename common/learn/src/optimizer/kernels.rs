@@ -1,6 +1,13 @@
 //! One step on a range of parameters, in one pass over memory. Each parameter's result depends on its own values only, so
 //! ranges can be computed in parallel without changing a bit.
 
+#![allow(
+    clippy::inline_always,
+    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
+)]
+
+use pulp::Arch;
+
 use super::{Optimizer, Rule};
 
 const BETA_1: f32 = 0.9;
@@ -27,6 +34,8 @@ pub(crate) struct Range<'a> {
     pub(crate) moments: Vec<&'a mut [f32]>,
     /// The sum of the tasks' gradients.
     pub(crate) sum: &'a [f32],
+    /// Where a copy of the parameters goes.
+    pub(crate) next: &'a mut [f32],
 }
 
 impl Step {
@@ -44,7 +53,13 @@ impl Step {
 
     /// Takes the step on a range.
     pub(crate) fn take(&self, range: Range<'_>) {
-        let Range { parameters, mut moments, sum } = range;
+        // Compiled for each width of registers; no number depends on its neighbours, so the bits are the same.
+        Arch::new().dispatch(|| self.take_inline(range));
+    }
+
+    #[inline(always)]
+    fn take_inline(&self, range: Range<'_>) {
+        let Range { parameters, mut moments, sum, next } = range;
         match (self.rule, &mut moments[..]) {
             (Rule::Adam, [m, v]) => self.adam(parameters, m, v, sum),
             (Rule::AdamW, [m, v]) => self.adamw(parameters, m, v, sum),
@@ -54,8 +69,10 @@ impl Step {
             (Rule::Sgd { .. }, []) => self.plain(parameters, sum),
             _ => unreachable!("moments are made for the rule"),
         }
+        next.copy_from_slice(parameters);
     }
 
+    #[inline(always)]
     fn adam(&self, parameters: &mut [f32], m: &mut [f32], v: &mut [f32], sum: &[f32]) {
         let correction = (1.0 - BETA_2.powi(self.time)).sqrt();
         let factor = correction / (1.0 - BETA_1.powi(self.time));
@@ -68,6 +85,7 @@ impl Step {
         }
     }
 
+    #[inline(always)]
     fn adamw(&self, parameters: &mut [f32], m: &mut [f32], v: &mut [f32], sum: &[f32]) {
         let (bias_1, bias_2) = (1.0 - BETA_1.powi(self.time), 1.0 - BETA_2.powi(self.time));
         for (((parameter, m), v), sum) in parameters.iter_mut().zip(m).zip(v).zip(sum) {
@@ -78,6 +96,7 @@ impl Step {
         }
     }
 
+    #[inline(always)]
     fn momentum(&self, parameters: &mut [f32], velocity: &mut [f32], sum: &[f32], momentum: f32, nesterov: bool) {
         for ((parameter, velocity), sum) in parameters.iter_mut().zip(velocity).zip(sum) {
             let gradient = *parameter * self.weight_decay + *sum * self.scale;
@@ -87,6 +106,7 @@ impl Step {
         }
     }
 
+    #[inline(always)]
     fn plain(&self, parameters: &mut [f32], sum: &[f32]) {
         for (parameter, sum) in parameters.iter_mut().zip(sum) {
             *parameter -= (*parameter * self.weight_decay + *sum * self.scale) * self.rate;

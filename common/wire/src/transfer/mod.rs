@@ -5,11 +5,13 @@
 //!
 //! # Layout
 //! - here: chunks, their checks, and files, which go through generated code
+//! - `checksum`: CRC-32C
 //! - `pool`: buffers that are used again
 //! - `decoder`: takes the bytes of a call apart; `tensor`: puts a tensor together
 //! - `framed`: a tensor as the bytes of a call
 //! - `incoming`: parameters and gradients from the body of a call
 
+mod checksum;
 mod decoder;
 mod framed;
 mod incoming;
@@ -26,6 +28,7 @@ use bytes::Bytes;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
+use self::checksum::Crc32c;
 use crate::limits::{CHUNK_BYTES, CHUNK_TIMEOUT};
 use crate::proto::{self, Chunk, GradientPart, TransferPart, gradient_part, transfer_part};
 
@@ -102,7 +105,7 @@ pub fn chunks(bytes: Bytes) -> impl Iterator<Item = Chunk> + Send + use<> {
 
 /// Makes one chunk with its checksum.
 pub fn chunk(data: Bytes) -> Chunk {
-    let crc32c = crc32c::crc32c(&data);
+    let crc32c = checksum::crc32c(&data);
     Chunk { data, crc32c }
 }
 
@@ -115,20 +118,20 @@ pub struct Assembler {
 }
 
 /// The chunk that is being received; of no bytes if there is none.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct CurrentChunk {
     left: usize,
     /// As announced.
     announced: u32,
     /// Of what has arrived.
-    crc32c: u32,
+    crc32c: Crc32c,
 }
 
 impl Assembler {
     /// Starts a transfer that should have `expected` bytes and announces `announced`.
     pub fn new(announced: u64, expected: u64) -> Result<Self, TransferError> {
         if announced == expected {
-            Ok(Self { received: 0, expected, chunk: CurrentChunk::default() })
+            Ok(Self { received: 0, expected, chunk: CurrentChunk { left: 0, announced: 0, crc32c: Crc32c::new() } })
         } else {
             Err(TransferError::Size { found: announced, expected })
         }
@@ -150,20 +153,20 @@ impl Assembler {
         if bytes == 0 || bytes as u64 != left.min(CHUNK_BYTES as u64) {
             return Err(TransferError::Chunk(bytes));
         }
-        self.chunk = CurrentChunk { left: bytes, announced: crc32c, crc32c: 0 };
+        self.chunk = CurrentChunk { left: bytes, announced: crc32c, crc32c: Crc32c::new() };
         Ok(())
     }
 
     /// Takes a part of the chunk's data.
     fn update(&mut self, data: &[u8]) {
-        self.chunk.crc32c = crc32c::crc32c_append(self.chunk.crc32c, data);
+        self.chunk.crc32c.add(data);
         self.chunk.left -= data.len();
         self.received += data.len() as u64;
     }
 
     /// Checks the checksum, if the chunk is complete.
     fn end(&self) -> Result<(), TransferError> {
-        if self.chunk.left == 0 && self.chunk.crc32c != self.chunk.announced {
+        if self.chunk.left == 0 && self.chunk.crc32c.value() != self.chunk.announced {
             let bytes = (self.received - 1) % CHUNK_BYTES as u64 + 1;
             return Err(TransferError::Checksum(self.received - bytes));
         }
