@@ -11,6 +11,7 @@
 //! - `learner`: the gradient of a task; `evaluator`: loss and accuracy on a data set
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
 //! - `model_file`: models and optimizer state as safetensors
+//! - `spread`: work on large vectors, on several threads
 //! - `reduction`: the fixed tree by which an iteration's gradients are summed
 
 mod cache;
@@ -26,6 +27,7 @@ mod optimizer;
 mod problem;
 mod process;
 mod reduction;
+mod spread;
 mod state;
 mod table;
 

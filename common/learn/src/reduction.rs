@@ -9,9 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use rayon::prelude::*;
-
-use crate::state::threads;
+use crate::spread::spread;
 
 /// The sum of a subtree, or of a range computed as one batch: gradients and losses of `count` tasks, starting at `first`.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +42,7 @@ impl Partial {
         if self.gradient.len() < PARALLEL_FROM {
             add((&mut self.gradient, &other.gradient));
         } else {
-            let ranges = self.gradient.par_chunks_mut(RANGE).zip(other.gradient.par_chunks(RANGE));
-            threads().install(|| ranges.for_each(add));
+            spread(self.gradient.chunks_mut(RANGE).zip(other.gradient.chunks(RANGE)).collect(), add);
         }
         self.loss += other.loss;
     }

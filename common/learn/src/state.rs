@@ -1,11 +1,7 @@
 //! Everything that training changes, as flat vectors: parameters, moments, and the number of steps.
 
-use std::sync::OnceLock;
-
-use rayon::ThreadPool;
-use rayon::prelude::*;
-
 use crate::optimizer::{Optimizer, Range, Step};
+use crate::spread::spread;
 
 /// The state of training. One `f32` per parameter in each vector, in the model's flat order.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +21,8 @@ const RANGE: usize = 1 << 14;
 /// Numbers summed in sequence: the sum of such sums is the same for every number of threads.
 const SUMMED: usize = 1 << 14;
 
-/// Fewer parameters are stepped faster by one thread than handed to several.
-const PARALLEL_FROM: usize = 1 << 16;
+/// Fewer parameters are stepped faster by one thread than by several, which have to be started first.
+const PARALLEL_FROM: usize = 1 << 18;
 
 impl TrainingState {
     /// A state before the first step.
@@ -107,7 +103,7 @@ impl TrainingState {
                 step.take(range);
             }
         } else {
-            threads().install(|| ranges.into_par_iter().for_each(|range| step.take(range)));
+            spread(ranges, |range| step.take(range));
         }
         let last = self.last_gradient.take();
         self.last_gradient = with_product.then(|| std::mem::replace(sum, last.unwrap_or_default()));
@@ -117,15 +113,6 @@ impl TrainingState {
 
 /// The saved name of the last mean gradient.
 const LAST_GRADIENT: &str = "last_gradient";
-
-/// Threads of their own, so that a step does not wait for an evaluation that keeps the common ones busy.
-pub(crate) fn threads() -> &'static ThreadPool {
-    static POOL: OnceLock<ThreadPool> = OnceLock::new();
-    POOL.get_or_init(|| {
-        let builder = rayon::ThreadPoolBuilder::new().thread_name(|at| format!("optimizer-{at}"));
-        builder.build().expect("threads can be started")
-    })
-}
 
 fn ranges<'a>(
     parameters: &'a mut [f32],

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
-use rayon::prelude::*;
 
 use super::checksum::crc32c;
 use super::decoder::{CHUNK_HEAD_BYTES, CHUNK_TAG, CRC_TAG, DATA_TAG, PREFIX_BYTES};
@@ -20,10 +19,7 @@ impl FramedTensor {
     pub fn new(iteration: u64, values: Bytes) -> Self {
         let header = proto::TransferHeader { bytes: values.len() as u64, iteration };
         let header = TransferPart { kind: Some(transfer_part::Kind::Header(header)) };
-        let chunks: Vec<Bytes> = slices(values).collect();
-        let heads: Vec<Bytes> = chunks.par_iter().map(|chunk| chunk_head(chunk)).collect();
-        let pieces = heads.into_iter().zip(chunks).flat_map(<[Bytes; 2]>::from);
-        Self(std::iter::once(prefixed(&header)).chain(pieces).collect())
+        Self(framed(prefixed(&header), values).collect())
     }
 
     /// The `at`-th piece of its bytes.
@@ -35,7 +31,7 @@ impl FramedTensor {
 /// A gradient as the bytes of a call, little-endian f32. Checksums are computed as the pieces are asked for.
 pub(crate) fn framed_gradient(header: proto::GradientHeader, values: Bytes) -> impl Iterator<Item = Bytes> + Send {
     let header = prefixed(&GradientPart { kind: Some(gradient_part::Kind::Header(header)) });
-    std::iter::once(header).chain(slices(values).flat_map(|data| [chunk_head(&data), data]))
+    framed(header, values)
 }
 
 /// A message with the prefix that gRPC wants.
@@ -52,10 +48,13 @@ fn put_prefix(bytes: &mut BytesMut, length: usize) {
     bytes.put_u32(u32::try_from(length).expect("messages are short"));
 }
 
-/// The data of each chunk, which are not copied.
-fn slices(values: Bytes) -> impl Iterator<Item = Bytes> + Send {
-    let starts = (0..values.len()).step_by(CHUNK_BYTES);
-    starts.map(move |start| values.slice(start..values.len().min(start + CHUNK_BYTES)))
+/// The header, then each chunk as two pieces: what precedes its data, and the data, which are not copied.
+fn framed(header: Bytes, values: Bytes) -> impl Iterator<Item = Bytes> + Send {
+    let chunks = (0..values.len()).step_by(CHUNK_BYTES).flat_map(move |start| {
+        let data = values.slice(start..values.len().min(start + CHUNK_BYTES));
+        [chunk_head(&data), data]
+    });
+    std::iter::once(header).chain(chunks)
 }
 
 /// What precedes the data of a chunk: the beginning of a part, as generated code would encode it. Gradients and parameters

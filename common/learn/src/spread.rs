@@ -1,0 +1,44 @@
+//! Work on large vectors, spread over the cores.
+
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// More threads than this wait for memory, not for each other.
+const MAX_THREADS: usize = 8;
+
+/// Does `work` on every piece, on this thread and on others that end with it.
+///
+/// A pool would save the microseconds that a thread takes to start. But its idle threads look for work for a while before
+/// they sleep, and on a machine whose cores are busy that costs the others more.
+pub(crate) fn spread<T: Send>(pieces: Vec<T>, work: impl Fn(T) + Sync) {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS).min(pieces.len());
+    // A queue, so that a thread that gets half a core does half as much.
+    let queue = Mutex::new(pieces.into_iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let run = || {
+        while let Some(piece) = next() {
+            work(piece);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(run);
+        }
+        run();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_is_done_once() {
+        for count in [0, 1, 1000] {
+            let mut done = vec![0; count];
+            spread(done.iter_mut().collect(), |times| *times += 1);
+            assert_eq!(done, vec![1; count]);
+        }
+    }
+}
