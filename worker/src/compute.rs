@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{Learner, LearnerError, Partial, TaskGradient, reduce_in_order};
+use ata_learn::{Learner, LearnerError, Partial, TaskGradient, reduce_in_order, with_own_threads};
 use ata_wire::{Assignment, Pool, RunSpec};
 use tokio::sync::mpsc;
 
@@ -82,7 +82,7 @@ impl Compute {
                     worker.run(&vec![0.0; parameters], largest, &received)
                 });
                 // burn panics if a device fails; the session is told, and the process survives.
-                let error = match catch_unwind(run) {
+                let error = match with_own_threads(|| catch_unwind(run)) {
                     Ok(Ok(())) => None,
                     Ok(Err(reason)) => Some(reason),
                     Err(panic) => Some(panic_text(panic.as_ref())),

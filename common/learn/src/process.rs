@@ -33,9 +33,18 @@ pub fn in_background(work: impl FnOnce()) {
         }
     }
     // Threads that it starts inherit its priority, so the common ones will not do.
-    let threads = rayon::ThreadPoolBuilder::new().use_current_thread().build();
-    work();
+    with_own_threads(work);
+}
+
+/// Does `work` on this thread, helped by threads of its own, as many in all as [`crate::limit_threads`] says.
+///
+/// A gradient is handed to the helpers a dozen times. With common threads this one would sleep each time until they are
+/// done; so it takes part. To be called on a thread for nothing else: a second call on it is helped by the first's threads.
+pub fn with_own_threads<T>(work: impl FnOnce() -> T) -> T {
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(thread_count()).use_current_thread().build();
+    let result = work();
     drop(threads);
+    result
 }
 
 /// How many threads the CPU device uses.

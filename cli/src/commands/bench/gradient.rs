@@ -3,10 +3,11 @@
 
 use std::hint::black_box;
 use std::path::Path;
+use std::thread;
 
 use ata_learn::{
     DataSource, DeviceChoice, Learner, OpenDevice, Split, Synthetic, Tasks, builtin_model, nn, on_one_thread,
-    thread_count,
+    thread_count, with_own_threads,
 };
 
 use super::{Figure, pair};
@@ -36,7 +37,12 @@ fn of_devices(data: &Path) -> Result<Vec<Figure>, Failure> {
         for &batch in batches {
             figures.push(on_one_thread(|| figure(data, model, batch, &cpu, "1 thread"))?);
             if thread_count() > 1 {
-                figures.push(figure(data, model, batch, &cpu, &format!("{} threads", thread_count()))?);
+                let on = format!("{} threads", thread_count());
+                let measure = || with_own_threads(|| figure(data, model, batch, &cpu, &on));
+                figures.push(
+                    thread::scope(|scope| scope.spawn(measure).join())
+                        .map_err(|_| Failure::internal("the measurement panicked"))??,
+                );
             }
             if best.name != cpu.name {
                 figures.push(figure(data, model, batch, &best, "GPU")?);

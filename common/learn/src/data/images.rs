@@ -59,6 +59,7 @@ impl Images {
     /// The images at these indices, in host memory.
     pub fn host_batch(&self, indices: &[u32]) -> Result<ImageBatch, DataError> {
         let mut batch = ImageBatch::default();
+        batch.images.reserve_exact(indices.len() * IMAGE_BYTES);
         for index in indices {
             batch.push(&self.read(*index)?);
         }

@@ -4,7 +4,7 @@ use pulp::{Simd, WithSimd};
 
 use super::image::{Size, View};
 use super::tile::{add_products, numbers, vectors};
-use super::{Aligned, BLOCK, arch, spread};
+use super::{Aligned, BLOCK, arch, spread, zeros};
 
 /// What goes through a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Geometry {
 /// A number is the sum over the rows of the kernel, its columns and the input channels, in this order, plus the bias.
 pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Aligned) {
     let mut images = Aligned::zeros(g.samples * g.input.padded());
-    let mut result = vec![0.0; g.samples * g.output().numbers()];
+    let mut result = zeros(g.samples * g.output().numbers());
     let pass = forward_pass(g, weight, bias);
     let samples = images.chunks_exact_mut(g.input.padded()).zip(result.chunks_exact_mut(g.output().numbers()));
     spread(samples.enumerate(), |(n, (image, result))| {
@@ -40,7 +40,7 @@ pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) ->
 
 /// The output alone.
 pub(crate) fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
-    let mut result = vec![0.0; g.samples * g.output().numbers()];
+    let mut result = zeros(g.samples * g.output().numbers());
     let pass = forward_pass(g, weight, bias);
     let samples = result.chunks_exact_mut(g.output().numbers()).enumerate();
     spread(samples, |(n, result)| pass.over(&x.padded_image(n, g.input), result));
@@ -67,7 +67,7 @@ pub(super) fn input_gradient(g: Geometry, gradient: View<'_>, weight: &[f32]) ->
         .map(|class| input_gradient_pass(g, weight, [class / g.stride, class % g.stride]))
         .collect();
     let mut padded = Aligned::zeros(g.samples * g.output().padded());
-    let mut result = vec![0.0; g.samples * g.input.numbers()];
+    let mut result = zeros(g.samples * g.input.numbers());
     let samples = padded.chunks_exact_mut(g.output().padded()).zip(result.chunks_exact_mut(g.input.numbers()));
     spread(samples.enumerate(), |(n, (padded, result))| {
         gradient.copy_padded(n, g.output(), padded);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Aligned, BLOCK, spread};
+use super::{Aligned, BLOCK, spread, zeros};
 
 /// The size of an image, whose channels lie innermost here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl<'a> View<'a> {
         if [sample, channel, row, pixel] == own {
             return Cow::Borrowed(&self.numbers[..samples * size.numbers()]);
         }
-        let mut images = vec![0.0; samples * size.numbers()];
+        let mut images = zeros(samples * size.numbers());
         for (n, image) in images.chunks_exact_mut(size.numbers()).enumerate() {
             self.copy(n, size, image.chunks_exact_mut(size.width * size.channels));
         }

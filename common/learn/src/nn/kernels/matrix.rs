@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::tile::{numbers, vectors};
-use super::{BLOCK, arch, spread};
+use super::{BLOCK, arch, spread, zeros};
 
 /// Rows of a product that are computed as one parallel piece.
 const PIECE: usize = 32;
@@ -75,7 +75,7 @@ impl<'a> Right<'a> {
 
     /// The transpose: all of it is copied, block by block.
     fn transposed(Matrix { numbers, rows, columns }: Matrix<'a>) -> Self {
-        let mut packed = vec![0.0; rows.div_ceil(BLOCK) * columns * BLOCK];
+        let mut packed = zeros(rows.div_ceil(BLOCK) * columns * BLOCK);
         let blocks = packed.chunks_exact_mut(columns * BLOCK).zip(numbers.chunks(columns * BLOCK));
         spread(blocks, |(packed, numbers)| {
             for (lane, row) in numbers.chunks_exact(columns).enumerate() {
@@ -99,7 +99,7 @@ impl<'a> Right<'a> {
 }
 
 fn multiply(left: Left<'_>, rows: usize, right: &Right<'_>, bias: Option<&[f32]>) -> Vec<f32> {
-    let mut result = vec![0.0; rows * right.columns];
+    let mut result = zeros(rows * right.columns);
     spread(result.chunks_mut(PIECE * right.columns).enumerate(), |(piece, result)| {
         let left = Left { numbers: &left.numbers[piece * PIECE * left.row..], ..left };
         arch().dispatch(Product { left, right, bias, result });

@@ -46,6 +46,19 @@ fn spread<T: Send>(pieces: impl ExactSizeIterator<Item = T>, work: impl Fn(T) + 
     }
 }
 
+/// `length` zeros, written by the threads that [`crate::limit_threads`] allows: memory that was used before has to be cleared,
+/// which takes as long as a good part of what is computed into it.
+fn zeros<T: Copy + Default + Send + Sync>(length: usize) -> Vec<T> {
+    // Few are cleared faster by one thread.
+    if length < 1 << 14 || rayon::current_num_threads() == 1 {
+        return vec![T::default(); length];
+    }
+    let blocks: Vec<[T; BLOCK]> = rayon::iter::repeat_n([T::default(); BLOCK], length.div_ceil(BLOCK)).collect();
+    let mut zeros = blocks.into_flattened();
+    zeros.truncate(length);
+    zeros
+}
+
 /// Zeros that begin at the beginning of a cache line, so that no vector of theirs lies in two.
 #[derive(Debug)]
 pub(crate) struct Aligned {
@@ -56,7 +69,7 @@ pub(crate) struct Aligned {
 impl Aligned {
     /// `length` zeros.
     fn zeros(length: usize) -> Self {
-        let numbers = vec![0.0_f32; length + BLOCK - 1];
+        let numbers = zeros::<f32>(length + BLOCK - 1);
         let start = numbers.as_ptr().align_offset(4 * BLOCK).min(BLOCK - 1);
         Self { numbers, start }
     }

@@ -6,7 +6,7 @@ use pulp::{Simd, WithSimd};
 
 use super::image::Size;
 use super::tile::{numbers, vectors};
-use super::{BLOCK, arch, spread};
+use super::{BLOCK, arch, spread, zeros};
 
 /// Sums over pixels are four sums, each over every fourth pixel.
 const SUMS: usize = 4;
@@ -40,7 +40,7 @@ pub(crate) fn forward(
     shortcut: Option<&[f32]>,
 ) -> (Vec<f32>, Vec<Group>) {
     let per_sample = g.size.numbers();
-    let mut output = vec![0.0; x.len()];
+    let mut output = zeros(x.len());
     let mut groups = vec![Group::default(); g.samples * g.groups];
     let samples = output.chunks_exact_mut(per_sample).zip(groups.chunks_exact_mut(g.groups)).enumerate();
     spread(samples, |(n, (output, groups))| {

@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::norm::{Geometry, Group, PixelSums, Plain, Term, block, store};
-use super::{BLOCK, arch, spread};
+use super::{BLOCK, arch, spread, zeros};
 
 /// What the gradients need of the forward pass, channels last.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Gradients {
 pub(crate) fn gradients(g: Geometry, saved: Saved<'_>, gradient: &[f32]) -> Gradients {
     let (per_sample, channels) = (g.size.numbers(), g.size.channels);
     let mut passed = gradient.to_vec();
-    let mut x = vec![0.0; gradient.len()];
+    let mut x = zeros(gradient.len());
     // By sample the gradients of gamma, and then of beta.
     let mut sums = vec![0.0; g.samples * 2 * channels];
     let results = x.chunks_exact_mut(per_sample).zip(passed.chunks_exact_mut(per_sample));

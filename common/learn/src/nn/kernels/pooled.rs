@@ -5,7 +5,7 @@ use pulp::{Simd, WithSimd};
 use super::dense::pack;
 use super::image::{Size, View};
 use super::tile::{add_products, numbers, vectors};
-use super::{Aligned, BLOCK, arch, spread};
+use super::{Aligned, BLOCK, arch, spread, zeros};
 
 /// Set in a [`Saved::chosen`] whose output is zero, and so has no gradient.
 pub(super) const DEAD: u32 = 1 << 31;
@@ -53,7 +53,7 @@ pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) ->
     let packed = packed(g, weight);
     let per_sample = g.output().numbers();
     let mut images = Aligned::zeros(g.samples * g.input.padded());
-    let (mut output, mut chosen) = (vec![0.0; g.samples * per_sample], vec![0; g.samples * per_sample]);
+    let (mut output, mut chosen) = (zeros(g.samples * per_sample), zeros(g.samples * per_sample));
     let results = output.chunks_exact_mut(per_sample).zip(chosen.chunks_exact_mut(per_sample));
     let samples = images.chunks_exact_mut(g.input.padded()).zip(results).enumerate();
     spread(samples, |(n, (image, (output, chosen)))| {
@@ -67,7 +67,7 @@ pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) ->
 pub(crate) fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let packed = packed(g, weight);
     let per_sample = g.output().numbers();
-    let mut output = vec![0.0; g.samples * per_sample];
+    let mut output = zeros(g.samples * per_sample);
     spread(output.chunks_exact_mut(per_sample).enumerate(), |(n, output)| {
         let image = x.padded_image(n, g.input);
         arch().dispatch(Forward { g, image: &image, packed: &packed, bias, output, chosen: &mut [] });

@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 use super::dense_gradient::{Gradients, unpack_weights};
 use super::image::View;
 use super::pooled::{DEAD, Geometry, Saved};
-use super::{Aligned, arch, spread};
+use super::{Aligned, arch, spread, zeros};
 
 /// Output channels whose weights' gradients are computed at a time.
 const PIECE: usize = 8;
@@ -146,7 +146,7 @@ fn input_gradient(saved: &Saved, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
             }
         }
     }
-    let mut x = vec![0.0; g.samples * g.input.numbers()];
+    let mut x = zeros(g.samples * g.input.numbers());
     let samples = saved.chosen.chunks_exact(per_sample).zip(gradient.chunks_exact(per_sample));
     spread(x.chunks_exact_mut(g.input.numbers()).zip(samples), |(x, (chosen, gradient))| {
         let mut image = Aligned::zeros(g.input.padded());
