@@ -6,14 +6,15 @@
 
 `unequal`: one process with one thread per CPU quota trains the same network, with Adam and as many samples a step, in three ways:
 DDP with even batches, DDP with batches set by hand in proportion to the quotas, and ata, which is told neither speeds nor quotas.
-ata's coordinator has no quota; DDP's images are in memory and normalised before the clock starts. Needs Linux and root, for cgroups.
+ata's coordinator has no quota; DDP's images are in memory and normalised before the clock starts. It needs Linux and root, for
+cgroups. The workers' seconds are those that they spend on gradients; DDP keeps each process for all of the step.
 
 `overhead`: what a step costs beyond its gradient, with equal workers of one thread each. DDP: forward, backward with all-reduce,
 and Adam, less forward and backward alone, in the same processes, by turns. ata: an iteration, optimizer step included, less the
 seconds for which its slowest worker was busy.
 
-A line per contestant: medians over the rounds. Nothing else should run meanwhile. Quotas are enforced per 100 ms: where a step takes
-less, take many steps.
+A line per contestant: medians over the rounds. Nothing else should run meanwhile. Quotas are enforced per 100 ms: where a step
+takes less, count many steps.
 """
 
 import argparse
@@ -464,9 +465,7 @@ def unequal(options):
 
     columns = {
         "s per step": lambda row: f"{row['seconds_per_step']:.4f}",
-        # What the workers spend on gradients, summed over them.
         "worker s per step": lambda row: f"{row['worker_seconds_per_step']:.4f}",
-        # DDP keeps a process for all of the step.
         "workers × step": lambda row: f"{row['seconds_per_step'] * len(options.quotas):.4f}",
         "samples of each worker": lambda row: " ".join(f"{samples:.0f}" for samples in row["samples"]),
     }

@@ -96,7 +96,7 @@ fn staircase(means: &[f64], most: u64) -> Vec<f64> {
 /// The line o + a·s that fits a staircase best, by least squares: what can be learnt of a worker.
 fn line(staircase: &[f64]) -> impl Fn(u64) -> f64 + use<> {
     let n = staircase.len() as f64;
-    let (mean_a, mean_t) = ((n + 1.0) / 2.0, staircase.iter().sum::<f64>() / n);
+    let (mean_a, mean_t) = (f64::midpoint(n, 1.0), staircase.iter().sum::<f64>() / n);
     let centred = (1..).zip(staircase).map(|(a, t)| (f64::from(a) - mean_a, t - mean_t));
     let (products, squares) = centred.fold((0.0, 0.0), |(p, s), (a, t)| (p + a * t, s + a * a));
     let slope = if squares > 0.0 { products / squares } else { 0.0 };

@@ -102,7 +102,7 @@ where
             let body = request.into_body();
             let answer =
                 if is_parameters { parameters(transfers, body).await } else { submit_gradient(transfers, body).await };
-            Ok(answer.unwrap_or_else(|status| status.into_http()))
+            Ok(answer.unwrap_or_else(Status::into_http))
         })
     }
 }

@@ -71,7 +71,7 @@ impl Decoder {
                 return Ok(None);
             }
             if let Some(head) = ChunkHead::read(&self.gathered[PREFIX_BYTES..], length) {
-                return Ok(Some(self.chunk(head)));
+                return Ok(Some(self.chunk(&head)));
             }
             self.is_other = true;
         }
@@ -90,7 +90,7 @@ impl Decoder {
     }
 
     /// Begins a chunk, whose data may have been gathered in part with its head.
-    fn chunk(&mut self, head: ChunkHead) -> Item {
+    fn chunk(&mut self, head: &ChunkHead) -> Item {
         let gathered = std::mem::take(&mut self.gathered);
         self.early = Bytes::copy_from_slice(&gathered[PREFIX_BYTES + head.length..]);
         self.data_left = head.data_bytes - self.early.len();
