@@ -27,9 +27,12 @@ pub fn on_one_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 pub fn in_background(work: impl FnOnce()) {
     #[cfg(target_os = "linux")]
     {
-        const LOWEST: i32 = 19;
-        if let Err(error) = rustix::process::setpriority_process(None, LOWEST) {
-            tracing::debug!(%error, "the priority of a background thread cannot be lowered");
+        use thread_priority::{NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy};
+        // A low priority alone would not do: such a thread still keeps a core until its slice of some milliseconds is over.
+        let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+        let this = thread_priority::thread_native_id();
+        if let Err(error) = thread_priority::set_thread_priority_and_policy(this, ThreadPriority::Min, idle) {
+            tracing::debug!(?error, "a background thread cannot be made to give way");
         }
     }
     // Threads that it starts inherit its priority, so the common ones will not do.
