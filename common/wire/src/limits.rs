@@ -78,8 +78,8 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time a coordinator has to answer it: one whose machine is paused for 15 s keeps its workers.
 pub const COORDINATOR_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Time between two chunks after which a transfer is abandoned: a chunk takes this long at 9 kB/s.
-pub const CHUNK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time a chunk may take before its transfer is abandoned: it takes this long at 9 kB/s. Keepalive finds dead peers sooner.
+pub const CHUNK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time a connection attempt may take before it counts as failed.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use prost::Message;
+use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -19,17 +20,22 @@ pub(crate) struct Incoming {
     decoder: Decoder,
     /// What arrived and was not decoded yet.
     arrived: Bytes,
+    /// When the last chunk or message began.
+    since: Instant,
 }
 
 impl Incoming {
     pub(crate) fn new(body: Body) -> Self {
-        Self { body, decoder: Decoder::default(), arrived: Bytes::new() }
+        Self { body, decoder: Decoder::default(), arrived: Bytes::new(), since: Instant::now() }
     }
 
     /// The next item; `None` at the end of a call that went well. May be dropped and called again.
     async fn next(&mut self) -> Result<Option<Item>, ReceiveError> {
         loop {
             if let Some(item) = self.decoder.next(&mut self.arrived)? {
+                if !matches!(item, Item::Data(_)) {
+                    self.since = Instant::now();
+                }
                 return Ok(Some(item));
             }
             match self.body.frame().await {
@@ -43,9 +49,10 @@ impl Incoming {
         }
     }
 
-    /// The next item, which must come before [`CHUNK_TIMEOUT`].
+    /// The next item, which must come within [`CHUNK_TIMEOUT`] of the beginning of its chunk, however small its pieces are.
     async fn next_soon(&mut self) -> Result<Option<Item>, ReceiveError> {
-        tokio::time::timeout(CHUNK_TIMEOUT, self.next()).await.map_err(|_| ReceiveError::Stalled)?
+        let deadline = self.since + CHUNK_TIMEOUT;
+        tokio::time::timeout_at(deadline, self.next()).await.map_err(|_| ReceiveError::Stalled)?
     }
 
     /// The only message of a response.

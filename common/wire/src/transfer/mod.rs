@@ -68,7 +68,7 @@ pub enum ReceiveError {
     /// The call failed.
     #[error("{}", .0.message())]
     Call(#[from] Status),
-    /// Nothing arrived for [`CHUNK_TIMEOUT`].
+    /// A chunk took longer than [`CHUNK_TIMEOUT`].
     #[error("the transfer stalled")]
     Stalled,
     /// The parts are not in the order of the contract.
