@@ -79,7 +79,7 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const COORDINATOR_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Time a chunk may take before its transfer is abandoned: it takes this long at 9 kB/s. Keepalive finds dead peers sooner.
-pub const CHUNK_TIMEOUT: Duration = Duration::from_secs(120);
+pub const CHUNK_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Time a connection attempt may take before it counts as failed.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
