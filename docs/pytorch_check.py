@@ -23,9 +23,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
+from pytorch_cnn import CLASSES, Cnn
+
 # A record of CIFAR-100's binary layout: coarse label, fine label, red, green and blue plane.
 RECORD_BYTES = 2 + 3 * 32 * 32
-CLASSES = 100
 # Of losses and log-probabilities, in nats. Both sides sum the same f32 products in different orders.
 LOSS_TOLERANCE = 1e-5
 # Of percentages that were printed with one decimal.
@@ -33,24 +34,6 @@ PERCENT_TOLERANCE = 0.051
 # The iteration that is repeated in PyTorch takes each of this many training records once.
 TASKS, TASK_BATCH = 10, 20
 SLIM = "cnn:widths=8/12/20/40"
-
-
-class Cnn(nn.Module):
-    """ata's built-in network."""
-
-    def __init__(self, widths=(16, 32, 64, 120)):
-        super().__init__()
-        c1, c2, c3, hidden = widths
-        self.conv1 = nn.Conv2d(3, c1, 3, padding=1)
-        self.conv2 = nn.Conv2d(c1, c2, 3, padding=1)
-        self.conv3 = nn.Conv2d(c2, c3, 3, padding=1)
-        self.hidden = nn.Linear(c3 * 4 * 4, hidden)
-        self.output = nn.Linear(hidden, CLASSES)
-
-    def forward(self, x):
-        for convolution in (self.conv1, self.conv2, self.conv3):
-            x = F.max_pool2d(F.relu(convolution(x)), 2)
-        return self.output(F.relu(self.hidden(x.flatten(1))))
 
 
 class Checks:

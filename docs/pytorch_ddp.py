@@ -37,15 +37,15 @@ try:
     import torch
     import torch.distributed as dist
     import torch.multiprocessing as mp
-    from torch import nn
     from torch.nn import functional as F
     from torch.nn.parallel import DistributedDataParallel
+
+    from pytorch_cnn import CLASSES, Cnn
 except ImportError as error:
     sys.exit(f"{Path(__file__).name} needs PyTorch and NumPy ({error}): pip install torch numpy")
 
 # A record of CIFAR-100's binary layout: coarse label, fine label, red, green and blue plane.
 RECORD_BYTES = 2 + 3 * 32 * 32
-CLASSES = 100
 MEAN, DEVIATION = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 # A step of `unequal`: as many samples for DDP as for ata.
 TASKS, TASK_BATCH = 23, 16
@@ -57,24 +57,6 @@ DDP_FIRST, ATA_FIRST = 2, 5
 PREPARED = 32
 PERIOD_US = 100_000
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Cnn(nn.Module):
-    """ata's built-in network."""
-
-    def __init__(self, widths):
-        super().__init__()
-        c1, c2, c3, hidden = widths
-        self.conv1 = nn.Conv2d(3, c1, 3, padding=1)
-        self.conv2 = nn.Conv2d(c1, c2, 3, padding=1)
-        self.conv3 = nn.Conv2d(c2, c3, 3, padding=1)
-        self.hidden = nn.Linear(c3 * 4 * 4, hidden)
-        self.output = nn.Linear(hidden, CLASSES)
-
-    def forward(self, x):
-        for convolution in (self.conv1, self.conv2, self.conv3):
-            x = F.max_pool2d(F.relu(convolution(x)), 2)
-        return self.output(F.relu(self.hidden(x.flatten(1))))
 
 
 class Quotas:

@@ -19,27 +19,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-CLASSES = 100
+from pytorch_cnn import CLASSES, Cnn
+
 # Gradients of which PyTorch's time in a round is the median; the first ones are not counted.
 GRADIENTS, FIRST = 9, 2
 ROW = re.compile(r"gradient of (\w+), batch of (\d+), cpu, 1 thread")
-
-
-class Cnn(nn.Module):
-    """ata's built-in network."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3, padding=1)
-        self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
-        self.conv3 = nn.Conv2d(32, 64, 3, padding=1)
-        self.hidden = nn.Linear(1024, 120)
-        self.output = nn.Linear(120, CLASSES)
-
-    def forward(self, x):
-        for convolution in (self.conv1, self.conv2, self.conv3):
-            x = F.max_pool2d(F.relu(convolution(x)), 2)
-        return self.output(F.relu(self.hidden(x.flatten(1))))
 
 
 def convolution(inputs, outputs, stride):

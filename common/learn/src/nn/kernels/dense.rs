@@ -1,10 +1,10 @@
 //! A 3×3 convolution with padding 1, and the gradient of its input, which is one too.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
 use super::image::{Size, View};
-use super::tile::{add_products, numbers, vectors};
-use super::{Aligned, BLOCK, arch, spread, zeros};
+use super::tile::{Blocked, add_products, numbers, vectors};
+use super::{Aligned, BLOCK, by_width, spread, zeros};
 
 /// What goes through a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     fn over(&self, image: &[f32], result: &mut [f32]) {
-        arch().dispatch(Over { pass: self, image, result });
+        by_width(Over { pass: self, image, result });
     }
 }
 
@@ -170,21 +170,9 @@ struct Over<'a> {
     result: &'a mut [f32],
 }
 
-impl WithSimd for Over<'_> {
+impl Blocked for Over<'_> {
     type Output = ();
 
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        match S::F32_LANES {
-            16 => self.run::<S, 8, 1>(simd),
-            8 => self.run::<S, 4, 2>(simd),
-            4 => self.run::<S, 4, 4>(simd),
-            _ => self.run::<S, 1, 16>(simd),
-        }
-    }
-}
-
-impl Over<'_> {
     /// `P` pixels of a row at a time, as far as they go.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
@@ -208,7 +196,9 @@ impl Over<'_> {
             }
         }
     }
+}
 
+impl Over<'_> {
     #[inline(always)]
     fn tile<S: Simd, const P: usize, const V: usize>(
         &mut self,

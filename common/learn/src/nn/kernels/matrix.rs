@@ -1,9 +1,9 @@
 //! Matrix products, for fully connected layers.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
-use super::tile::{numbers, vectors};
-use super::{BLOCK, arch, spread, zeros};
+use super::tile::{Blocked, numbers, vectors};
+use super::{BLOCK, by_width, spread, zeros};
 
 /// Rows of a product that are computed as one parallel piece.
 const PIECE: usize = 32;
@@ -102,7 +102,7 @@ fn multiply(left: Left<'_>, rows: usize, right: &Right<'_>, bias: Option<&[f32]>
     let mut result = zeros(rows * right.columns);
     spread(result.chunks_mut(PIECE * right.columns).enumerate(), |(piece, result)| {
         let left = Left { numbers: &left.numbers[piece * PIECE * left.row..], ..left };
-        arch().dispatch(Product { left, right, bias, result });
+        by_width(Product { left, right, bias, result });
     });
     result
 }
@@ -115,21 +115,9 @@ struct Product<'a> {
     result: &'a mut [f32],
 }
 
-impl WithSimd for Product<'_> {
+impl Blocked for Product<'_> {
     type Output = ();
 
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        match S::F32_LANES {
-            16 => self.run::<S, 8, 1>(simd),
-            8 => self.run::<S, 4, 2>(simd),
-            4 => self.run::<S, 4, 4>(simd),
-            _ => self.run::<S, 1, 16>(simd),
-        }
-    }
-}
-
-impl Product<'_> {
     /// `P` rows at a time, as far as they go.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
@@ -149,7 +137,9 @@ impl Product<'_> {
             }
         }
     }
+}
 
+impl Product<'_> {
     #[inline(always)]
     fn tile<S: Simd, const P: usize, const V: usize>(&mut self, simd: S, row: usize, first: usize) {
         let mut sums = [[simd.splat_f32s(0.0); V]; P];

@@ -36,6 +36,11 @@ fn arch() -> Arch {
     Arch::new()
 }
 
+/// Runs a kernel with these instructions.
+fn by_width<K: tile::Blocked>(kernel: K) -> K::Output {
+    arch().dispatch(tile::ByWidth(kernel))
+}
+
 /// Does `work` on every piece, on the threads that [`crate::limit_threads`] allows.
 fn spread<T: Send>(pieces: impl ExactSizeIterator<Item = T>, work: impl Fn(T) + Send + Sync) {
     // A lone piece, and a lone thread, need no handing over.

@@ -2,11 +2,11 @@
 //!
 //! Source: Wu and He, "Group Normalization", ECCV 2018.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
 use super::image::Size;
-use super::tile::{numbers, vectors};
-use super::{BLOCK, arch, spread, zeros};
+use super::tile::{Blocked, numbers, vectors};
+use super::{BLOCK, by_width, spread, zeros};
 
 /// Sums over pixels are four sums, each over every fourth pixel.
 const SUMS: usize = 4;
@@ -48,7 +48,7 @@ pub(crate) fn forward(
         let (x, shortcut) = (&x[own.clone()], shortcut.map(|shortcut| &shortcut[own]));
         statistics(g, x, groups);
         let affine = Affine::new(g, groups, gamma, beta);
-        arch().dispatch(Normalise { g, x, affine: &affine, shortcut, output });
+        by_width(Normalise { g, x, affine: &affine, shortcut, output });
     });
     (output, groups)
 }
@@ -56,13 +56,13 @@ pub(crate) fn forward(
 fn statistics(g: Geometry, x: &[f32], groups: &mut [Group]) {
     let per_group = g.size.channels / g.groups;
     let count = (per_group * g.size.pixels()) as f64;
-    let sums = arch().dispatch(PixelSums { channels: g.size.channels, term: Plain(x) });
+    let sums = by_width(PixelSums { channels: g.size.channels, term: Plain(x) });
     let mean = |sums: &[f32]| sums.iter().copied().map(f64::from).sum::<f64>() / count;
     for (group, sums) in groups.iter_mut().zip(sums.chunks_exact(per_group)) {
         group.mean = mean(sums) as f32;
     }
     let means: Vec<f32> = groups.iter().flat_map(|group| std::iter::repeat_n(group.mean, per_group)).collect();
-    let squares = arch().dispatch(PixelSums { channels: g.size.channels, term: Squares { x, means: &means } });
+    let squares = by_width(PixelSums { channels: g.size.channels, term: Squares { x, means: &means } });
     for (group, squares) in groups.iter_mut().zip(squares.chunks_exact(per_group)) {
         group.scale = (1.0 / (mean(squares) + g.epsilon).sqrt()) as f32;
     }
@@ -163,23 +163,11 @@ pub(super) struct PixelSums<T> {
     pub(super) term: T,
 }
 
-impl<T: Term> WithSimd for PixelSums<T> {
+impl<T: Term> Blocked for PixelSums<T> {
     type Output = Vec<f32>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Vec<f32> {
-        match S::F32_LANES {
-            16 => self.run::<S, 1>(simd),
-            8 => self.run::<S, 2>(simd),
-            4 => self.run::<S, 4>(simd),
-            _ => self.run::<S, 16>(simd),
-        }
-    }
-}
-
-impl<T: Term> PixelSums<T> {
-    #[inline(always)]
-    fn run<S: Simd, const V: usize>(self, simd: S) -> Vec<f32> {
+    fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) -> Vec<f32> {
         let Self { channels, term } = self;
         let mut result = vec![0.0; channels];
         for (first, result) in (0..).step_by(BLOCK).zip(result.chunks_mut(BLOCK)) {
@@ -212,23 +200,11 @@ struct Normalise<'a> {
     output: &'a mut [f32],
 }
 
-impl WithSimd for Normalise<'_> {
+impl Blocked for Normalise<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        match S::F32_LANES {
-            16 => self.run::<S, 1>(simd),
-            8 => self.run::<S, 2>(simd),
-            4 => self.run::<S, 4>(simd),
-            _ => self.run::<S, 16>(simd),
-        }
-    }
-}
-
-impl Normalise<'_> {
-    #[inline(always)]
-    fn run<S: Simd, const V: usize>(self, simd: S) {
+    fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) {
         let Self { g, x, affine, shortcut, output } = self;
         let (channels, zero) = (g.size.channels, simd.splat_f32s(0.0));
         for first in (0..channels).step_by(BLOCK) {
@@ -258,6 +234,6 @@ impl Normalise<'_> {
 
 /// The means over the pixels of each image, by channel.
 pub(crate) fn pixel_means(size: Size, images: &[f32]) -> Vec<f32> {
-    let sums = |image| arch().dispatch(PixelSums { channels: size.channels, term: Plain(image) });
+    let sums = |image| by_width(PixelSums { channels: size.channels, term: Plain(image) });
     images.chunks_exact(size.numbers()).flat_map(sums).map(|sum| sum / size.pixels() as f32).collect()
 }

@@ -1,9 +1,10 @@
 //! The gradients of group normalisation.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
 use super::norm::{Geometry, Group, PixelSums, Plain, Term, block, store};
-use super::{BLOCK, arch, spread, zeros};
+use super::tile::Blocked;
+use super::{BLOCK, by_width, spread, zeros};
 
 /// What the gradients need of the forward pass, channels last.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +57,8 @@ fn of_sample(g: Geometry, saved: Saved<'_>, gradient: &[f32], x: &mut [f32], sum
         saved.groups.iter().flat_map(|group| std::iter::repeat_n(value(group), per_group)).collect()
     };
     let (means, scales) = (by_channel(|group| group.mean), by_channel(|group| group.scale));
-    let plain = arch().dispatch(PixelSums { channels, term: Plain(gradient) });
-    let products = arch().dispatch(PixelSums { channels, term: Products { gradient, x: saved.x, means: &means } });
+    let plain = by_width(PixelSums { channels, term: Plain(gradient) });
+    let products = by_width(PixelSums { channels, term: Products { gradient, x: saved.x, means: &means } });
     let (of_gamma, of_beta) = sums.split_at_mut(channels);
     of_beta.copy_from_slice(&plain);
     for ((of_gamma, product), scale) in of_gamma.iter_mut().zip(products).zip(&scales) {
@@ -76,7 +77,7 @@ fn of_sample(g: Geometry, saved: Saved<'_>, gradient: &[f32], x: &mut [f32], sum
         slopes.of_x.push((-scale_f64 * scale_f64 * weighted(of_gamma)) as f32);
         slopes.terms.push((-scale_f64 * weighted(of_beta)) as f32);
     }
-    arch().dispatch(InputGradient { channels, slopes: &slopes, input: saved.x, gradient, x });
+    by_width(InputGradient { channels, slopes: &slopes, input: saved.x, gradient, x });
 }
 
 /// The gradient times what the input differs from its mean by.
@@ -121,23 +122,11 @@ struct InputGradient<'a> {
     x: &'a mut [f32],
 }
 
-impl WithSimd for InputGradient<'_> {
+impl Blocked for InputGradient<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        match S::F32_LANES {
-            16 => self.run::<S, 1>(simd),
-            8 => self.run::<S, 2>(simd),
-            4 => self.run::<S, 4>(simd),
-            _ => self.run::<S, 16>(simd),
-        }
-    }
-}
-
-impl InputGradient<'_> {
-    #[inline(always)]
-    fn run<S: Simd, const V: usize>(self, simd: S) {
+    fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) {
         let Self { channels, slopes, input, gradient, x } = self;
         for first in (0..channels).step_by(BLOCK) {
             let width = BLOCK.min(channels - first);

@@ -1,11 +1,11 @@
 //! A 3×3 convolution with padding 1, ReLU and 2×2 max-pooling in one pass.
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
 use super::dense::pack;
 use super::image::{Size, View};
-use super::tile::{add_products, numbers, vectors};
-use super::{Aligned, BLOCK, arch, spread, zeros};
+use super::tile::{Blocked, add_products, numbers, vectors};
+use super::{Aligned, BLOCK, by_width, spread, zeros};
 
 /// Set in a [`Saved::chosen`] whose output is zero, and so has no gradient.
 pub(super) const DEAD: u32 = 1 << 31;
@@ -58,7 +58,7 @@ pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) ->
     let samples = images.chunks_exact_mut(g.input.padded()).zip(results).enumerate();
     spread(samples, |(n, (image, (output, chosen)))| {
         x.copy_padded(n, g.input, image);
-        arch().dispatch(Forward { g, image, packed: &packed, bias, output, chosen });
+        by_width(Forward { g, image, packed: &packed, bias, output, chosen });
     });
     (output, Saved { geometry: g, images, chosen })
 }
@@ -70,7 +70,7 @@ pub(crate) fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32
     let mut output = zeros(g.samples * per_sample);
     spread(output.chunks_exact_mut(per_sample).enumerate(), |(n, output)| {
         let image = x.padded_image(n, g.input);
-        arch().dispatch(Forward { g, image: &image, packed: &packed, bias, output, chosen: &mut [] });
+        by_width(Forward { g, image: &image, packed: &packed, bias, output, chosen: &mut [] });
     });
     output
 }
@@ -91,21 +91,9 @@ struct Forward<'a> {
     chosen: &'a mut [u32],
 }
 
-impl WithSimd for Forward<'_> {
+impl Blocked for Forward<'_> {
     type Output = ();
 
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        match S::F32_LANES {
-            16 => self.run::<S, 8, 1>(simd),
-            8 => self.run::<S, 4, 2>(simd),
-            4 => self.run::<S, 4, 4>(simd),
-            _ => self.run::<S, 4, 16>(simd),
-        }
-    }
-}
-
-impl Forward<'_> {
     /// `P` pixels at a time, which is `P / 4` pooling windows, as far as they go.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
@@ -127,7 +115,9 @@ impl Forward<'_> {
             }
         }
     }
+}
 
+impl Forward<'_> {
     #[inline(always)]
     fn windows<S: Simd, const P: usize, const V: usize>(
         &mut self,

@@ -1,8 +1,33 @@
-//! The innermost loop of convolutions and matrix products.
+//! Blocks of numbers as the vectors of a CPU, and the innermost loop of convolutions and matrix products.
 
-use pulp::Simd;
+use pulp::{Simd, WithSimd};
 
 use super::BLOCK;
+
+/// A kernel that computes a block of numbers at a time, as `V` vectors; those that reuse a block do so for `P` rows or pixels,
+/// as many as leave the sums in registers.
+pub(super) trait Blocked {
+    type Output;
+
+    fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) -> Self::Output;
+}
+
+/// Runs a kernel with as many vectors to a block as the CPU's width asks for.
+pub(super) struct ByWidth<K>(pub(super) K);
+
+impl<K: Blocked> WithSimd for ByWidth<K> {
+    type Output = K::Output;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> K::Output {
+        match S::F32_LANES {
+            16 => self.0.run::<S, 8, 1>(simd),
+            8 => self.0.run::<S, 4, 2>(simd),
+            4 => self.0.run::<S, 4, 4>(simd),
+            _ => self.0.run::<S, 4, 16>(simd),
+        }
+    }
+}
 
 /// Adds to `sums[p]`, for each k in turn, `rows[p][k]` times the k-th block of `weights`; `V` vectors make a block.
 #[inline(always)]
