@@ -8,7 +8,7 @@ use ata_figures::FigureError;
 use ata_learn::{DataError, DeviceError, ModelError};
 use ata_scheduler::PolicyError;
 use ata_simulator::{ExperimentError, LawError};
-use ata_wire::ConnectError;
+use ata_wire::{ConnectError, SecurityError};
 use ata_worker::WorkerError;
 
 /// The error that ends the program.
@@ -137,9 +137,16 @@ impl From<FigureError> for Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::Address(_) => Self::usage(error),
+            ConnectError::Address(_) | ConnectError::Certificates { .. } => Self::usage(error),
+            ConnectError::Distrusted { .. } => Self::new(Kind::Refused, error),
             ConnectError::Unreachable { .. } => Self::new(Kind::Unreachable, error),
         }
+    }
+}
+
+impl From<SecurityError> for Failure {
+    fn from(error: SecurityError) -> Self {
+        Self::usage(error)
     }
 }
 
@@ -159,8 +166,10 @@ impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Self {
         let kind = match error {
             WorkerError::Unreachable { .. } => Kind::Unreachable,
-            WorkerError::Refused(_) => Kind::Refused,
-            WorkerError::NameTaken(_) | WorkerError::Model(_) | WorkerError::TaskTime(_) => Kind::Usage,
+            WorkerError::Refused(_) | WorkerError::Distrusted(_) => Kind::Refused,
+            WorkerError::Connect(_) | WorkerError::NameTaken(_) | WorkerError::Model(_) | WorkerError::TaskTime(_) => {
+                Kind::Usage
+            }
             WorkerError::Data(ref error) => data_kind(error),
             WorkerError::OtherData { .. } => Kind::Data,
             WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Kind::Internal,

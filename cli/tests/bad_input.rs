@@ -44,7 +44,6 @@ fn wrong_usage() {
         (&["up", "--what"], "--what"),
         (&["up", "--checkpoint", ""], "expected a folder"),
         (&["coordinator", "--policy", "fta"], "means"),
-        (&["coordinator", "--listen", "0.0.0.0:7070"], "--insecure"),
         (&["coordinator", "--listen", "nowhere"], "ADDRESS:PORT"),
         (&["worker", "--coordinator", "ftp://head"], "http://HOST:PORT"),
         (&["worker", "--name", "a b"], "a b"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ata_learn::{DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
-use ata_wire::{DataSpec, RunSpec};
+use ata_wire::{DataSpec, RunSpec, Security};
 
 use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
 
@@ -53,6 +53,8 @@ pub struct CoordinatorConfig {
     pub heartbeat_timeout: Duration,
     /// The existing folder for `events.jsonl` and `metrics.csv`.
     pub run_folder: PathBuf,
+    /// What whoever connects must prove.
+    pub security: Arc<Security>,
 }
 
 /// Where a run begins.

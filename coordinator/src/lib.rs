@@ -49,7 +49,7 @@ use ata_record::RunState;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use ata_wire::limits::{MAX_LEASE_TASKS, MESSAGE_BYTES};
+use ata_wire::limits::{MAX_LEASE_TASKS, MESSAGE_BYTES, WINDOW_MEMORY_BYTES};
 use ata_wire::proto::coordinator_server::CoordinatorServer;
 use ata_wire::{Pool, Served};
 
@@ -70,22 +70,17 @@ pub async fn run(
     state: watch::Sender<RunState>,
     stop: impl Future<Output = ()>,
 ) -> Result<RunReport, RunError> {
-    if let Err(allowed) = ata_wire::raise_file_limit() {
-        tracing::info!("this process may open only {allowed} files, which limits the number of workers");
-    }
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let pool = Pool::default();
     let service = service::Service::new(commands.clone(), config.model.parameter_count() as u64, pool.clone());
+    let security = config.security.clone();
     let owner = owner::Owner::new(config, &commands, pool, state)?;
     let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(MESSAGE_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
-    let server = ata_wire::server_builder().serve_with_incoming_shutdown(
-        Served::new(service, others),
-        ata_wire::incoming(listener),
-        // An error means that the sender was dropped; either way the run is over.
-        async { over.await.unwrap_or(()) },
-    );
-    let server = tokio::spawn(server);
+    let served = Served::new(service, others);
+    // An error means that the sender was dropped; either way the run is over.
+    let over = async { over.await.unwrap_or(()) };
+    let server = tokio::spawn(ata_wire::serve(listener, security, WINDOW_MEMORY_BYTES, served, over));
 
     let report = owner.run(received, stop).await;
 

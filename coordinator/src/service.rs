@@ -11,8 +11,8 @@ use ata_wire::proto::{
     CoordinatorMessage, DataRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator, transfer_part,
 };
 use ata_wire::{
-    FramedTensor, FromWorker, GradientHeader, GradientUpload, Pool, Receipt, ReceiveError, SessionToken, TransferError,
-    Transfers, file_parts,
+    FramedTensor, FromWorker, GradientHeader, GradientUpload, Peer, Pool, Receipt, ReceiveError, SessionToken,
+    TransferError, Transfers, file_parts,
 };
 use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
@@ -141,6 +141,7 @@ impl Coordinator for Service {
         &self,
         request: Request<Streaming<WorkerMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
         let mut incoming = request.into_inner();
         let first = tokio::time::timeout(HELLO_TIMEOUT, incoming.message())
             .await
@@ -149,7 +150,13 @@ impl Coordinator for Service {
         let FromWorker::Hello(hello) = FromWorker::try_from(first)? else {
             return Err(Status::invalid_argument("the first message must be Hello"));
         };
+        if let Some(peer) = &peer {
+            peer.may_be_called(&hello.name).map_err(Status::permission_denied)?;
+        }
         let handle = self.ask(|reply| Command::Hello { hello, reply }).await??;
+        if let Some(peer) = peer {
+            peer.mark_known();
+        }
         let SessionHandle { token, messages, ended } = handle;
         tokio::spawn(read_control(self.owner.clone(), token, incoming, ended));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));

@@ -22,6 +22,12 @@ pub enum WorkerError {
     /// The coordinator refused this worker, and trying again would not help.
     #[error("the coordinator refused this worker: {0}")]
     Refused(String),
+    /// This worker refused the coordinator, before it said anything to it.
+    #[error("{0}")]
+    Distrusted(ConnectError),
+    /// The settings of the connection make no sense.
+    #[error("{0}")]
+    Connect(ConnectError),
     /// Another worker has the name.
     #[error("another worker named '{0}' is connected: choose another --name")]
     NameTaken(WorkerName),
@@ -91,12 +97,20 @@ impl From<WireError> for WorkerError {
 }
 
 impl SessionError {
-    pub(crate) fn unreachable(error: &ConnectError) -> Self {
-        Self::Broken(error.to_string())
+    pub(crate) fn connect(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Unreachable { .. } => Self::Broken(error.to_string()),
+            ConnectError::Distrusted { .. } => Self::Fatal(WorkerError::Distrusted(error)),
+            ConnectError::Address(_) | ConnectError::Certificates { .. } => Self::Fatal(WorkerError::Connect(error)),
+        }
     }
 
     /// The error of a call that failed.
     pub(crate) fn call(status: &Status) -> Self {
+        // It looks at the worker's certificate when TLS is otherwise agreed on.
+        if let Some(reason) = ata_wire::why_refused(status) {
+            return Self::Fatal(WorkerError::Refused(reason));
+        }
         let text = status.message().to_owned();
         match status.code() {
             Code::AlreadyExists => Self::NameTaken,

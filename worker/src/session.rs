@@ -41,8 +41,7 @@ pub(crate) struct History {
 /// Connects, works, and returns why the session ended.
 pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<FarewellReason, SessionError> {
     history.worked = false;
-    let unreachable = |error| SessionError::unreachable(&error);
-    let mut control = connect(&config.endpoint).await.map_err(unreachable)?.coordinator();
+    let mut control = connect(&config.endpoint).await.map_err(SessionError::connect)?.coordinator();
     let (to_coordinator, outgoing) = mpsc::channel::<WorkerMessage>(QUEUED_MESSAGES);
     let hello = FromWorker::Hello(Hello {
         name: config.name.clone(),
@@ -70,7 +69,7 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     let heartbeats = heartbeats(to_coordinator.clone(), Duration::from_millis(welcome.heartbeat_interval_ms.into()));
     let work = async {
         // A separate connection: heartbeats must not wait behind parameters and gradients.
-        let bulk = connect(&config.endpoint).await.map_err(unreachable)?;
+        let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
         let worked = &mut history.worked;
         match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, worked).await {
             Err(SessionError::Broken(cause)) => farewell(&mut incoming).await.ok_or(SessionError::Broken(cause)),

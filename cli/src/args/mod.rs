@@ -1,10 +1,12 @@
 //! The command line.
 
 mod data;
+mod joining;
 mod run;
 mod simulation;
 
 pub(crate) use data::{DataCommand, FetchArgs};
+pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
 pub(crate) use run::{CommonArgs, RunArgs};
 pub(crate) use simulation::{ProblemName, ReplayArgs, SimulateArgs};
 
@@ -35,8 +37,8 @@ pub(crate) struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   ata up                                           try it out on this machine, in about a minute
-  ata coordinator --listen 127.0.0.1:7070          on the head node
-  ata worker --coordinator http://head:7070        on each GPU machine
+  ata coordinator --listen 0.0.0.0:7070            on the head node; prints the next line
+  ata worker --join TOKEN                          on each GPU machine
   ata simulate --policy ata-auto,gta,uta           compare policies in virtual time
   ata replay runs/RUN_ID                           what other policies would have cost
   ata up --resume latest                           go on with the last run that was stopped
@@ -56,6 +58,9 @@ pub(crate) enum Command {
     Coordinator(Box<CoordinatorArgs>),
     /// Compute gradients for a coordinator.
     Worker(Box<WorkerArgs>),
+    /// Show or replace the token with which workers join.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Download or verify CIFAR-100, or make a synthetic data set.
     #[command(subcommand)]
     Data(DataCommand),
@@ -124,7 +129,8 @@ pub(crate) struct LocalArgs {
 #[command(after_help = "\
 Examples:
   ata coordinator                                        listen on this machine only
-  ata coordinator --listen 0.0.0.0:7070 --insecure --config run.toml --min-workers 8")]
+  ata coordinator --listen 0.0.0.0:7070 --min-workers 8  and on others, who join by the token that it prints
+  ata coordinator --listen 0.0.0.0:7070 --tls-cert head.pem --tls-key head.key --tls-client-ca workers-ca.pem")]
 pub(crate) struct CoordinatorArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -143,21 +149,22 @@ pub(crate) struct HeadArgs {
     /// Workers to wait for before the first iteration.
     #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
     min_workers: Option<usize>,
-    /// Accept connections from other machines, although they are neither encrypted nor authenticated.
-    #[arg(long, env = "ATA_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    insecure: Option<bool>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    security: SecurityArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ata worker --coordinator http://head:7070
-  ata worker --coordinator http://head:7070 --device wgpu:1 --name rig-2
-  ata worker --coordinator http://head:7070 --devices all")]
+  ata worker                                       for a coordinator on this machine
+  ata worker --join TOKEN                          for another one, which printed this line
+  ata worker --join-file join.txt --device wgpu:1 --name rig-2
+  ata worker --join-file join.txt --devices all
+  ata worker --coordinator https://head:7070 --tls-ca ca.pem --tls-cert rig.pem --tls-key rig.key")]
 pub(crate) struct WorkerArgs {
-    /// The coordinator's address.
-    #[arg(long, env = "ATA_COORDINATOR", value_name = "URL", default_value = "http://127.0.0.1:7070")]
-    pub(crate) coordinator: String,
+    #[command(flatten)]
+    pub(crate) joining: JoinArgs,
     /// This worker's name, under which its speed is remembered [default: the host name].
     #[arg(long, env = "ATA_NAME")]
     pub(crate) name: Option<String>,

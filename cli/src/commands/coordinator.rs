@@ -9,6 +9,7 @@ use crate::args::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
 use crate::run::{ExpectedWorkers, Run};
+use crate::settings::Entrance;
 use crate::signals;
 
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
@@ -29,21 +30,16 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
         ))
     })?;
     let bound = listener.local_addr().map_err(Failure::internal)?;
+    let Entrance { security, join, token_file } = settings.entrance(bound)?;
     let folder = run.folder(resumption.as_ref())?;
     eprintln!("run {} listens on {bound}; waiting for {min_workers} worker(s)", folder.run_id);
-    eprintln!("start workers with: ata worker --coordinator http://{}", reachable(bound));
+    eprintln!("start workers with: {join}");
+    if let Some(file) = token_file {
+        eprintln!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());
+    }
 
     let mut received = None;
     let stop = async { received = Some(signal.await) };
-    let trained = Box::pin(run.train(&folder, listener, stop)).await?;
+    let trained = Box::pin(run.train(&folder, listener, security, stop)).await?;
     trained.finish(&folder, args.common.json, received)
-}
-
-/// An address that workers can use: the host name in place of "any interface".
-fn reachable(bound: std::net::SocketAddr) -> String {
-    if !bound.ip().is_unspecified() {
-        return bound.to_string();
-    }
-    let name = hostname::get().ok().and_then(|name| name.into_string().ok());
-    format!("{}:{}", name.as_deref().unwrap_or("HOST"), bound.port())
 }

@@ -5,9 +5,11 @@ mod coordinator;
 mod data;
 mod doctor;
 mod eval;
+mod joining;
 mod policies;
 mod replay;
 mod simulate;
+mod token;
 mod up;
 mod worker;
 
@@ -35,6 +37,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
         Command::Up(args) => block_on(up::run(*args, extensions)),
         Command::Coordinator(args) => block_on(coordinator::run(*args, extensions)),
         Command::Worker(args) => block_on_one_thread(worker::run(*args, extensions.models)),
+        Command::Token(command) => token::run(&command),
         Command::Data(command) => data::run(command),
         Command::Eval(args) => eval::run(&args, extensions.models),
         Command::Simulate(args) => simulate::run(&args, extensions),

@@ -1,6 +1,7 @@
 //! `ata up`: a coordinator and several workers on this machine, over real gRPC on loopback.
 
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -10,6 +11,7 @@ use tokio::task::JoinSet;
 
 use ata_learn::DeviceChoice;
 use ata_record::{RunPhase, RunState};
+use ata_wire::Security;
 
 use crate::Extensions;
 use crate::args::UpArgs;
@@ -68,7 +70,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
             () = children.too_few(&state) => {}
         }
     };
-    let trained = Box::pin(run.train(&folder, listener, stop)).await;
+    let trained = Box::pin(run.train(&folder, listener, Arc::new(Security::Open), stop)).await;
     children.finish().await;
     trained?.finish(&folder, args.common.json, received)
 }
@@ -116,6 +118,8 @@ impl Children {
                 .args(["--task-time", &settings.task_time, "--time-unit", &settings.time_unit])
                 .args(["--retry-for", "10", "--log", "error"])
                 .env_remove("ATA_DEVICES")
+                .env_remove("ATA_JOIN")
+                .env_remove("ATA_JOIN_FILE")
                 .stdin(Stdio::null())
                 .kill_on_drop(true);
             if let Some(data) = data {

@@ -14,6 +14,7 @@ use rand::TryRng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::joining;
 use crate::args::WorkerArgs;
 use crate::failure::{Failure, INTERRUPTED, RUN_FAILED};
 use crate::settings::{Devices, Fuse, parse_time_unit};
@@ -26,9 +27,13 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
     if let Some(threads) = args.threads {
         limit_threads(threads);
     }
-    let configs = configs(&args, models)?;
     let signal = signals::stop()?;
     let mut signal = pin!(signal);
+    let endpoint = tokio::select! {
+        endpoint = joining::endpoint(&args.joining, Duration::from_secs(args.retry_for)) => endpoint?,
+        signal = &mut signal => return Ok(ended_by(signal)),
+    };
+    let configs = configs(&args, &endpoint, models)?;
     let (stop, stopped) = watch::channel(());
     let mut workers: JoinSet<_> = configs
         .into_iter()
@@ -64,14 +69,20 @@ fn exit_code(ends: Vec<Result<WorkerEnd, Failure>>, received: Option<Signal>) ->
         return Ok(ExitCode::from(RUN_FAILED));
     }
     match received {
-        Some(Signal::Interrupt) if ends.contains(&WorkerEnd::Stopped) => Ok(ExitCode::from(INTERRUPTED)),
+        Some(signal) if ends.contains(&WorkerEnd::Stopped) => Ok(ended_by(signal)),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
+fn ended_by(signal: Signal) -> ExitCode {
+    match signal {
+        Signal::Interrupt => ExitCode::from(INTERRUPTED),
+        Signal::Terminate => ExitCode::SUCCESS,
+    }
+}
+
 /// One worker per device.
-fn configs(args: &WorkerArgs, models: ModelResolver) -> Result<Vec<WorkerConfig>, Failure> {
-    let endpoint: Endpoint = args.coordinator.parse()?;
+fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Result<Vec<WorkerConfig>, Failure> {
     let name = args.name.as_deref().map_or_else(|| Ok(host_name()), str::parse).map_err(Failure::usage)?;
     let devices = match &args.devices {
         Some(devices) => Devices::parse(devices)?.choices()?,

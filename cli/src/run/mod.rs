@@ -30,6 +30,7 @@ use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Progress, RunReport, 
 use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, steps_after};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, WorkerStatistics};
+use ata_wire::Security;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -156,6 +157,7 @@ impl Run {
         self,
         folder: &RunFolder,
         listener: TcpListener,
+        security: Arc<Security>,
         stop: impl Future<Output = ()>,
     ) -> Result<Trained, Failure> {
         let Self { settings, policy, warm_start, model, device, start, training, test, .. } = self;
@@ -195,6 +197,7 @@ impl Run {
             warm_start,
             heartbeat_timeout: settings.heartbeat_timeout(),
             run_folder: folder.path.clone(),
+            security,
         };
         let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
         let report = ata_coordinator::run(config, listener, state, stop).await;

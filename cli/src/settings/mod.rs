@@ -2,12 +2,13 @@
 
 mod devices;
 pub(crate) mod policy_list;
+mod security;
 mod training;
 
 pub(crate) use devices::{Devices, Fuse};
+pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder};
 pub(crate) use training::FIXED;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,7 +80,17 @@ pub(crate) struct Settings {
     /// From here on, for `ata coordinator` only.
     pub(crate) listen: String,
     pub(crate) min_workers: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) advertise: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) credentials: Option<PathBuf>,
     pub(crate) insecure: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
     /// From here on, for `ata up` only.
     pub(crate) workers: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,7 +141,12 @@ impl Default for Settings {
             warm_start: None,
             listen: "127.0.0.1:7070".into(),
             min_workers: 1,
+            advertise: None,
+            credentials: None,
             insecure: false,
+            tls_cert: None,
+            tls_key: None,
+            tls_client_ca: None,
             workers: 4,
             devices: None,
             fuse: Fuse::Auto,
@@ -190,7 +206,7 @@ impl Settings {
         self.devices()?;
         self.time_laws()?;
         self.time_unit()?;
-        Ok(())
+        self.check_security()
     }
 
     /// The limits that end the run early.
@@ -227,20 +243,6 @@ impl Settings {
 
     pub(crate) fn heartbeat_timeout(&self) -> Duration {
         Duration::from_millis(self.heartbeat_timeout_ms)
-    }
-
-    /// Where to listen.
-    pub(crate) fn listen(&self) -> Result<SocketAddr, Failure> {
-        let address: SocketAddr = self.listen.parse().map_err(|_| {
-            Failure::usage(format!("listen = '{}': expected ADDRESS:PORT, as in 0.0.0.0:7070", self.listen))
-        })?;
-        if address.ip().is_loopback() || self.insecure {
-            return Ok(address);
-        }
-        Err(Failure::usage(format!(
-            "listening on {address} would let every machine that can reach it join the run: connections are neither \
-             encrypted nor authenticated yet. In a trusted network, add --insecure; else use 127.0.0.1 and a tunnel"
-        )))
     }
 
     /// The content of `config.toml`.
@@ -319,79 +321,4 @@ pub(crate) fn parse_time_unit(text: &str) -> Result<Duration, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn resolve(file: &str, flags: &str) -> Result<Settings, String> {
-        let path = std::env::temp_dir().join(format!("ata-settings-{}-{}.toml", std::process::id(), file.len()));
-        std::fs::write(&path, file).unwrap();
-        let flags: Table = toml::from_str(flags).unwrap();
-        let result = Settings::resolve(&[&path], &[&flags]).map_err(|failure| format!("{failure:?}"));
-        std::fs::remove_file(&path).unwrap();
-        result
-    }
-
-    #[test]
-    fn flags_override_the_file_which_overrides_the_defaults() {
-        let settings = resolve("budget = 8\nseed = 5\n", "seed = 6").unwrap();
-        assert_eq!((settings.budget, settings.seed, settings.iterations), (8, 6, Settings::default().iterations));
-    }
-
-    #[test]
-    fn emulated_times_come_with_small_tasks_unless_told() {
-        let task_batch = |flags: &str| resolve("", flags).unwrap().task_batch;
-        let default = Settings::default().task_batch;
-        assert_eq!(task_batch("task_time = 'scale(1); scale(2)'"), default);
-        assert_eq!(task_batch("task_time = 'exp(3)'"), 1);
-        assert_eq!(task_batch("task_time = 'exp(3)'\ntask_batch = 8"), 8);
-    }
-
-    #[test]
-    fn what_is_written_is_read_back() {
-        let settings = Settings { out: Some("somewhere".into()), ..Settings::default() };
-        assert_eq!(resolve(&settings.to_toml().unwrap(), "").unwrap(), settings);
-    }
-
-    #[test]
-    fn nonsense_is_refused_with_its_place() {
-        for (file, flags, message) in [
-            ("\nbugdet = 8\n", "", "line 2: unknown field `bugdet`"),
-            ("budget = 'many'\n", "", "line 1: invalid type"),
-            ("budget = \n", "", "line 1"),
-            ("", "budget = 0", "budget = 0: expected a whole number from 1 to"),
-            ("", "lr = -1.0", "lr = -1: expected a positive number"),
-            ("", "lr = nan", "expected a positive number"),
-            ("", "overcommit = -0.1", "expected a number from 0 to 10"),
-            ("", "target_loss = -1.0", "target_loss = -1: expected a positive number"),
-            ("", "max_employments = 0", "max_employments = 0"),
-            ("", "device = 'tpu'", "unknown device 'tpu'"),
-            ("", "devices = 'wgpu:0,tpu'", "unknown device 'tpu'"),
-            ("fuse = 'maybe'\n", "", "line 1: unknown variant `maybe`"),
-            ("", "task_time = 'exp(x)'", "at character 5"),
-            ("", "time_unit = '3 fortnights'", "time unit '3 fortnights'"),
-            ("heartbeat_timeout_ms = 1", "", "expected a whole number from 100"),
-        ] {
-            let error = resolve(file, flags).unwrap_err();
-            assert!(error.contains(message), "{file}{flags}: {error}");
-        }
-    }
-
-    #[test]
-    fn beyond_this_machine_only_when_told() {
-        let at = |listen: &str, insecure| Settings { listen: listen.into(), insecure, ..Settings::default() }.listen();
-        assert!(at("127.0.0.1:0", false).is_ok() && at("[::1]:7070", false).is_ok() && at("0.0.0.0:1", true).is_ok());
-        for listen in ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070", "head", "7070"] {
-            assert!(at(listen, false).is_err(), "{listen}");
-        }
-    }
-
-    #[test]
-    fn time_units() {
-        for (text, nanoseconds) in [("1ms", 1_000_000), ("0.1ms", 100_000), ("2 s", 2_000_000_000), ("10us", 10_000)] {
-            assert_eq!(parse_time_unit(text).unwrap(), Duration::from_nanos(nanoseconds));
-        }
-        for text in ["", "1", "ms", "-1ms", "0s", "1 h", "NaNs", "1e999s"] {
-            assert!(parse_time_unit(text).is_err(), "{text}");
-        }
-    }
-}
+mod tests;

@@ -55,6 +55,7 @@ impl Sandbox {
             .args(args)
             .current_dir(self.folder.path())
             .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("XDG_DATA_HOME", self.path("xdg"))
             // The servers of these tests are behind no proxy.
             .env("NO_PROXY", "127.0.0.1")
             .stdin(Stdio::null());

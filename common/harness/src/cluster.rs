@@ -11,6 +11,7 @@ use ata_coordinator::{CheckpointConfig, CoordinatorConfig, RunError, RunReport, 
 use ata_learn::{DataFile, DataSource, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split};
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_wire::Security;
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -224,5 +225,6 @@ fn config(settings: &Settings, folder: &Path) -> CoordinatorConfig {
         warm_start: BTreeMap::new(),
         heartbeat_timeout: settings.heartbeat_timeout,
         run_folder: folder.to_owned(),
+        security: Arc::new(Security::Open),
     }
 }

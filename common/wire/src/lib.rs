@@ -10,11 +10,13 @@
 //! - `bulk`: the calls that carry tensors
 //! - [`limits`]: every limit, with the reason for its value
 //! - `net`: both ends of a connection, with those limits set
+//! - `security`: TLS, join tokens, secrets
 
 mod bulk;
 pub mod limits;
 mod message;
 mod net;
+mod security;
 mod transfer;
 
 /// Code generated from `proto/ata/v1/coordinator.proto`, where it is documented.
@@ -28,7 +30,11 @@ pub use message::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, Receipt, RunSpec, SessionToken, ToWorker,
     Welcome, WireError, WorkerName, truncated,
 };
-pub use net::{ConnectError, Connection, Endpoint, Guarded, connect, incoming, raise_file_limit, server_builder};
+pub use net::{ConnectError, Connection, Endpoint, Peer, connect, serve};
+pub use security::{
+    Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,
+    Trust, why_refused,
+};
 pub use transfer::{
     Assembler, FramedTensor, GradientUpload, ParameterStream, Pool, ReceiveError, TransferError, chunk, chunks,
     f32_bytes, file_parts, gradient_parts, receive_chunk, receive_header,

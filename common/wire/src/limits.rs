@@ -59,15 +59,21 @@ pub const MAX_QUEUED_MESSAGES: usize = 4096;
 /// of this costs a tenth more.
 pub const FRAME_BYTES: u32 = 1 << 20;
 
-/// HTTP/2 flow-control window per stream: what may be on its way before the receiver says that it read something. On a machine
-/// whose cores compute, that takes a while: with a fourth of this, a model of 16 MB takes a third longer.
-pub const STREAM_WINDOW_BYTES: u32 = 16 << 20;
+/// HTTP/2 flow-control windows of connections, from the largest: what may be on its way before the receiver says that it read
+/// something; a stream gets half of it. On a machine whose cores compute, saying so takes a while: with a fourth of the
+/// largest, a model of 16 MB takes a third longer. The smallest is the default of HTTP/2.
+pub const CONNECTION_WINDOWS: [u32; 5] = [32 << 20, 8 << 20, 2 << 20, 512 << 10, 64 << 10];
 
-/// HTTP/2 flow-control window per connection: two streams' worth.
-pub const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
+/// A connection gets the largest window that is at most one part in so many of the memory left for windows.
+pub const WINDOW_SHARE: usize = 16;
 
-/// Time a new connection has to send the HTTP/2 preface: a round trip is well below a second anywhere.
-pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Memory for windows, apart from the smallest of each connection: 50 workers get the largest, and hundreds one that is
+/// large enough for a local network.
+pub const WINDOW_MEMORY_BYTES: u64 = 4 << 30;
+
+/// Time that a connection may be open without belonging to a session: TLS and Hello take three round trips, and even by
+/// satellite links one takes little more than a second.
+pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Silence after which the other side is sent a keepalive ping…
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);

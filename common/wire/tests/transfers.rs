@@ -1,20 +1,24 @@
 //! The calls that carry tensors keep to the contract: each end works with generated code at the other.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ata_wire::limits::CHUNK_BYTES;
+use ata_wire::limits::{CHUNK_BYTES, WINDOW_MEMORY_BYTES};
 use ata_wire::proto::transfers_server::{self, TransfersServer};
 use ata_wire::proto::{GradientPart, GradientReceipt, ParametersRequest, TransferPart, gradient_part, transfer_part};
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, Pool, Receipt, Served, SessionToken, Transfers, chunks,
-    connect, f32_bytes, gradient_parts, incoming, server_builder,
+    Connection, FramedTensor, GradientHeader, GradientUpload, Pool, Receipt, Security, Served, SessionToken, Transfers,
+    chunks, connect, f32_bytes, gradient_parts, serve,
 };
 use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio_stream::{Stream, StreamExt};
+use tonic::body::Body;
 use tonic::{Code, Request, Response, Status, Streaming};
+use tower_service::Service;
 
 const SESSION: SessionToken = SessionToken([3; 16]);
 
@@ -106,9 +110,21 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+fn served<S>(listener: TcpListener, service: S) -> impl Future<Output = ()>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+    serve(listener, Arc::new(Security::Open), WINDOW_MEMORY_BYTES, service, std::future::pending())
+}
+
 async fn own() -> Connection {
     let (listener, address) = listen().await;
-    tokio::spawn(server_builder().serve_with_incoming(Served::alone(Own), incoming(listener)));
+    tokio::spawn(served(listener, Served::alone(Own)));
     connect(&address.to_string().parse().unwrap()).await.unwrap()
 }
 
@@ -131,7 +147,7 @@ async fn check_client(connection: &Connection) {
 async fn our_client_at_a_generated_server() {
     let (listener, address) = listen().await;
     let server = TransfersServer::new(Generated).max_decoding_message_size(ata_wire::limits::MESSAGE_BYTES);
-    tokio::spawn(server_builder().serve_with_incoming(server, incoming(listener)));
+    tokio::spawn(served(listener, server));
     check_client(&connect(&address.to_string().parse().unwrap()).await.unwrap()).await;
 }
 

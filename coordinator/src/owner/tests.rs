@@ -74,6 +74,7 @@ impl Rig {
             warm_start: BTreeMap::new(),
             heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
             run_folder: folder.path().to_owned(),
+            security: std::sync::Arc::new(ata_wire::Security::Open),
         };
         let (sender, commands) = mpsc::channel(64);
         let (state, seen) = watch::channel(RunState::default());

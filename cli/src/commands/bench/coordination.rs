@@ -11,6 +11,7 @@ use ata_learn::{
     Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks, builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_wire::Security;
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -77,6 +78,7 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
         warm_start: std::collections::BTreeMap::new(),
         heartbeat_timeout: Duration::from_secs(30),
         run_folder: folder.clone(),
+        security: Arc::new(Security::Open),
     };
     let mut working = JoinSet::new();
     for number in 1..=workers {

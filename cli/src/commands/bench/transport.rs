@@ -5,9 +5,10 @@ use std::net::{TcpListener as StdTcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ata_wire::limits::WINDOW_MEMORY_BYTES;
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Receipt, Served, SessionToken,
-    Transfers, connect, incoming, server_builder,
+    Connection, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Receipt, Security, Served,
+    SessionToken, Transfers, connect, serve,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -48,7 +49,8 @@ async fn measure_size(values: usize, times: usize) -> Result<[Figure; 2], Failur
     let (sets, sent) = mpsc::channel(1);
     let endless = Endless { values: values as u64, sets: Arc::new(Mutex::new(Some(sent))), pool: Pool::default() };
     let service = Served::alone(endless);
-    runtime.spawn(async move { server_builder().serve_with_incoming(service, incoming(listener)).await });
+    let security = Arc::new(Security::Open);
+    runtime.spawn(serve(listener, security, WINDOW_MEMORY_BYTES, service, std::future::pending()));
     let mut client = Client::connect(&format!("http://{address}"), values as u64).await?;
     let mut tcp = TcpCopy::start(bytes).map_err(Failure::internal)?;
 

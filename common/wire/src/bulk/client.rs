@@ -8,18 +8,18 @@ use http::{HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use tonic::body::Body;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
 use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::{GradientReceipt, ParametersRequest};
+use crate::security::Authorized;
 use crate::transfer::{Incoming, ParameterStream, Pool, ReceiveError, framed_gradient, prefixed};
 
 /// Opens the stream of a session's parameters, each set of `expected` values.
 pub(crate) async fn parameters(
-    channel: Channel,
+    channel: Authorized,
     session: SessionToken,
     expected: u64,
     pool: Pool,
@@ -31,7 +31,7 @@ pub(crate) async fn parameters(
 
 /// Sends a gradient, little-endian f32.
 pub(crate) async fn submit_gradient(
-    channel: Channel,
+    channel: Authorized,
     header: GradientHeader,
     values: Bytes,
 ) -> Result<Receipt, ReceiveError> {
@@ -41,7 +41,7 @@ pub(crate) async fn submit_gradient(
 
 /// Sends a request and waits for the head of the answer.
 async fn call(
-    mut channel: Channel,
+    mut channel: Authorized,
     path: &'static str,
     body: impl Iterator<Item = Bytes> + Send + 'static,
 ) -> Result<Incoming, Status> {

@@ -16,6 +16,7 @@ use tower_service::Service;
 
 use super::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
 use crate::message::{Receipt, SessionToken};
+use crate::net::Peer;
 use crate::proto::{GradientReceipt, ParametersRequest};
 use crate::transfer::{FramedTensor, GradientUpload, Incoming, prefixed};
 
@@ -99,9 +100,14 @@ where
                 *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
                 return Ok(response);
             }
+            let peer = request.extensions().get::<Peer>().cloned();
             let body = request.into_body();
             let answer =
                 if is_parameters { parameters(transfers, body).await } else { submit_gradient(transfers, body).await };
+            // Only a session's calls succeed.
+            if let (Some(peer), Ok(_)) = (peer, &answer) {
+                peer.mark_known();
+            }
             Ok(answer.unwrap_or_else(Status::into_http))
         })
     }

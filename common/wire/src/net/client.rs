@@ -3,33 +3,35 @@
 use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use http::uri::Authority;
 use tonic::Status;
-use tonic::transport::{self, Channel, Uri};
+use tonic::transport::{self, Uri};
 
 use crate::bulk;
 use crate::limits::{
-    CONNECT_TIMEOUT, CONNECTION_WINDOW_BYTES, COORDINATOR_KEEPALIVE_TIMEOUT, FRAME_BYTES, KEEPALIVE_INTERVAL,
-    MESSAGE_BYTES, STREAM_WINDOW_BYTES,
+    CONNECT_TIMEOUT, CONNECTION_WINDOWS, COORDINATOR_KEEPALIVE_TIMEOUT, FRAME_BYTES, KEEPALIVE_INTERVAL, MESSAGE_BYTES,
 };
 use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::coordinator_client::CoordinatorClient;
 use crate::proto::transfers_client::TransfersClient;
+use crate::security::{Authorized, JoinToken, SecurityError, Trust, address_of, why_refused};
 use crate::transfer::{ParameterStream, Pool, ReceiveError, f32_bytes};
 
 /// A connection to the coordinator; clones share it.
 #[derive(Clone, Debug)]
-pub struct Connection(Channel);
+pub struct Connection(Authorized);
 
 impl Connection {
     /// Its service for everything but tensors.
-    pub fn coordinator(&self) -> CoordinatorClient<Channel> {
+    pub fn coordinator(&self) -> CoordinatorClient<Authorized> {
         CoordinatorClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
     /// Its service for tensors, through generated code: with more copies than the methods below, for whoever wants to send
     /// parts of one's own making.
-    pub fn transfers(&self) -> TransfersClient<Channel> {
+    pub fn transfers(&self) -> TransfersClient<Authorized> {
         TransfersClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
@@ -49,26 +51,45 @@ impl Connection {
     }
 }
 
-/// The coordinator's address, such as `http://head:7070` or `head:7070`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(Box<Uri>);
+/// Where a coordinator is, and how to know it: `http://head:7070` or `head:7070` without encryption, or a [`JoinToken`].
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    address: Authority,
+    trust: Arc<Trust>,
+}
+
+impl Endpoint {
+    /// The coordinator at `https://HOST:PORT` or `HOST:PORT`.
+    pub fn trusting(address: &str, trust: Trust) -> Result<Self, ConnectError> {
+        let bad = || ConnectError::Address(address.into());
+        let bare = match address.split_once("://") {
+            Some((scheme, bare)) if scheme == trust.scheme() => bare,
+            Some(_) => return Err(bad()),
+            None => address,
+        };
+        let address = address_of(bare.strip_suffix('/').unwrap_or(bare)).map_err(|_: SecurityError| bad())?;
+        Ok(Self { address, trust: Arc::new(trust) })
+    }
+}
 
 impl FromStr for Endpoint {
     type Err = ConnectError;
 
     fn from_str(text: &str) -> Result<Self, ConnectError> {
-        let bad = || ConnectError::Address(text.into());
-        let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let uri: Uri = full.parse().map_err(|_| bad())?;
-        let plain = uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/") && uri.query().is_none();
-        let named = uri.host().is_some_and(|host| !host.is_empty()) && uri.port_u16().is_some_and(|port| port > 0);
-        if plain && named { Ok(Self(Box::new(uri))) } else { Err(bad()) }
+        Self::trusting(text, Trust::Open)
+    }
+}
+
+impl From<JoinToken> for Endpoint {
+    fn from(token: JoinToken) -> Self {
+        let JoinToken { address, pin, secret } = token;
+        Self { address, trust: Arc::new(Trust::Pinned { pin, secret }) }
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0.authority().map_or("", |authority| authority.as_str()))
+        write!(f, "{}://{}", self.trust.scheme(), self.address)
     }
 }
 
@@ -76,8 +97,19 @@ impl fmt::Display for Endpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The text is not an address.
-    #[error("'{0}' is not a coordinator's address: expected http://HOST:PORT, as in http://head:7070")]
+    #[error(
+        "'{0}' is not a coordinator's address: expected http://HOST:PORT, as in http://head:7070, or https:// with --tls-ca; \
+         a join token goes with --join"
+    )]
     Address(String),
+    /// Certificate or key make no sense.
+    #[error("the certificates for {endpoint} cannot be used: {cause}")]
+    Certificates {
+        /// The address.
+        endpoint: Endpoint,
+        /// What is wrong with them.
+        cause: String,
+    },
     /// The coordinator does not answer.
     #[error("cannot reach the coordinator at {endpoint}: {cause}")]
     Unreachable {
@@ -86,22 +118,36 @@ pub enum ConnectError {
         /// The innermost error.
         cause: String,
     },
+    /// Whoever answers is not trusted. Nothing was said to it.
+    #[error("the coordinator at {endpoint} is not trusted: {reason}")]
+    Distrusted {
+        /// The address.
+        endpoint: Endpoint,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// Connects to the coordinator, without retrying.
 pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
-    let channel = transport::Endpoint::from(Uri::clone(&endpoint.0))
+    let of = || endpoint.clone();
+    let uri: Uri = endpoint.to_string().parse().map_err(|_| ConnectError::Address(endpoint.to_string()))?;
+    let [window_bytes, ..] = CONNECTION_WINDOWS;
+    let channel = transport::Endpoint::from(uri)
         .connect_timeout(CONNECT_TIMEOUT)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_stream_window_size(window_bytes / 2)
+        .initial_connection_window_size(window_bytes)
         .max_frame_size(FRAME_BYTES)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(COORDINATOR_KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .connect()
-        .await
-        .map_err(|error| ConnectError::Unreachable { endpoint: endpoint.clone(), cause: innermost(&error) })?;
-    Ok(Connection(channel))
+        .keep_alive_while_idle(true);
+    let certificates = |error| ConnectError::Certificates { endpoint: of(), cause: innermost(&error) };
+    let channel = endpoint.trust.apply(channel).map_err(certificates)?.connect().await;
+    let channel = channel.map_err(|error| match why_refused(&error) {
+        Some(reason) => ConnectError::Distrusted { endpoint: of(), reason },
+        None => ConnectError::Unreachable { endpoint: of(), cause: innermost(&error) },
+    })?;
+    Ok(Connection(Authorized::new(channel, endpoint.trust.authorization())))
 }
 
 fn innermost(error: &dyn Error) -> String {

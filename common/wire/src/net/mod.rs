@@ -1,7 +1,17 @@
 //! Both ends of a connection, with their limits set.
+//!
+//! # Layout
+//! - `client`: a worker's side
+//! - `server`: the coordinator's side; `handshake`: what is said before HTTP/2; `admission`: which connections may be open;
+//!   `peer`: who is at the other end; `warnings`: what is logged about them
 
+mod admission;
 mod client;
+mod handshake;
+mod peer;
 mod server;
+mod warnings;
 
 pub use client::{ConnectError, Connection, Endpoint, connect};
-pub use server::{Guarded, incoming, raise_file_limit, server_builder};
+pub use peer::Peer;
+pub use server::serve;

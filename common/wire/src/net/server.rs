@@ -1,32 +1,88 @@
 //! The coordinator's side of a connection.
 
+use std::convert::Infallible;
+use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio_stream::Stream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::either::Either;
+use tonic::body::Body;
 use tonic::transport::Server;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
+use tower_service::Service;
 
+use super::admission::{Admission, Window};
+use super::handshake::handshake;
+use super::peer::Peer;
+use super::warnings::Warnings;
 use crate::limits::{
-    CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS, MAX_STREAMS,
-    PREFACE_TIMEOUT, STREAM_WINDOW_BYTES,
+    CONNECTION_WINDOWS, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS, MAX_STREAMS,
 };
+use crate::security::{Guard, Security};
 
 /// Files that a coordinator has open besides its connections.
 const OTHER_FILES: usize = 128;
 
+/// Connections that may wait to be served.
+const QUEUED_CONNECTIONS: usize = 16;
+
+/// Serves whoever may connect until `stop` resolves, and then until all connections are closed. What connections may send
+/// ahead of being read takes at most `memory_bytes`, and the smallest of [`CONNECTION_WINDOWS`] for each.
+pub async fn serve<S>(
+    listener: TcpListener,
+    security: Arc<Security>,
+    memory_bytes: u64,
+    service: S,
+    stop: impl Future<Output = ()>,
+) where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    let service = Guard::new(security.clone(), service);
+    let (over, is_over) = watch::channel(());
+    let mut servers = JoinSet::new();
+    let queues = CONNECTION_WINDOWS.map(|window_bytes| {
+        let (queue, connections) = mpsc::channel(QUEUED_CONNECTIONS);
+        let (service, mut is_over) = (service.clone(), is_over.clone());
+        servers.spawn(async move {
+            let connections = ReceiverStream::new(connections);
+            let stop = async { drop(is_over.changed().await) };
+            // An error would be one of the stream of connections, which has none.
+            drop(server(window_bytes).serve_with_incoming_shutdown(service, connections, stop).await);
+        });
+        queue
+    });
+    let connections = raise_file_limit();
+    let entrance = Entrance {
+        security,
+        admission: Arc::new(Admission::new(connections, memory_bytes)),
+        warnings: Arc::default(),
+        queues: Arc::new(queues),
+    };
+    tokio::select! {
+        never = entrance.accept(listener) => match never {},
+        () = stop => {}
+    }
+    drop(over);
+    servers.join_all().await;
+}
+
 /// A tonic server with the limits that its defaults lack.
-pub fn server_builder() -> Server {
+fn server(window_bytes: u32) -> Server {
     Server::builder()
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_stream_window_size(window_bytes / 2)
+        .initial_connection_window_size(window_bytes)
         .max_frame_size(FRAME_BYTES)
         .max_concurrent_streams(MAX_STREAMS)
         .concurrency_limit_per_connection(MAX_STREAMS as usize)
@@ -35,84 +91,107 @@ pub fn server_builder() -> Server {
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }
 
-/// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs. If the system does not allow that many,
-/// the error is the number it allows.
-pub fn raise_file_limit() -> Result<(), u64> {
-    let needed = (MAX_CONNECTIONS + OTHER_FILES) as u64;
-    let allowed = rlimit::increase_nofile_limit(needed).unwrap_or(u64::MAX);
-    if allowed >= needed { Ok(()) } else { Err(allowed) }
+/// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs, and returns how many connections it allows.
+fn raise_file_limit() -> usize {
+    let needed = MAX_CONNECTIONS + OTHER_FILES;
+    let allowed = rlimit::increase_nofile_limit(needed as u64).unwrap_or(u64::MAX);
+    if allowed < needed as u64 {
+        tracing::info!("this process may open only {allowed} files, which limits the number of workers");
+    }
+    (allowed.min(needed as u64) as usize).saturating_sub(OTHER_FILES).max(1)
 }
 
-/// Connections that have sent the HTTP/2 preface, at most [`MAX_CONNECTIONS`] at a time. A peer that stays silent, or
-/// speaks another protocol, never reaches the server.
-pub fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Guarded>> {
-    let (sender, receiver) = mpsc::channel(16);
-    tokio::spawn(accept(listener, sender));
-    ReceiverStream::new(receiver)
+/// Where connections come in.
+struct Entrance {
+    security: Arc<Security>,
+    admission: Arc<Admission>,
+    warnings: Arc<Warnings>,
+    /// Of the servers, by the window that they grant.
+    queues: Arc<[mpsc::Sender<io::Result<Guarded>>; CONNECTION_WINDOWS.len()]>,
 }
 
-async fn accept(listener: TcpListener, sender: mpsc::Sender<io::Result<Guarded>>) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    while let Ok(permit) = permits.clone().acquire_owned().await {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = sender.closed() => return,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of file descriptors, or a connection that was closed at once.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
+impl Entrance {
+    async fn accept(&self, listener: TcpListener) -> Infallible {
+        loop {
+            let place = self.admission.place().await;
+            match listener.accept().await {
+                Ok((stream, address)) => self.enter(stream, address, place),
+                Err(error) => {
+                    // Out of file descriptors, or a connection that was closed at once.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    self.admission.expel();
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
             }
-        };
-        let sender = sender.clone();
+        }
+    }
+
+    /// Hands a connection to a server when it has made itself known.
+    fn enter(&self, stream: TcpStream, address: SocketAddr, place: OwnedSemaphorePermit) {
+        let peer = Peer::new(address, self.warnings.clone());
+        self.admission.enter(peer.standing());
+        let (security, admission, queues) = (self.security.clone(), self.admission.clone(), self.queues.clone());
         tokio::spawn(async move {
-            if let Ok(Ok(())) = tokio::time::timeout(PREFACE_TIMEOUT, preface(&stream)).await {
-                // Without this, small messages wait 40 ms for each other.
-                stream.set_nodelay(true).unwrap_or(());
-                // An error here means that the server is gone.
-                sender.send(Ok(Guarded { stream, _permit: permit })).await.unwrap_or(());
+            let mut probation: Probation = Box::pin(peer.standing().probation());
+            let met = tokio::select! {
+                met = handshake(stream, security.tls()) => met,
+                () = &mut probation => Err("did not finish its handshake in time".into()),
+            };
+            match met {
+                Ok((stream, names)) => {
+                    let (peer, window) = (peer.with_names(names), admission.window());
+                    let queue = &queues[window.size];
+                    let guarded = Guarded { stream, peer, probation: Some(probation), _window: window, _place: place };
+                    // An error here means that the server is gone.
+                    drop(queue.send(Ok(guarded)).await);
+                }
+                Err(why) => peer.warn(format_args!("{why}")),
             }
         });
     }
 }
 
-/// Waits for the client's HTTP/2 connection preface (RFC 9113, section 3.4) without consuming it.
-async fn preface(stream: &TcpStream) -> io::Result<()> {
-    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let mut seen = [0; PREFACE.len()];
-    loop {
-        let length = stream.peek(&mut seen).await?;
-        if length == 0 || !PREFACE.starts_with(&seen[..length]) {
-            return Err(io::ErrorKind::InvalidData.into());
+type Probation = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A connection that keeps its place until it is dropped, and breaks if it belongs to no session for too long.
+struct Guarded {
+    stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
+    peer: Peer,
+    probation: Option<Probation>,
+    _window: Window,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Guarded {
+    /// Whether it has to go.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(probation) = &mut self.probation else { return false };
+        if self.peer.standing().is_known() {
+            self.probation = None;
+            return false;
         }
-        if length == PREFACE.len() {
-            return Ok(());
+        let is_over = probation.as_mut().poll(cx).is_ready();
+        if is_over {
+            self.peer.warn(format_args!("was closed: it began no session"));
+            self.probation = Some(Box::pin(std::future::ready(())));
         }
-        // Part of it has arrived, so `peek` would return at once instead of waiting for the rest.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        is_over
     }
 }
 
-/// A connection that counts towards [`MAX_CONNECTIONS`] until it is dropped.
-#[derive(Debug)]
-pub struct Guarded {
-    stream: TcpStream,
-    _permit: OwnedSemaphorePermit,
-}
-
 impl Connected for Guarded {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
     }
 }
 
 impl AsyncRead for Guarded {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.is_over(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

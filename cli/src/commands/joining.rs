@@ -1,0 +1,59 @@
+//! How a worker finds and knows its coordinator.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ata_wire::{Endpoint, JoinToken, Trust};
+use tonic::transport::{Certificate, Identity};
+
+use crate::args::JoinArgs;
+use crate::failure::Failure;
+
+/// Where a coordinator on this machine listens.
+const HERE: &str = "http://127.0.0.1:7070";
+
+/// Time between two looks for a file that is not there yet.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The coordinator that the flags name. Waits up to `patience` for the file with the join token.
+pub(super) async fn endpoint(args: &JoinArgs, patience: Duration) -> Result<Endpoint, Failure> {
+    let JoinArgs { coordinator, join, join_file, tls_ca, tls_cert, tls_key } = args;
+    if tls_cert.is_some() != tls_key.is_some() || tls_cert.is_some() && tls_ca.is_none() {
+        return Err(Failure::usage("--tls-cert and --tls-key go together, and with --tls-ca"));
+    }
+    let ways = [coordinator.is_some(), join.is_some(), join_file.is_some()];
+    if ways.iter().filter(|given| **given).count() > 1 {
+        return Err(Failure::usage(
+            "--coordinator, --join and --join-file (or ATA_COORDINATOR, ATA_JOIN, ATA_JOIN_FILE) exclude each other",
+        ));
+    }
+    match (join, join_file, tls_ca) {
+        (None, None, None) => Ok(coordinator.as_deref().unwrap_or(HERE).parse()?),
+        (None, None, Some(ca)) => {
+            let address =
+                coordinator.as_deref().ok_or_else(|| Failure::usage("--tls-ca: expected --coordinator, too"))?;
+            let identity = match (tls_cert, tls_key) {
+                (Some(certificate), Some(key)) => Some(Identity::from_pem(read(certificate)?, read(key)?)),
+                _ => None,
+            };
+            let trust = Trust::Certificates { ca: Certificate::from_pem(read(ca)?), identity };
+            Ok(Endpoint::trusting(address, trust)?)
+        }
+        (_, _, Some(_)) => Err(Failure::usage("--tls-ca: a join token names the coordinator's key already")),
+        (Some(token), ..) => Ok(token.parse::<JoinToken>()?.into()),
+        (None, Some(file), None) => Ok(from_file(file, patience).await?.into()),
+    }
+}
+
+async fn from_file(file: &Path, patience: Duration) -> Result<JoinToken, Failure> {
+    let began = Instant::now();
+    while !file.exists() && began.elapsed() < patience {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    let text = String::from_utf8_lossy(&read(file)?).into_owned();
+    text.parse().map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(file).map_err(|cause| Failure::usage(format!("{}: {cause}", file.display())))
+}

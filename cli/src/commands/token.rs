@@ -1,0 +1,90 @@
+//! `ata token`: the coordinator's join token.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+use ata_wire::{Credentials, JoinToken, KeyPin, Role};
+use serde_json::json;
+
+use crate::args::{RotateArgs, TokenArgs, TokenCommand};
+use crate::failure::Failure;
+use crate::settings::{DEFAULT_PORT, advertised, credentials_folder};
+
+pub(crate) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
+    match command {
+        TokenCommand::Show(args) => {
+            let credentials = open(args)?;
+            show(args, &credentials, served(&credentials)?)
+        }
+        TokenCommand::Rotate(args) => rotate(args),
+    }
+}
+
+fn rotate(RotateArgs { token, key }: &RotateArgs) -> Result<ExitCode, Failure> {
+    let credentials = open(token)?;
+    let mut pin = served(&credentials)?;
+    if *key {
+        if pin != credentials.tls_files().pin()? {
+            return Err(Failure::usage(
+                "--key: the coordinator has a key of your own (--tls-key), which only you can replace",
+            ));
+        }
+        credentials.rotate_key()?;
+        pin = credentials.tls_files().pin()?;
+    }
+    credentials.rotate(role(token))?;
+    eprintln!("the new one; a running coordinator knows it already, and sessions that began with the old one go on:");
+    show(token, &credentials, pin)
+}
+
+/// The key of the coordinator as it was started last.
+fn served(credentials: &Credentials) -> Result<KeyPin, Failure> {
+    let own = credentials.tls_files().pin()?;
+    Ok(credentials.last_token().map_or(own, |last| last.pin))
+}
+
+fn open(args: &TokenArgs) -> Result<Credentials, Failure> {
+    Ok(Credentials::open(&credentials_folder(args.credentials.as_ref())?)?)
+}
+
+fn role(args: &TokenArgs) -> Role {
+    if args.status { Role::Status } else { Role::Worker }
+}
+
+fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<ExitCode, Failure> {
+    if args.status {
+        let secret = credentials.secret(Role::Status)?.to_string();
+        print(args.json, &secret, &json!({ "secret": secret }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let token = token(args, credentials, key)?;
+    let JoinToken { address, pin, .. } = &token;
+    print(
+        args.json,
+        &token.to_string(),
+        &json!({ "token": token.to_string(), "address": address.as_str(), "key_sha256": pin.to_string() }),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The token with the current secret.
+fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<JoinToken, Failure> {
+    let last = credentials.last_token();
+    let port = last.as_ref().and_then(|last| last.address.port_u16()).unwrap_or(DEFAULT_PORT);
+    let address = match (&args.advertise, last) {
+        (None, Some(last)) => last.address,
+        (chosen, _) => {
+            let address = advertised(chosen.as_deref(), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))?;
+            address.parse().map_err(Failure::usage)?
+        }
+    };
+    Ok(credentials.token(address, key)?.0)
+}
+
+fn print(as_json: bool, text: &str, json: &serde_json::Value) {
+    if as_json {
+        println!("{json:#}");
+    } else {
+        println!("{text}");
+    }
+}

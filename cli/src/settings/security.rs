@@ -1,0 +1,192 @@
+//! Who may join a coordinator, and how its workers know it.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ata_wire::{Credentials, Secrets, Security, ServerTls, TlsFiles};
+
+use super::Settings;
+use crate::failure::Failure;
+
+/// The port of a coordinator, unless told otherwise.
+pub(crate) const DEFAULT_PORT: u16 = 7070;
+
+/// An address that is set aside for documentation (RFC 5737): asking the system for the way to it sends nothing.
+const ANYWHERE: &str = "192.0.2.1:9";
+
+/// What a coordinator demands, and how a worker is started that fulfils it.
+pub(crate) struct Entrance {
+    pub(crate) security: Arc<Security>,
+    /// The command line of a worker.
+    pub(crate) join: String,
+    /// Where the join token is kept, if there is one.
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Where to listen.
+    pub(crate) fn listen(&self) -> Result<SocketAddr, Failure> {
+        self.listen.parse().map_err(|_| {
+            Failure::usage(format!("listen = '{}': expected ADDRESS:PORT, as in 0.0.0.0:7070", self.listen))
+        })
+    }
+
+    /// Checks what can be checked without reading or making a file.
+    pub(super) fn check_security(&self) -> Result<(), Failure> {
+        self.listen()?;
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return Err(Failure::usage("tls_cert and tls_key go together: expected both, or neither"));
+        }
+        if self.tls_client_ca.is_some() && self.tls_cert.is_none() {
+            return Err(Failure::usage("tls_client_ca: expected tls_cert and tls_key, too"));
+        }
+        if self.insecure && self.tls_cert.is_some() {
+            return Err(Failure::usage("insecure and tls_cert contradict each other: expected one of them"));
+        }
+        Ok(())
+    }
+
+    /// What a coordinator that listens on `bound` demands. Makes credentials if it needs its own and has none.
+    pub(crate) fn entrance(&self, bound: SocketAddr) -> Result<Entrance, Failure> {
+        let advertised = advertised(self.advertise.as_deref(), bound)?;
+        let own = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some(TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                client_ca: self.tls_client_ca.clone(),
+            }),
+            _ if bound.ip().is_loopback() || self.insecure => {
+                let join = format!("ata worker --coordinator http://{advertised}");
+                return Ok(Entrance { security: Arc::new(Security::Open), join, token_file: None });
+            }
+            _ => None,
+        };
+        if let Some(files) = own.as_ref().filter(|files| files.client_ca.is_some()) {
+            let security = Arc::new(Security::Certificates(ServerTls::new(files.clone())?));
+            let join =
+                format!("ata worker --coordinator https://{advertised} --tls-ca CA --tls-cert CERT --tls-key KEY");
+            return Ok(Entrance { security, join, token_file: None });
+        }
+        let credentials = Credentials::open(&credentials_folder(self.credentials.as_ref())?)?;
+        let files = own.unwrap_or_else(|| credentials.tls_files());
+        let address = advertised.parse().map_err(|_| bad_advertise(&advertised))?;
+        let (token, token_file) = credentials.token(address, files.pin()?)?;
+        let security = Arc::new(Security::Secret(ServerTls::new(files)?, Secrets::of(&credentials)?));
+        Ok(Entrance { security, join: format!("ata worker --join {token}"), token_file: Some(token_file) })
+    }
+}
+
+/// The folder of a coordinator's credentials: as chosen, or the user's own.
+pub(crate) fn credentials_folder(chosen: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let data = || variable("XDG_DATA_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/share")));
+    chosen
+        .cloned()
+        .or_else(|| data().map(|data| data.join("ata/credentials")))
+        .ok_or_else(|| Failure::usage("there is no home folder for the coordinator's key: choose one by --credentials"))
+}
+
+/// `HOST:PORT` under which workers reach a coordinator.
+pub(crate) fn advertised(chosen: Option<&str>, bound: SocketAddr) -> Result<String, Failure> {
+    let host = match chosen {
+        None => reachable(bound.ip()),
+        Some(host) if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) => format!("[{host}]"),
+        Some(host) => host.to_owned(),
+    };
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    let address = if has_port { host } else { format!("{host}:{}", bound.port()) };
+    let is_address = address.parse::<ata_wire::Endpoint>().is_ok() && !address.contains("://");
+    if is_address { Ok(address) } else { Err(bad_advertise(&address)) }
+}
+
+fn bad_advertise(address: &str) -> Failure {
+    Failure::usage(format!("advertise = '{address}': expected HOST or HOST:PORT, as workers reach this machine"))
+}
+
+/// An address of this machine: the one that it listens on or, if that is "any", the one from which it reaches others, or else
+/// its name.
+fn reachable(ip: IpAddr) -> String {
+    let outgoing = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect(ANYWHERE).ok()?;
+        let ip = socket.local_addr().ok()?.ip();
+        (!ip.is_unspecified()).then(|| ip.to_string())
+    };
+    let name = || hostname::get().ok()?.into_string().ok();
+    match ip {
+        ip if ip.is_unspecified() => outgoing().or_else(name).unwrap_or_else(|| "HOST".into()),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
+        let folder = std::env::temp_dir().join("never-made");
+        let mut settings = Settings { credentials: Some(folder), ..Settings::default() };
+        change(&mut settings);
+        settings
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let path = || Some(PathBuf::from("x.pem"));
+        for (change, said) in [
+            (Box::new(|s: &mut Settings| s.listen = "head".into()) as Box<dyn FnOnce(&mut Settings)>, "ADDRESS:PORT"),
+            (Box::new(|s: &mut Settings| s.listen = "7070".into()), "ADDRESS:PORT"),
+            (Box::new(move |s: &mut Settings| s.tls_cert = path()), "both, or neither"),
+            (Box::new(move |s: &mut Settings| s.tls_client_ca = path()), "tls_cert and tls_key, too"),
+            (
+                Box::new(move |s: &mut Settings| (s.tls_cert, s.tls_key, s.insecure) = (path(), path(), true)),
+                "contradict",
+            ),
+        ] {
+            let refused = settings(change).check_security().unwrap_err().to_string();
+            assert!(refused.contains(said), "{refused}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_open_and_needs_no_files() {
+        for (listen, insecure) in [("127.0.0.1:7", false), ("[::1]:7", false), ("10.1.2.3:7", true)] {
+            let entrance = settings(|s| s.insecure = insecure).entrance(listen.parse().unwrap()).unwrap();
+            assert!(matches!(*entrance.security, Security::Open));
+            assert_eq!(entrance.join, format!("ata worker --coordinator http://{listen}"));
+        }
+    }
+
+    #[test]
+    fn an_open_address_demands_a_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(|s| s.credentials = Some(folder.path().join("credentials")));
+        let entrance = settings.entrance("10.1.2.3:7070".parse().unwrap()).unwrap();
+        assert!(matches!(*entrance.security, Security::Secret(..)));
+        assert!(entrance.join.starts_with("ata worker --join ata1-10.1.2.3:7070-"), "{}", entrance.join);
+        let again = settings.entrance("10.1.2.3:7070".parse().unwrap()).unwrap();
+        assert_eq!(again.join, entrance.join, "kept across restarts");
+        let kept = std::fs::read_to_string(entrance.token_file.unwrap()).unwrap();
+        assert!(entrance.join.ends_with(kept.trim()));
+    }
+
+    #[test]
+    fn addresses_that_workers_are_told() {
+        let bound = "0.0.0.0:7070".parse().unwrap();
+        for (chosen, told) in [
+            ("head", "head:7070"),
+            ("head.example.org:99", "head.example.org:99"),
+            ("10.0.0.1", "10.0.0.1:7070"),
+            ("fe80::1", "[fe80::1]:7070"),
+            ("[fe80::1]:5", "[fe80::1]:5"),
+        ] {
+            assert_eq!(advertised(Some(chosen), bound).unwrap(), told);
+        }
+        for bad in ["", "a b", "http://head", "head:x", "head:0"] {
+            assert!(advertised(Some(bad), bound).is_err(), "{bad}");
+        }
+        assert!(advertised(None, bound).unwrap().ends_with(":7070"));
+    }
+}

@@ -1,0 +1,67 @@
+//! Settings from files and flags.
+
+use super::*;
+
+fn resolve(file: &str, flags: &str) -> Result<Settings, String> {
+    let path = std::env::temp_dir().join(format!("ata-settings-{}-{}.toml", std::process::id(), file.len()));
+    std::fs::write(&path, file).unwrap();
+    let flags: Table = toml::from_str(flags).unwrap();
+    let result = Settings::resolve(&[&path], &[&flags]).map_err(|failure| format!("{failure:?}"));
+    std::fs::remove_file(&path).unwrap();
+    result
+}
+
+#[test]
+fn flags_override_the_file_which_overrides_the_defaults() {
+    let settings = resolve("budget = 8\nseed = 5\n", "seed = 6").unwrap();
+    assert_eq!((settings.budget, settings.seed, settings.iterations), (8, 6, Settings::default().iterations));
+}
+
+#[test]
+fn emulated_times_come_with_small_tasks_unless_told() {
+    let task_batch = |flags: &str| resolve("", flags).unwrap().task_batch;
+    let default = Settings::default().task_batch;
+    assert_eq!(task_batch("task_time = 'scale(1); scale(2)'"), default);
+    assert_eq!(task_batch("task_time = 'exp(3)'"), 1);
+    assert_eq!(task_batch("task_time = 'exp(3)'\ntask_batch = 8"), 8);
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let settings = Settings { out: Some("somewhere".into()), ..Settings::default() };
+    assert_eq!(resolve(&settings.to_toml().unwrap(), "").unwrap(), settings);
+}
+
+#[test]
+fn nonsense_is_refused_with_its_place() {
+    for (file, flags, message) in [
+        ("\nbugdet = 8\n", "", "line 2: unknown field `bugdet`"),
+        ("budget = 'many'\n", "", "line 1: invalid type"),
+        ("budget = \n", "", "line 1"),
+        ("", "budget = 0", "budget = 0: expected a whole number from 1 to"),
+        ("", "lr = -1.0", "lr = -1: expected a positive number"),
+        ("", "lr = nan", "expected a positive number"),
+        ("", "overcommit = -0.1", "expected a number from 0 to 10"),
+        ("", "target_loss = -1.0", "target_loss = -1: expected a positive number"),
+        ("", "max_employments = 0", "max_employments = 0"),
+        ("", "device = 'tpu'", "unknown device 'tpu'"),
+        ("", "devices = 'wgpu:0,tpu'", "unknown device 'tpu'"),
+        ("fuse = 'maybe'\n", "", "line 1: unknown variant `maybe`"),
+        ("", "task_time = 'exp(x)'", "at character 5"),
+        ("", "time_unit = '3 fortnights'", "time unit '3 fortnights'"),
+        ("heartbeat_timeout_ms = 1", "", "expected a whole number from 100"),
+    ] {
+        let error = resolve(file, flags).unwrap_err();
+        assert!(error.contains(message), "{file}{flags}: {error}");
+    }
+}
+
+#[test]
+fn time_units() {
+    for (text, nanoseconds) in [("1ms", 1_000_000), ("0.1ms", 100_000), ("2 s", 2_000_000_000), ("10us", 10_000)] {
+        assert_eq!(parse_time_unit(text).unwrap(), Duration::from_nanos(nanoseconds));
+    }
+    for text in ["", "1", "ms", "-1ms", "0s", "1 h", "NaNs", "1e999s"] {
+        assert!(parse_time_unit(text).is_err(), "{text}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Whoever is at the other end of a connection.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::warnings::Warnings;
+use crate::limits::STRANGER_TIMEOUT;
+use crate::message::WorkerName;
+
+/// What is known about the other end; every request of the connection carries it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    address: SocketAddr,
+    /// The DNS names of its certificate, if it has shown one.
+    names: Option<Arc<[String]>>,
+    standing: Arc<Standing>,
+    warnings: Arc<Warnings>,
+}
+
+/// Whether a connection may stay.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    is_known: AtomicBool,
+    expelled: Notify,
+}
+
+impl Standing {
+    /// Whether it belongs to a session.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Makes room for another connection.
+    pub(crate) fn expel(&self) {
+        self.expelled.notify_one();
+    }
+
+    /// Resolves when the connection must go, unless it is known by then.
+    pub(crate) fn probation(self: &Arc<Self>) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let (standing, end) = (self.clone(), Instant::now() + STRANGER_TIMEOUT);
+        async move {
+            tokio::select! {
+                () = sleep_until(end) => {}
+                () = standing.expelled.notified() => {}
+            }
+        }
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(address: SocketAddr, warnings: Arc<Warnings>) -> Self {
+        Self { address, names: None, standing: Arc::default(), warnings }
+    }
+
+    pub(crate) fn with_names(self, names: Option<Vec<String>>) -> Self {
+        Self { names: names.map(Arc::from), ..self }
+    }
+
+    pub(crate) fn standing(&self) -> &Arc<Standing> {
+        &self.standing
+    }
+
+    /// Records that its connection belongs to a session. Those that do not are closed after [`STRANGER_TIMEOUT`], or sooner
+    /// if others need their place.
+    pub fn mark_known(&self) {
+        self.standing.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it may take part under a name: a certificate for `rig` is good for `rig`, and for `rig-2` or `rig-wgpu0` of the
+    /// same machine. An error says what it is good for.
+    pub fn may_be_called(&self, name: &WorkerName) -> Result<(), String> {
+        let Some(names) = &self.names else { return Ok(()) };
+        let name = name.to_string();
+        let is_good =
+            |good: &String| name.strip_prefix(&**good).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        if names.iter().any(is_good) {
+            return Ok(());
+        }
+        let names = names.join(", ");
+        Err(format!(
+            "this worker's certificate is for [{names}], and not for '{name}': use --name, or another certificate"
+        ))
+    }
+
+    /// Logs what it did, but not too often.
+    pub(crate) fn warn(&self, what: fmt::Arguments<'_>) {
+        self.warnings.warn(self.address.ip(), what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_good_for_its_own_names() {
+        let peer = Peer::new("127.0.0.1:1".parse().unwrap(), Arc::default());
+        let may = |peer: &Peer, name: &str| peer.may_be_called(&name.parse().unwrap());
+        assert_eq!(may(&peer, "anything"), Ok(()), "without certificates, names are free");
+        let peer = peer.with_names(Some(vec!["rig".into(), "gpu.example.org".into()]));
+        for good in ["rig", "rig-2", "rig-wgpu0", "gpu.example.org"] {
+            assert_eq!(may(&peer, good), Ok(()), "{good}");
+        }
+        for bad in ["rig2", "ri", "other", "gpu", "x-rig"] {
+            assert!(may(&peer, bad).unwrap_err().contains("[rig, gpu.example.org]"), "{bad}");
+        }
+    }
+}

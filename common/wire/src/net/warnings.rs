@@ -1,0 +1,68 @@
+//! Warnings about peers, as few as are read.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time between two lines about the same address.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Addresses that are told apart; beyond, those that were quiet for the interval are forgotten, or else nothing is logged.
+const MAX_ADDRESSES: usize = 1024;
+
+/// Logs at most one line per address and interval, and counts the others.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings(Mutex<HashMap<IpAddr, (Instant, u64)>>);
+
+impl Warnings {
+    pub(crate) fn warn(&self, address: IpAddr, what: fmt::Arguments<'_>) {
+        if let Some(untold) = self.is_due(address, Instant::now()) {
+            tracing::warn!(%address, untold, "a connection {what}");
+        }
+    }
+
+    /// Whether a line may be written now, and how many were not since the last one.
+    fn is_due(&self, address: IpAddr, now: Instant) -> Option<u64> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= MAX_ADDRESSES && !told.contains_key(&address) {
+            told.retain(|_, (last, _)| now.duration_since(*last) < INTERVAL);
+            if told.len() >= MAX_ADDRESSES {
+                return None;
+            }
+        }
+        match told.get_mut(&address) {
+            Some((last, untold)) if now.duration_since(*last) < INTERVAL => {
+                *untold += 1;
+                None
+            }
+            known => {
+                let untold = known.map_or(0, |(_, untold)| *untold);
+                told.insert(address, (now, 0));
+                Some(untold)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn one_line_per_address_and_interval() {
+        let (warnings, begin) = (Warnings::default(), Instant::now());
+        let address = |i: u32| IpAddr::from(Ipv4Addr::from(i));
+        assert_eq!(warnings.is_due(address(1), begin), Some(0));
+        assert_eq!(warnings.is_due(address(1), begin + INTERVAL / 2), None);
+        assert_eq!(warnings.is_due(address(2), begin), Some(0));
+        assert_eq!(warnings.is_due(address(1), begin + INTERVAL), Some(1));
+        for i in 0..2 * MAX_ADDRESSES as u32 {
+            warnings.is_due(address(i), begin + INTERVAL);
+        }
+        assert_eq!(warnings.0.lock().unwrap().len(), MAX_ADDRESSES);
+        assert_eq!(warnings.is_due(address(u32::MAX), begin + 3 * INTERVAL), Some(0));
+    }
+}

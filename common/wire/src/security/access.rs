@@ -1,0 +1,143 @@
+//! What a coordinator demands, and the check of every request.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+use http::{Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+use tower_service::Service;
+
+use super::credentials::read_secret;
+use super::reload::Reloaded;
+use super::{Credentials, Role, Secret, SecurityError, ServerTls};
+use crate::net::Peer;
+
+/// The call that begins a session. All others belong to one.
+const SESSION: &str = "/ata.v1.Coordinator/Session";
+
+/// Time that whoever shows no valid secret waits for the answer: one who makes a mistake does not notice, and one who tries
+/// them out keeps its few streams busy.
+const REFUSAL_DELAY: Duration = Duration::from_secs(1);
+
+/// Secrets that were valid before: rotating more often than this within a run ends the oldest sessions.
+const EARLIER_SECRETS: usize = 16;
+
+/// What a coordinator demands of whoever connects.
+pub enum Security {
+    /// Nothing, and nothing is encrypted: for loopback, or for a network that the user trusts.
+    Open,
+    /// TLS, and a secret.
+    Secret(ServerTls, Secrets),
+    /// TLS, and a certificate of the worker.
+    Certificates(ServerTls),
+}
+
+impl Security {
+    /// TLS, if connections are encrypted.
+    pub(crate) fn tls(&self) -> Option<&ServerTls> {
+        match self {
+            Self::Open => None,
+            Self::Secret(tls, _) | Self::Certificates(tls) => Some(tls),
+        }
+    }
+
+    /// Whether a request may be made; an error says why not. Workers with certificates have shown them by now.
+    fn check(&self, request: &Request<Body>) -> Result<(), &'static str> {
+        let Self::Secret(_, secrets) = self else { return Ok(()) };
+        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let shown =
+            shown.and_then(|value| value.strip_prefix("Bearer ")).ok_or("no join token was shown: use --join")?;
+        secrets.check(shown, request.uri().path() == SESSION)
+    }
+}
+
+/// The secrets that are valid, also after they were replaced.
+pub struct Secrets {
+    current: Reloaded<Current>,
+    /// Those under which sessions may have begun that go on.
+    earlier: Mutex<Vec<Secret>>,
+}
+
+struct Current {
+    worker: Secret,
+    status: Secret,
+}
+
+impl Secrets {
+    /// Those of a folder.
+    pub fn of(credentials: &Credentials) -> Result<Self, SecurityError> {
+        let (worker, status) = (credentials.secret_file(Role::Worker), credentials.secret_file(Role::Status));
+        let files = vec![worker.clone(), status.clone()];
+        let read = move || Ok(Current { worker: read_secret(&worker)?, status: read_secret(&status)? });
+        Ok(Self { current: Reloaded::new(files, read)?, earlier: Mutex::default() })
+    }
+
+    /// A session begins with the current secret, and goes on with the one that it began with.
+    fn check(&self, shown: &str, begins: bool) -> Result<(), &'static str> {
+        const INVALID: &str =
+            "the join token is not valid (any more): `ata token show` at the coordinator prints the current one";
+        let shown: Secret = shown.parse().map_err(|_| INVALID)?;
+        let current = self.current.current();
+        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.worker.is(&shown) {
+            if begins && !earlier.contains(&shown) {
+                earlier.push(shown);
+                let surplus = earlier.len().saturating_sub(EARLIER_SECRETS);
+                earlier.drain(..surplus);
+            }
+            return Ok(());
+        }
+        if current.status.is(&shown) {
+            return Err("that secret is for reading the status only: workers have another one");
+        }
+        if !begins && earlier.iter().any(|secret| secret.is(&shown)) { Ok(()) } else { Err(INVALID) }
+    }
+}
+
+/// A service that only those reach who may.
+#[derive(Clone)]
+pub(crate) struct Guard<S> {
+    security: Arc<Security>,
+    inner: S,
+}
+
+impl<S> Guard<S> {
+    pub(crate) fn new(security: Arc<Security>, inner: S) -> Self {
+        Self { security, inner }
+    }
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<S> Service<Request<Body>> for Guard<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answer {
+        let Err(reason) = self.security.check(&request) else { return Box::pin(self.inner.call(request)) };
+        if let Some(peer) = request.extensions().get::<Peer>() {
+            peer.warn(format_args!("was refused: {reason}"));
+        }
+        // What it sends is thrown away unread.
+        drop(request);
+        Box::pin(async move {
+            tokio::time::sleep(REFUSAL_DELAY).await;
+            Ok(Status::permission_denied(reason).into_http())
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! What a worker demands of a coordinator, and shows to it.
+
+use std::error::Error;
+use std::io;
+use std::task::{Context, Poll};
+
+use h2::Reason;
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request, Response};
+use rustls::AlertDescription;
+use tonic::body::Body;
+use tonic::transport::{self, Certificate, Channel, ClientTlsConfig, Identity, channel};
+use tower_service::Service;
+
+use super::pin::PinVerifier;
+use super::{KeyPin, Secret};
+
+/// How a worker knows its coordinator, and how it makes itself known.
+#[derive(Clone, Debug)]
+pub enum Trust {
+    /// It does not, and nothing is encrypted.
+    Open,
+    /// By its key; the worker shows a secret.
+    Pinned {
+        /// The coordinator's key.
+        pin: KeyPin,
+        /// What lets the worker in.
+        secret: Secret,
+    },
+    /// By a certificate of an authority.
+    Certificates {
+        /// The authority's certificates, in PEM.
+        ca: Certificate,
+        /// The worker's certificate and key.
+        identity: Option<Identity>,
+    },
+}
+
+impl Trust {
+    pub(crate) fn scheme(&self) -> &'static str {
+        if matches!(self, Self::Open) { "http" } else { "https" }
+    }
+
+    pub(crate) fn apply(&self, endpoint: transport::Endpoint) -> Result<transport::Endpoint, transport::Error> {
+        let tls = ClientTlsConfig::new();
+        match self {
+            Self::Open => Ok(endpoint),
+            Self::Pinned { pin, .. } => endpoint.tls_config_with_verifier(tls, PinVerifier::new(*pin)),
+            Self::Certificates { ca, identity } => {
+                let tls = tls.ca_certificate(ca.clone());
+                endpoint.tls_config(identity.iter().cloned().fold(tls, ClientTlsConfig::identity))
+            }
+        }
+    }
+
+    /// What every request shows.
+    pub(crate) fn authorization(&self) -> Option<HeaderValue> {
+        let Self::Pinned { secret, .. } = self else { return None };
+        let mut value = HeaderValue::try_from(format!("Bearer {secret}")).expect("letters and digits");
+        // It is kept out of logs and of the table of headers that HTTP/2 compresses with.
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+/// A channel whose requests show a secret.
+#[derive(Clone, Debug)]
+pub struct Authorized {
+    channel: Channel,
+    authorization: Option<HeaderValue>,
+}
+
+impl Authorized {
+    pub(crate) fn new(channel: Channel, authorization: Option<HeaderValue>) -> Self {
+        Self { channel, authorization }
+    }
+}
+
+impl Service<Request<Body>> for Authorized {
+    type Response = Response<Body>;
+    type Error = transport::Error;
+    type Future = channel::ResponseFuture;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), transport::Error>> {
+        self.channel.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        self.channel.call(request)
+    }
+}
+
+/// Why one side does not trust the other, if that is what went wrong: trying again would not help.
+pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return Some(in_words(error));
+    }
+    if error.downcast_ref::<h2::Error>().and_then(h2::Error::reason) == Some(Reason::INADEQUATE_SECURITY) {
+        return Some("it speaks TLS only: use --join with the token that `ata token show` prints there".into());
+    }
+    // The error within an I/O error is not its source.
+    if let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        // HTTP/2 keeps no more than the text.
+        let alert = inner.to_string().strip_prefix(ALERT).map(certificate_refused);
+        return why_refused(inner).or(alert);
+    }
+    why_refused(error.source()?)
+}
+
+/// How rustls begins to say that the other side ended the connection, and why.
+const ALERT: &str = "received fatal alert: ";
+
+fn certificate_refused(alert: &str) -> String {
+    format!("it refuses this worker's certificate, or the lack of one (TLS alert {alert}): see --tls-cert")
+}
+
+fn in_words(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other)) => other.0.to_string(),
+        rustls::Error::InvalidCertificate(cause) => format!("its certificate is not valid: {cause}"),
+        rustls::Error::InvalidMessage(_) | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            "it does not speak TLS: is it another program, or a coordinator started with --insecure?".into()
+        }
+        rustls::Error::AlertReceived(alert) => certificate_refused(&format!("{alert:?}")),
+        other => format!("TLS failed: {other}"),
+    }
+}

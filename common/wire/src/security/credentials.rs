@@ -1,0 +1,204 @@
+//! The coordinator's own key and secrets, kept in a folder.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use http::uri::Authority;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use tempfile::NamedTempFile;
+
+use super::{JoinToken, KeyPin, Secret, SecurityError, TlsFiles};
+
+const KEY: &str = "key.pem";
+const CERTIFICATE: &str = "certificate.pem";
+const JOIN: &str = "join-token";
+const LOCK: &str = "lock";
+
+/// Whom a secret lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Workers.
+    Worker,
+    /// Those who may see how the run goes, and nothing else.
+    Status,
+}
+
+impl Role {
+    fn file(self) -> &'static str {
+        match self {
+            Self::Worker => "worker.secret",
+            Self::Status => "status.secret",
+        }
+    }
+}
+
+/// A folder with a self-signed certificate, its key, and one secret per [`Role`]. Each file can be read by its owner only.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    folder: PathBuf,
+}
+
+impl Credentials {
+    /// Opens the folder, and makes what it lacks.
+    pub fn open(folder: &Path) -> Result<Self, SecurityError> {
+        let this = Self { folder: folder.to_owned() };
+        make_folder(folder).map_err(|cause| SecurityError::file(folder, cause))?;
+        let _lock = this.lock()?;
+        let names = [KEY, CERTIFICATE, Role::Worker.file(), Role::Status.file()];
+        for path in names.map(|name| folder.join(name)).iter().filter(|path| path.exists()) {
+            check_private(path)?;
+        }
+        if !this.path(KEY).exists() || !this.path(CERTIFICATE).exists() {
+            this.make_key()?;
+        }
+        for role in [Role::Worker, Role::Status] {
+            if !this.path(role.file()).exists() {
+                this.write(role.file(), &Secret::random()?.to_string())?;
+            }
+        }
+        Ok(this)
+    }
+
+    /// The certificate and its key.
+    pub fn tls_files(&self) -> TlsFiles {
+        TlsFiles { certificate: self.path(CERTIFICATE), key: self.path(KEY), client_ca: None }
+    }
+
+    /// The file with the secret of a role.
+    pub fn secret_file(&self, role: Role) -> PathBuf {
+        self.path(role.file())
+    }
+
+    /// The secret of a role.
+    pub fn secret(&self, role: Role) -> Result<Secret, SecurityError> {
+        read_secret(&self.secret_file(role))
+    }
+
+    /// The token with which workers join at an address a coordinator whose key has this pin. It is also kept in a file,
+    /// which is returned, for workers that share the folder.
+    pub fn token(&self, address: Authority, pin: KeyPin) -> Result<(JoinToken, PathBuf), SecurityError> {
+        let token = JoinToken { address, pin, secret: self.secret(Role::Worker)? };
+        self.write(JOIN, &token.to_string())?;
+        Ok((token, self.path(JOIN)))
+    }
+
+    /// The token that was made last.
+    pub fn last_token(&self) -> Option<JoinToken> {
+        fs::read_to_string(self.path(JOIN)).ok()?.parse().ok()
+    }
+
+    /// Replaces the secret of a role.
+    pub fn rotate(&self, role: Role) -> Result<(), SecurityError> {
+        let _lock = self.lock()?;
+        self.write(role.file(), &Secret::random()?.to_string())
+    }
+
+    /// Replaces the key and its certificate.
+    pub fn rotate_key(&self) -> Result<(), SecurityError> {
+        let _lock = self.lock()?;
+        self.make_key()
+    }
+
+    fn make_key(&self) -> Result<(), SecurityError> {
+        let failed = |cause: rcgen::Error| SecurityError::file(&self.folder, io::Error::other(cause));
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+        let params = CertificateParams::new(vec!["ata-coordinator".to_owned()]).map_err(failed)?;
+        let certificate = params.self_signed(&key).map_err(failed)?;
+        self.write(KEY, &key.serialize_pem())?;
+        self.write(CERTIFICATE, &certificate.pem())
+    }
+
+    /// Keeps other processes from changing the folder at the same time.
+    fn lock(&self) -> Result<File, SecurityError> {
+        let path = self.path(LOCK);
+        let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
+        locked.map_err(|cause| SecurityError::file(&path, cause))
+    }
+
+    /// Writes a file as a whole, so that a reader finds the old or the new one. A temporary file is private from the
+    /// beginning.
+    fn write(&self, name: &str, text: &str) -> Result<(), SecurityError> {
+        let path = self.path(name);
+        let write = || {
+            let mut file = NamedTempFile::new_in(&self.folder)?;
+            writeln!(file, "{}", text.trim_end())?;
+            file.as_file().sync_all()?;
+            file.persist(&path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        write().map_err(|cause: io::Error| SecurityError::file(&path, cause))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+pub(crate) fn read_secret(path: &Path) -> Result<Secret, SecurityError> {
+    let text = fs::read_to_string(path).map_err(|cause| SecurityError::file(path, cause))?;
+    text.trim().parse()
+}
+
+#[cfg(unix)]
+fn make_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+fn make_folder(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)
+}
+
+/// Refuses a file that others can read.
+#[cfg(unix)]
+fn check_private(path: &Path) -> Result<(), SecurityError> {
+    use std::os::unix::fs::PermissionsExt;
+    let metadata = path.metadata().map_err(|cause| SecurityError::file(path, cause))?;
+    let for_others = metadata.permissions().mode() & 0o077;
+    if for_others == 0 { Ok(()) } else { Err(SecurityError::Readable(path.to_owned())) }
+}
+
+#[cfg(not(unix))]
+fn check_private(_: &Path) -> Result<(), SecurityError> {
+    Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_a_folder_lacks_is_made_once_and_kept_private() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("a/b");
+        let first = Credentials::open(&folder).unwrap();
+        let (secret, pin) = (first.secret(Role::Worker).unwrap(), first.tls_files().pin().unwrap());
+        assert!(!secret.is(&first.secret(Role::Status).unwrap()), "each role has its own");
+        let again = Credentials::open(&folder).unwrap();
+        assert!(again.secret(Role::Worker).unwrap().is(&secret));
+        assert_eq!(again.tls_files().pin().unwrap(), pin);
+        let address: Authority = "head:7070".parse().unwrap();
+        let (token, file) = again.token(address, pin).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap().trim(), token.to_string());
+        assert_eq!(again.last_token(), Some(token));
+        for entry in fs::read_dir(&folder).unwrap() {
+            let entry = entry.unwrap();
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            assert!(mode == 0o600 || entry.file_name() == LOCK, "{entry:?}: {mode:o}");
+        }
+
+        again.rotate(Role::Worker).unwrap();
+        assert!(!again.secret(Role::Worker).unwrap().is(&secret));
+        assert_eq!(again.tls_files().pin().unwrap(), pin);
+        again.rotate_key().unwrap();
+        assert_ne!(again.tls_files().pin().unwrap(), pin);
+
+        let path = folder.join(KEY);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let refused = Credentials::open(&folder).unwrap_err().to_string();
+        assert!(refused.contains("chmod 600"), "{refused}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Who may talk to whom, and how each proves it.
+//!
+//! Outside loopback, the coordinator speaks TLS. A worker knows the coordinator by its key, which the join token pins, or by
+//! a certificate authority; the coordinator knows its workers by a secret, which the token holds as well, or by their
+//! certificates. Both are settled before anything else is said.
+//!
+//! # Layout
+//! - [`Secret`], [`KeyPin`], [`JoinToken`]: what is shown, and how it is written
+//! - [`Credentials`]: the coordinator's key and secrets in a folder
+//! - `server_tls`: TLS at the coordinator; `reload`: files that may be replaced meanwhile
+//! - `access`: [`Security`], what a coordinator demands, and the check of every request
+//! - `client`: [`Trust`], what a worker demands and shows
+
+mod access;
+mod client;
+mod credentials;
+mod pin;
+mod reload;
+mod secret;
+mod server_tls;
+mod token;
+
+pub(crate) use access::Guard;
+pub use access::{Secrets, Security};
+pub use client::{Authorized, Trust, why_refused};
+pub use credentials::{Credentials, Role};
+pub use pin::KeyPin;
+pub use secret::Secret;
+pub(crate) use server_tls::names_of;
+pub use server_tls::{ServerTls, TlsFiles};
+pub use token::JoinToken;
+pub(crate) use token::address_of;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// Not a join token.
+    #[error("that is no join token: expected ata1-HOST:PORT-KEY-SECRET, whole, as `ata token show` prints it")]
+    Token,
+    /// A part of it is no key.
+    #[error("the key in the join token is damaged: copy the whole line that `ata token show` prints")]
+    Pin,
+    /// A part of it is no secret.
+    #[error("the secret is damaged: expected 26 letters and digits, as the last part of what `ata token show` prints")]
+    Secret,
+    /// Not an address.
+    #[error("'{0}' is not a coordinator's address: expected HOST:PORT, as in head:7070")]
+    Address(String),
+    /// A file cannot be read or written.
+    #[error("{path}: {cause}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A private file can be read by others.
+    #[error("{0} can be read by others on this machine: `chmod 600 {0}`, or remove it to have a new one made")]
+    Readable(PathBuf),
+    /// A file is not what it should be.
+    #[error("{path}: {cause}: expected PEM, as in -----BEGIN …-----")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: rustls::pki_types::pem::Error,
+    },
+    /// Key and certificates do not make TLS.
+    #[error("{path}: {cause}")]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// The system gives no random bytes.
+    #[error("this system gives no random bytes for a secret")]
+    NoRandomness,
+}
+
+impl SecurityError {
+    fn file(path: &Path, cause: io::Error) -> Self {
+        Self::File { path: path.to_owned(), cause }
+    }
+
+    fn pem(path: &Path, cause: rustls::pki_types::pem::Error) -> Self {
+        match cause {
+            rustls::pki_types::pem::Error::Io(cause) => Self::file(path, cause),
+            cause => Self::Pem { path: path.to_owned(), cause },
+        }
+    }
+
+    fn tls(path: &Path, cause: &impl ToString) -> Self {
+        Self::Tls { path: path.to_owned(), cause: cause.to_string() }
+    }
+}

@@ -1,0 +1,103 @@
+//! A coordinator's key, by its digest.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use data_encoding::BASE32_NOPAD_NOCASE;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, OtherError, SignatureScheme};
+use sha2::{Digest, Sha256};
+
+use super::SecurityError;
+
+/// SHA-256 of a public key as certificates carry it (SubjectPublicKeyInfo, RFC 5280, section 4.1.2.7), as in RFC 7469.
+/// A new certificate for the same key has the same pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPin([u8; 32]);
+
+impl KeyPin {
+    /// The pin of a certificate's key.
+    pub fn of_certificate(certificate: &CertificateDer<'_>) -> Result<Self, rustls::Error> {
+        let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
+        Ok(Self(Sha256::digest(&key).into()))
+    }
+}
+
+impl fmt::Display for KeyPin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&BASE32_NOPAD_NOCASE.encode(&self.0).to_lowercase())
+    }
+}
+
+impl FromStr for KeyPin {
+    type Err = SecurityError;
+
+    fn from_str(text: &str) -> Result<Self, SecurityError> {
+        let decoded = BASE32_NOPAD_NOCASE.decode(text.as_bytes()).ok();
+        let bytes = decoded.and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or(SecurityError::Pin)
+    }
+}
+
+/// The coordinator holds another key than the join token names.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it holds another key than the join token names. Either it was set up anew, and `ata token show` there prints the new \
+     token, or someone else answers at its address"
+)]
+struct OtherKey;
+
+/// Accepts one key and nothing else, and only from who proves to hold it.
+#[derive(Debug)]
+pub(crate) struct PinVerifier {
+    pin: KeyPin,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl PinVerifier {
+    pub(crate) fn new(pin: KeyPin) -> Arc<Self> {
+        Arc::new(Self { pin, algorithms: ring::default_provider().signature_verification_algorithms })
+    }
+}
+
+impl ServerCertVerifier for PinVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if KeyPin::of_certificate(end_entity)? == self.pin {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(CertificateError::Other(OtherError(Arc::new(OtherKey))).into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,92 @@
+//! TLS at the coordinator.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, version};
+use webpki::EndEntityCert;
+
+use super::reload::Reloaded;
+use super::{KeyPin, SecurityError};
+
+/// The protocol spoken inside (RFC 7301).
+const ALPN: &[u8] = b"h2";
+
+/// Files in PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The coordinator's certificate, and those between it and the root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Roots of the workers' certificates, if they need one.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// TLS with what the files hold, also after they were replaced.
+pub struct ServerTls(Reloaded<ServerConfig>);
+
+impl ServerTls {
+    /// Reads the files.
+    pub fn new(files: TlsFiles) -> Result<Self, SecurityError> {
+        let watched = [&files.certificate, &files.key].into_iter().chain(&files.client_ca).cloned().collect();
+        Ok(Self(Reloaded::new(watched, move || server_config(&files))?))
+    }
+
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+        self.0.current()
+    }
+}
+
+impl TlsFiles {
+    /// The pin of the coordinator's key.
+    pub fn pin(&self) -> Result<KeyPin, SecurityError> {
+        let chain = certificates(&self.certificate)?;
+        KeyPin::of_certificate(&chain[0]).map_err(|cause| SecurityError::tls(&self.certificate, &cause))
+    }
+}
+
+fn server_config(files: &TlsFiles) -> Result<ServerConfig, SecurityError> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(|cause| SecurityError::tls(&files.certificate, &cause))?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|cause| SecurityError::tls(path, &cause))?)
+        }
+    };
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|cause| SecurityError::pem(&files.key, cause))?;
+    let mut config = builder
+        .with_single_cert(certificates(&files.certificate)?, key)
+        .map_err(|cause| SecurityError::tls(&files.certificate, &cause))?;
+    config.alpn_protocols = vec![ALPN.into()];
+    Ok(config)
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, SecurityError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|cause| SecurityError::tls(path, &cause))?;
+    }
+    Ok(roots)
+}
+
+/// The certificates of a file, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+    let pem = |cause| SecurityError::pem(path, cause);
+    let all = CertificateDer::pem_file_iter(path).map_err(pem)?.collect::<Result<Vec<_>, _>>().map_err(pem)?;
+    if all.is_empty() { Err(pem(rustls::pki_types::pem::Error::NoItemsFound)) } else { Ok(all) }
+}
+
+/// The DNS names in a certificate.
+pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let parsed = EndEntityCert::try_from(certificate);
+    parsed.map_or_else(|_| Vec::new(), |parsed| parsed.valid_dns_names().map(str::to_owned).collect())
+}
