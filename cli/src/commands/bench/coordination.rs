@@ -11,13 +11,13 @@ use ata_learn::{
     Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks, builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_wire::Security;
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Figure;
+use super::protection::Protection;
 use crate::failure::Failure;
 
 const ITERATIONS: u64 = 200;
@@ -26,15 +26,20 @@ const ITERATIONS: u64 = 200;
 const PARAMETERS: usize = 158_684;
 
 pub(super) async fn measure() -> Result<Vec<Figure>, Failure> {
-    Ok(vec![figure(4).await?, figure(64).await?])
+    let mut figures = Vec::new();
+    for workers in [4, 64] {
+        figures.push(figure(workers, &Protection::none()).await?);
+        figures.push(figure(workers, &Protection::tls()?).await?);
+    }
+    Ok(figures)
 }
 
 /// One task per worker and iteration.
-async fn figure(workers: u32) -> Result<Figure, Failure> {
-    let per_iteration = run(workers).await?;
+async fn figure(workers: u32, protection: &Protection) -> Result<Figure, Failure> {
+    let per_iteration = run(workers, protection).await?;
     let bytes = 2 * workers as usize * PARAMETERS * 4;
     let copy = tokio::task::block_in_place(|| memory_copy(bytes));
-    let name = format!("coordination of an iteration, {workers} workers");
+    let name = format!("coordination of an iteration through {}, {workers} workers", protection.name());
     Ok(Figure::new(name, per_iteration, "memory copy of what is transferred", copy))
 }
 
@@ -45,7 +50,7 @@ fn memory_copy(bytes: usize) -> Duration {
     copy
 }
 
-async fn run(workers: u32) -> Result<Duration, Failure> {
+async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure> {
     let folder = std::env::temp_dir().join(format!("ata-bench-{}-{workers}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(Failure::disk)?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
@@ -78,12 +83,12 @@ async fn run(workers: u32) -> Result<Duration, Failure> {
         warm_start: std::collections::BTreeMap::new(),
         heartbeat_timeout: Duration::from_secs(30),
         run_folder: folder.clone(),
-        security: Arc::new(Security::Open),
+        security: protection.security.clone(),
     };
     let mut working = JoinSet::new();
     for number in 1..=workers {
         let config = WorkerConfig {
-            endpoint: format!("http://{address}").parse()?,
+            endpoint: protection.endpoint(address)?,
             name: format!("worker-{number}").parse().map_err(Failure::internal)?,
             name_is_fixed: true,
             number: Some(number),

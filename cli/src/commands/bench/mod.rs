@@ -6,6 +6,7 @@ mod coordination;
 mod engine;
 mod gradient;
 mod optimizer;
+mod protection;
 mod simulation;
 mod transport;
 

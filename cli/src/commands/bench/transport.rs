@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ata_wire::limits::WINDOW_MEMORY_BYTES;
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Receipt, Security, Served,
+    Connection, Endpoint, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Receipt, Served,
     SessionToken, Transfers, connect, serve,
 };
 use tokio::net::TcpListener;
@@ -17,6 +17,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use super::protection::Protection;
 use super::{Figure, median};
 use crate::failure::Failure;
 
@@ -31,12 +32,13 @@ const SESSION: SessionToken = SessionToken([0; 16]);
 pub(super) async fn measure() -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for (values, times) in SIZES {
-        figures.extend(measure_size(values, times).await?);
+        figures.extend(measure_size(values, times, Protection::none()).await?);
+        figures.extend(measure_size(values, times, Protection::tls()?).await?);
     }
     Ok(figures)
 }
 
-async fn measure_size(values: usize, times: usize) -> Result<[Figure; 2], Failure> {
+async fn measure_size(values: usize, times: usize, protection: Protection) -> Result<[Figure; 2], Failure> {
     let tensor: Vec<f32> = (0..values).map(|at| at as f32).collect();
     let bytes = values * 4;
     let set = FramedTensor::new(1, ata_wire::f32_bytes(tensor.clone()));
@@ -49,9 +51,8 @@ async fn measure_size(values: usize, times: usize) -> Result<[Figure; 2], Failur
     let (sets, sent) = mpsc::channel(1);
     let endless = Endless { values: values as u64, sets: Arc::new(Mutex::new(Some(sent))), pool: Pool::default() };
     let service = Served::alone(endless);
-    let security = Arc::new(Security::Open);
-    runtime.spawn(serve(listener, security, WINDOW_MEMORY_BYTES, service, std::future::pending()));
-    let mut client = Client::connect(&format!("http://{address}"), values as u64).await?;
+    runtime.spawn(serve(listener, protection.security.clone(), WINDOW_MEMORY_BYTES, service, std::future::pending()));
+    let mut client = Client::connect(&protection.endpoint(address)?, values as u64).await?;
     let mut tcp = TcpCopy::start(bytes).map_err(Failure::internal)?;
 
     let (mut down, mut up, mut copy) = (Vec::new(), Vec::new(), Vec::new());
@@ -71,7 +72,7 @@ async fn measure_size(values: usize, times: usize) -> Result<[Figure; 2], Failur
     runtime.shutdown_background();
     let copy = median(copy);
     let figure = |what: &str, times| {
-        let name = format!("{what} of {:.1} MB through gRPC", bytes as f64 / 1e6);
+        let name = format!("{what} of {:.1} MB through {}", bytes as f64 / 1e6, protection.name());
         Figure::new(name, median(times), "TCP copy into a new buffer", copy)
     };
     Ok([figure("parameters", down), figure("gradient", up)])
@@ -84,8 +85,8 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(address: &str, values: u64) -> Result<Self, Failure> {
-        let connection = connect(&address.parse()?).await?;
+    async fn connect(endpoint: &Endpoint, values: u64) -> Result<Self, Failure> {
+        let connection = connect(endpoint).await?;
         let pool = Pool::default();
         let sets = connection.parameters(SESSION, values, pool.clone()).await.map_err(Failure::internal)?;
         Ok(Self { connection, sets, pool })

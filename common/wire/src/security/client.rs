@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use h2::Reason;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request, Response};
-use rustls::AlertDescription;
+use rustls::{AlertDescription, CertificateError};
 use tonic::body::Body;
 use tonic::transport::{self, Certificate, Channel, ClientTlsConfig, Identity, channel};
 use tower_service::Service;
@@ -93,10 +93,11 @@ impl Service<Request<Body>> for Authorized {
     }
 }
 
-/// Why one side does not trust the other, if that is what went wrong: trying again would not help.
+/// Why one side does not trust the other, if that is what went wrong: trying again would not help. It may help after all else,
+/// such as bytes that the network has changed.
 pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
-        return Some(in_words(error));
+        return in_words(error);
     }
     if error.downcast_ref::<h2::Error>().and_then(h2::Error::reason) == Some(Reason::INADEQUATE_SECURITY) {
         return Some("it speaks TLS only: use --join with the token that `ata token show` prints there".into());
@@ -104,8 +105,7 @@ pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
     // The error within an I/O error is not its source.
     if let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         // HTTP/2 keeps no more than the text.
-        let alert = inner.to_string().strip_prefix(ALERT).map(certificate_refused);
-        return why_refused(inner).or(alert);
+        return why_refused(inner).or_else(|| certificate_refused(inner.to_string().strip_prefix(ALERT)?));
     }
     why_refused(error.source()?)
 }
@@ -113,18 +113,32 @@ pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
 /// How rustls begins to say that the other side ended the connection, and why.
 const ALERT: &str = "received fatal alert: ";
 
-fn certificate_refused(alert: &str) -> String {
-    format!("it refuses this worker's certificate, or the lack of one (TLS alert {alert}): see --tls-cert")
+/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them.
+const CERTIFICATE_ALERTS: [&str; 8] = [
+    "BadCertificate",
+    "UnsupportedCertificate",
+    "CertificateRevoked",
+    "CertificateExpired",
+    "CertificateUnknown",
+    "UnknownCA",
+    "AccessDenied",
+    "CertificateRequired",
+];
+
+fn certificate_refused(alert: &str) -> Option<String> {
+    let in_words =
+        || format!("it refuses this worker's certificate, or the lack of one (TLS alert {alert}): see --tls-cert");
+    CERTIFICATE_ALERTS.contains(&alert).then(in_words)
 }
 
-fn in_words(error: &rustls::Error) -> String {
+fn in_words(error: &rustls::Error) -> Option<String> {
     match error {
-        rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other)) => other.0.to_string(),
-        rustls::Error::InvalidCertificate(cause) => format!("its certificate is not valid: {cause}"),
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => Some(other.0.to_string()),
+        rustls::Error::InvalidCertificate(cause) => Some(format!("its certificate is not valid: {cause}")),
         rustls::Error::InvalidMessage(_) | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => {
-            "it does not speak TLS: is it another program, or a coordinator started with --insecure?".into()
+            Some("it does not speak TLS: is it another program, or a coordinator started with --insecure?".into())
         }
         rustls::Error::AlertReceived(alert) => certificate_refused(&format!("{alert:?}")),
-        other => format!("TLS failed: {other}"),
+        _ => None,
     }
 }
