@@ -63,7 +63,7 @@ impl Admission {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(oldest) = strangers.pop_front() {
             if let Some(oldest) = oldest.upgrade().filter(|oldest| !oldest.is_known()) {
-                oldest.expel();
+                oldest.close();
                 return;
             }
         }
@@ -116,10 +116,9 @@ mod tests {
         known.mark_known();
         let (oldest, place) = enter().await;
         let (_later, _kept_too) = enter().await;
-        let mut gone = Box::pin(oldest.standing().probation());
         tokio::select! {
             _ = enter() => panic!("there is no place"),
-            () = &mut gone => drop(place),
+            () = oldest.standing().closed().cancelled() => drop(place),
         }
         drop(enter().await);
     }

@@ -1,16 +1,13 @@
 //! Whoever is at the other end of a connection.
 
 use std::fmt;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::warnings::Warnings;
-use crate::limits::STRANGER_TIMEOUT;
 use crate::message::WorkerName;
 
 /// What is known about the other end; every request of the connection carries it.
@@ -23,11 +20,13 @@ pub struct Peer {
     warnings: Arc<Warnings>,
 }
 
-/// Whether a connection may stay.
+/// Whether a connection may stay, and what is under way on it.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     is_known: AtomicBool,
-    expelled: Notify,
+    closed: CancellationToken,
+    /// Gradients that are arriving.
+    uploads: AtomicUsize,
 }
 
 impl Standing {
@@ -36,20 +35,14 @@ impl Standing {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Makes room for another connection.
-    pub(crate) fn expel(&self) {
-        self.expelled.notify_one();
+    /// Closes the connection, whatever it waits for.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
     }
 
-    /// Resolves when the connection must go, unless it is known by then.
-    pub(crate) fn probation(self: &Arc<Self>) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let (standing, end) = (self.clone(), Instant::now() + STRANGER_TIMEOUT);
-        async move {
-            tokio::select! {
-                () = sleep_until(end) => {}
-                () = standing.expelled.notified() => {}
-            }
-        }
+    /// Cancelled when the connection must be closed.
+    pub(crate) fn closed(&self) -> &CancellationToken {
+        &self.closed
     }
 }
 
@@ -66,8 +59,8 @@ impl Peer {
         &self.standing
     }
 
-    /// Records that its connection belongs to a session. Those that do not are closed after [`STRANGER_TIMEOUT`], or sooner
-    /// if others need their place.
+    /// Records that its connection belongs to a session. Those that do not are closed after
+    /// [`crate::limits::STRANGER_TIMEOUT`], or sooner if others need their place.
     pub fn mark_known(&self) {
         self.standing.is_known.store(true, Ordering::Relaxed);
     }
@@ -88,9 +81,35 @@ impl Peer {
         ))
     }
 
+    /// Closes its connection, with all of its calls: none can be ended from within while it waits for its peer.
+    pub fn close(&self) {
+        self.standing.close();
+    }
+
+    /// Whether gradients are arriving, behind which other data may have to wait.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.standing.uploads.load(Ordering::Relaxed) > 0
+    }
+
+    /// Counts a gradient that is arriving, until the result is dropped.
+    pub(crate) fn upload(&self) -> Upload {
+        self.standing.uploads.fetch_add(1, Ordering::Relaxed);
+        Upload(self.standing.clone())
+    }
+
     /// Logs what it did, but not too often.
     pub(crate) fn warn(&self, what: fmt::Arguments<'_>) {
         self.warnings.warn(self.address.ip(), what);
+    }
+}
+
+/// A gradient that is arriving on a connection.
+#[derive(Debug)]
+pub(crate) struct Upload(Arc<Standing>);
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.0.uploads.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -14,9 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::either::Either;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::body::Body;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
@@ -28,6 +30,7 @@ use super::peer::Peer;
 use super::warnings::Warnings;
 use crate::limits::{
     CONNECTION_WINDOWS, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS, MAX_STREAMS,
+    STRANGER_TIMEOUT,
 };
 use crate::security::{Guard, Security};
 
@@ -120,7 +123,7 @@ impl Entrance {
                     // Out of file descriptors, or a connection that was closed at once.
                     tracing::warn!(%error, "cannot accept a connection");
                     self.admission.expel();
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    sleep(Duration::from_millis(100)).await;
                 }
             }
         }
@@ -132,18 +135,18 @@ impl Entrance {
         self.admission.enter(peer.standing());
         let (security, admission, queues) = (self.security.clone(), self.admission.clone(), self.queues.clone());
         tokio::spawn(async move {
-            let mut probation: Probation = Box::pin(peer.standing().probation());
+            let mut probation = Box::pin(sleep(STRANGER_TIMEOUT));
             let met = tokio::select! {
                 met = handshake(stream, security.tls()) => met,
                 () = &mut probation => Err("did not finish its handshake in time".into()),
+                () = peer.standing().closed().cancelled() => Err("made room before its handshake was done".into()),
             };
             match met {
                 Ok((stream, names)) => {
                     let (peer, window) = (peer.with_names(names), admission.window());
                     let queue = &queues[window.size];
-                    let guarded = Guarded { stream, peer, probation: Some(probation), _window: window, _place: place };
                     // An error here means that the server is gone.
-                    drop(queue.send(Ok(guarded)).await);
+                    drop(queue.send(Ok(Guarded::new(stream, peer, probation, window, place))).await);
                 }
                 Err(why) => peer.warn(format_args!("{why}")),
             }
@@ -151,31 +154,48 @@ impl Entrance {
     }
 }
 
-type Probation = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// A connection that keeps its place until it is dropped, and breaks if it belongs to no session for too long.
+/// A connection that keeps its place until it is dropped, and breaks when its [`Peer`] is closed, or belongs to no session for
+/// too long.
 struct Guarded {
-    stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
+    stream: Transport,
     peer: Peer,
-    probation: Option<Probation>,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// When it must belong to a session; `None` if it does.
+    probation: Option<Pin<Box<Sleep>>>,
     _window: Window,
     _place: OwnedSemaphorePermit,
 }
 
 impl Guarded {
-    /// Whether it has to go.
+    fn new(
+        stream: Transport,
+        peer: Peer,
+        probation: Pin<Box<Sleep>>,
+        window: Window,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        let closed = Box::pin(peer.standing().closed().clone().cancelled_owned());
+        Self { stream, peer, closed, probation: Some(probation), _window: window, _place: place }
+    }
+
+    /// Whether it has to go. Whatever it waits for, `cx` is woken when it has.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(probation) = &mut self.probation else { return false };
         if self.peer.standing().is_known() {
             self.probation = None;
-            return false;
         }
-        let is_over = probation.as_mut().poll(cx).is_ready();
-        if is_over {
+        if self.probation.as_mut().is_some_and(|probation| probation.as_mut().poll(cx).is_ready()) {
+            self.probation = None;
             self.peer.warn(format_args!("was closed: it began no session"));
-            self.probation = Some(Box::pin(std::future::ready(())));
+            self.peer.close();
         }
-        is_over
+        self.closed.as_mut().poll(cx).is_ready()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let is_closed = self.peer.standing().closed().is_cancelled();
+        if is_closed { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 }
 
@@ -190,7 +210,7 @@ impl Connected for Guarded {
 impl AsyncRead for Guarded {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.is_over(cx) {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            return Poll::Ready(self.check());
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
@@ -198,6 +218,7 @@ impl AsyncRead for Guarded {
 
 impl AsyncWrite for Guarded {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -206,6 +227,7 @@ impl AsyncWrite for Guarded {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -214,6 +236,7 @@ impl AsyncWrite for Guarded {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
