@@ -9,10 +9,14 @@
 //! - `transfer`: tensors and files as checked chunks
 //! - `bulk`: the calls that carry tensors
 //! - [`limits`]: every limit, with the reason for its value
+//! - `line`: a connection that can be closed by whoever serves its calls
+//! - `memory`: how much memory there is
 //! - `net`: both ends of a connection, with those limits set
 
 mod bulk;
 pub mod limits;
+mod line;
+mod memory;
 mod message;
 mod net;
 mod transfer;
@@ -23,7 +27,9 @@ pub mod proto {
     tonic::include_proto!("ata.v1");
 }
 
-pub use bulk::{Served, Transfers};
+pub use bulk::{Reader, Served, Transfers};
+pub use line::{Closable, Line, closable};
+pub use memory::memory_bytes;
 pub use message::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, Receipt, RunSpec, SessionToken, ToWorker,
     Welcome, WireError, WorkerName, truncated,
@@ -35,4 +41,4 @@ pub use transfer::{
 };
 
 /// The protocol version; a worker that speaks another one is refused.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;

@@ -8,8 +8,8 @@ use ata_wire::limits::CHUNK_BYTES;
 use ata_wire::proto::transfers_server::{self, TransfersServer};
 use ata_wire::proto::{GradientPart, GradientReceipt, ParametersRequest, TransferPart, gradient_part, transfer_part};
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, Pool, Receipt, Served, SessionToken, Transfers, chunks,
-    connect, f32_bytes, gradient_parts, incoming, server_builder,
+    Connection, FramedTensor, GradientHeader, GradientUpload, Pool, Reader, Receipt, Served, SessionToken, Transfers,
+    chunks, connect, f32_bytes, gradient_parts, incoming, server_builder,
 };
 use bytes::Bytes;
 use tokio::net::TcpListener;
@@ -37,6 +37,7 @@ impl Transfers for Own {
     async fn parameters(
         &self,
         session: SessionToken,
+        _reader: Reader,
     ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
         if session != SESSION {
             return Err(Status::unauthenticated("who is that?"));

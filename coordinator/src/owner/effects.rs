@@ -114,6 +114,11 @@ impl Owner {
     pub(super) fn stepped(&mut self, stepped: Stepped) {
         let Stepped { iteration, loss, gradient_product, parameters } = stepped;
         self.parameters = parameters;
+        if self.versions.add(&self.parameters) {
+            for session in self.sessions.close_oldest(self.parameters.iteration) {
+                self.dismiss(session, "it reads its parameters too slowly for this coordinator's memory");
+            }
+        }
         self.loss = loss;
         let accuracy = self.evaluations.last_accuracy;
         let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Receipt, Served, SessionToken,
-    Transfers, connect, incoming, server_builder,
+    Connection, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Reader, Receipt, Served,
+    SessionToken, Transfers, connect, incoming, server_builder,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -118,6 +118,7 @@ impl Transfers for Endless {
     async fn parameters(
         &self,
         _session: SessionToken,
+        _reader: Reader,
     ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
         let sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner).take();
         sets.map(ReceiverStream::new).ok_or_else(|| Status::unavailable("they are being sent already"))
