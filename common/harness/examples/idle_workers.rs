@@ -24,7 +24,7 @@ const MEASURED: Duration = Duration::from_secs(20);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    ata_wire::raise_file_limit().unwrap_or_else(|allowed| println!("only {allowed} files may be open"));
+    ata_wire::raise_file_limit().unwrap_or_else(|allowed| eprintln!("only {allowed} files may be open"));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match &arguments[..] {
         [role, address] if role == "clients" => runtime.block_on(clients(address.parse().expect("an address"))),
@@ -61,8 +61,8 @@ async fn measure(idle: usize) {
     println!("resident: {per_worker_kb:.1} kB per idle worker");
     let took_s = others.join(NEWCOMERS);
     println!("{NEWCOMERS} newcomers, {CONNECTING} at a time: {took_s:.2} s");
-    let present = cluster.state.borrow().present();
-    assert_eq!(present, EMPLOYED + idle + NEWCOMERS, "all of them are still there");
+    let all = EMPLOYED + idle + NEWCOMERS;
+    cluster.wait_for("all of them", |state| state.present() == all).await;
 }
 
 /// The process of the idle workers.

@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use ata_coordinator::TransferLimits;
-use ata_harness::{Cluster, Condition, Ended, Link, Peer, Session, Settings, WorkerSettings, soon};
+use ata_harness::{
+    Cluster, Condition, Ended, Link, PREFACE, Peer, RawConnection, Session, Settings, WorkerSettings, soon,
+};
 use ata_record::{RunEvent, RunState};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{DataRequest, TransferPart};
 use ata_wire::{Assignment, FarewellReason, GradientHeader, Receipt, ToWorker, gradient_parts};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -167,6 +171,26 @@ async fn data_are_sent_to_a_few_at_a_time() {
     cluster.worker(WorkerSettings::new("honest"));
     let Ended { report, .. } = cluster.end().await;
     assert_eq!(report.parameters_sha256, undisturbed(&settings).await);
+}
+
+/// Calls that never say more than how long their first message is, on a connection that answers pings, and connections on
+/// which no call is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_to_nothing_is_closed() {
+    let cluster = Cluster::start(&Settings::default()).await;
+    let calls = [
+        "/ata.v1.Coordinator/Session",
+        "/ata.v1.Coordinator/Data",
+        "/ata.v1.Transfers/Parameters",
+        "/ata.v1.Transfers/SubmitGradient",
+    ];
+    let mut announcing = RawConnection::announcing(cluster.address, &calls, 4000).await.unwrap();
+    let mut quiet = TcpStream::connect(cluster.address).await.unwrap();
+    quiet.write_all(PREFACE).await.unwrap();
+    soon("the end of all calls", announcing.all_over()).await.expect("the connection is open");
+    let mut answers = Vec::new();
+    // It is reset or closed.
+    soon("the end of the connection", quiet.read_to_end(&mut answers)).await.unwrap_or(0);
 }
 
 /// Links on which a transfer takes many heartbeats, and on which an answer does.

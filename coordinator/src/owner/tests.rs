@@ -259,6 +259,28 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
     assert_eq!(sets.take(), Err(()), "its session is over");
 }
 
+/// Workers that are assigned tasks of different iterations and read none of the parameters do not keep more versions in
+/// memory than there may be: those that keep the oldest are sent away.
+#[test]
+fn the_slowest_readers_make_room() {
+    let mut rig = Rig::new("asgd", 1, 20);
+    rig.owner.versions = Versions::new(4);
+    let mut fast = rig.join("fast", 1).unwrap();
+    let mut slow = Vec::new();
+    for at in 0..10 {
+        slow.push(rig.join(&format!("slow-{at}"), 1).unwrap());
+        fast.read();
+        let lease = fast.leases.remove(0);
+        assert_eq!(rig.submit(fast.token, &lease).0, Some(Receipt::Accepted));
+        assert!(rig.step().is_none());
+    }
+    let said: Vec<_> = slow.iter_mut().map(Client::read).collect();
+    // The current version, and those of three slow workers.
+    assert_eq!(said[..7], [Some(FarewellReason::Evicted); 7]);
+    assert_eq!(said[7..], [None; 3]);
+    assert!(rig.owner.sessions.of_token(fast.token).is_ok());
+}
+
 /// Whatever workers do, the run continues, and ends with the parameters of an undisturbed one.
 #[test]
 fn any_order_of_events_comes_to_the_same_parameters() {
