@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use ata_learn::{DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
+use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
 use ata_wire::{DataSpec, RunSpec, Security};
+use tokio::sync::Semaphore;
 
 use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
+use crate::session::Patience;
 
 /// A run's settings.
 pub struct CoordinatorConfig {
@@ -49,12 +52,55 @@ pub struct CoordinatorConfig {
     pub settings: String,
     /// What an earlier run learned about the workers, by name.
     pub warm_start: BTreeMap<String, WorkerStatistics>,
-    /// A worker not heard from for this long is lost.
+    /// A worker that is not heard from for this long is lost; one that had no work is given 10 s at least.
     pub heartbeat_timeout: Duration,
+    /// What transfers may cost.
+    pub transfers: TransferLimits,
     /// The existing folder for `events.jsonl` and `metrics.csv`.
     pub run_folder: PathBuf,
     /// What whoever connects must prove.
     pub security: Arc<Security>,
+}
+
+/// What transfers to and from all workers together may cost the coordinator.
+#[derive(Clone, Copy, Debug)]
+pub struct TransferLimits {
+    /// Memory for gradients that are being received, as much again for parameters that are being sent, and as much for what
+    /// connections may send ahead.
+    pub memory_bytes: u64,
+    /// Time in which a worker must take some of what it is sent.
+    pub timeout: Duration,
+}
+
+impl Default for TransferLimits {
+    /// Three quarters of the memory at most, which only a hostile cluster comes near: the rest is for the optimizer and the page
+    /// cache.
+    fn default() -> Self {
+        Self { memory_bytes: ata_wire::memory_bytes() / 4, timeout: CHUNK_TIMEOUT }
+    }
+}
+
+/// Gradients that may arrive at the same time, whatever the memory: one is checked while the next one arrives.
+const LEAST_UPLOADS: u64 = 2;
+
+/// Versions of the parameters that may be in memory, whatever its size: the current and the next one, one that is being
+/// evaluated, and one for the slowest reader.
+const LEAST_VERSIONS: u64 = 4;
+
+impl TransferLimits {
+    /// How many gradients may arrive at the same time.
+    pub(crate) fn uploads(&self, parameters: u64) -> usize {
+        self.tensors(parameters).clamp(LEAST_UPLOADS, Semaphore::MAX_PERMITS as u64) as usize
+    }
+
+    /// How many versions of the parameters may be in memory.
+    pub(crate) fn versions(&self, parameters: u64) -> usize {
+        self.tensors(parameters).max(LEAST_VERSIONS) as usize
+    }
+
+    fn tensors(&self, parameters: u64) -> u64 {
+        self.memory_bytes / (4 * parameters.max(1))
+    }
 }
 
 /// Where a run begins.
@@ -109,6 +155,13 @@ impl TrainingData {
 }
 
 impl CoordinatorConfig {
+    /// How long workers may be silent.
+    pub(crate) fn patience(&self) -> Patience {
+        let heartbeat_s = self.heartbeat_timeout.as_secs_f64();
+        let idle_s = (IDLE_HEARTBEAT_INTERVAL * HEARTBEATS_MISSED).as_secs_f64();
+        Patience { heartbeat_s, idle_s: heartbeat_s.max(idle_s), download_s: self.transfers.timeout.as_secs_f64() }
+    }
+
     /// What workers are told about the run.
     pub(crate) fn run_spec(&self) -> RunSpec {
         RunSpec {

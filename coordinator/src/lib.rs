@@ -14,8 +14,8 @@
 //! - `config`: [`CoordinatorConfig`], everything a run needs, already validated
 //! - `service`: the gRPC service, which checks requests and passes them on
 //! - `owner`: the task that owns the engine: commands in, effects out
-//! - `sessions`: the connected workers; `names`: the number of each worker
-//! - `parameters`: the parameters that are sent
+//! - `session`, `sessions`: the connected workers; `names`: the number of each worker
+//! - `parameters`: the parameters that are sent; `send_file`: the training data
 //! - `training`: the thread that sums gradients and takes optimizer steps; `evaluation`: the one that evaluates
 //! - `checkpoint`: what is saved, when, where, and how it is read back; the thread that writes it
 //! - `publisher`: sends events to the journal and to watchers
@@ -31,7 +31,9 @@ mod owner;
 mod parameters;
 mod publisher;
 mod report;
+mod send_file;
 mod service;
+mod session;
 mod sessions;
 mod training;
 
@@ -39,7 +41,7 @@ mod training;
 pub use checkpoint::ObjectStore;
 pub use checkpoint::{Cadence, Checkpoint, Damage, FolderStore, Found, PlaceError, Progress, Retention, Store};
 pub use checkpoint::{is_url, newest, newest_settings, open_store};
-pub use config::{CheckpointConfig, CoordinatorConfig, Start, TrainingData};
+pub use config::{CheckpointConfig, CoordinatorConfig, Start, TrainingData, TransferLimits};
 pub use report::{RunError, RunReport, StopReason};
 
 use std::future::Future;
@@ -49,7 +51,7 @@ use ata_record::RunState;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use ata_wire::limits::{MAX_LEASE_TASKS, MESSAGE_BYTES, WINDOW_MEMORY_BYTES};
+use ata_wire::limits::{MAX_LEASE_TASKS, REQUEST_BYTES};
 use ata_wire::proto::coordinator_server::CoordinatorServer;
 use ata_wire::{Pool, Served};
 
@@ -72,15 +74,16 @@ pub async fn run(
 ) -> Result<RunReport, RunError> {
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let pool = Pool::default();
-    let service = service::Service::new(commands.clone(), config.model.parameter_count() as u64, pool.clone());
-    let security = config.security.clone();
+    let parameters = config.model.parameter_count() as u64;
+    let service = service::Service::new(commands.clone(), parameters, pool.clone(), &config.transfers);
+    let (security, window_bytes) = (config.security.clone(), config.transfers.memory_bytes);
     let owner = owner::Owner::new(config, &commands, pool, state)?;
-    let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(MESSAGE_BYTES);
+    let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(REQUEST_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
     let served = Served::new(service, others);
     // An error means that the sender was dropped; either way the run is over.
     let over = async { over.await.unwrap_or(()) };
-    let server = tokio::spawn(ata_wire::serve(listener, security, WINDOW_MEMORY_BYTES, served, over));
+    let server = tokio::spawn(ata_wire::serve(listener, security, window_bytes, served, over));
 
     let report = owner.run(received, stop).await;
 

@@ -164,11 +164,12 @@ mod tests {
         assert_eq!((number(&mut restored, "b", None), number(&mut restored, "c", Some(9))), (4, 2));
     }
 
-    /// Ten thousand names, one after the other: each gets a number, and only as many as a run may have are remembered.
+    /// Twice as many names as a run may have workers, one after the other: each gets a number, and only as many as there may
+    /// be are remembered.
     #[test]
     fn any_number_of_names_over_a_run() {
         let mut names = Names::default();
-        for i in 0..10_000 {
+        for i in 0..2 * MAX_WORKERS {
             let text = name(&format!("w{i}"));
             assert!(names.arrive(&text, None).is_some(), "{text}");
             names.leave(&text);

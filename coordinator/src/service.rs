@@ -1,34 +1,29 @@
 //! The gRPC service: checks requests, and passes them to the owner.
 
-use std::io;
-use std::path::PathBuf;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ata_record::RefusalKind;
-use ata_wire::limits::CHUNK_BYTES;
-use ata_wire::proto::{
-    CoordinatorMessage, DataRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator, transfer_part,
-};
+use ata_wire::limits::MAX_DATA_TRANSFERS;
+use ata_wire::proto::{CoordinatorMessage, DataRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator};
 use ata_wire::{
-    FramedTensor, FromWorker, GradientHeader, GradientUpload, Peer, Pool, Receipt, ReceiveError, SessionToken,
-    TransferError, Transfers, file_parts,
+    FramedTensor, FromWorker, GradientHeader, GradientUpload, Peer, Pool, Reader, Receipt, ReceiveError, SessionToken,
+    TransferError, Transfers,
 };
-use tokio::io::AsyncReadExt;
-use tokio::sync::{mpsc, oneshot};
-use tokio_stream::wrappers::{ReceiverStream, WatchStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::config::TransferLimits;
 use crate::owner::{Command, Gradient, NotAnnounced};
+use crate::send_file::DataTransfer;
+use crate::session::Presence;
 use crate::sessions::SessionHandle;
 
 /// Time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// While a gradient arrives, its worker counts as heard from this often: a few times per heartbeat timeout, and not at all
-/// for one that takes milliseconds.
-const SIGN_OF_LIFE: Duration = Duration::from_millis(100);
 
 /// A gradient that is being received, until the owner is told what came of it. A call is dropped if its sender gives up.
 struct Untold {
@@ -62,13 +57,26 @@ pub(crate) struct Service {
     parameters: u64,
     /// Buffers for them.
     pool: Pool,
+    /// How many may arrive at the same time.
+    uploads: Arc<Semaphore>,
+    /// How many data files may be sent at the same time.
+    data_transfers: Arc<Semaphore>,
+    /// Time in which a worker must take some of what it is sent.
+    timeout: Duration,
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    pub(crate) fn new(owner: mpsc::Sender<Command>, parameters: u64, pool: Pool) -> Self {
-        Self { owner, parameters, pool }
+    pub(crate) fn new(owner: mpsc::Sender<Command>, parameters: u64, pool: Pool, limits: &TransferLimits) -> Self {
+        Self {
+            owner,
+            parameters,
+            pool,
+            uploads: Arc::new(Semaphore::new(limits.uploads(parameters))),
+            data_transfers: Arc::new(Semaphore::new(MAX_DATA_TRANSFERS)),
+            timeout: limits.timeout,
+        }
     }
 
     /// Sends the owner a command and waits for its answer.
@@ -79,18 +87,26 @@ impl Service {
     }
 
     /// Receives a gradient that was announced, and tells the owner what came of it, even if this is dropped.
-    async fn receive(&self, upload: GradientUpload, header: GradientHeader) -> Result<Receipt, Status> {
+    async fn receive(
+        &self,
+        upload: GradientUpload,
+        header: GradientHeader,
+        presence: Presence,
+    ) -> Result<Receipt, Status> {
         let (session, lease) = (header.session, header.lease);
         let mut untold = Untold { owner: self.owner.clone(), lease: Some((session, lease)) };
-        // What arrives is a sign of life; if the queue is full, one may be dropped.
-        let mut heard = Instant::now();
-        let hear = || {
-            if heard.elapsed() > SIGN_OF_LIFE {
-                heard = Instant::now();
-                self.owner.try_send(Command::Heartbeat { session }).unwrap_or(());
-            }
+        let received = async {
+            // The first to come is the first to be received. Until then its sender waits for HTTP/2 to let it send.
+            let room = self.uploads.acquire().await.map_err(|_| over())?;
+            let values = upload.values(self.parameters, &self.pool, || presence.hear()).await?;
+            Ok((values, room))
         };
-        let received = upload.values(self.parameters, &self.pool, hear).await;
+        let received = tokio::select! {
+            received = received => received,
+            () = presence.ended.cancelled() => Err(Status::unauthenticated("the session is over").into()),
+        };
+        let (received, _room) =
+            received.map_or_else(|error| (Err(error), None), |(values, room)| (Ok(values), Some(room)));
         let values = match received {
             Ok(values) if header.loss_sum.is_finite() => values,
             refused => {
@@ -114,9 +130,9 @@ impl Transfers for Service {
     async fn parameters(
         &self,
         session: SessionToken,
+        reader: Reader,
     ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
-        let sets = self.ask(|reply| Command::Parameters { session, reply }).await??;
-        Ok(WatchStream::from_changes(sets).filter_map(|set| set.map(|set| set.framed)))
+        Ok(self.ask(|reply| Command::Parameters { session, reader, reply }).await??.into_stream())
     }
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
@@ -124,11 +140,10 @@ impl Transfers for Service {
         // Only the holder of the lease may make us receive a gradient.
         let (session, lease, iteration) = (header.session, header.lease, header.iteration);
         match self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await? {
-            Ok(()) => {}
-            Err(NotAnnounced::NoSession(status)) => return Err(status),
-            Err(NotAnnounced::NotHeld { reason }) => return Ok(Receipt::NotHeld { reason }),
+            Ok(presence) => self.receive(upload, header, presence).await,
+            Err(NotAnnounced::NoSession(status)) => Err(status),
+            Err(NotAnnounced::NotHeld { reason }) => Ok(Receipt::NotHeld { reason }),
         }
-        self.receive(upload, header).await
     }
 }
 
@@ -141,7 +156,7 @@ impl Coordinator for Service {
         &self,
         request: Request<Streaming<WorkerMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = Peer::of(request.extensions());
         let mut incoming = request.into_inner();
         let first = tokio::time::timeout(HELLO_TIMEOUT, incoming.message())
             .await
@@ -150,25 +165,24 @@ impl Coordinator for Service {
         let FromWorker::Hello(hello) = FromWorker::try_from(first)? else {
             return Err(Status::invalid_argument("the first message must be Hello"));
         };
-        if let Some(peer) = &peer {
-            peer.may_be_called(&hello.name).map_err(Status::permission_denied)?;
-        }
+        peer.may_be_called(&hello.name).map_err(Status::permission_denied)?;
         let handle = self.ask(|reply| Command::Hello { hello, reply }).await??;
-        if let Some(peer) = peer {
-            peer.mark_known();
-        }
-        let SessionHandle { token, messages, ended } = handle;
-        tokio::spawn(read_control(self.owner.clone(), token, incoming, ended));
+        peer.mark_known();
+        let SessionHandle { token, messages, presence } = handle;
+        tokio::spawn(read_control(self.owner.clone(), token, incoming, presence));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
         Ok(Response::new(Box::pin(outgoing)))
     }
 
     async fn data(&self, request: Request<DataRequest>) -> Result<Response<Self::DataStream>, Status> {
+        let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let session = SessionToken::from_wire(&request.session)?;
-        let path = self.ask(|reply| Command::Data { session, sha256: request.sha256, reply }).await??;
+        let file = self.ask(|reply| Command::Data { session, sha256: request.sha256, reply }).await??;
         let (sender, receiver) = mpsc::channel(2);
-        tokio::spawn(send_file(path, sender));
+        let (permits, timeout) = (Arc::clone(&self.data_transfers), self.timeout);
+        let transfer = DataTransfer { file, sender, peer, permits, timeout };
+        tokio::spawn(transfer.run(self.owner.clone(), session));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 }
@@ -178,17 +192,20 @@ async fn read_control(
     owner: mpsc::Sender<Command>,
     session: SessionToken,
     mut incoming: Streaming<WorkerMessage>,
-    mut ended: oneshot::Receiver<()>,
+    presence: Presence,
 ) {
     let why = loop {
         let message = tokio::select! {
             message = incoming.message() => message,
-            _ = &mut ended => return,
+            () = presence.ended.cancelled() => return,
         };
         let command = match message {
             Ok(Some(message)) => match FromWorker::try_from(message) {
                 Ok(FromWorker::Ready { fuses }) => Command::Ready { session, fuses },
-                Ok(FromWorker::Heartbeat) => Command::Heartbeat { session },
+                Ok(FromWorker::Heartbeat { idle }) => {
+                    presence.hear_heartbeat(idle);
+                    continue;
+                }
                 Ok(FromWorker::LeaseFailed { lease, reason }) => {
                     Command::LeaseFailed { session, lease, kind: RefusalKind::NotComputed, reason }
                 }
@@ -221,33 +238,4 @@ fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind,
         }
         Err(error) => (RefusalKind::NotReceived, error.to_string(), Err(error.into())),
     }
-}
-
-/// Sends a file as a transfer.
-async fn send_file(path: PathBuf, sender: mpsc::Sender<Result<TransferPart, Status>>) {
-    if let Err(error) = try_send_file(&path, &sender).await {
-        tracing::warn!(path = %path.display(), %error, "cannot send the training data");
-        let status = Status::internal(format!("the coordinator cannot read its training data: {error}"));
-        // The worker may have given up.
-        sender.send(Err(status)).await.unwrap_or(());
-    }
-}
-
-async fn try_send_file(path: &PathBuf, sender: &mpsc::Sender<Result<TransferPart, Status>>) -> io::Result<()> {
-    let mut file = tokio::fs::File::open(path).await?;
-    let bytes = file.metadata().await?.len();
-    for header in file_parts(bytes, []) {
-        drop(sender.send(Ok(header)).await);
-    }
-    let mut left = bytes;
-    while left > 0 {
-        let mut data = vec![0; left.min(CHUNK_BYTES as u64) as usize];
-        file.read_exact(&mut data).await?;
-        left -= data.len() as u64;
-        let part = TransferPart { kind: Some(transfer_part::Kind::Chunk(ata_wire::chunk(data.into()))) };
-        if sender.send(Ok(part)).await.is_err() {
-            break;
-        }
-    }
-    Ok(())
 }

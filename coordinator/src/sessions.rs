@@ -2,38 +2,14 @@
 
 use std::collections::HashMap;
 
-use ata_scheduler::{Lease, LeaseId, WorkerId};
-use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
-use ata_wire::{Assignment, FarewellReason, Hello, SessionToken, ToWorker, WorkerName};
+use ata_scheduler::WorkerId;
+use ata_wire::{Hello, SessionToken, ToWorker, WorkerName};
 use rand::TryRng;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::mpsc;
 use tonic::Status;
 
 use crate::names::{Claim, Names};
-use crate::parameters::ParameterSet;
-
-/// The owner's side of a worker's session. Dropping it ends the session.
-#[derive(Debug)]
-pub(crate) struct Session {
-    pub(crate) worker: WorkerId,
-    pub(crate) name: WorkerName,
-    pub(crate) device: String,
-    instance: u64,
-    /// Whether the worker reported Ready.
-    pub(crate) is_ready: bool,
-    /// When the worker was last heard from, in seconds of the run's clock.
-    pub(crate) heard_s: f64,
-    /// Leases whose gradients are in transit.
-    uploading: Vec<LeaseId>,
-    /// The parameters that it was sent last or, if it reads slowly, is to be sent next: so at most two versions are kept
-    /// for it.
-    parameters: watch::Sender<Option<ParameterSet>>,
-    /// Messages to send when all effects are carried out.
-    outbox: Vec<ToWorker>,
-    messages: mpsc::Sender<ToWorker>,
-    /// Dropped with the session, which ends the task that reads the control stream.
-    _alive: oneshot::Sender<()>,
-}
+use crate::session::{Patience, Presence, Session};
 
 /// The service's side of a session.
 #[derive(Debug)]
@@ -41,8 +17,7 @@ pub(crate) struct SessionHandle {
     pub(crate) token: SessionToken,
     /// Messages to send to the worker.
     pub(crate) messages: mpsc::Receiver<ToWorker>,
-    /// Resolves when the owner ends the session.
-    pub(crate) ended: oneshot::Receiver<()>,
+    pub(crate) presence: Presence,
 }
 
 /// A session that was opened.
@@ -51,75 +26,6 @@ pub(crate) struct Opened {
     pub(crate) claim: Claim,
     /// An earlier session of the same process, whose broken connection had not been noticed.
     pub(crate) replaced: Option<Session>,
-}
-
-impl Session {
-    /// Adds a lease to the next message, and sends the parameters at which it is to be computed unless that was done.
-    pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet) {
-        debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
-        let is_other = |sent: &Option<ParameterSet>| sent.as_ref().is_none_or(|sent| sent.iteration != lease.iteration);
-        self.parameters
-            .send_if_modified(|sent| is_other(sent) && sent.replace(parameters.clone()).is_none_or(|_| true));
-        let assignment = Assignment {
-            lease: lease.id.0,
-            iteration: lease.iteration,
-            first_task: lease.tasks.first,
-            tasks: lease.tasks.count,
-        };
-        match self.outbox.last_mut() {
-            Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
-            _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
-        }
-    }
-
-    /// Adds the cancellation of a lease to the next message.
-    pub(crate) fn cancel(&mut self, lease: LeaseId) {
-        match self.outbox.last_mut() {
-            Some(ToWorker::Cancel(batch)) if batch.len() < MAX_BATCH => batch.push(lease.0),
-            _ => self.outbox.push(ToWorker::Cancel(vec![lease.0])),
-        }
-    }
-
-    /// Records that a lease ended.
-    pub(crate) fn ended(&mut self, lease: LeaseId) {
-        self.uploading.retain(|uploading| *uploading != lease);
-    }
-
-    /// The parameters to send to the worker, as they come; an error says why it must not ask for them.
-    pub(crate) fn parameters(&mut self) -> Result<watch::Receiver<Option<ParameterSet>>, Status> {
-        if self.parameters.receiver_count() > 0 {
-            return Err(Status::resource_exhausted("the parameters of this session are being sent already"));
-        }
-        // Those that were due before are new to this receiver.
-        let mut receiver = self.parameters.subscribe();
-        receiver.mark_changed();
-        Ok(receiver)
-    }
-
-    /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
-    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), &'static str> {
-        if self.uploading.contains(&lease) {
-            return Err("its gradient is being sent already");
-        }
-        // A lease that failed in transit leaves the list, so an honest worker stays below this.
-        if self.uploading.len() >= 2 * MAX_UPLOADS {
-            return Err("the worker is sending too many gradients at a time");
-        }
-        self.uploading.push(lease);
-        Ok(())
-    }
-
-    /// Queues the messages of the outbox; `false` if the worker does not read them fast enough, or is gone.
-    fn flush(&mut self) -> bool {
-        self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
-    }
-
-    /// Sends a farewell, and ends the session.
-    pub(crate) fn farewell(mut self, reason: FarewellReason, detail: impl Into<String>) {
-        self.outbox.push(ToWorker::Farewell { reason, detail: detail.into() });
-        // The session ends whether or not the worker gets it.
-        self.flush();
-    }
 }
 
 /// The connected workers. Every lookup takes constant time.
@@ -148,24 +54,11 @@ impl Sessions {
             return Err(Status::already_exists(text));
         }
         let replaced = self.remove(claim.worker);
-        let (messages, receiver) = mpsc::channel(ata_wire::limits::MAX_QUEUED_MESSAGES);
-        let (alive, ended) = oneshot::channel();
-        let session = Session {
-            worker: claim.worker,
-            name: hello.name.clone(),
-            device: hello.device.clone(),
-            instance: hello.instance,
-            is_ready: false,
-            heard_s: now_s,
-            uploading: Vec::new(),
-            parameters: watch::Sender::default(),
-            outbox: Vec::new(),
-            messages,
-            _alive: alive,
-        };
+        let (session, messages) = Session::new(now_s, claim.worker, hello);
+        let handle = SessionHandle { token, messages, presence: session.presence() };
         self.by_worker.insert(claim.worker, token);
         self.by_token.insert(token, session);
-        Ok(Opened { handle: SessionHandle { token, messages: receiver, ended }, claim, replaced })
+        Ok(Opened { handle, claim, replaced })
     }
 
     /// The session of a token.
@@ -219,12 +112,22 @@ impl Sessions {
         self.by_token.remove(&self.by_worker.remove(&worker)?)
     }
 
-    /// Ends the sessions that were not heard from for `timeout_s`.
-    pub(crate) fn close_silent(&mut self, now_s: f64, timeout_s: f64) -> Vec<Session> {
-        let silent = self.by_token.values().filter(|session| now_s - session.heard_s > timeout_s);
-        let mut silent: Vec<WorkerId> = silent.map(|session| session.worker).collect();
-        silent.sort_unstable();
-        silent.into_iter().filter_map(|worker| self.close(worker)).collect()
+    /// Ends the sessions whose workers are silent or do not read, and says why.
+    pub(crate) fn close_overdue(&mut self, now_s: f64, patience: &Patience) -> Vec<(Session, &'static str)> {
+        let overdue = |session: &mut Session| Some((session.worker, session.overdue(now_s, patience)?));
+        let mut overdue: Vec<_> = self.by_token.values_mut().filter_map(overdue).collect();
+        overdue.sort_unstable();
+        overdue.into_iter().filter_map(|(worker, why)| Some((self.close(worker)?, why))).collect()
+    }
+
+    /// Ends the sessions that keep the oldest version of the parameters in memory, if it is one before `current`.
+    pub(crate) fn close_oldest(&mut self, current: u64) -> Vec<Session> {
+        let versions = self.by_token.values().filter_map(|session| Some((session.oldest_version()?, session.worker)));
+        let versions: Vec<_> = versions.filter(|(version, _)| *version < current).collect();
+        let Some(oldest) = versions.iter().map(|(version, _)| *version).min() else { return Vec::new() };
+        let mut workers: Vec<_> = versions.into_iter().filter(|(version, _)| *version == oldest).collect();
+        workers.sort_unstable();
+        workers.into_iter().filter_map(|(_, worker)| self.close(worker)).collect()
     }
 
     /// Ends all sessions.
@@ -260,8 +163,12 @@ fn random_token() -> Result<SessionToken, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ata_scheduler::TaskRange;
-    use ata_wire::Pool;
+    use crate::parameters::ParameterSet;
+    use ata_scheduler::{Lease, LeaseId, TaskRange};
+    use ata_wire::limits::MAX_BATCH;
+    use ata_wire::{Pool, Reader};
+
+    const PATIENCE: Patience = Patience { heartbeat_s: 2.0, idle_s: 10.0, download_s: 60.0 };
 
     fn hello(name: &str, instance: u64) -> Hello {
         Hello { name: name.parse().unwrap(), instance, number: None, device: String::new(), version: String::new() }
@@ -273,6 +180,10 @@ mod tests {
 
     fn parameters(iteration: u64) -> ParameterSet {
         ParameterSet::new(iteration, vec![1.0], &Pool::default())
+    }
+
+    fn lease(id: u64, iteration: u64) -> Lease {
+        Lease { id: LeaseId(id), iteration, tasks: TaskRange::single(id) }
     }
 
     #[test]
@@ -289,13 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_noticed() {
+    fn silence_is_noticed_and_sooner_from_a_worker_with_work() {
         let mut sessions = Sessions::default();
-        let opened = open(&mut sessions, "a", 1);
-        assert!(sessions.close_silent(2.0, 2.0).is_empty());
-        sessions.of_token(opened.handle.token).unwrap().heard_s = 1.0;
-        assert!(sessions.close_silent(2.9, 2.0).is_empty());
-        assert_eq!(sessions.close_silent(3.1, 2.0).len(), 1);
+        let presence = open(&mut sessions, "a", 1).handle.presence;
+        let mut closed = |now_s| sessions.close_overdue(now_s, &PATIENCE).len();
+        assert_eq!(closed(10.0), 0);
+        presence.hear_heartbeat(true);
+        assert_eq!((closed(11.0), closed(21.0)), (0, 0));
+        presence.hear_heartbeat(false);
+        assert_eq!((closed(22.0), closed(24.0)), (0, 0));
+        presence.hear();
+        assert_eq!((closed(25.0), closed(27.0)), (0, 0), "anything is a sign of life");
+        assert!(!presence.ended.is_cancelled());
+        assert_eq!(closed(27.1), 1);
+        assert!(presence.ended.is_cancelled());
     }
 
     /// A worker may get more leases at a time than its queue can hold messages.
@@ -305,7 +223,7 @@ mod tests {
         let mut opened = open(&mut sessions, "a", 1);
         let session = sessions.addressed(opened.claim.worker).unwrap();
         for id in 0..20_000 {
-            session.assign(&Lease { id: LeaseId(id), iteration: 1, tasks: TaskRange::single(id) }, &parameters(1));
+            session.assign(&lease(id, 1), &parameters(1));
         }
         session.cancel(LeaseId(5));
         session.cancel(LeaseId(6));
@@ -331,31 +249,46 @@ mod tests {
         assert!(sessions.of_worker(opened.claim.worker).is_none());
     }
 
-    /// A worker that reads slowly gets the latest parameters, and one call at a time.
+    /// A worker that reads slowly gets the latest parameters, by one call at a time, and what it was sent is not kept.
     #[test]
     fn at_most_one_version_waits_for_a_worker() {
         let mut sessions = Sessions::default();
         let opened = open(&mut sessions, "a", 1);
         let session = sessions.of_worker(opened.claim.worker).unwrap();
-        let assign = |session: &mut Session, iteration| {
-            let lease = Lease { id: LeaseId(iteration), iteration, tasks: TaskRange::single(0) };
-            session.assign(&lease, &parameters(iteration));
+        let assign = |session: &mut Session, id, iteration| {
+            session.assign(&lease(id, iteration), &parameters(iteration));
         };
-        assign(session, 1);
-        let mut sent = session.parameters().unwrap();
-        assert!(session.parameters().is_err());
-        let next = |sent: &mut watch::Receiver<Option<ParameterSet>>| {
-            let is_new = sent.has_changed().unwrap();
-            is_new.then(|| sent.borrow_and_update().as_ref().unwrap().iteration)
-        };
-        assert_eq!((next(&mut sent), next(&mut sent)), (Some(1), None), "what was due before the call");
-        assign(session, 1);
-        assert_eq!(next(&mut sent), None, "once per iteration");
-        assign(session, 2);
-        assign(session, 3);
-        assert_eq!((next(&mut sent), next(&mut sent)), (Some(3), None));
+        assign(session, 1, 1);
+        let sent = session.parameters(0.0, Reader::default()).unwrap();
+        assert!(session.parameters(0.0, Reader::default()).is_err());
+        assert_eq!((sent.take(), sent.take()), (Ok(Some(1)), Ok(None)), "what was due before the call");
+        assert_eq!(session.oldest_version(), None);
+        assign(session, 2, 1);
+        assert_eq!(sent.take(), Ok(None), "once per iteration");
+        assign(session, 3, 2);
+        assign(session, 4, 3);
+        assert_eq!((sent.take(), sent.take()), (Ok(Some(3)), Ok(None)));
         drop(sent);
-        assert!(session.parameters().is_ok());
+        let sent = session.parameters(0.0, Reader::default()).unwrap();
+        assign(session, 5, 4);
+        (1..=5).for_each(|id| session.ended(LeaseId(id)));
+        assert_eq!(sent.take(), Ok(None), "without leases it needs none");
+        assign(session, 6, 4);
+        assert_eq!(sent.take(), Ok(Some(4)));
+        sessions.close(opened.claim.worker);
+        assert_eq!(sent.take(), Err(()));
+    }
+
+    #[test]
+    fn those_that_keep_the_oldest_version_are_the_first_to_go() {
+        let mut sessions = Sessions::default();
+        let workers: Vec<_> = ["a", "b", "c", "d"].map(|name| open(&mut sessions, name, 1)).into();
+        for (opened, iteration) in workers.iter().zip([2, 1, 1, 3]) {
+            let session = sessions.of_worker(opened.claim.worker).unwrap();
+            session.assign(&lease(iteration, iteration), &parameters(iteration));
+        }
+        let mut closed = || sessions.close_oldest(3).iter().map(|session| session.name.to_string()).collect::<Vec<_>>();
+        assert_eq!([closed(), closed(), closed()], [vec!["b".to_owned(), "c".into()], vec!["a".into()], vec![]]);
     }
 
     #[test]
@@ -363,7 +296,7 @@ mod tests {
         let mut sessions = Sessions::default();
         let opened = open(&mut sessions, "a", 1);
         let session = sessions.of_worker(opened.claim.worker).unwrap();
-        let lease = Lease { id: LeaseId(1), iteration: 3, tasks: TaskRange::single(0) };
+        let lease = lease(1, 3);
         session.assign(&lease, &parameters(3));
         assert_eq!(session.begin_upload(lease.id), Ok(()));
         assert!(session.begin_upload(lease.id).is_err());

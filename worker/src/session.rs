@@ -1,7 +1,8 @@
 //! One session, from Hello to the end of the control stream.
 
-use std::cmp::Ordering;
+use std::cmp;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ata_learn::Tasks;
@@ -66,12 +67,13 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     tracing::info!(run = welcome.run_id, number = welcome.number, "connected to {}", config.endpoint);
     history.contact = Instant::now();
 
-    let heartbeats = heartbeats(to_coordinator.clone(), Duration::from_millis(welcome.heartbeat_interval_ms.into()));
+    let has_work = AtomicBool::new(false);
+    let heartbeats = heartbeats(to_coordinator.clone(), &welcome, &has_work);
     let work = async {
         // A separate connection: heartbeats must not wait behind parameters and gradients.
         let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
         let worked = &mut history.worked;
-        match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, worked).await {
+        match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, worked, &has_work).await {
             Err(SessionError::Broken(cause)) => farewell(&mut incoming).await.ok_or(SessionError::Broken(cause)),
             ended => ended,
         }
@@ -97,13 +99,29 @@ async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<Farewe
     tokio::time::timeout(FAREWELL_TIMEOUT, said).await.ok().flatten()
 }
 
-/// Sends a heartbeat every `interval`.
-async fn heartbeats(to_coordinator: mpsc::Sender<WorkerMessage>, interval: Duration) -> std::convert::Infallible {
+/// Sends heartbeats, fewer of them once the worker has had no work for a while.
+async fn heartbeats(
+    to_coordinator: mpsc::Sender<WorkerMessage>,
+    welcome: &Welcome,
+    has_work: &AtomicBool,
+) -> std::convert::Infallible {
+    let interval = Duration::from_millis(welcome.heartbeat_interval_ms.into());
+    let idle_interval = Duration::from_millis(welcome.idle_heartbeat_interval_ms.into());
     let mut ticks = tokio::time::interval(interval);
+    let (mut worked, mut sent) = (Instant::now(), None::<Instant>);
     loop {
         ticks.tick().await;
+        if has_work.load(Ordering::Relaxed) {
+            worked = Instant::now();
+        }
+        let idle = worked.elapsed() >= idle_interval;
+        // Ticks come a little early or late.
+        if idle && sent.is_some_and(|sent| sent.elapsed() + interval / 2 < idle_interval) {
+            continue;
+        }
+        sent = Some(Instant::now());
         // If the queue is full, the connection is in trouble, and the control stream will report it.
-        drop(to_coordinator.try_send(FromWorker::Heartbeat.into()));
+        drop(to_coordinator.try_send(FromWorker::Heartbeat { idle }.into()));
     }
 }
 
@@ -114,6 +132,7 @@ async fn prepare_and_work(
     incoming: &mut Streaming<CoordinatorMessage>,
     to_coordinator: mpsc::Sender<WorkerMessage>,
     worked: &mut bool,
+    has_work: &AtomicBool,
 ) -> Result<FarewellReason, SessionError> {
     let pool = Pool::default();
     let opened = bulk.parameters(welcome.session, welcome.run.parameters, pool.clone()).await;
@@ -142,6 +161,7 @@ async fn prepare_and_work(
         given: HashMap::new(),
         uploads: JoinSet::new(),
         worked,
+        has_work,
     };
     let ended = active.work(incoming, reported).await;
     for flag in active.given.values() {
@@ -202,6 +222,8 @@ struct Active<'a> {
     uploads: JoinSet<Result<bool, SessionError>>,
     /// Whether any gradient counted.
     worked: &'a mut bool,
+    /// Whether it holds a lease, for its heartbeats.
+    has_work: &'a AtomicBool,
 }
 
 impl Active<'_> {
@@ -212,6 +234,8 @@ impl Active<'_> {
         mut reported: mpsc::Receiver<Report>,
     ) -> Result<FarewellReason, SessionError> {
         loop {
+            let is_idle = self.waiting.is_empty() && self.given.is_empty() && self.uploads.is_empty();
+            self.has_work.store(!is_idle, Ordering::Relaxed);
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
                     ToWorker::Assign(assignments) => {
@@ -269,9 +293,9 @@ impl Active<'_> {
         self.compute.push(Job::Load(values, self.pool.clone()));
         for assignment in std::mem::take(&mut self.waiting) {
             match assignment.iteration.cmp(&iteration) {
-                Ordering::Less => self.superseded(&assignment),
-                Ordering::Equal => self.give(assignment),
-                Ordering::Greater => self.waiting.push(assignment),
+                cmp::Ordering::Less => self.superseded(&assignment),
+                cmp::Ordering::Equal => self.give(assignment),
+                cmp::Ordering::Greater => self.waiting.push(assignment),
             }
         }
     }

@@ -26,7 +26,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Progress, RunReport, Start, StopReason, TrainingData};
+use ata_coordinator::{
+    CheckpointConfig, CoordinatorConfig, Progress, RunReport, Start, StopReason, TrainingData, TransferLimits,
+};
 use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, steps_after};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, WorkerStatistics};
@@ -196,6 +198,7 @@ impl Run {
             device,
             warm_start,
             heartbeat_timeout: settings.heartbeat_timeout(),
+            transfers: TransferLimits::default(),
             run_folder: folder.path.clone(),
             security,
         };

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use ata_harness::{Cluster, Peer, Settings};
+use ata_harness::{Cluster, Peer, Settings, resident_kb};
 
 const NAMES: usize = 20_000;
 
@@ -18,14 +18,7 @@ async fn main() {
         session.assigned().await;
         if i % 2000 == 0 {
             let each_ms = started.elapsed().as_secs_f64() * 1e3 / i as f64;
-            println!("{i} names: {each_ms:.2} ms each, {} MiB resident", resident_mib());
+            println!("{i} names: {each_ms:.2} ms each, {} MiB resident", resident_kb() / 1024);
         }
     }
-}
-
-/// Resident memory; 0 if the system has no `/proc`.
-fn resident_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) / 1024
 }

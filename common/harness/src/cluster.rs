@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ata_coordinator::{CheckpointConfig, CoordinatorConfig, RunError, RunReport, Start, TrainingData};
+use ata_coordinator::{CheckpointConfig, CoordinatorConfig, RunError, RunReport, Start, TrainingData, TransferLimits};
 use ata_learn::{DataFile, DataSource, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split};
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
@@ -48,6 +48,8 @@ pub struct Settings {
     pub overcommit: f64,
     /// Time after which a silent worker is lost.
     pub heartbeat_timeout: Duration,
+    /// What transfers may cost.
+    pub transfers: TransferLimits,
 }
 
 impl Default for Settings {
@@ -66,6 +68,7 @@ impl Default for Settings {
             overcommit: 0.0,
             // Far longer than a busy machine delays a thread.
             heartbeat_timeout: Duration::from_secs(10),
+            transfers: TransferLimits::default(),
         }
     }
 }
@@ -224,6 +227,7 @@ fn config(settings: &Settings, folder: &Path) -> CoordinatorConfig {
         device: DeviceChoice::Cpu.open().expect("there is a CPU"),
         warm_start: BTreeMap::new(),
         heartbeat_timeout: settings.heartbeat_timeout,
+        transfers: settings.transfers,
         run_folder: folder.to_owned(),
         security: Arc::new(Security::Open),
     }

@@ -4,16 +4,25 @@
 //! - `cluster`: [`Cluster`], a coordinator and the workers started for it
 //! - `toy`: models whose gradients cost nothing, correct and faulty ones
 //! - `link`: [`Link`], a connection that can be slow, silent or cut
+//! - `memory`: what this process uses
+//! - `raw`: [`RawConnection`], HTTP/2 by hand
+//! - `rate`: how fast a run goes
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
 
 mod cluster;
 mod link;
+mod memory;
 mod peer;
+mod rate;
+mod raw;
 mod toy;
 
 pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
 pub use link::{Condition, Link};
+pub use memory::{address_space_kb, cpu_time, resident_kb};
 pub use peer::{Peer, Session};
+pub use rate::Rate;
+pub use raw::{PREFACE, RawConnection};
 pub use toy::{poisoned_toy, toy};
 
 use std::time::Duration;

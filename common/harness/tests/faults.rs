@@ -117,7 +117,7 @@ async fn a_thief_of_leases_is_found_out() {
     }
     assert!(!thief.assigned().await.is_empty());
     let reason = loop {
-        thief.say(FromWorker::Heartbeat).await;
+        thief.say(FromWorker::Heartbeat { idle: false }).await;
         match thief.next().await {
             Some(ToWorker::Farewell { reason, .. }) => break reason,
             Some(_) => {}

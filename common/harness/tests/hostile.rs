@@ -175,7 +175,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     };
     for (first, code) in [
         (empty.clone(), Code::InvalidArgument),
-        (FromWorker::Heartbeat.into(), Code::InvalidArgument),
+        (FromWorker::Heartbeat { idle: false }.into(), Code::InvalidArgument),
         (hello(ata_wire::PROTOCOL + 1, "a"), Code::FailedPrecondition),
         (hello(ata_wire::PROTOCOL, "a/b"), Code::InvalidArgument),
     ] {

@@ -93,7 +93,7 @@ pub enum RunEvent {
         iteration: u64,
         /// When.
         time_s: f64,
-        /// The workers that the allocation covers.
+        /// The workers that the allocation covers; if there are hundreds, only those that got a task.
         workers: Vec<u32>,
         /// Tasks of each of them; empty in an asynchronous run, where each computes one task at a time.
         allocation: Vec<u64>,

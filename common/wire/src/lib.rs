@@ -9,11 +9,13 @@
 //! - `transfer`: tensors and files as checked chunks
 //! - `bulk`: the calls that carry tensors
 //! - [`limits`]: every limit, with the reason for its value
+//! - `memory`: how much memory there is
 //! - `net`: both ends of a connection, with those limits set
 //! - `security`: TLS, join tokens, secrets
 
 mod bulk;
 pub mod limits;
+mod memory;
 mod message;
 mod net;
 mod security;
@@ -25,12 +27,13 @@ pub mod proto {
     tonic::include_proto!("ata.v1");
 }
 
-pub use bulk::{Served, Transfers};
+pub use bulk::{Reader, Served, Transfers};
+pub use memory::memory_bytes;
 pub use message::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, Receipt, RunSpec, SessionToken, ToWorker,
     Welcome, WireError, WorkerName, truncated,
 };
-pub use net::{ConnectError, Connection, Endpoint, Peer, connect, serve};
+pub use net::{ConnectError, Connection, Endpoint, Peer, connect, raise_file_limit, serve};
 pub use security::{
     Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,
     Trust, why_refused,
@@ -41,4 +44,4 @@ pub use transfer::{
 };
 
 /// The protocol version; a worker that speaks another one is refused.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;

@@ -10,6 +10,10 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 /// announces a message to generated code makes us reserve up to this much memory.
 pub const MESSAGE_BYTES: usize = CHUNK_BYTES + 1024;
 
+/// Bytes per message of a worker on its control stream, and per request but a gradient: a Hello with the longest texts.
+/// Generated code makes room for as much as a peer announces.
+pub const REQUEST_BYTES: usize = 4096;
+
 /// Parameters of a model: 1 GiB of f32, of which an ordinary head node can hold a few copies.
 pub const MAX_PARAMETERS: u64 = 1 << 28;
 
@@ -35,8 +39,8 @@ pub const MAX_NAME_CHARS: usize = 64;
 /// Bytes of a human-readable text in a message.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
-/// Workers in one run: the papers stop at 459, and each costs two connections and a few kilobytes.
-pub const MAX_WORKERS: usize = 4096;
+/// Workers in one run: the papers stop at 459, and 10,000 that have nothing to do shall cost no more than memory.
+pub const MAX_WORKERS: usize = 16_384;
 
 /// Connections per worker: one for control, one for bulk transfers.
 pub const CONNECTIONS_PER_WORKER: usize = 2;
@@ -67,10 +71,6 @@ pub const CONNECTION_WINDOWS: [u32; 5] = [32 << 20, 8 << 20, 2 << 20, 512 << 10,
 /// A connection gets the largest window that is at most one part in so many of the memory left for windows.
 pub const WINDOW_SHARE: usize = 16;
 
-/// Memory for windows, apart from the smallest of each connection: 50 workers get the largest, and hundreds one that is
-/// large enough for a local network.
-pub const WINDOW_MEMORY_BYTES: u64 = 4 << 30;
-
 /// Time that a connection may be open without belonging to a session: TLS and Hello take three round trips, and even by
 /// satellite links one takes little more than a second.
 pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(12);
@@ -78,14 +78,36 @@ pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(12);
 /// Silence after which the other side is sent a keepalive ping…
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// …and the time a worker has to answer it. Together they close a dead worker's connection after 10 s.
-pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// …and the time a worker has to answer it. Ping and answer wait behind the data in the buffers of the systems at both ends,
+/// and 4 MB of them take 40 s at 100 kB/s. A dead worker is found by its heartbeats, long before.
+pub const KEEPALIVE_TIMEOUT: Duration = CHUNK_TIMEOUT;
 
-/// The time a coordinator has to answer it: one whose machine is paused for 15 s keeps its workers.
-pub const COORDINATOR_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(25);
+/// The time a coordinator has to answer it, which is the same for the same reason. One whose machine is paused keeps its
+/// workers for as long.
+pub const COORDINATOR_KEEPALIVE_TIMEOUT: Duration = CHUNK_TIMEOUT;
 
-/// Time a chunk may take before its transfer is abandoned: it takes this long at 9 kB/s. Keepalive finds dead peers sooner.
-pub const CHUNK_TIMEOUT: Duration = Duration::from_mins(2);
+/// Time a chunk may take before its transfer is abandoned. A link of 100 kB/s needs 42 s for one of each of
+/// [`MAX_UPLOADS`] gradients that share it. Keepalive finds dead peers sooner.
+pub const CHUNK_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Time a new upload has to send its header, if no other data are on the way on its connection: more than a round trip
+/// anywhere. Until then its sender may be anyone.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time after which a call must have begun to be answered, however slowly its request arrives: every request but a gradient
+/// fits in one packet. It is more than a control stream waits for its Hello.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Data files sent at the same time, to all workers together: enough for any network, and each has 3 MiB of chunks in
+/// memory. The others wait.
+pub const MAX_DATA_TRANSFERS: usize = 16;
+
+/// Time between the heartbeats of a worker without work, unless those of one with work are rarer still: 10,000 of them
+/// send 4,000 messages a second.
+pub const IDLE_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2500);
+
+/// A worker is lost after this many heartbeats that did not come.
+pub const HEARTBEATS_MISSED: u32 = 4;
 
 /// Time a connection attempt may take before it counts as failed.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

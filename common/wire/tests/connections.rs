@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ata_wire::limits::{STRANGER_TIMEOUT, WINDOW_MEMORY_BYTES};
+use ata_wire::limits::STRANGER_TIMEOUT;
 use ata_wire::proto::{DataRequest, ParametersRequest};
 use ata_wire::{
-    ConnectError, Connection, Credentials, Endpoint, FramedTensor, GradientUpload, JoinToken, Receipt, Role, Secret,
-    Secrets, Security, Served, ServerTls, SessionToken, TlsFiles, Transfers, Trust, connect, serve, why_refused,
+    ConnectError, Connection, Credentials, Endpoint, FramedTensor, GradientUpload, JoinToken, Reader, Receipt, Role,
+    Secret, Secrets, Security, Served, ServerTls, SessionToken, TlsFiles, Transfers, Trust, connect, serve,
+    why_refused,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
@@ -48,7 +49,7 @@ async fn start(security: Security) -> (SocketAddr, Counting) {
     let address = listener.local_addr().unwrap();
     let counting = Counting::default();
     let service = Served::alone(counting.clone());
-    tokio::spawn(serve(listener, Arc::new(security), WINDOW_MEMORY_BYTES, service, std::future::pending()));
+    tokio::spawn(serve(listener, Arc::new(security), 1 << 30, service, std::future::pending()));
     (address, counting)
 }
 

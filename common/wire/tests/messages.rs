@@ -25,7 +25,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
     prop_oneof![
         hello(),
         any::<bool>().prop_map(|fuses| FromWorker::Ready { fuses }),
-        Just(FromWorker::Heartbeat),
+        any::<bool>().prop_map(|idle| FromWorker::Heartbeat { idle }),
         (any::<u64>(), ".{0,100}").prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease, reason }),
     ]
 }
@@ -48,9 +48,11 @@ fn run_spec() -> impl Strategy<Value = RunSpec> {
 }
 
 fn to_worker() -> impl Strategy<Value = ToWorker> {
-    let welcome = (any::<[u8; 16]>(), 1..=u32::MAX, ".{0,50}", 1..=u32::MAX, run_spec()).prop_map(
-        |(session, number, run_id, heartbeat_interval_ms, run)| {
-            ToWorker::Welcome(Welcome { session: SessionToken(session), number, run_id, heartbeat_interval_ms, run })
+    let welcome = (any::<[u8; 16]>(), 1..=u32::MAX, ".{0,50}", (1..=u32::MAX, 1..=u32::MAX), run_spec()).prop_map(
+        |(session, number, run_id, (heartbeat_interval_ms, idle_heartbeat_interval_ms), run)| {
+            let session = SessionToken(session);
+            let welcome = Welcome { session, number, run_id, heartbeat_interval_ms, idle_heartbeat_interval_ms, run };
+            ToWorker::Welcome(welcome)
         },
     );
     let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40)
@@ -92,7 +94,7 @@ fn receive(frame: &[u8]) {
                 assert!(hello.device.len() <= MAX_TEXT_BYTES && hello.version.len() <= MAX_TEXT_BYTES);
             }
             Ok(FromWorker::LeaseFailed { reason, .. }) => assert!(reason.len() <= MAX_TEXT_BYTES),
-            Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat) | Err(_) => {}
+            Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. }) | Err(_) => {}
         }
     }
     if let Ok(message) = proto::CoordinatorMessage::decode(frame) {

@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_wire::limits::{CHUNK_BYTES, WINDOW_MEMORY_BYTES};
+use ata_wire::limits::CHUNK_BYTES;
 use ata_wire::proto::transfers_server::{self, TransfersServer};
 use ata_wire::proto::{GradientPart, GradientReceipt, ParametersRequest, TransferPart, gradient_part, transfer_part};
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, Pool, Receipt, Security, Served, SessionToken, Transfers,
-    chunks, connect, f32_bytes, gradient_parts, serve,
+    Connection, FramedTensor, GradientHeader, GradientUpload, Pool, Reader, Receipt, Security, Served, SessionToken,
+    Transfers, chunks, connect, f32_bytes, gradient_parts, serve,
 };
 use bytes::Bytes;
 use tokio::net::TcpListener;
@@ -41,6 +41,7 @@ impl Transfers for Own {
     async fn parameters(
         &self,
         session: SessionToken,
+        _reader: Reader,
     ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
         if session != SESSION {
             return Err(Status::unauthenticated("who is that?"));
@@ -119,7 +120,7 @@ where
         + 'static,
     S::Future: Send + 'static,
 {
-    serve(listener, Arc::new(Security::Open), WINDOW_MEMORY_BYTES, service, std::future::pending())
+    serve(listener, Arc::new(Security::Open), 1 << 30, service, std::future::pending())
 }
 
 async fn own() -> Connection {

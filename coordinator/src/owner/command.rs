@@ -1,19 +1,19 @@
 //! What the other tasks send to the owner.
 
-use std::path::PathBuf;
-
 use ata_record::{RecordError, RefusalKind};
 use ata_scheduler::LeaseId;
-use ata_wire::{GradientHeader, Hello, Receipt, SessionToken};
+use ata_wire::{GradientHeader, Hello, Reader, Receipt, SessionToken};
 use bytes::Bytes;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::{Ending, Owner};
 use crate::checkpoint::Saved;
 use crate::evaluation::Evaluated;
-use crate::parameters::ParameterSet;
-use crate::sessions::{Session, SessionHandle};
+use crate::parameters::DueSets;
+use crate::send_file::File;
+use crate::session::Presence;
+use crate::sessions::SessionHandle;
 use crate::training::Report;
 
 /// An event or a request for the owner.
@@ -22,20 +22,23 @@ pub(crate) enum Command {
     Hello { hello: Hello, reply: oneshot::Sender<Result<SessionHandle, Status>> },
     /// A worker can compute, as one batch a lease if it fuses.
     Ready { session: SessionToken, fuses: bool },
-    /// A worker is alive.
-    Heartbeat { session: SessionToken },
     /// A lease failed.
     LeaseFailed { session: SessionToken, lease: u64, kind: RefusalKind, reason: String },
     /// A control stream ended.
     Left { session: SessionToken, why: String },
     /// A worker is ready to receive parameters.
-    Parameters { session: SessionToken, reply: oneshot::Sender<Result<watch::Receiver<Option<ParameterSet>>, Status>> },
+    Parameters { session: SessionToken, reader: Reader, reply: oneshot::Sender<Result<DueSets, Status>> },
     /// A worker is about to send a gradient; the reply says whether it may.
-    Announce { session: SessionToken, lease: u64, iteration: u64, reply: oneshot::Sender<Result<(), NotAnnounced>> },
+    Announce {
+        session: SessionToken,
+        lease: u64,
+        iteration: u64,
+        reply: oneshot::Sender<Result<Presence, NotAnnounced>>,
+    },
     /// A complete, finite gradient arrived.
     Gradient(Gradient),
     /// A worker asks for the training data.
-    Data { session: SessionToken, sha256: Bytes, reply: oneshot::Sender<Result<PathBuf, Status>> },
+    Data { session: SessionToken, sha256: Bytes, reply: oneshot::Sender<Result<File, Status>> },
     /// The training thread took a step, or failed.
     Training(Report),
     /// The evaluation thread is done with an evaluation.
@@ -67,7 +70,6 @@ impl Owner {
         match command {
             Command::Hello { hello, reply } => answer(reply, self.hello(&hello)),
             Command::Ready { session, fuses } => self.ready(session, fuses),
-            Command::Heartbeat { session } => self.heard(session),
             Command::LeaseFailed { session, lease, kind, reason } => {
                 self.lease_failed(session, LeaseId(lease), kind, &reason);
             }
@@ -76,9 +78,7 @@ impl Owner {
                     self.lost(&session, &why);
                 }
             }
-            Command::Parameters { session, reply } => {
-                answer(reply, self.sessions.of_token(session).and_then(Session::parameters));
-            }
+            Command::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
             Command::Announce { session, lease, iteration, reply } => {
                 answer(reply, self.announced(session, LeaseId(lease), iteration));
             }

@@ -42,10 +42,11 @@ use crate::checkpoint::Saver;
 use crate::clock::{Clock, TICK};
 use crate::config::{CheckpointConfig, CoordinatorConfig, TrainingData};
 use crate::evaluation::EvaluationThread;
-use crate::parameters::ParameterSet;
+use crate::parameters::{ParameterSet, Versions};
 use crate::publisher::Publisher;
 use crate::report::{RunError, RunReport, StopReason};
-use crate::sessions::{Session, Sessions};
+use crate::session::{Patience, Session};
+use crate::sessions::Sessions;
 use crate::training::{self, Work};
 use evaluation::Evaluations;
 use saving::{Checkpoints, Described};
@@ -62,6 +63,7 @@ pub(crate) struct Owner {
     arrived: HashMap<LeaseId, Arrived>,
     /// Those of the current iteration.
     parameters: ParameterSet,
+    versions: Versions,
     training: std_mpsc::Sender<Work>,
     learning_rate: LearningRate,
     evaluations: Evaluations,
@@ -73,7 +75,7 @@ pub(crate) struct Owner {
     run_spec: RunSpec,
     run_folder: PathBuf,
     training_file: Option<(Bytes, PathBuf)>,
-    heartbeat_timeout: Duration,
+    patience: Patience,
     /// Seconds of the run's clock, as of this turn.
     now_s: f64,
     /// When heartbeats are checked next.
@@ -108,6 +110,7 @@ impl Owner {
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
         let (run_spec, data) = (config.run_spec(), config.training_data.identity());
+        let patience = config.patience();
         let training_file = match &config.training_data {
             TrainingData::Generated { .. } => None,
             TrainingData::File(file) => Some((Bytes::copy_from_slice(&file.sha256), file.path.clone())),
@@ -128,7 +131,9 @@ impl Owner {
             commands,
             state,
         )?;
+        let mut versions = Versions::new(config.transfers.versions(run_spec.parameters));
         let (training, parameters) = training::spawn(training, pool, sender(commands, Command::Training));
+        versions.add(&parameters);
         let (test_data, device) = (config.test_data, config.device);
         let evaluator = move || test_data.evaluator(&device);
         let evaluation = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluated));
@@ -142,6 +147,7 @@ impl Owner {
             broken: Vec::new(),
             arrived: HashMap::new(),
             parameters,
+            versions,
             training,
             learning_rate: config.learning_rate,
             evaluations: Evaluations::new(evaluation, config.eval_every, best),
@@ -152,7 +158,7 @@ impl Owner {
             run_spec,
             run_folder: config.run_folder,
             training_file,
-            heartbeat_timeout: config.heartbeat_timeout,
+            patience,
             now_s: time_s,
             next_look_s: time_s,
             loss: f64::NAN,
@@ -205,8 +211,8 @@ impl Owner {
     fn look_at_the_time(&mut self) {
         if self.now_s >= self.next_look_s {
             self.next_look_s = self.now_s + TICK.as_secs_f64();
-            for session in self.sessions.close_silent(self.now_s, self.heartbeat_timeout.as_secs_f64()) {
-                self.lost(&session, "no heartbeat");
+            for (session, why) in self.sessions.close_overdue(self.now_s, &self.patience) {
+                self.dismiss(session, why);
             }
         }
         if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {

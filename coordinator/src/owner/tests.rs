@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use ata_learn::{DataSource, DeviceChoice, Metadata, Optimizer, Split, builtin_model};
 use ata_record::{RefusalKind, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_wire::{Assignment, GradientHeader, Hello, Receipt, SessionToken, ToWorker};
+use ata_wire::{Assignment, GradientHeader, Hello, Reader, Receipt, SessionToken, ToWorker};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::Start;
+use crate::config::{Start, TransferLimits};
+use crate::session::Presence;
 use crate::sessions::SessionHandle;
 use tokio::sync::oneshot;
 
@@ -37,6 +38,7 @@ struct Rig {
 struct Client {
     token: SessionToken,
     messages: mpsc::Receiver<ToWorker>,
+    presence: Presence,
     /// Leases not answered yet.
     leases: Vec<Assignment>,
 }
@@ -73,6 +75,7 @@ impl Rig {
             device: DeviceChoice::Cpu.open().unwrap(),
             warm_start: BTreeMap::new(),
             heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
+            transfers: TransferLimits::default(),
             run_folder: folder.path().to_owned(),
             security: std::sync::Arc::new(ata_wire::Security::Open),
         };
@@ -116,9 +119,10 @@ impl Rig {
             device: String::new(),
             version: String::new(),
         };
-        let SessionHandle { token, messages, .. } = self.ask(|reply| Command::Hello { hello, reply }).ok()?;
+        let SessionHandle { token, messages, presence } = self.ask(|reply| Command::Hello { hello, reply }).ok()?;
         assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
-        Some(Client { token, messages, leases: Vec::new() })
+        presence.hear_heartbeat(false);
+        Some(Client { token, messages, presence, leases: Vec::new() })
     }
 
     /// Submits a gradient that depends on its tasks only.
@@ -167,7 +171,8 @@ fn finish(rig: &mut Rig, client: &mut Client) -> (Ending, [u8; 32]) {
         client.read();
         let ending = if client.leases.is_empty() {
             // A step is due, or other workers hold the remaining leases until they are lost.
-            rig.step().or_else(|| rig.turn(0.0, Some(Command::Heartbeat { session: client.token })))
+            client.presence.hear();
+            rig.step()
         } else {
             let lease = client.leases.remove(0);
             let (receipt, ending) = rig.submit(client.token, &lease);
@@ -206,7 +211,8 @@ fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
     let mut rig = Rig::new("uta", 4, 2);
     let (silent, mut good) = (rig.join("silent", 1).unwrap(), rig.join("good", 1).unwrap());
     for _ in 0..10 {
-        rig.turn(HEARTBEAT_TIMEOUT_S / 4.0, Some(Command::Heartbeat { session: good.token }));
+        good.presence.hear();
+        rig.turn(HEARTBEAT_TIMEOUT_S / 4.0, None);
     }
     assert!(rig.owner.sessions.of_token(silent.token).is_err());
     assert_eq!(rig.state.borrow().present(), 1);
@@ -245,14 +251,35 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
         assert_eq!(rig.submit(fast.token, &lease).0, Some(Receipt::Accepted));
         assert!(rig.step().is_none());
     }
-    let mut of = |session| rig.ask(|reply| Command::Parameters { session, reply }).unwrap();
-    let sent = |sets: watch::Receiver<Option<ParameterSet>>| sets.borrow().as_ref().unwrap().iteration;
-    assert_eq!(sent(of(slow.token)), 1);
-    assert_eq!(sent(of(fast.token)), 6);
+    let mut of = |session| rig.ask(|reply| Command::Parameters { session, reader: Reader::default(), reply }).unwrap();
     let sets = of(slow.token);
+    assert_eq!(sets.take(), Ok(Some(1)));
+    assert_eq!(of(fast.token).take(), Ok(Some(6)));
     let left = Command::Left { session: slow.token, why: "it left".into() };
     assert!(rig.turn(0.1, Some(left)).is_none());
-    assert!(sets.has_changed().is_err(), "its session is over");
+    assert_eq!(sets.take(), Err(()), "its session is over");
+}
+
+/// Workers that are assigned tasks of different iterations and read none of the parameters do not keep more versions in
+/// memory than there may be: those that keep the oldest are sent away.
+#[test]
+fn the_slowest_readers_make_room() {
+    let mut rig = Rig::new("asgd", 1, 20);
+    rig.owner.versions = Versions::new(4);
+    let mut fast = rig.join("fast", 1).unwrap();
+    let mut slow = Vec::new();
+    for at in 0..10 {
+        slow.push(rig.join(&format!("slow-{at}"), 1).unwrap());
+        fast.read();
+        let lease = fast.leases.remove(0);
+        assert_eq!(rig.submit(fast.token, &lease).0, Some(Receipt::Accepted));
+        assert!(rig.step().is_none());
+    }
+    let said: Vec<_> = slow.iter_mut().map(Client::read).collect();
+    // The current version, and those of three slow workers.
+    assert_eq!(said[..7], [Some(FarewellReason::Evicted); 7]);
+    assert_eq!(said[7..], [None; 3]);
+    assert!(rig.owner.sessions.of_token(fast.token).is_ok());
 }
 
 /// Whatever workers do, the run continues, and ends with the parameters of an undisturbed one.
@@ -337,7 +364,10 @@ fn random_event(rng: &mut ChaCha8Rng, rig: &mut Rig, clients: &mut Vec<Client>) 
             let lease = clients[at].leases.remove(0);
             rig.submit(clients[at].token, &lease).1
         }
-        (9, Some(at)) => rig.turn(0.3, Some(Command::Heartbeat { session: clients[at].token })),
+        (9, Some(at)) => {
+            clients[at].presence.hear();
+            rig.turn(0.3, None)
+        }
         (10, _) => rig.turn(rng.random_range(0.0..3.0), None),
         _ => rig.step(),
     }

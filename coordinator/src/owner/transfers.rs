@@ -1,24 +1,31 @@
 //! What workers fetch and submit.
 
-use std::path::PathBuf;
-
 use ata_learn::Partial;
 use ata_record::{RefusalKind, RunEvent};
 use ata_scheduler::{LeaseId, Refusal, Report, WorkerId};
-use ata_wire::{GradientHeader, Receipt, SessionToken};
+use ata_wire::{GradientHeader, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tonic::Status;
 
 use super::command::NotAnnounced;
 use super::{Arrived, Owner};
+use crate::parameters::DueSets;
+use crate::send_file::File;
+use crate::session::Presence;
 
 impl Owner {
-    pub(super) fn data(&mut self, token: SessionToken, sha256: &Bytes) -> Result<PathBuf, Status> {
-        self.sessions.of_token(token)?;
+    pub(super) fn data(&mut self, token: SessionToken, sha256: &Bytes) -> Result<File, Status> {
+        let session = self.sessions.of_token(token)?;
         match &self.training_file {
-            Some((expected, path)) if expected == sha256 => Ok(path.clone()),
+            Some((expected, path)) if expected == sha256 => {
+                Ok(File { path: path.clone(), presence: session.presence(), _sending: session.data()? })
+            }
             _ => Err(Status::not_found("this run does not use that data set")),
         }
+    }
+
+    pub(super) fn parameters(&mut self, token: SessionToken, reader: Reader) -> Result<DueSets, Status> {
+        self.sessions.of_token(token)?.parameters(self.now_s, reader)
     }
 
     /// Checks that the worker holds that lease and is not sending its gradient yet, so that it may begin to.
@@ -27,13 +34,14 @@ impl Owner {
         token: SessionToken,
         lease: LeaseId,
         iteration: u64,
-    ) -> Result<(), NotAnnounced> {
+    ) -> Result<Presence, NotAnnounced> {
         self.heard(token);
         let session = self.sessions.of_token(token).map_err(NotAnnounced::NoSession)?;
         let worker = session.worker;
         let held = self.engine.lease(worker, lease).filter(|held| held.iteration == iteration);
         let announced = held.ok_or("the worker does not hold it").and_then(|_| session.begin_upload(lease));
-        announced.map_err(|why| {
+        let presence = session.presence();
+        announced.map(|()| presence).map_err(|why| {
             let reason = format!("lease {lease} of iteration {iteration}: {why}");
             self.refuse(worker, RefusalKind::NotHeld, &reason);
             NotAnnounced::NotHeld { reason }

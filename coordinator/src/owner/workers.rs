@@ -2,11 +2,12 @@
 
 use ata_record::RunEvent;
 use ata_scheduler::Event;
-use ata_wire::{Hello, SessionToken, ToWorker, Welcome};
+use ata_wire::{FarewellReason, Hello, SessionToken, ToWorker, Welcome};
 use tonic::Status;
 
 use super::Owner;
-use crate::sessions::{Opened, Session, SessionHandle};
+use crate::session::Session;
+use crate::sessions::{Opened, SessionHandle};
 
 impl Owner {
     pub(super) fn hello(&mut self, hello: &Hello) -> Result<SessionHandle, Status> {
@@ -21,7 +22,8 @@ impl Owner {
             session: handle.token,
             number: claim.worker.number(),
             run_id: self.run_id.clone(),
-            heartbeat_interval_ms: (self.heartbeat_timeout.as_millis() / 4).max(1) as u32,
+            heartbeat_interval_ms: self.patience.heartbeat_interval_ms(),
+            idle_heartbeat_interval_ms: self.patience.idle_heartbeat_interval_ms(),
             run: self.run_spec.clone(),
         });
         self.sessions.say(claim.worker, welcome);
@@ -47,6 +49,12 @@ impl Owner {
         let prior = self.warm_start.get(&name).copied().unwrap_or_default();
         self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker: worker.number(), name, device });
         self.tell(Event::WorkerJoined { worker, prior, fuses });
+    }
+
+    /// Ends a session whose worker does not do its part.
+    pub(super) fn dismiss(&mut self, session: Session, why: &str) {
+        self.lost(&session, why);
+        session.farewell(FarewellReason::Evicted, why);
     }
 
     /// Records the end of a session, and tells the engine.

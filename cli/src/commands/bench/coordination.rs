@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Start, TrainingData};
+use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Start, TrainingData, TransferLimits};
 use ata_learn::{
     DataError, DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError, LearningRate, Metadata,
     Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks, builtin_model,
@@ -82,6 +82,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
         device: DeviceChoice::Cpu.open()?,
         warm_start: std::collections::BTreeMap::new(),
         heartbeat_timeout: Duration::from_secs(30),
+        transfers: TransferLimits::default(),
         run_folder: folder.clone(),
         security: protection.security.clone(),
     };

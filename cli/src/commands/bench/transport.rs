@@ -5,9 +5,8 @@ use std::net::{TcpListener as StdTcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ata_wire::limits::WINDOW_MEMORY_BYTES;
 use ata_wire::{
-    Connection, Endpoint, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Receipt, Served,
+    Connection, Endpoint, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Reader, Receipt, Served,
     SessionToken, Transfers, connect, serve,
 };
 use tokio::net::TcpListener;
@@ -51,7 +50,7 @@ async fn measure_size(values: usize, times: usize, protection: Protection) -> Re
     let (sets, sent) = mpsc::channel(1);
     let endless = Endless { values: values as u64, sets: Arc::new(Mutex::new(Some(sent))), pool: Pool::default() };
     let service = Served::alone(endless);
-    runtime.spawn(serve(listener, protection.security.clone(), WINDOW_MEMORY_BYTES, service, std::future::pending()));
+    runtime.spawn(serve(listener, protection.security.clone(), 1 << 30, service, std::future::pending()));
     let mut client = Client::connect(&protection.endpoint(address)?, values as u64).await?;
     let mut tcp = TcpCopy::start(bytes).map_err(Failure::internal)?;
 
@@ -121,6 +120,7 @@ impl Transfers for Endless {
     async fn parameters(
         &self,
         _session: SessionToken,
+        _reader: Reader,
     ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
         let sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner).take();
         sets.map(ReceiverStream::new).ok_or_else(|| Status::unavailable("they are being sent already"))

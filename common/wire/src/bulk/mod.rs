@@ -1,9 +1,11 @@
 //! The service `Transfers` without generated code: bytes go from buffers to HTTP/2 frames and back.
 
 mod client;
+mod reader;
 mod server;
 
 pub(crate) use client::{parameters, submit_gradient};
+pub use reader::Reader;
 pub use server::{Served, Transfers};
 
 use http::HeaderValue;

@@ -14,7 +14,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
-use super::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
+use super::{GRPC, PARAMETERS, Reader, SUBMIT_GRADIENT};
+use crate::limits::ANSWER_TIMEOUT;
 use crate::message::{Receipt, SessionToken};
 use crate::net::Peer;
 use crate::proto::{GradientReceipt, ParametersRequest};
@@ -23,9 +24,11 @@ use crate::transfer::{FramedTensor, GradientUpload, Incoming, prefixed};
 /// What answers the calls of the service `Transfers`.
 pub trait Transfers: Clone + Send + Sync + 'static {
     /// The sets of parameters for a session; the call ends with the stream, and as the run is over then, with UNAVAILABLE.
+    /// `reader` tells how far they were read.
     fn parameters(
         &self,
         session: SessionToken,
+        reader: Reader,
     ) -> impl Future<Output = Result<impl Stream<Item = FramedTensor> + Send + 'static, Status>> + Send;
 
     /// Receives a gradient.
@@ -91,7 +94,7 @@ where
         let path = request.uri().path();
         let is_parameters = path == PARAMETERS;
         if !is_parameters && path != SUBMIT_GRADIENT {
-            return Box::pin(self.others.call(request));
+            return Box::pin(soon(self.others.call(request)));
         }
         let transfers = self.transfers.clone();
         Box::pin(async move {
@@ -100,31 +103,41 @@ where
                 *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
                 return Ok(response);
             }
-            let peer = request.extensions().get::<Peer>().cloned();
-            let body = request.into_body();
-            let answer =
-                if is_parameters { parameters(transfers, body).await } else { submit_gradient(transfers, body).await };
-            // Only a session's calls succeed.
-            if let (Some(peer), Ok(_)) = (peer, &answer) {
-                peer.mark_known();
+            let (peer, body) = (Peer::of(request.extensions()), request.into_body());
+            if is_parameters {
+                soon(async { Ok(or_status(parameters(transfers, body, peer).await)) }).await
+            } else {
+                Ok(or_status(submit_gradient(transfers, body, peer).await))
             }
-            Ok(answer.unwrap_or_else(Status::into_http))
         })
     }
+}
+
+/// The beginning of an answer, within [`ANSWER_TIMEOUT`].
+async fn soon(answer: impl Future<Output = Result<Response<Body>, Infallible>>) -> Result<Response<Body>, Infallible> {
+    let late = |_| Ok(Status::deadline_exceeded("the request did not arrive in time").into_http());
+    tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(late)
+}
+
+fn or_status(answer: Result<Response<Body>, Status>) -> Response<Body> {
+    answer.unwrap_or_else(Status::into_http)
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|found| found.as_bytes().starts_with(GRPC.as_bytes()))
 }
 
-async fn parameters(transfers: impl Transfers, body: Body) -> Result<Response<Body>, Status> {
+async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
     let request: ParametersRequest = Incoming::new(body).message().await.map_err(Status::from)?;
-    let sets = transfers.parameters(SessionToken::from_wire(&request.session)?).await?;
-    Ok(response(Sets { sets: Some(Box::pin(sets)), current: None }))
+    let reader = Reader::new(peer.clone());
+    let sets = transfers.parameters(SessionToken::from_wire(&request.session)?, reader.clone()).await?;
+    peer.mark_known();
+    Ok(response(Sets { sets: Some(Box::pin(sets)), current: None, reader }))
 }
 
-async fn submit_gradient(transfers: impl Transfers, body: Body) -> Result<Response<Body>, Status> {
-    let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::new(body)).await?.into();
+async fn submit_gradient(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
+    let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::new(body, peer.clone())).await?.into();
+    peer.mark_known();
     Ok(response(Unary { message: Some(prefixed(&receipt)), is_over: false }))
 }
 
@@ -174,6 +187,14 @@ struct Sets<S> {
     sets: Option<Pin<Box<S>>>,
     /// The set that is being sent, and its next piece.
     current: Option<(FramedTensor, usize)>,
+    /// Told of what is sent.
+    reader: Reader,
+}
+
+impl<S> Drop for Sets<S> {
+    fn drop(&mut self) {
+        self.reader.reads(0);
+    }
 }
 
 impl<S: Stream<Item = FramedTensor>> http_body::Body for Sets<S> {
@@ -181,21 +202,25 @@ impl<S: Stream<Item = FramedTensor>> http_body::Body for Sets<S> {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Self { sets: all, current, reader } = &mut *self;
+        reader.takes_a_piece();
         loop {
-            if let Some((set, at)) = &mut self.current
+            if let Some((set, at)) = current
                 && let Some(piece) = set.piece(*at)
             {
                 *at += 1;
+                reader.reads(set.iteration());
                 return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
             }
-            self.current = None;
-            let Some(sets) = &mut self.sets else { return Poll::Ready(None) };
+            *current = None;
+            reader.reads(0);
+            let Some(sets) = all else { return Poll::Ready(None) };
             let next = ready!(sets.as_mut().poll_next(cx));
             if next.is_none() {
-                self.sets = None;
+                *all = None;
                 return Poll::Ready(Some(Ok(trailers(&Status::unavailable("the session is over")))));
             }
-            self.current = next.map(|set| (set, 0));
+            *current = next.map(|set| (set, 0));
         }
     }
 

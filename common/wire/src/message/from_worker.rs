@@ -14,7 +14,10 @@ pub enum FromWorker {
         fuses: bool,
     },
     /// The worker is alive.
-    Heartbeat,
+    Heartbeat {
+        /// Whether it has no work, and its next heartbeat comes late.
+        idle: bool,
+    },
     /// The worker could not compute a lease.
     LeaseFailed {
         /// The lease.
@@ -48,11 +51,11 @@ impl From<FromWorker> for proto::WorkerMessage {
                 name: hello.name.0,
                 instance: hello.instance,
                 number: hello.number.unwrap_or(0),
-                device: hello.device,
-                version: hello.version,
+                device: truncated(hello.device),
+                version: truncated(hello.version),
             }),
             FromWorker::Ready { fuses } => Kind::Ready(proto::Ready { fuses }),
-            FromWorker::Heartbeat => Kind::Heartbeat(proto::Heartbeat {}),
+            FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
             FromWorker::LeaseFailed { lease, reason } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease, reason: truncated(reason) })
             }
@@ -80,7 +83,7 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                 }))
             }
             Kind::Ready(proto::Ready { fuses }) => Ok(Self::Ready { fuses }),
-            Kind::Heartbeat(proto::Heartbeat {}) => Ok(Self::Heartbeat),
+            Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
             Kind::LeaseFailed(failed) => {
                 Ok(Self::LeaseFailed { lease: failed.lease, reason: truncated(failed.reason) })
             }

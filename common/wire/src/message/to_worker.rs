@@ -44,8 +44,10 @@ pub struct Welcome {
     pub number: u32,
     /// The run's name.
     pub run_id: String,
-    /// Time between two heartbeats, in milliseconds.
+    /// Time between two heartbeats of a worker that has work, in milliseconds.
     pub heartbeat_interval_ms: u32,
+    /// The same of one that has none.
+    pub idle_heartbeat_interval_ms: u32,
     /// The run.
     pub run: RunSpec,
 }
@@ -80,6 +82,7 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 number: welcome.number,
                 run_id: welcome.run_id,
                 heartbeat_interval_ms: welcome.heartbeat_interval_ms,
+                idle_heartbeat_interval_ms: welcome.idle_heartbeat_interval_ms,
                 run: Some(welcome.run.into()),
             }),
             ToWorker::Assign(leases) => {
@@ -119,6 +122,11 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                 heartbeat_interval_ms: in_range(
                     "heartbeat_interval_ms",
                     welcome.heartbeat_interval_ms.into(),
+                    u32::MAX.into(),
+                )? as u32,
+                idle_heartbeat_interval_ms: in_range(
+                    "idle_heartbeat_interval_ms",
+                    welcome.idle_heartbeat_interval_ms.into(),
                     u32::MAX.into(),
                 )? as u32,
                 run: welcome.run.ok_or_else(|| missing("run"))?.try_into()?,

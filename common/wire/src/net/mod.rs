@@ -14,4 +14,4 @@ mod warnings;
 
 pub use client::{ConnectError, Connection, Endpoint, connect};
 pub use peer::Peer;
-pub use server::serve;
+pub use server::{raise_file_limit, serve};

@@ -1,10 +1,11 @@
 //! Whoever is at the other end of a connection.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use http::Extensions;
 use tokio_util::sync::CancellationToken;
 
 use super::warnings::Warnings;
@@ -49,6 +50,11 @@ impl Standing {
 impl Peer {
     pub(crate) fn new(address: SocketAddr, warnings: Arc<Warnings>) -> Self {
         Self { address, names: None, standing: Arc::default(), warnings }
+    }
+
+    /// The other end of the connection that a request came on.
+    pub fn of(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
     }
 
     pub(crate) fn with_names(self, names: Option<Vec<String>>) -> Self {
@@ -100,6 +106,13 @@ impl Peer {
     /// Logs what it did, but not too often.
     pub(crate) fn warn(&self, what: fmt::Arguments<'_>) {
         self.warnings.warn(self.address.ip(), what);
+    }
+}
+
+/// One of whom nothing is known, as if the request had come by no connection.
+impl Default for Peer {
+    fn default() -> Self {
+        Self::new((Ipv4Addr::UNSPECIFIED, 0).into(), Arc::default())
     }
 }
 

@@ -95,7 +95,7 @@ fn server(window_bytes: u32) -> Server {
 }
 
 /// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs, and returns how many connections it allows.
-fn raise_file_limit() -> usize {
+pub fn raise_file_limit() -> usize {
     let needed = MAX_CONNECTIONS + OTHER_FILES;
     let allowed = rlimit::increase_nofile_limit(needed as u64).unwrap_or(u64::MAX);
     if allowed < needed as u64 {

@@ -130,9 +130,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Answer {
         let Err(reason) = self.security.check(&request) else { return Box::pin(self.inner.call(request)) };
-        if let Some(peer) = request.extensions().get::<Peer>() {
-            peer.warn(format_args!("was refused: {reason}"));
-        }
+        Peer::of(request.extensions()).warn(format_args!("was refused: {reason}"));
         // What it sends is thrown away unread.
         drop(request);
         Box::pin(async move {

@@ -10,21 +10,37 @@ use super::decoder::{CHUNK_HEAD_BYTES, CHUNK_TAG, CRC_TAG, DATA_TAG, PREFIX_BYTE
 use crate::limits::CHUNK_BYTES;
 use crate::proto::{self, GradientPart, TransferPart, gradient_part, transfer_part};
 
+/// Pieces at the end of a set that the connection may still hold when its call goes on to the next one: a chunk and what
+/// precedes it, of those that HTTP/2 buffers together.
+const LAST_PIECES: usize = 4;
+
 /// Parameters as the bytes of a call: framed once, and shared by the calls of all workers.
 #[derive(Clone, Debug)]
-pub struct FramedTensor(Arc<[Bytes]>);
+pub struct FramedTensor {
+    iteration: u64,
+    pieces: Arc<[Bytes]>,
+}
 
 impl FramedTensor {
     /// The parameters of an iteration, little-endian f32.
     pub fn new(iteration: u64, values: Bytes) -> Self {
         let header = proto::TransferHeader { bytes: values.len() as u64, iteration };
         let header = TransferPart { kind: Some(transfer_part::Kind::Header(header)) };
-        Self(framed(prefixed(&header), values).collect())
+        let mut pieces: Vec<Bytes> = framed(prefixed(&header), values).collect();
+        // Copies, so that the end of a set that is not read keeps no more than itself in memory.
+        let first = pieces.len().saturating_sub(LAST_PIECES);
+        pieces[first..].iter_mut().for_each(|piece| *piece = Bytes::copy_from_slice(piece));
+        Self { iteration, pieces: pieces.into() }
+    }
+
+    /// The iteration.
+    pub(crate) fn iteration(&self) -> u64 {
+        self.iteration
     }
 
     /// The `at`-th piece of its bytes.
     pub(crate) fn piece(&self, at: usize) -> Option<&Bytes> {
-        self.0.get(at)
+        self.pieces.get(at)
     }
 }
 

@@ -10,7 +10,8 @@ use tonic::{Code, Status};
 use super::decoder::{Decoder, Item};
 use super::tensor::TensorReceiver;
 use super::{Pool, ReceiveError};
-use crate::limits::CHUNK_TIMEOUT;
+use crate::limits::{CHUNK_TIMEOUT, HEADER_TIMEOUT};
+use crate::net::Peer;
 use crate::proto::{self, Chunk, GradientPart, TransferHeader, TransferPart, gradient_part, transfer_part};
 
 /// The items of a call's body.
@@ -173,31 +174,44 @@ fn transfer_part(message: Bytes) -> Result<Part<TransferHeader>, ReceiveError> {
 
 /// A gradient that a worker sends.
 #[derive(Debug)]
-pub struct GradientUpload(Incoming);
+pub struct GradientUpload {
+    incoming: Incoming,
+    peer: Peer,
+}
 
 impl GradientUpload {
-    pub(crate) fn new(body: Body) -> Self {
-        Self(Incoming::new(body))
+    pub(crate) fn new(body: Body, peer: Peer) -> Self {
+        Self { incoming: Incoming::new(body), peer }
     }
 
-    /// Receives the header.
+    /// Receives the header, within [`HEADER_TIMEOUT`] or, while other gradients arrive on the same connection, within
+    /// [`CHUNK_TIMEOUT`].
     pub async fn header(&mut self) -> Result<proto::GradientHeader, ReceiveError> {
-        let item = self.0.next_soon().await?;
+        let item = loop {
+            match tokio::time::timeout(HEADER_TIMEOUT, self.incoming.next_soon()).await {
+                Ok(item) => break item?,
+                Err(_) if self.peer.is_busy() => {}
+                Err(_) => return Err(ReceiveError::Stalled),
+            }
+        };
         match item.map(|item| Part::of(item, gradient_part)).transpose()? {
             Some(Part::Header(header)) => Ok(header),
             _ => Err(ReceiveError::Order("expected a header")),
         }
     }
 
-    /// Receives `expected` finite values after the header, in a vector from `pool`. Calls `heard` whenever some arrive.
+    /// Receives `expected` finite values after the header, in a vector from `pool`. Calls `heard` whenever some arrive. The
+    /// time before this call does not count.
     pub async fn values(
         mut self,
         expected: u64,
         pool: &Pool,
         mut heard: impl FnMut(),
     ) -> Result<Vec<f32>, ReceiveError> {
+        let _counted = self.peer.upload();
+        self.incoming.since = Instant::now();
         let mut tensor = TensorReceiver::new(expected * 4, expected)?;
-        while let Some(item) = self.0.next_soon().await? {
+        while let Some(item) = self.incoming.next_soon().await? {
             heard();
             Part::of(item, gradient_part)?.add_to(&mut tensor, pool, true)?;
         }

@@ -207,9 +207,9 @@ pub fn gradient_parts(
     tokio_stream::iter(parts.map(|kind| GradientPart { kind: Some(kind) }))
 }
 
-/// Receives the header of a file, and returns its size in bytes.
+/// Receives the header of a file, and returns its size in bytes. That may take long, as only a few files are sent at a time.
 pub async fn receive_header(parts: &mut Streaming<TransferPart>) -> Result<u64, ReceiveError> {
-    match next(parts).await?.map(|part| part.kind) {
+    match parts.message().await?.map(|part| part.kind) {
         Some(Some(transfer_part::Kind::Header(header))) => Ok(header.bytes),
         _ => Err(ReceiveError::Order("expected a header")),
     }
@@ -217,14 +217,10 @@ pub async fn receive_header(parts: &mut Streaming<TransferPart>) -> Result<u64, 
 
 /// Receives the next chunk of a file; `None` after the last.
 pub async fn receive_chunk(parts: &mut Streaming<TransferPart>) -> Result<Option<Chunk>, ReceiveError> {
-    match next(parts).await?.map(|part| part.kind) {
+    let message = tokio::time::timeout(CHUNK_TIMEOUT, parts.message());
+    match message.await.map_err(|_| ReceiveError::Stalled)??.map(|part| part.kind) {
         None => Ok(None),
         Some(Some(transfer_part::Kind::Chunk(chunk))) => Ok(Some(chunk)),
         Some(_) => Err(ReceiveError::Order("expected a chunk")),
     }
-}
-
-async fn next<T>(parts: &mut Streaming<T>) -> Result<Option<T>, ReceiveError> {
-    let message = tokio::time::timeout(CHUNK_TIMEOUT, parts.message());
-    message.await.map_err(|_| ReceiveError::Stalled)?.map_err(ReceiveError::Call)
 }

@@ -1,0 +1,216 @@
+//! What peers may cost the coordinator, and how long: the others go on, and end with the same parameters.
+
+use std::time::Duration;
+
+use ata_coordinator::TransferLimits;
+use ata_harness::{
+    Cluster, Condition, Ended, Link, PREFACE, Peer, RawConnection, Session, Settings, WorkerSettings, soon,
+};
+use ata_record::{RunEvent, RunState};
+use ata_wire::limits::MAX_DATA_TRANSFERS;
+use ata_wire::proto::{DataRequest, TransferPart};
+use ata_wire::{Assignment, FarewellReason, GradientHeader, Receipt, ToWorker, gradient_parts};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+const SIZE: usize = 64;
+
+/// The parameters of a run that nothing disturbs.
+async fn undisturbed(settings: &Settings) -> [u8; 32] {
+    let mut cluster = Cluster::start(&Settings { min_workers: 1, ..settings.clone() }).await;
+    cluster.worker(WorkerSettings::new("honest"));
+    cluster.end().await.report.parameters_sha256
+}
+
+/// Why sessions ended, in order.
+fn losses(events: &[RunEvent]) -> Vec<&str> {
+    let why = |event| match event {
+        &RunEvent::Loss { ref why, .. } => Some(why.as_str()),
+        _ => None,
+    };
+    events.iter().filter_map(why).collect()
+}
+
+fn header(session: &Session, lease: &Assignment) -> GradientHeader {
+    GradientHeader {
+        session: session.token(),
+        lease: lease.lease,
+        iteration: lease.iteration,
+        busy_s: vec![0.0; lease.tasks as usize],
+        loss_sum: 1.0,
+        outlasted: 0,
+    }
+}
+
+async fn data(peer: &Peer, session: &Session, sha256: [u8; 32]) -> Result<Streaming<TransferPart>, Status> {
+    let request = DataRequest { session: session.token().to_wire(), sha256: sha256.to_vec().into() };
+    Ok(peer.connection.coordinator().data(request).await?.into_inner())
+}
+
+/// With room for two gradients, a third one waits until one of them has arrived. On one thread, calls are served in the
+/// order in which they were made.
+#[tokio::test]
+async fn gradients_wait_for_memory() {
+    let transfers = TransferLimits { memory_bytes: 0, ..TransferLimits::default() };
+    let settings = Settings { budget: 3, iterations: 1, min_workers: 3, transfers, ..Settings::default() };
+    let cluster = Cluster::start(&settings).await;
+    let peer = Peer::connect(cluster.address).await;
+    let mut sessions = Vec::new();
+    for name in ["a", "b", "c"] {
+        sessions.push(peer.join(name).await);
+    }
+    let (mut uploads, mut rests) = (Vec::new(), Vec::new());
+    for session in &mut sessions {
+        let lease = session.assigned().await[0];
+        let parts: Vec<_> = gradient_parts(header(session, &lease).into(), vec![0.5; SIZE]).collect().await;
+        let [first, rest] = parts.try_into().expect("a header and a chunk");
+        let (sender, parts) = mpsc::channel(2);
+        sender.send(first).await.unwrap();
+        rests.push(Some((sender, rest)));
+        let peer_of_upload = peer.clone();
+        uploads.push(tokio::spawn(async move { peer_of_upload.submit_parts(ReceiverStream::new(parts)).await }));
+        // By the time that these are answered, the upload has begun.
+        for _ in 0..10 {
+            assert_eq!(data(&peer, session, [0; 32]).await.unwrap_err().code(), Code::NotFound);
+        }
+    }
+    let mut complete = async |at: usize| {
+        let (sender, rest) = std::mem::replace(&mut rests[at], None).unwrap();
+        sender.send(rest).await.unwrap();
+        for _ in 0..10 {
+            assert_eq!(data(&peer, &sessions[at], [0; 32]).await.unwrap_err().code(), Code::NotFound);
+        }
+    };
+    complete(2).await;
+    assert!(!uploads[2].is_finished(), "there is no room for it");
+    complete(0).await;
+    assert_eq!(soon("room", uploads.pop().unwrap()).await.unwrap().unwrap(), Receipt::Accepted);
+    complete(1).await;
+    for upload in uploads {
+        assert_eq!(soon("an answer", upload).await.unwrap().unwrap(), Receipt::Accepted);
+    }
+    assert!(cluster.end().await.report.ended.is_ok());
+}
+
+/// Eight workers send gradients of 4 MB, of which two fit.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_gradients_than_fit_all_arrive() {
+    let transfers = TransferLimits { memory_bytes: 0, ..TransferLimits::default() };
+    let settings =
+        Settings { model: "toy:1000000", budget: 16, iterations: 5, min_workers: 8, transfers, ..Settings::default() };
+    let mut cluster = Cluster::start(&settings).await;
+    for number in 0..8 {
+        cluster.worker(WorkerSettings::new(format!("worker-{number}")));
+    }
+    let Ended { report, events, .. } = cluster.end().await;
+    assert!(report.ended.is_ok(), "{:?}", report.ended);
+    assert!(losses(&events).is_empty() && report.state.refused.is_empty(), "{:?}", report.state.refused);
+    assert_eq!(report.parameters_sha256, undisturbed(&settings).await);
+}
+
+/// A model larger than what HTTP/2 lets a sender send without being read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_does_not_read_its_parameters_is_sent_away() {
+    let transfers = TransferLimits { timeout: Duration::from_secs(1), ..TransferLimits::default() };
+    let settings = Settings { model: "toy:12000000", budget: 1, iterations: 2, transfers, ..Settings::default() };
+    let mut cluster = Cluster::start(&settings).await;
+    let peer = Peer::connect(cluster.address).await;
+    let bulk = Peer::connect(cluster.address).await;
+    let mut session = peer.join("deaf").await;
+    let mut sets = bulk.parameters(&session).await.unwrap();
+    assert_eq!(session.assigned().await.len(), 1);
+    let Some(ToWorker::Farewell { reason, detail }) = session.next().await else { panic!("expected a farewell") };
+    assert_eq!((reason, &*detail), (FarewellReason::Evicted, "it does not read its parameters"));
+    assert!(
+        soon("the end of the call", sets.next()).await.is_err(),
+        "its connection is closed, and nothing is kept for it"
+    );
+    cluster.worker(WorkerSettings::new("honest"));
+    let Ended { report, events, .. } = cluster.end().await;
+    assert_eq!(losses(&events), ["it does not read its parameters"]);
+    assert_eq!(report.parameters_sha256, undisturbed(&settings).await);
+}
+
+/// One peer more than may be sent the training data at a time asks for them, and none reads them. The last one waits for
+/// the end of another one's session.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_are_sent_to_a_few_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.bin");
+    // Of the size of CIFAR-100's records, and more than HTTP/2 lets a sender send without being read.
+    std::fs::write(&path, vec![0; 3074 * 12_000]).unwrap();
+    let sha256 = ata_learn::sha256_of_file(&path).unwrap();
+    let transfers = TransferLimits { timeout: Duration::from_secs(1), ..TransferLimits::default() };
+    let settings = Settings { data: Some(path), iterations: 2, transfers, ..Settings::default() };
+    let mut cluster = Cluster::start(&settings).await;
+    let mut deaf = Vec::new();
+    for number in 0..=MAX_DATA_TRANSFERS {
+        let peer = Peer::connect(cluster.address).await;
+        let session = peer.hello(&format!("deaf-{number}"), 1).await.unwrap();
+        // Connections of their own, as they are closed.
+        let parts = data(&Peer::connect(cluster.address).await, &session, sha256).await.unwrap();
+        assert_eq!(data(&peer, &session, sha256).await.unwrap_err().code(), Code::ResourceExhausted, "once a session");
+        deaf.push((session, parts));
+    }
+    let (mut last, mut parts) = deaf.pop().unwrap();
+    // The last one's header comes only after another one's session has ended.
+    assert!(soon("its turn", parts.message()).await.unwrap().is_some());
+    let mut over = 0;
+    for (session, _) in &mut deaf {
+        over += usize::from(tokio::time::timeout(Duration::ZERO, session.incoming.next()).await.is_ok());
+    }
+    assert!(over > 0, "it did not wait");
+    for (session, _) in &mut deaf {
+        assert!(soon("the end of a session", session.incoming.next()).await.is_none());
+    }
+    assert!(soon("the end of the last session", last.incoming.next()).await.is_none());
+    cluster.worker(WorkerSettings::new("honest"));
+    let Ended { report, .. } = cluster.end().await;
+    assert_eq!(report.parameters_sha256, undisturbed(&settings).await);
+}
+
+/// Calls that never say more than how long their first message is, on a connection that answers pings, and connections on
+/// which no call is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_to_nothing_is_closed() {
+    let cluster = Cluster::start(&Settings::default()).await;
+    let calls = [
+        "/ata.v1.Coordinator/Session",
+        "/ata.v1.Coordinator/Data",
+        "/ata.v1.Transfers/Parameters",
+        "/ata.v1.Transfers/SubmitGradient",
+    ];
+    let mut announcing = RawConnection::announcing(cluster.address, &calls, 4000).await.unwrap();
+    let mut quiet = TcpStream::connect(cluster.address).await.unwrap();
+    quiet.write_all(PREFACE).await.unwrap();
+    soon("the end of all calls", announcing.all_over()).await.expect("the connection is open");
+    let mut answers = Vec::new();
+    // It is reset or closed.
+    soon("the end of the connection", quiet.read_to_end(&mut answers)).await.unwrap_or(0);
+}
+
+/// Links on which a transfer takes many heartbeats, and on which an answer does.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_behind_slow_links_keep_their_sessions() {
+    let slow = Condition { bytes_per_s: Some(100_000), ..Condition::default() };
+    let far = Condition { latency: Duration::from_secs(2), ..Condition::default() };
+    let large = Settings { model: "toy:300000", ..Settings::default() };
+    tokio::join!(keeps_its_session(slow, large, 20.0), keeps_its_session(far, Settings::default(), 3.5));
+}
+
+async fn keeps_its_session(condition: Condition, settings: Settings, at_least_s: f64) {
+    let settings = Settings { budget: 1, iterations: 1, heartbeat_timeout: Duration::from_secs(2), ..settings };
+    let mut cluster = Cluster::start(&settings).await;
+    let link = Link::to(cluster.address).await;
+    link.set(condition);
+    cluster.worker(WorkerSettings { through: Some(link.address), ..WorkerSettings::new("far") });
+    cluster.wait_for("the worker", |state: &RunState| state.present() == 1).await;
+    let Ended { report, events, .. } = cluster.end().await;
+    assert!(losses(&events).is_empty(), "{:?}", losses(&events));
+    assert!(report.state.runtime_s() > at_least_s, "{:?}: it took only {} s", condition, report.state.runtime_s());
+    assert_eq!(report.parameters_sha256, undisturbed(&settings).await);
+}

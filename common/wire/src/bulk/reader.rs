@@ -1,0 +1,52 @@
+//! How far a peer has read what it is sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::net::Peer;
+
+/// The peer of a call that sends parameters, for whoever decides how long it may take. Clones are of the same one, and the
+/// default reads nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    peer: Peer,
+    progress: Arc<Progress>,
+}
+
+/// Written by the call, read by others.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The iteration whose parameters are being sent; 0 if none are.
+    iteration: AtomicU64,
+    /// Pieces taken so far.
+    taken: AtomicU64,
+}
+
+impl Reader {
+    pub(super) fn new(peer: Peer) -> Self {
+        Self { peer, progress: Arc::default() }
+    }
+
+    /// The iteration whose parameters are being sent. Unless [`Self::taken`] grows, the peer does not read them.
+    pub fn reading(&self) -> Option<u64> {
+        Some(self.progress.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0)
+    }
+
+    /// How many pieces it has taken, of all sets together.
+    pub fn taken(&self) -> u64 {
+        self.progress.taken.load(Ordering::Relaxed)
+    }
+
+    /// Closes its connection, and with it frees what it has not read.
+    pub fn close(&self) {
+        self.peer.close();
+    }
+
+    pub(super) fn reads(&self, iteration: u64) {
+        self.progress.iteration.store(iteration, Ordering::Relaxed);
+    }
+
+    pub(super) fn takes_a_piece(&self) {
+        self.progress.taken.fetch_add(1, Ordering::Relaxed);
+    }
+}

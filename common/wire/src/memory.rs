@@ -1,0 +1,45 @@
+//! How much memory this process may use.
+
+use std::fs;
+use std::path::Path;
+
+/// Assumed where the system does not say: the least that a head node has.
+const UNKNOWN_BYTES: u64 = 4 << 30;
+
+/// The machine's memory, or the limit of this process's control group if that is lower.
+pub fn memory_bytes() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_bytes(&text));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    machine.into_iter().chain(groups.lines().filter_map(group_bytes)).min().unwrap_or(UNKNOWN_BYTES)
+}
+
+fn total_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+/// The limit of a control group and those above it, as a line of `/proc/self/cgroup` names it: `0::PATH` in version 2, and
+/// in version 1 `NUMBER:memory:PATH`.
+fn group_bytes(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(':')?;
+    let (root, file, path) = match rest.split_once(':')? {
+        ("", path) => ("/sys/fs/cgroup", "memory.max", path),
+        ("memory", path) => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", path),
+        _ => return None,
+    };
+    // In a container the path may be one that only its host knows; the root is then the container's own group.
+    let limit = |group: &Path| fs::read_to_string(Path::new(root).join(group).join(file)).ok()?.trim().parse().ok();
+    Path::new(path.trim_start_matches('/')).ancestors().filter_map(limit).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_says_how_much_there_is() {
+        assert_eq!(total_bytes("MemTotal:       24689764 kB\nMemFree: 1 kB\n"), Some(24_689_764 << 10));
+        assert_eq!(total_bytes("MemFree: 1 kB\n"), None);
+        assert!(memory_bytes() >= 64 << 20, "{}", memory_bytes());
+    }
+}
