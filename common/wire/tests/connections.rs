@@ -32,7 +32,11 @@ impl Counting {
 }
 
 impl Transfers for Counting {
-    async fn parameters(&self, _: SessionToken) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
+    async fn parameters(
+        &self,
+        _: SessionToken,
+        _: Reader,
+    ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(tokio_stream::empty())
     }
