@@ -157,9 +157,9 @@ impl TrainingData {
 impl CoordinatorConfig {
     /// How long workers may be silent.
     pub(crate) fn patience(&self) -> Patience {
-        let heartbeat_s = self.heartbeat_timeout.as_secs_f64();
-        let idle_s = (IDLE_HEARTBEAT_INTERVAL * HEARTBEATS_MISSED).as_secs_f64();
-        Patience { heartbeat_s, idle_s: heartbeat_s.max(idle_s), download_s: self.transfers.timeout.as_secs_f64() }
+        let heartbeat = self.heartbeat_timeout;
+        let idle = heartbeat.max(IDLE_HEARTBEAT_INTERVAL * HEARTBEATS_MISSED);
+        Patience { heartbeat, idle, download: self.transfers.timeout }
     }
 
     /// What workers are told about the run.

@@ -20,10 +20,10 @@ pub(crate) struct ParameterSet {
     alive: Weak<()>,
 }
 
-/// The memory of a set.
+/// The memory of a set, and a mark that lives as long.
 struct Version {
     values: Bytes,
-    _alive: Arc<()>,
+    _mark: Arc<()>,
 }
 
 impl AsRef<[u8]> for Version {
@@ -35,9 +35,9 @@ impl AsRef<[u8]> for Version {
 impl ParameterSet {
     /// Parameters in a buffer that goes back to `pool`.
     pub(crate) fn new(iteration: u64, parameters: Vec<f32>, pool: &Pool) -> Self {
-        let _alive = Arc::new(());
-        let alive = Arc::downgrade(&_alive);
-        let values = Bytes::from_owner(Version { values: pool.lend(parameters), _alive });
+        let mark = Arc::new(());
+        let alive = Arc::downgrade(&mark);
+        let values = Bytes::from_owner(Version { values: pool.lend(parameters), _mark: mark });
         Self { iteration, framed: FramedTensor::new(iteration, values.clone()), values, alive }
     }
 

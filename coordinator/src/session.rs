@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ata_scheduler::{Lease, LeaseId, WorkerId};
 use ata_wire::limits::{HEARTBEATS_MISSED, MAX_BATCH, MAX_QUEUED_MESSAGES, MAX_UPLOADS};
@@ -81,27 +82,27 @@ impl Presence {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Those that have work.
-    pub(crate) heartbeat_s: f64,
+    pub(crate) heartbeat: Duration,
     /// Those that said that they have none.
-    pub(crate) idle_s: f64,
+    pub(crate) idle: Duration,
     /// How long one may be sent parameters without taking any of them.
-    pub(crate) download_s: f64,
+    pub(crate) download: Duration,
 }
 
 impl Patience {
     /// Time between the heartbeats of a worker that has work.
     pub(crate) fn heartbeat_interval_ms(&self) -> u32 {
-        interval_ms(self.heartbeat_s)
+        interval_ms(self.heartbeat)
     }
 
     /// Time between those of one that has none.
     pub(crate) fn idle_heartbeat_interval_ms(&self) -> u32 {
-        interval_ms(self.idle_s)
+        interval_ms(self.idle)
     }
 }
 
-fn interval_ms(timeout_s: f64) -> u32 {
-    (timeout_s * 1e3 / f64::from(HEARTBEATS_MISSED)).max(1.0) as u32
+fn interval_ms(timeout: Duration) -> u32 {
+    (timeout / HEARTBEATS_MISSED).as_millis().max(1) as u32
 }
 
 /// A call for a worker's parameters.
@@ -170,12 +171,13 @@ impl Session {
         if heard.swap(false, Ordering::Relaxed) {
             self.heard_s = now_s;
         }
-        let timeout_s = if is_idle.load(Ordering::Relaxed) { patience.idle_s } else { patience.heartbeat_s };
-        if now_s - self.heard_s > timeout_s {
+        let timeout = if is_idle.load(Ordering::Relaxed) { patience.idle } else { patience.heartbeat };
+        if now_s - self.heard_s > timeout.as_secs_f64() {
             return Some("no heartbeat");
         }
         let download = self.download.as_mut()?;
-        (now_s - download.stalls_since_s(now_s) > patience.download_s).then_some("it does not read its parameters")
+        (now_s - download.stalls_since_s(now_s) > patience.download.as_secs_f64())
+            .then_some("it does not read its parameters")
     }
 
     /// The oldest version of the parameters that is kept for it.

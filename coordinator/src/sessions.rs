@@ -167,8 +167,10 @@ mod tests {
     use ata_scheduler::{Lease, LeaseId, TaskRange};
     use ata_wire::limits::MAX_BATCH;
     use ata_wire::{Pool, Reader};
+    use std::time::Duration;
 
-    const PATIENCE: Patience = Patience { heartbeat_s: 2.0, idle_s: 10.0, download_s: 60.0 };
+    const PATIENCE: Patience =
+        Patience { heartbeat: Duration::from_secs(2), idle: Duration::from_secs(10), download: Duration::from_mins(1) };
 
     fn hello(name: &str, instance: u64) -> Hello {
         Hello { name: name.parse().unwrap(), instance, number: None, device: String::new(), version: String::new() }

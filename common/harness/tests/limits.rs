@@ -28,11 +28,11 @@ async fn undisturbed(settings: &Settings) -> [u8; 32] {
 
 /// Why sessions ended, in order.
 fn losses(events: &[RunEvent]) -> Vec<&str> {
-    let why = |event| match event {
-        &RunEvent::Loss { ref why, .. } => Some(why.as_str()),
+    let losses = events.iter().filter_map(|event| match event {
+        RunEvent::Loss { why, .. } => Some(why.as_str()),
         _ => None,
-    };
-    events.iter().filter_map(why).collect()
+    });
+    losses.collect()
 }
 
 fn header(session: &Session, lease: &Assignment) -> GradientHeader {
@@ -79,7 +79,7 @@ async fn gradients_wait_for_memory() {
         }
     }
     let mut complete = async |at: usize| {
-        let (sender, rest) = std::mem::replace(&mut rests[at], None).unwrap();
+        let (sender, rest) = rests[at].take().unwrap();
         sender.send(rest).await.unwrap();
         for _ in 0..10 {
             assert_eq!(data(&peer, &sessions[at], [0; 32]).await.unwrap_err().code(), Code::NotFound);

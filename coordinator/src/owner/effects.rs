@@ -66,7 +66,9 @@ impl Owner {
         let few = workers.len() <= NAMED_WORKERS;
         let has_share = |i: usize| allocation.get(i).is_none_or(|tasks| *tasks > 0);
         let mut is_named: Vec<bool> = (0..workers.len()).map(|i| few || has_share(i)).collect();
-        probes.iter().for_each(|&i| is_named[i] = true);
+        for &i in probes {
+            is_named[i] = true;
+        }
         let named: Vec<usize> = (0..workers.len()).filter(|&i| is_named[i]).collect();
         self.publisher.publish(RunEvent::Allocation {
             iteration,

@@ -266,6 +266,7 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
 fn the_slowest_readers_make_room() {
     let mut rig = Rig::new("asgd", 1, 20);
     rig.owner.versions = Versions::new(4);
+    assert!(!rig.owner.versions.add(&rig.owner.parameters));
     let mut fast = rig.join("fast", 1).unwrap();
     let mut slow = Vec::new();
     for at in 0..10 {

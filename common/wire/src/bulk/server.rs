@@ -132,7 +132,7 @@ async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result
     let reader = Reader::new(peer.clone());
     let sets = transfers.parameters(SessionToken::from_wire(&request.session)?, reader.clone()).await?;
     peer.mark_known();
-    Ok(response(Sets { sets: Some(Box::pin(sets)), current: None, reader }))
+    Ok(response(Sets { coming: Some(Box::pin(sets)), current: None, reader }))
 }
 
 async fn submit_gradient(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
@@ -183,8 +183,8 @@ impl http_body::Body for Unary {
 
 /// Sets of parameters as they come, then the trailers.
 struct Sets<S> {
-    /// `None` once the trailers are sent.
-    sets: Option<Pin<Box<S>>>,
+    /// Those still to come; `None` once the trailers are sent.
+    coming: Option<Pin<Box<S>>>,
     /// The set that is being sent, and its next piece.
     current: Option<(FramedTensor, usize)>,
     /// Told of what is sent.
@@ -202,7 +202,7 @@ impl<S: Stream<Item = FramedTensor>> http_body::Body for Sets<S> {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Self { sets: all, current, reader } = &mut *self;
+        let Self { coming, current, reader } = &mut *self;
         reader.takes_a_piece();
         loop {
             if let Some((set, at)) = current
@@ -214,10 +214,10 @@ impl<S: Stream<Item = FramedTensor>> http_body::Body for Sets<S> {
             }
             *current = None;
             reader.reads(0);
-            let Some(sets) = all else { return Poll::Ready(None) };
+            let Some(sets) = coming else { return Poll::Ready(None) };
             let next = ready!(sets.as_mut().poll_next(cx));
             if next.is_none() {
-                *all = None;
+                *coming = None;
                 return Poll::Ready(Some(Ok(trailers(&Status::unavailable("the session is over")))));
             }
             *current = next.map(|set| (set, 0));
@@ -225,6 +225,6 @@ impl<S: Stream<Item = FramedTensor>> http_body::Body for Sets<S> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.sets.is_none()
+        self.coming.is_none()
     }
 }
