@@ -1,0 +1,445 @@
+//! The coordinator: drives the engine as the real one does, and checks at every event what must never happen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use ata_scheduler::{
+    AbortReason, Collect, Decision, Effect, Engine, Event, IterationCost, Lease, LeaseId, Outcome, Report, SavedEngine,
+    StepOutcome, TaskRange, WorkerId, WorkerStatistics,
+};
+
+use crate::Counts;
+use crate::network::{Gradient, ToCoordinator, ToWorker, Token};
+use crate::scenario::Scenario;
+use crate::worker::SILENCE_S;
+
+/// Attempts after which tasks may be given up.
+const MAX_FAILURES: u64 = 3;
+
+/// What it wants done.
+#[derive(Debug)]
+pub(crate) enum Act {
+    Send(WorkerId, ToWorker),
+    /// Take the step, which takes a while.
+    Step(u64),
+    /// Write this, which takes a while.
+    Save(Box<Saved>),
+    /// The run is over, and saved.
+    End,
+    /// The run was given up.
+    Abort,
+}
+
+/// What is known of the steps that were taken, by other means than the engine's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// The parameters before each step, and after the last one.
+    pub(crate) parameters: Vec<u64>,
+    /// Tasks in steps.
+    pub(crate) applied: u64,
+    /// The same by worker.
+    by_worker: BTreeMap<WorkerId, u64>,
+    /// Which machine has a worker's number.
+    machines: BTreeMap<WorkerId, u64>,
+    next_lease: u64,
+}
+
+/// What outlives a crash.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    /// Of the run's clock.
+    pub(crate) time_s: f64,
+    engine: String,
+    pub(crate) record: Record,
+}
+
+struct Session {
+    token: Token,
+    process: u64,
+    heard_s: f64,
+}
+
+/// The iteration whose results are awaited, or whose step is being taken.
+struct Iteration {
+    decision: Arc<Decision>,
+    employed: BTreeSet<WorkerId>,
+    taken: Vec<(WorkerId, Lease)>,
+    /// Tasks of the step, once it is due.
+    step: Option<u64>,
+}
+
+pub(crate) struct Coordinator {
+    engine: Engine,
+    takes_all: bool,
+    budget: u64,
+    save_every: u64,
+    iterations: u64,
+    sessions: BTreeMap<WorkerId, Session>,
+    next_token: Token,
+    /// Leases that workers hold.
+    held: BTreeMap<LeaseId, (WorkerId, Lease)>,
+    /// Gradients that were accepted, whose leases have not ended yet.
+    arrived: BTreeMap<LeaseId, (WorkerId, Gradient)>,
+    pub(crate) record: Record,
+    iteration: Option<Iteration>,
+    is_committed: bool,
+    is_saving: bool,
+    /// Whether the next iteration waits for something to be written.
+    is_held: bool,
+    is_over: bool,
+    pub(crate) counts: Counts,
+    acts: Vec<Act>,
+}
+
+impl Coordinator {
+    /// Starts or goes on from what was saved. Its tokens begin at `next_token`.
+    pub(crate) fn start(scenario: &Scenario, saved: Option<&Saved>, next_token: Token) -> Self {
+        let (config, policy) = (scenario.engine, scenario.policy());
+        let (engine, record) = match saved {
+            None => (Engine::new(config, policy), Record { parameters: vec![0], ..Record::default() }),
+            Some(Saved { engine, record, .. }) => {
+                let engine: SavedEngine = serde_json::from_str(engine).unwrap();
+                (Engine::restore(config, policy, engine).unwrap(), record.clone())
+            }
+        };
+        assert_eq!(engine.iteration(), record.parameters.len() as u64, "no saved step is lost");
+        assert_eq!(engine.present().count(), 0);
+        let mut coordinator = Self {
+            engine,
+            takes_all: scenario.takes_all(),
+            budget: config.budget,
+            save_every: scenario.save_every,
+            iterations: config.iterations,
+            sessions: BTreeMap::new(),
+            next_token,
+            held: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            record,
+            iteration: None,
+            is_committed: false,
+            is_saving: false,
+            is_held: false,
+            is_over: false,
+            counts: Counts::default(),
+            acts: Vec::new(),
+        };
+        coordinator.check_ledger();
+        coordinator.tell(0.0_f64.max(saved.map_or(0.0, |saved| saved.time_s)), Event::Proceed);
+        coordinator
+    }
+
+    /// What is to be done since the last call.
+    pub(crate) fn acts(&mut self) -> Vec<Act> {
+        std::mem::take(&mut self.acts)
+    }
+
+    pub(crate) fn next_token(&self) -> Token {
+        self.next_token
+    }
+
+    /// Time passes: sessions and leases expire.
+    pub(crate) fn look(&mut self, now_s: f64) {
+        if self.is_over {
+            return;
+        }
+        let silent = |session: &Session| now_s - session.heard_s > SILENCE_S;
+        let silent: Vec<WorkerId> =
+            self.sessions.iter().filter(|(_, session)| silent(session)).map(|(worker, _)| *worker).collect();
+        for worker in silent {
+            self.close(now_s, worker);
+        }
+        if self.engine.poll_timeout().is_some_and(|at_s| at_s <= now_s) {
+            self.tell(now_s, Event::Timeout);
+        }
+    }
+
+    pub(crate) fn receive(&mut self, now_s: f64, message: ToCoordinator) {
+        match message {
+            _ if self.is_over => {}
+            ToCoordinator::Hello { worker, machine, process, fuses } => {
+                self.hello(now_s, worker, machine, process, fuses);
+            }
+            ToCoordinator::Heartbeat { worker, session } => {
+                let is_alive = self.session_of(now_s, worker, session);
+                let answer = if is_alive { ToWorker::Alive { session } } else { ToWorker::Gone { session } };
+                self.acts.push(Act::Send(worker, answer));
+            }
+            ToCoordinator::Failed { worker, session, lease } => {
+                if self.session_of(now_s, worker, session) {
+                    let is_held = self.held.get(&lease).is_some_and(|(holder, _)| *holder == worker);
+                    let told = self.report(now_s, worker, lease, Report::Failed);
+                    assert_eq!(told, is_held);
+                }
+            }
+            ToCoordinator::Done { worker, session, gradient } => self.done(now_s, worker, session, gradient),
+        }
+    }
+
+    /// The step was taken.
+    pub(crate) fn stepped(&mut self, now_s: f64, iteration: u64) {
+        self.tell(now_s, Event::StepCommitted { iteration, outcome: StepOutcome::default() });
+    }
+
+    /// Something was written.
+    pub(crate) fn saved(&mut self, now_s: f64) {
+        self.is_saving = false;
+        if std::mem::take(&mut self.is_held) {
+            self.save(now_s);
+            self.tell(now_s, Event::Proceed);
+        } else if self.is_over {
+            self.acts.push(Act::End);
+        }
+    }
+
+    fn hello(&mut self, now_s: f64, worker: WorkerId, machine: u64, process: u64, fuses: bool) {
+        match self.sessions.get(&worker) {
+            // The session of another process, dead or alive: that one tries again.
+            Some(session) if session.process != process => return,
+            Some(_) => self.close(now_s, worker),
+            None => {}
+        }
+        if self.record.machines.insert(worker, machine).is_some_and(|before| before != machine) {
+            self.tell(now_s, Event::WorkerForgotten { worker });
+            self.record.by_worker.remove(&worker);
+        }
+        let session = self.next_token;
+        self.next_token += 1;
+        self.sessions.insert(worker, Session { token: session, process, heard_s: now_s });
+        self.acts.push(Act::Send(worker, ToWorker::Welcome { process, session }));
+        self.tell(now_s, Event::WorkerJoined { worker, prior: WorkerStatistics::default(), fuses });
+    }
+
+    fn close(&mut self, now_s: f64, worker: WorkerId) {
+        self.sessions.remove(&worker);
+        self.tell(now_s, Event::WorkerLost { worker });
+        assert!(self.held.values().all(|(holder, _)| *holder != worker), "an absent worker holds no lease");
+    }
+
+    /// Whether a session is that of a worker that is present, which was heard from now.
+    fn session_of(&mut self, now_s: f64, worker: WorkerId, token: Token) -> bool {
+        let session = self.sessions.get_mut(&worker).filter(|session| session.token == token);
+        session.map(|session| session.heard_s = now_s).is_some()
+    }
+
+    fn done(&mut self, now_s: f64, worker: WorkerId, session: Token, gradient: Gradient) {
+        let lease = gradient.lease;
+        if !self.session_of(now_s, worker, session) {
+            self.counts.late += 1;
+            self.counts.impostors += u64::from(self.engine.lease(worker, lease.id).is_some());
+            return;
+        }
+        let held = self.engine.lease(worker, lease.id);
+        assert_eq!(held, self.held.get(&lease.id).filter(|(holder, _)| *holder == worker).map(|(_, lease)| *lease));
+        if held.is_none() {
+            self.counts.not_held += 1;
+        } else {
+            assert_eq!(held, Some(lease), "within a session, a lease's number stands for one lease");
+            self.held.remove(&lease.id);
+            self.arrived.insert(lease.id, (worker, gradient.clone()));
+        }
+        let told = self.report(now_s, worker, lease.id, Report::Done { busy_s: &gradient.busy_s });
+        assert_eq!(told, held.is_some());
+    }
+
+    /// Whether the engine accepted a report.
+    fn report(&mut self, now_s: f64, worker: WorkerId, lease: LeaseId, report: Report<'_>) -> bool {
+        let mut effects = Vec::new();
+        let told = self.engine.report(now_s, worker, lease, report, &mut effects);
+        assert!(told.is_ok() || effects.is_empty(), "a refused report changes nothing");
+        self.counts.failures += u64::from(told.is_ok() && matches!(report, Report::Failed));
+        self.carry_out(now_s, effects);
+        told.is_ok()
+    }
+
+    fn tell(&mut self, now_s: f64, event: Event) {
+        let mut effects = Vec::new();
+        self.engine.handle(now_s, event, &mut effects);
+        self.carry_out(now_s, effects);
+    }
+
+    fn carry_out(&mut self, now_s: f64, effects: Vec<Effect>) {
+        for effect in effects {
+            self.apply(now_s, effect);
+        }
+        if std::mem::take(&mut self.is_committed) {
+            self.committed(now_s);
+        }
+        let is_collecting = self.iteration.as_ref().is_some_and(|iteration| iteration.step.is_none());
+        let nobody_computes = self.held.is_empty() && !self.sessions.is_empty();
+        assert!(self.is_over || !is_collecting || !nobody_computes, "workers are present, and none computes");
+    }
+
+    fn apply(&mut self, now_s: f64, effect: Effect) {
+        assert!(!self.is_over, "{effect:?} after the end");
+        match effect {
+            Effect::Start { iteration, workers, decision } => self.started(iteration, &workers, decision),
+            Effect::Assign { worker, lease } => self.assigned(worker, lease),
+            Effect::End { worker, lease, outcome } => self.lease_ended(worker, lease, outcome),
+            Effect::Step { iteration, tasks, .. } => self.step(iteration, &tasks),
+            Effect::Committed { cost } => self.commit(&cost),
+            Effect::Evict { worker, silent_s } => {
+                self.counts.failures += 1;
+                assert!(silent_s > 0.0);
+                let session = self.sessions.remove(&worker).expect("only a worker that is present is evicted").token;
+                self.acts.push(Act::Send(worker, ToWorker::Gone { session }));
+            }
+            Effect::Rest { .. } => assert!(self.counts.failures > 0),
+            Effect::Wait { .. } => {}
+            Effect::Finish { .. } => self.is_over = true,
+            Effect::Abort { reason: AbortReason::TasksFailed { .. } } => {
+                assert!(
+                    self.counts.failures >= MAX_FAILURES,
+                    "given up at {now_s} s after {} failures",
+                    self.counts.failures
+                );
+                self.is_over = true;
+                self.acts.push(Act::Abort);
+            }
+            Effect::Abort { reason } => panic!("{reason}"),
+        }
+    }
+
+    fn started(&mut self, iteration: u64, workers: &[WorkerId], decision: Arc<Decision>) {
+        assert!(self.iteration.is_none() && !self.is_held, "an iteration begins when the one before is committed");
+        assert_eq!(iteration, self.record.parameters.len() as u64, "iterations come in order");
+        assert!(workers.iter().all(|worker| self.sessions.contains_key(worker)));
+        if self.takes_all {
+            assert_eq!(tasks_of(&decision), self.budget, "{decision:?}");
+        }
+        self.iteration = Some(Iteration { decision, employed: BTreeSet::new(), taken: Vec::new(), step: None });
+    }
+
+    fn assigned(&mut self, worker: WorkerId, lease: Lease) {
+        let session = self.sessions.get(&worker).expect("only workers that are present get tasks").token;
+        assert_eq!(lease.id, LeaseId(self.record.next_lease), "a lease's number is used once");
+        self.record.next_lease += 1;
+        assert_eq!(lease.iteration, self.record.parameters.len() as u64);
+        let iteration = self.iteration.as_mut().expect("leases are of an iteration");
+        assert!(iteration.step.is_none() && lease.tasks.count > 0);
+        iteration.employed.insert(worker);
+        self.held.insert(lease.id, (worker, lease));
+        let parameters = *self.record.parameters.last().expect("there are some from the start");
+        self.acts.push(Act::Send(worker, ToWorker::Assign { session, lease, parameters }));
+    }
+
+    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: Outcome) {
+        match (outcome, self.arrived.remove(&lease.id)) {
+            (Outcome::Applied(timing) | Outcome::Ignored(timing), Some((sender, gradient))) => {
+                assert!((0.0..=1.0).contains(&timing.factor));
+                assert_eq!((sender, gradient.lease), (worker, lease));
+                assert_eq!(gradient.parameters, self.record.parameters[lease.iteration as usize - 1]);
+            }
+            (Outcome::Cancelled(_) | Outcome::Lost(_) | Outcome::Failed(_), None) => {
+                assert_eq!(self.held.remove(&lease.id), Some((worker, lease)), "every lease ends once: {outcome:?}");
+            }
+            (_, arrived) => panic!("{lease:?} ended as {outcome:?}, and what arrived is {arrived:?}"),
+        }
+        let iteration = self.iteration.as_mut();
+        match (outcome, self.sessions.get(&worker)) {
+            (Outcome::Applied(_), _) => iteration.expect("a step takes it").taken.push((worker, lease)),
+            (Outcome::Lost(_), session) => assert!(session.is_none(), "its worker is present"),
+            (Outcome::Cancelled(_), Some(session)) => {
+                let (session, lease) = (session.token, lease.id);
+                self.acts.push(Act::Send(worker, ToWorker::Cancel { session, lease }));
+            }
+            _ => {}
+        }
+    }
+
+    /// A step takes what it should, each task once.
+    fn step(&mut self, number: u64, tasks: &[TaskRange]) {
+        let Iteration { decision, taken, step, .. } = self.iteration.as_mut().expect("a step is of an iteration");
+        assert_eq!(number, self.record.parameters.len() as u64, "steps come in order");
+        let mut expected: Vec<u64> = taken.iter().flat_map(|(_, lease)| lease.tasks.indices()).collect();
+        expected.sort_unstable();
+        assert!(expected.is_sorted_by(|a, b| a < b), "each task once: {expected:?}");
+        assert!(tasks.iter().flat_map(|range| range.indices()).eq(expected.iter().copied()), "{tasks:?}");
+        assert_eq!(expected.len() as u64, tasks_of(decision), "{decision:?}");
+        match decision.collect {
+            Collect::All | Collect::Race { .. } => assert_eq!((tasks.len(), tasks[0].first), (1, 0)),
+            Collect::Each { max_delay, .. } => assert!(number - taken[0].1.iteration < max_delay),
+            Collect::First { .. } | Collect::Soonest { .. } => {}
+        }
+        assert!(step.replace(expected.len() as u64).is_none(), "one step per iteration");
+        let of = |lease: &Lease| (lease.iteration, lease.tasks.indices());
+        let mut entered: Vec<(u64, u64)> =
+            taken.iter().flat_map(|(_, lease)| of(lease).1.map(|task| (lease.iteration, task))).collect();
+        entered.sort_unstable();
+        let before = self.record.parameters.last().expect("there are some from the start");
+        self.record.parameters.push(after(*before, &entered));
+        self.acts.push(Act::Step(number));
+    }
+
+    /// The ledger holds what happened.
+    fn commit(&mut self, cost: &IterationCost) {
+        let Iteration { employed, taken, step, .. } = self.iteration.take().expect("it was begun");
+        let tasks = step.expect("its step was taken");
+        assert_eq!((cost.iteration + 1, cost.tasks_applied), (self.record.parameters.len() as u64, tasks));
+        assert_eq!(cost.employments, employed.len() as u64);
+        assert!(cost.runtime_s >= 0.0 && cost.total_worker_time_s >= 0.0, "{cost:?}");
+        self.record.applied += tasks;
+        for (worker, lease) in taken {
+            *self.record.by_worker.entry(worker).or_default() += lease.tasks.count;
+        }
+        self.check_ledger();
+        self.is_committed = true;
+    }
+
+    fn check_ledger(&self) {
+        let ledger = self.engine.ledger();
+        let Record { parameters, applied, by_worker, .. } = &self.record;
+        assert_eq!((ledger.iterations + 1, ledger.tasks_applied), (parameters.len() as u64, *applied));
+        let workers = (0..).map(WorkerId::from_slot).zip(&ledger.workers);
+        for (worker, cost) in workers {
+            assert_eq!(cost.tasks_applied, by_worker.get(&worker).copied().unwrap_or(0), "worker {worker}");
+        }
+    }
+
+    /// Saves what is due, as the real one does; the next iteration begins unless it has to wait for that.
+    fn committed(&mut self, now_s: f64) {
+        let number = self.record.parameters.len() as u64 - 1;
+        let is_due = self.is_over || number.is_multiple_of(self.save_every);
+        if is_due && self.is_saving {
+            self.is_held = true;
+            return;
+        }
+        if is_due {
+            self.save(now_s);
+        }
+        self.tell(now_s, Event::Proceed);
+    }
+
+    fn save(&mut self, time_s: f64) {
+        self.is_saving = true;
+        let engine = self.engine.save().expect("it is between two iterations");
+        assert_eq!(engine.next_iteration(), self.record.parameters.len() as u64);
+        let engine = serde_json::to_string(&engine).unwrap();
+        self.acts.push(Act::Save(Box::new(Saved { time_s, engine, record: self.record.clone() })));
+    }
+
+    /// The steps that the run needs were taken, and no other.
+    pub(crate) fn check_end(&self) {
+        assert_eq!(self.record.parameters.len() as u64 - 1, self.iterations);
+        if self.takes_all {
+            assert_eq!(self.record.applied, self.iterations * self.budget);
+        }
+    }
+}
+
+/// How many tasks make the step.
+fn tasks_of(decision: &Decision) -> u64 {
+    match decision.collect {
+        Collect::All => decision.allocation.iter().sum(),
+        Collect::First { take, .. } | Collect::Soonest { take } => take,
+        Collect::Race { tasks } => tasks,
+        Collect::Each { .. } => 1,
+    }
+}
+
+/// What a step makes of the parameters: it depends on the tasks in it, each named by iteration and index.
+pub(crate) fn after(parameters: u64, tasks: &[(u64, u64)]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (parameters, tasks).hash(&mut hasher);
+    hasher.finish()
+}
