@@ -69,6 +69,16 @@ struct Iteration {
     step: Option<u64>,
 }
 
+/// What is being written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Saving {
+    #[default]
+    Nothing,
+    One,
+    /// The next iteration waits until this is written, as the next save is due.
+    AndTheNext,
+}
+
 pub(crate) struct Coordinator {
     engine: Engine,
     takes_all: bool,
@@ -84,9 +94,7 @@ pub(crate) struct Coordinator {
     pub(crate) record: Record,
     iteration: Option<Iteration>,
     is_committed: bool,
-    is_saving: bool,
-    /// Whether the next iteration waits for something to be written.
-    is_held: bool,
+    saving: Saving,
     is_over: bool,
     pub(crate) counts: Counts,
     acts: Vec<Act>,
@@ -118,14 +126,13 @@ impl Coordinator {
             record,
             iteration: None,
             is_committed: false,
-            is_saving: false,
-            is_held: false,
+            saving: Saving::Nothing,
             is_over: false,
             counts: Counts::default(),
             acts: Vec::new(),
         };
         coordinator.check_ledger();
-        coordinator.tell(0.0_f64.max(saved.map_or(0.0, |saved| saved.time_s)), Event::Proceed);
+        coordinator.tell(saved.map_or(0.0, |saved| saved.time_s), Event::Proceed);
         coordinator
     }
 
@@ -172,7 +179,7 @@ impl Coordinator {
                     assert_eq!(told, is_held);
                 }
             }
-            ToCoordinator::Done { worker, session, gradient } => self.done(now_s, worker, session, gradient),
+            ToCoordinator::Done { worker, session, gradient } => self.done(now_s, worker, session, &gradient),
         }
     }
 
@@ -183,8 +190,7 @@ impl Coordinator {
 
     /// Something was written.
     pub(crate) fn saved(&mut self, now_s: f64) {
-        self.is_saving = false;
-        if std::mem::take(&mut self.is_held) {
+        if std::mem::take(&mut self.saving) == Saving::AndTheNext {
             self.save(now_s);
             self.tell(now_s, Event::Proceed);
         } else if self.is_over {
@@ -222,7 +228,7 @@ impl Coordinator {
         session.map(|session| session.heard_s = now_s).is_some()
     }
 
-    fn done(&mut self, now_s: f64, worker: WorkerId, session: Token, gradient: Gradient) {
+    fn done(&mut self, now_s: f64, worker: WorkerId, session: Token, gradient: &Gradient) {
         let lease = gradient.lease;
         if !self.session_of(now_s, worker, session) {
             self.counts.late += 1;
@@ -301,7 +307,10 @@ impl Coordinator {
     }
 
     fn started(&mut self, iteration: u64, workers: &[WorkerId], decision: Arc<Decision>) {
-        assert!(self.iteration.is_none() && !self.is_held, "an iteration begins when the one before is committed");
+        assert!(
+            self.iteration.is_none() && self.saving != Saving::AndTheNext,
+            "an iteration begins when the one before is committed"
+        );
         assert_eq!(iteration, self.record.parameters.len() as u64, "iterations come in order");
         assert!(workers.iter().all(|worker| self.sessions.contains_key(worker)));
         if self.takes_all {
@@ -400,8 +409,8 @@ impl Coordinator {
     fn committed(&mut self, now_s: f64) {
         let number = self.record.parameters.len() as u64 - 1;
         let is_due = self.is_over || number.is_multiple_of(self.save_every);
-        if is_due && self.is_saving {
-            self.is_held = true;
+        if is_due && self.saving != Saving::Nothing {
+            self.saving = Saving::AndTheNext;
             return;
         }
         if is_due {
@@ -411,7 +420,7 @@ impl Coordinator {
     }
 
     fn save(&mut self, time_s: f64) {
-        self.is_saving = true;
+        self.saving = Saving::One;
         let engine = self.engine.save().expect("it is between two iterations");
         assert_eq!(engine.next_iteration(), self.record.parameters.len() as u64);
         let engine = serde_json::to_string(&engine).unwrap();

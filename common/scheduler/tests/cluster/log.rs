@@ -27,7 +27,7 @@ impl Log {
         if self.print {
             println!("{now_s:10.3} {what:?}");
         }
-        write!(self.hasher, "{now_s} {what:?}\n").expect("hashing does not fail");
+        writeln!(self.hasher, "{now_s} {what:?}").expect("hashing does not fail");
     }
 
     pub(crate) fn hash(&self) -> u64 {

@@ -28,7 +28,7 @@ use scenario::Scenario;
 use simulation::Simulation;
 
 /// Seeds that every test run goes through.
-const SEEDS: u64 = 60_000;
+const SEEDS: u64 = 30_000;
 
 /// Every so many seeds, one is run twice.
 const REPEATED: u64 = 50;

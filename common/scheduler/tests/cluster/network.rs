@@ -39,7 +39,7 @@ impl ToCoordinator {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum ToWorker {
     Welcome {
         process: u64,

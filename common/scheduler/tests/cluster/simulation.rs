@@ -243,7 +243,7 @@ impl Simulation {
 
     fn act(&mut self, act: coordinator::Act) {
         match act {
-            Act::Send(worker, message) => self.send(Message::ToWorker(worker, message)),
+            Act::Send(worker, message) => self.send(&Message::ToWorker(worker, message)),
             Act::Step(iteration) => {
                 let seconds = self.rng.random_range(0.001..0.1);
                 self.later(seconds, Happening::Stepped { incarnation: self.incarnation, iteration });
@@ -278,14 +278,14 @@ impl Simulation {
     fn work(&mut self, worker: WorkerId, acts: Vec<worker::Act>) {
         for act in acts {
             match act {
-                worker::Act::Send(message) => self.send(Message::ToCoordinator(message)),
+                worker::Act::Send(message) => self.send(&Message::ToCoordinator(message)),
                 worker::Act::Compute { job, seconds } => self.later(seconds, Happening::Computed { worker, job }),
             }
         }
     }
 
-    fn send(&mut self, message: Message) {
-        for at_s in self.network.arrivals(self.now_s, &message, &mut self.counts) {
+    fn send(&mut self, message: &Message) {
+        for at_s in self.network.arrivals(self.now_s, message, &mut self.counts) {
             self.later(at_s - self.now_s, Happening::Arrives(message.clone()));
         }
     }

@@ -105,14 +105,12 @@ impl Worker {
     pub(crate) fn receive(&mut self, now_s: f64, message: ToWorker) -> Vec<Act> {
         match message {
             _ if self.process.is_none() => return Vec::new(),
-            ToWorker::Welcome { process, session } => {
-                if self.process == Some(process) && self.session.is_none() {
-                    (self.session, self.heard_s) = (Some(session), now_s);
-                    self.waiting.clear();
-                    // It should stop what it computes for the session before, but may be late in doing so.
-                    if self.rng.random_bool(0.2) {
-                        self.computing = None;
-                    }
+            ToWorker::Welcome { process, session } if self.process == Some(process) && self.session.is_none() => {
+                (self.session, self.heard_s) = (Some(session), now_s);
+                self.waiting.clear();
+                // It should stop what it computes for the session before, but may be late in doing so.
+                if self.rng.random_bool(0.2) {
+                    self.computing = None;
                 }
             }
             ToWorker::Gone { session } if self.session == Some(session) => self.session = None,
