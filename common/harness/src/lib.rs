@@ -5,13 +5,19 @@
 //! - `toy`: models whose gradients cost nothing, correct and faulty ones
 //! - `link`: [`Link`], a connection that can be slow, silent or cut
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
+//! - `frames`: [`Frames`] of every RPC as valid examples, and a [`Reader`] of what arrives
+//! - `flood`: [`Flood`], mutated calls to a live coordinator
 
 mod cluster;
+mod flood;
+mod frames;
 mod link;
 mod peer;
 mod toy;
 
 pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
+pub use flood::{Answers, Flood};
+pub use frames::{Frames, Reader};
 pub use link::{Condition, Link};
 pub use peer::{Peer, Session};
 pub use toy::{poisoned_toy, toy};

@@ -118,7 +118,7 @@ async fn parameters(transfers: impl Transfers, body: Body) -> Result<Response<Bo
 }
 
 async fn submit_gradient(transfers: impl Transfers, body: Body) -> Result<Response<Body>, Status> {
-    let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::new(body)).await?.into();
+    let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::from_body(body)).await?.into();
     Ok(response(Unary { message: Some(prefixed(&receipt)), is_over: false }))
 }
 

@@ -134,7 +134,11 @@ pub struct ParameterStream {
 }
 
 impl ParameterStream {
-    /// Sets of `expected` values each, in vectors from `pool`.
+    /// Sets of `expected` values each, in vectors from `pool`, from the body of an answer.
+    pub fn from_body(body: Body, expected: u64, pool: Pool) -> Self {
+        Self::new(Incoming::new(body), expected, pool)
+    }
+
     pub(crate) fn new(incoming: Incoming, expected: u64, pool: Pool) -> Self {
         Self { incoming, expected, pool, arriving: None }
     }
@@ -176,7 +180,8 @@ fn transfer_part(message: Bytes) -> Result<Part<TransferHeader>, ReceiveError> {
 pub struct GradientUpload(Incoming);
 
 impl GradientUpload {
-    pub(crate) fn new(body: Body) -> Self {
+    /// A gradient from the body of a call.
+    pub fn from_body(body: Body) -> Self {
         Self(Incoming::new(body))
     }
 
