@@ -376,6 +376,21 @@ mod tests {
         }
     }
 
+    /// Whatever a file holds, it is refused, or its settings are written and read back.
+    #[test]
+    fn mutated_files_do_no_harm() {
+        let file = Settings { out: Some("somewhere".into()), task_time: "exp(29*i)".into(), ..Settings::default() };
+        let valid = vec![file.to_toml().unwrap().into_bytes(), b"budget = 8\nseed = 5\n".to_vec()];
+        let tokens = ["nan", "-1", "'", "\"\"\"", "[", "{a = ", "\n", "1e999", "99999999999999999999", "= true", "é"];
+        let mutator = ata_mutation::Mutator::new(1, valid).with_tokens(&tokens);
+        let read = |text: &str| Settings::extended(read_text(text, "file").ok()?, &[], &[]).ok();
+        ata_mutation::feed(mutator, 30_000, |bytes| {
+            let Some(settings) = std::str::from_utf8(bytes).ok().and_then(read) else { return false };
+            assert_eq!(read(&settings.to_toml().unwrap()).as_ref(), Some(&settings));
+            true
+        });
+    }
+
     #[test]
     fn beyond_this_machine_only_when_told() {
         let at = |listen: &str, insecure| Settings { listen: listen.into(), insecure, ..Settings::default() }.listen();
