@@ -39,7 +39,7 @@ fn settings(policy: &'static str) -> Settings {
         min_workers: 1,
         iterations: 600,
         heartbeat_timeout: Duration::from_millis(500),
-        checkpoint_every: Some(5),
+        checkpoint_every: Some(20),
         ..Settings::default()
     }
 }
