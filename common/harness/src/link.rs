@@ -73,9 +73,12 @@ impl Link {
         self.state.send_modify(|state| state.target = target);
     }
 
-    /// Closes all connections.
-    pub fn cut(&self) {
+    /// Closes all connections. Returns whether there were any.
+    pub fn cut(&self) -> bool {
+        // The task that accepts connections holds one receiver, and each connection some.
+        let any = self.state.receiver_count() > 1;
         self.state.send_modify(|state| state.cuts += 1);
+        any
     }
 }
 

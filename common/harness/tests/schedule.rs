@@ -77,18 +77,18 @@ impl Run {
         self.cluster.wait_for("progress", |state| state.iterations >= from + steps).await;
     }
 
-    /// Waits until a worker's session is over.
-    async fn is_lost(&mut self, worker: usize) {
+    async fn is_there(&mut self, worker: usize) {
         let name = format!("worker-{worker}");
-        let is_absent = |state: &RunState| !state.workers.values().any(|known| known.present && known.name == name);
-        self.cluster.wait_for("the loss", is_absent).await;
+        self.cluster.wait_for("the worker", |state| is_present(state, &name)).await;
     }
 
     async fn suffer(&mut self, fault: Fault, worker: usize) {
         match fault {
             Fault::Crash => {
                 // Cables are pulled first, so that nothing of the old process is heard any more.
-                self.links.iter().for_each(Link::cut);
+                for link in &self.links {
+                    link.cut();
+                }
                 let saved = self.cluster.state.borrow().saved;
                 let resumed = self.cluster.crash(&self.settings).await;
                 assert!(Some(resumed) >= saved, "resumed after iteration {resumed}, but {saved:?} was saved");
@@ -96,17 +96,22 @@ impl Run {
                 self.crashes += 1;
             }
             Fault::Kill => {
+                assert!(!self.workers[worker].is_finished());
                 self.workers[worker].abort();
-                self.is_lost(worker).await;
                 self.workers[worker] = self.worker(worker);
             }
             Fault::Cut => {
-                self.links[worker].cut();
-                self.is_lost(worker).await;
+                while !self.links[worker].cut() {
+                    // It lost its connection by itself, and comes back.
+                    self.progress(1).await;
+                    self.is_there(worker).await;
+                }
             }
             Fault::Silence => {
                 self.links[worker].set(Condition { stalled: true, ..Condition::default() });
-                self.is_lost(worker).await;
+                let name = format!("worker-{worker}");
+                let is_lost = |state: &RunState| !is_present(state, &name);
+                self.cluster.wait_for("the loss", is_lost).await;
                 self.links[worker].set(Condition::default());
             }
             Fault::Delay => {
@@ -115,6 +120,10 @@ impl Run {
             }
         }
     }
+}
+
+fn is_present(state: &RunState, name: &str) -> bool {
+    state.workers.values().any(|worker| worker.present && worker.name == name)
 }
 
 async fn undisturbed(settings: &Settings) -> [u8; 32] {
@@ -134,10 +143,8 @@ async fn run(seed: u64, expected: &[u8; 32]) {
         let (steps, worker) = (rng.random_range(0..8), rng.random_range(0..WORKERS));
         println!("seed {seed}: {fault:?} of worker {worker} after {steps} steps");
         run.progress(steps).await;
-        // A worker may still be on its way back.
-        let name = format!("worker-{worker}");
-        let is_there = |state: &RunState| state.workers.values().any(|known| known.present && known.name == name);
-        run.cluster.wait_for("the worker", is_there).await;
+        // It may still be on its way back.
+        run.is_there(worker).await;
         run.suffer(fault, worker).await;
     }
     let Run { cluster, crashes, settings, .. } = run;
