@@ -7,7 +7,7 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 10] = [
+const DEPENDS_ON: [(&str, &[&str]); 11] = [
     ("common/scheduler", &[]),
     ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
     ("common/figures", &[]),
@@ -19,15 +19,18 @@ const DEPENDS_ON: [(&str, &[&str]); 10] = [
         &[
             "ata-coordinator",
             "ata-learn",
+            "ata-mutation",
             "ata-record",
             "ata-scheduler",
             "ata-wire",
             "ata-worker",
+            "prost",
             "tokio",
             "tonic",
             "tokio-stream",
         ],
     ),
+    ("common/mutation", &[]),
     (
         "coordinator",
         &[

@@ -56,6 +56,21 @@ fn nonsense_is_refused_with_its_place() {
     }
 }
 
+/// Whatever a file holds, it is refused, or its settings are written and read back.
+#[test]
+fn mutated_files_do_no_harm() {
+    let file = Settings { out: Some("somewhere".into()), task_time: "exp(29*i)".into(), ..Settings::default() };
+    let valid = vec![file.to_toml().unwrap().into_bytes(), b"budget = 8\nseed = 5\n".to_vec()];
+    let tokens = ["nan", "-1", "'", "\"\"\"", "[", "{a = ", "\n", "1e999", "99999999999999999999", "= true", "é"];
+    let mutator = ata_mutation::Mutator::new(1, valid).with_tokens(&tokens);
+    let read = |text: &str| Settings::extended(read_text(text, "file").ok()?, &[], &[]).ok();
+    ata_mutation::feed(mutator, 30_000, |bytes| {
+        let Some(settings) = std::str::from_utf8(bytes).ok().and_then(read) else { return false };
+        assert_eq!(read(&settings.to_toml().unwrap()).as_ref(), Some(&settings));
+        true
+    });
+}
+
 #[test]
 fn time_units() {
     for (text, nanoseconds) in [("1ms", 1_000_000), ("0.1ms", 100_000), ("2 s", 2_000_000_000), ("10us", 10_000)] {

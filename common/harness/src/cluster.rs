@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ata_coordinator::{CheckpointConfig, CoordinatorConfig, RunError, RunReport, Start, TrainingData, TransferLimits};
+use ata_coordinator::{
+    Cadence, CheckpointConfig, CoordinatorConfig, FolderStore, Retention, RunError, RunReport, Start, TrainingData,
+    TransferLimits,
+};
 use ata_learn::{DataFile, DataSource, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split};
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
@@ -50,6 +53,8 @@ pub struct Settings {
     pub heartbeat_timeout: Duration,
     /// What transfers may cost.
     pub transfers: TransferLimits,
+    /// Iterations between two checkpoints; none are written if it is not given.
+    pub checkpoint_every: Option<u64>,
 }
 
 impl Default for Settings {
@@ -69,6 +74,7 @@ impl Default for Settings {
             // Far longer than a busy machine delays a thread.
             heartbeat_timeout: Duration::from_secs(10),
             transfers: TransferLimits::default(),
+            checkpoint_every: None,
         }
     }
 }
@@ -104,6 +110,8 @@ pub struct Cluster {
     /// The state of the run.
     pub state: watch::Receiver<RunState>,
     folder: TempDir,
+    /// Those of coordinators that crashed.
+    earlier: Vec<TempDir>,
     stop: Option<oneshot::Sender<()>>,
     coordinator: JoinHandle<Result<RunReport, RunError>>,
     workers: JoinSet<(String, Result<WorkerEnd, WorkerError>)>,
@@ -127,9 +135,13 @@ impl Cluster {
     /// Starts a coordinator.
     pub async fn start(settings: &Settings) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
+        Self::start_in(settings, folder, Start::Random).await
+    }
+
+    async fn start_in(settings: &Settings, folder: TempDir, start: Start) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let config = config(settings, folder.path());
+        let config = config(settings, folder.path(), start);
         let (state, seen) = watch::channel(RunState::default());
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
@@ -137,7 +149,27 @@ impl Cluster {
             drop(stopped.await);
         };
         let coordinator = tokio::spawn(ata_coordinator::run(config, listener, state, stopped));
-        Self { address, state: seen, folder, stop: Some(stop), coordinator, workers: JoinSet::new() }
+        let (workers, earlier) = (JoinSet::new(), Vec::new());
+        Self { address, state: seen, folder, earlier, stop: Some(stop), coordinator, workers }
+    }
+
+    /// Crashes the coordinator, and starts another one that goes on from the newest checkpoint, at another address. It gets
+    /// what was on the disk at that moment, in a folder of its own, as threads of the one before may still write. Returns
+    /// the last iteration of that checkpoint.
+    pub async fn crash(&mut self, settings: &Settings) -> u64 {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        copy(self.folder.path(), folder.path());
+        self.coordinator.abort();
+        let table = (settings.models)(settings.model).expect("a model").table();
+        let found = ata_coordinator::newest(&store(folder.path()), &table, Optimizer::default());
+        let checkpoint = found.expect("one is whole").expect("a checkpoint").checkpoint;
+        let iteration = checkpoint.progress.iteration;
+        let next = Self::start_in(settings, folder, Start::Checkpoint(Box::new(checkpoint))).await;
+        let before = std::mem::replace(self, next);
+        self.workers = before.workers;
+        self.earlier = before.earlier;
+        self.earlier.push(before.folder);
+        iteration
     }
 
     /// Starts a worker. Aborting it is like killing its process.
@@ -192,7 +224,32 @@ impl Cluster {
     }
 }
 
-fn config(settings: &Settings, folder: &Path) -> CoordinatorConfig {
+fn store(folder: &Path) -> FolderStore {
+    FolderStore::new(folder.join("checkpoints"))
+}
+
+/// Copies the files in a folder, which others may be changing.
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            std::fs::create_dir(&to).expect("a folder can be made");
+            copy(&from, &to);
+        } else {
+            // It may be gone by now.
+            drop(std::fs::copy(&from, &to));
+        }
+    }
+}
+
+fn checkpoints(settings: &Settings, folder: &Path) -> CheckpointConfig {
+    let Some(every) = settings.checkpoint_every else { return CheckpointConfig::never() };
+    // None is dropped while the folder is copied.
+    let retention = Retention { newest: usize::MAX, every: None };
+    CheckpointConfig { cadence: Cadence::Iterations(every), retention, store: Box::new(store(folder)) }
+}
+
+fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig {
     let model = (settings.models)(settings.model).expect("a model");
     let seed = 1;
     let generated = DataSource::Generated { seed };
@@ -219,8 +276,8 @@ fn config(settings: &Settings, folder: &Path) -> CoordinatorConfig {
         optimizer: Optimizer::default(),
         learning_rate: LearningRate::constant(0.1),
         eval_every: None,
-        start: Start::Random,
-        checkpoints: CheckpointConfig::never(),
+        start,
+        checkpoints: checkpoints(settings, folder),
         model_metadata: Metadata::new(),
         settings: String::new(),
         task_batch: settings.task_batch,

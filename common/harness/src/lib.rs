@@ -8,8 +8,12 @@
 //! - `raw`: [`RawConnection`], HTTP/2 by hand
 //! - `rate`: how fast a run goes
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
+//! - `frames`: [`Frames`] of every RPC as valid examples, and a [`Reader`] of what arrives
+//! - `flood`: [`Flood`], mutated calls to a live coordinator
 
 mod cluster;
+mod flood;
+mod frames;
 mod link;
 mod memory;
 mod peer;
@@ -18,6 +22,8 @@ mod raw;
 mod toy;
 
 pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
+pub use flood::{Answers, Flood};
+pub use frames::{Frames, Reader};
 pub use link::{Condition, Link};
 pub use memory::{address_space_kb, cpu_time, resident_kb};
 pub use peer::{Peer, Session};

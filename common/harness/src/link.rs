@@ -30,8 +30,9 @@ pub struct Link {
     _accepting: JoinSet<()>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct State {
+    target: SocketAddr,
     condition: Condition,
     cuts: u64,
 }
@@ -47,10 +48,11 @@ impl Link {
     pub async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let (state, seen) = watch::channel(State::default());
+        let (state, seen) = watch::channel(State { target, condition: Condition::default(), cuts: 0 });
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
+                let target = seen.borrow().target;
                 if let Ok(far) = TcpStream::connect(target).await {
                     near.set_nodelay(true).expect("it is open");
                     far.set_nodelay(true).expect("it is open");
@@ -66,9 +68,17 @@ impl Link {
         self.state.send_modify(|state| state.condition = condition);
     }
 
-    /// Closes all connections.
-    pub fn cut(&self) {
+    /// Leads new connections elsewhere.
+    pub fn lead_to(&self, target: SocketAddr) {
+        self.state.send_modify(|state| state.target = target);
+    }
+
+    /// Closes all connections. Returns whether there were any.
+    pub fn cut(&self) -> bool {
+        // The task that accepts connections holds one receiver, and each connection some.
+        let any = self.state.receiver_count() > 1;
         self.state.send_modify(|state| state.cuts += 1);
+        any
     }
 }
 

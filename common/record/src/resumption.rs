@@ -47,6 +47,10 @@ pub fn resume_journal(folder: &Path, iteration: u64) -> Result<RunState, Journal
         if lines.read_until(b'\n', &mut text).map_err(io)? == 0 || text.last() != Some(&b'\n') {
             break;
         }
+        if text.trim_ascii().is_empty() {
+            kept_bytes += text.len() as u64;
+            continue;
+        }
         let event = parse(&text).map_err(|reason| JournalError::Line { path: path.clone(), line, reason })?;
         if is_past {
             tail.extend_from_slice(&text);

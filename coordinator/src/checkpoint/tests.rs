@@ -1,11 +1,15 @@
 //! Checkpoints on disk: written, found, damaged.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use ata_learn::{Optimizer, Rule};
+use ata_mutation::{Mutator, bit_flips, feed, truncations};
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
 use tempfile::TempDir;
 
+use super::newest::name_of;
 use super::saver::{Job, Saved, Saver};
 use super::*;
 
@@ -17,9 +21,13 @@ fn table() -> ParameterTable {
 
 /// A state after `iteration` steps, all of whose numbers depend on it.
 pub(super) fn checkpoint(iteration: u64) -> Checkpoint {
-    let mut training = TrainingState::new(Optimizer::default(), vec![0.5; PARAMETERS]);
+    checkpoint_of(PARAMETERS, iteration)
+}
+
+fn checkpoint_of(parameters: usize, iteration: u64) -> Checkpoint {
+    let mut training = TrainingState::new(Optimizer::default(), vec![0.5; parameters]);
     for step in 0..iteration {
-        let mut sum = (0..PARAMETERS).map(|at| (at as u64 + step) as f32).collect();
+        let mut sum = (0..parameters).map(|at| (at as u64 + step) as f32).collect();
         training.step(&mut sum, 2, 0.1, true, &mut Vec::new());
     }
     let policy = build_policy("ata-auto", &PolicyContext::default()).unwrap();
@@ -111,6 +119,78 @@ fn damage_is_detected_and_the_one_before_is_used() {
         std::fs::write(&path, &whole).unwrap();
     }
     assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000005");
+}
+
+/// Checkpoints in memory, by name.
+struct Memory(BTreeMap<String, Vec<(&'static str, Vec<u8>)>>);
+
+impl Store for Memory {
+    fn put(&self, _: &str, _: &[(&str, Vec<u8>)]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.keys().cloned().collect())
+    }
+
+    fn get(&self, name: &str, file: &str) -> io::Result<Vec<u8>> {
+        let (_, content) = self.0[name].iter().find(|(found, _)| *found == file).ok_or(io::ErrorKind::NotFound)?;
+        Ok(content.clone())
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn describe(&self, name: &str) -> String {
+        name.into()
+    }
+}
+
+/// Every file of a small checkpoint, cut at every byte and with every bit flipped: detected, named, and the one before is
+/// used.
+#[test]
+fn damage_at_any_byte_and_bit_is_detected() {
+    const SMALL: usize = 6;
+    let table = ParameterTable::vector("theta", SMALL);
+    let files = |iteration| checkpoint_of(SMALL, iteration).encode(&table, &Metadata::new()).to_vec();
+    let mut store = Memory([4, 5].map(|iteration| (name_of(iteration), files(iteration))).into());
+    let mut damaged = 0;
+    for (at, (file, whole)) in files(5).into_iter().enumerate() {
+        let cut = truncations(&whole).map(<[u8]>::to_vec);
+        let longer = [&whole[..], b"x"].concat();
+        for content in cut.chain(bit_flips(&whole)).chain([longer]) {
+            store.0.get_mut(&name_of(5)).unwrap()[at].1 = content;
+            let found = newest(&store, &table, Optimizer::default()).unwrap().unwrap();
+            assert_eq!((found.name, found.damaged.len()), (name_of(4), 1), "{file}");
+            assert_eq!((&found.damaged[0].0, found.damaged[0].1.file), (&name_of(5), file));
+            damaged += 1;
+        }
+        store.0.get_mut(&name_of(5)).unwrap()[at].1 = whole;
+    }
+    assert_eq!(newest(&store, &table, Optimizer::default()).unwrap().unwrap().name, name_of(5));
+    println!("{damaged} damaged checkpoints");
+    assert!(damaged > 10_000);
+}
+
+/// Whatever `state.json` holds, even under its own SHA-256, it is refused, or an engine can start from it or refuses to.
+#[test]
+fn a_state_that_was_edited_does_no_harm() {
+    let table = table();
+    let files = checkpoint(3).encode(&table, &Metadata::new());
+    let content = files[2].1[PREFIX.len() + 64..].to_vec();
+    let tokens = ["null", "-1", "1e308", "18446744073709551615", "[", "{", "\"", "0.0", "[[1,\"a\"]]"];
+    let mutator = Mutator::new(1, vec![content]).with_tokens(&tokens);
+    feed(mutator, 20_000, |rest| {
+        let state = [PREFIX.as_bytes(), sha256(rest).as_bytes(), rest].concat();
+        let read = |name: &str| {
+            let whole = || files.iter().find(|(file, _)| *file == name).unwrap().1.clone();
+            Ok(if name == STATE { state.clone() } else { whole() })
+        };
+        let Ok(checkpoint) = Checkpoint::decode(&table, Optimizer::default(), read) else { return false };
+        let policy = build_policy("ata-auto", &PolicyContext::default()).unwrap();
+        Engine::restore(EngineConfig::default(), policy, checkpoint.progress.engine).is_ok()
+    });
 }
 
 #[test]

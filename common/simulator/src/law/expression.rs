@@ -23,8 +23,9 @@ pub(super) enum Operator {
     Divide,
 }
 
-/// Parentheses and signs may nest this deep: deeper than any law needs, and without exhausting the stack.
-const MAX_DEPTH: u32 = 64;
+/// Numbers, letters, signs and parentheses of an expression: more than any law needs. Reading, evaluating and dropping it
+/// recurse at most this deep, which no stack is too small for.
+const MAX_TERMS: u32 = 256;
 
 impl Expression {
     /// The value for worker `i` of `n`.
@@ -49,39 +50,39 @@ impl Expression {
     }
 
     pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Self, LawError> {
-        sum(parser, MAX_DEPTH)
+        sum(parser, &mut { MAX_TERMS })
     }
 }
 
-fn sum(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
-    chain(parser, depth, product, &[('+', Operator::Add), ('-', Operator::Subtract)])
+fn sum(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
+    chain(parser, terms, product, &[('+', Operator::Add), ('-', Operator::Subtract)])
 }
 
-fn product(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
-    chain(parser, depth, factor, &[('*', Operator::Multiply), ('/', Operator::Divide)])
+fn product(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
+    chain(parser, terms, factor, &[('*', Operator::Multiply), ('/', Operator::Divide)])
 }
 
 /// Operands of one precedence level, combined from the left.
 fn chain(
     parser: &mut Parser<'_>,
-    depth: u32,
-    operand: fn(&mut Parser<'_>, u32) -> Result<Expression, LawError>,
+    terms: &mut u32,
+    operand: fn(&mut Parser<'_>, &mut u32) -> Result<Expression, LawError>,
     operators: &[(char, Operator)],
 ) -> Result<Expression, LawError> {
-    let mut left = operand(parser, depth)?;
+    let mut left = operand(parser, terms)?;
     while let Some(&(_, operator)) = operators.iter().find(|(symbol, _)| parser.accept(*symbol)) {
-        left = Expression::Binary(operator, Box::new(left), Box::new(operand(parser, depth)?));
+        left = Expression::Binary(operator, Box::new(left), Box::new(operand(parser, terms)?));
     }
     Ok(left)
 }
 
-fn factor(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
-    let Some(depth) = depth.checked_sub(1) else { return Err(parser.error("an expression nested less deeply")) };
+fn factor(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
+    *terms = terms.checked_sub(1).ok_or_else(|| parser.error("an expression of fewer terms"))?;
     if parser.accept('-') {
-        return Ok(Expression::Negative(Box::new(factor(parser, depth)?)));
+        return Ok(Expression::Negative(Box::new(factor(parser, terms)?)));
     }
     if parser.accept('(') {
-        return closed(parser, depth);
+        return closed(parser, terms);
     }
     if let Some(number) = parser.number()? {
         return Ok(Expression::Number(number));
@@ -92,7 +93,7 @@ fn factor(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
         "n" => Ok(Expression::Workers),
         function @ ("sqrt" | "ln") => {
             parser.expect('(')?;
-            let inner = Box::new(closed(parser, depth)?);
+            let inner = Box::new(closed(parser, terms)?);
             Ok(if function == "sqrt" { Expression::Sqrt(inner) } else { Expression::Ln(inner) })
         }
         _ => Err(parser.error_at(start, "a number, i, n, sqrt(…), ln(…) or '('")),
@@ -100,8 +101,8 @@ fn factor(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
 }
 
 /// The rest of a parenthesis.
-fn closed(parser: &mut Parser<'_>, depth: u32) -> Result<Expression, LawError> {
-    let inner = sum(parser, depth)?;
+fn closed(parser: &mut Parser<'_>, terms: &mut u32) -> Result<Expression, LawError> {
+    let inner = sum(parser, terms)?;
     parser.expect(')')?;
     Ok(inner)
 }
@@ -130,8 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_limited() {
-        let text = "(".repeat(100_000);
-        assert!(Expression::parse(&mut Parser::new(&text)).is_err());
+    fn length_and_nesting_are_limited() {
+        for text in ["(", "-", "1+", "2*", "sqrt(", "1/(1-"] {
+            let text = text.repeat(100_000) + "1";
+            assert!(Expression::parse(&mut Parser::new(&text)).is_err());
+        }
+        let longest = "1+".repeat(MAX_TERMS as usize - 1) + "1";
+        assert_eq!(Expression::parse(&mut Parser::new(&longest)).unwrap().evaluate(1.0, 1.0), f64::from(MAX_TERMS));
     }
 }

@@ -183,6 +183,9 @@ impl WorkerLaw {
             return Err(error("holds no times".into()));
         }
         let mean = times.iter().sum::<f64>() / times.len() as f64;
+        if !(mean.is_finite() && mean > 0.0) {
+            return Err(error(format!("its mean, {mean}, cannot be represented")));
+        }
         Ok(Self { shift: 0.0, noise: Noise::Trace(Box::new(Trace { times, next: 0 })), mean })
     }
 

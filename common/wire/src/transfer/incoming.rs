@@ -135,7 +135,11 @@ pub struct ParameterStream {
 }
 
 impl ParameterStream {
-    /// Sets of `expected` values each, in vectors from `pool`.
+    /// Sets of `expected` values each, in vectors from `pool`, from the body of an answer.
+    pub fn from_body(body: Body, expected: u64, pool: Pool) -> Self {
+        Self::new(Incoming::new(body), expected, pool)
+    }
+
     pub(crate) fn new(incoming: Incoming, expected: u64, pool: Pool) -> Self {
         Self { incoming, expected, pool, arriving: None }
     }
@@ -180,7 +184,8 @@ pub struct GradientUpload {
 }
 
 impl GradientUpload {
-    pub(crate) fn new(body: Body, peer: Peer) -> Self {
+    /// A gradient from the body of a call.
+    pub fn from_body(body: Body, peer: Peer) -> Self {
         Self { incoming: Incoming::new(body), peer }
     }
 

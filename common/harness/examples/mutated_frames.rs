@@ -1,0 +1,60 @@
+//! Mutated frames of every RPC to their readers, and some of them to a live coordinator: what they do to its memory.
+//!
+//! cargo run --release -p ata-harness --example mutated_frames -- 100000000
+
+use std::time::Instant;
+
+use ata_harness::{Cluster, Flood, Frames, Peer, Reader, Settings, WorkerSettings};
+use ata_mutation::{Fed, Mutator, feed, resident_bytes};
+use ata_wire::SessionToken;
+
+/// One of so many frames goes to the coordinator.
+const PER_CALL: u64 = 1000;
+
+/// The share that comes before memory is measured: by then, all buffers are there.
+const WARM_UP: u64 = 20;
+
+fn main() {
+    let count = std::env::args().nth(1).map_or(1_000_000, |count| count.parse().expect("how many frames"));
+    let reader = Reader::default();
+    read(&reader, 0, count / WARM_UP);
+    let (before, began) = (resident_bytes(), Instant::now());
+    let Fed { accepted, refused } = read(&reader, 1, count);
+    println!("{count} frames read in {:.1} s: {accepted} accepted, {refused} refused", began.elapsed().as_secs_f64());
+    report("reading them", before);
+    let runtime = tokio::runtime::Runtime::new().expect("threads are there");
+    runtime.block_on(send(count / PER_CALL));
+}
+
+/// Reads frames of every kind.
+fn read(reader: &Reader, round: u64, count: u64) -> Fed {
+    let mut all = Fed { accepted: 0, refused: 0 };
+    for (seed, frames) in (1..).zip(Frames::ALL) {
+        let mutator = Mutator::new(100 * round + seed, frames.examples(SessionToken([5; 16])));
+        let share = count / Frames::ALL.len() as u64;
+        let Fed { accepted, refused } = feed(mutator, share, |frame| reader.accepts(frames, frame));
+        (all.accepted, all.refused) = (all.accepted + accepted, all.refused + refused);
+    }
+    all
+}
+
+/// Sends calls to a coordinator, which then finishes its run.
+async fn send(calls: u64) {
+    let mut cluster = Cluster::start(&Settings::default()).await;
+    let session = Peer::connect(cluster.address).await.hello("mutant", 1).await.expect("it is welcome");
+    let mut flood = Flood::connect(cluster.address, session.token()).await;
+    flood.send(calls / WARM_UP).await;
+    let (before, began) = (resident_bytes(), Instant::now());
+    let answers = flood.send(calls).await;
+    println!("{calls} calls answered in {:.1} s: {answers:?}", began.elapsed().as_secs_f64());
+    report("answering them", before);
+    cluster.worker(WorkerSettings::new("honest"));
+    let ended = cluster.end().await.report.ended;
+    println!("then the run ended: {:?}", ended.expect("a run"));
+}
+
+fn report(what: &str, before: Option<u64>) {
+    if let (Some(before), Some(after)) = (before, resident_bytes()) {
+        println!("resident memory for {what}: {:+.1} MiB", (after as f64 - before as f64) / f64::from(1 << 20));
+    }
+}

@@ -1,0 +1,216 @@
+//! What goes over the wire, by RPC and direction: valid examples, and readers that must bear anything.
+
+use ata_wire::proto::{self, GradientPart, TransferPart, gradient_part, transfer_part};
+use ata_wire::{
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, ParameterStream, Pool,
+    Receipt, RunSpec, SessionToken, ToWorker, Welcome, chunk, f32_bytes,
+};
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use prost::Message;
+use tokio::runtime::Runtime;
+use tonic::Status;
+use tonic::body::Body;
+
+/// Values of each tensor among the examples.
+const VALUES: u64 = 32;
+
+/// What is sent in one direction of an RPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frames {
+    /// Messages of `Session` to the coordinator.
+    FromWorker,
+    /// Messages of `Session` to a worker.
+    ToWorker,
+    /// Requests of `Data`.
+    DataRequest,
+    /// Requests of `Parameters`.
+    ParametersRequest,
+    /// Messages of `Data` to a worker.
+    FilePart,
+    /// The whole body of `SubmitGradient`.
+    Gradient,
+    /// The whole body of an answer of `Parameters`.
+    Parameters,
+    /// Answers of `SubmitGradient`.
+    Receipt,
+}
+
+impl Frames {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::FromWorker,
+        Self::ToWorker,
+        Self::DataRequest,
+        Self::ParametersRequest,
+        Self::FilePart,
+        Self::Gradient,
+        Self::Parameters,
+        Self::Receipt,
+    ];
+
+    /// Valid examples, in the session of this token.
+    pub fn examples(self, session: SessionToken) -> Vec<Vec<u8>> {
+        let token = Bytes::copy_from_slice(&session.0);
+        match self {
+            Self::FromWorker => from_worker().map(|message| proto::WorkerMessage::from(message).encode_to_vec()).into(),
+            Self::ToWorker => {
+                to_worker(session).map(|message| proto::CoordinatorMessage::from(message).encode_to_vec()).into()
+            }
+            Self::DataRequest => {
+                vec![proto::DataRequest { session: token, sha256: vec![7; 32].into() }.encode_to_vec()]
+            }
+            Self::ParametersRequest => vec![proto::ParametersRequest { session: token }.encode_to_vec()],
+            Self::FilePart => transfer_parts().map(|part| part.encode_to_vec()).into(),
+            Self::Gradient => vec![body(&gradient_parts(session))],
+            Self::Parameters => vec![body(&[transfer_parts(), transfer_parts()].concat())],
+            Self::Receipt => [
+                Receipt::Accepted,
+                Receipt::NotHeld { reason: "too late".into() },
+                Receipt::Refused { reason: "NaN".into() },
+            ]
+            .map(|receipt| proto::GradientReceipt::from(receipt).encode_to_vec())
+            .into(),
+        }
+    }
+}
+
+/// Reads frames as coordinator and workers do.
+#[derive(Debug)]
+pub struct Reader {
+    runtime: Runtime,
+    pool: Pool,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("threads are there");
+        Self { runtime, pool: Pool::default() }
+    }
+}
+
+impl Reader {
+    /// Whether a frame is accepted.
+    ///
+    /// # Panics
+    /// If what it is accepted as does not arrive when it is sent again.
+    pub fn accepts(&self, frames: Frames, frame: &[u8]) -> bool {
+        match frames {
+            Frames::FromWorker => arrives::<proto::WorkerMessage, FromWorker>(frame),
+            Frames::ToWorker => arrives::<proto::CoordinatorMessage, ToWorker>(frame),
+            Frames::Receipt => arrives::<proto::GradientReceipt, Receipt>(frame),
+            Frames::DataRequest => {
+                let request = proto::DataRequest::decode(frame);
+                request.is_ok_and(|request| SessionToken::from_wire(&request.session).is_ok())
+            }
+            Frames::ParametersRequest => {
+                let request = proto::ParametersRequest::decode(frame);
+                request.is_ok_and(|request| SessionToken::from_wire(&request.session).is_ok())
+            }
+            Frames::FilePart => TransferPart::decode(frame).is_ok_and(|part| part.kind.is_some()),
+            Frames::Gradient => self.runtime.block_on(self.gradient(frame)),
+            Frames::Parameters => self.runtime.block_on(self.parameters(frame)),
+        }
+    }
+
+    async fn gradient(&self, frame: &[u8]) -> bool {
+        let mut upload = GradientUpload::from_body(in_pieces(frame));
+        let Ok(header) = upload.header().await else { return false };
+        let Ok(header) = GradientHeader::try_from(header) else { return false };
+        let again = proto::GradientHeader::from(header.clone());
+        assert!(GradientHeader::try_from(again).is_ok(), "{header:?}");
+        let Ok(values) = upload.values(VALUES, &self.pool, || {}).await else { return false };
+        assert!(values.len() as u64 == VALUES && values.iter().all(|value| value.is_finite()));
+        drop(self.pool.lend(values));
+        true
+    }
+
+    async fn parameters(&self, frame: &[u8]) -> bool {
+        let mut sets = ParameterStream::from_body(in_pieces(frame), VALUES, self.pool.clone());
+        let mut accepted = false;
+        while let Ok((_, values)) = sets.next().await {
+            assert_eq!(values.len() as u64, VALUES);
+            drop(self.pool.lend(values));
+            accepted = true;
+        }
+        accepted
+    }
+}
+
+/// Whether a message is valid. If so, it survives being sent again.
+fn arrives<P, M>(frame: &[u8]) -> bool
+where
+    P: Message + Default + From<M>,
+    M: TryFrom<P> + Clone + std::fmt::Debug,
+{
+    let read = |frame: &[u8]| P::decode(frame).ok().and_then(|message| M::try_from(message).ok());
+    let Some(message) = read(frame) else { return false };
+    let sent = P::from(message.clone()).encode_to_vec();
+    let again = read(&sent).map(|message| P::from(message).encode_to_vec());
+    assert_eq!(again, Some(sent), "{message:?}");
+    true
+}
+
+/// A body that arrives in a few pieces.
+fn in_pieces(bytes: &[u8]) -> Body {
+    let piece = bytes.len() / 3 + 1;
+    let pieces: Vec<_> =
+        bytes.chunks(piece).map(|piece| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(piece)))).collect();
+    Body::new(StreamBody::new(tokio_stream::iter(pieces)))
+}
+
+/// A call's messages, each with its prefix.
+fn body(messages: &[impl Message]) -> Vec<u8> {
+    messages.iter().flat_map(|message| prefixed(&message.encode_to_vec())).collect()
+}
+
+/// A message with its prefix.
+pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
+    [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
+}
+
+fn from_worker() -> [FromWorker; 4] {
+    let hello = Hello {
+        name: "gpu-7.example.org".parse().expect("a name"),
+        instance: 0x0123_4567_89ab_cdef,
+        number: Some(3),
+        device: "CPU, 8 cores".into(),
+        version: "0.1.0".into(),
+    };
+    [
+        FromWorker::Hello(hello),
+        FromWorker::Ready { fuses: true },
+        FromWorker::Heartbeat,
+        FromWorker::LeaseFailed { lease: 300, reason: "no memory".into() },
+    ]
+}
+
+fn to_worker(session: SessionToken) -> [ToWorker; 4] {
+    let data = DataSpec::File { sha256: [9; 32], bytes: 150_000 };
+    let run = RunSpec { model: "cnn".into(), parameters: VALUES, seed: 1, budget: 23, task_batch: 16, data };
+    let lease = |lease, first_task, tasks| Assignment { lease, iteration: 2, first_task, tasks };
+    [
+        ToWorker::Welcome(Welcome { session, number: 3, run_id: "run".into(), heartbeat_interval_ms: 500, run }),
+        ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
+        ToWorker::Cancel(vec![1, 200, 70_000]),
+        ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },
+    ]
+}
+
+fn values() -> Bytes {
+    f32_bytes((0..VALUES).map(|value| value as f32 - 7.5).collect())
+}
+
+fn transfer_parts() -> [TransferPart; 2] {
+    let header = proto::TransferHeader { bytes: 4 * VALUES, iteration: 5 };
+    [transfer_part::Kind::Header(header), transfer_part::Kind::Chunk(chunk(values()))]
+        .map(|kind| TransferPart { kind: Some(kind) })
+}
+
+fn gradient_parts(session: SessionToken) -> [GradientPart; 2] {
+    let header =
+        GradientHeader { session, lease: 300, iteration: 5, busy_s: vec![0.5, 0.25], loss_sum: 9.0, outlasted: 1 };
+    [gradient_part::Kind::Header(header.into()), gradient_part::Kind::Chunk(chunk(values()))]
+        .map(|kind| GradientPart { kind: Some(kind) })
+}

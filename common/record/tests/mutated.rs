@@ -1,0 +1,117 @@
+//! Whatever a journal holds, it is refused, or what it says adds up to a state.
+
+use std::path::Path;
+
+use ata_mutation::{Mutator, feed, write_file};
+use ata_record::{
+    EndState, Fate, JOURNAL_FILE, JOURNAL_VERSION, RefusalKind, RunEvent, RunState, read_journal, resume_journal,
+    steps_after,
+};
+
+/// Journals that are tried.
+const COUNT: u64 = 40_000;
+
+/// One of so many that can be read is also resumed, which waits for the disk.
+const PER_RESUMED: u64 = 200;
+
+fn task(iteration: u64, task: u64, worker: u32) -> RunEvent {
+    RunEvent::Task {
+        iteration,
+        task,
+        worker,
+        busy_s: Some(0.25),
+        cut_s: None,
+        outcome: Fate::Applied,
+        lease: Some(7),
+        time_s: Some(0.5),
+        overhead_s: Some(0.1),
+    }
+}
+
+/// A short run with every kind of event that has something to check.
+fn journal() -> Vec<u8> {
+    let (run_id, policy) = ("run".to_owned(), "uta".to_owned());
+    let allocation = |iteration, time_s| RunEvent::Allocation {
+        iteration,
+        time_s,
+        workers: vec![1, 2],
+        allocation: vec![2, 1],
+        probes: vec![2],
+        scores_s: vec![0.5, 1.0],
+        rule: "uniform".into(),
+    };
+    let step = |iteration, time_s| RunEvent::Step {
+        iteration,
+        time_s,
+        loss: 4.5,
+        runtime_s: 0.5,
+        total_worker_time_s: 1.5,
+        tasks: 3,
+        wasted: 1,
+        employments: 2,
+    };
+    let of_worker = |worker| RunEvent::Join { time_s: 0.1, worker, name: "a-1".into(), device: "CPU".into() };
+    let events = [
+        RunEvent::Run {
+            version: JOURNAL_VERSION,
+            run_id,
+            policy: policy.clone(),
+            budget: 3,
+            iterations: 9,
+            task_batch: 2,
+            seed: 5,
+        },
+        RunEvent::Wait { time_s: 0.0, present: 0, needed: 2 },
+        of_worker(1),
+        of_worker(2),
+        allocation(1, 0.2),
+        task(1, 0, 1),
+        task(1, 1, 1),
+        task(1, 2, 2),
+        RunEvent::Refusal { time_s: 0.5, worker: 2, kind: RefusalKind::NotFinite, reason: "value 3 is NaN".into() },
+        RunEvent::Rest { time_s: 0.5, worker: 2, rest_s: 1.0, strikes: 1 },
+        step(1, 0.7),
+        RunEvent::Evaluation { time_s: 0.8, iteration: 1, loss: 4.0, accuracy: Some(0.1) },
+        RunEvent::Checkpoint { time_s: 0.9, iteration: 1, path: "step-000001".into(), seconds: 0.01 },
+        RunEvent::Loss { time_s: 1.0, worker: 2, why: "it left".into() },
+        RunEvent::Resume { time_s: 1.0, version: JOURNAL_VERSION, epoch: 1, iteration: 1, policy, iterations: 9 },
+        allocation(2, 1.1),
+        step(2, 1.7),
+        RunEvent::End { time_s: 2.0, state: EndState::Finished, reason: "iterations".into() },
+    ];
+    let line = |event: &RunEvent| serde_json::to_string(event).unwrap() + "\n";
+    events.iter().map(line).collect::<String>().into_bytes()
+}
+
+/// Whether the journal in a folder can be read. If so, a run can be resumed from it.
+fn reads(folder: &Path, is_resumed: bool) -> bool {
+    let (mut state, mut steps) = (RunState::default(), 0);
+    let mut hear = |event: RunEvent| {
+        steps += u64::from(matches!(event, RunEvent::Step { iteration, .. } if iteration > 1));
+        state.apply(&event);
+    };
+    if read_journal(folder, &mut hear).is_err() {
+        return false;
+    }
+    assert_eq!(steps_after(folder, 1).unwrap(), steps);
+    if is_resumed {
+        resume_journal(folder, 1).unwrap();
+        read_journal(folder, |event| state.apply(&event)).unwrap();
+    }
+    true
+}
+
+#[test]
+fn mutated_journals_do_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(JOURNAL_FILE);
+    let tokens = ["null", "-1", "1e308", "18446744073709551615", "[", "{\"a\":", "\"", "\n", "NaN", "\\ud800"];
+    let mutator = Mutator::new(1, vec![journal()]).with_tokens(&tokens);
+    let mut count = 0;
+    let fed = feed(mutator, COUNT, |bytes| {
+        write_file(&path, bytes);
+        count += 1;
+        reads(folder.path(), count % PER_RESUMED == 0)
+    });
+    println!("{fed:?}");
+}

@@ -1,0 +1,225 @@
+//! Exactly once: of all that is submitted twice, late, after its session, in another one or by a stranger, nothing counts but
+//! the first gradient of a lease from the session that holds it.
+
+use super::*;
+
+/// Submissions of each kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tried {
+    /// The holder's own.
+    good: u64,
+    /// A gradient that was accepted before.
+    again: u64,
+    /// In a session that is over.
+    late: u64,
+    /// A lease of another session.
+    foreign: u64,
+    /// For another iteration, or a lease that was never granted.
+    invented: u64,
+    /// Announced while the lease was held, and sent after the session's end.
+    overtaken: u64,
+}
+
+struct Peer {
+    name: &'static str,
+    client: Client,
+}
+
+/// A coordinator, sessions, and all that was ever assigned.
+struct World {
+    rig: Rig,
+    rng: ChaCha8Rng,
+    peers: Vec<Peer>,
+    /// Sessions, open or over, and what they were assigned.
+    assigned: Vec<(SessionToken, Assignment)>,
+    accepted: Vec<(SessionToken, Assignment)>,
+    tried: Tried,
+    ending: Option<Ending>,
+}
+
+impl World {
+    fn pick<T: Copy>(rng: &mut ChaCha8Rng, all: &[T]) -> Option<T> {
+        (!all.is_empty()).then(|| all[rng.random_range(0..all.len())])
+    }
+
+    /// The sessions take note of what they were sent.
+    fn read(&mut self) {
+        for Peer { client, .. } in &mut self.peers {
+            client.read();
+            let new = client.leases.iter().map(|lease| (client.token, *lease));
+            let known: Vec<_> = new.filter(|new| !self.assigned.contains(new)).collect();
+            self.assigned.extend(known);
+        }
+    }
+
+    /// Whether a session is open and holds a lease.
+    fn holds(&mut self, token: SessionToken, lease: &Assignment) -> bool {
+        let holder = self.peers.iter().find(|peer| peer.client.token == token);
+        self.rig.owner.sessions.of_token(token).is_ok() && holder.is_some_and(|peer| peer.client.leases.contains(lease))
+    }
+
+    /// Submits a gradient; it must be accepted exactly if its session holds its lease. What must not count has values that
+    /// no honest gradient has.
+    fn submit(&mut self, token: SessionToken, lease: Assignment, is_announced: bool) {
+        let is_held = self.holds(token, &lease);
+        let (receipt, ending) = if is_announced {
+            self.rig.submit(token, &lease, is_held)
+        } else {
+            self.rig.gradient(token, &lease, is_held)
+        };
+        assert_eq!(receipt == Some(Receipt::Accepted), is_held, "{receipt:?} for {lease:?}");
+        if is_held {
+            self.accepted.push((token, lease));
+            for Peer { client, .. } in &mut self.peers {
+                client.leases.retain(|held| *held != lease || client.token != token);
+            }
+        }
+        self.ending = ending;
+    }
+
+    fn join(&mut self) {
+        let name = ["a", "b", "c"][self.rng.random_range(0..3)];
+        if let Some(client) = self.rig.join(name, self.rng.random_range(1..3)) {
+            // Only a session of the same process is replaced, and one that is over.
+            self.peers.retain(|peer| peer.name != name);
+            self.peers.push(Peer { name, client });
+        }
+    }
+
+    fn leave(&mut self, token: SessionToken) {
+        self.peers.retain(|peer| peer.client.token != token);
+        let left = Command::Left { session: token, why: "it left".into() };
+        self.ending = self.rig.turn(0.0, Some(left));
+    }
+
+    fn happen(&mut self) {
+        self.read();
+        let open: Vec<SessionToken> = self.peers.iter().map(|peer| peer.client.token).collect();
+        let held: Vec<(SessionToken, Assignment)> = self
+            .peers
+            .iter()
+            .flat_map(|peer| peer.client.leases.iter().map(|lease| (peer.client.token, *lease)))
+            .collect();
+        let over: Vec<_> = self.assigned.iter().copied().filter(|(token, _)| !open.contains(token)).collect();
+        let is_announced = self.rng.random_bool(0.5);
+        match self.rng.random_range(0..16) {
+            0 | 1 => self.join(),
+            2 => {
+                if let Some(token) = Self::pick(&mut self.rng, &open) {
+                    self.leave(token);
+                }
+            }
+            3..6 => {
+                if let Some((token, lease)) = Self::pick(&mut self.rng, &held) {
+                    self.tried.good += 1;
+                    self.submit(token, lease, is_announced);
+                }
+            }
+            6 | 7 => {
+                if let Some((token, lease)) = Self::pick(&mut self.rng, &self.accepted) {
+                    self.tried.again += 1;
+                    self.submit(token, lease, is_announced);
+                }
+            }
+            8 | 9 => {
+                if let Some((token, lease)) = Self::pick(&mut self.rng, &over) {
+                    self.tried.late += 1;
+                    self.submit(token, lease, is_announced);
+                }
+            }
+            10 => {
+                let lease = Self::pick(&mut self.rng, &self.assigned);
+                if let (Some(token), Some((owner, lease))) = (Self::pick(&mut self.rng, &open), lease)
+                    && token != owner
+                {
+                    self.tried.foreign += 1;
+                    self.submit(token, lease, is_announced);
+                }
+            }
+            11 => self.invented(&held),
+            12 => self.overtaken(&held),
+            13 => {
+                self.ending = self.rig.turn(self.rng.random_range(0.0..1.5), None);
+            }
+            _ => self.ending = self.rig.step(),
+        }
+    }
+
+    /// A lease of another iteration, or one that was never granted. Only the announcement tells the iteration.
+    fn invented(&mut self, held: &[(SessionToken, Assignment)]) {
+        if let Some((token, lease)) = Self::pick(&mut self.rng, held) {
+            self.tried.invented += 1;
+            let other_iteration = Assignment { iteration: lease.iteration + 1, ..lease };
+            self.submit(token, other_iteration, true);
+            if self.ending.is_none() {
+                let never = Assignment { lease: lease.lease + 10_000, ..lease };
+                let is_announced = self.rng.random_bool(0.5);
+                self.submit(token, never, is_announced);
+            }
+        }
+    }
+
+    fn overtaken(&mut self, held: &[(SessionToken, Assignment)]) {
+        let Some((token, lease)) = Self::pick(&mut self.rng, held) else { return };
+        if !self.holds(token, &lease) {
+            return;
+        }
+        self.tried.overtaken += 1;
+        assert!(self.rig.announce(token, &lease));
+        self.leave(token);
+        if self.ending.is_none() {
+            self.submit(token, lease, false);
+        }
+    }
+}
+
+/// Runs random submissions, then lets one honest worker finish the run.
+fn check(seed: u64, policy: &str) -> (Tried, [u8; 32]) {
+    let mut world = World {
+        rig: Rig::new(policy, 6, 4),
+        rng: ChaCha8Rng::seed_from_u64(seed),
+        peers: Vec::new(),
+        assigned: Vec::new(),
+        accepted: Vec::new(),
+        tried: Tried::default(),
+        ending: None,
+    };
+    for _ in 0..150 {
+        if world.ending.is_none() {
+            world.happen();
+        }
+    }
+    let World { mut rig, ending, tried, .. } = world;
+    let ending = ending.unwrap_or_else(|| {
+        let mut last = rig.join("last", 9).unwrap();
+        finish(&mut rig, &mut last).0
+    });
+    assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "seed {seed}, {policy}: {ending:?}");
+    let sha256 = rig.owner.parameters.sha256();
+    let steps = if policy.starts_with("asgd") || policy.starts_with("ringmaster") { 4 } else { 24 };
+    check_journal(rig, seed, steps);
+    (tried, sha256)
+}
+
+#[test]
+fn only_the_first_gradient_of_a_lease_from_its_holder_counts() {
+    let expected = honest(6, 4);
+    let mut all = Tried::default();
+    for seed in 0..300 {
+        let barrier = ["uta", "ata-auto", "ata-empirical"][seed as usize % 3];
+        let other = ["gta", "asgd", "ringmaster:R=2,stops=on"][seed as usize % 3];
+        for policy in [barrier, other] {
+            let (tried, sha256) = check(seed, policy);
+            assert!(policy == other || sha256 == expected, "seed {seed}, {policy}");
+            all.good += tried.good;
+            all.again += tried.again;
+            all.late += tried.late;
+            all.foreign += tried.foreign;
+            all.invented += tried.invented;
+            all.overtaken += tried.overtaken;
+        }
+    }
+    println!("{all:?}");
+    let Tried { good, again, late, foreign, invented, overtaken } = all;
+    assert!([good, again, late, foreign, invented, overtaken].iter().all(|tried| *tried > 300), "{all:?}");
+}

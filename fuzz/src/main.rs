@@ -1,0 +1,34 @@
+//! Writes valid inputs to `corpus/TARGET/`, from which fuzzing begins: `cargo run --bin ata-fuzz`.
+
+use std::path::Path;
+
+use ata_harness::Frames;
+use ata_learn::{Metadata, ParameterTable, Split, Synthetic, encode_model};
+use ata_wire::SessionToken;
+
+fn main() {
+    for (kind, frames) in (0..).zip(Frames::ALL) {
+        for (number, example) in frames.examples(SessionToken([5; 16])).into_iter().enumerate() {
+            write("frames", &format!("{kind}-{number}"), &[&[kind][..], &example].concat());
+        }
+    }
+    for (number, law) in ["shifted_exp(29*i, 29*i)", "uniform(i, 2*(n + sqrt(i)))", "affine(1, 2, 3)"].iter().enumerate()
+    {
+        write("time_law", &number.to_string(), law.as_bytes());
+    }
+    write("trace", "0", b"# seconds\n1.5 2 3\n0.5,1e-3,7\n");
+    for name in ["speed-change", "ata-quadratic", "ata-warm-start"] {
+        let path = format!("../common/simulator/experiments/{name}.toml");
+        write("experiment", name, &std::fs::read(path).expect("an experiment of the repository"));
+    }
+    write("records", "0", &Synthetic::new(Split::Train, 1).record(0));
+    let model = encode_model(&ParameterTable::vector("theta", 5), &[1.0, -2.0, 0.5, 0.0, 9.0], &Metadata::new());
+    write("model", "0", &model);
+    write("journal", "0", b"{\"event\":\"rest\",\"time_s\":0.5,\"worker\":2,\"rest_s\":1.0,\"strikes\":1}\n");
+}
+
+fn write(target: &str, name: &str, content: &[u8]) {
+    let folder = Path::new("corpus").join(target);
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    std::fs::write(folder.join(name), content).expect("a file can be written");
+}

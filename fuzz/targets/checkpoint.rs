@@ -1,0 +1,16 @@
+//! The state of a checkpoint, under its own SHA-256.
+#![no_main]
+
+use ata_coordinator::Checkpoint;
+use ata_learn::{Optimizer, ParameterTable, hex};
+use libfuzzer_sys::fuzz_target;
+use sha2::{Digest, Sha256};
+
+fuzz_target!(|rest: &[u8]| {
+    let digest = hex(&Sha256::digest(rest).into());
+    let state = [b"{\"sha256\":\"", digest.as_bytes(), rest].concat();
+    let table = ParameterTable::vector("theta", 5);
+    let settings = Checkpoint::settings(|_| Ok(state.clone()));
+    let checkpoint = Checkpoint::decode(&table, Optimizer::default(), |_| Ok(state.clone()));
+    assert!(settings.is_ok() || checkpoint.is_err());
+});

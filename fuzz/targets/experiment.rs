@@ -1,0 +1,14 @@
+//! Experiment files.
+#![no_main]
+
+use ata_simulator::Experiment;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(experiment) = Experiment::parse(text, "file") {
+        // Laws are checked for each worker, which takes long with as many as are allowed.
+        if experiment.workers.iter().all(|workers| *workers < 1000) && !text.contains("trace") {
+            drop(experiment.check());
+        }
+    }
+});

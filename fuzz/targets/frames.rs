@@ -1,0 +1,14 @@
+//! Frames of every RPC, in both directions. The first byte says which.
+#![no_main]
+
+use ata_harness::{Frames, Reader};
+use libfuzzer_sys::fuzz_target;
+
+thread_local!(static READER: Reader = Reader::default());
+
+fuzz_target!(|input: &[u8]| {
+    if let Some((kind, frame)) = input.split_first() {
+        let frames = Frames::ALL[usize::from(*kind) % Frames::ALL.len()];
+        READER.with(|reader| reader.accepts(frames, frame));
+    }
+});

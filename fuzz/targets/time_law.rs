@@ -1,0 +1,15 @@
+//! Time laws.
+#![no_main]
+
+use ata_simulator::TimeLaws;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    // Laws that name a file are another target's.
+    if !text.contains("trace")
+        && let Ok(laws) = text.parse::<TimeLaws>()
+    {
+        assert_eq!(laws.to_string().parse::<TimeLaws>().expect("it was parsed before"), laws);
+        drop(laws.means(3));
+    }
+});
