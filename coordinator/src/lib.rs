@@ -30,6 +30,7 @@ mod names;
 mod owner;
 mod parameters;
 mod publisher;
+mod refusals;
 mod report;
 mod service;
 mod sessions;

@@ -1,7 +1,8 @@
 //! The sessions of connected workers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
+use ata_record::RefusalKind;
 use ata_scheduler::{Lease, LeaseId, WorkerId};
 use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
 use ata_wire::{Assignment, FarewellReason, Hello, SessionToken, ToWorker, WorkerName};
@@ -11,6 +12,9 @@ use tonic::Status;
 
 use crate::names::{Claim, Names};
 use crate::parameters::ParameterSet;
+
+/// Leases that are remembered as delivered: whoever sends a gradient again does so soon, or it counts as late.
+const DELIVERED: usize = 64;
 
 /// The owner's side of a worker's session. Dropping it ends the session.
 #[derive(Debug)]
@@ -23,6 +27,12 @@ pub(crate) struct Session {
     pub(crate) is_ready: bool,
     /// When the worker was last heard from, in seconds of the run's clock.
     pub(crate) heard_s: f64,
+    /// Whether it computes the same bits as others of which this is true.
+    pub(crate) is_exact: bool,
+    /// The first and the last lease that it was given.
+    given: Option<(LeaseId, LeaseId)>,
+    /// The last leases whose gradients were accepted.
+    delivered: VecDeque<LeaseId>,
     /// Leases whose gradients are in transit.
     uploading: Vec<LeaseId>,
     /// The parameters that it was sent last or, if it reads slowly, is to be sent next: so at most two versions are kept
@@ -56,6 +66,7 @@ pub(crate) struct Opened {
 impl Session {
     /// Adds a lease to the next message, and sends the parameters at which it is to be computed unless that was done.
     pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet) {
+        self.given = Some((self.given.map_or(lease.id, |(first, _)| first), lease.id));
         debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         let is_other = |sent: &Option<ParameterSet>| sent.as_ref().is_none_or(|sent| sent.iteration != lease.iteration);
         self.parameters
@@ -80,6 +91,21 @@ impl Session {
         }
     }
 
+    /// What a gradient is for a lease that neither this worker nor another one holds now.
+    pub(crate) fn past(&self, lease: LeaseId) -> RefusalKind {
+        match self.given {
+            Some(_) if self.delivered.contains(&lease) => RefusalKind::Replayed,
+            Some((first, last)) if (first..=last).contains(&lease) => RefusalKind::Stale,
+            _ => RefusalKind::Foreign,
+        }
+    }
+
+    /// Records that the gradient of a lease was accepted.
+    pub(crate) fn delivered(&mut self, lease: LeaseId) {
+        self.delivered.truncate(DELIVERED - 1);
+        self.delivered.push_front(lease);
+    }
+
     /// Records that a lease ended.
     pub(crate) fn ended(&mut self, lease: LeaseId) {
         self.uploading.retain(|uploading| *uploading != lease);
@@ -97,13 +123,13 @@ impl Session {
     }
 
     /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
-    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), &'static str> {
+    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), (RefusalKind, &'static str)> {
         if self.uploading.contains(&lease) {
-            return Err("its gradient is being sent already");
+            return Err((RefusalKind::Replayed, "its gradient is being sent already"));
         }
         // A lease that failed in transit leaves the list, so an honest worker stays below this.
         if self.uploading.len() >= 2 * MAX_UPLOADS {
-            return Err("the worker is sending too many gradients at a time");
+            return Err((RefusalKind::TooMany, "the worker is sending too many gradients at a time"));
         }
         self.uploading.push(lease);
         Ok(())
@@ -135,6 +161,10 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Opens a session.
     pub(crate) fn open(&mut self, now_s: f64, hello: &Hello) -> Result<Opened, Status> {
+        if let Some(why) = self.names.expelled(&hello.name) {
+            let text = format!("worker '{}' was expelled from this run: {why}", hello.name);
+            return Err(Status::permission_denied(text));
+        }
         let token = random_token()?;
         let claim = self
             .names
@@ -157,6 +187,9 @@ impl Sessions {
             instance: hello.instance,
             is_ready: false,
             heard_s: now_s,
+            is_exact: false,
+            given: None,
+            delivered: VecDeque::new(),
             uploading: Vec::new(),
             parameters: watch::Sender::default(),
             outbox: Vec::new(),
@@ -213,6 +246,18 @@ impl Sessions {
         let session = self.remove(worker)?;
         self.names.leave(&session.name);
         Some(session)
+    }
+
+    /// Ends the session of a worker, if it has one, and refuses its name from now on.
+    pub(crate) fn expel(&mut self, worker: WorkerId, why: &str) -> Option<Session> {
+        let session = self.close(worker);
+        self.names.expel(worker, why);
+        session
+    }
+
+    /// The names that are refused, and why.
+    pub(crate) fn expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
+        self.names.all_expelled()
     }
 
     fn remove(&mut self, worker: WorkerId) -> Option<Session> {

@@ -14,7 +14,7 @@ mod toy;
 pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
 pub use link::{Condition, Link};
 pub use peer::{Peer, Session};
-pub use toy::{poisoned_toy, toy};
+pub use toy::{huge_toy, lying_toy, poisoned_toy, toy};
 
 use std::time::Duration;
 

@@ -6,9 +6,9 @@ use ata_record::RunEvent;
 use ata_scheduler::{Decision, Effect, Event, IterationCost, Lease, Outcome, StepOutcome, WaitReason, WorkerId};
 use ata_wire::FarewellReason;
 
-use super::{Arrived, Ending, Owner};
+use super::{Ending, Owner};
 use crate::report::StopReason;
-use crate::training::{Stepped, Work};
+use crate::training::{Arrived, Stepped, Work};
 
 impl Owner {
     /// Carries out all queued effects, sends all messages, and tells the engine about those that could not be sent,
@@ -36,6 +36,8 @@ impl Owner {
             Effect::Assign { worker, lease } => self.assign(worker, &lease),
             Effect::End { worker, lease, outcome } => self.lease_ended(worker, &lease, outcome),
             Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
+            Effect::Expel { worker, strikes, lies } => self.expel(worker, strikes, lies),
+            Effect::Compare { tasks, first, second } => self.compare(tasks, first, second),
             Effect::Rest { worker, rest_s, strikes } => {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
                 let (time_s, worker) = (self.now_s, worker.number());
@@ -85,7 +87,7 @@ impl Owner {
             }
         }
         match self.arrived.remove(&lease.id) {
-            Some(Arrived { busy_s, gradient }) => {
+            Some(Arrived { busy_s, gradient, .. }) => {
                 self.publisher.lease_ended(self.now_s, worker, lease, outcome, &busy_s);
                 if matches!(outcome, Outcome::Applied(_)) {
                     self.train(Work::Add(gradient));
@@ -93,6 +95,7 @@ impl Owner {
             }
             None => self.publisher.lease_ended(self.now_s, worker, lease, outcome, &[]),
         }
+        self.contradicted(worker, lease, outcome);
     }
 
     fn evict(&mut self, worker: WorkerId, silent_s: f64) {

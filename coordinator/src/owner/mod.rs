@@ -10,6 +10,7 @@
 //! - `start`: the state in which a run begins or goes on
 //! - `workers`: how sessions begin and end
 //! - `transfers`: parameters, gradients and data
+//! - `trust`: workers that send what does not count
 //! - `evaluation`, `saving`: evaluations, checkpoints and models, beside the iterations
 
 mod command;
@@ -20,6 +21,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod transfers;
+mod trust;
 mod workers;
 
 pub(crate) use command::{Command, Gradient, NotAnnounced};
@@ -31,7 +33,7 @@ use std::pin::{Pin, pin};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
-use ata_learn::{LearningRate, Partial};
+use ata_learn::LearningRate;
 use ata_record::{EndState, RecordError, RunEvent, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerStatistics};
 use ata_wire::{FarewellReason, Pool, RunSpec};
@@ -44,9 +46,10 @@ use crate::config::{CheckpointConfig, CoordinatorConfig, TrainingData};
 use crate::evaluation::EvaluationThread;
 use crate::parameters::ParameterSet;
 use crate::publisher::Publisher;
+use crate::refusals::Refusals;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::sessions::{Session, Sessions};
-use crate::training::{self, Work};
+use crate::training::{self, Arrived, Work};
 use evaluation::Evaluations;
 use saving::{Checkpoints, Described};
 use start::Begun;
@@ -60,6 +63,7 @@ pub(crate) struct Owner {
     broken: Vec<(Session, &'static str)>,
     /// Gradients that were accepted, and wait for the outcome of their lease.
     arrived: HashMap<LeaseId, Arrived>,
+    refusals: Refusals,
     /// Those of the current iteration.
     parameters: ParameterSet,
     training: std_mpsc::Sender<Work>,
@@ -83,12 +87,6 @@ pub(crate) struct Owner {
     tasks_outlasted: u64,
     last_failure: String,
     ending: Option<Ending>,
-}
-
-/// A gradient that the engine accepted.
-struct Arrived {
-    busy_s: Vec<f64>,
-    gradient: Partial,
 }
 
 /// Why the loop ends.
@@ -128,7 +126,8 @@ impl Owner {
             commands,
             state,
         )?;
-        let (training, parameters) = training::spawn(training, pool, sender(commands, Command::Training));
+        let (training, parameters) =
+            training::spawn(training, config.aggregate, pool, sender(commands, Command::Training));
         let (test_data, device) = (config.test_data, config.device);
         let evaluator = move || test_data.evaluator(&device);
         let evaluation = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluated));
@@ -141,6 +140,7 @@ impl Owner {
             queue: VecDeque::new(),
             broken: Vec::new(),
             arrived: HashMap::new(),
+            refusals: Refusals::default(),
             parameters,
             training,
             learning_rate: config.learning_rate,
@@ -208,6 +208,7 @@ impl Owner {
             for session in self.sessions.close_silent(self.now_s, self.heartbeat_timeout.as_secs_f64()) {
                 self.lost(&session, "no heartbeat");
             }
+            self.write_refusals(false);
         }
         if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {
             self.tell(Event::Timeout);
@@ -228,6 +229,7 @@ impl Owner {
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> RunReport {
         self.take_leave(&ending);
+        self.write_refusals(true);
         let mut ended = match ending {
             Ending::Stop(reason) => Ok(reason),
             Ending::Abort(reason) => Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }),
