@@ -334,6 +334,31 @@ mod tests {
     }
 
     #[test]
+    fn leases_that_are_not_held_are_told_apart() {
+        let mut sessions = Sessions::default();
+        let opened = open(&mut sessions, "a", 1);
+        let session = sessions.of_worker(opened.claim.worker).unwrap();
+        assert_eq!(session.past(LeaseId(5)), RefusalKind::Foreign, "it was given none");
+        for id in 100..300 {
+            session.assign(&Lease { id: LeaseId(id), iteration: 1, tasks: TaskRange::single(id) }, &parameters(1));
+            if id % 2 == 0 {
+                session.delivered(LeaseId(id));
+            }
+        }
+        for (id, kind) in [
+            (99, RefusalKind::Foreign),
+            (101, RefusalKind::Stale),
+            (298, RefusalKind::Replayed),
+            (299, RefusalKind::Stale),
+            (300, RefusalKind::Foreign),
+            (100, RefusalKind::Stale),
+        ] {
+            assert_eq!(session.past(LeaseId(id)), kind, "{id}");
+        }
+        assert_eq!(session.delivered.len(), DELIVERED, "memory is bounded");
+    }
+
+    #[test]
     fn silence_is_noticed() {
         let mut sessions = Sessions::default();
         let opened = open(&mut sessions, "a", 1);

@@ -183,6 +183,7 @@ async fn misbehave(cluster: &mut Cluster, kind: RefusalKind, deed: Deed) -> u64 
         }
         Deed::Steal => {
             let other = peer.join("b").await;
+            cluster.wait_for("the other worker", |state| state.present() == 2).await;
             let stolen = GradientHeader { session: other.token(), ..header };
             peer.submit(stolen, values).await.unwrap()
         }
@@ -317,6 +318,9 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let lease = Assignment { lease: 0, iteration: 1, first_task: 0, tasks: 1 };
     let stranger = GradientHeader { session: SessionToken([7; 16]), ..header(&again, &lease) };
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
+    let mut hasty = peer.hello("hasty", 1).await.unwrap();
+    assert!(is_not_held(&peer.submit(header(&hasty, &lease), vec![0.5; SIZE]).await.unwrap()));
+    assert!(hasty.next().await.is_none(), "whoever is not ready has nothing to send");
 
     for nonsense in [empty, hello(ata_wire::PROTOCOL, "a")] {
         let mut session = peer.hello("c", 3).await.unwrap();

@@ -14,8 +14,13 @@ impl Owner {
             tracing::warn!(%worker, ?kind, reason, "result refused");
             self.publisher.publish(event);
         }
-        if kind.is_offence() {
-            self.tell(Event::Offence { worker });
+        if !kind.is_offence() {
+            return;
+        }
+        match self.sessions.of_worker(worker) {
+            Some(session) if session.is_ready => self.tell(Event::Offence { worker }),
+            // The engine does not know it yet.
+            _ => self.broken.extend(self.sessions.close(worker).map(|session| (session, "it is not ready"))),
         }
     }
 
