@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
+use ata_learn::{Aggregate, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
 use ata_wire::{DataSpec, RunSpec, Security};
@@ -28,6 +28,8 @@ pub struct CoordinatorConfig {
     pub model_specification: String,
     /// The model that it specifies.
     pub model: Arc<dyn Model>,
+    /// Makes one gradient of those of an iteration.
+    pub aggregate: Aggregate,
     /// Turns gradients into steps.
     pub optimizer: Optimizer,
     /// The learning rate of each iteration.

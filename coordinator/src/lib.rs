@@ -15,6 +15,7 @@
 //! - `service`: the gRPC service, which checks requests and passes them on
 //! - `owner`: the task that owns the engine: commands in, effects out
 //! - `session`, `sessions`: the connected workers; `names`: the number of each worker
+//! - `past_leases`: which leases a session had
 //! - `parameters`: the parameters that are sent; `send_file`: the training data
 //! - `training`: the thread that sums gradients and takes optimizer steps; `evaluation`: the one that evaluates
 //! - `checkpoint`: what is saved, when, where, and how it is read back; the thread that writes it
@@ -29,7 +30,9 @@ mod evaluation;
 mod names;
 mod owner;
 mod parameters;
+mod past_leases;
 mod publisher;
+mod refusals;
 mod report;
 mod send_file;
 mod service;

@@ -1,6 +1,6 @@
 //! Workers' names and numbers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use ata_scheduler::WorkerId;
 use ata_wire::WorkerName;
@@ -17,6 +17,9 @@ pub(crate) struct Names {
     departures: u64,
     /// No number below this one is free.
     first_free: u32,
+    /// Names that are refused, and why, the latest last. At most [`MAX_WORKERS`]: after that many others, the first may try
+    /// again.
+    expelled: VecDeque<(WorkerName, String)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,9 +71,31 @@ impl Names {
         }
     }
 
-    /// The names of a run that is resumed: all absent, the longest absent first.
-    pub(crate) fn restored(workers: impl Iterator<Item = (WorkerId, WorkerName)>) -> Self {
-        let mut names = Self::default();
+    /// Refuses the name of a worker from now on.
+    pub(crate) fn expel(&mut self, worker: WorkerId, why: &str) {
+        let Some(name) = self.by_number.get(&worker.number()) else { return };
+        self.expelled.push_back((name.clone(), why.to_owned()));
+        if self.expelled.len() > MAX_WORKERS {
+            self.expelled.pop_front();
+        }
+    }
+
+    /// Why a name is refused, if it is.
+    pub(crate) fn expelled(&self, name: &WorkerName) -> Option<&str> {
+        self.expelled.iter().find(|(expelled, _)| expelled == name).map(|(_, why)| why.as_str())
+    }
+
+    /// The names that are refused, and why.
+    pub(crate) fn all_expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
+        self.expelled.iter()
+    }
+
+    /// The names of a run that is resumed: all absent, the longest absent first; and those that are refused.
+    pub(crate) fn restored(
+        workers: impl Iterator<Item = (WorkerId, WorkerName)>,
+        expelled: impl Iterator<Item = (WorkerName, String)>,
+    ) -> Self {
+        let mut names = Self { expelled: expelled.collect(), ..Self::default() };
         for (worker, name) in workers {
             names.by_number.insert(worker.number(), name.clone());
             names.by_name.insert(name.clone(), Entry { worker, left: None });
@@ -159,9 +184,25 @@ mod tests {
         let saved: Vec<(u32, WorkerName)> = names.by_departure().map(|(number, name)| (number, name.clone())).collect();
         assert_eq!(saved.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 1, 4]);
         let workers = saved.into_iter().map(|(number, name)| (WorkerId::new(number).unwrap(), name));
-        let mut restored = Names::restored(workers);
+        let mut restored = Names::restored(workers, std::iter::empty());
         assert_eq!(number(&mut restored, "d", None), 3);
         assert_eq!((number(&mut restored, "b", None), number(&mut restored, "c", Some(9))), (4, 2));
+    }
+
+    #[test]
+    fn an_expelled_name_is_refused_even_after_a_resume() {
+        let mut names = Names::default();
+        for i in 0..=MAX_WORKERS {
+            let text = name(&format!("w{i}"));
+            let claim = names.arrive(&text, None).unwrap();
+            names.leave(&text);
+            names.expel(claim.worker, "it lied");
+            if i == 0 {
+                let restored = Names::restored(std::iter::empty(), names.all_expelled().cloned());
+                assert_eq!((restored.expelled(&name("w0")), restored.expelled(&name("w1"))), (Some("it lied"), None));
+            }
+        }
+        assert_eq!((names.expelled.len(), names.expelled(&name("w0"))), (MAX_WORKERS, None), "memory is bounded");
     }
 
     /// Twice as many names as a run may have workers, one after the other: each gets a number, and only as many as there may

@@ -57,6 +57,7 @@ impl Publisher {
             Outcome::Cancelled(cut_s) => (Fate::Cancelled, None, cut_s),
             Outcome::Lost(cut_s) => (Fate::Lost, None, cut_s),
             Outcome::Failed(cut_s) => (Fate::Failed, None, cut_s),
+            Outcome::Refuted(timing) | Outcome::Disputed(timing) => (Fate::Failed, Some(timing), None),
         };
         let count = lease.tasks.count as usize;
         let share = if busy_s.len() == 1 { 1.0 / count as f64 } else { 1.0 };

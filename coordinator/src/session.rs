@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use ata_record::RefusalKind;
 use ata_scheduler::{Lease, LeaseId, WorkerId};
 use ata_wire::limits::{HEARTBEATS_MISSED, MAX_BATCH, MAX_QUEUED_MESSAGES, MAX_UPLOADS};
 use ata_wire::{Assignment, FarewellReason, Hello, Reader, ToWorker, WorkerName};
@@ -12,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
+use crate::past_leases::PastLeases;
 
 /// The owner's side of a worker's session. Dropping it ends the session.
 #[derive(Debug)]
@@ -24,8 +26,12 @@ pub(crate) struct Session {
     pub(crate) is_ready: bool,
     /// When the worker was last heard from, in seconds of the run's clock.
     pub(crate) heard_s: f64,
+    /// Whether it computes the same bits as others of which this is true.
+    pub(crate) is_exact: bool,
     /// Leases that it holds.
     leases: usize,
+    /// Those that it had.
+    pub(crate) past: PastLeases,
     /// Leases whose gradients are in transit.
     uploading: Vec<LeaseId>,
     /// The parameters to send next. With those that are being sent, at most two versions are kept for the worker.
@@ -146,7 +152,9 @@ impl Session {
             instance: hello.instance,
             is_ready: false,
             heard_s: now_s,
+            is_exact: false,
             leases: 0,
+            past: PastLeases::default(),
             uploading: Vec::new(),
             due: DueParameters::default(),
             sent: None,
@@ -190,6 +198,7 @@ impl Session {
     pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet) {
         debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
+        self.past.given(lease.id);
         if self.sent.replace(lease.iteration) != Some(lease.iteration) {
             self.due.put(parameters.clone());
         }
@@ -245,13 +254,13 @@ impl Session {
     }
 
     /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
-    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), &'static str> {
+    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), (RefusalKind, &'static str)> {
         if self.uploading.contains(&lease) {
-            return Err("its gradient is being sent already");
+            return Err((RefusalKind::Replayed, "its gradient is being sent already"));
         }
         // A lease that failed in transit leaves the list, so an honest worker stays below this.
         if self.uploading.len() >= 2 * MAX_UPLOADS {
-            return Err("the worker is sending too many gradients at a time");
+            return Err((RefusalKind::TooMany, "the worker is sending too many gradients at a time"));
         }
         self.uploading.push(lease);
         Ok(())

@@ -41,6 +41,10 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Opens a session.
     pub(crate) fn open(&mut self, now_s: f64, hello: &Hello) -> Result<Opened, Status> {
+        if let Some(why) = self.names.expelled(&hello.name) {
+            let text = format!("worker '{}' was expelled from this run: {why}", hello.name);
+            return Err(Status::permission_denied(text));
+        }
         let token = random_token()?;
         let claim = self
             .names
@@ -106,6 +110,18 @@ impl Sessions {
         let session = self.remove(worker)?;
         self.names.leave(&session.name);
         Some(session)
+    }
+
+    /// Ends the session of a worker, if it has one, and refuses its name from now on.
+    pub(crate) fn expel(&mut self, worker: WorkerId, why: &str) -> Option<Session> {
+        let session = self.close(worker);
+        self.names.expel(worker, why);
+        session
+    }
+
+    /// The names that are refused, and why.
+    pub(crate) fn expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
+        self.names.all_expelled()
     }
 
     fn remove(&mut self, worker: WorkerId) -> Option<Session> {

@@ -3,25 +3,44 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{Partial, Reduction, TrainingState};
+use ata_learn::{Aggregate, Aggregator, Estimate, Partial, TrainingState};
+use ata_scheduler::{LeaseId, TaskRange};
 use ata_wire::Pool;
 
 use crate::parameters::ParameterSet;
 
 /// Work for the thread.
 pub(crate) enum Work {
-    /// Add a lease's gradient to the sum for the next step.
+    /// Add a lease's gradient to those of the next step.
     Add(Partial),
+    /// Compare two results, and hand them back.
+    Compare(Comparison),
     /// Take the step, now that all of its gradients were added.
     Step { iteration: u64, tasks: u64, rate: f64, with_product: bool },
     /// Hand over a copy of the state after the last step.
     Copy(Box<dyn FnOnce(TrainingState) + Send>),
 }
 
+/// Two results for the same tasks.
+pub(crate) struct Comparison {
+    pub(crate) tasks: TaskRange,
+    pub(crate) results: [(LeaseId, Arrived); 2],
+}
+
+/// A result that arrived, and waits for the outcome of its lease.
+pub(crate) struct Arrived {
+    pub(crate) busy_s: Vec<f64>,
+    pub(crate) gradient: Partial,
+    /// Whether its worker computes the same bits as others of which this is true.
+    pub(crate) is_exact: bool,
+}
+
 /// What the thread reports.
 pub(crate) enum Report {
     /// It took a step.
     Stepped(Stepped),
+    /// It compared two results; tells whether they agree.
+    Compared(Comparison, bool),
     /// It failed, and takes no more work.
     Failed,
 }
@@ -43,6 +62,7 @@ pub(crate) struct Stepped {
 /// It passes its reports to `report`, gives buffers back to `pool`, and ends when the returned sender is dropped.
 pub(crate) fn spawn(
     state: TrainingState,
+    aggregate: Aggregate,
     pool: Pool,
     report: impl Fn(Report) + Send + 'static,
 ) -> (std_mpsc::Sender<Work>, ParameterSet) {
@@ -52,7 +72,7 @@ pub(crate) fn spawn(
         .name("training".into())
         .spawn(move || {
             // A panic is printed, and the run must not wait forever for a step.
-            if catch_unwind(AssertUnwindSafe(|| work(state, &pool, &receiver, &report))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| work(state, aggregate, &pool, &receiver, &report))).is_err() {
                 report(Report::Failed);
             }
         })
@@ -60,22 +80,33 @@ pub(crate) fn spawn(
     (sender, initial)
 }
 
-fn work(mut state: TrainingState, pool: &Pool, received: &std_mpsc::Receiver<Work>, report: &impl Fn(Report)) {
-    let mut reduction = Reduction::default();
+fn work(
+    mut state: TrainingState,
+    aggregate: Aggregate,
+    pool: &Pool,
+    received: &std_mpsc::Receiver<Work>,
+    report: &impl Fn(Report),
+) {
+    let mut aggregator = Aggregator::new(aggregate);
     for work in received {
         match work {
-            Work::Add(partial) => reduction.add(partial),
+            Work::Add(partial) => aggregator.add(partial),
+            Work::Compare(comparison) => {
+                let [(_, one), (_, other)] = &comparison.results;
+                let agree = one.gradient.agrees(&other.gradient, one.is_exact && other.is_exact);
+                report(Report::Compared(comparison, agree));
+            }
             Work::Step { iteration, tasks, rate, with_product } => {
-                let Partial { mut gradient, loss, .. } = reduction.finish().expect("a step has gradients");
-                let loss = loss / tasks as f64;
+                let estimate = aggregator.finish(tasks).expect("a step has gradients");
+                let Estimate { mut gradient, divisor, loss } = estimate;
                 let mut next = pool.take();
-                let gradient_product = state.step(&mut gradient, tasks, rate, with_product, &mut next);
+                let gradient_product = state.step(&mut gradient, divisor, rate, with_product, &mut next);
                 pool.give(gradient);
                 let parameters = ParameterSet::new(iteration + 1, next, pool);
                 report(Report::Stepped(Stepped { iteration, loss, gradient_product, parameters }));
             }
             Work::Copy(then) => then(state.clone()),
         }
-        reduction.spent().for_each(|spent| pool.give(spent));
+        aggregator.spent().for_each(|spent| pool.give(spent));
     }
 }

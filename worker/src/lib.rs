@@ -73,7 +73,10 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         let (cause, wait) = match ended {
             Ok(FarewellReason::Finished) => return Ok(WorkerEnd::Finished),
             Ok(FarewellReason::Failed) => return Ok(WorkerEnd::RunFailed),
-            Ok(FarewellReason::Evicted) => ("the coordinator evicted this worker".into(), backoff.next().min(left)),
+            // An expelled worker gets an error.
+            Ok(FarewellReason::Evicted | FarewellReason::Expelled) => {
+                ("the coordinator evicted this worker".into(), backoff.next().min(left))
+            }
             Ok(FarewellReason::Stopping) => ("the coordinator stopped".into(), backoff.next().min(left)),
             Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
             Err(SessionError::Fatal(error)) => return Err(error),

@@ -74,7 +74,9 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
         let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
         let worked = &mut history.worked;
         match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, worked, &has_work).await {
-            Err(SessionError::Broken(cause)) => farewell(&mut incoming).await.ok_or(SessionError::Broken(cause)),
+            Err(SessionError::Broken(cause)) => {
+                farewell(&mut incoming).await.unwrap_or(Err(SessionError::Broken(cause)))
+            }
             ended => ended,
         }
     };
@@ -87,16 +89,25 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
 }
 
 /// Waits for the Farewell of a coordinator whose run ends: a transfer may break off before it is read.
-async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<FarewellReason> {
+async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<Result<FarewellReason, SessionError>> {
     let said = async {
         while let Ok(Some(message)) = incoming.message().await {
-            if let Ok(ToWorker::Farewell { reason, .. }) = message.try_into() {
-                return Some(reason);
+            if let Ok(ToWorker::Farewell { reason, detail }) = message.try_into() {
+                return Some(ended(reason, detail));
             }
         }
         None
     };
     tokio::time::timeout(FAREWELL_TIMEOUT, said).await.ok().flatten()
+}
+
+/// How a session ends with a Farewell.
+fn ended(reason: FarewellReason, detail: String) -> Result<FarewellReason, SessionError> {
+    if reason == FarewellReason::Expelled {
+        return Err(WorkerError::Refused(detail).into());
+    }
+    tracing::info!("{detail}");
+    Ok(reason)
 }
 
 /// Sends heartbeats, fewer of them once the worker has had no work for a while.
@@ -144,7 +155,7 @@ async fn prepare_and_work(
         compute = prepared => compute?,
         message = incoming.message() => {
             return match next_message(message)? {
-                ToWorker::Farewell { reason, .. } => Ok(reason),
+                ToWorker::Farewell { reason, detail } => ended(reason, detail),
                 _ => Err(SessionError::protocol("an assignment before Ready")),
             };
         }
@@ -247,10 +258,7 @@ impl Active<'_> {
                         }
                     }
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
-                    ToWorker::Farewell { reason, detail } => {
-                        tracing::info!("{detail}");
-                        return Ok(reason);
-                    }
+                    ToWorker::Farewell { reason, detail } => return ended(reason, detail),
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
                 },
                 Some(report) = reported.recv(), if self.uploads.len() < MAX_UPLOADS => self.reported(report)?,

@@ -53,6 +53,9 @@ pub(crate) struct RunArgs {
     /// Allocate this share of tasks beyond the budget, and take the first results: wastes work for speed [default: 0].
     #[arg(long, env = "ATA_OVERCOMMIT", value_name = "X", allow_negative_numbers = true)]
     overcommit: Option<f64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    trust: TrustArgs,
     /// An earlier run's folder: start with the speeds that it learned.
     #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
     warm_start: Option<PathBuf>,
@@ -95,6 +98,20 @@ pub(crate) struct RunArgs {
         help_heading = "Stopping"
     )]
     max_employments: Option<u64>,
+}
+
+/// How far the workers are trusted; docs/TRUST.md says what is checked in any case.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct TrustArgs {
+    /// What becomes of an iteration's gradients: mean, or, for workers that may lie, median or trimmed:X (without the share X of
+    /// the lowest and of the highest values, as in trimmed:0.2), coordinate by coordinate over the leases. Other than the
+    /// mean, those are not the same bits for every allocation, and keep a gradient per lease in memory [default: mean].
+    #[arg(long, env = "ATA_AGGREGATE", value_name = "HOW", allow_hyphen_values = true, help_heading = "Trust")]
+    aggregate: Option<String>,
+    /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and
+    /// who is found lying is named and expelled. For policies that wait for all tasks [default: 0].
+    #[arg(long, env = "ATA_VERIFY", value_name = "SHARE", allow_negative_numbers = true, help_heading = "Trust")]
+    verify: Option<f64>,
 }
 
 /// How the parameters are trained, evaluated and saved.

@@ -50,6 +50,9 @@ pub(crate) struct SimulateArgs {
     /// Shares of tasks that barrier policies allocate beyond the budget, separated by commas.
     #[arg(long, value_name = "X", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) overcommit: Vec<f64>,
+    /// The share of leases that two workers compute, under policies that wait for all of their tasks.
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    pub(crate) verify: Option<f64>,
     /// What to train.
     #[arg(long, value_enum, value_name = "PROBLEM")]
     pub(crate) problem: Option<ProblemName>,

@@ -29,9 +29,9 @@ use std::sync::Arc;
 use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, Progress, RunReport, Start, StopReason, TrainingData, TransferLimits,
 };
-use ata_learn::{Dataset, DeviceChoice, Model, OpenDevice};
+use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, steps_after};
-use ata_scheduler::{EngineConfig, Policy, PolicyContext, WorkerStatistics};
+use ata_scheduler::{EngineConfig, Policy, PolicyContext, Verify, WorkerStatistics};
 use ata_wire::Security;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -49,6 +49,10 @@ use summary::Summary;
 /// The first rest of a worker after a failure, in seconds: longer than a network glitch, short compared with a run.
 /// Each further failure doubles it.
 const REST_S: f64 = 1.0;
+
+/// A worker that fails this many times in a row is expelled. Its rests double from [`REST_S`] on, so that the first and the
+/// last failure are two minutes apart at least, longer than a driver needs to recover or a full disk to be noticed.
+const EXPEL_AFTER: u32 = 8;
 
 /// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
@@ -91,6 +95,10 @@ impl Run {
         if settings.target_accuracy.is_some() && model.class_names().is_empty() {
             let model = &settings.model;
             return Err(Failure::usage(format!("--target-accuracy: model '{model}' has no classes, only a loss")));
+        }
+        settings.check_aggregate_memory(model.parameter_count() as u64)?;
+        if settings.verify > 0.0 && expected.exactly == Some(1) {
+            return Err(Failure::usage("--verify: one worker cannot be checked by another; expected at least 2"));
         }
         if let (Some(place), None) = (&settings.checkpoint, resumption) {
             place::check_empty(place)?;
@@ -165,6 +173,13 @@ impl Run {
         let Self { settings, policy, warm_start, model, device, start, training, test, .. } = self;
         let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
         let model_metadata = model::metadata(&settings.model, &*model);
+        if settings.aggregate()? != Aggregate::Mean {
+            let how = &settings.aggregate;
+            tracing::info!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
+        }
+        if settings.verify > 0.0 {
+            tracing::info!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
+        }
         let config = CoordinatorConfig {
             run_id: folder.run_id.clone(),
             engine: EngineConfig {
@@ -173,6 +188,8 @@ impl Run {
                 min_workers,
                 lease_timeout_s: Some(settings.lease_timeout_s),
                 rest_s: REST_S,
+                expel_after: Some(EXPEL_AFTER),
+                verify: verify(settings.verify),
                 seed: settings.seed,
                 overcommit: settings.overcommit,
                 limits: settings.limits(),
@@ -181,6 +198,7 @@ impl Run {
             policy_specification: settings.policy.clone(),
             model_specification: settings.model.clone(),
             model,
+            aggregate: settings.aggregate()?,
             optimizer: settings.optimizer(),
             learning_rate: settings.learning_rate(),
             eval_every: settings.evaluate_every(),
@@ -208,6 +226,11 @@ impl Run {
         drop(display.await);
         Ok(Trained { report: report?, settings, device_name })
     }
+}
+
+/// Spot checks of this share of leases. The run's seed would not do as the secret: workers know it.
+fn verify(share: f64) -> Option<Verify> {
+    (share > 0.0).then(|| Verify { share, secret: rand::random() })
 }
 
 /// A run that is over, successful or not.

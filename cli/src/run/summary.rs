@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ata_coordinator::{RunReport, StopReason};
 use ata_learn::hex;
-use ata_record::{EndState, RefusalKind, WorkerState};
+use ata_record::{EndState, RefusalKind, RunState, WorkerState};
 use serde::Serialize;
 
 use super::counterfactual::Counterfactual;
@@ -57,10 +57,23 @@ pub(crate) struct Summary {
     model: String,
     /// Tasks whose real computation outlasted their emulated time.
     pub(crate) tasks_outlasted: u64,
+    /// What became of an iteration's gradients: the mean, or a robust estimate.
+    aggregate: String,
+    /// The share of leases that two workers computed.
+    verify: f64,
+    /// Results that other workers refuted, by the number of the worker that lied.
+    pub(crate) liars: BTreeMap<u32, u64>,
+    /// Why workers were expelled, by number.
+    pub(crate) expelled: BTreeMap<u32, String>,
     /// Number of refused results, by reason.
     refused: BTreeMap<RefusalKind, u64>,
     /// What other policies would have cost on the recorded task times.
     pub(crate) counterfactual: Vec<Counterfactual>,
+}
+
+/// What there is to say of some workers, by number.
+fn of_workers<T>(run: &RunState, what: impl Fn(&WorkerState) -> Option<T>) -> BTreeMap<u32, T> {
+    run.workers.iter().filter_map(|(number, worker)| Some((*number, what(worker)?))).collect()
 }
 
 impl Summary {
@@ -110,6 +123,10 @@ impl Summary {
             data: settings.data.clone(),
             model: settings.model.clone(),
             tasks_outlasted: report.tasks_outlasted,
+            aggregate: settings.aggregate.clone(),
+            verify: settings.verify,
+            liars: of_workers(run, |worker| Some(worker.lies).filter(|lies| *lies > 0)),
+            expelled: of_workers(run, |worker| worker.expelled.clone()),
             refused: run.refused.clone(),
             counterfactual,
         }

@@ -85,6 +85,10 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
         let text = format!("{} tasks took longer than their emulated time", summary.tasks_outlasted);
         lines.push(("emulated times", text));
     }
+    for (number, lies) in &summary.liars {
+        let name = &summary.worker_names[number];
+        lines.push(("liar", format!("worker {number} {name}: {lies} of its results were refuted by others")));
+    }
     if let Some(error) = &summary.error {
         lines.push(("failed", error.clone()));
     }

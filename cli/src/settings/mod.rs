@@ -4,6 +4,7 @@ mod devices;
 pub(crate) mod policy_list;
 mod security;
 mod training;
+mod trust;
 
 pub(crate) use devices::{Devices, Fuse};
 pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder};
@@ -64,6 +65,10 @@ pub(crate) struct Settings {
     pub(crate) heartbeat_timeout_ms: u64,
     pub(crate) lease_timeout_s: f64,
     pub(crate) overcommit: f64,
+    /// See [`ata_learn::Aggregate`].
+    pub(crate) aggregate: String,
+    /// The share of leases that two workers compute.
+    pub(crate) verify: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +138,8 @@ impl Default for Settings {
             heartbeat_timeout_ms: 2000,
             lease_timeout_s: 60.0,
             overcommit: 0.0,
+            aggregate: "mean".into(),
+            verify: 0.0,
             target_loss: None,
             target_accuracy: None,
             max_runtime_s: None,
@@ -194,6 +201,7 @@ impl Settings {
         self.check_training()?;
         positive("lease_timeout_s", self.lease_timeout_s)?;
         check_overcommit(self.overcommit)?;
+        self.check_trust()?;
         for (name, limit) in [
             ("target_loss", self.target_loss),
             ("max_runtime_s", self.max_runtime_s),

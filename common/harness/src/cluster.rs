@@ -11,9 +11,11 @@ use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, FolderStore, Retention, RunError, RunReport, Start, TrainingData,
     TransferLimits,
 };
-use ata_learn::{DataFile, DataSource, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split};
+use ata_learn::{
+    Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split,
+};
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
-use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
 use ata_wire::Security;
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
@@ -47,6 +49,12 @@ pub struct Settings {
     pub lease_timeout_s: f64,
     /// Seconds of the first rest of a worker that failed.
     pub rest_s: f64,
+    /// Failures in a row that expel a worker.
+    pub expel_after: u32,
+    /// Share of leases that two workers compute.
+    pub verify: f64,
+    /// What becomes of an iteration's gradients.
+    pub aggregate: Aggregate,
     /// Share of tasks allocated beyond the budget.
     pub overcommit: f64,
     /// Time after which a silent worker is lost.
@@ -70,6 +78,9 @@ impl Default for Settings {
             min_workers: 1,
             lease_timeout_s: 30.0,
             rest_s: 0.1,
+            expel_after: 8,
+            verify: 0.0,
+            aggregate: Aggregate::Mean,
             overcommit: 0.0,
             // Far longer than a busy machine delays a thread.
             heartbeat_timeout: Duration::from_secs(10),
@@ -263,6 +274,8 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             min_workers: settings.min_workers,
             lease_timeout_s: Some(settings.lease_timeout_s),
             rest_s: settings.rest_s,
+            expel_after: Some(settings.expel_after),
+            verify: (settings.verify > 0.0).then_some(Verify { share: settings.verify, secret: 7 }),
             overcommit: settings.overcommit,
             seed,
             ..EngineConfig::default()
@@ -273,6 +286,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         training_data: file.map_or(TrainingData::Generated { seed }, TrainingData::File),
         test_data: model.open(&source, Split::Test).expect("good data"),
         model,
+        aggregate: settings.aggregate,
         optimizer: Optimizer::default(),
         learning_rate: LearningRate::constant(0.1),
         eval_every: None,

@@ -2,8 +2,8 @@
 
 use ata_wire::proto::{self, GradientPart, TransferPart, gradient_part, transfer_part};
 use ata_wire::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, ParameterStream, Pool,
-    Receipt, RunSpec, SessionToken, ToWorker, Welcome, chunk, f32_bytes,
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, ParameterStream, Peer,
+    Pool, Receipt, RunSpec, SessionToken, ToWorker, Welcome, chunk, f32_bytes,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -115,7 +115,7 @@ impl Reader {
     }
 
     async fn gradient(&self, frame: &[u8]) -> bool {
-        let mut upload = GradientUpload::from_body(in_pieces(frame));
+        let mut upload = GradientUpload::from_body(in_pieces(frame), Peer::default());
         let Ok(header) = upload.header().await else { return false };
         let Ok(header) = GradientHeader::try_from(header) else { return false };
         let again = proto::GradientHeader::from(header.clone());
@@ -181,7 +181,7 @@ fn from_worker() -> [FromWorker; 4] {
     [
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true },
-        FromWorker::Heartbeat,
+        FromWorker::Heartbeat { idle: true },
         FromWorker::LeaseFailed { lease: 300, reason: "no memory".into() },
     ]
 }
@@ -191,7 +191,14 @@ fn to_worker(session: SessionToken) -> [ToWorker; 4] {
     let run = RunSpec { model: "cnn".into(), parameters: VALUES, seed: 1, budget: 23, task_batch: 16, data };
     let lease = |lease, first_task, tasks| Assignment { lease, iteration: 2, first_task, tasks };
     [
-        ToWorker::Welcome(Welcome { session, number: 3, run_id: "run".into(), heartbeat_interval_ms: 500, run }),
+        ToWorker::Welcome(Welcome {
+            session,
+            number: 3,
+            run_id: "run".into(),
+            heartbeat_interval_ms: 500,
+            idle_heartbeat_interval_ms: 2500,
+            run,
+        }),
         ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
         ToWorker::Cancel(vec![1, 200, 70_000]),
         ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },

@@ -29,7 +29,7 @@ pub use memory::{address_space_kb, cpu_time, resident_kb};
 pub use peer::{Peer, Session};
 pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
-pub use toy::{poisoned_toy, toy};
+pub use toy::{huge_toy, lying_toy, poisoned_toy, toy};
 
 use std::time::Duration;
 

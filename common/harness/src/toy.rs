@@ -11,27 +11,38 @@ use ata_learn::{
 /// `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an image. `toy:N/ill` is
 /// the same, but its evaluation fails; `toy:N/doomed` panics in its evaluation.
 pub fn toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
-    parse(specification, false)
+    parse(specification, None)
 }
 
 /// The same on a machine that computes garbage: every gradient contains a NaN.
 pub fn poisoned_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
-    parse(specification, true)
+    parse(specification, Some(f32::NAN))
 }
 
-fn parse(specification: &str, poisoned: bool) -> Result<Arc<dyn Model>, ModelError> {
+/// The same on a machine that lies a little: every gradient is multiplied by 1.001.
+pub fn lying_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
+    parse(specification, Some(1.001))
+}
+
+/// The same on a machine that lies a lot: every gradient is multiplied by −10⁶.
+pub fn huge_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
+    parse(specification, Some(-1e6))
+}
+
+fn parse(specification: &str, factor: Option<f32>) -> Result<Arc<dyn Model>, ModelError> {
     let unknown = || ModelError::Unknown(specification.into());
     let text = specification.strip_prefix("toy:").ok_or_else(unknown)?;
     let (size, flaw) = text.split_once('/').unwrap_or((text, ""));
     let size = size.parse().map_err(|_| unknown())?;
-    Ok(Arc::new(Toy { size, flaw: flaw.into(), poisoned }))
+    Ok(Arc::new(Toy { size, flaw: flaw.into(), factor }))
 }
 
 #[derive(Clone)]
 struct Toy {
     size: usize,
     flaw: String,
-    poisoned: bool,
+    /// What is wrong with its gradients: the factor of the first number if it is NaN, else of all.
+    factor: Option<f32>,
 }
 
 impl Model for Toy {
@@ -100,8 +111,9 @@ impl Learner for ToyLearner {
         let sample = batch.images.iter().cycle();
         let mut gradient: Vec<f32> = self.parameters.iter().zip(sample).map(|(theta, x)| theta - x).collect();
         let loss = gradient.iter().map(|value| f64::from(value * value)).sum::<f64>() / 2.0;
-        if self.data.toy.poisoned {
-            gradient[0] = f32::NAN;
+        if let Some(factor) = self.data.toy.factor {
+            let wrong = if factor.is_nan() { 1 } else { gradient.len() };
+            gradient[..wrong].iter_mut().for_each(|value| *value *= factor);
         }
         Ok(TaskGradient { gradient, loss })
     }

@@ -1,12 +1,17 @@
 //! A client that violates the contract gets the documented answer, and nothing changes.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, Link, Peer, Session, Settings, WorkerSettings, soon};
+use ata_harness::{Cluster, Ended, Link, Peer, Session, Settings, WorkerSettings, soon, toy};
+use ata_learn::{DataSource, DeviceChoice, Split, TaskGradient, Tasks};
 use ata_record::{RefusalKind, RunEvent};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
-use ata_wire::{Assignment, FromWorker, GradientHeader, Receipt, SessionToken, gradient_parts};
+use ata_wire::{
+    Assignment, FarewellReason, FromWorker, GradientHeader, Receipt, SessionToken, ToWorker, gradient_parts,
+};
+use ata_worker::WorkerError;
 use tokio_stream::StreamExt;
 use tonic::Code;
 
@@ -66,74 +71,193 @@ async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
     assert!(answer.is_err(), "{answer:?}");
 }
 
-/// Each refused gradient is reported with its kind, and the run ends with the same parameters all the same.
+/// What a worker does instead of its work.
+enum Deed {
+    /// Sends a gradient with something wrong.
+    Submit(fn(&mut GradientHeader, &mut Vec<f32>)),
+    /// Sends a gradient that does not match its checksums.
+    Damage,
+    /// Stops sending.
+    CutOff,
+    /// Says that it cannot compute.
+    Fail,
+    /// Sends a gradient of a lease that failed before.
+    Late,
+    /// Sends a gradient for the lease of another worker.
+    Steal,
+    /// Sends a correct gradient twice.
+    Repeat,
+}
+
+/// Every deed, the kind by which it is refused, and how the gradient is answered.
+fn deeds() -> Vec<(&'static str, RefusalKind, Deed)> {
+    use Deed::Submit;
+    use RefusalKind::{
+        Foreign, NotComputed, NotFinite, NotReceived, Replayed, Stale, WrongChecksum, WrongSize, WrongTimes,
+    };
+    vec![
+        ("NaN at the start", NotFinite, Submit(|_, values| values[0] = f32::NAN)),
+        ("NaN in the middle", NotFinite, Submit(|_, values| values[SIZE / 2] = -f32::NAN)),
+        ("NaN at the end", NotFinite, Submit(|_, values| values[SIZE - 1] = f32::NAN)),
+        ("infinite", NotFinite, Submit(|_, values| values[7] = f32::INFINITY)),
+        ("negative infinite", NotFinite, Submit(|_, values| values[SIZE - 2] = f32::NEG_INFINITY)),
+        ("loss NaN", NotFinite, Submit(|header, _| header.loss_sum = f64::NAN)),
+        ("loss infinite", NotFinite, Submit(|header, _| header.loss_sum = f64::NEG_INFINITY)),
+        ("a value too many", WrongSize, Submit(|_, values| values.push(0.5))),
+        ("a value too few", WrongSize, Submit(|_, values| values.truncate(SIZE - 1))),
+        ("no values", WrongSize, Submit(|_, values| values.clear())),
+        ("megabytes too many", WrongSize, Submit(|_, values| values.resize(1 << 20, 0.5))),
+        ("wrong checksum", WrongChecksum, Deed::Damage),
+        ("negative time", WrongTimes, Submit(|header, _| header.busy_s = vec![-1e-9])),
+        ("time NaN", WrongTimes, Submit(|header, _| header.busy_s = vec![f64::NAN])),
+        ("time infinite", WrongTimes, Submit(|header, _| header.busy_s = vec![f64::INFINITY])),
+        ("a time too many", WrongTimes, Submit(|header, _| header.busy_s.push(0.0))),
+        ("no time", WrongTimes, Submit(|header, _| header.busy_s.clear())),
+        ("far too many times", WrongTimes, Submit(|header, _| header.busy_s = vec![0.0; 100_000])),
+        ("a lease that nobody was given", Foreign, Submit(|header, _| header.lease += 1000)),
+        ("another iteration's", Foreign, Submit(|header, _| header.iteration += 1)),
+        ("another worker's lease", Foreign, Deed::Steal),
+        ("late", Stale, Deed::Late),
+        ("twice", Replayed, Deed::Repeat),
+        ("broken off", NotReceived, Deed::CutOff),
+        ("not computed", NotComputed, Deed::Fail),
+    ]
+}
+
+/// Whatever a worker sends instead of its gradient is refused and counted by its kind, and the run ends with the same
+/// parameters all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_is_refused_by_kind() {
-    for kind in [
-        RefusalKind::NotHeld,
-        RefusalKind::WrongSize,
-        RefusalKind::WrongChecksum,
-        RefusalKind::NotFinite,
-        RefusalKind::WrongTimes,
-        RefusalKind::NotReceived,
-        RefusalKind::NotComputed,
-    ] {
+    let expected = undisturbed().await;
+    for (what, kind, deed) in deeds() {
         let mut cluster = Cluster::start(&settings()).await;
-        let peer = Peer::connect(cluster.address).await;
-        let mut session = peer.join("a").await;
-        let lease = session.assigned().await[0];
-        let good = header(&session, &lease);
-        let values = vec![0.5; SIZE];
-        match kind {
-            RefusalKind::NotHeld => not_held(&peer, &mut session, &lease).await,
-            RefusalKind::WrongSize => {
-                let longer = vec![0.5; SIZE + 1];
-                assert!(is_refused(&peer.submit(good, longer).await.unwrap()));
-            }
-            RefusalKind::WrongChecksum => assert!(is_refused(&peer.submit_parts(damaged(good)).await.unwrap())),
-            RefusalKind::NotFinite => {
-                let infinite = vec![f32::INFINITY; SIZE];
-                assert!(is_refused(&peer.submit(good, infinite).await.unwrap()));
-            }
-            RefusalKind::WrongTimes => {
-                let header = GradientHeader { busy_s: vec![0.0; 2], ..good };
-                assert!(is_refused(&peer.submit(header, values).await.unwrap()));
-            }
-            RefusalKind::NotReceived => {
-                // If the link is cut before the header has arrived, there is nothing to refuse yet.
-                while !cluster.state.borrow().refused.contains_key(&kind) {
-                    cut_off(cluster.address, good.clone()).await;
-                    let refused = cluster.state.wait_for(|state| state.refused.contains_key(&kind));
-                    drop(tokio::time::timeout(Duration::from_secs(2), refused).await);
-                }
-            }
-            RefusalKind::NotComputed => {
-                session.say(FromWorker::LeaseFailed { lease: lease.lease, reason: "no memory".into() }).await;
-            }
+        let mut counted = BTreeMap::from([(kind, 1)]);
+        if matches!(deed, Deed::Late) {
+            counted.insert(RefusalKind::NotComputed, 1);
         }
-        cluster.wait_for("the refusal", |state| state.refused.contains_key(&kind)).await;
-        drop(session);
+        let sent = misbehave(&mut cluster, kind, deed).await;
+        counted.entry(kind).and_modify(|count| *count = sent);
+        cluster.wait_for(what, |state| state.refused.contains_key(&kind)).await;
         cluster.worker(WorkerSettings::new("honest"));
-        let Ended { report, .. } = cluster.end().await;
-        assert!(report.ended.is_ok(), "{kind:?}: {:?}", report.ended);
-        assert_eq!(report.parameters_sha256, undisturbed().await, "{kind:?}");
-        assert_eq!(report.state.refused.keys().collect::<Vec<_>>(), [&kind]);
+        let Ended { report, events, .. } = cluster.end().await;
+        assert!(report.ended.is_ok(), "{what}: {:?}", report.ended);
+        assert_eq!(report.parameters_sha256, expected, "{what}");
+        assert_eq!(report.state.refused, counted, "{what}");
+        let rests = events.iter().filter(|event| matches!(event, RunEvent::Rest { .. })).count();
+        assert!(rests >= 1, "{what}: whoever sends it rests");
     }
 }
 
-/// Gradients for a lease of another worker, for an unknown one, and for another iteration.
-async fn not_held(peer: &Peer, session: &mut Session, lease: &Assignment) {
-    let other = peer.join("b").await;
-    let good = header(session, lease);
-    for wrong in [
-        GradientHeader { session: other.token(), ..good.clone() },
-        GradientHeader { lease: good.lease + 1000, ..good.clone() },
-        GradientHeader { iteration: good.iteration + 1, ..good.clone() },
-    ] {
-        assert!(is_not_held(&peer.submit(wrong, vec![0.5; SIZE]).await.unwrap()));
+/// Joins as a worker that does this with its first lease; returns how often.
+async fn misbehave(cluster: &mut Cluster, kind: RefusalKind, deed: Deed) -> u64 {
+    let peer = Peer::connect(cluster.address).await;
+    let mut session = peer.join("a").await;
+    let lease = session.assigned().await[0];
+    let (mut header, mut values) = (header(&session, &lease), vec![0.5; SIZE]);
+    let fail = FromWorker::LeaseFailed { lease: lease.lease, reason: "no memory".into() };
+    let receipt = match deed {
+        Deed::Submit(change) => {
+            change(&mut header, &mut values);
+            peer.submit(header, values).await.unwrap()
+        }
+        Deed::Damage => peer.submit_parts(damaged(header)).await.unwrap(),
+        Deed::CutOff => {
+            let mut sent = 0;
+            // If the link is cut before the header has arrived, there is nothing to refuse yet.
+            while !cluster.state.borrow().refused.contains_key(&kind) {
+                cut_off(cluster.address, header.clone()).await;
+                let refused = cluster.state.wait_for(|state| state.refused.contains_key(&kind));
+                sent = u64::from(tokio::time::timeout(Duration::from_secs(2), refused).await.is_ok());
+            }
+            return sent;
+        }
+        Deed::Fail => {
+            session.say(fail).await;
+            cluster.wait_for("the failure", |state| state.refused.contains_key(&kind)).await;
+            return 1;
+        }
+        Deed::Late => {
+            session.say(fail).await;
+            assert_ne!(session.assigned().await[0].lease, lease.lease, "it gets the task again");
+            peer.submit(header, values).await.unwrap()
+        }
+        Deed::Steal => {
+            let other = peer.join("b").await;
+            cluster.wait_for("the other worker", |state| state.present() == 2).await;
+            let stolen = GradientHeader { session: other.token(), ..header };
+            peer.submit(stolen, values).await.unwrap()
+        }
+        Deed::Repeat => {
+            let (_, parameters) = soon("parameters", peer.parameters(&session).await.unwrap().next()).await.unwrap();
+            let (values, loss_sum) = computed(&lease, &parameters);
+            let header = GradientHeader { loss_sum, ..header };
+            assert_eq!(peer.submit(header.clone(), values.clone()).await.unwrap(), Receipt::Accepted);
+            peer.submit(header, values).await.unwrap()
+        }
+    };
+    assert!(is_not_held(&receipt) || is_refused(&receipt), "{kind:?}: {receipt:?}");
+    1
+}
+
+/// The gradient of a lease of one task, as an honest worker computes it.
+fn computed(lease: &Assignment, parameters: &[f32]) -> (Vec<f32>, f64) {
+    let data = toy(settings().model).unwrap().open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+    let tasks = Tasks { seed: 1, budget: settings().budget, task_batch: settings().task_batch };
+    let mut learner = data.learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
+    learner.load(parameters);
+    let TaskGradient { gradient, loss } = learner.gradient(lease.iteration, lease.first_task).unwrap();
+    (gradient, loss)
+}
+
+/// Invariant 8: a worker cannot claim more time than has passed, however much it says.
+#[tokio::test(flavor = "multi_thread")]
+async fn impossibly_long_times_are_cut_to_what_has_passed() {
+    let cluster = Cluster::start(&Settings { iterations: 1, ..settings() }).await;
+    let peer = Peer::connect(cluster.address).await;
+    let mut session = peer.join("a").await;
+    let lease = session.assigned().await[0];
+    let header = GradientHeader { busy_s: vec![1e300], ..header(&session, &lease) };
+    assert_eq!(peer.submit(header, vec![0.5; SIZE]).await.unwrap(), Receipt::Accepted);
+    let Ended { report, .. } = cluster.end().await;
+    let worker = &report.state.workers[&1];
+    assert!(worker.busy_s > 0.0 && worker.busy_s <= report.state.runtime_s() * 1.001, "{worker:?}");
+}
+
+/// Whoever sends nothing but foreign gradients is told to leave, is not let in again, and cannot fill the journal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_only_offends_is_expelled() {
+    let settings = Settings { rest_s: 1000.0, ..settings() };
+    let mut cluster = Cluster::start(&settings).await;
+    let peer = Peer::connect(cluster.address).await;
+    let mut session = peer.join("bad").await;
+    let lease = session.assigned().await[0];
+    let foreign = GradientHeader { lease: lease.lease + 1000, ..header(&session, &lease) };
+    let mut sent = 0;
+    while let Ok(receipt) = peer.submit(foreign.clone(), vec![0.5; SIZE]).await {
+        assert!(is_not_held(&receipt), "{receipt:?}");
+        sent += 1;
+        assert!(sent <= u64::from(settings.expel_after), "it is still there");
     }
-    let stranger = GradientHeader { session: SessionToken([7; 16]), ..good };
-    assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
+    let detail = loop {
+        match session.next().await {
+            Some(ToWorker::Farewell { reason: FarewellReason::Expelled, detail }) => break detail,
+            Some(_) => {}
+            None => panic!("its session ended without a word"),
+        }
+    };
+    assert!(detail.contains("failed 8 time(s) in a row"), "{detail}");
+    let refused = peer.hello("bad", 2).await.err().unwrap();
+    assert_eq!((refused.code(), refused.message().contains("expelled")), (Code::PermissionDenied, true), "{refused:?}");
+    // Its name tells its own program that it need not try again.
+    cluster.worker(WorkerSettings::new("bad"));
+    cluster.worker(WorkerSettings::new("honest"));
+    let Ended { report, events, workers, .. } = cluster.end().await;
+    assert!(matches!(workers["bad"], Err(WorkerError::Refused(_))), "{:?}", workers["bad"]);
+    assert_eq!(report.parameters_sha256, undisturbed().await);
+    assert_eq!(report.state.refused, BTreeMap::from([(RefusalKind::Foreign, sent)]), "all are counted");
+    let written = events.iter().filter(|event| matches!(event, RunEvent::Refusal { .. })).count();
+    assert!((1..=2).contains(&written), "{written} events for {sent} within a second");
+    assert!(report.state.workers[&1].expelled.is_some());
 }
 
 /// A gradient that has arrived is not accepted again, and the answer does not wait for 16 MB that would be discarded.
@@ -161,7 +285,7 @@ async fn a_repeated_gradient_is_answered_at_once() {
     assert_eq!(receipts, [Receipt::Accepted, Receipt::Accepted, Receipt::Accepted]);
     let Ended { report, .. } = cluster.end().await;
     assert!(report.ended.is_ok());
-    assert_eq!(report.state.refused.get(&RefusalKind::NotHeld), Some(&2));
+    assert_eq!(report.state.refused.get(&RefusalKind::Replayed), Some(&2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,6 +315,12 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let sets = peer.parameters(&again).await.unwrap();
     assert_eq!(peer.parameters(&again).await.unwrap_err().code(), Code::ResourceExhausted, "one call at a time");
     drop(sets);
+    let lease = Assignment { lease: 0, iteration: 1, first_task: 0, tasks: 1 };
+    let stranger = GradientHeader { session: SessionToken([7; 16]), ..header(&again, &lease) };
+    assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
+    let mut hasty = peer.hello("hasty", 1).await.unwrap();
+    assert!(is_not_held(&peer.submit(header(&hasty, &lease), vec![0.5; SIZE]).await.unwrap()));
+    assert!(hasty.next().await.is_none(), "whoever is not ready has nothing to send");
 
     for nonsense in [empty, hello(ata_wire::PROTOCOL, "a")] {
         let mut session = peer.hello("c", 3).await.unwrap();

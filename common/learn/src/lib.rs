@@ -12,8 +12,11 @@
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
 //! - `model_file`: models and optimizer state as safetensors
 //! - `spread`: work on large vectors, on several threads
-//! - `reduction`: the fixed tree by which an iteration's gradients are summed
+//! - `reduction`: the fixed tree by which an iteration's gradients are summed; `aggregate`: that, or a robust estimate;
+//!   `agreement`: whether two workers computed the same
 
+mod aggregate;
+mod agreement;
 mod cache;
 mod data;
 mod device;
@@ -31,6 +34,7 @@ mod spread;
 mod state;
 mod table;
 
+pub use aggregate::{Aggregate, AggregateError, Aggregator, Estimate};
 pub use cache::default_cache_dir;
 pub use data::{
     CHANNELS, CLASS_NAMES, CLASSES, DataError, DataFile, DataSource, IMAGE_BYTES, ImageBatch, ImageInput, Images,

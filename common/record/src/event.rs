@@ -87,6 +87,15 @@ pub enum RunEvent {
         /// Consecutive failures, without a result in between.
         strikes: u32,
     },
+    /// A worker failed too often: its session ended, and its name is refused for the rest of the run.
+    Expulsion {
+        /// When.
+        time_s: f64,
+        /// The worker's number.
+        worker: u32,
+        /// Why.
+        why: String,
+    },
     /// An iteration began with this allocation.
     Allocation {
         /// k.
@@ -150,7 +159,7 @@ pub enum RunEvent {
         #[serde(default)]
         employments: u64,
     },
-    /// A result was refused, or a worker reported a failure.
+    /// Results were refused, or a worker reported failures. Those of one worker and kind within a second share an event.
     Refusal {
         /// When.
         time_s: f64,
@@ -158,8 +167,11 @@ pub enum RunEvent {
         worker: u32,
         /// Its kind.
         kind: RefusalKind,
-        /// Why, human-readable.
+        /// Why, human-readable; if there were several, the last one's.
         reason: String,
+        /// How many they are.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        count: u64,
     },
     /// The last evaluation began, after the last step.
     Evaluating {
@@ -212,6 +224,15 @@ pub enum RunEvent {
     },
 }
 
+fn one() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
+}
+
 /// The outcome of an attempt at a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -231,9 +252,19 @@ pub enum Fate {
 /// Why a result does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RefusalKind {
-    /// A gradient whose lease the worker does not hold: it is late, repeated, or belongs to another worker.
-    #[serde(rename = "lease not held")]
-    NotHeld,
+    /// A gradient for a lease that the worker held, and which ended before its gradient was there. Honest workers are late,
+    /// too. Earlier releases did not tell this kind from the next two.
+    #[serde(rename = "stale lease", alias = "lease not held")]
+    Stale,
+    /// A gradient for a lease that the worker never held, or for another iteration than the lease's.
+    #[serde(rename = "foreign lease")]
+    Foreign,
+    /// A gradient that arrived before, or is arriving.
+    #[serde(rename = "replayed lease")]
+    Replayed,
+    /// More gradients at a time than a worker may send.
+    #[serde(rename = "too many at a time")]
+    TooMany,
     /// A gradient whose length is not the model's.
     #[serde(rename = "wrong size")]
     WrongSize,
@@ -252,6 +283,19 @@ pub enum RefusalKind {
     /// A lease that the worker could not compute.
     #[serde(rename = "not computed")]
     NotComputed,
+    /// A gradient that differs from the one on which two other workers agree.
+    #[serde(rename = "refuted")]
+    Refuted,
+    /// A gradient that differs from those of other workers, of which no two agree.
+    #[serde(rename = "disputed")]
+    Disputed,
+}
+
+impl RefusalKind {
+    /// Whether no honest worker sends such a thing, although no lease fails by it.
+    pub fn is_offence(self) -> bool {
+        matches!(self, Self::Foreign | Self::Replayed | Self::TooMany)
+    }
 }
 
 /// How a run ended.

@@ -93,6 +93,7 @@ fn check(event: &RunEvent) -> Result<(), String> {
         RunEvent::Join { worker: number, .. }
         | RunEvent::Loss { worker: number, .. }
         | RunEvent::Rest { worker: number, .. }
+        | RunEvent::Expulsion { worker: number, .. }
         | RunEvent::Refusal { worker: number, .. } => worker(*number),
         RunEvent::Allocation { workers, probes, .. } => {
             workers.iter().chain(probes).try_for_each(|number| worker(*number))
@@ -147,6 +148,14 @@ mod tests {
         };
     }
 
+    /// Earlier releases wrote an event per refusal, and did not tell kinds of leases that are not held apart.
+    #[test]
+    fn old_refusals_are_read() {
+        let line = r#"{"event":"refusal","time_s":1.0,"worker":2,"kind":"lease not held","reason":"late"}"#;
+        let (events, _) = read(&format!("{line}\n")).unwrap();
+        let RunEvent::Refusal { kind: RefusalKind::Stale, count: 1, .. } = events[0] else { panic!("{events:?}") };
+    }
+
     /// Before problems without classes, every evaluation had an accuracy.
     #[test]
     fn an_evaluation_may_have_an_accuracy() {
@@ -175,7 +184,9 @@ mod tests {
                 worker: 2,
                 kind: RefusalKind::NotFinite,
                 reason: "value 3 is NaN\n".into(),
+                count: 1,
             },
+            RunEvent::Expulsion { time_s: 2.0, worker: 2, why: "it failed".into() },
         ];
         let text: Vec<u8> = events.iter().flat_map(line).collect();
         assert_eq!(read(std::str::from_utf8(&text).unwrap()).unwrap(), (events.to_vec(), None));

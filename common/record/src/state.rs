@@ -89,6 +89,10 @@ pub struct WorkerState {
     pub present: bool,
     /// When its last rest after a failure ends; may be in the past.
     pub rests_until_s: Option<f64>,
+    /// Its results that others refuted.
+    pub lies: u64,
+    /// Why it was expelled, if it was.
+    pub expelled: Option<String>,
     /// Its tasks that entered a step.
     pub tasks_applied: u64,
     /// Seconds it spent on those.
@@ -147,7 +151,13 @@ impl RunState {
                 self.computed(*worker, *busy_s, overhead_s.unwrap_or(0.0), *outcome);
             }
             RunEvent::Step { .. } => self.stepped(event),
-            RunEvent::Refusal { kind, .. } => *self.refused.entry(*kind).or_default() += 1,
+            RunEvent::Expulsion { worker, why, .. } => self.worker(*worker).expelled = Some(why.clone()),
+            RunEvent::Refusal { worker, kind, count, .. } => {
+                *self.refused.entry(*kind).or_default() += count;
+                if *kind == RefusalKind::Refuted {
+                    self.worker(*worker).lies += count;
+                }
+            }
             RunEvent::Evaluating { .. } => self.phase = RunPhase::Evaluating,
             RunEvent::Evaluation { loss, accuracy, .. } => {
                 self.evaluation = Some((*loss, *accuracy));

@@ -29,7 +29,7 @@ pub use allocation::{Rule, allocate_by_score, ras, ras_by_cost, uniform};
 pub use batches::{BatchStatistics, Line};
 pub use engine::{
     AbortReason, CutShort, Effect, Engine, EngineConfig, Event, FinishReason, Limits, Outcome, Refusal, Report,
-    RestoreError, SavedEngine, Timing, WaitReason,
+    RestoreError, SavedEngine, Timing, Verify, WaitReason,
 };
 pub use ids::{Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
 pub use ledger::{IterationCost, Ledger, WorkerCost};

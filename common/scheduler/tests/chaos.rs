@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ata_scheduler::{
     Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, PolicyContext, Refusal, Report, StepOutcome,
-    TaskRange, WorkerId, WorkerStatistics, build_policy,
+    TaskRange, Verify, WorkerId, WorkerStatistics, build_policy,
 };
 use proptest::prelude::*;
 
@@ -74,6 +74,11 @@ const POLICIES: [(&str, f64, Takes); 15] = [
     ("ringmaster:R=2,stops=on", 0.0, Takes::One { max_delay: 2 }),
 ];
 
+/// Worker 2 lies now and then, each time in another way.
+fn is_lie(worker: WorkerId, lease: LeaseId) -> bool {
+    worker.number() == 2 && lease.0.is_multiple_of(3)
+}
+
 /// An engine, and what an honest cluster around it would know.
 struct World {
     engine: Engine,
@@ -103,6 +108,13 @@ struct World {
     /// Leases whose result entered no step.
     wasted: u64,
     to_commit: Option<u64>,
+    /// Results that the engine wants compared.
+    comparisons: Vec<(TaskRange, LeaseId, LeaseId)>,
+    /// Whether every lease is checked.
+    checks_all: bool,
+    verifies: bool,
+    /// Whoever was expelled, or named as a liar, in the iteration under way.
+    caught: BTreeSet<WorkerId>,
     failed: u32,
     evicted: u32,
     over: bool,
@@ -131,6 +143,10 @@ impl World {
             applied: 0,
             wasted: 0,
             to_commit: None,
+            comparisons: Vec::new(),
+            checks_all: config.verify.is_some_and(|verify| verify.share == 1.0),
+            verifies: config.verify.is_some(),
+            caught: BTreeSet::new(),
             failed: 0,
             evicted: 0,
             over: false,
@@ -168,8 +184,10 @@ impl World {
             self.may_proceed = false;
             self.tell(Event::Proceed);
         }
-        if !self.over && self.to_commit.is_none() {
-            assert!(self.present.is_empty() || !self.out.is_empty(), "workers are present, and none computes");
+        if !self.over && self.to_commit.is_none() && self.comparisons.is_empty() {
+            // A result that must be confirmed may wait for a second worker.
+            let fewest = usize::from(self.verifies);
+            assert!(self.present.len() <= fewest || !self.out.is_empty(), "workers are present, and none computes");
         }
     }
 
@@ -177,6 +195,7 @@ impl World {
         assert!(!self.over, "{effect:?} after the end");
         match effect {
             Effect::Start { workers, decision, .. } => {
+                self.caught.clear();
                 self.began_with = workers.len() as u64;
                 self.allocated = decision.allocation.iter().sum();
             }
@@ -188,9 +207,14 @@ impl World {
                 self.evicted += 1;
                 self.present.remove(&worker);
             }
+            Effect::Expel { worker, strikes, lies } => {
+                assert!(strikes > 0 || lies > 0);
+                self.present.remove(&worker);
+            }
+            Effect::Compare { tasks, first, second } => self.comparisons.push((tasks, first, second)),
             Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 1.0 && strikes >= 1),
             // A worker that joins again is lost first.
-            Effect::Wait { .. } => assert!(self.present.len() <= 1),
+            Effect::Wait { .. } => assert!(self.present.len() <= 1 + usize::from(self.verifies)),
             Effect::Finish { .. } | Effect::Abort { .. } => self.over = true,
         }
     }
@@ -200,12 +224,20 @@ impl World {
         let held = if self.reported.contains_key(&lease.id) { &mut self.reported } else { &mut self.out };
         assert_eq!(held.remove(&lease.id), Some((worker, lease)), "{outcome:?}");
         match outcome {
-            Outcome::Applied(_) => self.taken.push(lease),
+            Outcome::Applied(_) => {
+                assert!(!self.checks_all || !is_lie(worker, lease.id), "a lie is taken");
+                self.taken.push(lease);
+            }
             Outcome::Ignored(_) => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
             Outcome::Cancelled(_) => {
                 let needed = matches!(self.takes, Takes::All) && !self.is_unneeded(lease);
-                assert!(!needed, "a barrier policy takes everything except probes");
+                assert!(!needed || self.caught.contains(&worker), "a barrier policy takes everything except probes");
             }
+            Outcome::Refuted(_) => {
+                assert!(is_lie(worker, lease.id), "an honest worker is called a liar");
+                self.caught.insert(worker);
+            }
+            Outcome::Disputed(_) => self.failed += 1,
             Outcome::Lost(_) => assert!(!self.present.contains(&worker) || self.joining == Some(worker)),
             Outcome::Failed(_) => assert!(self.failed > 0),
         }
@@ -264,9 +296,20 @@ impl World {
         self.joining = None;
     }
 
+    /// Whether a result waits for a second worker to confirm it.
+    fn waits_for_a_witness(&self) -> bool {
+        self.verifies && self.out.is_empty() && self.comparisons.is_empty() && self.to_commit.is_none()
+    }
+
     /// What a worker reports, or reported, on a lease.
     fn times(&self, worker: WorkerId, lease: Lease, busy_s: f64) -> Vec<f64> {
         vec![busy_s; if self.fusing.contains(&worker) { 1 } else { lease.tasks.count as usize }]
+    }
+
+    fn compared(&mut self, (tasks, first, second): (TaskRange, LeaseId, LeaseId)) {
+        let is_honest = |lease| !is_lie(self.reported[&lease].0, lease);
+        let agree = is_honest(first) && is_honest(second);
+        self.tell(Event::Compared { tasks, first, second, agree });
     }
 
     /// A lease that a worker computes.
@@ -300,9 +343,12 @@ impl World {
         }
     }
 
-    /// A step is committed or a result arrives, if there is either.
+    /// A step is committed, or a result arrives or is compared, if there is one.
     fn go_on(&mut self, pick: usize) {
-        if let Some(iteration) = self.to_commit.filter(|_| self.out.is_empty() || pick.is_multiple_of(2)) {
+        if !self.comparisons.is_empty() && (self.out.is_empty() || pick.is_multiple_of(3)) {
+            let comparison = self.comparisons.swap_remove(pick % self.comparisons.len());
+            self.compared(comparison);
+        } else if let Some(iteration) = self.to_commit.filter(|_| self.out.is_empty() || pick.is_multiple_of(2)) {
             self.to_commit = None;
             self.tell(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
         } else if !self.out.is_empty() {
@@ -320,7 +366,11 @@ fn check(policy: &str, config: EngineConfig, takes: Takes, join_fusing: u64, tur
     world.carry_out(Vec::new());
     world.join(WorkerId::from_slot(0));
     let mut turns = turns.into_iter();
-    while !world.over {
+    for round in 0.. {
+        if world.over {
+            break;
+        }
+        assert!(round < 100_000, "the run does not end");
         world.now_s += 1.0;
         match turns.next() {
             Some(Turn { fault, results, pick }) => {
@@ -333,6 +383,10 @@ fn check(policy: &str, config: EngineConfig, takes: Takes, join_fusing: u64, tur
             }
             // All workers were lost: without a new one the run would not continue.
             None if world.present.is_empty() && world.to_commit.is_none() => world.join(WorkerId::from_slot(8)),
+            None if world.waits_for_a_witness() => {
+                let absent = (8..).map(WorkerId::from_slot).find(|worker| !world.present.contains(worker));
+                world.join(absent.unwrap());
+            }
             None => world.go_on(0),
         }
     }
@@ -356,9 +410,15 @@ proptest! {
         join_fusing in prop_oneof![Just(0), any::<u64>()],
         turns in prop::collection::vec(turn(), 0..60),
         seed: u64,
+        share in prop_oneof![Just(None), Just(Some(0.3)), Just(Some(1.0))],
+        expel_after in prop_oneof![Just(None), Just(Some(2))],
     ) {
+        // Only what waits for all of its tasks can be checked.
+        let share = share.filter(|_| policy.contains("ta") && policy != "gta" && overcommit == 0.0);
+        let verify = share.map(|share| Verify { share, secret: !seed });
         let config = EngineConfig {
             budget, iterations: ITERATIONS, min_workers: 1, lease_timeout_s: Some(5.0), rest_s: 1.0, seed, overcommit,
+            verify, expel_after,
             ..EngineConfig::default()
         };
         check(policy, config, takes, join_fusing, turns);

@@ -238,7 +238,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
                 match outcome {
                     Outcome::Applied(_) => self.taken.push(lease),
                     Outcome::Cancelled(_) | Outcome::Lost(_) => self.cluster.interrupt(self.now, worker),
-                    Outcome::Ignored(_) | Outcome::Failed(_) => {}
+                    Outcome::Ignored(_) | Outcome::Failed(_) | Outcome::Refuted(_) | Outcome::Disputed(_) => {}
                 }
             }
             Effect::Evict { worker, .. } => {
@@ -246,6 +246,14 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
                 self.cluster.interrupt(self.now, worker);
                 let place = self.at_times.partition_point(|(at, _)| *at > back_at);
                 self.at_times.insert(place, (back_at, Due::Return(worker)));
+            }
+            Effect::Expel { worker, .. } => {
+                self.cluster.interrupt(self.now, worker);
+                self.at_times.retain(|(_, due)| !matches!(due, Due::Return(returning) if *returning == worker));
+            }
+            // Virtual workers compute nothing that could differ.
+            Effect::Compare { tasks, first, second } => {
+                self.tell(Event::Compared { tasks, first, second, agree: true });
             }
             Effect::Step { iteration, lr_factor, .. } => self.step(iteration, lr_factor),
             Effect::Committed { .. } => self.committed(),

@@ -63,6 +63,7 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
         FarewellReason::Evicted,
         FarewellReason::Stopping,
         FarewellReason::Failed,
+        FarewellReason::Expelled,
     ]);
     prop_oneof![
         welcome,
@@ -114,11 +115,8 @@ fn receive(frame: &[u8]) {
             Ok(ToWorker::Farewell { .. }) | Err(_) => {}
         }
     }
-    if let Ok(header) = proto::GradientHeader::decode(frame)
-        && let Ok(header) = GradientHeader::try_from(header)
-    {
-        assert!(!header.busy_s.is_empty() && header.busy_s.len() as u64 <= MAX_LEASE_TASKS);
-        assert!(header.busy_s.iter().all(|time| time.is_finite() && *time >= 0.0));
+    if let Ok(header) = proto::GradientHeader::decode(frame) {
+        drop(GradientHeader::try_from(header));
     }
 }
 
@@ -191,16 +189,6 @@ fn what_is_beyond_the_contract_is_refused_with_the_field() {
     for (first_task, tasks) in [(0, 0), (0, MAX_LEASE_TASKS + 1), (u64::MAX - 3, 4)] {
         let error = assign(first_task, tasks).unwrap_err();
         assert!(error.to_string().starts_with("tasks is "), "{first_task}, {tasks}: {error}");
-    }
-    let header = |busy_s| {
-        let session = vec![0; 16].into();
-        GradientHeader::try_from(proto::GradientHeader { session, busy_s, ..Default::default() })
-    };
-    assert!(header(vec![0.0, 1.5]).is_ok());
-    for busy_s in
-        [vec![], vec![-1.0], vec![f64::NAN], vec![1.0, f64::INFINITY], vec![0.0; MAX_LEASE_TASKS as usize + 1]]
-    {
-        assert!(header(busy_s).unwrap_err().to_string().contains("busy_s"));
     }
     let old = proto::Hello { protocol: 0, ..Default::default() };
     let message = proto::WorkerMessage { kind: Some(proto::worker_message::Kind::Hello(old)) };

@@ -78,6 +78,9 @@ pub struct Progress {
     pub best_accuracy: Option<f64>,
     /// Workers' numbers and names, the longest absent first.
     pub workers: Vec<(u32, String)>,
+    /// Names that were expelled, and why.
+    #[serde(default)]
+    pub expelled: Vec<(String, String)>,
     /// The engine.
     pub engine: SavedEngine,
     /// The run's settings, as in `config.toml`.

@@ -43,6 +43,7 @@ fn checkpoint_of(parameters: usize, iteration: u64) -> Checkpoint {
         tasks_outlasted: 7,
         best_accuracy: Some(0.1),
         workers: vec![(2, "b".into()), (1, "a".into())],
+        expelled: vec![("c".into(), "it lied".into())],
         engine,
         settings: "budget = 16\n".into(),
     };

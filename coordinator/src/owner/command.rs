@@ -85,6 +85,7 @@ impl Owner {
             Command::Gradient(Gradient { header, values, reply }) => answer(reply, self.gradient(&header, values)),
             Command::Data { session, sha256, reply } => answer(reply, self.data(session, &sha256)),
             Command::Training(Report::Stepped(stepped)) => self.stepped(stepped),
+            Command::Training(Report::Compared(comparison, agree)) => self.compared(comparison, agree),
             Command::Training(Report::Failed) => {
                 self.no_copy();
                 self.ending = Some(Ending::TrainingFailed);

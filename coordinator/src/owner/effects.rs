@@ -6,9 +6,9 @@ use ata_record::RunEvent;
 use ata_scheduler::{Decision, Effect, Event, IterationCost, Lease, Outcome, StepOutcome, WaitReason, WorkerId};
 use ata_wire::FarewellReason;
 
-use super::{Arrived, Ending, Owner};
+use super::{Ending, Owner};
 use crate::report::StopReason;
-use crate::training::{Stepped, Work};
+use crate::training::{Arrived, Stepped, Work};
 
 /// Workers of an allocation that are named whether or not they got a task. If there are more, those without one are left
 /// out: 10,000 of them would add 300 kB to the journal with each iteration.
@@ -40,6 +40,8 @@ impl Owner {
             Effect::Assign { worker, lease } => self.assign(worker, &lease),
             Effect::End { worker, lease, outcome } => self.lease_ended(worker, &lease, outcome),
             Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
+            Effect::Expel { worker, strikes, lies } => self.expel(worker, strikes, lies),
+            Effect::Compare { tasks, first, second } => self.compare(tasks, first, second),
             Effect::Rest { worker, rest_s, strikes } => {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
                 let (time_s, worker) = (self.now_s, worker.number());
@@ -97,7 +99,7 @@ impl Owner {
             }
         }
         match self.arrived.remove(&lease.id) {
-            Some(Arrived { busy_s, gradient }) => {
+            Some(Arrived { busy_s, gradient, .. }) => {
                 self.publisher.lease_ended(self.now_s, worker, lease, outcome, &busy_s);
                 if matches!(outcome, Outcome::Applied(_)) {
                     self.train(Work::Add(gradient));
@@ -105,6 +107,7 @@ impl Owner {
             }
             None => self.publisher.lease_ended(self.now_s, worker, lease, outcome, &[]),
         }
+        self.contradicted(worker, lease, outcome);
     }
 
     fn evict(&mut self, worker: WorkerId, silent_s: f64) {

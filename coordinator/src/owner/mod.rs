@@ -10,6 +10,7 @@
 //! - `start`: the state in which a run begins or goes on
 //! - `workers`: how sessions begin and end
 //! - `transfers`: parameters, gradients and data
+//! - `trust`: workers that send what does not count
 //! - `evaluation`, `saving`: evaluations, checkpoints and models, beside the iterations
 
 mod command;
@@ -20,6 +21,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod transfers;
+mod trust;
 mod workers;
 
 pub(crate) use command::{Command, Gradient, NotAnnounced};
@@ -31,7 +33,7 @@ use std::pin::{Pin, pin};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
-use ata_learn::{LearningRate, Partial};
+use ata_learn::LearningRate;
 use ata_record::{EndState, RecordError, RunEvent, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerStatistics};
 use ata_wire::{FarewellReason, Pool, RunSpec};
@@ -44,10 +46,11 @@ use crate::config::{CheckpointConfig, CoordinatorConfig, TrainingData};
 use crate::evaluation::EvaluationThread;
 use crate::parameters::{ParameterSet, Versions};
 use crate::publisher::Publisher;
+use crate::refusals::Refusals;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::session::{Patience, Session};
 use crate::sessions::Sessions;
-use crate::training::{self, Work};
+use crate::training::{self, Arrived, Work};
 use evaluation::Evaluations;
 use saving::{Checkpoints, Described};
 use start::Begun;
@@ -61,6 +64,7 @@ pub(crate) struct Owner {
     broken: Vec<(Session, &'static str)>,
     /// Gradients that were accepted, and wait for the outcome of their lease.
     arrived: HashMap<LeaseId, Arrived>,
+    refusals: Refusals,
     /// Those of the current iteration.
     parameters: ParameterSet,
     versions: Versions,
@@ -85,12 +89,6 @@ pub(crate) struct Owner {
     tasks_outlasted: u64,
     last_failure: String,
     ending: Option<Ending>,
-}
-
-/// A gradient that the engine accepted.
-struct Arrived {
-    busy_s: Vec<f64>,
-    gradient: Partial,
 }
 
 /// Why the loop ends.
@@ -132,7 +130,8 @@ impl Owner {
             state,
         )?;
         let mut versions = Versions::new(config.transfers.versions(run_spec.parameters));
-        let (training, parameters) = training::spawn(training, pool, sender(commands, Command::Training));
+        let (training, parameters) =
+            training::spawn(training, config.aggregate, pool, sender(commands, Command::Training));
         versions.add(&parameters);
         let (test_data, device) = (config.test_data, config.device);
         let evaluator = move || test_data.evaluator(&device);
@@ -146,6 +145,7 @@ impl Owner {
             queue: VecDeque::new(),
             broken: Vec::new(),
             arrived: HashMap::new(),
+            refusals: Refusals::default(),
             parameters,
             versions,
             training,
@@ -214,6 +214,7 @@ impl Owner {
             for (session, why) in self.sessions.close_overdue(self.now_s, &self.patience) {
                 self.dismiss(session, why);
             }
+            self.write_refusals(false);
         }
         if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {
             self.tell(Event::Timeout);
@@ -234,6 +235,7 @@ impl Owner {
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> RunReport {
         self.take_leave(&ending);
+        self.write_refusals(true);
         let mut ended = match ending {
             Ending::Stop(reason) => Ok(reason),
             Ending::Abort(reason) => Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }),

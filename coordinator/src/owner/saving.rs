@@ -109,6 +109,7 @@ impl Owner {
             tasks_outlasted: self.tasks_outlasted,
             best_accuracy: self.evaluations.best.accuracy,
             workers: workers.map(|(number, name)| (number, name.to_string())).collect(),
+            expelled: self.sessions.expelled().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             engine,
             data: self.checkpoints.described.data.clone(),
             settings: self.checkpoints.described.settings.clone(),

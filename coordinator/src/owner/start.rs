@@ -84,7 +84,7 @@ fn resume(
     state: watch::Sender<RunState>,
 ) -> Result<Begun, RunError> {
     let Checkpoint { training, progress } = checkpoint;
-    let Progress { iteration, time_s, tasks_outlasted, best_accuracy, workers, engine, .. } = progress;
+    let Progress { iteration, time_s, tasks_outlasted, best_accuracy, workers, expelled, engine, .. } = progress;
     if progress.data != settings.data {
         return Err(RunError::OtherData { was: progress.data, is: settings.data.into() });
     }
@@ -104,6 +104,7 @@ fn resume(
         iterations,
     });
     let known = |(number, name): (u32, String)| Some((WorkerId::new(number)?, name.parse().ok()?));
-    let names = Names::restored(workers.into_iter().filter_map(known));
+    let expelled = expelled.into_iter().filter_map(|(name, why)| Some((name.parse().ok()?, why)));
+    let names = Names::restored(workers.into_iter().filter_map(known), expelled);
     Ok(Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best })
 }

@@ -4,7 +4,7 @@ mod exactly_once;
 
 use std::collections::BTreeMap;
 
-use ata_learn::{DataSource, DeviceChoice, Metadata, Optimizer, Split, builtin_model};
+use ata_learn::{Aggregate, DataSource, DeviceChoice, Metadata, Optimizer, Split, builtin_model};
 use ata_record::{RefusalKind, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_wire::{Assignment, GradientHeader, Hello, Reader, Receipt, SessionToken, ToWorker};
@@ -64,6 +64,7 @@ impl Rig {
             policy_specification: policy.into(),
             model_specification: "test".into(),
             model,
+            aggregate: Aggregate::Mean,
             optimizer: Optimizer::default(),
             learning_rate: LearningRate::constant(0.1),
             eval_every: None,

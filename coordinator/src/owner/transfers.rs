@@ -1,17 +1,18 @@
 //! What workers fetch and submit.
 
 use ata_learn::Partial;
-use ata_record::{RefusalKind, RunEvent};
-use ata_scheduler::{LeaseId, Refusal, Report, WorkerId};
+use ata_record::RefusalKind;
+use ata_scheduler::{LeaseId, Report};
 use ata_wire::{GradientHeader, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tonic::Status;
 
+use super::Owner;
 use super::command::NotAnnounced;
-use super::{Arrived, Owner};
 use crate::parameters::DueSets;
 use crate::send_file::File;
 use crate::session::Presence;
+use crate::training::Arrived;
 
 impl Owner {
     pub(super) fn data(&mut self, token: SessionToken, sha256: &Bytes) -> Result<File, Status> {
@@ -37,13 +38,17 @@ impl Owner {
     ) -> Result<Presence, NotAnnounced> {
         self.heard(token);
         let session = self.sessions.of_token(token).map_err(NotAnnounced::NoSession)?;
-        let worker = session.worker;
-        let held = self.engine.lease(worker, lease).filter(|held| held.iteration == iteration);
-        let announced = held.ok_or("the worker does not hold it").and_then(|_| session.begin_upload(lease));
-        let presence = session.presence();
-        announced.map(|()| presence).map_err(|why| {
-            let reason = format!("lease {lease} of iteration {iteration}: {why}");
-            self.refuse(worker, RefusalKind::NotHeld, &reason);
+        let (worker, presence) = (session.worker, session.presence());
+        let announced = match self.engine.lease(worker, lease) {
+            None => Err(self.why_not_held(worker, lease)),
+            Some(held) if held.iteration != iteration => {
+                let reason = format!("lease {lease} is of iteration {}, not {iteration}", held.iteration);
+                Err((RefusalKind::Foreign, reason))
+            }
+            Some(_) => session.begin_upload(lease).map_err(|(kind, why)| (kind, format!("lease {lease}: {why}"))),
+        };
+        announced.map(|()| presence).map_err(|(kind, reason)| {
+            self.refuse(worker, kind, &reason);
             NotAnnounced::NotHeld { reason }
         })
     }
@@ -52,13 +57,13 @@ impl Owner {
     pub(super) fn gradient(&mut self, header: &GradientHeader, values: Vec<f32>) -> Receipt {
         let lease = LeaseId(header.lease);
         let not_held = |reason: String| Receipt::NotHeld { reason };
-        let worker = match self.sessions.of_token(header.session) {
-            Ok(session) => session.worker,
+        let (worker, is_exact) = match self.sessions.of_token(header.session) {
+            Ok(session) => (session.worker, session.is_exact),
             Err(status) => return not_held(status.message().to_owned()),
         };
         let Some(held) = self.engine.lease(worker, lease) else {
-            let reason = Refusal::NotHeld(lease).to_string();
-            self.refuse(worker, RefusalKind::NotHeld, &reason);
+            let reason = format!("lease {lease} ended while its gradient was sent");
+            self.refuse(worker, RefusalKind::Stale, &reason);
             return not_held(reason);
         };
         let (first, count) = (held.tasks.first, held.tasks.count);
@@ -71,7 +76,10 @@ impl Owner {
             return Receipt::Refused { reason };
         }
         self.tasks_outlasted += header.outlasted.min(count);
-        self.arrived.insert(lease, Arrived { busy_s: header.busy_s.clone(), gradient });
+        self.arrived.insert(lease, Arrived { busy_s: header.busy_s.clone(), gradient, is_exact });
+        if let Ok(session) = self.sessions.of_token(header.session) {
+            session.past.delivered(lease);
+        }
         self.queue.extend(effects);
         Receipt::Accepted
     }
@@ -79,7 +87,10 @@ impl Owner {
     pub(super) fn lease_failed(&mut self, token: SessionToken, lease: LeaseId, kind: RefusalKind, reason: &str) {
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker;
-        tracing::warn!(%worker, %lease, reason, "lease failed");
+        if kind == RefusalKind::NotComputed && self.engine.lease(worker, lease).is_none() {
+            let (kind, reason) = self.why_not_held(worker, lease);
+            return self.refuse(worker, kind, &reason);
+        }
         self.refuse(worker, kind, reason);
         self.last_failure = format!("worker {worker}: {reason}");
         let mut effects = Vec::new();
@@ -87,10 +98,5 @@ impl Owner {
         if self.engine.report(self.now_s, worker, lease, Report::Failed, &mut effects).is_ok() {
             self.queue.extend(effects);
         }
-    }
-
-    fn refuse(&self, worker: WorkerId, kind: RefusalKind, reason: &str) {
-        let (time_s, worker, reason) = (self.now_s, worker.number(), reason.to_owned());
-        self.publisher.publish(RunEvent::Refusal { time_s, worker, kind, reason });
     }
 }

@@ -9,6 +9,9 @@ use super::Owner;
 use crate::session::Session;
 use crate::sessions::{Opened, SessionHandle};
 
+/// The device whose results are the same bits on every machine; see [`ata_learn::OpenDevice::is_cpu`].
+const CPU: &str = "cpu";
+
 impl Owner {
     pub(super) fn hello(&mut self, hello: &Hello) -> Result<SessionHandle, Status> {
         let Opened { handle, claim, replaced } = self.sessions.open(self.now_s, hello)?;
@@ -44,6 +47,7 @@ impl Owner {
             return;
         }
         session.is_ready = true;
+        session.is_exact = !fuses && session.device == CPU;
         let (worker, name, device) = (session.worker, session.name.to_string(), session.device.clone());
         tracing::info!(%worker, name, fuses, "worker ready");
         let prior = self.warm_start.get(&name).copied().unwrap_or_default();

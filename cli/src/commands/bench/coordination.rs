@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Start, TrainingData, TransferLimits};
 use ata_learn::{
-    DataError, DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError, LearningRate, Metadata,
-    Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks, builtin_model,
+    Aggregate, DataError, DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError,
+    LearningRate, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks,
+    builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_worker::WorkerConfig;
@@ -70,6 +71,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
         model_specification: "cnn".into(),
         test_data: model.open(&DataSource::Generated { seed: 1 }, Split::Test)?,
         model,
+        aggregate: Aggregate::Mean,
         optimizer: Optimizer::default(),
         learning_rate: LearningRate::constant(1e-3),
         eval_every: None,

@@ -82,6 +82,7 @@ fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
     if !args.overcommit.is_empty() {
         experiment.overcommit.clone_from(&args.overcommit);
     }
+    experiment.verify = args.verify.unwrap_or(experiment.verify);
     experiment.budget = args.budget.unwrap_or(experiment.budget);
     experiment.iterations = args.iterations.unwrap_or(experiment.iterations);
     experiment.seed = args.seed.unwrap_or(experiment.seed);

@@ -8,7 +8,7 @@ use super::event::{AbortReason, Effect, WaitReason};
 use super::iteration::Iteration;
 use super::limits::FinishReason;
 use super::{Engine, Phase};
-use crate::ids::{TaskRange, WorkerId};
+use crate::ids::{Lease, TaskRange, WorkerId};
 use crate::policy::StepOutcome;
 
 impl Engine {
@@ -45,8 +45,9 @@ impl Engine {
         let lateness = iteration.mode.lateness();
         self.phase = Phase::Collecting(iteration);
         for (i, tasks) in shares {
-            self.assign(now_s, workers[i], tasks, None, effects);
+            self.entrust(now_s, workers[i], tasks, None, effects);
         }
+        self.continue_checks(now_s, effects);
         if let Some(lateness) = lateness {
             self.cancel_late(now_s, next, lateness, effects);
             self.employ_idle(now_s, effects);
@@ -70,8 +71,8 @@ impl Engine {
         tasks: TaskRange,
         blame: Option<Box<Blame>>,
         effects: &mut Vec<Effect>,
-    ) {
-        let Phase::Collecting(iteration) = &mut self.phase else { return };
+    ) -> Option<Lease> {
+        let Phase::Collecting(iteration) = &mut self.phase else { return None };
         let was_free = self.leases.is_free(worker);
         let lease = self.leases.grant(now_s, worker, iteration.number, tasks, blame);
         iteration.employed.add(worker);
@@ -83,6 +84,7 @@ impl Engine {
             self.set_deadline(worker);
         }
         effects.push(Effect::Assign { worker, lease });
+        Some(lease)
     }
 
     /// All results have arrived: ends the leases that are left, and asks for the optimizer step.

@@ -34,6 +34,22 @@ pub enum Event {
         /// The absent worker.
         worker: WorkerId,
     },
+    /// A worker did what no honest one does, and no lease of its own failed by it.
+    Offence {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// The results of [`Effect::Compare`] were compared.
+    Compared {
+        /// The tasks.
+        tasks: TaskRange,
+        /// One of the leases.
+        first: LeaseId,
+        /// The other one.
+        second: LeaseId,
+        /// Whether they agree.
+        agree: bool,
+    },
     /// The optimizer step of this iteration was taken.
     StepCommitted {
         /// The iteration.
@@ -105,6 +121,25 @@ pub enum Effect {
         /// How often it has failed since its last result.
         strikes: u32,
     },
+    /// Close a worker's session, and refuse its name from now on: it failed too often. The engine already counts it as
+    /// lost.
+    Expel {
+        /// The worker.
+        worker: WorkerId,
+        /// How often it has failed since its last result.
+        strikes: u32,
+        /// How many of its results were refuted by two others.
+        lies: u32,
+    },
+    /// Compare the results of two leases on the same tasks, then send [`Event::Compared`]. Both leases end later.
+    Compare {
+        /// The tasks.
+        tasks: TaskRange,
+        /// One of the leases.
+        first: LeaseId,
+        /// The other one.
+        second: LeaseId,
+    },
     /// Sum the gradients applied since the last step, divide by the number of their tasks, take the optimizer step,
     /// then send [`Event::StepCommitted`].
     Step {
@@ -145,7 +180,8 @@ pub enum Effect {
 pub enum Outcome {
     /// Its gradient enters the next [`Effect::Step`].
     Applied(Timing),
-    /// Its gradient enters no step: it was a probe, another worker was faster, or it is too late.
+    /// Its gradient enters no step: it was a probe, it confirmed another worker's result, another worker was faster, or it
+    /// is too late.
     Ignored(Timing),
     /// It is no longer needed: tell the worker.
     Cancelled(CutShort),
@@ -153,6 +189,10 @@ pub enum Outcome {
     Lost(CutShort),
     /// It failed.
     Failed(CutShort),
+    /// Two workers agree on another result: it is a lie.
+    Refuted(Timing),
+    /// No two workers agree, and there is no further one to ask.
+    Disputed(Timing),
 }
 
 /// How much of the times that a worker reported counts.

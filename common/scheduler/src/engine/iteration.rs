@@ -1,8 +1,10 @@
 //! The iteration under way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::blame::Blame;
+use super::checks::Check;
 use super::collect::{Mode, Spent, mode};
 use super::event::Timing;
 use super::worker_set::WorkerSet;
@@ -81,6 +83,8 @@ pub(super) struct Iteration {
     pub(super) workers: u64,
     pub(super) taken: Vec<Taken>,
     pub(super) orphans: Vec<Orphan>,
+    /// Tasks whose result is taken only once two workers agree on it, by the first task.
+    pub(super) checks: BTreeMap<u64, Check>,
     pub(super) employed: Employed,
     /// In an asynchronous iteration, where no worker retries a task: the failures since the last step.
     pub(super) blame: Blame,
@@ -99,6 +103,7 @@ impl Iteration {
             workers,
             taken: Vec::new(),
             orphans: Vec::new(),
+            checks: BTreeMap::new(),
             employed,
             blame: Blame::default(),
             recovery_rng: None,

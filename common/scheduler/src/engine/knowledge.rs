@@ -2,8 +2,9 @@
 
 use super::Engine;
 use super::random::{Purpose, stream};
+use crate::allocation::uniform;
 use crate::ids::WorkerId;
-use crate::policy::{Collect, Decision, Round};
+use crate::policy::{Collect, Decision, Round, SchedulerRng};
 
 impl Engine {
     /// Asks the policy for its decision, on more tasks than the step needs if the run overcommits; an error says what
@@ -27,7 +28,20 @@ impl Engine {
                 other => other,
             };
         }
+        if self.config.verify.is_some() {
+            Self::wait_for_all(&mut decision, &mut stream(self.config.seed, number, Purpose::Recovery))?;
+        }
         Ok(decision)
+    }
+
+    /// Spot checks need to know who computes what. In a race nobody does, so that strangers share equally instead.
+    fn wait_for_all(decision: &mut Decision, rng: &mut SchedulerRng) -> Result<(), String> {
+        if let Collect::Race { tasks } = decision.collect {
+            decision.allocation = uniform(decision.allocation.len(), tasks, rng);
+            decision.collect = Collect::All;
+        }
+        let waits = decision.collect == Collect::All;
+        if waits { Ok(()) } else { Err("spot checks (--verify) need one that waits for all of its tasks".into()) }
     }
 
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {

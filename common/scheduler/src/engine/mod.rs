@@ -15,12 +15,13 @@
 //! - `event`: what it takes in, and what it returns
 //! - `course`: an iteration begun, allocated, stepped, committed
 //! - `collect`: which results make a step, one file per mode
-//! - `results`: what workers report; `recovery`: lost, hung and failing workers
+//! - `results`: what workers report; `recovery`: lost, hung and failing workers; `checks`: results that two must confirm
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
 //! - `saved`: everything that outlives the process, as plain data
 
 mod blame;
+mod checks;
 mod collect;
 mod course;
 mod event;
@@ -38,6 +39,7 @@ mod saved;
 mod time;
 mod worker_set;
 
+pub use checks::Verify;
 pub use event::{AbortReason, CutShort, Effect, Event, Outcome, Refusal, Report, Timing, WaitReason};
 pub use limits::{FinishReason, Limits};
 pub use saved::{RestoreError, SavedEngine};
@@ -68,6 +70,10 @@ pub struct EngineConfig {
     pub lease_timeout_s: Option<f64>,
     /// The shortest rest of a worker that failed, in seconds; it doubles with each further failure.
     pub rest_s: f64,
+    /// A worker that fails this many times in a row, without a result in between, is expelled. `None`: none is.
+    pub expel_after: Option<u32>,
+    /// Spot checks. They need a policy that waits for all of its tasks.
+    pub verify: Option<Verify>,
     /// Seed of everything random in the scheduler.
     pub seed: u64,
     /// Overcommitment, at least 0: the share of tasks that a barrier policy allocates beyond B. The first B results
@@ -86,6 +92,8 @@ impl Default for EngineConfig {
             min_workers: 1,
             lease_timeout_s: None,
             rest_s: 0.0,
+            expel_after: None,
+            verify: None,
             seed: 0,
             overcommit: 0.0,
             limits: Limits::default(),
@@ -173,6 +181,10 @@ impl Engine {
             Event::WorkerJoined { worker, prior, fuses } => self.join(now_s, worker, prior, fuses, effects),
             Event::WorkerLost { worker } => self.lose(now_s, worker, effects),
             Event::WorkerForgotten { worker } => self.forget(worker),
+            Event::Offence { worker } => self.offence(now_s, worker, effects),
+            Event::Compared { tasks, first, second, agree } => {
+                self.compared(now_s, tasks, (first, second), agree, effects);
+            }
             Event::StepCommitted { iteration, outcome } => self.committed(now_s, iteration, &outcome, effects),
             Event::Proceed => self.proceed(now_s, effects),
             Event::Timeout => self.timeout(now_s, effects),

@@ -1,6 +1,6 @@
 //! Random streams, one for each iteration and purpose: no generator outlives its iteration, so none has to be saved.
 
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 
 use crate::policy::SchedulerRng;
 
@@ -18,4 +18,13 @@ pub(super) fn stream(seed: u64, iteration: u64, purpose: Purpose) -> SchedulerRn
     let mut rng = SchedulerRng::seed_from_u64(seed);
     rng.set_stream(2 * iteration + purpose as u64);
     rng
+}
+
+/// A number from 0 to below 1 for a task of an iteration, which nobody can tell without the secret.
+pub(super) fn draw(secret: u64, iteration: u64, task: u64) -> f64 {
+    let mut rng = SchedulerRng::seed_from_u64(secret);
+    rng.set_stream(iteration);
+    // A number takes two words of 32 bits.
+    rng.set_word_pos(2 * u128::from(task));
+    rng.random()
 }

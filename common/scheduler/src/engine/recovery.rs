@@ -24,6 +24,10 @@ const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
 /// to reveal a dead link by default, so that only workers that are alive but do not answer are evicted.
 const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
+/// A worker is expelled when this many of its results were refuted: once is a bit that flipped, and a sound machine does not
+/// have three of them in a run.
+const MAX_LIES: u32 = 3;
+
 /// The most doublings of the limit on a lease.
 const MAX_DOUBLINGS: u32 = 16;
 
@@ -41,6 +45,12 @@ impl Engine {
     /// Reassigns what must be computed again, and gives work to idle workers that should have some.
     pub(super) fn recover(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         self.reassign(now_s, effects);
+        self.continue_checks(now_s, effects);
+        if matches!(&self.phase, Phase::Collecting(iteration) if !iteration.orphans.is_empty()) {
+            // Of workers that were expelled over disputed results.
+            self.reassign(now_s, effects);
+            self.continue_checks(now_s, effects);
+        }
         self.employ_idle(now_s, effects);
     }
 
@@ -60,6 +70,9 @@ impl Engine {
             effects.push(Effect::End { worker, lease, outcome: Outcome::Lost(begun_s) });
             if let Some(busy_s) = begun_s {
                 self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
+            }
+            if self.is_asked_again(worker, &lease, hung && at == 0) {
+                continue;
             }
             if hung && at == 0 {
                 // All tasks of a batch take the blame. Otherwise only the first is known to have been begun, so that
@@ -97,12 +110,49 @@ impl Engine {
         }
     }
 
-    /// A worker failed, which took it `lost_s` seconds: it rests.
-    pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, effects: &mut Vec<Effect>) {
+    /// A worker failed, which took it `lost_s` seconds: it rests. Returns false if it rests already.
+    pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, effects: &mut Vec<Effect>) -> bool {
         self.policy.failed(worker, lost_s);
-        if let Some((rest_s, strikes)) = self.roster.strike(now_s, worker, lost_s, self.config.rest_s) {
-            effects.push(Effect::Rest { worker, rest_s, strikes });
+        let struck = self.roster.strike(now_s, worker, lost_s, self.config.rest_s);
+        effects.extend(struck.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
+        struck.is_some()
+    }
+
+    /// A worker did what no honest one does; each time counts.
+    pub(super) fn offence(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
+        if !self.roster.is_present(worker) {
+            return;
         }
+        match self.roster.strike(now_s, worker, 0.0, self.config.rest_s) {
+            Some((rest_s, strikes)) => effects.push(Effect::Rest { worker, rest_s, strikes }),
+            None => self.roster.strike_again(worker),
+        }
+        if self.expel_if_due(now_s, worker, effects) {
+            self.recover(now_s, effects);
+        }
+    }
+
+    /// Whether a worker failed too often to be trusted again.
+    fn is_beyond_trust(&self, worker: WorkerId) -> bool {
+        let (strikes, lies) = (self.roster.strikes_of(worker), self.roster.lies_of(worker));
+        self.config.expel_after.is_some_and(|most| strikes >= most || lies >= MAX_LIES)
+    }
+
+    /// A worker that failed too often is gone for good; returns whether it is.
+    pub(super) fn expel_if_due(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) -> bool {
+        let is_due = self.roster.is_present(worker) && self.is_beyond_trust(worker);
+        if is_due {
+            self.expel(worker, effects);
+            self.roster.leave(worker, self.current());
+            let lost = self.leases.revoke_all(now_s, worker);
+            self.lost(worker, lost, false, effects);
+        }
+        is_due
+    }
+
+    fn expel(&self, worker: WorkerId, effects: &mut Vec<Effect>) {
+        let (strikes, lies) = (self.roster.strikes_of(worker), self.roster.lies_of(worker));
+        effects.push(Effect::Expel { worker, strikes, lies });
     }
 
     /// In an asynchronous iteration no worker retries a task, so failures are counted from step to step.
@@ -118,13 +168,13 @@ impl Engine {
     }
 
     /// Whether tasks failed so often, and on so many workers (or on all that are present), that no worker is to blame.
-    fn is_hopeless(&self, blame: &Blame) -> bool {
+    pub(super) fn is_hopeless(&self, blame: &Blame) -> bool {
         let present = || blame.workers.iter().filter(|&&worker| self.roster.is_present(worker)).count();
         blame.attempts as usize >= MAX_FAILURES
             && (blame.workers.len() >= MAX_FAILURES || present() == self.roster.present())
     }
 
-    fn give_up(&mut self, iteration: u64, tasks: TaskRange, blame: &Blame, effects: &mut Vec<Effect>) {
+    pub(super) fn give_up(&mut self, iteration: u64, tasks: TaskRange, blame: &Blame, effects: &mut Vec<Effect>) {
         let (attempts, workers) = (blame.attempts, blame.workers.len());
         self.abort(AbortReason::TasksFailed { iteration, tasks, attempts, workers }, effects);
     }
@@ -152,6 +202,9 @@ impl Engine {
         for Overdue { worker, silent_s } in self.leases.overdue(now_s) {
             effects.push(Effect::Evict { worker, silent_s });
             self.strike(now_s, worker, silent_s, effects);
+            if self.is_beyond_trust(worker) {
+                self.expel(worker, effects);
+            }
             self.roster.leave(worker, self.current());
             let lost = self.leases.revoke_all(now_s, worker);
             let hung_at = lost.first().map(|ended| ended.lease.tasks);
@@ -216,7 +269,7 @@ impl Engine {
         }
         for (i, tasks) in pieces {
             self.cancel_unneeded(now_s, takers[i], effects);
-            self.assign(now_s, takers[i], tasks, blame.clone(), effects);
+            self.entrust(now_s, takers[i], tasks, blame.clone(), effects);
         }
     }
 
@@ -233,7 +286,7 @@ impl Engine {
     }
 
     /// Expected seconds per task: a worker's mean or, without one, the largest mean of any worker.
-    fn expected_s(&self, workers: &[WorkerId]) -> Vec<f64> {
+    pub(super) fn expected_s(&self, workers: &[WorkerId]) -> Vec<f64> {
         let mean_s = |worker: &WorkerId| self.statistics[worker.slot()].mean_s().filter(|&mean_s| mean_s > 0.0);
         let largest = workers.iter().filter_map(mean_s).fold(0.0, f64::max);
         let fallback = if largest > 0.0 { largest } else { 1.0 };
@@ -241,14 +294,14 @@ impl Engine {
     }
 
     /// How many tasks a worker holds that the step needs.
-    fn needed_tasks(&self, worker: WorkerId) -> u64 {
+    pub(super) fn needed_tasks(&self, worker: WorkerId) -> u64 {
         let Phase::Collecting(iteration) = &self.phase else { return 0 };
         let tasks = self.leases.of(worker).map(|(lease, _)| lease.tasks);
         tasks.filter(|&tasks| iteration.mode.wants(tasks)).map(|tasks| tasks.count).sum()
     }
 
     /// A worker that is about to get work stops at once if the step does not need what it computes.
-    fn cancel_unneeded(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel_unneeded(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
         let Phase::Collecting(iteration) = &self.phase else { return };
         let mut held = self.leases.of(worker).map(|(lease, _)| lease);
         let (Some(only), None) = (held.next(), held.next()) else { return };

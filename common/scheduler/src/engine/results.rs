@@ -51,6 +51,9 @@ impl Engine {
 
     /// A result of a barrier or racing iteration.
     fn collect(&mut self, now_s: f64, taken: Taken, effects: &mut Vec<Effect>) {
+        if self.must_be_confirmed(&taken.lease) {
+            return self.unconfirmed(now_s, taken, effects);
+        }
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let Taken { worker, lease, busy_s, timing } = taken;
         if iteration.mode.wants(lease.tasks) {
@@ -118,10 +121,13 @@ impl Engine {
         } else {
             self.set_deadline(worker);
         }
-        let mut blame = ended.blame.unwrap_or_default();
-        blame.add(worker);
-        self.orphan(lease.tasks, Some(&blame));
+        if !self.is_asked_again(worker, &lease, true) {
+            let mut blame = ended.blame.unwrap_or_default();
+            blame.add(worker);
+            self.orphan(lease.tasks, Some(&blame));
+        }
         self.blame_asynchronously(worker, lease.tasks, effects);
+        self.expel_if_due(now_s, worker, effects);
         self.recover(now_s, effects);
         Ok(())
     }

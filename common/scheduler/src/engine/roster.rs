@@ -23,6 +23,9 @@ pub(super) struct Strikes {
     pub(super) count: u32,
     /// When its rest ends.
     pub(super) rests_until_s: f64,
+    /// Its results that were refuted, since it joined first: further results prove nothing, as few are checked.
+    #[serde(default)]
+    pub(super) lies: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -177,7 +180,7 @@ impl Roster {
     /// A worker failed, which took `lost_s` seconds, and must rest, for at least `least_s`. Returns for how long, and
     /// after how many failures; `None` if it rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
-        let Strikes { count, rests_until_s } = &mut self.members[worker.slot()].strikes;
+        let Strikes { count, rests_until_s, .. } = &mut self.members[worker.slot()].strikes;
         if *rests_until_s > now_s {
             return None;
         }
@@ -194,6 +197,24 @@ impl Roster {
             self.available = None;
         }
         Some((rest_s, strikes))
+    }
+
+    /// A worker that rests did what no honest one does, even with what it was given before.
+    pub(super) fn strike_again(&mut self, worker: WorkerId) {
+        let count = &mut self.members[worker.slot()].strikes.count;
+        self.struck += usize::from(*count == 0);
+        *count = count.saturating_add(1);
+    }
+
+    /// A result of a worker was refuted.
+    pub(super) fn lied(&mut self, worker: WorkerId) {
+        let lies = &mut self.members[worker.slot()].strikes.lies;
+        *lies = lies.saturating_add(1);
+    }
+
+    /// How many results of a worker were refuted.
+    pub(super) fn lies_of(&self, worker: WorkerId) -> u32 {
+        self.members[worker.slot()].strikes.lies
     }
 
     /// How often a worker failed since its last result.

@@ -3,6 +3,7 @@
 mod asynchronous;
 mod barrier;
 mod batches;
+mod checks;
 mod limits;
 mod overcommit;
 mod probes;

@@ -1,8 +1,8 @@
 //! All cases of an experiment, in parallel.
 
 use ata_scheduler::{
-    Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, WorkerId, WorkerStatistics,
-    policy_kind,
+    Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Verify, WorkerId,
+    WorkerStatistics, policy_kind,
 };
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
@@ -154,6 +154,13 @@ pub fn run(
     cases.par_iter().map(|case| run_case(experiment, case, policies, learning, progress)).collect()
 }
 
+/// Spot checks, where there can be any.
+fn verify(experiment: &Experiment, case: &Case<'_>) -> Option<Verify> {
+    let waits = policy_kind(case.policy) == PolicyKind::Barrier && case.overcommit == 0.0;
+    // Any secret except the seed that other things are drawn with.
+    (waits && experiment.verify > 0.0).then_some(Verify { share: experiment.verify, secret: !case.seed })
+}
+
 fn run_case(
     experiment: &Experiment,
     case: &Case<'_>,
@@ -167,6 +174,7 @@ fn run_case(
         seed: case.seed,
         overcommit: case.overcommit,
         lease_timeout_s: experiment.lease_timeout,
+        verify: verify(experiment, case),
         limits: experiment.limits.limits(),
         ..EngineConfig::default()
     };

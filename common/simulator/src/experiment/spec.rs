@@ -41,6 +41,8 @@ pub struct Experiment {
     pub lease_timeout: Option<f64>,
     /// Shares of tasks that barrier policies allocate beyond B.
     pub overcommit: Vec<f64>,
+    /// The share of leases that two workers compute, under policies that wait for all of their tasks.
+    pub verify: f64,
     /// What is known beforehand: `none`, or a law under which each worker was observed for [`Self::warm_tasks`] tasks.
     pub warm_start: Vec<String>,
     /// Tasks of each worker that were observed beforehand.
@@ -69,6 +71,7 @@ impl Default for Experiment {
             overhead: None,
             lease_timeout: None,
             overcommit: vec![0.0],
+            verify: 0.0,
             warm_start: vec!["none".into()],
             warm_tasks: 100,
             limits: LimitsSpec::default(),
@@ -233,6 +236,7 @@ impl Experiment {
         for &share in &self.overcommit {
             check("overcommit", &share, (0.0..=10.0).contains(&share), "a number from 0 to 10")?;
         }
+        check("verify", &self.verify, (0.0..=1.0).contains(&self.verify), "a number from 0 to 1")?;
         let limits = self.limits;
         for (name, limit) in [
             ("limits.target_loss", limits.target_loss),

@@ -136,7 +136,8 @@ async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result
 }
 
 async fn submit_gradient(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
-    let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::from_body(body, peer.clone())).await?.into();
+    let receipt: GradientReceipt =
+        transfers.submit_gradient(GradientUpload::from_body(body, peer.clone())).await?.into();
     peer.mark_known();
     Ok(response(Unary { message: Some(prefixed(&receipt)), is_over: false }))
 }

@@ -1,7 +1,6 @@
 //! The header that precedes a gradient's chunks, and the receipt that answers it.
 
-use super::{SessionToken, WireError, in_range, invalid, truncated};
-use crate::limits::MAX_LEASE_TASKS;
+use super::{SessionToken, WireError, truncated};
 use crate::proto::{self, gradient_receipt::Verdict};
 
 /// The header that precedes a gradient's chunks.
@@ -13,7 +12,8 @@ pub struct GradientHeader {
     pub lease: u64,
     /// The iteration of that lease.
     pub iteration: u64,
-    /// Seconds each task took, or the whole lease as one batch: 1 to [`MAX_LEASE_TASKS`] finite, non-negative values.
+    /// Seconds each task took, or the whole lease as one batch. Whether they are possible is checked together with the lease,
+    /// which fails if they are not.
     pub busy_s: Vec<f64>,
     /// Sum of the tasks' mean losses, in nats. If it is not finite the lease fails, as with a non-finite gradient.
     pub loss_sum: f64,
@@ -32,10 +32,6 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
     type Error = WireError;
 
     fn try_from(header: proto::GradientHeader) -> Result<Self, WireError> {
-        in_range("number of busy_s", header.busy_s.len() as u64, MAX_LEASE_TASKS)?;
-        if let Some(time) = header.busy_s.iter().find(|time| !time.is_finite() || **time < 0.0) {
-            return Err(invalid("busy_s", time, "finite seconds of at least 0"));
-        }
         Ok(Self {
             session: SessionToken::from_wire(&header.session)?,
             lease: header.lease,

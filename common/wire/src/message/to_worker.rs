@@ -33,6 +33,8 @@ pub enum FarewellReason {
     Stopping,
     /// The run failed.
     Failed,
+    /// The worker failed too often, and its name is refused from now on.
+    Expelled,
 }
 
 /// What the coordinator tells a worker when a session begins.
@@ -101,6 +103,7 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                     FarewellReason::Evicted => proto::farewell::Reason::Evicted,
                     FarewellReason::Stopping => proto::farewell::Reason::Stopping,
                     FarewellReason::Failed => proto::farewell::Reason::Failed,
+                    FarewellReason::Expelled => proto::farewell::Reason::Expelled,
                 };
                 Kind::Farewell(proto::Farewell { reason: reason.into(), detail: truncated(detail) })
             }
@@ -144,6 +147,7 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                     proto::farewell::Reason::Finished => FarewellReason::Finished,
                     proto::farewell::Reason::Evicted => FarewellReason::Evicted,
                     proto::farewell::Reason::Failed => FarewellReason::Failed,
+                    proto::farewell::Reason::Expelled => FarewellReason::Expelled,
                     proto::farewell::Reason::Stopping | proto::farewell::Reason::Unspecified => {
                         FarewellReason::Stopping
                     }

@@ -1,0 +1,114 @@
+//! Workers whose results look right and are not: spot checks find them, and robust estimates bear them.
+
+use ata_harness::{Cluster, Ended, Settings, WorkerSettings, huge_toy, lying_toy};
+use ata_learn::Aggregate;
+use ata_record::{Fate, RefusalKind, RunEvent};
+use ata_worker::WorkerError;
+
+/// Four workers, of which the last one may lie.
+fn settings() -> Settings {
+    Settings { budget: 16, min_workers: 4, rest_s: 0.02, iterations: 40, ..Settings::default() }
+}
+
+async fn run(settings: &Settings, last: WorkerSettings) -> Ended {
+    let mut cluster = Cluster::start(settings).await;
+    for name in ["one", "two", "three"] {
+        cluster.worker(WorkerSettings::new(name));
+    }
+    cluster.worker(last);
+    let ended = cluster.end().await;
+    assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
+    ended
+}
+
+fn liar() -> WorkerSettings {
+    WorkerSettings { models: lying_toy, ..WorkerSettings::new("liar") }
+}
+
+fn number(ended: &Ended, name: &str) -> u32 {
+    *ended.report.state.workers.iter().find(|(_, worker)| worker.name == name).expect("it took part").0
+}
+
+/// Of one worker, the outcomes of its tasks, and the iterations in which they were refused.
+fn fates(ended: &Ended, number: u32) -> Vec<(u64, Fate)> {
+    let fate = |event: &RunEvent| match event {
+        RunEvent::Task { iteration, worker, outcome, busy_s: Some(_), .. } if *worker == number => {
+            Some((*iteration, *outcome))
+        }
+        _ => None,
+    };
+    ended.events.iter().filter_map(fate).collect()
+}
+
+/// Multiplying by 1.001 is finite and plausible: without checks it changes the run, with all leases checked none of it gets
+/// in, and whoever does it is named and has to leave.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_lie_is_caught_if_everything_is_checked() {
+    let honest = run(&settings(), WorkerSettings::new("four")).await.report.parameters_sha256;
+    let unchecked = run(&settings(), liar()).await;
+    assert_ne!(unchecked.report.parameters_sha256, honest, "it would matter");
+
+    let ended = run(&Settings { verify: 1.0, ..settings() }, liar()).await;
+    assert_eq!(ended.report.parameters_sha256, honest);
+    let liar = number(&ended, "liar");
+    let fates = fates(&ended, liar);
+    assert!(fates.len() >= 3 && fates.iter().all(|(_, fate)| *fate == Fate::Failed), "{fates:?}");
+    let state = &ended.report.state;
+    assert!(state.refused[&RefusalKind::Refuted] >= 3 && state.refused.len() == 1, "{:?}", state.refused);
+    for (number, worker) in &state.workers {
+        assert_eq!((worker.lies > 0, worker.expelled.is_some()), (*number == liar, *number == liar), "{worker:?}");
+    }
+    assert!(matches!(ended.workers["liar"], Err(WorkerError::Refused(_))), "{:?}", ended.workers["liar"]);
+    let applied = ended.events.iter().filter(|event| matches!(event, RunEvent::Task { outcome: Fate::Applied, .. }));
+    assert_eq!(applied.count() as u64, settings().budget * settings().iterations, "each task once");
+}
+
+/// With a twentieth of the leases checked, a liar gets a few lies in before it is caught.
+#[tokio::test(flavor = "multi_thread")]
+async fn spot_checks_catch_a_liar_before_long() {
+    // It holds one lease of four tasks in each iteration, so that it remains undetected in 300 of them once in 5 million runs.
+    let ended = run(&Settings { verify: 0.05, iterations: 300, rest_s: 1000.0, ..settings() }, liar()).await;
+    let (liar, state) = (number(&ended, "liar"), &ended.report.state);
+    let fates = fates(&ended, liar);
+    let caught = fates.iter().find(|(_, fate)| *fate == Fate::Failed).expect("it is caught").0;
+    assert!(caught < 300 && state.workers[&liar].lies > 0, "{caught}");
+    assert!(fates.iter().all(|(iteration, _)| *iteration <= caught), "it rests from then on");
+    assert!(state.workers.iter().all(|(number, worker)| *number == liar || worker.lies == 0), "{:?}", state.workers);
+}
+
+/// Honest workers agree, and checks change nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn honest_workers_are_never_accused() {
+    for policy in ["uta", "ata", "ata-auto", "ata-empirical"] {
+        let honest = || WorkerSettings::new("four");
+        let plain = run(&Settings { policy, ..settings() }, honest()).await.report.parameters_sha256;
+        let ended = run(&Settings { policy, verify: 0.5, ..settings() }, honest()).await;
+        assert_eq!(ended.report.parameters_sha256, plain, "{policy}");
+        assert!(ended.report.state.refused.is_empty(), "{policy}: {:?}", ended.report.state.refused);
+        assert!(ended.report.state.tasks_wasted > 0, "{policy}: leases were computed twice");
+    }
+}
+
+/// A worker that computes leases as batches rounds otherwise, and is compared within a tolerance.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_fuses_may_round_otherwise() {
+    let fusing = WorkerSettings { fuses: true, ..WorkerSettings::new("fusing") };
+    let ended = run(&Settings { verify: 1.0, ..settings() }, fusing).await;
+    assert!(ended.report.state.refused.is_empty(), "{:?}", ended.report.state.refused);
+    assert!(!fates(&ended, number(&ended, "fusing")).is_empty(), "it took part");
+}
+
+/// The mean of four leases follows one that is a million times too large; the median does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn robust_estimates_bear_a_worker_that_lies_a_lot() {
+    let of = |aggregate| Settings { aggregate, iterations: 200, ..settings() };
+    let loss = |ended: &Ended| ended.report.state.last_loss.expect("there were steps");
+    let huge = || WorkerSettings { models: huge_toy, ..WorkerSettings::new("huge") };
+    let honest = loss(&run(&of(Aggregate::Mean), WorkerSettings::new("four")).await);
+    let mean = loss(&run(&of(Aggregate::Mean), huge()).await);
+    assert!(mean > 10.0 * honest, "it matters: {mean} instead of {honest}");
+    for aggregate in [Aggregate::Median, Aggregate::Trimmed(0.25)] {
+        let with = loss(&run(&of(aggregate), huge()).await);
+        assert!(with < 2.0 * honest, "{aggregate}: {with} instead of {honest}");
+    }
+}

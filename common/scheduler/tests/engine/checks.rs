@@ -1,0 +1,233 @@
+//! Spot checks and expulsion.
+
+use ata_scheduler::{
+    AbortReason, Effect, EngineConfig, Event, Lease, LeaseId, Outcome, Report, TaskRange, Verify, WaitReason,
+};
+
+use crate::support::{Cluster, assigned, indices, steps, worker};
+
+const ALL: Verify = Verify { share: 1.0, secret: 7 };
+
+fn config(budget: u64, min_workers: usize) -> EngineConfig {
+    EngineConfig { budget, iterations: 9, min_workers, rest_s: 1.0, expel_after: Some(3), ..EngineConfig::default() }
+}
+
+fn checked(budget: u64, min_workers: usize) -> Cluster {
+    Cluster::with("uta", EngineConfig { verify: Some(ALL), ..config(budget, min_workers) })
+}
+
+fn of(leases: &[(u32, Lease)], number: u32) -> Lease {
+    leases.iter().find(|(holder, _)| *holder == number).unwrap().1
+}
+
+fn pairs(effects: &[Effect]) -> Vec<(TaskRange, LeaseId, LeaseId)> {
+    let pair = |effect: &Effect| match *effect {
+        Effect::Compare { tasks, first, second } => Some((tasks, first, second)),
+        _ => None,
+    };
+    effects.iter().filter_map(pair).collect()
+}
+
+fn say(cluster: &mut Cluster, pair: (TaskRange, LeaseId, LeaseId), agree: bool) -> Vec<Effect> {
+    let (tasks, first, second) = pair;
+    cluster.tell(Event::Compared { tasks, first, second, agree })
+}
+
+/// Who each lease's outcome is about.
+fn outcomes(effects: &[Effect]) -> Vec<(u32, &'static str)> {
+    let outcome = |effect: &Effect| match *effect {
+        Effect::End { worker, outcome, .. } => Some((
+            worker.number(),
+            match outcome {
+                Outcome::Applied(_) => "applied",
+                Outcome::Ignored(_) => "ignored",
+                Outcome::Refuted(_) => "refuted",
+                Outcome::Disputed(_) => "disputed",
+                Outcome::Cancelled(_) => "cancelled",
+                Outcome::Lost(_) => "lost",
+                Outcome::Failed(_) => "failed",
+            },
+        )),
+        _ => None,
+    };
+    effects.iter().filter_map(outcome).collect()
+}
+
+#[test]
+fn two_workers_compute_what_is_checked_and_one_result_is_taken() {
+    let mut cluster = checked(1, 2);
+    let leases = cluster.join_all(2);
+    assert_eq!(indices(&leases), [0, 0], "the same task for both");
+    let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
+    assert_ne!(first, second);
+    assert_eq!(cluster.done(first, &one).unwrap(), [], "it is not taken before it is confirmed");
+    let pair = pairs(&cluster.done(second, &two).unwrap())[0];
+    assert_eq!(pair, (one.tasks, one.id, two.id));
+    let effects = say(&mut cluster, pair, true);
+    assert_eq!(outcomes(&effects), [(first, "applied"), (second, "ignored")]);
+    assert_eq!(steps(&effects), [(1, vec![TaskRange { first: 0, count: 1 }])]);
+    assert!(say(&mut cluster, pair, true).is_empty(), "an answer counts once");
+}
+
+/// The third decides; the liar rests, and what it holds goes to others.
+#[test]
+fn a_third_worker_decides() {
+    let mut cluster = checked(1, 3);
+    let leases = cluster.join_all(3);
+    let [(honest, one), (liar, two)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(liar, &two).unwrap();
+    let pair = pairs(&cluster.done(honest, &one).unwrap())[0];
+    let third = assigned(&say(&mut cluster, pair, false));
+    let [(witness, three)] = third[..] else { panic!("{third:?}") };
+    assert!(witness != honest && witness != liar && three.tasks == one.tasks);
+    // Its result is compared with the first, which lied, and then with the second.
+    let pair = pairs(&cluster.done(witness, &three).unwrap())[0];
+    assert_eq!((pair.1, pair.2), (two.id, three.id));
+    let pair = pairs(&say(&mut cluster, pair, false))[0];
+    assert_eq!((pair.1, pair.2), (one.id, three.id));
+    let effects = say(&mut cluster, pair, true);
+    assert_eq!(outcomes(&effects), [(liar, "refuted"), (honest, "applied"), (witness, "ignored")]);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == liar)));
+    assert_eq!(steps(&effects).len(), 1);
+}
+
+/// Two lie, each in its own way: five workers are enough to find the two that agree.
+#[test]
+fn two_liars_do_not_outvote_the_honest() {
+    let mut cluster = checked(1, 5);
+    let mut out = cluster.join_all(5);
+    let liars = [out[0].0, out[1].0];
+    let mut refuted = Vec::new();
+    let mut waiting: Vec<(TaskRange, LeaseId, LeaseId)> = Vec::new();
+    let mut holders = std::collections::BTreeMap::new();
+    while refuted.is_empty() {
+        let effects = if let Some(pair) = waiting.pop() {
+            let lies = |lease: LeaseId| liars.contains(&holders[&lease]);
+            say(&mut cluster, pair, !lies(pair.1) && !lies(pair.2))
+        } else {
+            let (number, lease) = out.remove(0);
+            holders.insert(lease.id, number);
+            cluster.done(number, &lease).unwrap()
+        };
+        out.extend(assigned(&effects));
+        waiting.extend(pairs(&effects));
+        refuted = outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == "refuted").collect();
+    }
+    assert_eq!(refuted.iter().map(|(number, _)| *number).collect::<Vec<_>>(), liars);
+}
+
+/// With two workers nobody can tell who lies: both are struck, and if they differ again, the run ends.
+#[test]
+fn two_that_disagree_are_both_struck() {
+    let mut cluster = checked(1, 2);
+    let mut leases = cluster.join_all(2);
+    for round in 1..=2 {
+        let [(a, one), (b, two)] = leases[..] else { panic!("{leases:?}") };
+        cluster.done(a, &one).unwrap();
+        let pair = pairs(&cluster.done(b, &two).unwrap())[0];
+        let effects = say(&mut cluster, pair, false);
+        assert_eq!(outcomes(&effects), [(a, "disputed"), (b, "disputed")]);
+        leases = assigned(&effects);
+        let abort = |effect: &Effect| {
+            matches!(effect, Effect::Abort { reason: AbortReason::TasksFailed { attempts: 4, workers: 2, .. } })
+        };
+        assert_eq!(effects.iter().any(abort), round == 2, "{effects:?}");
+    }
+}
+
+/// The copy's worker is lost: another one is asked; without another one the run waits.
+#[test]
+fn a_lost_witness_is_replaced() {
+    let mut cluster = checked(1, 3);
+    let leases = cluster.join_all(3);
+    let [(a, one), (b, _)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(a, &one).unwrap();
+    let [(c, three)] = assigned(&cluster.lose(b))[..] else { panic!("a third worker is asked") };
+    let waiting = cluster.lose(c);
+    assert_eq!(waiting, [Effect::Wait { reason: WaitReason::Workers { present: 1, needed: 2 } }]);
+    let [(asked, two)] = assigned(&cluster.join(b))[..] else { panic!("whoever comes is asked") };
+    assert_eq!((asked, two.tasks), (b, three.tasks));
+    let pair = pairs(&cluster.done(b, &two).unwrap())[0];
+    assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
+}
+
+/// Each lease of a share is drawn for itself, with the probability asked for, and the secret decides which.
+#[test]
+fn about_the_share_asked_for_is_checked() {
+    let copies = |share, secret| {
+        let verify = Some(Verify { share, secret });
+        let mut cluster = Cluster::with("uta", EngineConfig { verify, ..config(4096, 4096) });
+        let leases = cluster.join_all(4096);
+        let mut indices = indices(&leases);
+        indices.dedup();
+        assert_eq!(indices.len(), 4096, "every task is assigned");
+        leases.len() - 4096
+    };
+    assert_eq!(copies(0.0, 1), 0);
+    assert!((150..260).contains(&copies(0.05, 1)), "{}", copies(0.05, 1));
+    assert_ne!(copies(0.05, 1), copies(0.05, 2));
+    assert_eq!(copies(1.0, 1), 4096);
+}
+
+/// A batch that is checked is split into subtrees, so that workers that compute task by task can confirm it.
+#[test]
+fn a_batch_is_checked_by_subtrees() {
+    let mut cluster = checked(7, 2);
+    cluster.join(1);
+    let leases = assigned(&cluster.join_fusing(2));
+    assert!(leases.iter().all(|(_, lease)| lease.tasks.is_subtree()), "{leases:?}");
+    let mut all: Vec<u64> = (0..7).chain(0..7).collect();
+    all.sort_unstable();
+    assert_eq!(indices(&leases), all, "each task twice");
+}
+
+/// Nobody's result may be the first for a task without it being known who computes it.
+#[test]
+fn strangers_do_not_race_under_checks() {
+    let mut cluster = Cluster::with("ata-auto", EngineConfig { verify: Some(ALL), ..config(6, 3) });
+    cluster.join_all(3);
+    assert_eq!(cluster.decision().allocation, [2, 2, 2]);
+    let mut racing = Cluster::with("gta", EngineConfig { verify: Some(ALL), ..config(6, 1) });
+    let effects = racing.join(1);
+    assert!(matches!(&effects[..], [Effect::Abort { reason: AbortReason::BadDecision { .. } }]), "{effects:?}");
+}
+
+/// Whoever fails again and again without a result in between is expelled, and its tasks go to others.
+#[test]
+fn failures_in_a_row_expel() {
+    let mut cluster = Cluster::with("uta", config(3, 3));
+    let mut leases = cluster.join_all(3);
+    for strike in 1..=3 {
+        let lease = of(&leases, 2);
+        let effects = cluster.report(2, lease.id, Report::Failed).unwrap();
+        let expelled = Effect::Expel { worker: worker(2), strikes: 3, lies: 0 };
+        assert_eq!(effects.contains(&expelled), strike == 3, "{effects:?}");
+        let retried = assigned(&effects);
+        assert_eq!(indices(&retried), [lease.tasks.first], "its task goes to another");
+        // The others finish the iteration.
+        for (number, lease) in leases.iter().filter(|(number, _)| *number != 2).chain(&retried) {
+            cluster.done(*number, lease).unwrap();
+        }
+        cluster.now_s += 9.0;
+        cluster.timeout();
+        leases = assigned(&cluster.commit(strike));
+    }
+    assert_eq!(cluster.engine.present().count(), 2);
+}
+
+/// A result in between forgives failures, but not lies.
+#[test]
+fn offences_count_even_during_a_rest() {
+    let mut cluster = Cluster::with("uta", config(2, 2));
+    let leases = cluster.join_all(2);
+    let offence = Event::Offence { worker: worker(2) };
+    cluster.tell(offence);
+    cluster.tell(offence);
+    cluster.done(2, &of(&leases, 2)).unwrap();
+    cluster.tell(offence);
+    cluster.tell(offence);
+    assert_eq!(cluster.engine.present().count(), 2, "its result forgave the first two");
+    let effects = cluster.tell(offence);
+    assert!(matches!(effects[..], [Effect::Expel { strikes: 3, lies: 0, .. }]), "{effects:?}");
+    assert!(cluster.tell(offence).is_empty(), "it is gone");
+}
