@@ -42,8 +42,8 @@ async fn measure() {
     let undisturbed = Rate::measure(&cluster, MEASURED).await;
     println!("undisturbed: {undisturbed}");
 
-    // What the first wave leaves to the allocator serves the second.
-    for wave in 1..=2 {
+    // What one wave leaves to the allocator serves the next.
+    for wave in 1..=4 {
         let (space, resident) = (address_space_kb(), resident_kb());
         let most = tokio::spawn(sample(start(cluster.address)));
         let disturbed = Rate::measure(&cluster, MEASURED).await;

@@ -1,0 +1,95 @@
+//! Peers that ask for parameters and read none, and come back when they are sent away, beside an honest worker: each holds
+//! a lease of another iteration. How much more memory the coordinator needs, in versions of the parameters.
+//!
+//! They live in another process, as what HTTP/2 lets them be sent is in their memory.
+//!
+//! cargo run --release --workspace --example deaf_peers
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use ata_coordinator::TransferLimits;
+use ata_harness::{Cluster, Peer, Settings, WorkerSettings, resident_kb};
+use ata_record::RunEvent;
+use ata_wire::{FromWorker, ToWorker};
+
+const PEERS: usize = 32;
+/// More than HTTP/2 lets a sender send without being read.
+const MODEL: &str = "toy:6000000";
+const VERSION_KB: u64 = 4 * 6_000_000 / 1024;
+const MEASURED: Duration = Duration::from_mins(1);
+
+#[tokio::main]
+async fn main() {
+    match &std::env::args().skip(1).collect::<Vec<_>>()[..] {
+        [role, address] if role == "deaf" => deaf(address.parse().expect("an address")).await,
+        _ => measure().await,
+    }
+}
+
+async fn measure() {
+    // Room for eight versions, and as many gradients.
+    let transfers = TransferLimits { memory_bytes: 8 * 1024 * VERSION_KB, timeout: Duration::from_secs(10) };
+    let settings =
+        Settings { policy: "asgd", model: MODEL, budget: 1, iterations: u64::MAX, transfers, ..Settings::default() };
+    let mut cluster = Cluster::start(&settings).await;
+    cluster.worker(WorkerSettings::new("honest"));
+    cluster.wait_for("the first iterations", |state| state.iterations > 50).await;
+    let (before, first) = (resident_kb(), cluster.state.borrow().iterations);
+    let mut peers = start(cluster.address);
+    let (mut most, mut present, began) = (0, 0, Instant::now());
+    while began.elapsed() < MEASURED {
+        most = most.max(resident_kb());
+        present = present.max(cluster.state.borrow().present());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let steps = cluster.state.borrow().iterations - first;
+    let more = most.saturating_sub(before) as f64 / VERSION_KB as f64;
+    println!("up to {present} workers present, {steps} steps: at most {more:.1} versions more in memory");
+    // It may be gone already.
+    drop(peers.kill().and_then(|()| peers.wait()));
+    cluster.stop();
+    let mut reasons = BTreeMap::new();
+    for event in cluster.end().await.events {
+        if let RunEvent::Loss { why, .. } = event {
+            *reasons.entry(why).or_insert(0) += 1;
+        }
+    }
+    for (why, sessions) in reasons {
+        println!("{sessions} sessions ended: {why}");
+    }
+}
+
+fn start(address: SocketAddr) -> Child {
+    let program = std::env::current_exe().expect("a program");
+    Command::new(program).args(["deaf", &address.to_string()]).spawn().expect("it starts")
+}
+
+/// Keeps all peers in their sessions.
+async fn deaf(address: SocketAddr) {
+    let peers = (0..PEERS).map(|number| async move {
+        // One after the other, so that each gets a lease of another iteration.
+        tokio::time::sleep(Duration::from_millis(300) * number as u32).await;
+        loop {
+            let (control, bulk) = tokio::join!(Peer::connect(address), Peer::connect(address));
+            let mut session = control.join(&format!("deaf-{number}")).await;
+            let _sets = bulk.parameters(&session).await;
+            loop {
+                tokio::select! {
+                    message = session.next() => {
+                        if matches!(message, None | Some(ToWorker::Farewell { .. })) {
+                            break;
+                        }
+                    }
+                    () = tokio::time::sleep(Duration::from_millis(500)) => {
+                        session.say(FromWorker::Heartbeat { idle: false }).await;
+                    }
+                }
+            }
+        }
+    });
+    let mut all: tokio::task::JoinSet<()> = peers.collect();
+    all.join_next().await;
+}
