@@ -105,12 +105,15 @@ pub struct WorkerSettings {
     pub fuses: bool,
     /// Its own copy of the training data.
     pub data: Option<PathBuf>,
+    /// How long it tries to reach a coordinator.
+    pub retry_for: Duration,
 }
 
 impl WorkerSettings {
     /// An honest worker.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), through: None, models: toy, task_time: Duration::ZERO, fuses: false, data: None }
+        let (task_time, retry_for) = (Duration::ZERO, Duration::from_secs(2));
+        Self { name: name.into(), through: None, models: toy, task_time, fuses: false, data: None, retry_for }
     }
 }
 
@@ -185,7 +188,7 @@ impl Cluster {
 
     /// Starts a worker. Aborting it is like killing its process.
     pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
-        let WorkerSettings { name, through, models, task_time, fuses, data } = settings;
+        let WorkerSettings { name, through, models, task_time, fuses, data, retry_for } = settings;
         let of_batch = move |tasks: u64, _| task_time.saturating_mul(tasks as u32);
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
         let config = WorkerConfig {
@@ -198,7 +201,7 @@ impl Cluster {
             models,
             data,
             cache: self.cache(),
-            retry_for: Duration::from_secs(2),
+            retry_for,
             task_times: (!task_time.is_zero()).then_some(task_times),
             instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
         };

@@ -68,8 +68,10 @@ impl Run {
         let through = Some(self.links[worker].address);
         // An iteration takes a few milliseconds, so that the run lasts longer than the faults.
         let task_time = Duration::from_millis(1);
+        // Longer than a coordinator takes to start on a busy machine.
+        let retry_for = Duration::from_secs(20);
         let settings = WorkerSettings::new(format!("worker-{worker}"));
-        self.cluster.worker(WorkerSettings { through, task_time, ..settings })
+        self.cluster.worker(WorkerSettings { through, task_time, retry_for, ..settings })
     }
 
     async fn progress(&mut self, steps: u64) {
