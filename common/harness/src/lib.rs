@@ -3,16 +3,15 @@
 //! # Layout
 //! - `cluster`: [`Cluster`], a coordinator and the workers started for it
 //! - `toy`: models whose gradients cost nothing, correct and faulty ones
-//! - `link`: [`Link`], a connection that can be slow, silent or cut
+//! - [`Link`] of `ata_link`: a connection that can be slow, silent or cut
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
 
 mod cluster;
-mod link;
 mod peer;
 mod toy;
 
+pub use ata_link::{Condition, Link};
 pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
-pub use link::{Condition, Link};
 pub use peer::{Peer, Session};
 pub use toy::{poisoned_toy, toy};
 
