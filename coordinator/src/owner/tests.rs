@@ -11,6 +11,7 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::*;
+use crate::checkpoint::{Cadence, FolderStore};
 use crate::config::Start;
 use crate::sessions::SessionHandle;
 use tokio::sync::oneshot;
@@ -43,6 +44,10 @@ struct Client {
 
 impl Rig {
     fn new(policy: &str, budget: u64, iterations: u64) -> Self {
+        Self::saving(Cadence::Never, policy, budget, iterations)
+    }
+
+    fn saving(cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = builtin_model("cnn:widths=1/1/1/1").unwrap();
         let parameters = model.parameter_count();
@@ -64,7 +69,11 @@ impl Rig {
             learning_rate: LearningRate::constant(0.1),
             eval_every: None,
             start: Start::Random,
-            checkpoints: CheckpointConfig::never(),
+            checkpoints: CheckpointConfig {
+                cadence,
+                store: Box::new(FolderStore::new(folder.path().join("checkpoints"))),
+                ..CheckpointConfig::never()
+            },
             model_metadata: Metadata::new(),
             settings: String::new(),
             task_batch: 1,
@@ -229,6 +238,33 @@ fn a_full_disk_ends_the_run() {
 fn a_step_that_fails_ends_the_run() {
     let mut rig = Rig::new("uta", 4, 2);
     assert!(matches!(rig.turn(0.0, Some(Command::Training(training::Report::Failed))), Some(Ending::TrainingFailed)));
+}
+
+/// With a checkpoint after each iteration, the next step waits until it is durable: a crash loses one step at most.
+#[test]
+fn a_step_waits_for_the_checkpoint_before_it() {
+    let mut rig = Rig::saving(Cadence::Iterations(1), "uta", 4, 2);
+    let mut client = rig.join("a", 1).unwrap();
+    let mut compute = |rig: &mut Rig| {
+        client.read();
+        for lease in std::mem::take(&mut client.leases) {
+            rig.submit(client.token, &lease);
+        }
+    };
+    compute(&mut rig);
+    rig.step();
+    // The copy of the first checkpoint is still to be made while the second iteration is computed.
+    compute(&mut rig);
+    let work: Vec<Work> = rig.work.try_iter().collect();
+    let has_step = |work: &[Work]| work.iter().any(|work| matches!(work, Work::Step { .. }));
+    assert!(work.iter().any(|work| matches!(work, Work::Copy(_))) && !has_step(&work));
+    for work in work {
+        rig.training.send(work).unwrap();
+    }
+    let saved = rig.commands.blocking_recv();
+    assert!(matches!(saved, Some(Command::Saved(_))));
+    rig.turn(0.1, saved);
+    assert!(has_step(&rig.work.try_iter().collect::<Vec<_>>()));
 }
 
 /// In an asynchronous run a slow worker still gets the parameters of its task after others have moved on.
