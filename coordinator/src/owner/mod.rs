@@ -39,7 +39,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
-use crate::clock::{Clock, TICK};
+use crate::clock::{Clock, tick};
 use crate::config::{CheckpointConfig, CoordinatorConfig, TrainingData};
 use crate::evaluation::EvaluationThread;
 use crate::parameters::ParameterSet;
@@ -169,7 +169,7 @@ impl Owner {
         stop: impl Future<Output = ()>,
     ) -> RunReport {
         let mut stop = pin!(stop);
-        let mut clock = Clock::new(Instant::now(), self.now_s);
+        let mut clock = Clock::new(Instant::now(), self.now_s, tick(self.heartbeat_timeout));
         self.tell(Event::Proceed);
         let ending = loop {
             let command = tokio::select! {
@@ -199,12 +199,13 @@ impl Owner {
     fn until_next_look(&mut self) -> Duration {
         let timeout = self.engine.poll_timeout().map(|at_s| Duration::from_secs_f64((at_s - self.now_s).max(0.0)));
         // A millisecond more: a deadline has passed only after its time, not at it.
-        timeout.map_or(TICK, |timeout| TICK.min(timeout + Duration::from_millis(1)))
+        let tick = tick(self.heartbeat_timeout);
+        timeout.map_or(tick, |timeout| tick.min(timeout + Duration::from_millis(1)))
     }
 
     fn look_at_the_time(&mut self) {
         if self.now_s >= self.next_look_s {
-            self.next_look_s = self.now_s + TICK.as_secs_f64();
+            self.next_look_s = self.now_s + tick(self.heartbeat_timeout).as_secs_f64();
             for session in self.sessions.close_silent(self.now_s, self.heartbeat_timeout.as_secs_f64()) {
                 self.lost(&session, "no heartbeat");
             }
