@@ -7,18 +7,20 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 11] = [
+const DEPENDS_ON: [(&str, &[&str]); 12] = [
     ("common/scheduler", &[]),
     ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &[]),
     ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit"]),
     ("common/learn", &["burn", "rayon"]),
+    ("common/link", &["tokio"]),
     (
         "common/harness",
         &[
             "ata-coordinator",
             "ata-learn",
+            "ata-link",
             "ata-mutation",
             "ata-record",
             "ata-scheduler",
@@ -53,6 +55,7 @@ const DEPENDS_ON: [(&str, &[&str]); 11] = [
             "ata-coordinator",
             "ata-figures",
             "ata-learn",
+            "ata-link",
             "ata-record",
             "ata-scheduler",
             "ata-simulator",

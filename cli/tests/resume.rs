@@ -68,6 +68,32 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
     assert!(replay.status.success());
 }
 
+/// A worker checks its training data once, which may take seconds: a coordinator that comes back finds it ready.
+#[test]
+fn a_worker_keeps_its_data_over_a_restart() {
+    let sandbox = Sandbox::new();
+    let (data, run) = (sandbox.data(), sandbox.path("run"));
+    let own = sandbox.path("own");
+    std::fs::create_dir(&own).unwrap();
+    std::fs::copy(Path::new(&data).join("train.bin"), own.join("train.bin")).unwrap();
+    let begin = |port: &str| {
+        let listen = format!("127.0.0.1:{port}");
+        let head = ["coordinator", "--listen", &listen, "--out", "run", "--resume", "auto", "--data", &data];
+        sandbox.start(&[&head[..], &RUN, &TINY].concat())
+    };
+    let mut head = begin("0");
+    let port = head.port();
+    let worker = ["worker", "--coordinator", &format!("http://127.0.0.1:{port}"), "--device", "cpu"];
+    let worker = sandbox.start(&[&worker[..], &["--data", own.to_str().unwrap(), "--task-time", "const(8)"]].concat());
+    until("progress", || steps(&run) >= 8);
+    head.signal("KILL");
+    drop(head.end());
+    std::fs::remove_dir_all(&own).unwrap();
+    let (code, _, log) = begin(&port).end();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!((worker.end().0, steps(&run)), (Some(0), 60));
+}
+
 /// The newest checkpoint is damaged: that is said, and the one before is used.
 #[test]
 fn a_damaged_checkpoint_is_passed_over() {

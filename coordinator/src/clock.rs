@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest time between two readings of the clock: an eighth of the default heartbeat timeout.
-pub(crate) const TICK: Duration = Duration::from_millis(250);
+/// Longest time between two readings of the clock, for workers that are lost after this long without a heartbeat.
+pub(crate) fn tick(heartbeat_timeout: Duration) -> Duration {
+    // With the default timeout; a longer one does not change how soon a lease is overdue.
+    (heartbeat_timeout / 8).min(Duration::from_millis(250))
+}
 
-/// A gap of this length between two readings means that the process was stopped, its machine paused, or its owner task
-/// held up. No worker could be heard meanwhile, so the time counts against none of them.
-const PAUSE: Duration = Duration::from_secs(1);
+/// A gap of this many ticks between two readings, half a heartbeat timeout at most, means that the process was stopped, its
+/// machine paused, or its owner task held up. No worker could be heard meanwhile, so the time counts against none of them.
+const PAUSE_TICKS: u32 = 4;
 
 /// Seconds since the run began, not counting pauses. All deadlines use this time, so a pause moves them.
 #[derive(Debug)]
@@ -15,21 +18,22 @@ pub(crate) struct Clock {
     began: Instant,
     looked: Instant,
     paused: Duration,
+    tick: Duration,
     /// What the clock showed when it began.
     offset_s: f64,
 }
 
 impl Clock {
     /// A clock that shows `offset_s` now.
-    pub(crate) fn new(now: Instant, offset_s: f64) -> Self {
-        Self { began: now, looked: now, paused: Duration::ZERO, offset_s }
+    pub(crate) fn new(now: Instant, offset_s: f64, tick: Duration) -> Self {
+        Self { began: now, looked: now, paused: Duration::ZERO, tick, offset_s }
     }
 
-    /// Reads the time. Call it at least once per [`TICK`].
+    /// Reads the time. Call it at least once per tick.
     pub(crate) fn look(&mut self, now: Instant) -> f64 {
         let gap = now.saturating_duration_since(self.looked);
-        if gap >= PAUSE {
-            self.paused += gap.saturating_sub(TICK);
+        if gap >= self.tick * PAUSE_TICKS {
+            self.paused += gap.saturating_sub(self.tick);
             tracing::warn!("this process stood still for {:.1} s; deadlines are moved by as much", gap.as_secs_f64());
         }
         self.looked = now;
@@ -44,12 +48,24 @@ mod tests {
     #[test]
     fn pauses_do_not_count() {
         let start = Instant::now();
-        let mut clock = Clock::new(start, 0.0);
+        let mut clock = Clock::new(start, 0.0, tick(Duration::from_secs(2)));
         let mut look = |seconds: f64| clock.look(start + Duration::from_secs_f64(seconds));
         assert_eq!([look(0.25), look(0.5), look(1.25)], [0.25, 0.5, 1.25]);
         let after = look(11.25);
         assert!((after - 1.5).abs() < 1e-9, "{after}");
         assert!((look(11.5) - 1.75).abs() < 1e-9);
-        assert_eq!(Clock::new(start, 7.0).look(start), 7.0);
+        assert_eq!(Clock::new(start, 7.0, Duration::from_secs(1)).look(start), 7.0);
+    }
+
+    /// However short the timeout, a pause of half of it is noticed.
+    #[test]
+    fn a_pause_is_noticed_before_a_worker_is_lost() {
+        for timeout_ms in [100, 500, 2000, 60_000] {
+            let timeout = Duration::from_millis(timeout_ms);
+            let (start, pause) = (Instant::now(), timeout / 2);
+            let mut clock = Clock::new(start, 0.0, tick(timeout));
+            let shown_s = clock.look(start + pause);
+            assert!(shown_s <= timeout.as_secs_f64() / 8.0, "{timeout:?}: {shown_s}");
+        }
     }
 }

@@ -54,7 +54,7 @@ pub enum WorkerEnd {
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let mut backoff = Backoff::new();
-    let mut history = History { contact: Instant::now(), worked: false };
+    let mut history = History { contact: Instant::now(), worked: false, data: None };
     let mut name_taken_since: Option<Instant> = None;
     // The last cause logged: each is logged once, not at every attempt.
     let mut said: Option<String> = None;

@@ -2,14 +2,16 @@
 
 use std::cmp;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ata_learn::Tasks;
+use ata_learn::{Dataset, Tasks};
 use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
-    Assignment, Connection, FarewellReason, FromWorker, Hello, ParameterStream, Pool, ToWorker, Welcome, connect,
+    Assignment, Connection, DataSpec, FarewellReason, FromWorker, Hello, ParameterStream, Pool, ToWorker, Welcome,
+    connect,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -31,12 +33,20 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is known about earlier sessions.
-#[derive(Debug)]
 pub(crate) struct History {
     /// When a coordinator was last heard from.
     pub(crate) contact: Instant,
     /// Whether a gradient of the last session was accepted.
     pub(crate) worked: bool,
+    /// The training data of the last run: a coordinator that comes back need not wait until it is checked again.
+    pub(crate) data: Option<Opened>,
+}
+
+/// Training data, and the run that it was opened for.
+pub(crate) struct Opened {
+    model: String,
+    spec: DataSpec,
+    data: Arc<dyn Dataset>,
 }
 
 /// Connects, works, and returns why the session ended.
@@ -72,8 +82,7 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     let work = async {
         // A separate connection: heartbeats must not wait behind parameters and gradients.
         let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
-        let worked = &mut history.worked;
-        match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, worked, &has_work).await {
+        match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, history, &has_work).await {
             Err(SessionError::Broken(cause)) => {
                 farewell(&mut incoming).await.unwrap_or(Err(SessionError::Broken(cause)))
             }
@@ -142,14 +151,14 @@ async fn prepare_and_work(
     bulk: Connection,
     incoming: &mut Streaming<CoordinatorMessage>,
     to_coordinator: mpsc::Sender<WorkerMessage>,
-    worked: &mut bool,
+    history: &mut History,
     has_work: &AtomicBool,
 ) -> Result<FarewellReason, SessionError> {
     let pool = Pool::default();
     let opened = bulk.parameters(welcome.session, welcome.run.parameters, pool.clone()).await;
     let parameters = opened.map_err(|status| SessionError::call(&status))?;
     let (reports, reported) = mpsc::channel(MAX_UPLOADS);
-    let prepared = prepare(config, welcome, &bulk, reports);
+    let prepared = prepare(config, welcome, &bulk, &mut history.data, reports);
     // The run may end before the worker is ready.
     let compute = tokio::select! {
         compute = prepared => compute?,
@@ -171,7 +180,7 @@ async fn prepare_and_work(
         waiting: Vec::new(),
         given: HashMap::new(),
         uploads: JoinSet::new(),
-        worked,
+        worked: &mut history.worked,
         has_work,
     };
     let ended = active.work(incoming, reported).await;
@@ -189,6 +198,7 @@ async fn prepare(
     config: &WorkerConfig,
     welcome: &Welcome,
     bulk: &Connection,
+    opened: &mut Option<Opened>,
     reports: mpsc::Sender<Report>,
 ) -> Result<Compute, SessionError> {
     let run = &welcome.run;
@@ -197,8 +207,15 @@ async fn prepare(
     if here != run.parameters {
         return Err(WorkerError::OtherModel { model: run.model.clone(), here, there: run.parameters }.into());
     }
-    let own = config.data.as_deref();
-    let data = data::obtain(&run.data, model, own, &config.cache, bulk, welcome.session).await?;
+    let data = match opened {
+        Some(opened) if opened.model == run.model && opened.spec == run.data => opened.data.clone(),
+        _ => {
+            let own = config.data.as_deref();
+            let data = data::obtain(&run.data, model, own, &config.cache, bulk, welcome.session).await?;
+            *opened = Some(Opened { model: run.model.clone(), spec: run.data.clone(), data: data.clone() });
+            data
+        }
+    };
     let tasks = Tasks { seed: run.seed, budget: run.budget, task_batch: run.task_batch };
     let task_time = config.task_times.as_ref().map(|of| of(welcome.number, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;

@@ -1,10 +1,14 @@
 //! The command line.
 
+#[cfg(target_os = "linux")]
+mod chaos;
 mod data;
 mod joining;
 mod run;
 mod simulation;
 
+#[cfg(target_os = "linux")]
+pub(crate) use chaos::{ChaosArgs, FaultKind};
 pub(crate) use data::{DataCommand, FetchArgs};
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
 pub(crate) use run::{CommonArgs, RunArgs};
@@ -78,6 +82,13 @@ pub(crate) enum Command {
     },
     /// Find what would prevent a run on this machine, and what to do about it.
     Doctor(DoctorArgs),
+    /// Run a cluster on this machine under faults, and hold it against a run without any.
+    ///
+    /// Real processes are killed and stopped, links between them cut, stalled and slowed down, the disk filled, at random
+    /// points. At the end the run is stopped with SIGTERM and repeated without faults: the parameters must be the same bits.
+    /// The exit code is 0 only if every promise of recovery was kept.
+    #[cfg(target_os = "linux")]
+    Chaos(Box<ChaosArgs>),
     /// Measure this build on this machine, each figure against a reference in the same run.
     Bench(BenchArgs),
 }

@@ -1,6 +1,8 @@
 //! One file per subcommand.
 
 mod bench;
+#[cfg(target_os = "linux")]
+mod chaos;
 mod coordinator;
 mod data;
 mod doctor;
@@ -44,6 +46,8 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
         Command::Replay(args) => replay::run(&args, extensions),
         Command::Policies { json } => policies::run(json),
         Command::Doctor(args) => doctor::run(&args),
+        #[cfg(target_os = "linux")]
+        Command::Chaos(args) => block_on(chaos::run(*args, extensions)),
         Command::Bench(args) => block_on(bench::run(args)),
     }
 }

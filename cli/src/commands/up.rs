@@ -1,5 +1,6 @@
 //! `ata up`: a coordinator and several workers on this machine, over real gRPC on loopback.
 
+use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +88,40 @@ fn say_what(settings: &Settings, device: &str) {
     }
 }
 
+/// The command of a worker of a cluster on this machine, which is killed when it is dropped.
+pub(super) fn worker_command(
+    settings: &Settings,
+    number: u32,
+    device: DeviceChoice,
+    coordinator: &str,
+    data: Option<&Path>,
+) -> Result<Command, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match settings.threads {
+        0 => (cores / settings.workers as usize).max(1),
+        threads => threads,
+    };
+    let mut command = Command::new(std::env::current_exe().map_err(Failure::internal)?);
+    command
+        .arg("worker")
+        .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
+        .args(["--number", &number.to_string(), "--workers", &settings.workers.to_string()])
+        .args(["--device", &device.to_string(), "--fuse", settings.fuse.name()])
+        .args(["--threads", &threads.to_string()])
+        .args(["--task-time", &settings.task_time, "--time-unit", &settings.time_unit])
+        .env_remove("ATA_DEVICES")
+        .env_remove("ATA_JOIN")
+        .env_remove("ATA_JOIN_FILE")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    if let Some(data) = data {
+        command.arg("--data").arg(data);
+    } else {
+        command.env_remove("ATA_DATA");
+    }
+    Ok(command)
+}
+
 /// The worker processes. They are killed if this is dropped.
 struct Children {
     running: JoinSet<(u32, std::io::Result<std::process::ExitStatus>)>,
@@ -98,35 +133,12 @@ impl Children {
         settings: &Settings,
         devices: &[DeviceChoice],
         coordinator: &str,
-        data: Option<&std::path::Path>,
+        data: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(Failure::internal)?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = match settings.threads {
-            0 => (cores / settings.workers as usize).max(1),
-            threads => threads,
-        };
         let mut running = JoinSet::new();
         for (number, device) in (1..=settings.workers).zip(devices.iter().cycle()) {
-            let mut command = Command::new(&program);
-            command
-                .arg("worker")
-                .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
-                .args(["--number", &number.to_string(), "--workers", &settings.workers.to_string()])
-                .args(["--device", &device.to_string(), "--fuse", settings.fuse.name()])
-                .args(["--threads", &threads.to_string()])
-                .args(["--task-time", &settings.task_time, "--time-unit", &settings.time_unit])
-                .args(["--retry-for", "10", "--log", "error"])
-                .env_remove("ATA_DEVICES")
-                .env_remove("ATA_JOIN")
-                .env_remove("ATA_JOIN_FILE")
-                .stdin(Stdio::null())
-                .kill_on_drop(true);
-            if let Some(data) = data {
-                command.arg("--data").arg(data);
-            } else {
-                command.env_remove("ATA_DATA");
-            }
+            let mut command = worker_command(settings, number, *device, coordinator, data)?;
+            command.args(["--retry-for", "10", "--log", "error"]);
             let mut child: Child = command.spawn().map_err(Failure::internal)?;
             running.spawn(async move { (number, child.wait().await) });
         }

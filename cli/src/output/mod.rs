@@ -5,6 +5,8 @@ mod progress;
 mod table;
 
 pub(crate) use counter::Counter;
+#[cfg(target_os = "linux")]
+pub(crate) use progress::live_line;
 pub(crate) use progress::show_progress;
 pub(crate) use table::render_table;
 

@@ -16,6 +16,13 @@ const BAR_INTERVAL: Duration = Duration::from_millis(100);
 /// Workers whose tasks are shown.
 const WORKERS_SHOWN: usize = 12;
 
+/// A line on standard error whose message changes; hidden unless that is a terminal.
+#[cfg(target_os = "linux")]
+pub(crate) fn live_line() -> ProgressBar {
+    let line = if std::io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
+    line.with_style(ProgressStyle::with_template("{elapsed}  {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
 /// Shows progress on standard error until the run is over.
 pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iterations: u64) {
     if std::io::stderr().is_terminal() {

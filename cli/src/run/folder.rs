@@ -52,7 +52,8 @@ impl RunFolder {
 }
 
 /// Time, policy, and four random digits: `20261121-101500-ata-empirical-3f2a`.
-fn new_run_id(policy: &str) -> String {
+pub(crate) fn new_run_id(policy: &str) -> String {
+    #[expect(clippy::disallowed_methods, reason = "it is a name")]
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let time = time.trim_end_matches('Z').replace(['-', ':'], "").replace('T', "-");
     let policy = policy.split(':').next().unwrap_or_default();

@@ -21,6 +21,8 @@ mod summary;
 mod tables;
 
 pub(crate) use folder::RunFolder;
+#[cfg(target_os = "linux")]
+pub(crate) use folder::new_run_id;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

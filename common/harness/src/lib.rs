@@ -3,7 +3,7 @@
 //! # Layout
 //! - `cluster`: [`Cluster`], a coordinator and the workers started for it
 //! - `toy`: models whose gradients cost nothing, correct and faulty ones
-//! - `link`: [`Link`], a connection that can be slow, silent or cut
+//! - [`Link`] of `ata_link`: a connection that can be slow, silent or cut
 //! - `memory`: what this process uses
 //! - `raw`: [`RawConnection`], HTTP/2 by hand
 //! - `rate`: how fast a run goes
@@ -14,17 +14,16 @@
 mod cluster;
 mod flood;
 mod frames;
-mod link;
 mod memory;
 mod peer;
 mod rate;
 mod raw;
 mod toy;
 
+pub use ata_link::{Condition, Link};
 pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
 pub use flood::{Answers, Flood};
 pub use frames::{Frames, Reader};
-pub use link::{Condition, Link};
 pub use memory::{address_space_kb, cpu_time, resident_kb};
 pub use peer::{Peer, Session};
 pub use rate::Rate;

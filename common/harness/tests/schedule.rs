@@ -94,7 +94,7 @@ impl Run {
                 let saved = self.cluster.state.borrow().saved;
                 let resumed = self.cluster.crash(&self.settings).await;
                 assert!(Some(resumed) >= saved, "resumed after iteration {resumed}, but {saved:?} was saved");
-                self.links.iter().for_each(|link| link.lead_to(self.cluster.address));
+                self.links.iter().for_each(|link| link.lead_to(Some(self.cluster.address)));
                 self.crashes += 1;
             }
             Fault::Kill => {

@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! - `event`: [`RunEvent`], the vocabulary, and its version
-//! - `journal`: writing and reading the journal's lines
+//! - `journal`: writing and reading the journal's lines; `follower`: reading them as they are written
 //! - `metrics`: one line of `metrics.csv` per iteration
 //! - `writer`: [`Writer`], the thread that writes both; `resumption`: both cut back to a checkpoint
 //! - `state`: [`RunState`], the state that the events add up to, of bounded size
@@ -15,6 +15,7 @@
 mod course;
 mod event;
 mod folder;
+mod follower;
 mod journal;
 mod metrics;
 mod resumption;
@@ -27,6 +28,7 @@ pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE,
     SUMMARY_FILE, sync_folder, write_atomically,
 };
+pub use follower::Follower;
 pub use journal::{JournalError, Torn, read_journal};
 pub use resumption::{DISCARDED_FILE, resume_journal, steps_after};
 pub use state::{RunPhase, RunState, WorkerState};

@@ -1,7 +1,7 @@
 //! Taking up a run's journal where its checkpoint ends.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use crate::event::RunEvent;
@@ -13,15 +13,44 @@ use crate::state::RunState;
 /// Where the events of iterations go that are computed again.
 pub const DISCARDED_FILE: &str = "events-discarded.jsonl";
 
+/// How much of a journal is read to find the steps after a checkpoint: those of a minute, in a large run. Beyond this, all of
+/// it is read, which takes a second for each 100 MB.
+const TAIL_BYTES: u64 = 16 << 20;
+
 /// How many steps after `iteration` the journal in a run's folder holds: a run that is resumed there computes them again.
 pub fn steps_after(folder: &Path, iteration: u64) -> Result<u64, JournalError> {
-    let mut steps = 0;
-    if folder.join(JOURNAL_FILE).exists() {
-        read_journal(folder, |event| {
-            steps += u64::from(matches!(event, RunEvent::Step { iteration: at, .. } if at > iteration));
-        })?;
+    if !folder.join(JOURNAL_FILE).exists() {
+        return Ok(0);
     }
+    if let Some(steps) = steps_in_tail(folder, iteration, TAIL_BYTES)? {
+        return Ok(steps);
+    }
+    let mut steps = 0;
+    read_journal(folder, |event| {
+        steps += u64::from(matches!(event, RunEvent::Step { iteration: at, .. } if at > iteration));
+    })?;
     Ok(steps)
+}
+
+/// The same from the journal's last bytes only; `None` if they do not reach back to the step of `iteration`.
+fn steps_in_tail(folder: &Path, iteration: u64, bytes: u64) -> Result<Option<u64>, JournalError> {
+    let path = folder.join(JOURNAL_FILE);
+    let tail = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(&path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
+        let mut tail = Vec::new();
+        file.read_to_end(&mut tail)?;
+        Ok(tail)
+    };
+    let tail = tail().map_err(|cause| JournalError::Io { path: path.clone(), cause })?;
+    // The first line may be half of one, and the last one torn: neither is a step that counts.
+    let steps = tail.split(|byte| *byte == b'\n').filter_map(|line| match parse(line) {
+        Ok(RunEvent::Step { iteration, .. }) => Some(iteration),
+        _ => None,
+    });
+    let (later, earlier): (Vec<u64>, Vec<u64>) = steps.partition(|at| *at > iteration);
+    Ok((!earlier.is_empty()).then_some(later.len() as u64))
 }
 
 /// Cuts the journal in a run's folder after the step of `iteration`, and rewrites `metrics.csv` to match. What comes after
@@ -97,6 +126,9 @@ mod tests {
     fn what_comes_after_the_checkpoint_is_kept_aside() {
         let folder = folder(b"{\"event\":\"st");
         assert_eq!(steps_after(folder.path(), 2).unwrap(), 2);
+        let line_bytes = line(&step(4)).len() as u64 + 20;
+        let tail = |lines: u64, after| steps_in_tail(folder.path(), after, lines * line_bytes).unwrap();
+        assert_eq!((tail(2, 3), tail(2, 2), tail(9, 2)), (Some(1), None, Some(2)), "a tail may be too short");
         assert_eq!(resume_journal(folder.path(), 2).unwrap().iterations, 2);
         let mut events = Vec::new();
         assert_eq!(read_journal(folder.path(), |event| events.push(event)).unwrap(), None);

@@ -50,7 +50,7 @@ impl Owner {
             Effect::Step { iteration, tasks, lr_factor, with_product } => {
                 let tasks = tasks.iter().map(|range| range.count).sum();
                 let rate = self.learning_rate.at(iteration) * lr_factor;
-                self.train(Work::Step { iteration, tasks, rate, with_product });
+                self.step(Work::Step { iteration, tasks, rate, with_product });
             }
             Effect::Committed { cost } => self.committed(&cost),
             Effect::Wait { reason } => {
@@ -153,8 +153,7 @@ impl Owner {
             employments: cost.employments,
         });
         self.evaluate_if_due(cost.iteration);
-        if self.save_if_due(cost.iteration) {
-            self.tell(Event::Proceed);
-        }
+        self.save_if_due(cost.iteration);
+        self.tell(Event::Proceed);
     }
 }

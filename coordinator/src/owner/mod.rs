@@ -41,7 +41,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
-use crate::clock::{Clock, TICK};
+use crate::clock::{Clock, tick};
 use crate::config::{CheckpointConfig, CoordinatorConfig, TrainingData};
 use crate::evaluation::EvaluationThread;
 use crate::parameters::{ParameterSet, Versions};
@@ -175,7 +175,7 @@ impl Owner {
         stop: impl Future<Output = ()>,
     ) -> RunReport {
         let mut stop = pin!(stop);
-        let mut clock = Clock::new(Instant::now(), self.now_s);
+        let mut clock = Clock::new(Instant::now(), self.now_s, tick(self.patience.heartbeat));
         self.tell(Event::Proceed);
         let ending = loop {
             let command = tokio::select! {
@@ -205,12 +205,13 @@ impl Owner {
     fn until_next_look(&mut self) -> Duration {
         let timeout = self.engine.poll_timeout().map(|at_s| Duration::from_secs_f64((at_s - self.now_s).max(0.0)));
         // A millisecond more: a deadline has passed only after its time, not at it.
-        timeout.map_or(TICK, |timeout| TICK.min(timeout + Duration::from_millis(1)))
+        let tick = tick(self.patience.heartbeat);
+        timeout.map_or(tick, |timeout| tick.min(timeout + Duration::from_millis(1)))
     }
 
     fn look_at_the_time(&mut self) {
         if self.now_s >= self.next_look_s {
-            self.next_look_s = self.now_s + TICK.as_secs_f64();
+            self.next_look_s = self.now_s + tick(self.patience.heartbeat).as_secs_f64();
             for (session, why) in self.sessions.close_overdue(self.now_s, &self.patience) {
                 self.dismiss(session, why);
             }

@@ -5,7 +5,7 @@ use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{Metadata, TrainingState};
 use ata_record::{BEST_MODEL_FILE, MODEL_FILE, RecordError, RunEvent};
-use ata_scheduler::{Event, SavedEngine};
+use ata_scheduler::SavedEngine;
 use tokio::sync::mpsc;
 
 use super::{Command, Owner};
@@ -31,10 +31,10 @@ pub(super) struct Checkpoints {
     last_s: f64,
     /// How many jobs the thread has not reported on.
     under_way: usize,
-    /// Whether one of them is a checkpoint that may still wait for the training thread.
-    is_copying: bool,
-    /// Whether the next iteration waits for the checkpoint that is being written.
-    is_held: bool,
+    /// Whether one of them is a checkpoint, which may still wait for the training thread.
+    is_saving: bool,
+    /// The next step, which waits for the checkpoint that is being written.
+    waiting: Option<Work>,
     /// The last iteration of the newest one.
     pub(super) saved: Option<u64>,
     /// Why the last one could not be written, if it could not.
@@ -58,8 +58,8 @@ impl Checkpoints {
             boundary: None,
             last_s: now_s,
             under_way: 0,
-            is_copying: false,
-            is_held: false,
+            is_saving: false,
+            waiting: None,
             saved: None,
             failed: None,
             model_failed: None,
@@ -75,23 +75,27 @@ impl Checkpoints {
 }
 
 impl Owner {
-    /// Saves the run after an iteration if that is due. Returns whether the next one may begin.
-    pub(super) fn save_if_due(&mut self, iteration: u64) -> bool {
+    /// Saves the run after an iteration if that is due.
+    pub(super) fn save_if_due(&mut self, iteration: u64) {
         if self.checkpoints.cadence == Cadence::Never {
-            return true;
+            return;
         }
         self.checkpoints.boundary = self.engine.save();
-        if !self.checkpoints.cadence.is_due(iteration, self.now_s, self.checkpoints.last_s) {
-            return true;
+        // One that is due by time can be late.
+        let is_late = self.checkpoints.is_saving && matches!(self.checkpoints.cadence, Cadence::Seconds(_));
+        if !is_late && self.checkpoints.cadence.is_due(iteration, self.now_s, self.checkpoints.last_s) {
+            self.save();
         }
-        let is_busy = self.checkpoints.under_way > 0;
-        if is_busy {
-            // One that is due by time can be late.
-            self.checkpoints.is_held = matches!(self.checkpoints.cadence, Cadence::Iterations(_));
-            return !self.checkpoints.is_held;
+    }
+
+    /// Takes a step. If checkpoints are due by iterations, it waits for the one that is being written: so never more steps
+    /// than lie between two of them are lost.
+    pub(super) fn step(&mut self, step: Work) {
+        if self.checkpoints.is_saving && matches!(self.checkpoints.cadence, Cadence::Iterations(_)) {
+            self.checkpoints.waiting = Some(step);
+        } else {
+            self.train(step);
         }
-        self.save();
-        true
     }
 
     /// Has the state after the last step written, beside the iterations.
@@ -116,7 +120,7 @@ impl Owner {
         };
         self.checkpoints.last_s = self.now_s;
         self.checkpoints.under_way += 1;
-        self.checkpoints.is_copying = true;
+        self.checkpoints.is_saving = true;
         let jobs = self.checkpoints.jobs.clone();
         let then = move |training: TrainingState| {
             // The thread outlives this run's training.
@@ -136,7 +140,7 @@ impl Owner {
 
     /// The training thread failed: it will not hand over its state.
     pub(super) fn no_copy(&mut self) {
-        let lost = usize::from(std::mem::take(&mut self.checkpoints.is_copying));
+        let lost = usize::from(std::mem::take(&mut self.checkpoints.is_saving));
         self.checkpoints.under_way = self.checkpoints.under_way.saturating_sub(lost);
         self.checkpoints.boundary = None;
     }
@@ -145,7 +149,7 @@ impl Owner {
     pub(super) fn saved(&mut self, saved: Saved) {
         self.checkpoints.under_way = self.checkpoints.under_way.saturating_sub(1);
         if !matches!(saved, Saved::Model { .. }) {
-            self.checkpoints.is_copying = false;
+            self.checkpoints.is_saving = false;
         }
         let time_s = self.now_s;
         match saved {
@@ -164,16 +168,16 @@ impl Owner {
                 self.checkpoints.model_failed = Some(RecordError { path, cause: Arc::new(cause) });
             }
         }
-        if self.checkpoints.is_held && self.checkpoints.under_way == 0 {
-            self.checkpoints.is_held = false;
-            self.save();
-            self.tell(Event::Proceed);
+        if !self.checkpoints.is_saving
+            && let Some(step) = self.checkpoints.waiting.take()
+        {
+            self.train(step);
         }
     }
 
     /// Saves the state after the last step, if that was not done, and waits until it is durable.
     pub(super) async fn save_last(&mut self, commands: &mut mpsc::Receiver<Command>) {
-        self.checkpoints.is_held = false;
+        self.checkpoints.waiting = None;
         let is_idle = |owner: &Self| owner.checkpoints.under_way == 0;
         self.settle(commands, is_idle).await;
         let last = self.checkpoints.boundary.as_ref().map(|engine| engine.next_iteration() - 1);

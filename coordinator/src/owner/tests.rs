@@ -13,6 +13,7 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::*;
+use crate::checkpoint::{Cadence, FolderStore};
 use crate::config::{Start, TransferLimits};
 use crate::session::Presence;
 use crate::sessions::SessionHandle;
@@ -47,6 +48,10 @@ struct Client {
 
 impl Rig {
     fn new(policy: &str, budget: u64, iterations: u64) -> Self {
+        Self::saving(Cadence::Never, policy, budget, iterations)
+    }
+
+    fn saving(cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = builtin_model("cnn:widths=1/1/1/1").unwrap();
         let parameters = model.parameter_count();
@@ -69,7 +74,11 @@ impl Rig {
             learning_rate: LearningRate::constant(0.1),
             eval_every: None,
             start: Start::Random,
-            checkpoints: CheckpointConfig::never(),
+            checkpoints: CheckpointConfig {
+                cadence,
+                store: Box::new(FolderStore::new(folder.path().join("checkpoints"))),
+                ..CheckpointConfig::never()
+            },
             model_metadata: Metadata::new(),
             settings: String::new(),
             task_batch: 1,
@@ -247,6 +256,33 @@ fn a_step_that_fails_ends_the_run() {
     assert!(matches!(rig.turn(0.0, Some(Command::Training(training::Report::Failed))), Some(Ending::TrainingFailed)));
 }
 
+/// With a checkpoint after each iteration, the next step waits until it is durable: a crash loses one step at most.
+#[test]
+fn a_step_waits_for_the_checkpoint_before_it() {
+    let mut rig = Rig::saving(Cadence::Iterations(1), "uta", 4, 2);
+    let mut client = rig.join("a", 1).unwrap();
+    let mut compute = |rig: &mut Rig| {
+        client.read();
+        for lease in std::mem::take(&mut client.leases) {
+            rig.submit(client.token, &lease);
+        }
+    };
+    compute(&mut rig);
+    rig.step();
+    // The copy of the first checkpoint is still to be made while the second iteration is computed.
+    compute(&mut rig);
+    let work: Vec<Work> = rig.work.try_iter().collect();
+    let has_step = |work: &[Work]| work.iter().any(|work| matches!(work, Work::Step { .. }));
+    assert!(work.iter().any(|work| matches!(work, Work::Copy(_))) && !has_step(&work));
+    for work in work {
+        rig.training.send(work).unwrap();
+    }
+    let saved = rig.commands.blocking_recv();
+    assert!(matches!(saved, Some(Command::Saved(_))));
+    rig.turn(0.1, saved);
+    assert!(has_step(&rig.work.try_iter().collect::<Vec<_>>()));
+}
+
 /// In an asynchronous run a slow worker still gets the parameters of its task after others have moved on.
 #[test]
 fn parameters_are_sent_with_the_tasks_that_need_them() {
@@ -282,7 +318,7 @@ fn the_slowest_readers_make_room() {
         slow.push(rig.join(&format!("slow-{at}"), 1).unwrap());
         fast.read();
         let lease = fast.leases.remove(0);
-        assert_eq!(rig.submit(fast.token, &lease).0, Some(Receipt::Accepted));
+        assert_eq!(rig.submit(fast.token, &lease, true).0, Some(Receipt::Accepted));
         assert!(rig.step().is_none());
     }
     let said: Vec<_> = slow.iter_mut().map(Client::read).collect();

@@ -26,6 +26,13 @@ impl Coordinator {
                 let session = self.sessions.remove(&worker).expect("only a worker that is present is evicted").token;
                 self.acts.push(Act::Send(worker, ToWorker::Gone { session }));
             }
+            // It comes back under another name.
+            Effect::Expel { worker, strikes, .. } => {
+                assert!(u64::from(strikes) <= self.counts.failures);
+                let session = self.sessions.remove(&worker).expect("only a worker that is present is expelled").token;
+                self.acts.push(Act::Send(worker, ToWorker::Gone { session }));
+            }
+            Effect::Compare { .. } => panic!("no lease is checked by a second worker"),
             Effect::Rest { .. } => assert!(self.counts.failures > 0),
             Effect::Wait { .. } => {}
             Effect::Finish { .. } => self.is_over = true,

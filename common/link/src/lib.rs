@@ -1,6 +1,8 @@
-//! A TCP proxy whose condition can change while it is in use.
+//! A TCP proxy on loopback whose condition can change while it is in use, for faults of the network.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,17 +24,19 @@ pub struct Condition {
 }
 
 /// A link to an address. A cut closes the connections that are open; new ones are accepted.
+#[derive(Debug)]
 pub struct Link {
     /// Where to connect to.
     pub address: SocketAddr,
     state: watch::Sender<State>,
+    hindered: Arc<AtomicU64>,
     /// Stops accepting when the link is dropped.
     _accepting: JoinSet<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    target: SocketAddr,
+    target: Option<SocketAddr>,
     condition: Condition,
     cuts: u64,
 }
@@ -45,32 +49,55 @@ const PIECES: usize = 64;
 
 impl Link {
     /// A good link to `target`.
+    ///
+    /// # Panics
+    /// If no port is free.
     pub async fn to(target: SocketAddr) -> Self {
+        Self::start(Some(target)).await
+    }
+
+    /// A good link that leads nowhere until [`Link::lead_to`] says where.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub async fn to_nowhere() -> Self {
+        Self::start(None).await
+    }
+
+    async fn start(target: Option<SocketAddr>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let (state, seen) = watch::channel(State { target, condition: Condition::default(), cuts: 0 });
+        let hindered = Arc::new(AtomicU64::new(0));
+        let counter = hindered.clone();
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                let target = seen.borrow().target;
+                // Without a target, the connection is closed at once.
+                let Some(target) = seen.borrow().target else { continue };
                 if let Ok(far) = TcpStream::connect(target).await {
                     near.set_nodelay(true).expect("it is open");
                     far.set_nodelay(true).expect("it is open");
-                    tokio::spawn(connection(near, far, seen.clone()));
+                    tokio::spawn(connection(near, far, seen.clone(), counter.clone()));
                 }
             }
         });
-        Self { address, state, _accepting: accepting }
+        Self { address, state, hindered, _accepting: accepting }
+    }
+
+    /// Leads new connections to another address, or nowhere.
+    pub fn lead_to(&self, target: Option<SocketAddr>) {
+        self.state.send_modify(|state| state.target = target);
+    }
+
+    /// How many pieces of data the link has delayed or held back so far.
+    pub fn hindered(&self) -> u64 {
+        self.hindered.load(Ordering::Relaxed)
     }
 
     /// Changes the condition.
     pub fn set(&self, condition: Condition) {
         self.state.send_modify(|state| state.condition = condition);
-    }
-
-    /// Leads new connections elsewhere.
-    pub fn lead_to(&self, target: SocketAddr) {
-        self.state.send_modify(|state| state.target = target);
     }
 
     /// Closes all connections. Returns whether there were any.
@@ -82,13 +109,17 @@ impl Link {
     }
 }
 
-async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<State>) {
+async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<State>, hindered: Arc<AtomicU64>) {
     let cuts = state.borrow().cuts;
     let mut seen = state.clone();
     let (near_in, near_out) = near.into_split();
     let (far_in, far_out) = far.into_split();
-    let both =
-        async { tokio::join!(direction(near_in, far_out, state.clone()), direction(far_in, near_out, state.clone())) };
+    let both = async {
+        tokio::join!(
+            direction(near_in, far_out, state.clone(), &hindered),
+            direction(far_in, near_out, state.clone(), &hindered)
+        )
+    };
     tokio::select! {
         _ = both => {}
         // This also ends when the link is dropped.
@@ -97,7 +128,12 @@ async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<Stat
 }
 
 /// Copies until the end of the stream, delayed by the latency and no faster than the link.
-async fn direction(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<State>) {
+async fn direction(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut state: watch::Receiver<State>,
+    hindered: &AtomicU64,
+) {
     let (pieces, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES);
     let read = async move {
         let mut buffer = vec![0; READ_BYTES];
@@ -109,6 +145,9 @@ async fn direction(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: w
     };
     let write = async move {
         while let Some((read_at, piece)) = arriving.recv().await {
+            if state.borrow().condition != Condition::default() {
+                hindered.fetch_add(1, Ordering::Relaxed);
+            }
             let condition = match state.wait_for(|state| !state.condition.stalled).await {
                 Ok(state) => state.condition,
                 Err(_) => return,
@@ -125,4 +164,44 @@ async fn direction(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: w
         drop(to.shutdown().await);
     };
     tokio::join!(read, write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends back what it gets.
+    async fn echo() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (mut from, mut to) = stream.into_split();
+                tokio::spawn(async move { tokio::io::copy(&mut from, &mut to).await });
+            }
+        });
+        address
+    }
+
+    /// Whether a byte comes back.
+    async fn answers(stream: &mut TcpStream) -> bool {
+        let mut byte = [0];
+        stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut byte).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_link_leads_where_it_is_told_and_counts_what_it_hinders() {
+        let link = Link::to_nowhere().await;
+        assert!(!answers(&mut TcpStream::connect(link.address).await.unwrap()).await);
+        link.lead_to(Some(echo().await));
+        let mut stream = TcpStream::connect(link.address).await.unwrap();
+        assert!(answers(&mut stream).await);
+        assert_eq!(link.hindered(), 0);
+        link.set(Condition { latency: Duration::from_millis(1), ..Condition::default() });
+        assert!(answers(&mut stream).await);
+        assert_eq!(link.hindered(), 2, "there and back");
+        link.cut();
+        assert!(!answers(&mut stream).await);
+        assert!(answers(&mut TcpStream::connect(link.address).await.unwrap()).await, "new connections are accepted");
+    }
 }

@@ -1,0 +1,99 @@
+//! The flags of `ata chaos`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+#[derive(Clone, Debug, Args, Serialize)]
+#[command(after_help = "\
+The wall clock is not among the faults: nothing but names and log lines depends on it, and it cannot be set for one
+process alone.
+
+Examples:
+  ata chaos
+  ata chaos --minutes 10 --data cifar-100-binary.tar.gz
+  ata chaos --only kill-coordinator --faults 100
+  ata chaos --only kill-worker,stop-worker --faults 20 --checkpoint-every 10")]
+pub(crate) struct ChaosArgs {
+    /// For how long faults are injected [default: 1.5].
+    #[arg(long, value_name = "M", conflicts_with = "faults", allow_negative_numbers = true)]
+    #[serde(skip)]
+    pub(crate) minutes: Option<f64>,
+    /// How many faults are injected, however long that takes.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[serde(skip)]
+    pub(crate) faults: Option<u64>,
+    /// The kinds of faults [default: all].
+    #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',')]
+    #[serde(skip)]
+    pub(crate) only: Vec<FaultKind>,
+    /// Worker processes [default: 4].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    workers: Option<u32>,
+    /// As for `ata up` [default: synthetic].
+    #[arg(long, value_name = "DATA")]
+    data: Option<String>,
+    /// As for `ata up` [default: cnn].
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Tasks per iteration [default: 16].
+    #[arg(long, value_name = "B", allow_negative_numbers = true)]
+    budget: Option<u64>,
+    /// Samples per task [default: 1, or 6 with --task-time none].
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    task_batch: Option<u32>,
+    /// Emulated task times, so that the processes do not compete for this machine's cores [default: const(20)].
+    #[arg(long, value_name = "LAW")]
+    task_time: Option<String>,
+    /// How often the run is saved [default: 1].
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    checkpoint_every: Option<String>,
+    /// A worker not heard from for this long is lost [default: 2000].
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    heartbeat_timeout_ms: Option<u64>,
+    /// Seed of the faults, and of the run [default: 1].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    seed: Option<u64>,
+    /// A TOML file with more settings of the run.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub(crate) config: Option<PathBuf>,
+    /// A new folder for both runs and all logs [default: runs/TIME-chaos-…].
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip)]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON on standard output instead of the table.
+    #[arg(long)]
+    #[serde(skip)]
+    pub(crate) json: bool,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum FaultKind {
+    /// The coordinator is killed (SIGKILL), and a new one resumes the run.
+    KillCoordinator,
+    /// The coordinator is stopped (SIGSTOP) for longer than the heartbeat timeout.
+    StopCoordinator,
+    /// No file of the coordinator can grow, as on a full disk: it gives up, and a new one resumes when there is room.
+    FillDisk,
+    /// A worker is killed, and started again.
+    KillWorker,
+    /// A worker is stopped for longer than the heartbeat timeout.
+    StopWorker,
+    /// A worker's connections break.
+    CutLink,
+    /// Nothing comes through a worker's connections for longer than the heartbeat timeout, as with a pulled cable.
+    StallLink,
+    /// A worker's connections are slow for a while.
+    SlowLink,
+}
+
+impl FaultKind {
+    /// Its name, as `--only` takes it.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}

@@ -1,0 +1,199 @@
+//! `ata chaos`: a cluster of real processes on this machine under faults, held against a run without any.
+//!
+//! # Layout
+//! - here: the disturbed run, its end, the undisturbed run, and the verdict
+//! - `schedule`: which faults come when
+//! - `cluster`: the processes
+//! - `inflict`: carries out a fault, and waits until the run has recovered
+//! - `seen`: what the journal shows of it
+//! - `outcome`: what came of the faults, as numbers; `verdict`: all that is reported
+
+mod cluster;
+mod inflict;
+mod outcome;
+mod schedule;
+mod seen;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use ata_record::SUMMARY_FILE;
+use rustix::process::Signal;
+use serde::Deserialize;
+use tokio::process::Command;
+
+use self::cluster::{Cluster, Plan};
+use self::inflict::Disturbed;
+use self::outcome::{OfKind, Outcome};
+use self::schedule::Schedule;
+use self::seen::Seen;
+use self::verdict::Verdict;
+use crate::Extensions;
+use crate::args::ChaosArgs;
+use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
+use crate::inputs::Inputs;
+use crate::output::{live_line, seconds};
+use crate::run::new_run_id;
+use crate::settings::Settings;
+use crate::signals;
+
+/// What a run under faults has besides the usual defaults. It lasts until it is stopped.
+const DEFAULTS: &str = "
+device = 'cpu'
+iterations = 1_000_000_000
+eval_every = 0
+task_time = 'const(20)'
+checkpoint_every = '1'
+";
+
+/// How long faults are injected: with the run without any, two minutes in all.
+const MINUTES: f64 = 1.5;
+
+/// Time that a process has to end after SIGTERM.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What both runs must have in common, from their `summary.json`.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+struct Trained {
+    iterations: u64,
+    parameters_sha256: String,
+}
+
+pub(crate) async fn run(args: ChaosArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+    let minutes = args.minutes.unwrap_or(MINUTES);
+    if !(minutes > 0.0 && minutes.is_finite()) || args.faults == Some(0) {
+        return Err(Failure::usage("--minutes and --faults: expected more than 0"));
+    }
+    let files: Vec<&Path> = args.config.as_deref().into_iter().collect();
+    let defaults = DEFAULTS.parse().map_err(Failure::internal)?;
+    let settings = Settings { out: None, ..Settings::extended(defaults, &files, &[&args])? };
+    let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
+    let folder = create(&args.out.clone().unwrap_or_else(|| Path::new("runs").join(new_run_id("chaos"))))?;
+    let plan = Plan { file: folder.join("settings.toml"), settings, data: inputs.training_file(), folder };
+    std::fs::write(&plan.file, plan.settings.to_toml()?).map_err(Failure::disk)?;
+    let signal = signals::stop()?;
+    tokio::select! {
+        biased;
+        // The processes are killed when the other branch is dropped.
+        _ = signal => Ok(ExitCode::from(INTERRUPTED)),
+        ended = Box::pin(disturb(args, minutes, plan)) => ended,
+    }
+}
+
+/// Creates a folder, and returns its absolute path.
+fn create(folder: &Path) -> Result<PathBuf, Failure> {
+    let shown = folder.display();
+    if folder.exists() {
+        return Err(Failure::usage(format!("--out {shown}: it exists; expected a new folder")));
+    }
+    let created = std::fs::create_dir_all(folder).and_then(|()| folder.canonicalize());
+    created.map_err(|cause| Failure::disk(format!("cannot create {shown}: {cause}")))
+}
+
+/// Runs the cluster under faults and then without, and compares.
+async fn disturb(args: ChaosArgs, minutes: f64, plan: Plan) -> Result<ExitCode, Failure> {
+    let Settings { workers, seed, .. } = plan.settings;
+    let schedule = Schedule::new(&args.only, workers, plan.settings.heartbeat_timeout(), seed);
+    let kinds = schedule.kinds().to_vec();
+    let names: Vec<String> = kinds.iter().map(|kind| kind.name()).collect();
+    eprintln!("{workers} workers under faults of seed {seed}: {}; logs in {}", names.join(", "), plan.folder.display());
+    let (cadence, heartbeat_timeout) = (plan.settings.checkpoint_cadence()?, plan.settings.heartbeat_timeout());
+    let seen = Seen::new(&plan.disturbed());
+    let (cluster, line) = (Cluster::start(plan).await?, live_line());
+    let mut run = Disturbed { cluster, seen, cadence, heartbeat_timeout, line };
+    run.gets_going().await?;
+    let (outcomes, mut broken) = inflict_all(&mut run, schedule, args.faults, minutes).await;
+    run.line.finish_and_clear();
+    let faults: Vec<OfKind> = kinds.into_iter().map(|kind| OfKind::new(kind, &outcomes)).collect();
+    broken.extend(faults.iter().flat_map(OfKind::broken));
+    if run.seen.lost_without_fault > 0 {
+        broken.push(format!("{} workers lost that were well, without any fault", run.seen.lost_without_fault));
+    }
+    let mut verdict = Verdict { seed, faults, broken, ..Verdict::default() };
+    if let Err(failure) = end(run, &mut verdict).await {
+        verdict.broken.push(failure.to_string());
+    }
+    verdict.finish(args.json)
+}
+
+/// Carries out as many faults as were asked for, or as there is time for. Returns what came of them, and the fault from
+/// which the run did not recover.
+async fn inflict_all(
+    run: &mut Disturbed,
+    schedule: Schedule,
+    count: Option<u64>,
+    minutes: f64,
+) -> (Vec<Outcome>, Vec<String>) {
+    let began = Instant::now();
+    let mut outcomes = Vec::new();
+    for (number, fault) in (1..).zip(schedule) {
+        let elapsed_s = began.elapsed().as_secs_f64();
+        if count.map_or(elapsed_s >= minutes * 60.0, |count| number > count) {
+            break;
+        }
+        let inflicted = async {
+            run.goes_on(fault.after).await?;
+            run.inflict(&fault).await
+        };
+        match inflicted.await {
+            Ok(outcome) => {
+                let worker = outcome.worker.map_or_else(String::new, |worker| format!(" {worker}"));
+                let what = if outcome.worker.is_some() { "longer" } else { "to the first new step" };
+                let (iteration, took) = (outcome.iteration, seconds(outcome.recovery_s));
+                let name = fault.kind.name();
+                run.line.suspend(|| {
+                    eprintln!(
+                        "{elapsed_s:6.1} s  fault {number}: {name}{worker} in iteration {iteration}: {took} {what}"
+                    );
+                });
+                outcomes.push(outcome);
+            }
+            Err(failure) => return (outcomes, vec![format!("fault {number}, {}: {failure}", fault.kind.name())]),
+        }
+    }
+    (outcomes, Vec::new())
+}
+
+/// Stops the run, repeats it without faults, and compares the two.
+async fn end(mut run: Disturbed, verdict: &mut Verdict) -> Result<(), Failure> {
+    let began = Instant::now();
+    run.cluster.signal_coordinator(Signal::TERM)?;
+    let status = run.cluster.coordinator_ends(STOPS_WITHIN).await?;
+    verdict.coordinator_stopped_s = began.elapsed().as_secs_f64();
+    if status.code() != Some(RESUMABLE.into()) {
+        verdict.broken.push(format!("after SIGTERM the coordinator ended with {status}: expected {RESUMABLE}"));
+    }
+    let began = Instant::now();
+    let workers = run.cluster.stop_workers(STOPS_WITHIN).await?;
+    verdict.workers_stopped_s = began.elapsed().as_secs_f64();
+    for status in workers.iter().filter(|status| !status.success()) {
+        verdict.broken.push(format!("after SIGTERM a worker ended with {status}: expected 0"));
+    }
+    let plan = run.cluster.plan;
+    verdict.processes_left = plan.processes();
+    let summary = plan.disturbed().join(SUMMARY_FILE);
+    let disturbed =
+        std::fs::read(&summary).map_err(|cause| Failure::data(format!("{}: {cause}", summary.display())))?;
+    let disturbed: Trained = serde_json::from_slice(&disturbed).map_err(Failure::data)?;
+    verdict.iterations = disturbed.iterations;
+    eprintln!("the same {} iterations without faults…", disturbed.iterations);
+    let undisturbed = undisturbed(&plan, disturbed.iterations).await?;
+    verdict.compare(disturbed, undisturbed);
+    Ok(())
+}
+
+/// Runs as many iterations without faults and without emulated slowness, and returns their result.
+async fn undisturbed(plan: &Plan, iterations: u64) -> Result<Trained, Failure> {
+    let mut command = Command::new(std::env::current_exe().map_err(Failure::internal)?);
+    command.arg("up").arg("--config").arg(&plan.file).arg("--out").arg(plan.folder.join("undisturbed"));
+    command.args(["--iterations", &iterations.to_string(), "--checkpoint-every", "never", "--task-time", "none"]);
+    let log = plan.log("undisturbed.log")?;
+    plan.prepare(command.arg("--json")).stdout(Stdio::piped()).stderr(log);
+    let output = command.output().await.map_err(Failure::internal)?;
+    if !output.status.success() {
+        return Err(Failure::internal(format!("the run without faults failed ({}): see its log", output.status)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(Failure::internal)
+}

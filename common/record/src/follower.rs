@@ -1,0 +1,117 @@
+//! Reading a journal while its coordinator writes it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crate::event::RunEvent;
+use crate::folder::JOURNAL_FILE;
+use crate::journal::{JournalError, parse};
+
+/// Reads the events of a run as they are written, each once, whatever becomes of its coordinator meanwhile.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    /// Where the next event is.
+    next: Place,
+    /// Where the steps end, by iteration.
+    steps: BTreeMap<u64, Place>,
+    /// Whether the coordinator is about to cut the journal here.
+    is_resuming: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    bytes: u64,
+    lines: u64,
+}
+
+impl Follower {
+    /// A reader of the journal in a run's folder, which need not exist yet.
+    pub fn new(folder: &Path) -> Self {
+        Self { path: folder.join(JOURNAL_FILE), next: Place::default(), steps: BTreeMap::new(), is_resuming: false }
+    }
+
+    /// A new coordinator goes on after this iteration, or begins anew after 0: the journal is about to be cut after its step.
+    pub fn resume_after(&mut self, iteration: u64) {
+        self.steps.split_off(&(iteration + 1));
+        self.next = self.steps.get(&iteration).copied().unwrap_or_default();
+        self.is_resuming = true;
+    }
+
+    /// Reads what was written since the last time.
+    pub fn poll(&mut self, mut hear: impl FnMut(RunEvent)) -> Result<(), JournalError> {
+        let text = match self.read() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            text => text.map_err(|cause| JournalError::Io { path: self.path.clone(), cause })?,
+        };
+        for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+            let number = self.next.lines + 1;
+            let event =
+                parse(line).map_err(|reason| JournalError::Line { path: self.path.clone(), line: number, reason })?;
+            if self.is_resuming && !matches!(event, RunEvent::Run { .. } | RunEvent::Resume { .. }) {
+                // It is not cut yet.
+                return Ok(());
+            }
+            self.is_resuming = false;
+            self.next = Place { bytes: self.next.bytes + line.len() as u64, lines: number };
+            if let RunEvent::Step { iteration, .. } = event {
+                self.steps.insert(iteration, self.next);
+            }
+            hear(event);
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> io::Result<Vec<u8>> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(self.next.bytes))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::event::JOURNAL_VERSION;
+    use crate::event::tests::step;
+    use crate::journal::line;
+    use crate::resumption::resume_journal;
+
+    #[test]
+    fn events_are_read_once_over_resumptions() {
+        let folder = tempfile::tempdir().unwrap();
+        let append = |bytes: &[u8]| {
+            let mut file = File::options().append(true).create(true).open(folder.path().join(JOURNAL_FILE)).unwrap();
+            file.write_all(bytes).unwrap();
+        };
+        let mut follower = Follower::new(folder.path());
+        let mut poll = |resumed: Option<u64>| {
+            if let Some(iteration) = resumed {
+                follower.resume_after(iteration);
+            }
+            let mut events = Vec::new();
+            follower.poll(|event| events.push(event)).unwrap();
+            events
+        };
+        assert_eq!(poll(None), [], "there is no journal yet");
+        append(&[line(&step(1)), line(&step(2)), line(&step(3))].concat());
+        append(&line(&step(4))[..10]);
+        assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is whole");
+        assert_eq!(poll(Some(2)), [], "what is about to be cut is not new");
+        resume_journal(folder.path(), 2).unwrap();
+        assert_eq!(poll(None), []);
+        let policy = "uta".to_owned();
+        let resume =
+            RunEvent::Resume { time_s: 2.0, version: JOURNAL_VERSION, epoch: 1, iteration: 2, policy, iterations: 9 };
+        append(&[line(&resume), line(&step(3))].concat());
+        assert_eq!(poll(None), [resume, step(3)]);
+        append(&line(&step(4)));
+        assert_eq!(poll(None), [step(4)]);
+    }
+}
