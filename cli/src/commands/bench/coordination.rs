@@ -29,15 +29,15 @@ const PARAMETERS: usize = 158_684;
 pub(super) async fn measure() -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for workers in [4, 64] {
-        figures.push(figure(workers, &Protection::none()).await?);
-        figures.push(figure(workers, &Protection::tls()?).await?);
+        figures.push(Box::pin(figure(workers, &Protection::none())).await?);
+        figures.push(Box::pin(figure(workers, &Protection::tls()?)).await?);
     }
     Ok(figures)
 }
 
 /// One task per worker and iteration.
 async fn figure(workers: u32, protection: &Protection) -> Result<Figure, Failure> {
-    let per_iteration = run(workers, protection).await?;
+    let per_iteration = Box::pin(run(workers, protection)).await?;
     let bytes = 2 * workers as usize * PARAMETERS * 4;
     let copy = tokio::task::block_in_place(|| memory_copy(bytes));
     let name = format!("coordination of an iteration through {}, {workers} workers", protection.name());
@@ -56,8 +56,36 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
     std::fs::create_dir_all(&folder).map_err(Failure::disk)?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
+    let config = coordinator(workers, protection, &folder)?;
+    let mut working = JoinSet::new();
+    for number in 1..=workers {
+        let config = WorkerConfig {
+            endpoint: protection.endpoint(address)?,
+            name: format!("worker-{number}").parse().map_err(Failure::internal)?,
+            name_is_fixed: true,
+            number: Some(number),
+            device: DeviceChoice::Cpu.open()?,
+            fuse: false,
+            models: free_model,
+            data: None,
+            cache: folder.clone(),
+            retry_for: Duration::from_secs(30),
+            task_times: None,
+            instance: number.into(),
+        };
+        working.spawn(ata_worker::run(config, std::future::pending()));
+    }
+    let state = watch::Sender::default();
+    let report = Box::pin(ata_coordinator::run(config, listener, state, std::future::pending())).await;
+    working.shutdown().await;
+    std::fs::remove_dir_all(&folder).map_err(Failure::disk)?;
+    Ok(Duration::from_secs_f64(report?.state.runtime_s()) / ITERATIONS as u32)
+}
+
+/// One task per worker.
+fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<CoordinatorConfig, Failure> {
     let model = free_model("cnn")?;
-    let config = CoordinatorConfig {
+    Ok(CoordinatorConfig {
         run_id: "bench".into(),
         engine: EngineConfig {
             budget: workers.into(),
@@ -85,32 +113,9 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
         warm_start: std::collections::BTreeMap::new(),
         heartbeat_timeout: Duration::from_secs(30),
         transfers: TransferLimits::default(),
-        run_folder: folder.clone(),
+        run_folder: folder.to_owned(),
         security: protection.security.clone(),
-    };
-    let mut working = JoinSet::new();
-    for number in 1..=workers {
-        let config = WorkerConfig {
-            endpoint: protection.endpoint(address)?,
-            name: format!("worker-{number}").parse().map_err(Failure::internal)?,
-            name_is_fixed: true,
-            number: Some(number),
-            device: DeviceChoice::Cpu.open()?,
-            fuse: false,
-            models: free_model,
-            data: None,
-            cache: folder.clone(),
-            retry_for: Duration::from_secs(30),
-            task_times: None,
-            instance: number.into(),
-        };
-        working.spawn(ata_worker::run(config, std::future::pending()));
-    }
-    let state = watch::Sender::default();
-    let report = ata_coordinator::run(config, listener, state, std::future::pending()).await;
-    working.shutdown().await;
-    std::fs::remove_dir_all(&folder).map_err(Failure::disk)?;
-    Ok(Duration::from_secs_f64(report?.state.runtime_s()) / ITERATIONS as u32)
+    })
 }
 
 /// The built-in model with constant gradients and without an evaluation.

@@ -168,16 +168,6 @@ fn run_case(
     learning: Option<&Learning>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<RunResult, ExperimentError> {
-    let config = EngineConfig {
-        budget: experiment.budget,
-        iterations: experiment.iterations,
-        seed: case.seed,
-        overcommit: case.overcommit,
-        lease_timeout_s: experiment.lease_timeout,
-        verify: verify(experiment, case),
-        limits: experiment.limits.limits(),
-        ..EngineConfig::default()
-    };
     let laws: TimeLaws = case.law.parse()?;
     let mut simulation = Simulation::new(case.workers, LawTimes::new(&laws, case.workers, case.seed)?);
     simulation.changes = experiment.changes()?;
@@ -186,7 +176,17 @@ fn run_case(
         // Any seed except the one that task times are drawn with.
         simulation.overhead = Some(LawTimes::new(&overhead.parse()?, case.workers, !case.seed)?);
     }
-    let config = EngineConfig { min_workers: simulation.present_at_first().max(1), ..config };
+    let config = EngineConfig {
+        budget: experiment.budget,
+        iterations: experiment.iterations,
+        min_workers: simulation.present_at_first().max(1),
+        seed: case.seed,
+        overcommit: case.overcommit,
+        lease_timeout_s: experiment.lease_timeout,
+        verify: verify(experiment, case),
+        limits: experiment.limits.limits(),
+        ..EngineConfig::default()
+    };
     let mut engine = Engine::new(config, experiment.build(case, policies)?);
 
     let mut course = Course {
