@@ -61,7 +61,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
             BenchSubject::Aggregation => tokio::task::block_in_place(aggregation::measure),
             BenchSubject::Optimizer => tokio::task::block_in_place(optimizer::measure),
             BenchSubject::Transport => transport::measure().await?,
-            BenchSubject::Coordination => coordination::measure().await?,
+            BenchSubject::Coordination => Box::pin(coordination::measure()).await?,
             BenchSubject::Gradient => tokio::task::block_in_place(gradient::measure)?,
         };
         if !args.json {
