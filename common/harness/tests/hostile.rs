@@ -245,7 +245,7 @@ async fn a_worker_that_only_offends_is_expelled() {
             None => panic!("its session ended without a word"),
         }
     };
-    assert!(detail.contains("failed 8 time(s) in a row"), "{detail}");
+    assert!(detail.contains("failed 8 times in a row"), "{detail}");
     let refused = peer.hello("bad", 2).await.err().unwrap();
     assert_eq!((refused.code(), refused.message().contains("expelled")), (Code::PermissionDenied, true), "{refused:?}");
     // Its name tells its own program that it need not try again.

@@ -110,17 +110,17 @@ impl Aggregator {
             let Partial { gradient, loss, .. } = self.reduction.finish()?;
             return Some(Estimate { gradient, divisor: tasks, loss: loss / tasks as f64 });
         }
+        let mut gradient = vec![0.0; self.partials.first()?.gradient.len()];
         let mut partials = std::mem::take(&mut self.partials);
         let rows: Vec<Row<'_>> = partials.iter().map(Row::new).collect();
         let mut losses: Vec<f64> = partials.iter().map(|partial| partial.loss / partial.count as f64).collect();
         losses.sort_by(f64::total_cmp);
         let out = self.aggregate.left_out(losses.len());
-        let kept = losses.get(out..losses.len() - out)?;
+        let kept = &losses[out..losses.len() - out];
         let loss = kept.iter().sum::<f64>() / kept.len() as f64;
-        let mut gradient = vec![0.0; rows[0].values.len()];
         let sorted = network(rows.len());
         spread(gradient.chunks_mut(RANGE).enumerate().collect(), |(at, range)| {
-            estimate(&rows, &sorted, out, at * RANGE, range)
+            estimate(&rows, &sorted, out, at * RANGE, range);
         });
         self.spent.extend(partials.drain(..).map(|partial| partial.gradient));
         Some(Estimate { gradient, divisor: 1, loss })
@@ -227,7 +227,9 @@ mod tests {
 
     fn aggregated(aggregate: Aggregate, partials: &[Partial]) -> Estimate {
         let mut aggregator = Aggregator::new(aggregate);
-        partials.iter().for_each(|partial| aggregator.add(partial.clone()));
+        for partial in partials {
+            aggregator.add(partial.clone());
+        }
         let tasks = partials.iter().map(|partial| partial.count).sum();
         let estimate = aggregator.finish(tasks).unwrap();
         assert_eq!(aggregator.finish(tasks), None, "what was taken is gone");

@@ -110,9 +110,8 @@ struct World {
     to_commit: Option<u64>,
     /// Results that the engine wants compared.
     comparisons: Vec<(TaskRange, LeaseId, LeaseId)>,
-    /// Whether every lease is checked.
-    checks_all: bool,
-    verifies: bool,
+    /// The share of leases that are checked, if any are.
+    verify: Option<f64>,
     /// Whoever was expelled, or named as a liar, in the iteration under way.
     caught: BTreeSet<WorkerId>,
     failed: u32,
@@ -144,8 +143,7 @@ impl World {
             wasted: 0,
             to_commit: None,
             comparisons: Vec::new(),
-            checks_all: config.verify.is_some_and(|verify| verify.share == 1.0),
-            verifies: config.verify.is_some(),
+            verify: config.verify.map(|verify| verify.share),
             caught: BTreeSet::new(),
             failed: 0,
             evicted: 0,
@@ -186,7 +184,7 @@ impl World {
         }
         if !self.over && self.to_commit.is_none() && self.comparisons.is_empty() {
             // A result that must be confirmed may wait for a second worker.
-            let fewest = usize::from(self.verifies);
+            let fewest = usize::from(self.verify.is_some());
             assert!(self.present.len() <= fewest || !self.out.is_empty(), "workers are present, and none computes");
         }
     }
@@ -214,7 +212,7 @@ impl World {
             Effect::Compare { tasks, first, second } => self.comparisons.push((tasks, first, second)),
             Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 1.0 && strikes >= 1),
             // A worker that joins again is lost first.
-            Effect::Wait { .. } => assert!(self.present.len() <= 1 + usize::from(self.verifies)),
+            Effect::Wait { .. } => assert!(self.present.len() <= 1 + usize::from(self.verify.is_some())),
             Effect::Finish { .. } | Effect::Abort { .. } => self.over = true,
         }
     }
@@ -225,7 +223,7 @@ impl World {
         assert_eq!(held.remove(&lease.id), Some((worker, lease)), "{outcome:?}");
         match outcome {
             Outcome::Applied(_) => {
-                assert!(!self.checks_all || !is_lie(worker, lease.id), "a lie is taken");
+                assert!(self.verify != Some(1.0) || !is_lie(worker, lease.id), "a lie is taken");
                 self.taken.push(lease);
             }
             Outcome::Ignored(_) => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
@@ -298,7 +296,7 @@ impl World {
 
     /// Whether a result waits for a second worker to confirm it.
     fn waits_for_a_witness(&self) -> bool {
-        self.verifies && self.out.is_empty() && self.comparisons.is_empty() && self.to_commit.is_none()
+        self.verify.is_some() && self.out.is_empty() && self.comparisons.is_empty() && self.to_commit.is_none()
     }
 
     /// What a worker reports, or reported, on a lease.
@@ -384,7 +382,7 @@ fn check(policy: &str, config: EngineConfig, takes: Takes, join_fusing: u64, tur
             // All workers were lost: without a new one the run would not continue.
             None if world.present.is_empty() && world.to_commit.is_none() => world.join(WorkerId::from_slot(8)),
             None if world.waits_for_a_witness() => {
-                let absent = (8..).map(WorkerId::from_slot).find(|worker| !world.present.contains(worker));
+                let absent = (8..20).map(WorkerId::from_slot).find(|worker| !world.present.contains(worker));
                 world.join(absent.unwrap());
             }
             None => world.go_on(0),

@@ -78,8 +78,10 @@ impl Owner {
     }
 
     pub(super) fn expel(&mut self, worker: WorkerId, strikes: u32, lies: u32) {
-        let why =
-            format!("it failed {strikes} time(s) in a row, and {lies} of its results were refuted by other workers");
+        let why = match lies {
+            0 => format!("it failed {strikes} times in a row"),
+            _ => format!("other workers refuted its results {lies} times, and it failed {strikes} times in a row"),
+        };
         tracing::warn!(%worker, why, "worker expelled");
         let (time_s, number) = (self.now_s, worker.number());
         let session = self.sessions.expel(worker, &why);
@@ -88,7 +90,7 @@ impl Owner {
         }
         self.publisher.publish(RunEvent::Expulsion { time_s, worker: number, why: why.clone() });
         if let Some(session) = session {
-            session.farewell(FarewellReason::Expelled, format!("the coordinator expelled this worker: {why}"));
+            session.farewell(FarewellReason::Expelled, format!("it was expelled from this run: {why}"));
         }
     }
 }

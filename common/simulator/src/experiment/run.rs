@@ -208,9 +208,7 @@ fn run_case(
         cause,
     })?;
     let Course { regret, tracer, allocation, objective, failed, .. } = course;
-    if let Some(reason) = failed {
-        return Err(ExperimentError::Learning { reason });
-    }
+    failed.map_or(Ok(()), |reason| Err(ExperimentError::Learning { reason }))?;
     let ledger = engine.ledger();
     progress(experiment.iterations - ledger.iterations / PROGRESS_EVERY * PROGRESS_EVERY);
     Ok(RunResult {
