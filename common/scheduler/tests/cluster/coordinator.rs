@@ -156,9 +156,12 @@ impl Coordinator {
         let silent: Vec<WorkerId> =
             self.sessions.iter().filter(|(_, session)| silent(session)).map(|(worker, _)| *worker).collect();
         for worker in silent {
-            self.close(now_s, worker);
+            // A loss may end the run: if it was the last worker on which tasks had not failed.
+            if !self.is_over {
+                self.close(now_s, worker);
+            }
         }
-        if self.engine.poll_timeout().is_some_and(|at_s| at_s <= now_s) {
+        if !self.is_over && self.engine.poll_timeout().is_some_and(|at_s| at_s <= now_s) {
             self.tell(now_s, Event::Timeout);
         }
     }
@@ -206,6 +209,9 @@ impl Coordinator {
             Some(session) if session.process != process => return,
             Some(_) => self.close(now_s, worker),
             None => {}
+        }
+        if self.is_over {
+            return;
         }
         if self.record.machines.insert(worker, machine).is_some_and(|before| before != machine) {
             self.tell(now_s, Event::WorkerForgotten { worker });
