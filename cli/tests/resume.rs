@@ -84,8 +84,7 @@ fn a_worker_keeps_its_data_over_a_restart() {
     let mut head = begin("0");
     let port = head.port();
     let worker = ["worker", "--coordinator", &format!("http://127.0.0.1:{port}"), "--device", "cpu"];
-    let worker =
-        sandbox.start(&[&worker[..], &["--data", own.to_str().unwrap(), "--task-time", "const(8)"]].concat());
+    let worker = sandbox.start(&[&worker[..], &["--data", own.to_str().unwrap(), "--task-time", "const(8)"]].concat());
     until("progress", || steps(&run) >= 8);
     head.signal("KILL");
     drop(head.end());
