@@ -264,7 +264,7 @@ fn a_step_waits_for_the_checkpoint_before_it() {
     let mut compute = |rig: &mut Rig| {
         client.read();
         for lease in std::mem::take(&mut client.leases) {
-            rig.submit(client.token, &lease);
+            rig.submit(client.token, &lease, true);
         }
     };
     compute(&mut rig);
