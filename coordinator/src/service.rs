@@ -95,18 +95,17 @@ impl Service {
     ) -> Result<Receipt, Status> {
         let (session, lease) = (header.session, header.lease);
         let mut untold = Untold { owner: self.owner.clone(), lease: Some((session, lease)) };
+        // Kept until the gradient is the owner's.
+        let mut room = None;
         let received = async {
             // The first to come is the first to be received. Until then its sender waits for HTTP/2 to let it send.
-            let room = self.uploads.acquire().await.map_err(|_| over())?;
-            let values = upload.values(self.parameters, &self.pool, || presence.hear()).await?;
-            Ok((values, room))
+            room = Some(self.uploads.acquire().await.map_err(|_| over())?);
+            upload.values(self.parameters, &self.pool, || presence.hear()).await
         };
         let received = tokio::select! {
             received = received => received,
             () = presence.ended.cancelled() => Err(Status::unauthenticated("the session is over").into()),
         };
-        let (received, _room) =
-            received.map_or_else(|error| (Err(error), None), |(values, room)| (Ok(values), Some(room)));
         let values = match received {
             Ok(values) if header.loss_sum.is_finite() => values,
             refused => {
@@ -118,7 +117,9 @@ impl Service {
         };
         let (reply, receipt) = oneshot::channel();
         untold.tell(Command::Gradient(Gradient { header, values, reply })).await?;
-        receipt.await.map_err(|_| over())
+        let receipt = receipt.await;
+        drop(room);
+        receipt.map_err(|_| over())
     }
 }
 

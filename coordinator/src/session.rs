@@ -21,7 +21,7 @@ pub(crate) struct Session {
     pub(crate) worker: WorkerId,
     pub(crate) name: WorkerName,
     pub(crate) device: String,
-    pub(super) instance: u64,
+    pub(crate) instance: u64,
     /// Whether the worker reported Ready.
     pub(crate) is_ready: bool,
     /// When the worker was last heard from, in seconds of the run's clock.
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     /// Shared with the task that sends it the training data, if there is one.
     data: Weak<()>,
     /// Messages to send when all effects are carried out.
-    pub(super) outbox: Vec<ToWorker>,
+    pub(crate) outbox: Vec<ToWorker>,
     messages: mpsc::Sender<ToWorker>,
     presence: Presence,
     /// Dropped with the session, which ends what the service does for it.
@@ -142,7 +142,7 @@ impl Drop for Download {
 
 impl Session {
     /// A session that begins, and the receiver of its messages.
-    pub(super) fn new(now_s: f64, worker: WorkerId, hello: &Hello) -> (Self, mpsc::Receiver<ToWorker>) {
+    pub(crate) fn new(now_s: f64, worker: WorkerId, hello: &Hello) -> (Self, mpsc::Receiver<ToWorker>) {
         let (messages, receiver) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let presence = Presence::new();
         let session = Self {
@@ -174,7 +174,7 @@ impl Session {
     }
 
     /// Why the session must end, if it must.
-    pub(super) fn overdue(&mut self, now_s: f64, patience: &Patience) -> Option<&'static str> {
+    pub(crate) fn overdue(&mut self, now_s: f64, patience: &Patience) -> Option<&'static str> {
         let Signs { heard, is_idle } = &*self.presence.signs;
         if heard.swap(false, Ordering::Relaxed) {
             self.heard_s = now_s;
@@ -189,7 +189,7 @@ impl Session {
     }
 
     /// The oldest version of the parameters that is kept for it.
-    pub(super) fn oldest_version(&self) -> Option<u64> {
+    pub(crate) fn oldest_version(&self) -> Option<u64> {
         let reading = self.download.as_ref().and_then(|download| download.reader.reading());
         reading.into_iter().chain(self.due.iteration()).min()
     }
@@ -267,7 +267,7 @@ impl Session {
     }
 
     /// Queues the messages of the outbox; `false` if the worker does not read them fast enough, or is gone.
-    pub(super) fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self) -> bool {
         self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
     }
 
