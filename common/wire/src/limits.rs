@@ -71,6 +71,10 @@ pub const CONNECTION_WINDOWS: [u32; 5] = [32 << 20, 8 << 20, 2 << 20, 512 << 10,
 /// A connection gets the largest window that is at most one part in so many of the memory left for windows.
 pub const WINDOW_SHARE: usize = 16;
 
+/// Connections without a session, of which the oldest is closed when there are more: a worker's is one for a few round trips,
+/// and with its buffers and calls one takes 100 kB.
+pub const MAX_STRANGERS: usize = 512;
+
 /// Time that a connection may be open without belonging to a session: TLS and Hello take three round trips, and even by
 /// satellite links one takes little more than a second.
 pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(12);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::peer::Standing;
-use crate::limits::{CONNECTION_WINDOWS, WINDOW_SHARE};
+use crate::limits::{CONNECTION_WINDOWS, MAX_STRANGERS, WINDOW_SHARE};
 
 /// Bytes of a window that a permit stands for; all windows are multiples of it.
 const UNIT_BYTES: u32 = 64 << 10;
@@ -49,24 +49,21 @@ impl Admission {
         self.places.clone().acquire_owned().await.expect("it is never closed")
     }
 
-    /// Remembers a connection that belongs to no session yet.
+    /// Remembers a connection that belongs to no session yet. If there are too many, the oldest has to go.
     pub(crate) fn enter(&self, standing: &Arc<Standing>) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        while strangers.front().is_some_and(|first| first.upgrade().is_none_or(|first| first.is_known())) {
-            strangers.pop_front();
+        if strangers.len() >= MAX_STRANGERS {
+            strangers.retain(|stranger| is_stranger(stranger).is_some());
+        }
+        if strangers.len() >= MAX_STRANGERS {
+            close_oldest(&mut strangers);
         }
         strangers.push_back(Arc::downgrade(standing));
     }
 
     /// Makes the oldest stranger go.
     pub(crate) fn expel(&self) {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(oldest) = strangers.pop_front() {
-            if let Some(oldest) = oldest.upgrade().filter(|oldest| !oldest.is_known()) {
-                oldest.close();
-                return;
-            }
-        }
+        close_oldest(&mut self.strangers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The largest window that is at most [`WINDOW_SHARE`] of the memory left, or else the smallest.
@@ -84,9 +81,24 @@ impl Admission {
     }
 }
 
+/// The connection, if it is open and belongs to no session.
+fn is_stranger(connection: &Weak<Standing>) -> Option<Arc<Standing>> {
+    connection.upgrade().filter(|standing| !standing.is_known())
+}
+
+fn close_oldest(strangers: &mut VecDeque<Weak<Standing>>) {
+    while let Some(oldest) = strangers.pop_front() {
+        if let Some(oldest) = is_stranger(&oldest) {
+            oldest.close();
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::Peer;
 
     #[test]
     fn windows_fit_in_the_memory() {
@@ -108,7 +120,7 @@ mod tests {
         let admission = Admission::new(3, 0);
         let enter = async || {
             let place = admission.place().await;
-            let peer = super::super::peer::Peer::new("127.0.0.1:1".parse().unwrap(), Arc::default());
+            let peer = Peer::default();
             admission.enter(peer.standing());
             (peer, place)
         };
@@ -121,5 +133,20 @@ mod tests {
             () = oldest.standing().closed().cancelled() => drop(place),
         }
         drop(enter().await);
+    }
+
+    #[test]
+    fn strangers_are_few() {
+        let admission = Admission::new(10_000, 0);
+        let peers: Vec<Peer> = (0..2 * MAX_STRANGERS).map(|_| Peer::default()).collect();
+        peers[3].mark_known();
+        for peer in &peers {
+            admission.enter(peer.standing());
+        }
+        let closed: Vec<bool> = peers.iter().map(|peer| peer.standing().closed().is_cancelled()).collect();
+        assert!(!closed[3], "it belongs to a session");
+        assert!(closed[..MAX_STRANGERS].iter().filter(|closed| !**closed).count() <= 2, "the oldest are gone");
+        assert!(closed[MAX_STRANGERS + 1..].iter().all(|closed| !closed));
+        assert!(admission.strangers.lock().unwrap().len() <= MAX_STRANGERS);
     }
 }
