@@ -2,7 +2,7 @@
 
 use ata_harness::{Answers, Cluster, Flood, Frames, Peer, Reader, Settings, WorkerSettings};
 use ata_mutation::{Fed, Mutator, feed};
-use ata_wire::SessionToken;
+use ata_wire::{Credentials, JoinToken, SessionToken};
 
 /// Frames of each kind.
 const COUNT: u64 = 150_000;
@@ -38,4 +38,21 @@ async fn mutated_calls_do_not_disturb_a_run() {
     println!("{accepted} calls accepted, {refused} refused");
     assert!(accepted > 0 && refused > CALLS / 2 && report.ended.is_ok(), "{accepted}, {refused}, {:?}", report.ended);
     assert_eq!(report.parameters_sha256, run(0).await.1.parameters_sha256);
+}
+
+/// Whatever a join token is made of, it is refused, or written and read back.
+#[test]
+fn mutated_join_tokens_do_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let credentials = Credentials::open(folder.path()).unwrap();
+    let pin = credentials.tls_files().pin().unwrap();
+    let of = |address: &str| credentials.token(address.parse().unwrap(), pin).unwrap().0.to_string().into_bytes();
+    let mutator = Mutator::new(1, vec![of("head:7070"), of("[fe80::1]:1")]).with_tokens(&["-", "ata1-", "[", ":", "@", "é"]);
+    feed(mutator, 100_000, |bytes| {
+        let Some(token) = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<JoinToken>().ok()) else {
+            return false;
+        };
+        assert_eq!(token.to_string().parse::<JoinToken>().unwrap(), token);
+        true
+    });
 }

@@ -1,0 +1,11 @@
+//! Join tokens.
+#![no_main]
+
+use ata_wire::JoinToken;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(token) = text.parse::<JoinToken>() {
+        assert_eq!(token.to_string().parse::<JoinToken>().expect("it was parsed before"), token);
+    }
+});
