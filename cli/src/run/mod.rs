@@ -177,10 +177,10 @@ impl Run {
         let model_metadata = model::metadata(&settings.model, &*model);
         if settings.aggregate()? != Aggregate::Mean {
             let how = &settings.aggregate;
-            tracing::info!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
+            eprintln!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
         }
         if settings.verify > 0.0 {
-            tracing::info!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
+            eprintln!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
         }
         let config = CoordinatorConfig {
             run_id: folder.run_id.clone(),

@@ -11,7 +11,10 @@ impl Owner {
     /// Counts a refused result. The engine is told if no honest worker sends such a thing.
     pub(super) fn refuse(&mut self, worker: WorkerId, kind: RefusalKind, reason: &str) {
         if let Some(event) = self.refusals.add(self.now_s, worker, kind, reason) {
-            tracing::warn!(%worker, ?kind, reason, "result refused");
+            // Honest workers are late, too.
+            if kind != RefusalKind::Stale {
+                tracing::warn!(%worker, ?kind, reason, "result refused");
+            }
             self.publisher.publish(event);
         }
         if !kind.is_offence() {
