@@ -12,7 +12,7 @@ const DEPENDS_ON: [(&str, &[&str]); 12] = [
     ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &[]),
-    ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit"]),
+    ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/learn", &["burn", "rayon"]),
     ("common/link", &["tokio"]),
     (

@@ -47,7 +47,8 @@ fn mutated_join_tokens_do_no_harm() {
     let credentials = Credentials::open(folder.path()).unwrap();
     let pin = credentials.tls_files().pin().unwrap();
     let of = |address: &str| credentials.token(address.parse().unwrap(), pin).unwrap().0.to_string().into_bytes();
-    let mutator = Mutator::new(1, vec![of("head:7070"), of("[fe80::1]:1")]).with_tokens(&["-", "ata1-", "[", ":", "@", "é"]);
+    let mutator =
+        Mutator::new(1, vec![of("head:7070"), of("[fe80::1]:1")]).with_tokens(&["-", "ata1-", "[", ":", "@", "é"]);
     feed(mutator, 100_000, |bytes| {
         let Some(token) = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<JoinToken>().ok()) else {
             return false;

@@ -113,8 +113,9 @@ pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
 /// How rustls begins to say that the other side ended the connection, and why.
 const ALERT: &str = "received fatal alert: ";
 
-/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them.
-const CERTIFICATE_ALERTS: [&str; 8] = [
+/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them; the last one if it was
+/// signed by someone else in the name of the authority.
+const CERTIFICATE_ALERTS: [&str; 9] = [
     "BadCertificate",
     "UnsupportedCertificate",
     "CertificateRevoked",
@@ -123,6 +124,7 @@ const CERTIFICATE_ALERTS: [&str; 8] = [
     "UnknownCA",
     "AccessDenied",
     "CertificateRequired",
+    "DecryptError",
 ];
 
 fn certificate_refused(alert: &str) -> Option<String> {
