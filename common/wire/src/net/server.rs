@@ -78,7 +78,7 @@ pub async fn serve<S>(
         () = stop => {}
     }
     drop(over);
-    servers.join_all().await;
+    while servers.join_next().await.is_some() {}
 }
 
 /// A tonic server with the limits that its defaults lack.
