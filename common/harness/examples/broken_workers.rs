@@ -1,6 +1,6 @@
 //! What two broken workers out of five cost, compared with the three good ones alone, from iteration 21 on.
 //!
-//! cargo run --release -p ata-harness --example broken_workers
+//! cargo build --release --workspace --examples && target/release/examples/broken_workers
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //!
 //! They live in another process, as what HTTP/2 lets them be sent is in their memory.
 //!
-//! cargo run --release --workspace --example deaf_peers
+//! cargo build --release --workspace --examples && target/release/examples/deaf_peers
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! A worker that joins and leaves ten times a second beside three honest ones: their rate compared with that before, and
 //! this process's memory every minute.
 //!
-//! cargo run --release --workspace --example flapping -- --minutes 10
+//! cargo build --release --workspace --examples && target/release/examples/flapping --minutes 10
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! and 1,000 that answer pings and open 10 calls each, on which they send only the length of a message. When they are
 //! closed, what they cost in memory, and what they cost the honest worker. They live in another process.
 //!
-//! cargo run --release --workspace --example hostile_connections
+//! cargo build --release --workspace --examples && target/release/examples/hostile_connections
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //!
 //! The idle workers live in another process, as each end of their connections needs a file.
 //!
-//! cargo run --release --workspace --example idle_workers -- [WORKERS]
+//! cargo build --release --workspace --examples && target/release/examples/idle_workers [WORKERS]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

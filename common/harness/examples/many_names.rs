@@ -1,6 +1,6 @@
 //! Many names in one run, one after the other: time per session, and this process's memory.
 //!
-//! cargo run --release -p ata-harness --example many_names
+//! cargo build --release --workspace --examples && target/release/examples/many_names
 
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Mutated frames of every RPC to their readers, and some of them to a live coordinator: what they do to its memory.
 //!
-//! cargo run --release -p ata-harness --example mutated_frames -- 100000000
+//! cargo build --release --workspace --examples && target/release/examples/mutated_frames 100000000
 
 use std::time::Instant;
 
