@@ -3,6 +3,7 @@
 
 mod support;
 
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use support::{Process, Sandbox, TINY};
 
 /// A coordinator on an open address; workers reach it on this machine.
@@ -86,6 +87,42 @@ fn a_worker_outlives_an_open_coordinator() {
     let (code, _, log) = second.end();
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(worker.end().0, Some(0));
+}
+
+/// Writes certificates of an authority for the coordinator and for a worker called rig.
+fn make_certificates(sandbox: &Sandbox) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let write = |name: &str, text: String| std::fs::write(sandbox.path(name), text).unwrap();
+    write("ca.pem", authority.pem());
+    for (name, host) in [("head", "127.0.0.1"), ("rig", "rig")] {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec![host.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+        write(&format!("{name}.pem"), certificate.pem());
+        write(&format!("{name}.key"), key.serialize_pem());
+    }
+}
+
+#[test]
+fn own_certificates_join_under_their_names() {
+    let sandbox = Sandbox::new();
+    make_certificates(&sandbox);
+    let tls = ["--tls-cert", "head.pem", "--tls-key", "head.key", "--tls-client-ca", "ca.pem"];
+    let (mut coordinator, join) = open_coordinator(&sandbox, "0", &tls);
+    let with = join.replace("--tls-ca CA", "--tls-ca ca.pem").replace("CERT", "rig.pem").replace("KEY", "rig.key");
+    let without = with.split(" --tls-cert").next().unwrap().to_owned();
+    for (join, code, said) in [
+        (format!("{without} --name rig"), 77, "TLS alert CertificateRequired"),
+        (format!("{with} --name other"), 77, "certificate is for [rig], and not for 'other'"),
+        (format!("{with} --name rig-gpu0"), 0, "connected to https://127.0.0.1"),
+    ] {
+        let (ended, log) = worker(&sandbox, &join);
+        assert_eq!((ended, log.contains(said)), (Some(code), true), "{join}: {log}");
+    }
+    coordinator.wait_for("peer sent no certificates");
+    let (code, _, log) = coordinator.end();
+    assert_eq!(code, Some(0), "{log}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use ata_wire::Security;
 use tokio::net::TcpListener;
 
 use crate::Extensions;
@@ -34,6 +35,9 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let folder = run.folder(resumption.as_ref())?;
     eprintln!("run {} listens on {bound}; waiting for {min_workers} worker(s)", folder.run_id);
     eprintln!("start workers with: {join}");
+    if matches!(*security, Security::Open) && !bound.ip().is_loopback() {
+        eprintln!("--insecure: whoever reaches this address can join, read along and change what is sent");
+    }
     if let Some(file) = token_file {
         eprintln!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());
     }

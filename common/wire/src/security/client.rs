@@ -1,6 +1,7 @@
 //! What a worker demands of a coordinator, and shows to it.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::task::{Context, Poll};
 
@@ -16,7 +17,7 @@ use super::pin::PinVerifier;
 use super::{KeyPin, Secret};
 
 /// How a worker knows its coordinator, and how it makes itself known.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Trust {
     /// It does not, and nothing is encrypted.
     Open,
@@ -34,6 +35,17 @@ pub enum Trust {
         /// The worker's certificate and key.
         identity: Option<Identity>,
     },
+}
+
+impl fmt::Debug for Trust {
+    /// Without keys and secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "Open",
+            Self::Pinned { .. } => "Pinned",
+            Self::Certificates { .. } => "Certificates",
+        })
+    }
 }
 
 impl Trust {
