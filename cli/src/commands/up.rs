@@ -109,11 +109,12 @@ pub(super) fn worker_command(
         .args(["--device", &device.to_string(), "--fuse", settings.fuse.name()])
         .args(["--threads", &threads.to_string()])
         .args(["--task-time", &settings.task_time, "--time-unit", &settings.time_unit])
-        .env_remove("ATA_DEVICES")
-        .env_remove("ATA_JOIN")
-        .env_remove("ATA_JOIN_FILE")
         .stdin(Stdio::null())
         .kill_on_drop(true);
+    // Meant for workers of other coordinators.
+    for variable in ["ATA_DEVICES", "ATA_JOIN", "ATA_JOIN_FILE", "ATA_TLS_CA", "ATA_TLS_CERT", "ATA_TLS_KEY"] {
+        command.env_remove(variable);
+    }
     if let Some(data) = data {
         command.arg("--data").arg(data);
     } else {
