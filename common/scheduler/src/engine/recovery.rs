@@ -140,7 +140,9 @@ impl Engine {
 
     /// A worker that failed too often is gone for good; returns whether it is.
     pub(super) fn expel_if_due(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) -> bool {
-        let is_due = self.roster.is_present(worker) && self.is_beyond_trust(worker);
+        // Its failure may have been the one that ended the run.
+        let is_over = matches!(self.phase, Phase::Over { .. });
+        let is_due = !is_over && self.roster.is_present(worker) && self.is_beyond_trust(worker);
         if is_due {
             self.expel(worker, effects);
             self.roster.leave(worker, self.current());
