@@ -119,6 +119,18 @@ impl BatchStatistics {
         }
     }
 
+    /// What is left of it once batches take `factor` times as long as before, with this share of the weight.
+    pub(crate) fn changed(&self, factor: f64, share: f64) -> Self {
+        let Self { total_s, task_seconds, squares_s2, .. } = *self;
+        let slower = Self {
+            total_s: total_s * factor,
+            task_seconds: task_seconds * factor,
+            squares_s2: squares_s2 * factor * factor,
+            ..*self
+        };
+        slower.scaled(share.min(1.0))
+    }
+
     /// Whether the numbers can have been observed.
     pub(crate) fn is_valid(&self) -> bool {
         let Self { count, tasks, squared_tasks, total_s, task_seconds, squares_s2, largest } = *self;

@@ -20,6 +20,9 @@ pub struct IterationCost {
     pub tasks_applied: u64,
     /// Tasks begun whose gradient did not enter the step.
     pub tasks_wasted: u64,
+    /// Results that workers sent, each the gradient of one task or the sum of several.
+    #[serde(default)]
+    pub results: u64,
     /// Workers that got a task.
     pub employments: u64,
 }
@@ -50,6 +53,9 @@ pub struct Ledger {
     pub tasks_applied: u64,
     /// Tasks begun whose gradient entered no step.
     pub tasks_wasted: u64,
+    /// Results that workers sent.
+    #[serde(default)]
+    pub results: u64,
     /// Worker-iterations with at least one task.
     pub employments: u64,
     /// What each worker did, by [`WorkerId::slot`].
@@ -80,6 +86,7 @@ impl Ledger {
         self.total_worker_time_s += cost.total_worker_time_s;
         self.tasks_applied += cost.tasks_applied;
         self.tasks_wasted += cost.tasks_wasted;
+        self.results += cost.results;
         self.employments += cost.employments;
         self.last = Some(cost);
     }

@@ -48,6 +48,7 @@ impl Engine {
             self.entrust(now_s, workers[i], tasks, None, effects);
         }
         self.continue_checks(now_s, effects);
+        self.resume(now_s, effects);
         if let Some(lateness) = lateness {
             self.cancel_late(now_s, next, lateness, effects);
             self.employ_idle(now_s, effects);
@@ -128,7 +129,7 @@ impl Engine {
         }
         let between = Phase::Between { next: number + 1, may_begin: false };
         let Phase::Committing(iteration) = std::mem::replace(&mut self.phase, between) else { return };
-        let cost = iteration.commit(std::mem::take(&mut self.waste), &mut self.ledger);
+        let cost = iteration.commit(std::mem::take(&mut self.waste), std::mem::take(&mut self.results), &mut self.ledger);
         self.last_step_s = Some(iteration.finished_s);
         self.employed = iteration.employed.cleared();
         effects.push(Effect::Committed { cost });

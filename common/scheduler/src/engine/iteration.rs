@@ -7,6 +7,7 @@ use super::blame::Blame;
 use super::checks::Check;
 use super::collect::{Mode, Spent, mode};
 use super::event::Timing;
+use super::midway::{Copies, Orders};
 use super::worker_set::WorkerSet;
 use crate::ids::{Lease, TaskRange, WorkerId};
 use crate::ledger::{IterationCost, Ledger};
@@ -86,6 +87,9 @@ pub(super) struct Iteration {
     /// Tasks whose result is taken only once two workers agree on it, by the first task.
     pub(super) checks: BTreeMap<u64, Check>,
     pub(super) employed: Employed,
+    /// What the policy ordered last.
+    pub(super) orders: Orders,
+    pub(super) copies: Copies,
     /// In an asynchronous iteration, where no worker retries a task: the failures since the last step.
     pub(super) blame: Blame,
     /// Created on first use.
@@ -105,6 +109,8 @@ impl Iteration {
             orphans: Vec::new(),
             checks: BTreeMap::new(),
             employed,
+            orders: Orders::default(),
+            copies: Copies::default(),
             blame: Blame::default(),
             recovery_rng: None,
         }
@@ -138,7 +144,7 @@ impl Iteration {
     }
 
     /// Enters the finished iteration into the ledger.
-    pub(super) fn commit(&self, waste: Waste, ledger: &mut Ledger) -> IterationCost {
+    pub(super) fn commit(&self, waste: Waste, results: u64, ledger: &mut Ledger) -> IterationCost {
         for taken in &self.taken {
             let worker = ledger.worker(taken.worker);
             worker.tasks_applied += taken.lease.tasks.count;
@@ -158,6 +164,7 @@ impl Iteration {
             total_worker_time_s: self.mode.total_worker_time_s(&spent),
             tasks_applied: self.taken.iter().map(|taken| taken.lease.tasks.count).sum(),
             tasks_wasted: waste.tasks,
+            results,
             employments: self.employed.workers().len() as u64,
         };
         ledger.commit(cost);

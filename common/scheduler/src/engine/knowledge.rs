@@ -22,7 +22,7 @@ impl Engine {
         if budget > take {
             decision.collect = match decision.collect {
                 // Policies that choose their own number of tasks have none to spare.
-                Collect::All if allocated == budget => Collect::Soonest { take },
+                Collect::All | Collect::InParts { .. } if allocated == budget => Collect::Soonest { take },
                 Collect::First { refill: true, .. } => Collect::First { take, refill: true },
                 Collect::Race { .. } => Collect::Race { tasks: take },
                 other => other,
@@ -38,6 +38,9 @@ impl Engine {
     fn wait_for_all(decision: &mut Decision, rng: &mut SchedulerRng) -> Result<(), String> {
         if let Collect::Race { tasks } = decision.collect {
             decision.allocation = uniform(decision.allocation.len(), tasks, rng);
+            decision.collect = Collect::All;
+        }
+        if matches!(decision.collect, Collect::InParts { tasks } if decision.allocation.iter().sum::<u64>() == tasks) {
             decision.collect = Collect::All;
         }
         let waits = decision.collect == Collect::All;

@@ -131,6 +131,17 @@ impl Leases {
         entries.map(|entry| (&entry.lease, entry.blame.as_deref()))
     }
 
+    /// What a worker computes now, and how many tasks it holds.
+    pub(super) fn held(&self, worker: WorkerId) -> Option<(Lease, u64)> {
+        let first = *self.of(worker).next()?.0;
+        Some((first, self.of(worker).map(|(lease, _)| lease.tasks.count).sum()))
+    }
+
+    /// Seconds since a worker began what it computes now.
+    pub(super) fn elapsed_s(&self, now_s: f64, worker: WorkerId) -> f64 {
+        (now_s - self.queues[worker.slot()].begun_s).max(0.0)
+    }
+
     /// A lease that a worker holds.
     pub(super) fn find(&self, worker: WorkerId, id: LeaseId) -> Option<Lease> {
         // Nearly always it is the first.

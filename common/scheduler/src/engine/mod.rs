@@ -16,6 +16,7 @@
 //! - `course`: an iteration begun, allocated, stepped, committed
 //! - `collect`: which results make a step, one file per mode
 //! - `results`: what workers report; `recovery`: lost, hung and failing workers; `checks`: results that two must confirm
+//! - `plan`: tasks handed out in parts, as the policy orders; `midway`: what it sees and says; `pool`: its tasks that no worker has been given yet
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
 //! - `saved`: everything that outlives the process, as plain data
@@ -30,6 +31,9 @@ mod knowledge;
 mod layout;
 mod leases;
 mod limits;
+mod midway;
+mod plan;
+mod pool;
 mod priors;
 mod random;
 mod recovery;
@@ -42,6 +46,7 @@ mod worker_set;
 pub use checks::Verify;
 pub use event::{AbortReason, CutShort, Effect, Event, Outcome, Refusal, Report, Timing, WaitReason};
 pub use limits::{FinishReason, Limits};
+pub use midway::{Doing, Midway, Orders};
 pub use saved::{RestoreError, SavedEngine};
 
 use std::collections::VecDeque;
@@ -117,8 +122,10 @@ pub struct Engine {
     ledger: Ledger,
     /// Empty, for the next iteration to reuse.
     employed: Employed,
-    /// The waste of the iteration that is committed next.
+    /// The waste of the iteration that is committed next…
     waste: Waste,
+    /// …and the results that arrived for it.
+    results: u64,
     /// When the first iteration began.
     began_s: Option<f64>,
     /// When the last step had all its results.
@@ -167,6 +174,7 @@ impl Engine {
             ledger: Ledger::default(),
             employed: Employed::default(),
             waste: Waste::default(),
+            results: 0,
             began_s: None,
             last_step_s: None,
             has_begun: false,
@@ -209,7 +217,11 @@ impl Engine {
     /// When to send [`Event::Timeout`] if nothing happens before, in seconds since the run began.
     pub fn poll_timeout(&mut self) -> Option<f64> {
         let (deadline_s, rest_end_s) = (self.leases.next_deadline_s(), self.roster.next_rest_end_s());
-        deadline_s.into_iter().chain(rest_end_s).reduce(f64::min)
+        let ask_again_s = match &self.phase {
+            Phase::Collecting(iteration) => iteration.orders.ask_again_s,
+            _ => None,
+        };
+        deadline_s.into_iter().chain(rest_end_s).chain(ask_again_s).reduce(f64::min)
     }
 
     /// The iteration under way, or the next one; once the run is over, the last one committed.
@@ -299,6 +311,7 @@ impl Engine {
             }
         }
         self.employ_idle(now_s, effects);
+        self.resume(now_s, effects);
     }
 
     /// The iteration under way, if there is one, else 0.

@@ -52,6 +52,7 @@ impl Engine {
             self.continue_checks(now_s, effects);
         }
         self.employ_idle(now_s, effects);
+        self.resume(now_s, effects);
     }
 
     /// If workers are to compute all the time, those with nothing to do get a task.
@@ -71,7 +72,7 @@ impl Engine {
             if let Some(busy_s) = begun_s {
                 self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
             }
-            if self.is_asked_again(worker, &lease, hung && at == 0) {
+            if self.is_asked_again(worker, &lease, hung && at == 0) || self.is_computed_elsewhere(worker, &lease) {
                 continue;
             }
             if hung && at == 0 {
@@ -319,7 +320,7 @@ impl Engine {
     /// Accounts for a lease that was cancelled.
     pub(super) fn cut_short(&mut self, worker: WorkerId, ended: &Ended, effects: &mut Vec<Effect>) {
         if let Some(elapsed_s) = ended.begun_s {
-            self.waste.add(1, elapsed_s);
+            self.waste.add(self.likely_begun(worker, ended.lease.tasks.count, elapsed_s), elapsed_s);
             self.observe_cut(worker, elapsed_s);
         }
         effects.push(Effect::End { worker, lease: ended.lease, outcome: Outcome::Cancelled(ended.begun_s) });

@@ -27,6 +27,7 @@ impl Engine {
         let finished = self.leases.finish(now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
         let Finished { lease, factor, overhead_s } = finished;
         self.roster.delivered(worker);
+        self.results += 1;
         if fuses {
             self.observe_batch(worker, lease.tasks.count, reported_s * factor);
         } else {
@@ -59,10 +60,12 @@ impl Engine {
         if iteration.mode.wants(lease.tasks) {
             effects.push(Effect::End { worker, lease, outcome: Outcome::Applied(timing) });
             iteration.take(taken);
+            self.stop_copies(now_s, &taken, effects);
         } else {
             effects.push(Effect::End { worker, lease, outcome: Outcome::Ignored(timing) });
             self.waste.add(lease.tasks.count, busy_s);
         }
+        let Phase::Collecting(iteration) = &mut self.phase else { return };
         let is_complete = iteration.mode.is_complete();
         let is_free = self.leases.is_free(worker);
         if is_free {
@@ -70,8 +73,11 @@ impl Engine {
         }
         if is_complete {
             self.step(now_s, effects);
-        } else if is_free {
-            self.assign_next(now_s, worker, effects);
+        } else {
+            if is_free {
+                self.assign_next(now_s, worker, effects);
+            }
+            self.resume(now_s, effects);
         }
     }
 
@@ -121,7 +127,7 @@ impl Engine {
         } else {
             self.set_deadline(worker);
         }
-        if !self.is_asked_again(worker, &lease, true) {
+        if !self.is_asked_again(worker, &lease, true) && !self.is_computed_elsewhere(worker, &lease) {
             let mut blame = ended.blame.unwrap_or_default();
             blame.add(worker);
             self.orphan(lease.tasks, Some(&blame));

@@ -110,6 +110,11 @@ impl Roster {
         self.idle.iter().collect()
     }
 
+    /// Whether a fit worker has nothing to do.
+    pub(super) fn is_idle(&self, worker: WorkerId) -> bool {
+        self.idle.contains(worker)
+    }
+
     /// A worker joined. Returns whether it was present in `iteration` before.
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, iteration: u64) -> bool {
         let member = &mut self.members[worker.slot()];

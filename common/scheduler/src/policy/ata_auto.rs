@@ -1,145 +1,183 @@
 //! ATA-Auto: ATA without a constant to tune.
-//!
-//! The policy learns how long each worker takes for a task, and allocates the budget so that, by the mean times seen,
-//! the last worker finishes as early as possible. A worker that looks too slow gets no tasks, but it may have been
-//! unlucky or may have become faster. So it sometimes gets a probe, a task that no step waits for, if the likely gain
-//! exceeds the cost. If a worker's speed has changed, the policy forgets everything and learns the speeds again.
-//!
-//! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. A KL-UCB index
-//! (Garivier, Cappé, "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times
-//! decides about probes, with an exploration function that weighs the gain of a probe against its cost, and falls with
-//! the number of workers as in MOSS (Audibert, Bubeck, COLT 2009). The test of [`super::change`] finds changes of
-//! speed. docs/ata-auto.md has the rule, its reasons and measurements.
+
+mod known;
+mod plan;
+mod trial;
+mod window;
+
+use std::collections::VecDeque;
 
 use rand::RngExt;
-use rand::seq::IndexedRandom;
+use rand::seq::SliceRandom;
 
-use super::change::ChangeDetector;
 use super::entry::{PolicyEntry, PolicyKind};
-use super::sharing::share;
-use super::speed::{Speed, squared_variation};
-use super::trial::Trial;
 use super::{
-    Arguments, Collect, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state,
+    Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state,
+    to_state,
 };
-use crate::allocation::Rule;
-use crate::batches::Line;
+use crate::allocation::{Rule, ras_by_cost};
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
+use known::{Known, Noise, Pace, Search, Told};
+use plan::{Member, Plan};
+use trial::Trial;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
     about: "ATA without a constant to tune, for speeds that may change",
-    parameters: "track=on|off (default: on; learn the speeds again when one has changed)",
+    parameters: "track=on|off (default: on; follow changes of speed), second_is_worth=W (worker-seconds that a second of \
+        runtime is worth; default: what the workers in use spend per second)",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
 
-/// The share of worker time spent on probing workers that are not expected to help: they may have become faster.
-const INSURANCE: f64 = 0.01;
+/// The least share of worker time spent on probing workers that are not expected to help: they may have become faster.
+const LEAST_SEARCH: f64 = 0.01;
 
-/// Allocates by the mean times seen, as if they were the true ones, with two precautions: a worker with few
-/// observations counts as slower than it looked, and a worker without tasks sometimes gets a probe, a task that no step
-/// waits for, to see whether it is faster than thought. How often depends on what the worker could be worth.
-///
-/// - If no worker was observed yet, all race for the tasks.
-/// - Let c be the squared coefficient of variation of task times, pooled over workers, at most 1. A worker's mean time
-///   is m_i = (T_i + c·E_i)/K_i, with E_i the time spent on tasks that were cancelled. RAS allocates by the more
-///   cautious b_i = m_i·(1 + 4c/K_i). No worker gets more tasks than it has done before, unless the budget cannot be
-///   placed otherwise.
-/// - A worker that computes its share as one batch costs o_i + a_i·s_i, the line that fits its batches best. Until
-///   batches of two sizes were seen, s_i = 0, so that it soon gets larger ones.
-/// - Let A of the n workers be used, l the longest planned time o_i + a_i·m_i, W all planned time,
-///   r = max(1, (o_i + m_i)/l), or max(1, E_i/l) if K_i = 0, s = max(1, K_i)/c. An idle worker i is probed in iteration
-///   k if it never computed, or if the expected gain exceeds the cost:
-///   k·A/(2·n·B) · min(exp(−s(r − 1 − ln r)) / (e·s·(r − 1)), 1/(2√s)) > l/W.
-/// - One of the other idle workers, chosen at random, is probed with probability W/(100·l).
-/// - Once a worker's speed is found to have changed, everything observed before is forgotten, for all workers, and k
-///   restarts.
+/// What is known, and the plan of the iteration under way.
 #[derive(Clone, Debug)]
 pub struct AtaAuto {
-    detector: Option<ChangeDetector>,
-    /// Iterations before the last change.
-    before: u64,
-    /// What was observed since the last change, by slot; `None` before the first one. Differences of the engine's
-    /// statistics would not do: they may hold a prior, which fades.
-    since: Option<Vec<WorkerStatistics>>,
-    /// Whether a worker's task in the iteration under way is a probe or part of a race, by slot.
+    track: bool,
+    second_is_worth: Option<f64>,
+    /// By slot.
+    known: Vec<Known>,
+    /// Of all workers.
+    noise: Noise,
+    /// How much speeds have changed so far, V: each change counts for |ln| of its factor, at most 1.
+    moved: f64,
+    /// Whether a worker's task in the iteration under way is a probe, by slot.
     probed: Vec<bool>,
-    /// By slot: what batches of a size that was tried before should take in the iteration under way.
-    expected: Vec<Option<(Line, u64)>>,
+    races: bool,
+    plan: Plan,
+    /// Slots in the order in which idle workers are looked at.
+    queue: VecDeque<u32>,
+    limits: Vec<(WorkerId, f64)>,
+    began_s: Option<f64>,
+    /// XXX
+    pub x: X,
 }
+
+/// Switches for experiments.
+#[derive(Clone, Copy, Debug)]
+pub struct X { pub beta: f64, pub ins: f64, pub least: f64, pub copies: bool, pub hold: u8, pub voi: f64, pub scale: f64 }
+impl Default for X { fn default() -> Self { X { beta: 1.0, ins: 0.1, least: LEAST_SEARCH, copies: true, hold: 6, voi: 1.0, scale: std::f64::consts::E } } }
 
 impl AtaAuto {
     /// `track` tells whether to look for changes of the workers' speeds.
     pub fn new(track: bool) -> Self {
         Self {
-            detector: track.then(ChangeDetector::default),
-            before: 0,
-            since: None,
+            track,
+            second_is_worth: None,
+            known: Vec::new(),
+            noise: Noise::default(),
+            moved: 0.0,
             probed: Vec::new(),
-            expected: Vec::new(),
+            races: false,
+            plan: Plan::default(),
+            queue: VecDeque::new(),
+            limits: Vec::new(),
+            began_s: None,
+            x: X::default(),
         }
     }
 
     /// Reads `track`.
     fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
-        Ok(Self::new(arguments.switch("track")?.unwrap_or(true)))
+        let track = arguments.switch("track")?.unwrap_or(true);
+        let second_is_worth = arguments.positive("second_is_worth")?;
+        let mut x = X::default();
+        if let Some(v) = arguments.positive("beta")? { x.beta = v }
+        if let Some(v) = arguments.positive("ins")? { x.ins = v }
+        if let Some(v) = arguments.positive("least")? { x.least = v }
+        if let Some(v) = arguments.positive("voi")? { x.voi = v }
+        if let Some(v) = arguments.positive("scale")? { x.scale = v }
+        if let Some(v) = arguments.switch("copies")? { x.copies = v }
+        Ok(Self { second_is_worth, x, ..Self::new(track) })
     }
 
-    /// What is known about each available worker, and the squared coefficient of variation of their times.
-    fn speeds(&self, round: &Round<'_>) -> (Vec<Speed>, f64) {
-        let none = WorkerStatistics::default();
-        let of = |i: usize| {
-            let times = match &self.since {
-                None => round.of(i),
-                Some(since) => since.get(round.workers[i].slot()).unwrap_or(&none),
+    fn of(&mut self, worker: WorkerId) -> &mut Known {
+        let slot = worker.slot();
+        if self.known.len() <= slot {
+            self.known.resize_with(slot + 1, Known::default);
+            self.probed.resize(slot + 1, false);
+        }
+        &mut self.known[slot]
+    }
+
+    fn search(&self, worker: WorkerId) -> Search {
+        if !self.track || self.races {
+            return Search::None;
+        }
+        if self.probed.get(worker.slot()).is_some_and(|&probed| probed) { Search::Last } else { Search::All }
+    }
+
+    fn told(&mut self, told: &Told) {
+        if let Some(squares) = told.pair {
+            self.noise.add(squares);
+        }
+        if let Some(factor) = told.changed {
+            self.moved += factor.ln().abs().min(1.0);
+        }
+    }
+
+    /// The allocation by the index U, and the paces it is for.
+    fn allocate(&self, paces: &[(usize, Pace)], n: usize, budget: u64, caution: f64, rng: &mut SchedulerRng) -> Vec<u64> {
+        let shares = ras_by_cost(paces.len(), budget, |i, tasks| paces[i].1.index_s(tasks, caution), rng);
+        let mut allocation = vec![0; n];
+        for ((i, _), tasks) in paces.iter().zip(shares) {
+            allocation[*i] = tasks;
+        }
+        allocation
+    }
+
+    fn probes(&mut self, round: &Round<'_>, paces: &[Option<Pace>], allocation: &[u64], trial: &Trial, price: f64, longest_s: f64, fastest_s: f64, pooled: f64, rng: &mut SchedulerRng) -> Vec<usize> {
+        let _ = pooled;
+        let mut probes = Vec::new();
+        let mut others = Vec::new();
+        for i in (0..paces.len()).filter(|&i| allocation[i] == 0) {
+            let pays = match &paces[i] {
+                Some(pace) => trial.pays(pace),
+                None => {
+                    let cut_s = self.known.get(round.workers[i].slot()).map_or(0.0, |known| known.cut_s);
+                    cut_s == 0.0 || trial.pays_unknown(cut_s)
+                }
             };
-            Speed::new(times, round.of(i).mean_overhead_s(), round.fuses(i))
-        };
-        let mut speeds: Vec<Speed> = (0..round.workers.len()).map(of).collect();
-        let variation = squared_variation(&speeds);
-        for speed in &mut speeds {
-            speed.weigh(variation);
+            if pays { &mut probes } else { &mut others }.push(i);
         }
-        (speeds, variation)
-    }
-
-    /// Forgets everything if a worker's speed has changed.
-    fn follow_changes(&mut self, round: &Round<'_>) {
-        if self.detector.as_mut().is_some_and(ChangeDetector::take_change) {
-            self.before = round.iteration - 1;
-            self.since = Some(vec![WorkerStatistics::default(); round.statistics.len()]);
+        let k = round.iteration as f64;
+        let share = self.x.least.max(self.x.ins * (self.moved * k.ln().max(1.0) / k).sqrt()).min(0.5);
+        if self.queue.len() < self.known.len() {
+            let mut new: Vec<u32> = (self.queue.len() as u32..self.known.len() as u32).collect();
+            new.shuffle(rng);
+            self.queue.extend(new);
         }
-    }
-
-    /// Tells the detector what to expect of the workers that were given tasks.
-    fn expect(&mut self, round: &Round<'_>, speeds: &[Speed], allocation: &[u64], variation: f64) {
-        let Some(detector) = &mut self.detector else { return };
-        detector.set_workers(round.statistics.len());
-        self.expected.clear();
-        self.expected.resize(round.statistics.len(), None);
-        let employed = (0..speeds.len()).filter(|&i| allocation[i] > 0);
-        for i in employed {
-            let worker = round.workers[i];
-            self.expected[worker.slot()] = speeds[i].known_line();
-            // Of batches, the detector gets the ratio of the time to the expected one.
-            let mean_s = if round.fuses(i) { 1.0 } else { speeds[i].mean_s };
-            detector.expect(worker, mean_s, speeds[i].variation(variation));
+        // limits
+        let least_s = (self.x.scale * fastest_s).min(longest_s);
+        let scales = 1 + (longest_s / least_s).ln().ceil() as usize;
+        let limit_s = |j: usize| if scales == 1 { longest_s } else { longest_s * (least_s / longest_s).powf(j as f64 / (scales - 1) as f64) };
+        let mut limits = Vec::new();
+        let mut budget = 0;
+        for j in 0..scales {
+            let rate = share / price * longest_s / (scales as f64 * limit_s(j));
+            let many = rate.floor() as usize + usize::from(rng.random_bool(rate.fract()));
+            for _ in 0..many { limits.push(limit_s(j)); }
+            budget += many;
         }
-    }
-
-    /// Whether what a worker computes now may tell of a change: of races and probes, those that finish are the short
-    /// ones.
-    fn is_searched(&self, worker: WorkerId) -> bool {
-        !self.probed.get(worker.slot()).is_some_and(|&probed| probed)
-    }
-
-    /// A worker's statistics since the last change, if there was one.
-    fn since(&mut self, worker: WorkerId) -> Option<&mut WorkerStatistics> {
-        let since = self.since.as_mut()?;
-        since.resize(since.len().max(worker.slot() + 1), WorkerStatistics::default());
-        Some(&mut since[worker.slot()])
+        let _ = budget;
+        let mut looked = 0;
+        while let Some(&limit) = limits.last() && looked < self.queue.len() && !others.is_empty() {
+            looked += 1;
+            let Some(slot) = self.queue.pop_front() else { break };
+            self.queue.push_back(slot);
+            let worker = WorkerId::from_slot(slot as usize);
+            if let Some(i) = others.iter().position(|&i| round.workers[i] == worker) {
+                let i = others.swap_remove(i);
+                probes.push(i);
+                if limit < longest_s { self.limits.push((worker, limit)); }
+                limits.pop();
+            }
+        }
+        probes
     }
 }
 
@@ -149,222 +187,91 @@ impl Policy for AtaAuto {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        let is_searched = self.is_searched(worker);
-        if let Some(detector) = self.detector.as_mut().filter(|_| is_searched) {
-            detector.observe(worker, busy_s);
-        }
-        if let Some(since) = self.since(worker) {
-            since.observe(busy_s);
-        }
+        let (pooled, search) = (self.noise.pooled(), self.search(worker));
+        let told = self.of(worker).observe(busy_s, pooled, search);
+        self.told(&told);
+        self.plan.observe(worker, busy_s);
     }
 
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
-        let expected = self.expected.get(worker.slot()).copied().flatten().filter(|_| self.is_searched(worker));
-        if let (Some(detector), Some((line, largest))) = (&mut self.detector, expected)
-            && tasks <= largest
-        {
-            detector.observe(worker, busy_s / line.at_s(tasks).max(1e-100));
-        }
-        if let Some(since) = self.since(worker) {
-            since.observe_batch(tasks, busy_s);
-        }
+        let (pooled, search) = (self.noise.pooled(), self.search(worker));
+        let told = self.of(worker).observe_batch(tasks, busy_s, pooled, search);
+        self.told(&told);
     }
 
     fn censored(&mut self, worker: WorkerId, elapsed_s: f64) {
-        if let Some(since) = self.since(worker) {
-            since.observe_cut(elapsed_s);
-        }
+        self.of(worker).cut_s += elapsed_s;
+    }
+
+    fn learned(&mut self, worker: WorkerId, earlier: &WorkerStatistics) {
+        let learned = Known::learned(earlier);
+        let known = self.of(worker);
+        let before = known.noise;
+        *known = learned;
+        let after = known.noise;
+        self.noise.add_all(before, -1.0);
+        self.noise.add_all(after, 1.0);
     }
 
     fn forget(&mut self, worker: WorkerId) {
-        if let Some(detector) = &mut self.detector {
-            detector.forget(worker);
-        }
-        if let Some(since) = self.since(worker) {
-            *since = WorkerStatistics::default();
-        }
+        self.learned(worker, &WorkerStatistics::default());
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        self.follow_changes(round);
-        let (speeds, variation) = self.speeds(round);
-        let decision = allocate(&speeds, round.iteration - self.before, round.budget, variation, rng);
-        self.expect(round, &speeds, &decision.allocation, variation);
+        let n = round.workers.len();
+        let pooled = self.noise.pooled();
+        self.known.resize_with(self.known.len().max(round.statistics.len()), Known::default);
         self.probed.clear();
-        self.probed.resize(round.statistics.len(), matches!(decision.collect, Collect::Race { .. }));
-        for &probed in &decision.probes {
-            self.probed[round.workers[probed].slot()] = true;
+        self.probed.resize(self.known.len(), false);
+        let pace = |i: usize| self.known[round.workers[i].slot()].pace(pooled, round.of(i).mean_overhead_s(), round.fuses(i));
+        let paces: Vec<Option<Pace>> = (0..n).map(pace).collect();
+        let known: Vec<(usize, Pace)> = paces.iter().enumerate().filter_map(|(i, pace)| Some((i, (*pace)?))).collect();
+        self.races = known.is_empty();
+        if self.races {
+            let rule = Rule::WarmUp { never_observed: n, zero_score: 0 };
+            return Decision::new(vec![1; n], Collect::Race { tasks: round.budget }, rule);
         }
-        decision
+        let caution = self.x.beta;
+        let allocation = self.allocate(&known, n, round.budget, caution, rng);
+        let times = || known.iter().filter(|(i, _)| allocation[*i] > 0).map(|(i, pace)| pace.time_s(allocation[*i] as f64));
+        let (longest_s, all_s, used) = (times().fold(0.0, f64::max), times().sum::<f64>(), times().count());
+        let fastest_s = known.iter().filter(|(i, _)| allocation[*i] > 0).map(|(_, pace)| pace.time_s(1.0)).fold(f64::INFINITY, f64::min);
+        self.limits.clear();
+        let trial = Trial::new(longest_s, all_s, used, n, round.iteration, round.budget, pooled);
+        let probes = self.probes(round, &paces, &allocation, &trial, longest_s / all_s, longest_s, fastest_s, pooled, rng);
+        for &i in &probes {
+            self.probed[round.workers[i].slot()] = true;
+        }
+        let members = known.iter().filter(|(i, _)| !probes.contains(i)).map(|&(i, pace)| Member { worker: round.workers[i], pace, share: allocation[i] }).collect();
+        self.began_s = None;
+        let second_is_worth = self.second_is_worth.unwrap_or(all_s / longest_s);
+        self.plan = Plan::new(members, self.known.len(), caution, second_is_worth);
+        let scores = paces.iter().map(|pace| pace.map_or(0.0, |pace| pace.mean_s)).collect();
+        Decision { probes, scores, ..Decision::new(allocation, Collect::InParts { tasks: round.budget }, Rule::Ras) }
+    }
+
+    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+        self.plan.resume(midway, orders);
+        let began_s = *self.began_s.get_or_insert(midway.now_s);
+        let passed_s = midway.now_s - began_s;
+        self.limits.retain(|&(worker, limit_s)| {
+            let over = passed_s >= limit_s;
+            if over { orders.stop.push(worker); }
+            !over
+        });
+        if let Some(next) = self.limits.iter().map(|(_, limit)| *limit).reduce(f64::min) {
+            let at = began_s + next;
+            orders.ask_again_s = Some(orders.ask_again_s.map_or(at, |other| other.min(at)));
+        }
+        if !self.x.copies { orders.copy.clear(); }
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&(&self.detector, self.before, &self.since))
+        to_state(&(&self.known, self.noise, self.moved))
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        let (detector, before, since) =
-            from_state::<(Option<ChangeDetector>, u64, Option<Vec<WorkerStatistics>>)>(state)?;
-        // The run's settings, not the saved state, say whether to look for changes.
-        if let (Some(own), Some(saved)) = (&mut self.detector, detector) {
-            *own = saved;
-        }
-        (self.before, self.since) = (before, since);
+        (self.known, self.noise, self.moved) = from_state(state)?;
         Ok(())
-    }
-}
-
-/// The decision for one iteration.
-fn allocate(speeds: &[Speed], k: u64, budget: u64, variation: f64, rng: &mut SchedulerRng) -> Decision {
-    let known: Vec<usize> = (0..speeds.len()).filter(|&i| speeds[i].observed > 0).collect();
-    if known.is_empty() {
-        let rule = Rule::WarmUp { never_observed: speeds.len(), zero_score: 0 };
-        return Decision::new(vec![1; speeds.len()], Collect::Race { tasks: budget }, rule);
-    }
-    let allocation = share(speeds, &known, budget, rng);
-    let trial = Trial::new(speeds, &allocation, k, budget, variation);
-    let idle = (0..speeds.len()).filter(|&i| allocation[i] == 0);
-    let (mut probes, others): (Vec<usize>, Vec<usize>) = idle.partition(|&i| trial.pays(&speeds[i]));
-    if let Some(&one) = others.choose(rng)
-        && rng.random_bool((INSURANCE / trial.cost).min(1.0))
-    {
-        probes.push(one);
-    }
-    let scores = speeds.iter().zip(&allocation).map(|(speed, &tasks)| speed.per_task_s(tasks)).collect();
-    Decision { probes, ..Decision::barrier(allocation, scores, Rule::Ras) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::speed::tests::speed;
-    use crate::policy::tests::decide;
-    use crate::policy::{PolicyContext, build_policy};
-    use proptest::prelude::*;
-    use rand::SeedableRng;
-
-    fn decision_of(speeds: &[Speed], k: u64, budget: u64) -> Decision {
-        allocate(speeds, k, budget, 1.0, &mut SchedulerRng::seed_from_u64(3))
-    }
-
-    fn allocation_of(speeds: &[Speed], k: u64, budget: u64) -> Vec<u64> {
-        decision_of(speeds, k, budget).allocation
-    }
-
-    /// "RAS on the mean times".
-    #[test]
-    fn well_known_workers_share_by_their_means() {
-        let decision = decide(&mut AtaAuto::new(true), 500, 7, &[(500, 500.0), (500, 1000.0), (500, 2000.0)]);
-        assert_eq!((decision.allocation, decision.rule), (vec![4, 2, 1], Rule::Ras));
-        assert_eq!(decision.scores, [1.0, 2.0, 4.0]);
-    }
-
-    /// "No worker gets more tasks than it has done before": one lucky draw does not get a worker the whole budget.
-    #[test]
-    fn trust_grows_with_the_tasks_done() {
-        let speeds = [speed(2, 0.01, 0.0), speed(50, 1.0, 0.0), speed(50, 1.0, 0.0)];
-        assert_eq!(allocation_of(&speeds, 30, 10), [2, 4, 4]);
-        let few = [speed(2, 0.01, 0.0), speed(1, 1.0, 0.0)];
-        assert_eq!(allocation_of(&few, 2, 10).iter().sum::<u64>(), 10, "unless no other worker is left");
-    }
-
-    /// c_i(a) = o_i·[a>0] + a·m_i.
-    #[test]
-    fn overheads_count_once_per_iteration() {
-        let speeds = [speed(100, 1.0, 0.0), speed(100, 1.0, 10.0)];
-        assert_eq!(allocation_of(&speeds, 100, 4), [4, 0]);
-        assert_eq!(allocation_of(&speeds, 100, 30), [20, 10]);
-    }
-
-    /// "If no worker was observed yet, all race for the tasks."
-    #[test]
-    fn strangers_race() {
-        let decision = decide(&mut AtaAuto::new(true), 1, 2, &[(0, 0.0); 3]);
-        assert_eq!((decision.allocation, decision.collect), (vec![1; 3], Collect::Race { tasks: 2 }));
-    }
-
-    #[test]
-    fn a_newcomer_is_probed() {
-        let decision = decision_of(&[speed(900, 1.0, 0.0), speed(900, 2.0, 0.0), speed(0, 0.0, 0.0)], 2, 7);
-        assert_eq!((decision.allocation, decision.probes), (vec![5, 2, 0], vec![2]));
-    }
-
-    /// The rule of [`AtaAuto`], computed by hand: three tasks on worker 1, l = W = 3, A/(n·B) = 1/6, r = 2; s = 2, or 1
-    /// for the one that never finished.
-    #[test]
-    fn an_idle_worker_is_probed_when_that_pays() {
-        let mut cut = speed(0, 0.0, 0.0);
-        cut.cut_s = 6.0;
-        for (idle, shape) in [(speed(2, 6.0, 0.0), 2.0), (cut, 1.0)] {
-            let speeds = [speed(1000, 1.0, 0.0), idle];
-            let gain = (-shape * (1.0 - 2.0_f64.ln())).exp() / (std::f64::consts::E * shape);
-            let due = (12.0 / gain) as u64;
-            assert!(due > 10);
-            assert_eq!((allocation_of(&speeds, due, 3), decision_of(&speeds, due, 3).probes), (vec![3, 0], vec![]));
-            assert_eq!(
-                (allocation_of(&speeds, due + 1, 3), decision_of(&speeds, due + 1, 3).probes),
-                (vec![3, 0], vec![1])
-            );
-        }
-    }
-
-    /// "One of the other idle workers, chosen at random, is probed with probability W/(100·l)": l = W/2 here.
-    #[test]
-    fn one_of_whom_nothing_is_expected_is_probed_now_and_then() {
-        let speeds = [speed(1000, 1.0, 0.0), speed(1000, 1.0, 0.0), speed(1000, 99.0, 0.0)];
-        let mut rng = SchedulerRng::seed_from_u64(9);
-        let probed = (0..10_000).filter(|_| allocate(&speeds, 9, 2, 1.0, &mut rng).probes == [2]).count();
-        assert!((150..250).contains(&probed), "{probed} of 200");
-    }
-
-    /// A probe that finished was one of the faster tasks: that alone is not a change.
-    #[test]
-    fn probes_and_races_are_not_searched_for_changes() {
-        let mut policy = AtaAuto::new(true);
-        let observed = [(100, 100.0), (100, 1000.0), (0, 0.0)];
-        assert_eq!(decide(&mut policy, 101, 3, &observed).probes, [2]);
-        for time_s in [9.0; 100].into_iter().chain([1.0; 10]) {
-            policy.observe(WorkerId::from_slot(2), time_s);
-        }
-        assert_eq!(decide(&mut policy, 102, 3, &observed).allocation, [3, 0, 0]);
-    }
-
-    /// "Once a worker's speed is found to have changed, everything observed before is forgotten."
-    #[test]
-    fn a_change_starts_anew() {
-        let observed = [(100, 100.0), (100, 1000.0), (100, 2000.0)];
-        for (spec, tried) in [("ata-auto", [1, 1, 1]), ("ata-auto:track=off", [3, 0, 0])] {
-            let mut policy = build_policy(spec, &PolicyContext::default()).unwrap();
-            assert_eq!(decide(&mut *policy, 101, 3, &observed).allocation, [3, 0, 0]);
-            for time_s in [1.0; 100].into_iter().chain([8.0; 10]) {
-                policy.observe(WorkerId::from_slot(0), time_s);
-            }
-            assert_eq!(decide(&mut *policy, 102, 3, &observed).allocation, tried, "{spec}");
-        }
-    }
-
-    proptest! {
-        /// Whatever is observed, the whole budget is allocated.
-        #[test]
-        fn the_budget_is_given_out(
-            observed in prop::collection::vec((0u64..5, prop_oneof![Just(0.0), Just(1e-300), 1e-9f64..1e9]), 1..20),
-            iteration in 1u64..1_000_000,
-            budget in 1u64..40,
-        ) {
-            let observed: Vec<_> = observed.into_iter().map(|(k, mean)| (k, k as f64 * mean)).collect();
-            let decision = decide(&mut AtaAuto::new(true), iteration, budget, &observed);
-            if observed.iter().any(|&(k, _)| k > 0) {
-                prop_assert_eq!(decision.allocation.iter().sum::<u64>(), budget);
-                prop_assert!(decision.probes.iter().all(|&i| decision.allocation[i] == 0));
-            } else {
-                prop_assert_eq!(decision.collect, Collect::Race { tasks: budget });
-            }
-        }
-    }
-
-    #[test]
-    fn track_is_on_or_off() {
-        let error = build_policy("ata-auto:track=maybe", &PolicyContext::default()).err().unwrap();
-        assert_eq!(error.to_string(), "policy parameter track=maybe: expected 'on' or 'off'");
     }
 }

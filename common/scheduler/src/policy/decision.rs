@@ -2,7 +2,7 @@
 
 use crate::allocation::Rule;
 #[cfg(doc)]
-use crate::policy::Round;
+use crate::policy::{Policy, Round};
 
 /// The most tasks that may be allocated in one iteration: a run has at most 2^24, and a sum beyond this is a mistake.
 const MAX_ALLOCATED: u64 = 1 << 40;
@@ -63,12 +63,15 @@ impl Decision {
             Collect::First { take, .. } | Collect::Soonest { take } => {
                 demand((1..=allocated).contains(&take), &|| too_few(take))?;
             }
+            Collect::InParts { tasks } => {
+                demand((1..=MAX_ALLOCATED).contains(&tasks), &|| format!("the step takes {tasks} tasks"))?;
+            }
             Collect::Race { tasks } => {
                 demand((1..=MAX_ALLOCATED).contains(&tasks), &|| format!("the workers race for {tasks} tasks"))?;
             }
             Collect::Each { max_delay, .. } => demand(max_delay > 0, &|| "every result would be too late".into())?,
         }
-        let may_probe = matches!(collect, Collect::All | Collect::Soonest { .. });
+        let may_probe = matches!(collect, Collect::All | Collect::InParts { .. } | Collect::Soonest { .. });
         demand(may_probe || probes.is_empty(), &|| "it adds probes to a race, where all workers compute".into())?;
         Ok(allocated)
     }
@@ -79,6 +82,12 @@ impl Decision {
 pub enum Collect {
     /// Barrier: every allocated task is waited for; a lost one is given to another worker.
     All,
+    /// Barrier on the tasks 0..`tasks`, handed out in parts: the allocation is only a plan. [`Policy::resume`] says who
+    /// begins how many of them, as the iteration begins and at each result, and may have late ones computed twice.
+    InParts {
+        /// The number of tasks, B.
+        tasks: u64,
+    },
     /// Racing: the first `take` results; the rest is cancelled, and counted as wasted.
     First {
         /// How many results make the step.

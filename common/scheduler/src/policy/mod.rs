@@ -6,7 +6,6 @@ mod asgd;
 mod ata;
 mod ata_auto;
 mod ata_empirical;
-mod change;
 mod cmab_kl;
 mod cmab_lcb;
 mod cmab_oracle;
@@ -19,10 +18,7 @@ mod k_sync;
 mod kl;
 mod registry;
 mod ringmaster;
-mod sharing;
-mod speed;
 mod successive;
-mod trial;
 mod uta;
 
 pub use adaptive_k_sync::AdaptiveKSync;
@@ -48,6 +44,7 @@ use rand::rngs::ChaCha8Rng;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use crate::engine::{Doing, Midway, Orders};
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
 
@@ -65,6 +62,15 @@ pub trait Policy: Send {
 
     /// The allocation for one iteration.
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
+
+    /// What to do next within an iteration of [`Collect::InParts`]. Asked as it begins, after each of its results, when a
+    /// worker is lost, fails or joins, and at [`Orders::ask_again_s`]. If nobody computes and nobody is ordered to, the
+    /// engine hands out what is left as it does with tasks that were lost.
+    fn resume(&mut self, _midway: &Midway<'_>, _orders: &mut Orders) {}
+
+    /// What an earlier run learned about a worker counts as this from now on: added as the worker joins, it fades, and is
+    /// nothing once observations contradict it. [`Round::statistics`] holds it together with what this run observed.
+    fn learned(&mut self, _worker: WorkerId, _earlier: &WorkerStatistics) {}
 
     /// A task took `busy_s` seconds: for a policy that keeps more than the engine's statistics.
     fn observe(&mut self, _worker: WorkerId, _busy_s: f64) {}

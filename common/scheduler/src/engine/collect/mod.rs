@@ -7,13 +7,16 @@
 mod barrier;
 mod each;
 mod first;
+mod parts;
 mod race;
 
 pub(super) use barrier::Barrier;
 pub(super) use each::Each;
 pub(super) use first::First;
+pub(super) use parts::Parts;
 pub(super) use race::Race;
 
+use super::pool::Pool;
 use crate::ids::TaskRange;
 use crate::policy::{Collect, Decision};
 
@@ -37,9 +40,13 @@ pub(super) trait Mode: Send {
     /// Whether the step has all its tasks.
     fn is_complete(&self) -> bool;
 
-    /// What a worker with nothing to do gets; `None` if it waits for the next iteration. This is where a mode would
-    /// hand out the part of a share that it held back, or a copy of a late task.
+    /// What a worker with nothing to do gets; `None` if it waits for the next iteration.
     fn next(&mut self) -> Option<TaskRange>;
+
+    /// The tasks that no worker has been given yet, if the policy is asked for more of them at each result.
+    fn pool(&mut self) -> Option<&mut Pool> {
+        None
+    }
 
     /// Whether workers never wait: [`Self::next`] always has a task.
     fn keeps_busy(&self) -> bool;
@@ -103,6 +110,7 @@ pub(super) fn mode(decision: &Decision) -> Box<dyn Mode> {
         Collect::All => Box::new(Barrier::new(allocated, None)),
         Collect::Soonest { take } => Box::new(Barrier::new(allocated, Some(take))),
         Collect::First { take, refill } => Box::new(First::new(take, refill)),
+        Collect::InParts { tasks } => Box::new(Parts::new(tasks)),
         Collect::Race { tasks } => Box::new(Race::new(tasks)),
         Collect::Each { max_delay, cancel } => Box::new(Each::new(Lateness { max_delay, cancel })),
     }

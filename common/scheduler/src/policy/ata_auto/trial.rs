@@ -1,6 +1,6 @@
 //! When ATA-Auto probes an idle worker.
 
-use super::speed::Speed;
+use super::known::Pace;
 
 /// When to probe an idle worker.
 #[derive(Clone, Copy, Debug)]
@@ -8,38 +8,46 @@ pub(super) struct Trial {
     /// The longest time planned for a worker, l.
     longest_s: f64,
     /// What a probe costs, in iterations: l/W, with W the planned time of all workers.
-    pub(super) cost: f64,
+    cost: f64,
     /// What a worker is worth, in iterations, for each task it could take over.
     worth: f64,
-    /// The squared coefficient of variation of task times, c.
+    /// The squared coefficient of variation of task times, c, at most 1: with heavier tails every worker could be that
+    /// unlucky, but few are.
     variation: f64,
 }
 
 impl Trial {
-    pub(super) fn new(speeds: &[Speed], plan: &[u64], k: u64, budget: u64, variation: f64) -> Self {
-        let times = || speeds.iter().zip(plan).map(|(speed, &tasks)| speed.time_s(tasks));
-        let used = plan.iter().filter(|&&tasks| tasks > 0).count();
-        let longest_s = times().fold(0.0, f64::max);
+    /// For a plan of `used` of `workers` workers in iteration `k`.
+    pub(super) fn new(longest_s: f64, all_s: f64, used: usize, workers: usize, k: u64, budget: u64, pooled: f64) -> Self {
         Self {
             longest_s,
-            cost: longest_s / times().sum::<f64>(),
+            cost: longest_s / all_s,
             // Each task taken over shortens this and all later iterations by about 1/B; as many iterations are assumed
             // to follow as have passed. A of the n workers are worth a task, which gives the odds of any. The half was
             // found by measurement.
-            worth: k as f64 * used as f64 / (2.0 * speeds.len() as f64 * budget as f64),
-            // With heavier tails every worker could be that unlucky, but few are.
-            variation: variation.min(1.0),
+            worth: k as f64 * used as f64 / (2.0 * workers as f64 * budget as f64),
+            variation: pooled.min(1.0),
         }
     }
 
-    /// Whether a probe of this worker is likely to pay.
-    pub(super) fn pays(&self, speed: &Speed) -> bool {
-        // A worker that never finished a task counts as if it had just finished one.
-        let time_s = if speed.observed > 0 { speed.time_s(1) } else { speed.cut_s };
+    /// Whether a probe of a worker with this pace is likely to pay.
+    pub(super) fn pays(&self, pace: &Pace) -> bool {
+        self.pays_at(pace.time_s(1.0), pace.count)
+    }
+
+    /// Whether one is of a worker that was never observed, and whose tasks were cancelled after `cut_s` seconds in all: as
+    /// if it had just finished one.
+    pub(super) fn pays_unknown(&self, cut_s: f64) -> bool {
+        self.pays_at(cut_s, 1.0)
+    }
+
+    fn pays_at(&self, time_s: f64, observations: f64) -> bool {
         let ratio = (time_s / self.longest_s).max(1.0);
-        let shape = speed.observations().max(1.0) / self.variation;
-        let pays = |tasks: f64| self.worth * tasks > self.cost;
-        time_s == 0.0 || (pays(expected_tasks_bound(ratio, shape)) && pays(expected_tasks(ratio, shape)))
+        let shape = observations.max(1.0) / self.variation;
+        // A probe is one observation, and no certainty.
+        let worth = self.worth / (1.0 + shape).sqrt();
+        let pays = |tasks: f64| worth * tasks > self.cost;
+        pays(expected_tasks_bound(ratio, shape)) && pays(expected_tasks(ratio, shape))
     }
 }
 

@@ -1,0 +1,72 @@
+//! The step waits for all of its tasks, which are handed out in parts, and of which some may be computed twice. There may
+//! also be probes, which it does not wait for.
+
+use super::{Mode, Spent};
+use crate::engine::pool::Pool;
+use crate::ids::TaskRange;
+use crate::policy::Decision;
+
+/// A barrier on the tasks 0..B; those after them are probes.
+#[derive(Debug)]
+pub(in crate::engine) struct Parts {
+    /// By task index.
+    done: Vec<bool>,
+    left: u64,
+    pool: Pool,
+}
+
+impl Parts {
+    pub(super) fn new(tasks: u64) -> Self {
+        Self { done: vec![false; tasks as usize], left: tasks, pool: Pool::new(tasks) }
+    }
+}
+
+impl Mode for Parts {
+    /// Only the probes: the policy is asked for the rest.
+    fn shares(&mut self, decision: &Decision, _fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
+        let indices = (self.done.len() as u64..).map(TaskRange::single);
+        decision.probes.iter().copied().zip(indices).collect()
+    }
+
+    fn has_whole_shares(&self) -> bool {
+        true
+    }
+
+    fn wants(&self, tasks: TaskRange) -> bool {
+        self.done.get(tasks.first as usize).is_some_and(|done| !done)
+    }
+
+    fn take(&mut self, tasks: TaskRange) {
+        self.done[tasks.first as usize..tasks.end() as usize].fill(true);
+        self.left -= tasks.count;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.left == 0
+    }
+
+    fn next(&mut self) -> Option<TaskRange> {
+        None
+    }
+
+    fn pool(&mut self) -> Option<&mut Pool> {
+        Some(&mut self.pool)
+    }
+
+    fn keeps_busy(&self) -> bool {
+        false
+    }
+
+    fn must_redo(&self, _failed: bool) -> bool {
+        true
+    }
+
+    fn step_tasks(&self) -> Option<TaskRange> {
+        Some(TaskRange { first: 0, count: self.done.len() as u64 })
+    }
+
+    /// Waiting at the barrier costs nothing.
+    fn total_worker_time_s(&self, spent: &Spent) -> f64 {
+        spent.busy_s()
+    }
+}

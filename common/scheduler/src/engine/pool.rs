@@ -1,0 +1,109 @@
+//! The tasks of an iteration that no worker has been given yet, as subtrees of the reduction tree.
+
+use crate::ids::{MAX_LEASE_TASKS, TaskRange};
+
+/// Free tasks. A worker returns one summed gradient per subtree, so that as few and as large ones as possible are given
+/// out: a buddy allocator.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// First tasks of the free subtrees of 2^e tasks, by e; the lowest is last.
+    by_exponent: Vec<Vec<u64>>,
+    left: u64,
+}
+
+impl Pool {
+    /// The tasks 0..`tasks`.
+    pub(super) fn new(tasks: u64) -> Self {
+        let mut by_exponent = vec![Vec::new(); tasks.checked_ilog2().map_or(0, |largest| largest as usize + 1)];
+        for range in (TaskRange { first: 0, count: tasks }).subtrees() {
+            by_exponent[range.count.ilog2() as usize].push(range.first);
+        }
+        Self { by_exponent, left: tasks }
+    }
+
+    /// How many tasks are left.
+    pub(super) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Takes tasks for workers, in order: (worker, how many). Returns the subtrees, each worker's largest first. As many
+    /// subtrees are taken for a worker as its number has ones in binary, as long as free ones are large enough. What is
+    /// asked for beyond the tasks that are left is not given.
+    pub(super) fn take(&mut self, shares: &[(usize, u64)]) -> Vec<(usize, TaskRange)> {
+        let mut wanted: Vec<(usize, u64)> = Vec::with_capacity(shares.len());
+        for &(worker, tasks) in shares {
+            let tasks = tasks.min(self.left);
+            self.left -= tasks;
+            wanted.push((worker, tasks));
+        }
+        let mut taken = Vec::with_capacity(2 * shares.len());
+        for exponent in (0..self.by_exponent.len()).rev() {
+            let size = 1_u64 << exponent;
+            for (worker, tasks) in &mut wanted {
+                while *tasks >= size
+                    && let Some(first) = self.subtree(exponent)
+                {
+                    *tasks -= size;
+                    let count = size.min(MAX_LEASE_TASKS);
+                    let parts = (0..size / count).map(|part| TaskRange { first: first + part * count, count });
+                    taken.extend(parts.map(|range| (*worker, range)));
+                }
+            }
+        }
+        taken
+    }
+
+    /// A free subtree of 2^`exponent` tasks, split off the smallest one that is large enough.
+    fn subtree(&mut self, exponent: usize) -> Option<u64> {
+        let (larger, first) =
+            (exponent..self.by_exponent.len()).find_map(|at| Some((at, self.by_exponent[at].pop()?)))?;
+        for half in exponent..larger {
+            self.by_exponent[half].push(first + (1 << half));
+        }
+        Some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_task_is_given_out_once_in_subtrees(
+            tasks in 1u64..200,
+            rounds in prop::collection::vec(prop::collection::vec(0u64..40, 1..6), 0..12),
+        ) {
+            let mut pool = Pool::new(tasks);
+            let mut seen = vec![false; tasks as usize];
+            for round in rounds.into_iter().chain([vec![u64::MAX]]) {
+                let shares: Vec<(usize, u64)> = round.into_iter().enumerate().collect();
+                let before = pool.left();
+                let asked = shares.iter().map(|(_, tasks)| *tasks).fold(0, u64::saturating_add);
+                let given = pool.take(&shares);
+                let sum: u64 = given.iter().map(|(_, range)| range.count).sum();
+                prop_assert_eq!(sum, asked.min(before));
+                prop_assert_eq!(pool.left(), before - sum);
+                for (_, range) in given {
+                    prop_assert!(range.is_subtree());
+                    for task in range.indices() {
+                        prop_assert!(!std::mem::replace(&mut seen[task as usize], true));
+                    }
+                }
+            }
+            prop_assert!(seen.into_iter().all(|seen| seen));
+        }
+
+        /// From a fresh pool every share is as few subtrees as it can be.
+        #[test]
+        fn the_first_shares_are_their_binary_digits(allocation in prop::collection::vec(0u64..40, 1..8), more in 0u64..50) {
+            let mut pool = Pool::new(allocation.iter().sum::<u64>() + more);
+            let shares: Vec<(usize, u64)> = allocation.iter().copied().enumerate().collect();
+            let given = pool.take(&shares);
+            let digits: u32 = allocation.iter().map(|tasks| tasks.count_ones()).sum();
+            prop_assert_eq!(given.len() as u32, digits);
+            prop_assert!(given.iter().is_sorted_by_key(|(_, range)| std::cmp::Reverse(range.count)));
+        }
+    }
+}

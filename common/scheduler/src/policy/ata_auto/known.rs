@@ -1,0 +1,217 @@
+//! What ATA-Auto has observed of one worker.
+
+use serde::{Deserialize, Serialize};
+
+use super::window::Window;
+use crate::batches::BatchStatistics;
+use crate::statistics::WorkerStatistics;
+
+/// The weight of the noise of all workers in that of one, in tasks.
+const POOLED: f64 = 20.0;
+
+/// The most that a squared coefficient of variation counts for: with heavier tails, no share would be small enough.
+const MOST_VARIATION: f64 = 2.0;
+
+/// Σ ½((x_t − x_{t−1})/m)² over pairs of consecutive times: noise that drift does not inflate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Noise {
+    squares: f64,
+    pairs: f64,
+}
+
+impl Noise {
+    pub(super) fn add(&mut self, squares: f64) {
+        self.squares += squares;
+        self.pairs += 1.0;
+    }
+
+    pub(super) fn add_all(&mut self, other: Self, sign: f64) {
+        self.squares += sign * other.squares;
+        self.pairs += sign * other.pairs;
+    }
+
+    /// The squared coefficient of variation, as if one pair of exponential times (1) had been seen first.
+    pub(super) fn pooled(self) -> f64 {
+        (1.0 + self.squares.max(0.0)) / (1.0 + self.pairs.max(0.0))
+    }
+
+    /// That of one worker, given that of all.
+    fn of_one(self, pooled: f64) -> f64 {
+        (self.squares + POOLED * pooled) / (self.pairs + POOLED)
+    }
+}
+
+/// A worker's task times, and what else it takes to predict the next ones.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Known {
+    window: Window,
+    /// Seconds of work that was cancelled since the last change, E.
+    pub(super) cut_s: f64,
+    last_s: Option<f64>,
+    pub(super) noise: Noise,
+    /// Tasks ever done.
+    done: u64,
+    /// Of a worker that computes its share as one batch; its times above are then relative to what was expected.
+    batches: BatchStatistics,
+}
+
+/// What a time may tell of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Search {
+    /// Nothing: of a race, those that finish are the short ones.
+    None,
+    /// Of a probe that finished: that the worker has become faster.
+    Last,
+    /// Any change.
+    All,
+}
+
+/// What an observation told.
+pub(super) struct Told {
+    /// A pair of times, if there are two.
+    pub(super) pair: Option<f64>,
+    /// By which factor the speed changed, if it did.
+    pub(super) changed: Option<f64>,
+}
+
+impl Known {
+    /// What an earlier run learned.
+    pub(super) fn learned(earlier: &WorkerStatistics) -> Self {
+        let &WorkerStatistics { observed, total_s, squares_s2, cut_s, batches, .. } = earlier;
+        if observed == 0 {
+            return Self::default();
+        }
+        let count = observed as f64;
+        let mean_s = total_s / count;
+        let squares = (squares_s2 / (mean_s * mean_s) - count).max(0.0);
+        let has_noise = observed > 1 && squares.is_finite();
+        let noise = if has_noise { Noise { squares, pairs: count - 1.0 } } else { Noise::default() };
+        let is_batched = batches.count > 0.0;
+        let window = if is_batched { Window::learned(batches.count, batches.count) } else { Window::learned(count, total_s) };
+        Self { window, cut_s, last_s: None, noise, done: observed, batches }
+    }
+
+    /// Whether a time was observed since the last change.
+    pub(super) fn is_known(&self) -> bool {
+        self.window.count() > 0.0
+    }
+
+    /// Adds a task time. `pooled` is the squared coefficient of variation of all workers.
+    pub(super) fn observe(&mut self, busy_s: f64, pooled: f64, search: Search) -> Told {
+        self.done += 1;
+        let told = self.push(busy_s, pooled, search);
+        if told.changed.is_some() {
+            self.cut_s = 0.0;
+        }
+        told
+    }
+
+    /// Adds a batch.
+    pub(super) fn observe_batch(&mut self, tasks: u64, busy_s: f64, pooled: f64, search: Search) -> Told {
+        self.done += tasks;
+        let line = self.batches.line().filter(|line| line.has_slope && tasks <= self.batches.largest);
+        let told = match line {
+            Some(line) => self.push(busy_s / line.at_s(tasks).max(1e-100), pooled, search),
+            None => {
+                // Nothing to compare it with, but one more observation.
+                self.window.push(1.0);
+                Told { pair: None, changed: None }
+            }
+        };
+        if let Some(factor) = told.changed {
+            self.batches = self.batches.changed(factor, self.window.count() / self.batches.count);
+            self.cut_s = 0.0;
+        } else {
+            self.batches.observe(tasks, busy_s);
+        }
+        told
+    }
+
+    fn push(&mut self, time: f64, pooled: f64, search: Search) -> Told {
+        let pair = self.last_s.map(|last| {
+            let count = self.window.count();
+            let mean = if count >= 2.0 { self.window.total_s() / count } else { 0.5 * (time + last) };
+            0.5 * ((time - last) / mean.max(1e-300)).powi(2)
+        });
+        if let Some(squares) = pair {
+            self.noise.add(squares);
+        }
+        self.last_s = Some(time);
+        self.window.push(time);
+        let variation = self.noise.of_one(pooled).max(pooled).max(1e-4);
+        let changed = match search {
+            Search::All => self.window.cut(variation),
+            Search::Last => self.window.cut_to_last(variation),
+            Search::None => None,
+        };
+        Told { pair, changed }
+    }
+
+    /// What its tasks are expected to take; `None` if no time was observed. `overhead_s` is the time per assignment.
+    pub(super) fn pace(&self, pooled: f64, overhead_s: f64, fuses: bool) -> Option<Pace> {
+        let count = self.window.count();
+        if count <= 0.0 {
+            return None;
+        }
+        let variation = self.noise.of_one(pooled).min(MOST_VARIATION);
+        let lost_s = pooled.min(MOST_VARIATION) * self.cut_s / count;
+        if fuses && let Some(line) = self.batches.line() {
+            let (fixed_s, mean_s) = (line.fixed_s + lost_s, line.per_task_s.max(1e-100));
+            return Some(Pace { overhead_s, fixed_s, mean_s, variation, count, most: Some(self.done) });
+        }
+        // Before it computed a batch, or after it ceased to.
+        let mean_s = if self.batches.count > 0.0 { self.batches.total_s / self.batches.tasks } else { self.window.total_s() / count };
+        let mean_s = (mean_s + lost_s).max(1e-100);
+        // Rounding errors in differences of clock readings are not overhead.
+        let overhead_s = if overhead_s > 1e-6 * mean_s { overhead_s } else { 0.0 };
+        Some(Pace { overhead_s, fixed_s: 0.0, mean_s, variation, count, most: None })
+    }
+}
+
+/// What tasks of a worker are expected to take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Seconds per assignment that are not computation, o.
+    pub(super) overhead_s: f64,
+    /// Seconds per batch, however few tasks it has.
+    pub(super) fixed_s: f64,
+    /// Seconds per task, m.
+    pub(super) mean_s: f64,
+    /// Squared coefficient of variation of a task's time, c.
+    pub(super) variation: f64,
+    /// Observations of it, K.
+    pub(super) count: f64,
+    /// If it computes its share as one batch: the most tasks it is trusted with.
+    pub(super) most: Option<u64>,
+}
+
+/// The factor on the cost of more tasks than a worker is trusted with.
+const UNTRUSTED: f64 = 1e6;
+
+impl Pace {
+    /// Seconds that `tasks` tasks are expected to take.
+    pub(super) fn time_s(&self, tasks: f64) -> f64 {
+        self.overhead_s + self.fixed_s + tasks * self.mean_s
+    }
+
+    /// What an assignment costs apart from its tasks.
+    pub(super) fn per_assignment_s(&self) -> f64 {
+        self.overhead_s + self.fixed_s
+    }
+
+    /// The standard deviation of that, of the times and of what is known of their mean, in seconds.
+    pub(super) fn deviation_s(&self, tasks: f64) -> f64 {
+        if self.most.is_some() {
+            // A batch is one draw.
+            return (self.fixed_s + tasks * self.mean_s) * (self.variation * (1.0 + 1.0 / self.count)).sqrt();
+        }
+        self.mean_s * (self.variation * (tasks + tasks * tasks / self.count)).sqrt()
+    }
+
+    /// The index U(a): by when `tasks` tasks are done, with `caution` standard deviations added.
+    pub(super) fn index_s(&self, tasks: u64, caution: f64) -> f64 {
+        let a = tasks as f64;
+        let index_s = self.time_s(a) + caution * self.deviation_s(a);
+        if self.most.is_some_and(|most| tasks > most) { index_s * UNTRUSTED } else { index_s }
+    }
+}
