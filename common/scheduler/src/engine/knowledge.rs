@@ -66,9 +66,9 @@ impl Engine {
     }
 
     /// A worker's task was cut short, such as a probe or the loser of a race.
-    pub(super) fn observe_cut(&mut self, worker: WorkerId, elapsed_s: f64) {
+    pub(super) fn observe_cut(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
         self.statistics[worker.slot()].observe_cut(elapsed_s);
         self.priors.observe(worker, |own| own.observe_cut(elapsed_s));
-        self.policy.censored(worker, elapsed_s);
+        self.policy.censored(worker, tasks, elapsed_s);
     }
 }

@@ -20,9 +20,9 @@ pub struct Midway<'a> {
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Doing {
-    /// It is gone, rests, or computes a probe.
+    /// It is gone, or rests.
     Away,
-    /// It has nothing to do.
+    /// It has nothing to do, or only a probe, which stops if it gets something else.
     Idle,
     /// It computes tasks that the step takes.
     Busy {
@@ -43,7 +43,7 @@ impl Midway<'_> {
             return if is_idle { Doing::Idle } else { Doing::Away };
         };
         if first.tasks.first >= self.tasks {
-            return Doing::Away;
+            return Doing::Idle;
         }
         let elapsed_s = self.leases.elapsed_s(self.now_s, worker);
         Doing::Busy { tasks, elapsed_s, is_copied: self.copies.is_copied(worker, first.tasks.first) }

@@ -36,6 +36,8 @@ impl Engine {
     fn begin_parts(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let begin = std::mem::take(&mut iteration.orders.begin);
+        self.stop_probes_of(now_s, begin.iter().map(|(worker, _)| *worker), effects);
+        let Phase::Collecting(iteration) = &mut self.phase else { return };
         let Some(pool) = iteration.mode.pool() else { return };
         let idle = begin.iter().enumerate().filter(|(_, (worker, _))| self.roster.is_idle(*worker));
         let shares: Vec<(usize, u64)> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
@@ -53,7 +55,12 @@ impl Engine {
 
     fn stop_probes(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         let Phase::Collecting(iteration) = &mut self.phase else { return };
-        for worker in std::mem::take(&mut iteration.orders.stop) {
+        let stop = std::mem::take(&mut iteration.orders.stop);
+        self.stop_probes_of(now_s, stop.into_iter(), effects);
+    }
+
+    fn stop_probes_of(&mut self, now_s: f64, workers: impl Iterator<Item = WorkerId>, effects: &mut Vec<Effect>) {
+        for worker in workers {
             self.cancel_unneeded(now_s, worker, effects);
             if self.leases.is_free(worker) {
                 self.roster.release(worker);
@@ -63,6 +70,7 @@ impl Engine {
 
     /// Has an idle worker compute what another one does.
     fn copy(&mut self, now_s: f64, copier: WorkerId, holder: WorkerId, effects: &mut Vec<Effect>) {
+        self.stop_probes_of(now_s, std::iter::once(copier), effects);
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         if !self.roster.is_idle(copier) {
             return;

@@ -321,7 +321,7 @@ impl Engine {
     pub(super) fn cut_short(&mut self, worker: WorkerId, ended: &Ended, effects: &mut Vec<Effect>) {
         if let Some(elapsed_s) = ended.begun_s {
             self.waste.add(self.likely_begun(worker, ended.lease.tasks.count, elapsed_s), elapsed_s);
-            self.observe_cut(worker, elapsed_s);
+            self.observe_cut(worker, ended.lease.tasks.count, elapsed_s);
         }
         effects.push(Effect::End { worker, lease: ended.lease, outcome: Outcome::Cancelled(ended.begun_s) });
     }

@@ -1,5 +1,9 @@
 //! ATA-Auto: ATA without a constant to tune.
 
+#[macro_export]
+/// XXX
+macro_rules! tune { ($n:literal, $d:expr) => {{ static V: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *V.get_or_init(|| std::env::var($n).ok().and_then(|v| v.parse().ok()).unwrap_or($d)) }} }
+
 mod known;
 mod plan;
 mod trial;
@@ -59,8 +63,8 @@ pub struct AtaAuto {
 
 /// Switches for experiments.
 #[derive(Clone, Copy, Debug)]
-pub struct X { pub beta: f64, pub ins: f64, pub least: f64, pub copies: bool, pub hold: u8, pub voi: f64, pub scale: f64 }
-impl Default for X { fn default() -> Self { X { beta: 1.0, ins: 0.1, least: LEAST_SEARCH, copies: true, hold: 6, voi: 1.0, scale: std::f64::consts::E } } }
+pub struct X { pub beta: f64, pub ins: f64, pub least: f64, pub copies: bool, pub hold: u8, pub voi: f64, pub scale: f64, pub cens: bool, pub h: f64 }
+impl Default for X { fn default() -> Self { X { beta: 1.0, ins: 0.3, least: LEAST_SEARCH, copies: true, hold: 6, voi: 1.0, scale: 1.0, cens: true, h: 1e-4 } } }
 
 impl AtaAuto {
     /// `track` tells whether to look for changes of the workers' speeds.
@@ -91,6 +95,8 @@ impl AtaAuto {
         if let Some(v) = arguments.positive("least")? { x.least = v }
         if let Some(v) = arguments.positive("voi")? { x.voi = v }
         if let Some(v) = arguments.positive("scale")? { x.scale = v }
+        if let Some(v) = arguments.positive("h")? { x.h = v }
+        if let Some(v) = arguments.switch("cens")? { x.cens = v }
         if let Some(v) = arguments.switch("copies")? { x.copies = v }
         Ok(Self { second_is_worth, x, ..Self::new(track) })
     }
@@ -145,7 +151,11 @@ impl AtaAuto {
             if pays { &mut probes } else { &mut others }.push(i);
         }
         let k = round.iteration as f64;
-        let share = self.x.least.max(self.x.ins * (self.moved * k.ln().max(1.0) / k).sqrt()).min(0.5);
+        let idle = others.len() as f64;
+        let used = allocation.iter().filter(|a| **a > 0).count() as f64;
+        let f = (idle / paces.len() as f64).powf(crate::tune!("POW", 1.0));
+        let _ = used;
+        let share = f * self.x.least.max(self.x.ins * (self.moved * k.ln().max(1.0) / k).sqrt()).min(0.5);
         if self.queue.len() < self.known.len() {
             let mut new: Vec<u32> = (self.queue.len() as u32..self.known.len() as u32).collect();
             new.shuffle(rng);
@@ -199,8 +209,15 @@ impl Policy for AtaAuto {
         self.told(&told);
     }
 
-    fn censored(&mut self, worker: WorkerId, elapsed_s: f64) {
-        self.of(worker).cut_s += elapsed_s;
+    fn censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
+        let pooled = self.noise.pooled();
+        let search = self.search(worker) == Search::All && self.x.cens;
+        let h = self.x.h;
+        let known = self.of(worker);
+        let pace = if search { known.pace(pooled, 0.0, false) } else { None };
+        if known.cut(tasks, elapsed_s, pace.as_ref(), pooled, h) {
+            self.moved += 1.0;
+        }
     }
 
     fn learned(&mut self, worker: WorkerId, earlier: &WorkerStatistics) {
@@ -242,7 +259,7 @@ impl Policy for AtaAuto {
         for &i in &probes {
             self.probed[round.workers[i].slot()] = true;
         }
-        let members = known.iter().filter(|(i, _)| !probes.contains(i)).map(|&(i, pace)| Member { worker: round.workers[i], pace, share: allocation[i] }).collect();
+        let members = known.iter().map(|&(i, pace)| Member { worker: round.workers[i], pace, share: allocation[i] }).collect();
         self.began_s = None;
         let second_is_worth = self.second_is_worth.unwrap_or(all_s / longest_s);
         self.plan = Plan::new(members, self.known.len(), caution, second_is_worth);

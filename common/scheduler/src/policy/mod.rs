@@ -83,9 +83,9 @@ pub trait Policy: Send {
         }
     }
 
-    /// A worker's task was cancelled, such as a probe or the loser of a race: it would have taken more than `elapsed_s`
-    /// seconds.
-    fn censored(&mut self, _worker: WorkerId, _elapsed_s: f64) {}
+    /// A worker's lease of `tasks` tasks was cancelled, such as a probe or the loser of a race: it would have taken more
+    /// than `elapsed_s` seconds.
+    fn censored(&mut self, _worker: WorkerId, _tasks: u64, _elapsed_s: f64) {}
 
     /// A worker failed, or was evicted because it hung, after `lost_s` seconds. It now rests, and is not part of a
     /// [`Round`] until its rest is over, unless all workers rest.

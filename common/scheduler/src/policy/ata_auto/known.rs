@@ -37,7 +37,8 @@ impl Noise {
 
     /// That of one worker, given that of all.
     fn of_one(self, pooled: f64) -> f64 {
-        (self.squares + POOLED * pooled) / (self.pairs + POOLED)
+        let n = crate::tune!("NU", POOLED);
+        (self.squares + n * pooled) / (self.pairs + n)
     }
 }
 
@@ -127,6 +128,19 @@ impl Known {
         told
     }
 
+    /// Its tasks were cancelled after `elapsed_s`. If that is longer than chance explains, it has become slower.
+    pub(super) fn cut(&mut self, tasks: u64, elapsed_s: f64, pace: Option<&Pace>, pooled: f64, h: f64) -> bool {
+        let v = self.noise.of_one(pooled).max(pooled);
+        let changed = pace.is_some_and(|pace| pace.most.is_none() && pace.changed(tasks as f64, elapsed_s, v, h) > 0.5);
+        if changed {
+            self.window = Window::learned(1.0, elapsed_s);
+            self.cut_s = 0.0;
+        } else {
+            self.cut_s += elapsed_s;
+        }
+        changed
+    }
+
     fn push(&mut self, time: f64, pooled: f64, search: Search) -> Told {
         let pair = self.last_s.map(|last| {
             let count = self.window.count();
@@ -138,7 +152,7 @@ impl Known {
         }
         self.last_s = Some(time);
         self.window.push(time);
-        let variation = self.noise.of_one(pooled).max(pooled).max(1e-4);
+        let variation = self.noise.of_one(pooled).max(crate::tune!("CP", 1.0) * pooled).max(1e-4);
         let changed = match search {
             Search::All => self.window.cut(variation),
             Search::Last => self.window.cut_to_last(variation),
@@ -185,6 +199,9 @@ pub(super) struct Pace {
     pub(super) most: Option<u64>,
 }
 
+/// How often a worker becomes slower, per assignment.
+const CHANGES: f64 = 1e-3;
+
 /// The factor on the cost of more tasks than a worker is trusted with.
 const UNTRUSTED: f64 = 1e6;
 
@@ -206,6 +223,31 @@ impl Pace {
             return (self.fixed_s + tasks * self.mean_s) * (self.variation * (1.0 + 1.0 / self.count)).sqrt();
         }
         self.mean_s * (self.variation * (tasks + tasks * tasks / self.count)).sqrt()
+    }
+
+    /// How long the worker is likely to need for the `tasks` tasks that it holds, `elapsed_s` after it began, with `caution`
+    /// standard errors added to the mean. For exponential times (c = 1) what has passed tells nothing.
+    pub(super) fn rest_s(&self, tasks: u64, elapsed_s: f64, caution: f64) -> f64 {
+        let (c, a) = (self.variation, tasks as f64);
+        let all_s = self.time_s(a);
+        let late = elapsed_s > self.mean_s;
+        let mean_s = if late { self.mean_s + c.min(1.0) * elapsed_s / self.count } else { self.mean_s };
+        let next_s = c * mean_s * (1.0 + caution / self.count.sqrt());
+        let usual_s =
+            if tasks == 1 { (1.0 - c) * (all_s - elapsed_s).max(0.0) + next_s } else { (all_s - elapsed_s).max(next_s) };
+        usual_s + self.changed(a, elapsed_s, c, CHANGES) * elapsed_s
+    }
+
+    /// How likely it is that the worker has become slower, given that `tasks` tasks are not done after `elapsed_s`. If it
+    /// has not, their sum is gamma with mean a·m and shape a/c, and exceeds r times its mean with a probability of at most
+    /// exp(−(r − 1 − ln r)·a/c) (Chernoff).
+    pub(super) fn changed(&self, tasks: f64, elapsed_s: f64, variation: f64, changes: f64) -> f64 {
+        let ratio = elapsed_s / self.time_s(tasks);
+        if ratio <= 1.0 {
+            return 0.0;
+        }
+        let by_chance = (-(ratio - 1.0 - ratio.ln()) * tasks / variation).exp();
+        changes / (changes + by_chance)
     }
 
     /// The index U(a): by when `tasks` tasks are done, with `caution` standard deviations added.

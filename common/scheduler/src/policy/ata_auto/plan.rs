@@ -68,7 +68,7 @@ impl Plan {
         if pace.deviation_s(share as f64) <= pace.per_assignment_s() {
             return share;
         }
-        share.div_ceil(2).min((pace.count as u64).max(1))
+        ((share as f64 * crate::tune!("PART", 0.5)).ceil() as u64).min((pace.count as u64).max(1))
     }
 
     /// Shares out the tasks that are left, as if the workers' time began when they are likely to be free.
@@ -78,7 +78,7 @@ impl Plan {
             match midway.doing(member.worker) {
                 Doing::Away => {}
                 Doing::Idle => free.push((member, 0.0, true)),
-                Doing::Busy { tasks, elapsed_s, .. } => free.push((member, rest_s(&member.pace, tasks, elapsed_s), false)),
+                Doing::Busy { tasks, elapsed_s, .. } => free.push((member, member.pace.rest_s(tasks, elapsed_s, 0.0), false)),
             }
         }
         if !free.iter().any(|(.., is_idle)| *is_idle) {
@@ -105,19 +105,16 @@ impl Plan {
 
     /// Has idle workers compute late tasks as well, if the second is worth it.
     fn copy_late(&self, midway: &Midway<'_>, orders: &mut Orders) {
-        let mut late: Vec<(WorkerId, f64)> = Vec::new();
-        let mut idle: Vec<(WorkerId, f64)> = Vec::new();
+        let mut late: Vec<(WorkerId, f64, u64)> = Vec::new();
+        let mut idle: Vec<(&Member, f64)> = Vec::new();
         let mut longest_s = 0.0_f64;
         for member in &self.members {
-            let Pace { mean_s, variation: c, count, .. } = member.pace;
             match midway.doing(member.worker) {
-                Doing::Busy { tasks: 1, elapsed_s, is_copied: false } => {
-                    let mean_s = mean_s + c * elapsed_s / count;
-                    let rest_s = (1.0 - c) * (member.pace.mean_s - elapsed_s).max(0.0) + c * mean_s * (1.0 + self.caution / count.sqrt());
-                    late.push((member.worker, rest_s));
+                Doing::Busy { tasks, elapsed_s, is_copied: false } => {
+                    late.push((member.worker, member.pace.rest_s(tasks, elapsed_s, self.caution), tasks));
                     longest_s = longest_s.max(elapsed_s);
                 }
-                Doing::Idle => idle.push((member.worker, member.pace.index_s(1, self.caution))),
+                Doing::Idle => idle.push((member, member.pace.index_s(1, self.caution))),
                 Doing::Away | Doing::Busy { .. } => {}
             }
         }
@@ -127,23 +124,28 @@ impl Plan {
         late.sort_by(|a, b| b.1.total_cmp(&a.1));
         idle.sort_by(|a, b| a.1.total_cmp(&b.1));
         orders.ask_again_s = Some(midway.now_s + longest_s.max(idle[0].1));
-        // The step ends with the last of them, so that a second is gained only if all are overtaken.
-        let count = late.len() as f64;
-        let pays = |((_, rest_s), (_, copy_s)): &(&(WorkerId, f64), &(WorkerId, f64))| {
-            (rest_s - copy_s) * self.second_is_worth > copy_s * count
-        };
-        orders.copy.extend(late.iter().zip(&idle).take_while(pays).map(|(late, idle)| (idle.0, late.0)));
+        let mode = crate::tune!("COPY", 1.0);
+        if mode == 0.0 {
+            let count = late.len() as f64;
+            let pays = |((_, rest_s, tasks), (member, _)): &(&(WorkerId, f64, u64), &(&Member, f64))| {
+                let copy_s = member.pace.index_s(*tasks, self.caution);
+                (rest_s - copy_s) * self.second_is_worth > copy_s * count
+            };
+            orders.copy.extend(late.iter().zip(&idle).take_while(pays).map(|(late, idle)| (idle.0.worker, late.0)));
+            return;
+        }
+        let save = crate::tune!("SAVE", 1.0);
+        let (mut end_s, mut cost_s, mut best, mut many) = (0.0_f64, 0.0, 0.0, 0);
+        for (at, ((_, rest_s, tasks), (member, _))) in late.iter().zip(&idle).enumerate() {
+            let copy_s = member.pace.index_s(*tasks, self.caution);
+            if copy_s >= *rest_s { break; }
+            end_s = end_s.max(copy_s);
+            cost_s += copy_s - save * (rest_s - copy_s);
+            let next_s = late.get(at + 1).map_or(0.0, |next| next.1);
+            let gain = (late[0].1 - end_s.max(next_s)).max(0.0) * self.second_is_worth - cost_s;
+            if gain > best { (best, many) = (gain, at + 1); }
+        }
+        orders.copy.extend(late.iter().zip(&idle).take(many).map(|(late, idle)| (idle.0.worker, late.0)));
     }
 }
 
-/// How long a worker is likely to need for what it holds. For exponential times (c = 1) what has passed tells nothing.
-fn rest_s(pace: &Pace, tasks: u64, elapsed_s: f64) -> f64 {
-    let c = pace.variation;
-    let late = elapsed_s > pace.mean_s;
-    let mean_s = if late { pace.mean_s + c.min(1.0) * elapsed_s / pace.count } else { pace.mean_s };
-    if tasks == 1 {
-        (1.0 - c) * (mean_s - elapsed_s).max(0.0) + c * mean_s
-    } else {
-        (tasks as f64 * mean_s - elapsed_s).max(c * mean_s)
-    }
-}

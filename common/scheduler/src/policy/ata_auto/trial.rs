@@ -25,7 +25,7 @@ impl Trial {
             // Each task taken over shortens this and all later iterations by about 1/B; as many iterations are assumed
             // to follow as have passed. A of the n workers are worth a task, which gives the odds of any. The half was
             // found by measurement.
-            worth: k as f64 * used as f64 / (2.0 * workers as f64 * budget as f64),
+            worth: crate::tune!("GAIN", 1.0) * k as f64 * used as f64 / (2.0 * workers as f64 * budget as f64),
             variation: pooled.min(1.0),
         }
     }
