@@ -1,44 +1,56 @@
 //! ATA-Auto: ATA without a constant to tune.
-
-#[macro_export]
-/// XXX
-macro_rules! tune { ($n:literal, $d:expr) => {{ static V: std::sync::OnceLock<f64> = std::sync::OnceLock::new(); *V.get_or_init(|| std::env::var($n).ok().and_then(|v| v.parse().ok()).unwrap_or($d)) }} }
+//!
+//! The policy predicts by when each worker finishes a share, from its task times since its speed changed last: their mean,
+//! their noise, and the doubt about both. It allocates so that the last worker is predicted to finish as early as
+//! possible, hands out the shares in parts, and plans again at each result. A task that is late is computed by an idle
+//! worker as well if the time gained is worth it. Idle workers are probed, with tasks that no step waits for, if they
+//! could be faster than they seem, and now and then without a reason, for they may have become faster.
+//!
+//! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. A KL-UCB index (Garivier, Cappé,
+//! "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times decides about probes, and
+//! the test of [`window`] finds changes of speed. docs/ata-auto.md has the rule, its reasons and measurements.
 
 mod known;
+mod pace;
 mod plan;
+mod search;
+mod standing;
 mod trial;
 mod window;
 
-use std::collections::VecDeque;
-
-use rand::RngExt;
-use rand::seq::SliceRandom;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{
     Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state,
     to_state,
 };
-use crate::allocation::{Rule, ras_by_cost};
+use crate::allocation::Rule;
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
-use known::{Known, Noise, Pace, Search, Told};
-use plan::{Member, Plan};
+use known::{Known, Noise, Test, Told};
+use plan::{Member, Plan, Worth};
+use search::{Allowance, Search};
+use standing::Standing;
 use trial::Trial;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
     about: "ATA without a constant to tune, for speeds that may change",
     parameters: "track=on|off (default: on; follow changes of speed), second_is_worth=W (worker-seconds that a second of \
-        runtime is worth; default: what the workers in use spend per second)",
+        runtime is worth; default: what the workers spend per second)",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
 
-/// The least share of worker time spent on probing workers that are not expected to help: they may have become faster.
-const LEAST_SEARCH: f64 = 0.01;
+/// Workers beyond those in use that are considered for a probe in an iteration, the fastest first.
+const MOST_TRIALS: usize = 256;
 
-/// What is known, and the plan of the iteration under way.
+/// The least and the most caution, for a second that is worth very much or very little.
+const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
+
+/// Allocates by predicted finishing times, and plans again within the iteration. docs/ata-auto.md has the formulas.
 #[derive(Clone, Debug)]
 pub struct AtaAuto {
     track: bool,
@@ -49,22 +61,18 @@ pub struct AtaAuto {
     noise: Noise,
     /// How much speeds have changed so far, V: each change counts for |ln| of its factor, at most 1.
     moved: f64,
-    /// Whether a worker's task in the iteration under way is a probe, by slot.
-    probed: Vec<bool>,
+    /// Worker-seconds per second in the last plan, W/l.
+    spending: f64,
+    /// Workers that were observed, by less than a task is expected to take…
+    observed: Standing,
+    /// …and those that were not, by the time spent on tasks that were cancelled.
+    unknown: Standing,
+    search: Search,
+    /// Workers whose task in the iteration under way is a probe.
+    probed: Vec<WorkerId>,
     races: bool,
     plan: Plan,
-    /// Slots in the order in which idle workers are looked at.
-    queue: VecDeque<u32>,
-    limits: Vec<(WorkerId, f64)>,
-    began_s: Option<f64>,
-    /// XXX
-    pub x: X,
 }
-
-/// Switches for experiments.
-#[derive(Clone, Copy, Debug)]
-pub struct X { pub beta: f64, pub ins: f64, pub least: f64, pub copies: bool, pub hold: u8, pub voi: f64, pub scale: f64, pub cens: bool, pub h: f64 }
-impl Default for X { fn default() -> Self { X { beta: 1.0, ins: 0.3, least: LEAST_SEARCH, copies: true, hold: 6, voi: 1.0, scale: 1.0, cens: true, h: 1e-4 } } }
 
 impl AtaAuto {
     /// `track` tells whether to look for changes of the workers' speeds.
@@ -75,46 +83,50 @@ impl AtaAuto {
             known: Vec::new(),
             noise: Noise::default(),
             moved: 0.0,
+            spending: 1.0,
+            observed: Standing::default(),
+            unknown: Standing::default(),
+            search: Search::default(),
             probed: Vec::new(),
             races: false,
             plan: Plan::default(),
-            queue: VecDeque::new(),
-            limits: Vec::new(),
-            began_s: None,
-            x: X::default(),
         }
     }
 
-    /// Reads `track`.
+    /// Reads `track` and `second_is_worth`.
     fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         let track = arguments.switch("track")?.unwrap_or(true);
         let second_is_worth = arguments.positive("second_is_worth")?;
-        let mut x = X::default();
-        if let Some(v) = arguments.positive("beta")? { x.beta = v }
-        if let Some(v) = arguments.positive("ins")? { x.ins = v }
-        if let Some(v) = arguments.positive("least")? { x.least = v }
-        if let Some(v) = arguments.positive("voi")? { x.voi = v }
-        if let Some(v) = arguments.positive("scale")? { x.scale = v }
-        if let Some(v) = arguments.positive("h")? { x.h = v }
-        if let Some(v) = arguments.switch("cens")? { x.cens = v }
-        if let Some(v) = arguments.switch("copies")? { x.copies = v }
-        Ok(Self { second_is_worth, x, ..Self::new(track) })
+        Ok(Self { second_is_worth, ..Self::new(track) })
     }
 
-    fn of(&mut self, worker: WorkerId) -> &mut Known {
+    /// Makes room for workers never seen before.
+    fn make_room(&mut self, workers: usize) {
+        for slot in self.known.len()..workers {
+            self.known.push(Known::default());
+            self.place(slot);
+        }
+    }
+
+    fn place(&mut self, slot: usize) {
+        let known = &self.known[slot];
+        let (least_s, cut_s) = (known.least_s(), known.only_cut_s());
+        self.observed.set(slot, least_s);
+        self.unknown.set(slot, cut_s);
+    }
+
+    /// What is known about a worker changes.
+    fn update<T>(&mut self, worker: WorkerId, change: impl FnOnce(&mut Known, f64, Test) -> T) -> T {
         let slot = worker.slot();
-        if self.known.len() <= slot {
-            self.known.resize_with(slot + 1, Known::default);
-            self.probed.resize(slot + 1, false);
-        }
-        &mut self.known[slot]
-    }
-
-    fn search(&self, worker: WorkerId) -> Search {
-        if !self.track || self.races {
-            return Search::None;
-        }
-        if self.probed.get(worker.slot()).is_some_and(|&probed| probed) { Search::Last } else { Search::All }
+        self.make_room(slot + 1);
+        let test = match () {
+            () if !self.track || self.races => Test::None,
+            () if self.probed.contains(&worker) => Test::Last,
+            () => Test::All,
+        };
+        let changed = change(&mut self.known[slot], self.noise.pooled(), test);
+        self.place(slot);
+        changed
     }
 
     fn told(&mut self, told: &Told) {
@@ -126,69 +138,87 @@ impl AtaAuto {
         }
     }
 
-    /// The allocation by the index U, and the paces it is for.
-    fn allocate(&self, paces: &[(usize, Pace)], n: usize, budget: u64, caution: f64, rng: &mut SchedulerRng) -> Vec<u64> {
-        let shares = ras_by_cost(paces.len(), budget, |i, tasks| paces[i].1.index_s(tasks, caution), rng);
-        let mut allocation = vec![0; n];
-        for ((i, _), tasks) in paces.iter().zip(shares) {
-            allocation[*i] = tasks;
-        }
-        allocation
+    fn replace(&mut self, worker: WorkerId, known: Known) {
+        self.make_room(worker.slot() + 1);
+        let before = std::mem::replace(&mut self.known[worker.slot()], known);
+        self.noise.add_all(before.noise, -1.0);
+        self.noise.add_all(self.known[worker.slot()].noise, 1.0);
+        self.place(worker.slot());
     }
 
-    fn probes(&mut self, round: &Round<'_>, paces: &[Option<Pace>], allocation: &[u64], trial: &Trial, price: f64, longest_s: f64, fastest_s: f64, pooled: f64, rng: &mut SchedulerRng) -> Vec<usize> {
-        let _ = pooled;
-        let mut probes = Vec::new();
-        let mut others = Vec::new();
-        for i in (0..paces.len()).filter(|&i| allocation[i] == 0) {
-            let pays = match &paces[i] {
-                Some(pace) => trial.pays(pace),
-                None => {
-                    let cut_s = self.known.get(round.workers[i].slot()).map_or(0.0, |known| known.cut_s);
-                    cut_s == 0.0 || trial.pays_unknown(cut_s)
+    /// Standard deviations that are added to expected times, β: the less a second of runtime is worth, the fewer risks are
+    /// taken, and the fewer slow workers are used.
+    fn caution(&self) -> f64 {
+        self.second_is_worth.map_or(1.0, |worth| (self.spending / worth).clamp(*CAUTION.start(), *CAUTION.end()))
+    }
+
+    /// The workers to use with their shares, and about as many more that could help, the fastest first: RAS for the index U.
+    /// Since U(1) is more than the time by which workers are ordered, those beyond are no better.
+    fn share(&self, round: &Round<'_>, caution: f64) -> Vec<Open> {
+        let pooled = self.noise.pooled();
+        let mut order = self.observed.ascending().filter_map(|(worker, least_s)| Some((position(round, worker)?, least_s)));
+        let mut next = order.next();
+        let mut open: Vec<Open> = Vec::new();
+        let mut offers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        let mut left = round.budget;
+        let mut used = 0;
+        while left > 0 || open.len() < 2 * used + 2 {
+            let best_s = offers.peek().map_or(f64::INFINITY, |Reverse((bits, _))| f64::from_bits(*bits));
+            if let Some((i, least_s)) = next
+                && (least_s <= best_s || left == 0)
+            {
+                next = order.next();
+                let worker = round.workers[i];
+                let known = &self.known[worker.slot()];
+                if let Some(pace) = known.pace(pooled, round.of(i).mean_overhead_s(), round.fuses(i)) {
+                    offers.push(Reverse((pace.index_s(1, caution).to_bits(), open.len())));
+                    open.push(Open { position: i, member: Member { worker, pace, share: 0 } });
                 }
-            };
-            if pays { &mut probes } else { &mut others }.push(i);
-        }
-        let k = round.iteration as f64;
-        let idle = others.len() as f64;
-        let used = allocation.iter().filter(|a| **a > 0).count() as f64;
-        let f = (idle / paces.len() as f64).powf(crate::tune!("POW", 1.0));
-        let _ = used;
-        let share = f * self.x.least.max(self.x.ins * (self.moved * k.ln().max(1.0) / k).sqrt()).min(0.5);
-        if self.queue.len() < self.known.len() {
-            let mut new: Vec<u32> = (self.queue.len() as u32..self.known.len() as u32).collect();
-            new.shuffle(rng);
-            self.queue.extend(new);
-        }
-        // limits
-        let least_s = (self.x.scale * fastest_s).min(longest_s);
-        let scales = 1 + (longest_s / least_s).ln().ceil() as usize;
-        let limit_s = |j: usize| if scales == 1 { longest_s } else { longest_s * (least_s / longest_s).powf(j as f64 / (scales - 1) as f64) };
-        let mut limits = Vec::new();
-        let mut budget = 0;
-        for j in 0..scales {
-            let rate = share / price * longest_s / (scales as f64 * limit_s(j));
-            let many = rate.floor() as usize + usize::from(rng.random_bool(rate.fract()));
-            for _ in 0..many { limits.push(limit_s(j)); }
-            budget += many;
-        }
-        let _ = budget;
-        let mut looked = 0;
-        while let Some(&limit) = limits.last() && looked < self.queue.len() && !others.is_empty() {
-            looked += 1;
-            let Some(slot) = self.queue.pop_front() else { break };
-            self.queue.push_back(slot);
-            let worker = WorkerId::from_slot(slot as usize);
-            if let Some(i) = others.iter().position(|&i| round.workers[i] == worker) {
-                let i = others.swap_remove(i);
-                probes.push(i);
-                if limit < longest_s { self.limits.push((worker, limit)); }
-                limits.pop();
+            } else if left > 0
+                && let Some(mut offer) = offers.peek_mut()
+            {
+                let at = offer.0.1;
+                let member = &mut open[at].member;
+                used += usize::from(member.share == 0);
+                member.share += 1;
+                offer.0.0 = member.pace.index_s(member.share + 1, caution).to_bits();
+                left -= 1;
+            } else {
+                break;
             }
         }
-        probes
+        open
     }
+
+    /// Idle workers that a probe is likely to pay for, by position: those that were observed, then those that were not.
+    fn trials(&self, round: &Round<'_>, open: &[Open], trial: &Trial) -> Vec<usize> {
+        let pooled = self.noise.pooled();
+        let is_used = |i: usize| open.iter().any(|open| open.position == i && open.member.share > 0);
+        let present = |(worker, time_s): (WorkerId, f64)| Some((position(round, worker)?, time_s));
+        let pays = |i: usize| {
+            let known = &self.known[round.workers[i].slot()];
+            let pace = known.pace(pooled, round.of(i).mean_overhead_s(), round.fuses(i));
+            pace.is_some_and(|pace| trial.pays(&pace))
+        };
+        let observed = self.observed.ascending().filter_map(present).take_while(|(_, least_s)| trial.may_pay(*least_s));
+        let observed = observed.map(|(i, _)| i).filter(|i| !is_used(*i)).take(MOST_TRIALS).filter(|i| pays(*i));
+        let unknown = self.unknown.ascending().filter_map(present).take(MOST_TRIALS);
+        let unknown = unknown.take_while(|(_, cut_s)| trial.pays_unknown(*cut_s)).map(|(i, _)| i);
+        observed.chain(unknown).collect()
+    }
+}
+
+/// A worker whose share is being decided.
+struct Open {
+    position: usize,
+    member: Member,
+}
+
+/// Where a worker stands among those available.
+fn position(round: &Round<'_>, worker: WorkerId) -> Option<usize> {
+    // Usually all are.
+    let guess = worker.slot();
+    if round.workers.get(guess) == Some(&worker) { Some(guess) } else { round.workers.binary_search(&worker).ok() }
 }
 
 impl Policy for AtaAuto {
@@ -197,98 +227,82 @@ impl Policy for AtaAuto {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        let (pooled, search) = (self.noise.pooled(), self.search(worker));
-        let told = self.of(worker).observe(busy_s, pooled, search);
+        let told = self.update(worker, |known, pooled, test| known.observe(busy_s, pooled, test));
         self.told(&told);
         self.plan.observe(worker, busy_s);
     }
 
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
-        let (pooled, search) = (self.noise.pooled(), self.search(worker));
-        let told = self.of(worker).observe_batch(tasks, busy_s, pooled, search);
+        let told = self.update(worker, |known, pooled, test| known.observe_batch(tasks, busy_s, pooled, test));
         self.told(&told);
     }
 
     fn censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
-        let pooled = self.noise.pooled();
-        let search = self.search(worker) == Search::All && self.x.cens;
-        let h = self.x.h;
-        let known = self.of(worker);
-        let pace = if search { known.pace(pooled, 0.0, false) } else { None };
-        if known.cut(tasks, elapsed_s, pace.as_ref(), pooled, h) {
-            self.moved += 1.0;
-        }
+        let is_slower = self.update(worker, |known, pooled, test| known.cut(tasks, elapsed_s, pooled, test));
+        self.moved += f64::from(u8::from(is_slower));
     }
 
     fn learned(&mut self, worker: WorkerId, earlier: &WorkerStatistics) {
-        let learned = Known::learned(earlier);
-        let known = self.of(worker);
-        let before = known.noise;
-        *known = learned;
-        let after = known.noise;
-        self.noise.add_all(before, -1.0);
-        self.noise.add_all(after, 1.0);
+        self.replace(worker, Known::learned(earlier));
     }
 
     fn forget(&mut self, worker: WorkerId) {
-        self.learned(worker, &WorkerStatistics::default());
+        self.replace(worker, Known::default());
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         let n = round.workers.len();
-        let pooled = self.noise.pooled();
-        self.known.resize_with(self.known.len().max(round.statistics.len()), Known::default);
+        self.make_room(round.statistics.len());
         self.probed.clear();
-        self.probed.resize(self.known.len(), false);
-        let pace = |i: usize| self.known[round.workers[i].slot()].pace(pooled, round.of(i).mean_overhead_s(), round.fuses(i));
-        let paces: Vec<Option<Pace>> = (0..n).map(pace).collect();
-        let known: Vec<(usize, Pace)> = paces.iter().enumerate().filter_map(|(i, pace)| Some((i, (*pace)?))).collect();
-        self.races = known.is_empty();
+        let caution = self.caution();
+        let open = self.share(round, caution);
+        self.races = open.is_empty();
         if self.races {
             let rule = Rule::WarmUp { never_observed: n, zero_score: 0 };
             return Decision::new(vec![1; n], Collect::Race { tasks: round.budget }, rule);
         }
-        let caution = self.x.beta;
-        let allocation = self.allocate(&known, n, round.budget, caution, rng);
-        let times = || known.iter().filter(|(i, _)| allocation[*i] > 0).map(|(i, pace)| pace.time_s(allocation[*i] as f64));
-        let (longest_s, all_s, used) = (times().fold(0.0, f64::max), times().sum::<f64>(), times().count());
-        let fastest_s = known.iter().filter(|(i, _)| allocation[*i] > 0).map(|(_, pace)| pace.time_s(1.0)).fold(f64::INFINITY, f64::min);
-        self.limits.clear();
-        let trial = Trial::new(longest_s, all_s, used, n, round.iteration, round.budget, pooled);
-        let probes = self.probes(round, &paces, &allocation, &trial, longest_s / all_s, longest_s, fastest_s, pooled, rng);
-        for &i in &probes {
-            self.probed[round.workers[i].slot()] = true;
+        let employed = || open.iter().map(|open| &open.member).filter(|member| member.share > 0);
+        let times_s = || employed().map(|member| member.pace.time_s(member.share));
+        let (longest_s, all_s) = (times_s().fold(0.0, f64::max), times_s().sum::<f64>());
+        let fastest_s = employed().map(|member| member.pace.time_s(1)).fold(f64::INFINITY, f64::min);
+        let used = employed().count();
+        let trial = Trial::new((longest_s, all_s), (used, n), round.iteration, round.budget, self.noise.pooled());
+        let mut probes = self.trials(round, &open, &trial);
+        let idle = (n - used) as f64 / n as f64;
+        let allowance = Allowance::new(idle, self.moved, round.iteration, all_s, longest_s, fastest_s);
+        let is_free = |i: &usize| {
+            !probes.contains(i) && !open.iter().any(|open| open.position == *i && open.member.share > 0)
+        };
+        let looks =
+            self.search.next(self.known.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);
+        let limits_s = looks.iter().map(|&(i, limit_s)| (round.workers[i], limit_s)).filter(|(_, limit_s)| *limit_s < longest_s);
+        let limits_s = limits_s.collect();
+        probes.extend(looks.iter().map(|(i, _)| *i));
+        self.probed = probes.iter().map(|&i| round.workers[i]).collect();
+        self.spending = all_s / longest_s;
+        let worth = Worth { second: self.second_is_worth.unwrap_or(self.spending), caution };
+        let mut allocation = vec![0; n];
+        let mut scores = vec![0.0; n];
+        for Open { position, member } in &open {
+            (allocation[*position], scores[*position]) = (member.share, member.pace.mean_s);
         }
-        let members = known.iter().map(|&(i, pace)| Member { worker: round.workers[i], pace, share: allocation[i] }).collect();
-        self.began_s = None;
-        let second_is_worth = self.second_is_worth.unwrap_or(all_s / longest_s);
-        self.plan = Plan::new(members, self.known.len(), caution, second_is_worth);
-        let scores = paces.iter().map(|pace| pace.map_or(0.0, |pace| pace.mean_s)).collect();
+        self.plan = Plan::new(open.into_iter().map(|open| open.member).collect(), limits_s, worth);
         Decision { probes, scores, ..Decision::new(allocation, Collect::InParts { tasks: round.budget }, Rule::Ras) }
     }
 
     fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
         self.plan.resume(midway, orders);
-        let began_s = *self.began_s.get_or_insert(midway.now_s);
-        let passed_s = midway.now_s - began_s;
-        self.limits.retain(|&(worker, limit_s)| {
-            let over = passed_s >= limit_s;
-            if over { orders.stop.push(worker); }
-            !over
-        });
-        if let Some(next) = self.limits.iter().map(|(_, limit)| *limit).reduce(f64::min) {
-            let at = began_s + next;
-            orders.ask_again_s = Some(orders.ask_again_s.map_or(at, |other| other.min(at)));
-        }
-        if !self.x.copies { orders.copy.clear(); }
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&(&self.known, self.noise, self.moved))
+        to_state(&(&self.known, self.noise, self.moved, self.spending, &self.search))
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        (self.known, self.noise, self.moved) = from_state(state)?;
+        (self.known, self.noise, self.moved, self.spending, self.search) = from_state(state)?;
+        for slot in 0..self.known.len() {
+            self.place(slot);
+        }
         Ok(())
     }
 }

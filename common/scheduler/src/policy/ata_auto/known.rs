@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::pace::Pace;
 use super::window::Window;
 use crate::batches::BatchStatistics;
 use crate::statistics::WorkerStatistics;
@@ -11,6 +12,9 @@ const POOLED: f64 = 20.0;
 
 /// The most that a squared coefficient of variation counts for: with heavier tails, no share would be small enough.
 const MOST_VARIATION: f64 = 2.0;
+
+/// A worker whose tasks are cancelled so late that there was no more than this chance of it has become slower.
+const LEAST_CHANCE: f64 = 1e-4;
 
 /// Σ ½((x_t − x_{t−1})/m)² over pairs of consecutive times: noise that drift does not inflate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,8 +41,7 @@ impl Noise {
 
     /// That of one worker, given that of all.
     fn of_one(self, pooled: f64) -> f64 {
-        let n = crate::tune!("NU", POOLED);
-        (self.squares + n * pooled) / (self.pairs + n)
+        (self.squares + POOLED * pooled) / (self.pairs + POOLED)
     }
 }
 
@@ -58,7 +61,7 @@ pub(super) struct Known {
 
 /// What a time may tell of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Search {
+pub(super) enum Test {
     /// Nothing: of a race, those that finish are the short ones.
     None,
     /// Of a probe that finished: that the worker has become faster.
@@ -92,15 +95,23 @@ impl Known {
         Self { window, cut_s, last_s: None, noise, done: observed, batches }
     }
 
-    /// Whether a time was observed since the last change.
-    pub(super) fn is_known(&self) -> bool {
-        self.window.count() > 0.0
+    /// Less than a task is expected to take; `None` if no time was observed.
+    pub(super) fn least_s(&self) -> Option<f64> {
+        let line = self.batches.line();
+        let mean_s = self.window.total_s() / self.window.count();
+        let least_s = line.map_or(mean_s, |line| line.at_s(1).min(self.batches.total_s / self.batches.tasks));
+        (self.window.count() > 0.0).then_some(least_s)
+    }
+
+    /// Seconds of work that was cancelled since the last change, E, if no time was observed.
+    pub(super) fn only_cut_s(&self) -> Option<f64> {
+        (self.window.count() == 0.0).then_some(self.cut_s)
     }
 
     /// Adds a task time. `pooled` is the squared coefficient of variation of all workers.
-    pub(super) fn observe(&mut self, busy_s: f64, pooled: f64, search: Search) -> Told {
+    pub(super) fn observe(&mut self, busy_s: f64, pooled: f64, test: Test) -> Told {
         self.done += 1;
-        let told = self.push(busy_s, pooled, search);
+        let told = self.push(busy_s, pooled, test);
         if told.changed.is_some() {
             self.cut_s = 0.0;
         }
@@ -108,11 +119,11 @@ impl Known {
     }
 
     /// Adds a batch.
-    pub(super) fn observe_batch(&mut self, tasks: u64, busy_s: f64, pooled: f64, search: Search) -> Told {
+    pub(super) fn observe_batch(&mut self, tasks: u64, busy_s: f64, pooled: f64, test: Test) -> Told {
         self.done += tasks;
         let line = self.batches.line().filter(|line| line.has_slope && tasks <= self.batches.largest);
         let told = match line {
-            Some(line) => self.push(busy_s / line.at_s(tasks).max(1e-100), pooled, search),
+            Some(line) => self.push(busy_s / line.at_s(tasks).max(1e-100), pooled, test),
             None => {
                 // Nothing to compare it with, but one more observation.
                 self.window.push(1.0);
@@ -128,20 +139,22 @@ impl Known {
         told
     }
 
-    /// Its tasks were cancelled after `elapsed_s`. If that is longer than chance explains, it has become slower.
-    pub(super) fn cut(&mut self, tasks: u64, elapsed_s: f64, pace: Option<&Pace>, pooled: f64, h: f64) -> bool {
-        let v = self.noise.of_one(pooled).max(pooled);
-        let changed = pace.is_some_and(|pace| pace.most.is_none() && pace.changed(tasks as f64, elapsed_s, v, h) > 0.5);
-        if changed {
+    /// Its tasks were cancelled after `elapsed_s`; returns whether that is longer than chance explains. Then it has become
+    /// slower, which is all that is known of it.
+    pub(super) fn cut(&mut self, tasks: u64, elapsed_s: f64, pooled: f64, test: Test) -> bool {
+        let variation = self.noise.of_one(pooled).max(pooled);
+        let pace = self.pace(pooled, 0.0, false).filter(|_| test == Test::All && self.batches.count == 0.0);
+        let is_slower = pace.is_some_and(|pace| pace.chance(tasks, elapsed_s, variation) < LEAST_CHANCE);
+        if is_slower {
             self.window = Window::learned(1.0, elapsed_s);
             self.cut_s = 0.0;
         } else {
             self.cut_s += elapsed_s;
         }
-        changed
+        is_slower
     }
 
-    fn push(&mut self, time: f64, pooled: f64, search: Search) -> Told {
+    fn push(&mut self, time: f64, pooled: f64, test: Test) -> Told {
         let pair = self.last_s.map(|last| {
             let count = self.window.count();
             let mean = if count >= 2.0 { self.window.total_s() / count } else { 0.5 * (time + last) };
@@ -152,11 +165,11 @@ impl Known {
         }
         self.last_s = Some(time);
         self.window.push(time);
-        let variation = self.noise.of_one(pooled).max(crate::tune!("CP", 1.0) * pooled).max(1e-4);
-        let changed = match search {
-            Search::All => self.window.cut(variation),
-            Search::Last => self.window.cut_to_last(variation),
-            Search::None => None,
+        let variation = self.noise.of_one(pooled).max(pooled).max(1e-4);
+        let changed = match test {
+            Test::All => self.window.cut(variation),
+            Test::Last => self.window.cut_to_last(variation),
+            Test::None => None,
         };
         Told { pair, changed }
     }
@@ -179,81 +192,5 @@ impl Known {
         // Rounding errors in differences of clock readings are not overhead.
         let overhead_s = if overhead_s > 1e-6 * mean_s { overhead_s } else { 0.0 };
         Some(Pace { overhead_s, fixed_s: 0.0, mean_s, variation, count, most: None })
-    }
-}
-
-/// What tasks of a worker are expected to take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// Seconds per assignment that are not computation, o.
-    pub(super) overhead_s: f64,
-    /// Seconds per batch, however few tasks it has.
-    pub(super) fixed_s: f64,
-    /// Seconds per task, m.
-    pub(super) mean_s: f64,
-    /// Squared coefficient of variation of a task's time, c.
-    pub(super) variation: f64,
-    /// Observations of it, K.
-    pub(super) count: f64,
-    /// If it computes its share as one batch: the most tasks it is trusted with.
-    pub(super) most: Option<u64>,
-}
-
-/// How often a worker becomes slower, per assignment.
-const CHANGES: f64 = 1e-3;
-
-/// The factor on the cost of more tasks than a worker is trusted with.
-const UNTRUSTED: f64 = 1e6;
-
-impl Pace {
-    /// Seconds that `tasks` tasks are expected to take.
-    pub(super) fn time_s(&self, tasks: f64) -> f64 {
-        self.overhead_s + self.fixed_s + tasks * self.mean_s
-    }
-
-    /// What an assignment costs apart from its tasks.
-    pub(super) fn per_assignment_s(&self) -> f64 {
-        self.overhead_s + self.fixed_s
-    }
-
-    /// The standard deviation of that, of the times and of what is known of their mean, in seconds.
-    pub(super) fn deviation_s(&self, tasks: f64) -> f64 {
-        if self.most.is_some() {
-            // A batch is one draw.
-            return (self.fixed_s + tasks * self.mean_s) * (self.variation * (1.0 + 1.0 / self.count)).sqrt();
-        }
-        self.mean_s * (self.variation * (tasks + tasks * tasks / self.count)).sqrt()
-    }
-
-    /// How long the worker is likely to need for the `tasks` tasks that it holds, `elapsed_s` after it began, with `caution`
-    /// standard errors added to the mean. For exponential times (c = 1) what has passed tells nothing.
-    pub(super) fn rest_s(&self, tasks: u64, elapsed_s: f64, caution: f64) -> f64 {
-        let (c, a) = (self.variation, tasks as f64);
-        let all_s = self.time_s(a);
-        let late = elapsed_s > self.mean_s;
-        let mean_s = if late { self.mean_s + c.min(1.0) * elapsed_s / self.count } else { self.mean_s };
-        let next_s = c * mean_s * (1.0 + caution / self.count.sqrt());
-        let usual_s =
-            if tasks == 1 { (1.0 - c) * (all_s - elapsed_s).max(0.0) + next_s } else { (all_s - elapsed_s).max(next_s) };
-        usual_s + self.changed(a, elapsed_s, c, CHANGES) * elapsed_s
-    }
-
-    /// How likely it is that the worker has become slower, given that `tasks` tasks are not done after `elapsed_s`. If it
-    /// has not, their sum is gamma with mean a·m and shape a/c, and exceeds r times its mean with a probability of at most
-    /// exp(−(r − 1 − ln r)·a/c) (Chernoff).
-    pub(super) fn changed(&self, tasks: f64, elapsed_s: f64, variation: f64, changes: f64) -> f64 {
-        let ratio = elapsed_s / self.time_s(tasks);
-        if ratio <= 1.0 {
-            return 0.0;
-        }
-        let by_chance = (-(ratio - 1.0 - ratio.ln()) * tasks / variation).exp();
-        changes / (changes + by_chance)
-    }
-
-    /// The index U(a): by when `tasks` tasks are done, with `caution` standard deviations added.
-    pub(super) fn index_s(&self, tasks: u64, caution: f64) -> f64 {
-        let a = tasks as f64;
-        let index_s = self.time_s(a) + caution * self.deviation_s(a);
-        if self.most.is_some_and(|most| tasks > most) { index_s * UNTRUSTED } else { index_s }
     }
 }

@@ -1,6 +1,6 @@
 //! When ATA-Auto probes an idle worker.
 
-use super::known::Pace;
+use super::pace::Pace;
 
 /// When to probe an idle worker.
 #[derive(Clone, Copy, Debug)]
@@ -17,22 +17,33 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// For a plan of `used` of `workers` workers in iteration `k`.
-    pub(super) fn new(longest_s: f64, all_s: f64, used: usize, workers: usize, k: u64, budget: u64, pooled: f64) -> Self {
+    /// For a plan of the longest and of all time, in seconds, for some of all workers, in iteration `k`.
+    pub(super) fn new(
+        (longest_s, all_s): (f64, f64),
+        (used, workers): (usize, usize),
+        k: u64,
+        budget: u64,
+        pooled: f64,
+    ) -> Self {
         Self {
             longest_s,
             cost: longest_s / all_s,
             // Each task taken over shortens this and all later iterations by about 1/B; as many iterations are assumed
-            // to follow as have passed. A of the n workers are worth a task, which gives the odds of any. The half was
+            // to follow as have passed. A of the n workers are worth a task, which gives the odds of any. The quarter was
             // found by measurement.
-            worth: crate::tune!("GAIN", 1.0) * k as f64 * used as f64 / (2.0 * workers as f64 * budget as f64),
+            worth: k as f64 * used as f64 / (4.0 * workers as f64 * budget as f64),
             variation: pooled.min(1.0),
         }
     }
 
     /// Whether a probe of a worker with this pace is likely to pay.
     pub(super) fn pays(&self, pace: &Pace) -> bool {
-        self.pays_at(pace.time_s(1.0), pace.count)
+        self.pays_at(pace.time_s(1), pace.count)
+    }
+
+    /// Whether it may be for a worker that takes at least this long for a task, however little is known of it.
+    pub(super) fn may_pay(&self, least_s: f64) -> bool {
+        self.pays_at(least_s, 1.0)
     }
 
     /// Whether one is of a worker that was never observed, and whose tasks were cancelled after `cut_s` seconds in all: as
@@ -42,6 +53,10 @@ impl Trial {
     }
 
     fn pays_at(&self, time_s: f64, observations: f64) -> bool {
+        // Of a worker that never began a task, anything may be expected.
+        if time_s == 0.0 {
+            return true;
+        }
         let ratio = (time_s / self.longest_s).max(1.0);
         let shape = observations.max(1.0) / self.variation;
         // A probe is one observation, and no certainty.

@@ -97,7 +97,7 @@ impl Window {
         if self.sum.count < 2.0 * FEWEST {
             return None;
         }
-        let least = crate::tune!("THR", THRESHOLD) * variation * (1.0 + self.sum.count).ln();
+        let least = THRESHOLD * variation * (1.0 + self.sum.count).ln();
         if self.ratio_bound() <= least {
             return None;
         }
@@ -127,7 +127,7 @@ impl Window {
         }
         let floor_s = (1e-9 * self.sum.mean_s()).max(f64::MIN_POSITIVE);
         let ratio = self.sum.log_mean(floor_s) - old.log_mean(floor_s) - last.log_mean(floor_s);
-        if ratio <= crate::tune!("THR", THRESHOLD) * variation * (1.0 + count).ln() {
+        if ratio <= THRESHOLD * variation * (1.0 + count).ln() {
             return None;
         }
         self.blocks = vec![last];

@@ -1,0 +1,88 @@
+//! What tasks of one worker are expected to take.
+
+/// How often a worker becomes slower, per task that is late: the odds against chance.
+const SLOWER: f64 = 1e-3;
+
+/// The factor on the cost of more tasks than a worker is trusted with.
+const UNTRUSTED: f64 = 1e6;
+
+/// What tasks of a worker are expected to take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pace {
+    /// Seconds per assignment that are not computation, o.
+    pub(super) overhead_s: f64,
+    /// Seconds per batch, however few tasks it has.
+    pub(super) fixed_s: f64,
+    /// Seconds per task, m.
+    pub(super) mean_s: f64,
+    /// Squared coefficient of variation of a task's time, c.
+    pub(super) variation: f64,
+    /// Observations of it, K.
+    pub(super) count: f64,
+    /// If it computes its share as one batch: the most tasks it is trusted with.
+    pub(super) most: Option<u64>,
+}
+
+impl Pace {
+    /// Seconds that `tasks` tasks are expected to take.
+    pub(super) fn time_s(&self, tasks: u64) -> f64 {
+        self.per_assignment_s() + tasks as f64 * self.mean_s
+    }
+
+    /// What an assignment costs apart from its tasks.
+    pub(super) fn per_assignment_s(&self) -> f64 {
+        self.overhead_s + self.fixed_s
+    }
+
+    /// The standard deviation of that in seconds: of the times, and of what is known of their mean.
+    pub(super) fn deviation_s(&self, tasks: u64) -> f64 {
+        let a = tasks as f64;
+        if self.most.is_some() {
+            // A batch is one draw.
+            return (self.fixed_s + a * self.mean_s) * (self.variation * (1.0 + 1.0 / self.count)).sqrt();
+        }
+        self.mean_s * (self.variation * (a + a * a / self.count)).sqrt()
+    }
+
+    /// The index U(a): by when `tasks` tasks are done, with `caution` standard deviations added.
+    pub(super) fn index_s(&self, tasks: u64, caution: f64) -> f64 {
+        self.trusted(tasks, self.time_s(tasks) + caution * self.deviation_s(tasks))
+    }
+
+    /// The same for a worker that needs `rest_s` for what it holds.
+    pub(super) fn index_after_s(&self, rest_s: f64, tasks: u64, caution: f64) -> f64 {
+        let a = tasks as f64;
+        // What it holds is half done, on average.
+        let deviation_s = self.mean_s * (self.variation * (a + 0.5 + a * a / self.count)).sqrt();
+        self.trusted(tasks, rest_s + self.fixed_s + a * self.mean_s + caution * deviation_s)
+    }
+
+    fn trusted(&self, tasks: u64, index_s: f64) -> f64 {
+        if self.most.is_some_and(|most| tasks > most) { index_s * UNTRUSTED } else { index_s }
+    }
+
+    /// How long the worker is likely to need for the `tasks` tasks that it holds, `elapsed_s` after it began, with `caution`
+    /// standard errors added to the mean. For exponential times (c = 1) what has passed tells nothing.
+    pub(super) fn rest_s(&self, tasks: u64, elapsed_s: f64, caution: f64) -> f64 {
+        let c = self.variation;
+        let all_s = self.time_s(tasks);
+        let late_s = if elapsed_s > self.mean_s { elapsed_s } else { 0.0 };
+        let next_s = c * (self.mean_s + c.min(1.0) * late_s / self.count) * (1.0 + caution / self.count.sqrt());
+        let left_s = (all_s - elapsed_s).max(0.0);
+        let usual_s = if tasks == 1 { (1.0 - c) * left_s + next_s } else { left_s.max(next_s) };
+        if elapsed_s <= all_s {
+            return usual_s;
+        }
+        // A worker that has become slower is expected to need as long again.
+        let by_chance = self.chance(tasks, elapsed_s, c);
+        usual_s + elapsed_s * SLOWER / (SLOWER + by_chance)
+    }
+
+    /// An upper bound of the probability that `tasks` tasks take longer than `elapsed_s`, for times of this squared coefficient
+    /// of variation. Their sum is taken as gamma with mean a·m and shape a/c, which exceeds r times its mean with a
+    /// probability of at most exp(−(r − 1 − ln r)·a/c) (Chernoff).
+    pub(super) fn chance(&self, tasks: u64, elapsed_s: f64, variation: f64) -> f64 {
+        let ratio = elapsed_s / self.time_s(tasks);
+        if ratio <= 1.0 { 1.0 } else { (-(ratio - 1.0 - ratio.ln()) * tasks as f64 / variation).exp() }
+    }
+}
