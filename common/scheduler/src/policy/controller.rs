@@ -83,16 +83,17 @@ impl Controller {
             let slot = round.workers[i].slot();
             self.state.shares[slot] = self.state.shares[slot].map(|share| self.moved(share, time_s, mean_s));
         }
-        self.scale(round);
+        self.scale(round, equal);
     }
 
-    /// Scales the shares of the workers present to sum B.
-    fn scale(&mut self, round: &Round<'_>) {
+    /// Scales the shares to sum B. While some workers are new, an equal share of B is left for each of them.
+    fn scale(&mut self, round: &Round<'_>, equal: f64) {
         let shares = &mut self.state.shares;
-        let sum: f64 = round.workers.iter().filter_map(|worker| shares[worker.slot()]).sum();
-        for worker in round.workers {
-            let share = &mut shares[worker.slot()];
-            *share = share.map(|share| (share * (round.budget as f64 / sum)).max(LEAST_SHARE));
+        let present = || round.workers.iter().map(|worker| worker.slot());
+        let known: Vec<f64> = present().filter_map(|slot| shares[slot]).collect();
+        let scale = equal * known.len() as f64 / known.iter().sum::<f64>();
+        for slot in present() {
+            shares[slot] = shares[slot].map(|share| (share * scale).max(LEAST_SHARE));
         }
     }
 }
@@ -218,11 +219,9 @@ mod tests {
             policy.observe_batch(WorkerId::from_slot(slot), tasks, time_s);
         }
         decide(&mut policy, 10, 12, &[(16, 17.0), (13, 26.0), (1, 2.0)]);
-        let shares: Vec<f64> = policy.state.shares.iter().flatten().map(|share| share * 16.0 / 12.0).collect();
-        assert!(
-            shares.iter().zip([8.0, 4.0, 4.0]).all(|(share, expected)| (share - expected).abs() < 1e-9),
-            "{shares:?}"
-        );
+        let shares: Vec<f64> = policy.state.shares.iter().flatten().copied().collect();
+        let expected = [16.0 / 3.0, 8.0 / 3.0, 4.0];
+        assert!(shares.iter().zip(expected).all(|(share, expected)| (share - expected).abs() < 1e-9), "{shares:?}");
     }
 
     #[test]
