@@ -23,11 +23,15 @@ const ITERATIONS: u64 = 1000;
 /// Simulated tasks, which limit the iterations if the budget is large: they take a second or two.
 const TASKS: u64 = 2_000_000;
 
-/// The costs of the oracle that knows the mean times, of greedy and of uniform allocation.
+/// The policies that a run is compared with: the oracle that knows the mean times, the plain rule that one would try
+/// first, greedy and uniform allocation.
+const OTHERS: [&str; 4] = ["fta", "ema", "gta", "uta"];
+
+/// The costs of [`OTHERS`].
 pub(crate) fn counterfactuals(task_times_s: &[Vec<f64>], budget: u64, seed: u64) -> Vec<Counterfactual> {
     let iterations = (TASKS / budget).clamp(1, ITERATIONS);
     let Some(replay) = Replay::new(task_times_s, budget, iterations) else { return Vec::new() };
-    ["fta", "gta", "uta"]
+    OTHERS
         .into_iter()
         .filter_map(|policy| {
             let Cost { ledger, .. } = replay.cost(policy, build_policy, seed).ok()?;
@@ -93,7 +97,8 @@ impl Replay {
 mod tests {
     use super::*;
 
-    /// Constant times 1 and 3, B = 4: the oracle allocates (3, 1), uniform (2, 2); greedy takes the first four results.
+    /// Constant times 1 and 3, B = 4: the oracle allocates (3, 1), and `ema` after trying (2, 2) once, uniform (2, 2);
+    /// greedy takes the first four results.
     #[test]
     fn constant_times() {
         let costs = counterfactuals(&[vec![1.0; 5], vec![], vec![3.0; 5]], 4, 1);
@@ -103,6 +108,7 @@ mod tests {
         };
         let close = |(a, b): (f64, f64), (c, d): (f64, f64)| (a - c).abs() < 1e-9 && (b - d).abs() < 1e-9;
         assert!(close(cost("fta"), (3.0, 6.0)));
+        assert!(close(cost("ema"), (3.003, 6.002)));
         assert!(close(cost("gta"), (3.0, 6.0)));
         assert!(close(cost("uta"), (6.0, 8.0)));
     }

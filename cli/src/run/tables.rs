@@ -40,6 +40,7 @@ fn costs(summary: &Summary) -> Table {
     rows.extend(summary.counterfactual.iter().map(|other| {
         let name = match other.policy {
             "fta" => "best, had the speeds been known (fta)",
+            "ema" => "by moving means (ema)",
             "gta" => "greedy (gta)",
             "uta" => "uniform (uta)",
             other => other,

@@ -56,14 +56,19 @@ enum Takes {
     One { max_delay: u64 },
 }
 
-const POLICIES: [(&str, f64, Takes); 15] = [
+const POLICIES: [(&str, f64, Takes); 20] = [
     ("ata", 0.0, Takes::All),
     ("ata-empirical", 0.0, Takes::All),
     ("uta", 0.0, Takes::All),
     ("ata-auto", 0.0, Takes::All),
+    ("ema", 0.0, Takes::All),
+    ("proportional:window=2", 0.0, Takes::All),
+    ("controller", 0.0, Takes::All),
+    ("affine", 0.0, Takes::All),
     ("uta", 0.5, Takes::Budget),
     ("ata-auto", 0.5, Takes::Budget),
     ("ata-empirical", 0.2, Takes::Budget),
+    ("controller", 0.5, Takes::Budget),
     ("gta", 0.0, Takes::Budget),
     ("k-sync:k=3", 0.0, Takes::Workers(3)),
     ("cmab-kl:r=2", 0.0, Takes::Workers(2)),
@@ -412,7 +417,7 @@ proptest! {
         expel_after in prop_oneof![Just(None), Just(Some(2))],
     ) {
         // Only what waits for all of its tasks can be checked.
-        let share = share.filter(|_| policy.contains("ta") && policy != "gta" && overcommit == 0.0);
+        let share = share.filter(|_| matches!(takes, Takes::All));
         let verify = share.map(|share| Verify { share, secret: !seed });
         let config = EngineConfig {
             budget, iterations: ITERATIONS, min_workers: 1, lease_timeout_s: Some(5.0), rest_s: 1.0, seed, overcommit,

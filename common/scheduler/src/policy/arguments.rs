@@ -84,9 +84,19 @@ impl<'a> Arguments<'a> {
         Ok(Self { given, context })
     }
 
+    /// Whether a parameter is given, and not taken yet.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.given.contains_key(key)
+    }
+
     /// A positive, finite number.
     pub(super) fn positive(&mut self, key: &'static str) -> Result<Option<f64>, PolicyError> {
         self.take(key, "a positive number", parse_positive)
+    }
+
+    /// A number above 0 and at most 1.
+    pub(super) fn fraction(&mut self, key: &'static str) -> Result<Option<f64>, PolicyError> {
+        self.take(key, "a number above 0 and at most 1", |value| parse_positive(value).filter(|number| *number <= 1.0))
     }
 
     /// A whole number of at least 1.

@@ -10,6 +10,10 @@ pub const POLICIES: &[PolicyEntry] = &[
     super::ata_auto::ENTRY,
     super::uta::ENTRY,
     super::fta::ENTRY,
+    super::ema::ENTRY,
+    super::proportional::ENTRY,
+    super::controller::ENTRY,
+    super::affine::ENTRY,
     super::gta::ENTRY,
     super::k_sync::ENTRY,
     super::adaptive_k_sync::ENTRY,
@@ -62,13 +66,15 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (text, message) in [
-            ("atta", "unknown policy 'atta': expected one of ata, ata-empirical, ata-auto, uta, fta, gta"),
+            ("atta", "unknown policy 'atta': expected one of ata, ata-empirical, ata-auto, uta, fta, ema"),
             ("", "unknown policy ''"),
             ("ata:alpha", "'alpha' is not of the form key=value"),
             ("ata:alpha=1,alpha=2", "'alpha' is given twice"),
             ("ata:alpha=-1", "alpha=-1: expected a positive number"),
             ("ata:alpha=NaN", "expected a positive number"),
             ("ata:preset=mine", "expected 'printed' or 'published-runs'"),
+            ("ema:weight=1.5", "weight=1.5: expected a number above 0 and at most 1"),
+            ("proportional:weight=0.5,window=9", "either 'weight' or 'window'"),
             ("uta:alpha=1", "policy 'uta' has no parameter 'alpha'; its parameters: none"),
             ("ata-empirical:preset=published-runs,eta=2", "has no parameter 'eta'"),
             ("fta", "needs each worker's mean"),

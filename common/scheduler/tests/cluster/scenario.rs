@@ -6,11 +6,18 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 /// Policies with parameters that matter here, besides every one of the registry as it is.
-const VARIANTS: [&str; 5] =
-    ["k-sync:k=3", "ringmaster:R=1", "ringmaster:R=2,stops=on", "cmab-kl:r=2", "ata:preset=published-runs"];
+const VARIANTS: [&str; 6] = [
+    "k-sync:k=3",
+    "ringmaster:R=1",
+    "ringmaster:R=2,stops=on",
+    "cmab-kl:r=2",
+    "ata:preset=published-runs",
+    "proportional:window=2",
+];
 
 /// Those that take exactly B tasks a step.
-const TAKE_ALL: [&str; 6] = ["ata", "ata-empirical", "ata-auto", "uta", "fta", "gta"];
+const TAKE_ALL: [&str; 10] =
+    ["ata", "ata-empirical", "ata-auto", "uta", "fta", "ema", "proportional", "controller", "affine", "gta"];
 
 /// How much longer than the mean a task may take.
 pub(crate) const SLOWEST: f64 = 5.0;

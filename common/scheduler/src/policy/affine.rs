@@ -1,0 +1,218 @@
+//! Affine: equal finish times by a line t = o + a·s that is fitted to each worker's shares.
+//!
+//! Source: Nie, Maghakian, Liu, "Training DNN Models over Heterogeneous Clusters with Optimal Performance", Middleware
+//! 2024 (arXiv 2402.05302), where it is named Cannikin.
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::{PolicyEntry, PolicyKind};
+use super::shares::{LEAST_S, new_workers_first};
+use super::tally::Tally;
+use super::{Arguments, Decision, Policy, PolicyState, Round, SchedulerRng, from_state, to_state};
+use crate::allocation::{Rule, ras_by_cost};
+use crate::batches::BatchStatistics;
+use crate::ids::WorkerId;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "affine",
+    about: "equal finish times by a line t = o + a*s fitted to each worker's shares (Cannikin); no exploration",
+    parameters: "none",
+    kind: PolicyKind::Barrier,
+    build: |_: &mut Arguments<'_>| Ok(Box::new(Affine::default())),
+};
+
+/// a minimizes the largest o_i + a_i·s_i, the line of least squares through worker i's (tasks, seconds) in the
+/// iterations so far, plus its mean overhead per assignment. All iterations count alike.
+///
+/// Each worker is tried once first. Until a worker had shares of two sizes, its time is taken to be in proportion to
+/// its tasks.
+#[derive(Clone, Debug, Default)]
+pub struct Affine {
+    state: State,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    /// The shares of the iterations that are over, by slot.
+    shares: Vec<BatchStatistics>,
+    /// What was done in the iteration under way.
+    done: Tally,
+}
+
+/// What a worker's share costs.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    fixed_s: f64,
+    per_task_s: f64,
+}
+
+impl Cost {
+    fn at_s(self, tasks: u64) -> f64 {
+        self.fixed_s + tasks as f64 * self.per_task_s
+    }
+}
+
+impl Affine {
+    /// Enters the shares of the iteration that is over.
+    fn end_iteration(&mut self, round: &Round<'_>) {
+        let State { shares, done } = &mut self.state;
+        shares.resize(shares.len().max(round.statistics.len()), BatchStatistics::default());
+        for (worker, tasks, busy_s) in done.take() {
+            shares[worker.slot()].observe(tasks, busy_s);
+        }
+    }
+
+    /// What a share of the i-th worker costs; `None` if it was never observed.
+    fn cost(&self, round: &Round<'_>, i: usize) -> Option<Cost> {
+        let statistics = round.of(i);
+        let shares = &self.state.shares[round.workers[i].slot()];
+        let (fixed_s, per_task_s) = match shares.line() {
+            Some(line) if line.has_slope => (line.fixed_s, line.per_task_s),
+            Some(_) => (0.0, shares.total_s / shares.tasks),
+            // Known from elsewhere: a warm start, or another policy before.
+            None => (0.0, statistics.mean_s()?),
+        };
+        Some(Cost { fixed_s: fixed_s + statistics.mean_overhead_s(), per_task_s: per_task_s.max(LEAST_S) })
+    }
+}
+
+impl Policy for Affine {
+    fn name(&self) -> &'static str {
+        "affine"
+    }
+
+    fn observe(&mut self, worker: WorkerId, busy_s: f64) {
+        self.state.done.add(worker, 1, busy_s);
+    }
+
+    fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
+        self.state.done.add(worker, tasks, busy_s);
+    }
+
+    fn forget(&mut self, worker: WorkerId) {
+        self.state.done.forget(worker);
+        if let Some(shares) = self.state.shares.get_mut(worker.slot()) {
+            *shares = BatchStatistics::default();
+        }
+    }
+
+    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+        self.end_iteration(round);
+        let none = Cost { fixed_s: 0.0, per_task_s: 0.0 };
+        let costs: Vec<Cost> = (0..round.workers.len()).map(|i| self.cost(round, i).unwrap_or(none)).collect();
+        let (allocation, rule) = new_workers_first(round, Rule::Ras, rng, |known, budget, rng| {
+            ras_by_cost(known.len(), budget, |j, tasks| costs[known[j]].at_s(tasks), rng)
+        });
+        let per_task_s = |(cost, &tasks): (&Cost, &u64)| cost.at_s(tasks.max(1)) / tasks.max(1) as f64;
+        let scores = costs.iter().zip(&allocation).map(per_task_s).collect();
+        Decision::barrier(allocation, scores, rule)
+    }
+
+    fn save(&self) -> PolicyState {
+        to_state(&self.state)
+    }
+
+    fn restore(&mut self, state: PolicyState) -> Result<(), String> {
+        let state: State = from_state(state)?;
+        if !state.done.is_valid() || !state.shares.iter().all(BatchStatistics::is_valid) {
+            return Err("shares that cannot have been observed".into());
+        }
+        self.state = state;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::decide;
+    use crate::statistics::WorkerStatistics;
+    use rand::SeedableRng;
+
+    /// Runs iterations in which worker i takes o_i + a·s_i seconds; the allocations.
+    fn allocations(costs: &[(f64, f64)], budget: u64, iterations: u64) -> Vec<Vec<u64>> {
+        let mut policy = Affine::default();
+        let mut observed = vec![(0, 0.0); costs.len()];
+        let run = (1..=iterations).map(|iteration| {
+            let allocation = decide(&mut policy, iteration, budget, &observed).allocation;
+            for (slot, &tasks) in allocation.iter().enumerate().filter(|(_, tasks)| **tasks > 0) {
+                let busy_s = costs[slot].0 + tasks as f64 * costs[slot].1;
+                policy.observe_batch(WorkerId::from_slot(slot), tasks, busy_s);
+                observed[slot].0 += tasks;
+                observed[slot].1 += busy_s;
+            }
+            allocation
+        });
+        run.collect()
+    }
+
+    /// Cannikin (arXiv 2402.05302): the lines are known after shares of two sizes, and all workers then finish together.
+    #[test]
+    fn finish_times_are_equal_once_the_lines_are_known() {
+        let costs = [(10.0, 1.0), (0.0, 2.0)];
+        let allocations = allocations(&costs, 36, 4);
+        assert_eq!(allocations[0], [18, 18]);
+        assert_eq!(allocations[1], [20, 16], "in proportion: 28/18 s and 2 s per task");
+        assert_eq!(allocations[2..], [[21, 15], [21, 15]], "10 + 21 and 2·15");
+    }
+
+    /// A worker whose fixed time is longer than what the others need gets nothing.
+    #[test]
+    fn a_fixed_time_counts_once() {
+        let mut policy = Affine::default();
+        for (tasks, times_s) in [(1, [21.0, 1.0]), (4, [24.0, 4.0])] {
+            for (slot, time_s) in times_s.into_iter().enumerate() {
+                policy.observe_batch(WorkerId::from_slot(slot), tasks, time_s);
+            }
+            decide(&mut policy, 2, 9, &[(1, 1.0); 2]);
+        }
+        for (budget, allocation) in [(9, [0, 9]), (20, [0, 20]), (30, [5, 25])] {
+            assert_eq!(decide(&mut policy, 3, budget, &[(1, 1.0); 2]).allocation, allocation);
+        }
+    }
+
+    /// Tasks timed one by one make one share.
+    #[test]
+    fn an_iteration_is_one_observation() {
+        let (mut one_by_one, mut batch) = (Affine::default(), Affine::default());
+        let worker = WorkerId::from_slot(0);
+        for time_s in [2.0, 3.0, 4.0] {
+            one_by_one.observe(worker, time_s);
+        }
+        batch.observe_batch(worker, 3, 9.0);
+        for policy in [&mut one_by_one, &mut batch] {
+            decide(policy, 2, 1, &[(3, 9.0)]);
+        }
+        assert_eq!(one_by_one.save(), batch.save());
+    }
+
+    /// Time of an assignment that is not computation is part of the finish time.
+    #[test]
+    fn overhead_is_part_of_the_finish_time() {
+        let known = |overhead_s| {
+            let mut statistics = WorkerStatistics { observed: 5, total_s: 5.0, ..WorkerStatistics::default() };
+            statistics.observe_overhead(overhead_s);
+            statistics
+        };
+        let statistics = [known(6.0), known(0.0)];
+        let workers = [0, 1].map(WorkerId::from_slot);
+        let round = Round { iteration: 2, budget: 10, workers: &workers, statistics: &statistics, fuses: &[] };
+        let decision = Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1));
+        assert_eq!(decision.allocation, [2, 8]);
+    }
+
+    #[test]
+    fn a_saved_share_is_checked() {
+        let mut policy = Affine::default();
+        policy.observe(WorkerId::from_slot(1), 2.0);
+        decide(&mut policy, 2, 3, &[(1, 1.0), (1, 2.0)]);
+        let good = policy.save();
+        assert!(policy.restore(good.clone()).is_ok());
+        let text = good.to_string();
+        for bad in [text.replace("2.0", "-2.0"), text.replace("\"done\":[]", "\"done\":[[1,-1.0]]"), "null".into()] {
+            assert_ne!(bad, text);
+            assert!(policy.restore(serde_json::from_str(&bad).unwrap()).is_err(), "{bad}");
+        }
+    }
+}

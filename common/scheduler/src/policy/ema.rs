@@ -1,0 +1,133 @@
+//! EMA: the best allocation for exponentially weighted means of the task times seen.
+//!
+//! Source: none; it is what one would try before a bandit, with the allocation rule RAS of the ATA paper (arXiv
+//! 2502.00775, section 3).
+
+use super::entry::{PolicyEntry, PolicyKind};
+use super::moving_mean::MovingMeans;
+use super::shares::new_workers_first;
+use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng};
+use crate::allocation::{Rule, ras};
+use crate::ids::WorkerId;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "ema",
+    about: "the best allocation for exponentially weighted means of the times seen; no exploration",
+    parameters: "weight=SHARE of the newest time (default: 0.2)",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(Ema::from_arguments(arguments)?)),
+};
+
+/// a = RAS(m) with m_i the exponentially weighted mean of worker i's task times. Each worker is tried once first; one
+/// that gets no tasks by its mean is not tried again.
+///
+/// Means are of computation alone: what an assignment costs besides is left out.
+#[derive(Clone, Debug)]
+pub struct Ema {
+    means: MovingMeans,
+}
+
+impl Ema {
+    /// Reads `weight`.
+    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        Ok(Self { means: MovingMeans::from_arguments(arguments)? })
+    }
+}
+
+impl Policy for Ema {
+    fn name(&self) -> &'static str {
+        "ema"
+    }
+
+    fn observe(&mut self, worker: WorkerId, busy_s: f64) {
+        self.means.observe(worker, busy_s);
+    }
+
+    fn forget(&mut self, worker: WorkerId) {
+        self.means.forget(worker);
+    }
+
+    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+        self.means.adopt(round);
+        let means_s = self.means.of(round);
+        let (allocation, rule) = new_workers_first(round, Rule::Ras, rng, |known, budget, rng| {
+            let known_s: Vec<f64> = known.iter().map(|&i| means_s[i]).collect();
+            ras(&known_s, budget, rng)
+        });
+        Decision::barrier(allocation, means_s, rule)
+    }
+
+    fn save(&self) -> PolicyState {
+        self.means.save()
+    }
+
+    fn restore(&mut self, state: PolicyState) -> Result<(), String> {
+        self.means.restore(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::decide;
+    use crate::policy::{PolicyContext, build_policy};
+
+    fn observed(specification: &str, times_s: &[&[f64]]) -> Box<dyn Policy> {
+        let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
+        for (slot, times_s) in times_s.iter().enumerate() {
+            times_s.iter().for_each(|&time_s| policy.observe(WorkerId::from_slot(slot), time_s));
+        }
+        policy
+    }
+
+    /// m ← (1 − w)·m + w·x from the first time on, w = 0.2 by default, and RAS on it.
+    #[test]
+    fn the_newest_time_has_its_weight() {
+        for (specification, mean_s, allocation) in
+            [("ema", 1.2, [5, 0]), ("ema:weight=0.5", 1.5, [4, 1]), ("ema:weight=1", 2.0, [4, 1])]
+        {
+            let mut policy = observed(specification, &[&[1.0, 2.0], &[7.0]]);
+            let decision = decide(&mut *policy, 3, 5, &[(2, 3.0), (1, 7.0)]);
+            assert!((decision.scores[0] - mean_s).abs() < 1e-12, "{specification}: {:?}", decision.scores);
+            assert_eq!((&decision.allocation[..], decision.rule), (&allocation[..], Rule::Ras));
+        }
+    }
+
+    /// A worker that joins later gets one task first, whatever it takes.
+    #[test]
+    fn a_new_worker_gets_one_task() {
+        let mut policy = observed("ema", &[&[1.0], &[2.0]]);
+        let decision = decide(&mut *policy, 9, 7, &[(1, 1.0), (1, 2.0), (0, 0.0)]);
+        assert_eq!(decision.allocation, [4, 2, 1]);
+        assert_eq!(decision.rule, Rule::WarmUp { never_observed: 1, zero_score: 0 });
+    }
+
+    /// The engine's statistics stand in for times of before, as of a warm start; a forgotten worker's do not count.
+    #[test]
+    fn earlier_means_are_taken_over() {
+        let mut policy = observed("ema", &[&[1.0]]);
+        let known = [(1, 1.0), (10, 20.0), (10, 40.0)];
+        assert_eq!(decide(&mut *policy, 1, 7, &known).scores, [1.0, 2.0, 4.0]);
+        policy.observe(WorkerId::from_slot(1), 7.0);
+        assert_eq!(decide(&mut *policy, 2, 7, &known).scores, [1.0, 3.0, 4.0]);
+        policy.forget(WorkerId::from_slot(1));
+        assert_eq!(decide(&mut *policy, 3, 7, &[(1, 1.0), (0, 0.0), (10, 40.0)]).scores, [1.0, 0.0, 4.0]);
+    }
+
+    /// No exploration: a worker with one unlucky time keeps it.
+    #[test]
+    fn one_that_looked_slow_is_not_tried_again() {
+        let mut policy = observed("ema", &[&[1.0], &[100.0]]);
+        for iteration in 2..1000 {
+            assert_eq!(decide(&mut *policy, iteration, 7, &[(1, 1.0), (1, 100.0)]).allocation, [7, 0]);
+        }
+    }
+
+    #[test]
+    fn a_saved_mean_is_checked() {
+        let mut policy = observed("ema", &[]);
+        for (state, good) in [("[1.5, null]", true), ("[-1.5]", false), ("{}", false), ("null", false)] {
+            assert_eq!(policy.restore(serde_json::from_str(state).unwrap()).is_ok(), good, "{state}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Exponentially weighted means of the workers' task times.
+
+use super::shares::LEAST_S;
+use super::{Arguments, PolicyError, PolicyState, Round, from_state, to_state};
+use crate::ids::WorkerId;
+
+/// The weight of the newest task time, if none is given.
+const WEIGHT: f64 = 0.2;
+
+/// One mean per worker, which moves by a share of the difference towards each new task time.
+#[derive(Clone, Debug)]
+pub(super) struct MovingMeans {
+    weight: f64,
+    /// Seconds per task, by slot.
+    means_s: Vec<Option<f64>>,
+}
+
+impl MovingMeans {
+    /// Reads `weight`.
+    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        Ok(Self { weight: arguments.fraction("weight")?.unwrap_or(WEIGHT), means_s: Vec::new() })
+    }
+
+    /// m ← (1 − w)·m + w·x; the first time is the mean.
+    pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
+        let weight = self.weight;
+        let mean_s = self.slot(worker);
+        *mean_s = Some(mean_s.map_or(busy_s, |mean_s| (1.0 - weight) * mean_s + weight * busy_s));
+    }
+
+    /// Replaces a worker's mean.
+    pub(super) fn set(&mut self, worker: WorkerId, mean_s: f64) {
+        *self.slot(worker) = Some(mean_s);
+    }
+
+    /// Takes over the plain means of workers that are known from elsewhere: a warm start, or another policy before.
+    pub(super) fn adopt(&mut self, round: &Round<'_>) {
+        for (i, &worker) in round.workers.iter().enumerate() {
+            let known = round.of(i).mean_s();
+            let own = self.slot(worker);
+            *own = own.or(known);
+        }
+    }
+
+    /// The means of the workers of a round, all positive but those of workers never observed, which are 0.
+    pub(super) fn of(&self, round: &Round<'_>) -> Vec<f64> {
+        let of = |worker: &WorkerId| self.means_s.get(worker.slot()).copied().flatten();
+        round.workers.iter().map(|worker| of(worker).map_or(0.0, |mean_s| mean_s.max(LEAST_S))).collect()
+    }
+
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        *self.slot(worker) = None;
+    }
+
+    pub(super) fn save(&self) -> PolicyState {
+        to_state(&self.means_s)
+    }
+
+    pub(super) fn restore(&mut self, state: PolicyState) -> Result<(), String> {
+        let means_s: Vec<Option<f64>> = from_state(state)?;
+        if !means_s.iter().flatten().all(|mean_s| mean_s.is_finite() && *mean_s >= 0.0) {
+            return Err("a mean time is negative".into());
+        }
+        self.means_s = means_s;
+        Ok(())
+    }
+
+    fn slot(&mut self, worker: WorkerId) -> &mut Option<f64> {
+        self.means_s.resize(self.means_s.len().max(worker.slot() + 1), None);
+        &mut self.means_s[worker.slot()]
+    }
+}

@@ -1,0 +1,166 @@
+//! Proportional shares: tasks in proportion to the workers' speeds.
+//!
+//! Sources: Chen, Weng, Wang, Li, Li, "Semi-Dynamic Load Balancing: Efficient Distributed Learning in Non-Dedicated
+//! Environments", SoCC 2020 (LB-BSP), which predicts the speeds; Ye, Zhou, Shi, Sun, Lv, "DBS: Dynamic Batch Size For
+//! Distributed Deep Neural Network Training", 2020 (arXiv 2007.11831), which takes those of the epoch before.
+
+use super::entry::{PolicyEntry, PolicyKind};
+use super::moving_mean::MovingMeans;
+use super::shares::{in_proportion, new_workers_first};
+use super::tally::Tally;
+use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state};
+use crate::allocation::Rule;
+use crate::ids::WorkerId;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "proportional",
+    about: "tasks in proportion to speed, rounded (LB-BSP, DBS); no exploration",
+    parameters: "weight=SHARE of the newest time in the mean (default: 0.2), or window=ITERATIONS between new speeds",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(Proportional::from_arguments(arguments)?)),
+};
+
+/// Shares in proportion to 1/m_i, rounded by largest remainder to sum B. m_i is the exponentially weighted mean of
+/// worker i's task times or, with a window, its mean time in the last W iterations, looked at every W iterations.
+///
+/// Each worker is tried once first. A worker without a task in the last window keeps its mean of before.
+#[derive(Clone, Debug)]
+pub struct Proportional {
+    means: MovingMeans,
+    /// Iterations between two changes of the means, W; `None` if they move with every task.
+    window: Option<u64>,
+    /// What was done in the window under way.
+    done: Tally,
+}
+
+impl Proportional {
+    /// Reads `weight` or `window`.
+    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        let window = arguments.count("window")?;
+        if window.is_some() && arguments.has("weight") {
+            return Err(PolicyError::Conflict { reason: "give either 'weight' or 'window'".into() });
+        }
+        Ok(Self { means: MovingMeans::from_arguments(arguments)?, window, done: Tally::default() })
+    }
+
+    /// Takes the means of a window that has ended.
+    fn end_window(&mut self, iteration: u64) {
+        if self.window.is_some_and(|window| (iteration - 1).is_multiple_of(window)) {
+            for (worker, tasks, busy_s) in self.done.take() {
+                self.means.set(worker, busy_s / tasks as f64);
+            }
+        }
+    }
+}
+
+impl Policy for Proportional {
+    fn name(&self) -> &'static str {
+        "proportional"
+    }
+
+    fn observe(&mut self, worker: WorkerId, busy_s: f64) {
+        if self.window.is_some() {
+            self.done.add(worker, 1, busy_s);
+        } else {
+            self.means.observe(worker, busy_s);
+        }
+    }
+
+    fn forget(&mut self, worker: WorkerId) {
+        self.means.forget(worker);
+        self.done.forget(worker);
+    }
+
+    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+        self.end_window(round.iteration);
+        // A worker that was first tried in the window under way has the mean of its tasks so far.
+        self.means.adopt(round);
+        let means_s = self.means.of(round);
+        let (allocation, rule) = new_workers_first(round, Rule::Named("proportional"), rng, |known, budget, rng| {
+            let speeds: Vec<f64> = known.iter().map(|&i| 1.0 / means_s[i]).collect();
+            in_proportion(&speeds, budget, rng)
+        });
+        Decision::barrier(allocation, means_s, rule)
+    }
+
+    fn save(&self) -> PolicyState {
+        to_state(&(self.means.save(), &self.done))
+    }
+
+    fn restore(&mut self, state: PolicyState) -> Result<(), String> {
+        let (means, done) = from_state::<(PolicyState, Tally)>(state)?;
+        if !done.is_valid() {
+            return Err("a task time is negative".into());
+        }
+        self.means.restore(means)?;
+        self.done = done;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::decide;
+    use crate::policy::{PolicyContext, build_policy};
+
+    /// The allocations of iterations in which worker i's tasks take `times_s[k][i]` seconds each.
+    fn allocations(specification: &str, budget: u64, times_s: &[&[f64]]) -> Vec<Vec<u64>> {
+        let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
+        let mut observed = vec![(0, 0.0); times_s[0].len()];
+        let run = times_s.iter().zip(1..).map(|(times_s, iteration)| {
+            let allocation = decide(&mut *policy, iteration, budget, &observed).allocation;
+            for (slot, (&tasks, &time_s)) in allocation.iter().zip(*times_s).enumerate() {
+                (0..tasks).for_each(|_| policy.observe(WorkerId::from_slot(slot), time_s));
+                observed[slot].0 += tasks;
+                observed[slot].1 += tasks as f64 * time_s;
+            }
+            allocation
+        });
+        run.collect()
+    }
+
+    /// LB-BSP, DBS: b_i = B·v_i/Σv with v_i the speed.
+    #[test]
+    fn tasks_are_in_proportion_to_speed() {
+        for specification in ["proportional", "proportional:window=1"] {
+            let allocations = allocations(specification, 14, &[[1.0, 2.0, 4.0].as_slice(); 3]);
+            assert_eq!(allocations[1..], [[8, 4, 2], [8, 4, 2]], "{specification}");
+        }
+    }
+
+    /// Not the allocation that finishes first: with times 1 and 9, the second worker's one task takes all others' time
+    /// twice.
+    #[test]
+    fn the_largest_remainder_gets_a_task_even_if_all_wait_for_it() {
+        assert_eq!(allocations("proportional", 6, &[[1.0, 9.0].as_slice(); 3])[1..], [[5, 1], [5, 1]]);
+    }
+
+    /// DBS: the speeds are those of the last epoch, and change with the next one.
+    #[test]
+    fn a_window_s_speeds_last_for_the_next_one() {
+        let (before, after) = ([1.0, 3.0], [3.0, 1.0]);
+        let times_s: [&[f64]; 7] = [&before, &before, &before, &after, &after, &after, &after];
+        let allocations = allocations("proportional:window=3", 8, &times_s);
+        assert_eq!(allocations[1..], [[6, 2], [6, 2], [6, 2], [6, 2], [6, 2], [2, 6]]);
+    }
+
+    /// "weight": the speed follows a change within a few tasks.
+    #[test]
+    fn the_mean_follows_a_change() {
+        let (before, after) = ([1.0, 3.0], [3.0, 1.0]);
+        let times_s: [&[f64]; 9] = [&before, &before, &after, &after, &after, &after, &after, &after, &after];
+        assert_eq!(allocations("proportional", 8, &times_s)[8], [2, 6]);
+    }
+
+    /// A state saved under other parameters can be continued.
+    #[test]
+    fn a_saved_state_is_checked() {
+        let mut policy = build_policy("proportional:window=2", &PolicyContext::default()).unwrap();
+        for (state, good) in
+            [("[[1.5],[]]", true), ("[[1.5],[[2,3.0]]]", true), ("[[1],[[1,-1]]]", false), ("[]", false)]
+        {
+            assert_eq!(policy.restore(serde_json::from_str(state).unwrap()).is_ok(), good, "{state}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What the policies without exploration have in common: every worker is tried once first, and shares are rounded to
+//! whole tasks.
+
+use rand::seq::SliceRandom;
+
+use super::{Round, SchedulerRng};
+use crate::allocation::{Rule, uniform};
+
+/// The least cost of a task, in seconds: a clock may measure zero, but costs must be positive.
+pub(super) const LEAST_S: f64 = 1e-100;
+
+/// Gives each worker never observed one task, and the others what `share` makes of the rest: it takes their positions
+/// in [`Round::workers`] and the tasks left, and answers in the same order. `rule` is its name.
+///
+/// If more workers are new than there are tasks, a random choice of them gets one each; if all are new, all tasks go to
+/// them in equal shares.
+pub(super) fn new_workers_first(
+    round: &Round<'_>,
+    rule: Rule,
+    rng: &mut SchedulerRng,
+    share: impl FnOnce(&[usize], u64, &mut SchedulerRng) -> Vec<u64>,
+) -> (Vec<u64>, Rule) {
+    let (new, known): (Vec<usize>, Vec<usize>) = (0..round.workers.len()).partition(|&i| round.of(i).observed == 0);
+    if new.is_empty() {
+        return (share(&known, round.budget, rng), rule);
+    }
+    let rule = Rule::WarmUp { never_observed: new.len(), zero_score: 0 };
+    if known.is_empty() {
+        return (uniform(new.len(), round.budget, rng), rule);
+    }
+    let tried = round.budget.min(new.len() as u64);
+    let left = round.budget - tried;
+    let mut allocation = vec![0; round.workers.len()];
+    for (&i, tasks) in new.iter().zip(uniform(new.len(), tried, rng)) {
+        allocation[i] = tasks;
+    }
+    if left > 0 {
+        for (&i, tasks) in known.iter().zip(share(&known, left, rng)) {
+            allocation[i] = tasks;
+        }
+    }
+    (allocation, rule)
+}
+
+/// `budget` tasks in proportion to `weights`, rounded by largest remainder: each share is rounded down, and the tasks
+/// left go one each to the shares that lost most. Ties are broken at random.
+///
+/// # Panics
+/// If a weight is negative or not finite, or none is positive.
+pub(super) fn in_proportion(weights: &[f64], budget: u64, rng: &mut SchedulerRng) -> Vec<u64> {
+    assert!(weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0), "weights are finite, and not negative");
+    let largest = weights.iter().copied().fold(0.0, f64::max);
+    assert!(largest > 0.0, "some weight is positive");
+    // Relative to the largest, so that no sum overflows.
+    let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
+    let exact: Vec<f64> = weights.iter().map(|weight| weight / largest / sum * budget as f64).collect();
+    let mut allocation: Vec<u64> = exact.iter().map(|share| *share as u64).collect();
+    let allocated: u64 = allocation.iter().sum();
+
+    let mut order: Vec<usize> = (0..weights.len()).filter(|&i| weights[i] > 0.0).collect();
+    order.shuffle(rng);
+    order.sort_by(|&i, &j| exact[j].fract().total_cmp(&exact[i].fract()));
+    if allocated <= budget {
+        let left = (budget - allocated) as usize;
+        order.into_iter().cycle().take(left).for_each(|i| allocation[i] += 1);
+    } else {
+        // Products that should have been just below a whole number were rounded up to it.
+        let excess = (allocated - budget) as usize;
+        order.into_iter().rev().filter(|&i| exact[i] >= 1.0).take(excess).for_each(|i| allocation[i] -= 1);
+    }
+    allocation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::WorkerId;
+    use crate::statistics::WorkerStatistics;
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+
+    fn weight() -> impl Strategy<Value = f64> {
+        prop_oneof![Just(0.0), Just(1.0), Just(1.0 / 3.0), 1e-3f64..1e3, Just(1e-300), Just(1e300)]
+    }
+
+    proptest! {
+        /// The sum is the budget, and no share is further than one task from the exact one.
+        #[test]
+        fn shares_are_rounded_to_the_budget(
+            weights in prop::collection::vec(weight(), 1..60),
+            budget in prop_oneof![0u64..100, 0u64..1 << 24],
+            seed: u64,
+        ) {
+            prop_assume!(weights.iter().any(|weight| *weight > 0.0));
+            let allocation = in_proportion(&weights, budget, &mut SchedulerRng::seed_from_u64(seed));
+            prop_assert_eq!(allocation.iter().sum::<u64>(), budget);
+            let largest = weights.iter().copied().fold(0.0, f64::max);
+            let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
+            for (&tasks, weight) in allocation.iter().zip(&weights) {
+                let exact = weight / largest / sum * budget as f64;
+                prop_assert!((tasks as f64 - exact).abs() < 1.0 + 1e-6, "{tasks} for {exact}");
+                prop_assert!(*weight > 0.0 || tasks == 0, "nothing for a share of nothing");
+            }
+        }
+
+        /// A task goes to a new worker before any other gets one; the budget is met, whoever is new.
+        #[test]
+        fn each_new_worker_is_tried_once(
+            observed in prop::collection::vec(0u64..2, 1..20),
+            budget in 1u64..40,
+            seed: u64,
+        ) {
+            let statistics: Vec<_> = observed
+                .iter()
+                .map(|&observed| WorkerStatistics { observed, total_s: 2.0, ..WorkerStatistics::default() })
+                .collect();
+            let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
+            let round = Round { iteration: 1, budget, workers: &workers, statistics: &statistics, fuses: &[] };
+            let mut rng = SchedulerRng::seed_from_u64(seed);
+            let (allocation, rule) = new_workers_first(&round, Rule::Ras, &mut rng, |known, left, rng| {
+                assert!(known.iter().all(|&i| observed[i] > 0) && left > 0);
+                uniform(known.len(), left, rng)
+            });
+            prop_assert_eq!(allocation.iter().sum::<u64>(), budget);
+            let new = || (0..observed.len()).filter(|&i| observed[i] == 0);
+            let tried: u64 = new().map(|i| allocation[i]).sum();
+            let count = new().count() as u64;
+            if count == 0 {
+                prop_assert_eq!(rule, Rule::Ras);
+            } else if count < observed.len() as u64 {
+                prop_assert_eq!(tried, count.min(budget));
+                prop_assert!(new().all(|i| allocation[i] <= 1));
+            } else {
+                prop_assert!(new().all(|i| allocation[i].abs_diff(budget / count) <= 1));
+            }
+        }
+    }
+
+    /// Equal remainders: each worker gets the odd task as often as any other.
+    #[test]
+    fn ties_are_random() {
+        let mut rng = SchedulerRng::seed_from_u64(4);
+        let mut extra = [0; 4];
+        for _ in 0..1000 {
+            let allocation = in_proportion(&[1.0; 4], 5, &mut rng);
+            extra.iter_mut().zip(allocation).for_each(|(extra, tasks)| *extra += tasks - 1);
+        }
+        assert!(extra.iter().all(|&count| (190..310).contains(&count)), "{extra:?}");
+    }
+
+    #[test]
+    fn the_largest_remainders_get_the_tasks_left() {
+        let mut rng = SchedulerRng::seed_from_u64(4);
+        assert_eq!(in_proportion(&[3.4, 1.8, 0.7, 0.1], 6, &mut rng), [3, 2, 1, 0]);
+    }
+}

@@ -1,0 +1,67 @@
+//! Tasks and seconds of each worker in a stretch of a run, such as an iteration.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::WorkerId;
+
+/// What the workers did since the tally was last cleared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Tally {
+    /// Tasks and their total seconds, by slot; none beyond the end.
+    done: Vec<(u64, f64)>,
+}
+
+impl Tally {
+    /// Adds tasks that took `busy_s` seconds in total.
+    pub(super) fn add(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
+        let slot = worker.slot();
+        self.done.resize(self.done.len().max(slot + 1), (0, 0.0));
+        self.done[slot].0 += tasks;
+        self.done[slot].1 += busy_s;
+    }
+
+    /// A worker's tasks and their total seconds; `None` if it did none.
+    pub(super) fn of(&self, worker: WorkerId) -> Option<(u64, f64)> {
+        self.done.get(worker.slot()).copied().filter(|(tasks, _)| *tasks > 0)
+    }
+
+    /// The workers that did tasks, with these and their total seconds, and clears the tally.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (WorkerId, u64, f64)> {
+        let done = std::mem::take(&mut self.done).into_iter().enumerate();
+        done.filter(|(_, (tasks, _))| *tasks > 0).map(|(slot, (tasks, s))| (WorkerId::from_slot(slot), tasks, s))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.done.clear();
+    }
+
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        if let Some(done) = self.done.get_mut(worker.slot()) {
+            *done = (0, 0.0);
+        }
+    }
+
+    /// Whether the numbers can have been observed.
+    pub(super) fn is_valid(&self) -> bool {
+        self.done.iter().all(|(_, total_s)| total_s.is_finite() && *total_s >= 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_did_adds_up_until_it_is_taken() {
+        let (first, second) = (WorkerId::from_slot(0), WorkerId::from_slot(1));
+        let mut tally = Tally::default();
+        tally.add(second, 2, 3.0);
+        tally.add(second, 1, 0.5);
+        assert_eq!((tally.of(first), tally.of(second), tally.of(WorkerId::from_slot(9))), (None, Some((3, 3.5)), None));
+        assert_eq!(tally.clone().take().collect::<Vec<_>>(), [(second, 3, 3.5)]);
+        tally.forget(second);
+        tally.forget(WorkerId::from_slot(9));
+        assert_eq!(tally.take().count(), 0);
+    }
+}

@@ -1,0 +1,55 @@
+//! What policies without exploration cost next to the oracle: where they are as good as a bandit, and where not.
+
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, WorkerId, build_policy};
+use ata_simulator::{Change, LawTimes, Simulation, TimeLaws, When};
+
+const WORKERS: u32 = 51;
+const SEEDS: u64 = 5;
+
+/// An iteration's mean runtime and mean total worker time under a policy.
+fn costs(policy: &str, changes: &[(When, Change)]) -> (f64, f64) {
+    let laws: TimeLaws = "shifted_exp(29*i, 29*i)".parse().unwrap();
+    let context = PolicyContext { means: laws.means(WORKERS).unwrap(), workers: Some(WORKERS) };
+    let run = |seed| {
+        let min_workers = WORKERS as usize;
+        let config = EngineConfig { budget: 23, iterations: 1000, min_workers, seed, ..EngineConfig::default() };
+        let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
+        let times = LawTimes::new(&laws, WORKERS, seed).unwrap();
+        let mut simulation = Simulation { changes: changes.to_vec(), ..Simulation::new(WORKERS, times) };
+        simulation.run(&mut engine, &mut |_: &ata_simulator::Step<'_>| StepOutcome::default()).unwrap();
+        let ledger = engine.ledger();
+        (ledger.mean_iteration_s() / SEEDS as f64, ledger.mean_total_worker_time_s() / SEEDS as f64)
+    };
+    (1..=SEEDS).map(run).fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1))
+}
+
+/// Times 29i + Exp(29i), B = 23 (ATA paper, arXiv 2502.00775, section 6), which do not change: means and RAS are as
+/// good as the oracle; rounded proportional shares wait for slow workers that have one task.
+#[test]
+fn steady_and_unequal_workers() {
+    let oracle = costs("fta", &[]);
+    for (policy, runtime, worker_time) in [
+        ("ema", 1.02, 0.86),
+        ("affine", 1.00, 0.91),
+        ("controller", 1.16, 0.95),
+        ("proportional", 1.82, 2.03),
+        ("proportional:window=10", 1.82, 2.04),
+    ] {
+        let got = costs(policy, &[]);
+        for (got, expected) in [(got.0 / oracle.0, runtime), (got.1 / oracle.1, worker_time)] {
+            assert!((got / expected - 1.0).abs() < 0.06, "{policy}: {got:.3} for {expected}");
+        }
+    }
+}
+
+/// The slowest worker, which has no tasks, becomes the fastest: none of them finds out.
+#[test]
+fn an_idle_worker_that_becomes_fast_is_not_found() {
+    let swap = Change::Swap(WorkerId::from_slot(0), WorkerId::from_slot(WORKERS as usize - 1));
+    let changes = [(When::Iteration(300), swap)];
+    let best = costs("ata-auto", &changes);
+    for policy in ["ema", "affine", "controller", "proportional"] {
+        let got = costs(policy, &changes);
+        assert!(got.0 > 1.1 * best.0, "{policy}: {:.2} of ata-auto's runtime", got.0 / best.0);
+    }
+}
