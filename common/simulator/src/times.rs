@@ -20,6 +20,9 @@ pub trait TaskTimes {
     fn fuses(&self, _worker: WorkerId) -> bool {
         false
     }
+
+    /// `worker` takes `slowness` times as long as the law of worker `law` says, from now on.
+    fn changed(&mut self, _worker: WorkerId, _law: WorkerId, _slowness: f64) {}
 }
 
 /// Times drawn from laws, each worker from its own stream: how long a worker's k-th task takes does not depend on the
@@ -30,9 +33,9 @@ pub struct LawTimes {
 }
 
 /// One worker's law and stream, in one cache line: with a hundred thousand workers, each draw is a cache miss.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(align(64))]
-struct Source {
+pub(crate) struct Source {
     law: WorkerLaw,
     rng: Xoshiro256PlusPlus,
 }
@@ -45,17 +48,39 @@ impl LawTimes {
             .collect::<Result<_, LawError>>()?;
         Ok(Self { workers })
     }
+
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// A worker's law and stream as they are now.
+    pub(crate) fn source(&self, worker: WorkerId) -> &Source {
+        &self.workers[worker.slot()]
+    }
+}
+
+impl Source {
+    pub(crate) fn law(&self) -> &WorkerLaw {
+        &self.law
+    }
+
+    pub(crate) fn draw(&mut self) -> f64 {
+        self.law.sample(1.0, &mut self.rng)
+    }
+
+    pub(crate) fn draw_batch(&mut self, tasks: u64) -> f64 {
+        self.law.sample_batch(tasks, tasks as f64, &mut self.rng)
+    }
 }
 
 impl TaskTimes for LawTimes {
     fn draw(&mut self, worker: WorkerId) -> f64 {
-        let Source { law, rng } = &mut self.workers[worker.slot()];
-        law.sample(1.0, rng)
+        self.workers[worker.slot()].draw()
     }
 
     fn draw_batch(&mut self, worker: WorkerId, tasks: u64) -> f64 {
-        let Source { law, rng } = &mut self.workers[worker.slot()];
-        law.sample_batch(tasks, tasks as f64, rng)
+        self.workers[worker.slot()].draw_batch(tasks)
     }
 
     fn fuses(&self, worker: WorkerId) -> bool {

@@ -92,6 +92,57 @@ fn speeds_change_when_they_are_told_to() {
     assert!((run.cumulative_regret.unwrap() - 5.0 * 6.0).abs() < 1e-9);
 }
 
+/// An oracle decides by the means of the moment: (3, 1) takes 3 before the swap, and (1, 3) takes 3 after it.
+#[test]
+fn oracles_see_changes_of_speed_in_the_iteration_in_which_they_happen() {
+    let swap = "[[change]]\niteration = 6\nswap = [1, 2]\n[[change]]\niteration = 8\nslow_down = 1\nfactor = 3.0";
+    for policy in ["fta:means=current", "clairvoyant"] {
+        let run = &run(&experiment(&format!(
+            "policies = ['{policy}']\nlaws = ['const(2*i-1)']\nworkers = [2]\nbudget = 4\niterations = 10\n{swap}"
+        )))[0];
+        // From iteration 8 on, tasks take 9 and 1.
+        assert!((run.mean_iteration_time - (7.0 * 3.0 + 3.0 * 4.0) / 10.0).abs() < 1e-9, "{policy}");
+        assert_eq!(run.cumulative_regret, Some(0.0), "{policy}");
+    }
+}
+
+/// Nothing that waits for an allocation made beforehand is faster than one who knows the times, overhead included.
+#[test]
+fn the_clairvoyant_is_a_bound_for_barriers() {
+    for overhead in ["", "overhead = 'const(40)'", "overhead = 'exp(40)'"] {
+        let results = run(&experiment(&format!(
+            "policies = ['clairvoyant', 'fta:means=current', 'fta', 'ata-empirical', 'uta']\nlaws = ['exp(58*i)', 'affine(50*i, i, 0.3)']\n\
+             workers = [12]\niterations = 200\n{overhead}\n[[change]]\niteration = 90\nswap = [1, 12]"
+        )));
+        for of_law in results.chunks(5) {
+            let least = of_law[0].mean_iteration_time;
+            assert!(of_law[1..].iter().all(|run| run.mean_iteration_time >= least), "{overhead}, {}", of_law[0].law);
+        }
+    }
+}
+
+/// A policy that keeps the truth but does not use it gets the very times that it would have got without.
+#[test]
+fn whoever_looks_changes_nothing() {
+    let text = "policies = ['fta', 'fta:means=current']\nlaws = ['exp(i); gamma(0, 0.5, i)']\nworkers = [9]\niterations = 300\noverhead = 'exp(1)'";
+    let results = run(&experiment(text));
+    assert_eq!(results[0].mean_iteration_time, results[1].mean_iteration_time);
+    assert_eq!(results[0].final_allocation, results[1].final_allocation);
+}
+
+#[test]
+fn the_better_oracle_is_the_reference() {
+    for (policies, oracle) in [
+        ("'uta', 'fta', 'fta:means=current'", Some("fta:means=current")),
+        ("'uta', 'fta'", Some("fta")),
+        ("'uta'", None),
+    ] {
+        let results = run(&experiment(&format!("policies = [{policies}]\nworkers = [3]\niterations = 2")));
+        let groups = experiment::groups(&results);
+        assert_eq!(groups[0].oracle().map(|row| row.name.as_str()), oracle, "{policies}");
+    }
+}
+
 #[test]
 fn workers_come_and_go() {
     let text = |changes: &str| {

@@ -1,7 +1,9 @@
 //! What a seed stands for.
 
+use std::sync::Arc;
+
 use ata_scheduler::policy::POLICIES;
-use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, build_policy, policy_kind};
+use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth, build_policy, policy_kind};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -10,7 +12,7 @@ const VARIANTS: [&str; 5] =
     ["k-sync:k=3", "ringmaster:R=1", "ringmaster:R=2,stops=on", "cmab-kl:r=2", "ata:preset=published-runs"];
 
 /// Those that take exactly B tasks a step.
-const TAKE_ALL: [&str; 6] = ["ata", "ata-empirical", "ata-auto", "uta", "fta", "gta"];
+const TAKE_ALL: [&str; 7] = ["ata", "ata-empirical", "ata-auto", "uta", "fta", "clairvoyant", "gta"];
 
 /// How much longer than the mean a task may take.
 pub(crate) const SLOWEST: f64 = 5.0;
@@ -89,8 +91,9 @@ impl Scenario {
     }
 
     pub(crate) fn policy(&self) -> Box<dyn Policy> {
-        let means = (1..=self.workers).map(f64::from).collect();
-        let context = PolicyContext { means: Some(means), workers: Some(self.workers) };
+        let means: Vec<f64> = (1..=self.workers).map(f64::from).collect();
+        let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
+        let context = PolicyContext { means: Some(means), workers: Some(self.workers), truth };
         build_policy(self.policy, &context).expect("a policy of the registry")
     }
 
