@@ -81,6 +81,14 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         }
     }
 
+    /// Iteration `iteration` is about to begin.
+    pub(crate) fn begins(&mut self, iteration: u64) {
+        self.times.begins(iteration);
+        if let Some(overhead) = &mut self.overhead {
+            overhead.begins(iteration);
+        }
+    }
+
     pub(crate) fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
         match self.out.back_mut() {
             Some((iteration, out)) if *iteration == lease.iteration => *out += 1,

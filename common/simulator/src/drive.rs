@@ -331,6 +331,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
         while let Some((_, change)) = self.speeds.pop_if(|(at, _)| *at <= next) {
             self.change(change);
         }
+        self.cluster.begins(next);
         self.tell(Event::Proceed);
     }
 

@@ -21,6 +21,9 @@ pub trait TaskTimes {
         false
     }
 
+    /// Iteration `iteration` begins; what is drawn until the next one belongs to it.
+    fn begins(&mut self, _iteration: u64) {}
+
     /// `worker` takes `slowness` times as long as the law of worker `law` says, from now on.
     fn changed(&mut self, _worker: WorkerId, _law: WorkerId, _slowness: f64) {}
 }
@@ -30,6 +33,8 @@ pub trait TaskTimes {
 #[derive(Debug)]
 pub struct LawTimes {
     workers: Vec<Source>,
+    /// Whether any law's times depend on the iteration.
+    by_iteration: bool,
 }
 
 /// One worker's law and stream, in one cache line: with a hundred thousand workers, each draw is a cache miss.
@@ -45,8 +50,16 @@ impl LawTimes {
     pub fn new(laws: &TimeLaws, workers: u32, seed: u64) -> Result<Self, LawError> {
         let workers = (1..=workers)
             .map(|worker| Ok(Source { law: laws.of_worker(worker, workers)?, rng: worker_rng(seed, worker) }))
-            .collect::<Result<_, LawError>>()?;
-        Ok(Self { workers })
+            .collect::<Result<Vec<_>, LawError>>()?;
+        let by_iteration = workers.iter().any(|source| source.law.is_by_iteration());
+        Ok(Self { workers, by_iteration })
+    }
+
+    /// Replaces traces with blocks by others that could have been recorded as well; see `trace(FILE, block=L)`.
+    pub fn resample(&mut self, seed: u64) {
+        for source in &mut self.workers {
+            source.law.resample(seed);
+        }
     }
 
     /// How many workers there are.
@@ -85,6 +98,14 @@ impl TaskTimes for LawTimes {
 
     fn fuses(&self, worker: WorkerId) -> bool {
         self.workers[worker.slot()].law.fuses()
+    }
+
+    fn begins(&mut self, iteration: u64) {
+        if self.by_iteration {
+            for source in &mut self.workers {
+                source.law.begins(iteration);
+            }
+        }
     }
 }
 

@@ -101,6 +101,14 @@ impl TaskTimes for Foreseen {
         self.state().times.fuses(worker)
     }
 
+    fn begins(&mut self, iteration: u64) {
+        let State { times, ahead, .. } = &mut *self.state();
+        times.begins(iteration);
+        for ahead in ahead.iter_mut() {
+            ahead.take_if(|ahead| ahead.source.law().is_by_iteration());
+        }
+    }
+
     fn changed(&mut self, worker: WorkerId, law: WorkerId, slowness: f64) {
         self.state().speeds[worker.slot()] = (law, slowness);
     }

@@ -143,6 +143,50 @@ fn the_better_oracle_is_the_reference() {
     }
 }
 
+/// Two workers whose speeds cross over: B = 4 tasks, of times 1 and 3, then 3 and 1.
+fn crossing() -> (tempfile::NamedTempFile, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "1 3\n".repeat(6) + &"3 1\n".repeat(6)).unwrap();
+    let path = file.path().display().to_string();
+    (file, path)
+}
+
+/// By iterations, the shares (3, 1) of the columns' means (2, 2 → 2 tasks each) cost the slower one's 2·3 throughout, and
+/// the clairvoyant takes 3. By each worker's own tasks, its place in the trace is what it computed so far.
+#[test]
+fn a_trace_is_played_by_iterations_or_by_tasks() {
+    let (_file, path) = crossing();
+    let times = |order: &str| -> Vec<f64> {
+        let text = format!(
+            "policies = ['fta', 'clairvoyant']\nlaws = ['trace({path}, {order})']\nworkers = [2]\nbudget = 4\niterations = 12"
+        );
+        run(&experiment(&text)).iter().map(|run| run.mean_iteration_time).collect()
+    };
+    assert_eq!(times("wall"), [6.0, 3.0]);
+    let own = times("own");
+    assert_eq!(own[0], 6.0, "two tasks each: worker 2's first half, then worker 1's second half, and again");
+    assert!(own[1] < 6.0 && own[1] != 3.0, "{own:?}");
+}
+
+/// The first seed plays a trace as it is, whichever number it has; the others a resample, if they are allowed to.
+#[test]
+fn further_seeds_resample_a_trace_with_blocks() {
+    let (_file, path) = crossing();
+    let times = |block: &str, seed: u64| -> Vec<f64> {
+        let text = format!(
+            "policies = ['clairvoyant']\nlaws = ['trace({path}, own{block})']\nworkers = [2]\nbudget = 4\niterations = 4\nseed = {seed}\nseeds = 4"
+        );
+        run(&experiment(&text)).iter().map(|run| run.mean_iteration_time).collect()
+    };
+    let exact = times("", 1);
+    assert!(exact.iter().all(|time| *time == exact[0]));
+    for seed in [1, 5] {
+        let resampled = times(", block=2", seed);
+        assert_eq!(resampled[0], exact[0]);
+        assert!(resampled[1..].iter().any(|time| *time != exact[0]), "{resampled:?}");
+    }
+}
+
 #[test]
 fn workers_come_and_go() {
     let text = |changes: &str| {

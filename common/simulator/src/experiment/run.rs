@@ -14,7 +14,7 @@ use super::regret::Regret;
 use super::spec::{Experiment, LearningSpec};
 use super::trace::{Trace, Tracer};
 use crate::drive::{Observer, Simulation, Start, Step};
-use crate::law::{TimeLaws, WorkerLaw};
+use crate::law::{LawError, TimeLaws, WorkerLaw};
 use crate::learning::{Learning, LearningRun};
 use crate::problem::{LinearRegression, Quadratic, RegressionSizes};
 use crate::times::{LawTimes, TaskTimes};
@@ -192,8 +192,8 @@ fn run_case(
     };
     // Any seed for the overhead except the one that task times are drawn with.
     let overhead = experiment.overhead.as_ref();
-    let overhead = overhead.map(|law| LawTimes::new(&law.parse()?, case.workers, !case.seed)).transpose()?;
-    let times = LawTimes::new(&laws, case.workers, case.seed)?;
+    let overhead = overhead.map(|law| times(experiment, case, &law.parse()?, !case.seed)).transpose()?;
+    let times = times(experiment, case, &laws, case.seed)?;
     let truth = ClusterTruth { times: Foreseen::new(times), overhead: overhead.map(Foreseen::new) };
     let policy = experiment.build(case, policies, Some(Arc::new(truth.clone())))?;
     // A run whose policy did not keep the truth need not pay for it.
@@ -201,6 +201,15 @@ fn run_case(
         Ok((times, overhead)) => simulate(case, policy, times, overhead, course),
         Err(ClusterTruth { times, overhead }) => simulate(case, policy, times, overhead, course),
     }
+}
+
+/// Times of a case's workers. The first seed plays traces as they are, further ones resample those that have blocks.
+fn times(experiment: &Experiment, case: &Case<'_>, laws: &TimeLaws, seed: u64) -> Result<LawTimes, LawError> {
+    let mut times = LawTimes::new(laws, case.workers, seed)?;
+    if case.seed != experiment.seed {
+        times.resample(case.seed);
+    }
+    Ok(times)
 }
 
 /// One run, with everything it needs.
