@@ -116,21 +116,27 @@ impl<T: TaskTimes> Simulation<T> {
 
     /// How many workers are present from the start.
     pub fn present_at_first(&self) -> usize {
-        (0..self.workers as usize).filter(|&slot| !self.joins_late(WorkerId::from_slot(slot))).count()
+        self.at_first().len()
     }
 
-    fn joins_late(&self, worker: WorkerId) -> bool {
-        let of_worker = |change: &&Change| matches!(change, Change::Leave(w) | Change::Join(w) if *w == worker);
-        let first = self.changes.iter().map(|(_, change)| change).find(of_worker);
-        matches!(first, Some(Change::Join(_)))
+    fn at_first(&self) -> Vec<WorkerId> {
+        let mut joins_late = vec![None; self.workers as usize];
+        for (_, change) in &self.changes {
+            if let Change::Leave(worker) | Change::Join(worker) = change
+                && let Some(joins_late) = joins_late.get_mut(worker.slot())
+            {
+                joins_late.get_or_insert(matches!(change, Change::Join(_)));
+            }
+        }
+        let at_first = joins_late.iter().enumerate().filter(|(_, joins_late)| **joins_late != Some(true));
+        at_first.map(|(slot, _)| WorkerId::from_slot(slot)).collect()
     }
 
     /// Runs `engine` to its end; an optimizer step takes no time, and `observer` says what comes of it.
     ///
     /// Returns the virtual time at the end.
     pub fn run(&mut self, engine: &mut Engine, observer: &mut impl Observer) -> Result<f64, SimulationError> {
-        let at_first = (0..self.workers as usize).map(WorkerId::from_slot);
-        let at_first: Vec<WorkerId> = at_first.filter(|&worker| !self.joins_late(worker)).collect();
+        let at_first = self.at_first();
         let cluster = VirtualCluster::new(self.workers, &mut self.times, self.overhead.as_mut());
         let mut driver = Driver {
             engine,

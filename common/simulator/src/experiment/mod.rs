@@ -1,7 +1,7 @@
 //! Experiments: policies × time laws × numbers of workers × seeds, from readable files.
 //!
 //! # Layout
-//! - `spec`: [`Experiment`], the file; `error`: what may be wrong with it
+//! - `spec`: [`Experiment`], the file; `change`: what happens during its runs; `error`: what may be wrong with it
 //! - `builtin`: the ones that come with ata
 //! - `run`: runs all cases in parallel
 //! - `regret`: what an allocation costs beyond the best
@@ -10,6 +10,7 @@
 //! - `plots`: the same as figures
 
 mod builtin;
+mod change;
 mod error;
 mod plots;
 mod regret;
@@ -19,9 +20,10 @@ mod summary;
 mod trace;
 
 pub use builtin::BUILTIN_EXPERIMENTS;
+pub use change::{ChangeSpec, Workers};
 pub use error::ExperimentError;
 pub use plots::figures;
 pub use run::{PolicyResolver, RunResult, run};
-pub use spec::{ChangeSpec, Experiment, LearningSpec, LimitsSpec};
+pub use spec::{Experiment, LearningSpec, LimitsSpec};
 pub use summary::{Group, Row, groups};
 pub use trace::{Checkpoint, Trace};

@@ -221,7 +221,7 @@ fn simulate<T: TaskTimes>(
     mut course: Course<'_>,
 ) -> Result<RunResult, ExperimentError> {
     let experiment = course.experiment;
-    let (changes, priors) = (experiment.changes()?, priors(experiment, case)?);
+    let (changes, priors) = (experiment.changes(case.workers)?, priors(experiment, case)?);
     let mut simulation = Simulation { workers: case.workers, times, overhead, changes, priors };
     let config = EngineConfig {
         budget: experiment.budget,
