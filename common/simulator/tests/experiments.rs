@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ata_scheduler::build_policy;
+use ata_simulator::experiment::suite::{CONTENDERS, REFERENCE, SUITES, Suite};
 use ata_simulator::experiment::{self, BUILTIN_EXPERIMENTS, RunResult};
 use ata_simulator::{Experiment, ExperimentError, SimulationError};
 
@@ -35,6 +36,32 @@ fn built_in_experiments_run_and_are_drawn() {
             figure.svg().unwrap_or_else(|error| panic!("{name}, {}: {error}", figure.name));
         }
     }
+}
+
+/// The whole comparison, of ten iterations each: every case has its row, and the reference is one against itself.
+#[test]
+fn the_comparison_has_every_case_for_every_policy() {
+    let mut suite = Suite::open("comparison", None).unwrap().unwrap();
+    for case in &mut suite.cases {
+        (case.experiment.iterations, case.experiment.seeds) = (10, 1);
+    }
+    let done = AtomicU64::new(0);
+    let progress = |iterations| {
+        done.fetch_add(iterations, Ordering::Relaxed);
+    };
+    let result = suite.run(build_policy, &progress).unwrap();
+    assert_eq!(done.into_inner(), suite.total_iterations());
+    assert_eq!(result.costs.len() % (1 + CONTENDERS.len()), 0);
+    assert!(result.costs.iter().all(|costs| costs.runtime_ratio > 0.0 && costs.worker_time_ratio > 0.0));
+    for mean in result.means() {
+        let is_reference = mean.policy == REFERENCE;
+        assert!(!is_reference || (mean.runtime_ratio, mean.worker_time_ratio) == (1.0, 1.0), "{mean:?}");
+        assert!(mean.policy != "clairvoyant" || mean.runtime_ratio < 1.0, "{mean:?}");
+    }
+    assert_eq!(result.tables().len(), 2 + 8 + 1);
+    assert!(SUITES.iter().any(|(name, _)| *name == "comparison") && Suite::open("drift", None).is_none());
+    let two = suite.compare(["gta", REFERENCE].into_iter());
+    assert!(two.cases.iter().all(|case| case.experiment.policies == [REFERENCE, "gta"]));
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub(super) fn find(name: &str) -> Option<&'static str> {
 }
 
 pub(super) fn names() -> String {
-    let names: Vec<&str> = BUILTIN_EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+    let suites = super::suite::SUITES.iter().map(|(name, _)| *name);
+    let names: Vec<&str> = BUILTIN_EXPERIMENTS.iter().map(|(name, _)| *name).chain(suites).collect();
     names.join(", ")
 }
 

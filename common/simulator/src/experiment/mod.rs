@@ -7,6 +7,7 @@
 //! - `regret`: what an allocation costs beyond the best
 //! - `trace`: the course of a run, at some of its iterations
 //! - `summary`: means over seeds, as a table
+//! - [`suite`]: several experiments under one name, compared with an oracle
 //! - `plots`: the same as figures
 
 mod builtin;
@@ -16,6 +17,7 @@ mod plots;
 mod regret;
 mod run;
 mod spec;
+pub mod suite;
 mod summary;
 mod trace;
 

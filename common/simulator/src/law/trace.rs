@@ -58,7 +58,7 @@ impl TraceArguments {
 
     /// Worker `worker`'s times.
     pub(super) fn of_worker(&self, worker: u32) -> Result<Trace, LawError> {
-        let error = |reason: String| LawError::Trace { path: self.path.clone(), reason };
+        let error = |reason: String| error(&self.path, reason);
         let times = column(&self.path, worker)?;
         if let Some(block) = self.block
             && block.get() >= times.len()
@@ -75,18 +75,46 @@ impl TraceArguments {
 
 /// One worker's column of a file of times.
 fn column(path: &Path, worker: u32) -> Result<Vec<f64>, LawError> {
-    let error = |reason: String| LawError::Trace { path: path.into(), reason };
-    let text = std::fs::read_to_string(path).map_err(|cause| error(format!("cannot be read: {cause}")))?;
+    let text = read(path)?;
     let mut times = Vec::new();
     for (line, fields) in rows(&text) {
         let column = if fields.len() == 1 { 0 } else { worker as usize - 1 };
         let Some(field) = fields.get(column) else {
-            return Err(error(format!("line {line} has no column {worker} for worker {worker}")));
+            return Err(error(path, format!("line {line} has no column {worker} for worker {worker}")));
         };
-        let time = field.parse().ok().filter(|time: &f64| time.is_finite() && *time > 0.0);
-        times.push(time.ok_or_else(|| error(format!("line {line}: '{field}' is not a positive time")))?);
+        times.push(time(path, line, field)?);
     }
-    if times.is_empty() { Err(error("holds no times".into())) } else { Ok(times) }
+    if times.is_empty() { Err(error(path, "holds no times")) } else { Ok(times) }
+}
+
+/// All columns of a file of times that has one for each of `workers` workers.
+pub(crate) fn columns(path: &Path, workers: u32) -> Result<Vec<Vec<f64>>, LawError> {
+    let text = read(path)?;
+    let mut columns = vec![Vec::new(); workers as usize];
+    for (line, fields) in rows(&text) {
+        let found = fields.len();
+        if found != columns.len() {
+            let reason = format!("line {line} has {found} columns, expected one for each of {workers} workers");
+            return Err(error(path, reason));
+        }
+        for (column, field) in columns.iter_mut().zip(fields) {
+            column.push(time(path, line, field)?);
+        }
+    }
+    if columns.iter().any(Vec::is_empty) { Err(error(path, "holds no times")) } else { Ok(columns) }
+}
+
+fn error(path: &Path, reason: impl Into<String>) -> LawError {
+    LawError::Trace { path: path.into(), reason: reason.into() }
+}
+
+fn read(path: &Path) -> Result<String, LawError> {
+    std::fs::read_to_string(path).map_err(|cause| error(path, format!("cannot be read: {cause}")))
+}
+
+fn time(path: &Path, line: usize, field: &str) -> Result<f64, LawError> {
+    let time = field.parse().ok().filter(|time: &f64| time.is_finite() && *time > 0.0);
+    time.ok_or_else(|| error(path, format!("line {line}: '{field}' is not a positive time")))
 }
 
 /// The fields of each line that has any, with its number.
