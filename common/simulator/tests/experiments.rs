@@ -56,7 +56,7 @@ fn the_comparison_has_every_case_for_every_policy() {
     for mean in result.means() {
         let is_reference = mean.policy == REFERENCE;
         assert!(!is_reference || (mean.runtime_ratio, mean.worker_time_ratio) == (1.0, 1.0), "{mean:?}");
-        assert!(mean.policy != "clairvoyant" || mean.runtime_ratio < 1.0, "{mean:?}");
+        assert!(mean.policy != "clairvoyant" || mean.runtime_ratio < 1.1, "{mean:?}");
     }
     assert_eq!(result.tables().len(), 2 + 8 + 1);
     assert!(SUITES.iter().any(|(name, _)| *name == "comparison") && Suite::open("drift", None).is_none());
@@ -134,9 +134,10 @@ fn oracles_see_changes_of_speed_in_the_iteration_in_which_they_happen() {
     }
 }
 
-/// Nothing that waits for an allocation made beforehand is faster than one who knows the times, overhead included.
+/// Each iteration ends as soon as it can if the times are known, overhead included. What that does to later iterations
+/// is small here, though not always for the better.
 #[test]
-fn the_clairvoyant_is_a_bound_for_barriers() {
+fn the_clairvoyant_is_faster_than_all_who_wait_for_as_much() {
     for overhead in ["", "overhead = 'const(40)'", "overhead = 'exp(40)'"] {
         let results = run(&experiment(&format!(
             "policies = ['clairvoyant', 'fta:means=current', 'fta', 'ata-empirical', 'uta']\nlaws = ['exp(58*i)', 'affine(50*i, i, 0.3)']\n\

@@ -1,8 +1,8 @@
-//! The clairvoyant policy: it knows how long each worker's next tasks will take, and so shows what no policy that waits
-//! for a fixed allocation can beat.
+//! The clairvoyant policy: it knows how long each worker's next tasks will take, and so shows how soon an iteration that
+//! waits for a fixed allocation can end.
 //!
-//! Its allocation minimizes the longest of the coming times, by [`ras_by_cost`]. It is a bound for simulations, not from
-//! any paper.
+//! Its allocation minimizes the longest of the coming times, by [`ras_by_cost`]. It looks no further than the iteration,
+//! and is for simulations, not from any paper.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::allocation::{Rule, ras_by_cost};
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "clairvoyant",
-    about: "a bound, only in simulation: the best allocation for the task times to come",
+    about: "only in simulation: the best allocation for the task times to come",
     parameters: "none",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(Clairvoyant::from_arguments(arguments)?)),

@@ -43,7 +43,7 @@ const HARD_CASES: [&str; 8] = [
 ];
 
 /// Seeds of each case: with so many cases, few do.
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 10;
 
 /// Iterations of the runs on [`LAWS`]: enough to learn, and hardly enough.
 const ITERATIONS: [u64; 2] = [1000, 100];
@@ -70,8 +70,7 @@ pub(super) fn suite(data: Option<&Path>) -> Result<Suite, ExperimentError> {
     let mut about = vec![
         "What each policy costs, relative to an oracle that knows the true mean times of the moment and gives each worker its \
          best share: runtime / total worker time, so 1.20 / 0.95 is a fifth slower with a twentieth less work. `clairvoyant` \
-         knows the very times to come, and is a bound for policies that wait for all of their tasks; `gta` computes more tasks \
-         than it uses."
+         knows how long the tasks of the coming iteration will take; `gta` computes more tasks than it uses."
             .into(),
         "Twelve laws of task times with 17, 51 and 153 workers, and B = 23 tasks per iteration; then cases that are hard for \
          policies of some kind."

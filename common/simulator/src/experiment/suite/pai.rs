@@ -27,7 +27,7 @@ const BLOCK: u32 = 25;
 const FEWEST_ITERATIONS: u64 = 50;
 
 /// Seeds of each case: the recorded job, and resamples of it.
-const SEEDS: u64 = 4;
+const SEEDS: u64 = 10;
 
 pub(super) fn suite(data: Option<&Path>) -> Result<Suite, ExperimentError> {
     let Some(data) = data else {
