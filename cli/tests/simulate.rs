@@ -89,9 +89,10 @@ fn experiments_are_listed_shown_and_edited() {
 fn jobs(sandbox: &Sandbox, lines: u32) {
     std::fs::create_dir(sandbox.path("jobs")).unwrap();
     for job in 1..=4 {
-        let row = |line: u32| (1..=10).map(|worker| format!("{} ", 10 * worker + (line * job) % 7)).collect::<String>();
-        let text = (1..=lines).map(|line| row(line) + "\n").collect::<String>();
-        std::fs::write(sandbox.path(&format!("jobs/job{job}.txt")), format!("# job {job}\n{text}")).unwrap();
+        let time = |line: u32, worker: u32| (10 * worker + (line * job) % 7).to_string();
+        let row = |line| (1..=10).map(|worker| time(line, worker)).collect::<Vec<_>>().join(" ");
+        let rows = (1..=lines).map(row).collect::<Vec<_>>().join("\n");
+        std::fs::write(sandbox.path(&format!("jobs/job{job}.txt")), format!("# job {job}\n{rows}\n")).unwrap();
     }
 }
 

@@ -216,7 +216,17 @@ fn mean(group: &str, policy: &str, ratios: impl Iterator<Item = (f64, f64)>) -> 
 }
 
 fn cell(runtime_ratio: f64, worker_time_ratio: f64) -> String {
-    format!("{runtime_ratio:.2} / {worker_time_ratio:.2}")
+    format!("{} / {}", number(runtime_ratio), number(worker_time_ratio))
+}
+
+/// As many digits as tell policies apart: hundredths around 1, and about three digits elsewhere.
+fn number(ratio: f64) -> String {
+    match ratio {
+        _ if ratio >= 100.0 => format!("{ratio:.0}"),
+        _ if ratio >= 10.0 => format!("{ratio:.1}"),
+        _ if ratio >= 0.1 => format!("{ratio:.2}"),
+        _ => format!("{ratio:.4}"),
+    }
 }
 
 #[cfg(test)]
@@ -274,6 +284,11 @@ mod tests {
         assert!(text.starts_with("# Title\n\nWhy.\n\n## Geometric means"), "{text}");
         assert!(text.contains("\n| group | gta |\n| --- | --- |\n| a | 2.00 / 2.00 |\n"), "{text}");
         assert!(text.contains("\n| all groups | 4.00 / 1.00 |\n"), "{text}");
+    }
+
+    #[test]
+    fn ratios_are_short() {
+        assert_eq!([0.004_21, 0.123, 1.0, 12.34, 506.4].map(number), ["0.0042", "0.12", "1.00", "12.3", "506"]);
     }
 
     #[test]
