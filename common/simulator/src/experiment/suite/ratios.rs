@@ -113,8 +113,11 @@ impl SuiteResult {
     pub fn tables(&self) -> Vec<Table> {
         let mut tables: Vec<Table> = self.groups().into_iter().map(|group| self.group_table(group)).collect();
         let means = self.means();
-        let groups = self.groups().into_iter().chain([ALL]);
-        let rows = groups.map(|group| {
+        let mut groups = self.groups();
+        if groups.len() > 1 {
+            groups.push(ALL);
+        }
+        let rows = groups.into_iter().map(|group| {
             let ratios = means.iter().filter(|mean| mean.group == group && mean.policy != REFERENCE);
             let ratios = ratios.map(|mean| cell(mean.runtime_ratio, mean.worker_time_ratio));
             std::iter::once(group.to_owned()).chain(ratios).collect()
@@ -134,8 +137,12 @@ impl SuiteResult {
             let ratios = ratios.map(|costs| cell(costs.runtime_ratio, costs.worker_time_ratio));
             std::iter::once(of_case[0].case.clone()).chain(ratios).collect()
         });
+        let seeds = match of_group[0].seeds {
+            1 => "one seed".into(),
+            seeds => format!("means of {seeds} seeds"),
+        };
         Table {
-            title: format!("{group}: runtime / worker time over {REFERENCE}; means of {} seeds", of_group[0].seeds),
+            title: format!("{group}: runtime / worker time over {REFERENCE}; {seeds}"),
             header: self.header("case"),
             rows: rows.collect(),
         }
