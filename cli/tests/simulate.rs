@@ -76,12 +76,74 @@ fn experiments_are_listed_shown_and_edited() {
         String::from_utf8(output.stdout).unwrap()
     };
     let list = text(&["simulate", "--list"]);
-    assert!(list.contains("ata-cifar100") && list.contains("cmab-regression"));
+    assert!(list.contains("ata-cifar100") && list.contains("cmab-regression") && list.contains("\ncomparison "));
+    assert!(text(&["simulate", "--show", "drift"]).contains("fta:means=current"), "the policies are part of the file");
     let shown = text(&["simulate", "--show", "speed-change"]);
     std::fs::write(sandbox.path("mine.toml"), shown.replace("iterations = 2000", "iterations = 20")).unwrap();
     let table = text(&["simulate", "--experiment", "mine.toml", "--seeds", "1"]);
     assert!(table.contains("20 iterations, 1 seed") && table.contains("ata-auto:track=off"), "{table}");
     assert!(text(&["policies"]).contains("ringmaster"));
+}
+
+/// Times of `lines` minibatches of ten workers in each of four jobs, worker i's around 10·i.
+fn jobs(sandbox: &Sandbox, lines: u32) {
+    std::fs::create_dir(sandbox.path("jobs")).unwrap();
+    for job in 1..=4 {
+        let time = |line: u32, worker: u32| (10 * worker + (line * job) % 7).to_string();
+        let row = |line| (1..=10).map(|worker| time(line, worker)).collect::<Vec<_>>().join(" ");
+        let rows = (1..=lines).map(row).collect::<Vec<_>>().join("\n");
+        std::fs::write(sandbox.path(&format!("jobs/job{job}.txt")), format!("# job {job}\n{rows}\n")).unwrap();
+    }
+}
+
+#[test]
+fn recorded_jobs_are_compared() {
+    let sandbox = Sandbox::new();
+    jobs(&sandbox, 60);
+    let flags = ["--policy", "gta,clairvoyant", "--seeds", "2", "--iterations", "5", "--out", "out"];
+    let args = [&["simulate", "--experiment", "pai", "--data", "jobs"][..], &flags].concat();
+    let costs = json(&sandbox, &args);
+    assert_eq!(costs.len(), (3 * 2 * 2 + 2 * 3) * 3);
+    assert_eq!((&costs[0]["policy"], &costs[0]["runtime_ratio"]), (&"fta:means=current".into(), &1.0.into()));
+    assert_eq!((&costs[0]["case"], &costs[0]["seeds"]), (&"job 1, own, B = 23, n = 10".into(), &2.into()));
+    let clairvoyant = costs.iter().filter(|costs| costs["policy"] == "clairvoyant");
+    let by_the_clock = clairvoyant.filter(|costs| costs["case"].as_str().unwrap().contains("wall"));
+    let ratios: Vec<f64> = by_the_clock.map(|costs| costs["runtime_ratio"].as_f64().unwrap()).collect();
+    assert!(ratios.len() == 9 && ratios.iter().all(|ratio| *ratio <= 1.0), "{ratios:?}");
+    let markdown = std::fs::read_to_string(sandbox.path("out/comparison.md")).unwrap();
+    assert!(markdown.contains("\n## Geometric means") && markdown.contains("CC-BY-4.0"), "{markdown}");
+    for file in ["report.html", "comparison.svg", "comparison.png", "comparison.csv"] {
+        assert!(sandbox.path("out").join(file).metadata().unwrap().len() > 100, "{file}");
+    }
+}
+
+#[test]
+fn the_comparison_is_a_table_for_each_group() {
+    let sandbox = Sandbox::new();
+    jobs(&sandbox, 60);
+    let flags = ["--policy", "uta", "--seeds", "1", "--iterations", "2", "--data", "jobs"];
+    let output = sandbox.run(&[&["simulate", "--experiment", "comparison"][..], &flags].concat());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for row in ["constant, n = 153", "near-ties, exp(58 + i/20), n = 1000", "job 4, wall, B = 46, n = 10", "all groups"]
+    {
+        assert!(table.contains(row), "{row}: {table}");
+    }
+}
+
+/// A worker of a real run under `trace(FILE, wall)` takes for every task of iteration k what line k says.
+#[test]
+fn real_workers_play_a_trace_by_iterations() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("times.txt"), "50\n500\n").unwrap();
+    let own = ["up", "--workers", "1", "--budget", "2", "--iterations", "3", "--out", "run"];
+    sandbox.summary(&[&own[..], &["--task-time", "trace(times.txt, wall)", "--time-unit", "1ms"], &TINY].concat());
+    let events = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let tasks = events.filter(|event| event["event"] == "task");
+    let is_slow = tasks.map(|task| (task["iteration"].as_u64().unwrap(), task["busy_s"].as_f64().unwrap() >= 0.5));
+    let is_slow: Vec<_> = is_slow.collect();
+    assert_eq!(is_slow, [(1, false), (1, false), (2, true), (2, true), (3, false), (3, false)]);
 }
 
 #[test]
@@ -129,6 +191,8 @@ fn nonsense_is_refused_with_the_reason() {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("nan.txt"), "1\n2\nNaN\n").unwrap();
     std::fs::write(sandbox.path("empty.txt"), "# nothing\n").unwrap();
+    std::fs::create_dir(sandbox.path("recorded")).unwrap();
+    std::fs::write(sandbox.path("recorded/job1.txt"), "1\n2\n").unwrap();
     std::fs::write(sandbox.path("bad.toml"), "budget = 3\nlaw = 'exp(1)'\n").unwrap();
     std::fs::write(sandbox.path("bad.jsonl"), "{\"event\":\"step\"}\n").unwrap();
     for (args, code, says) in [
@@ -146,6 +210,22 @@ fn nonsense_is_refused_with_the_reason() {
         (&["simulate", "--overhead", "const(0-1)"], 64, "x is -1"),
         (&["simulate", "--experiment", "bad.toml"], 64, "line 2: unknown field `law`"),
         (&["simulate", "--experiment", "absent"], 64, "Built-in experiments: ata-quadratic"),
+        (&["simulate", "--experiment", "pai"], 64, "expected --data DIR with job1.txt to job4.txt"),
+        (&["simulate", "--experiment", "pai", "--data", "absent"], 65, "job1.txt: cannot be read"),
+        (
+            &["simulate", "--experiment", "pai", "--data", "recorded"],
+            65,
+            "line 1 has 1 columns, expected one for each of 10",
+        ),
+        (
+            &["simulate", "--experiment", "comparison", "--workers", "5"],
+            64,
+            "--workers: the cases of a suite have their own",
+        ),
+        (&["simulate", "--show", "comparison"], 64, "a suite of experiments has no file"),
+        (&["simulate", "--task-time", "trace(nan.txt, wal)"], 64, "expected own, wall (one of them) or block=LINES"),
+        (&["replay", "bad.jsonl", "--policy", "clairvoyant"], 65, "line 1"),
+        (&["up", "--policy", "fta:means=current"], 64, "only a simulation knows"),
         (&["replay", "bad.jsonl"], 65, "line 1: missing field"),
         (&["replay", "absent.jsonl"], 65, "absent.jsonl"),
     ] {

@@ -195,7 +195,8 @@ impl Worker<'_> {
             LearnerError::Device(_) => Stop::Broken(error.to_string()),
         })?;
         let computed = started.elapsed();
-        let target = self.task_time.as_mut().map_or(computed, |task_time| (task_time.of_batch)(tasks, computed));
+        let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks, computed);
+        let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
         let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
         Ok(Timed { result, busy, is_outlasted: rest.is_none() })

@@ -13,8 +13,9 @@ use crate::WorkerError;
 pub struct TaskTime {
     /// Whether it is that of a device that computes a lease as one batch; see [`WorkerConfig::fuse`].
     pub fuses: bool,
-    /// Maps a number of tasks, and the time that their computation took as one batch, to the time that it shall take.
-    pub of_batch: Box<dyn FnMut(u64, Duration) -> Duration + Send>,
+    /// Maps an iteration, a number of its tasks, and the time that their computation took as one batch, to the time that it
+    /// shall take.
+    pub of_batch: Box<dyn FnMut(u64, u64, Duration) -> Duration + Send>,
 }
 
 /// Makes the emulated slowness of a worker from its 1-based number and the run's seed; an error says why that number

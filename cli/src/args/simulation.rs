@@ -11,10 +11,15 @@ Examples:
   ata simulate --policy fta,ata:alpha=2265,gta --task-time 'shifted_exp(29*i, 29*i)' --workers 17,51 --seeds 20
   ata simulate --experiment ata-cifar100 --out figures
   ata simulate --show speed-change > mine.toml; ata simulate --experiment mine.toml --json
+  ata simulate --task-time 'trace(times.txt, wall, block=50)' --workers 10 --seeds 5
+  ata simulate --experiment drift --policy fta:means=current,clairvoyant,ata-auto,gta
+  ata simulate --experiment comparison --out comparison           # all hard cases, as ratios to an oracle
+  ata simulate --experiment pai --data clusterdata/jobs --seeds 2
 
-Times have no unit. Flags override the experiment's file.")]
+Times have no unit. Flags override the experiment's file; a suite (comparison, pai) takes --policy, --seed, --seeds,
+--iterations and --data.")]
 pub(crate) struct SimulateArgs {
-    /// A built-in experiment (--list shows them) or a file.
+    /// A built-in experiment or suite (--list shows them), or a file.
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) experiment: Option<String>,
     /// List the built-in experiments.
@@ -56,13 +61,14 @@ pub(crate) struct SimulateArgs {
     /// What to train.
     #[arg(long, value_enum, value_name = "PROBLEM")]
     pub(crate) problem: Option<ProblemName>,
-    /// The CNN's training data: synthetic, a folder, or cifar-100-binary.tar.gz.
+    /// The CNN's training data: synthetic, a folder, or cifar-100-binary.tar.gz. For a suite, a folder with the recorded
+    /// jobs job1.txt to job4.txt: a line per minibatch, a column for each of ten workers.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<String>,
-    /// A folder for report.html and the figures as SVG, PNG and CSV.
+    /// A folder for report.html and the figures as SVG, PNG and CSV; for a suite also comparison.md.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Print a list of objects as JSON on standard output, one per run.
+    /// Print a list of objects as JSON on standard output, one per run (of a suite: one per case and policy).
     #[arg(long)]
     pub(crate) json: bool,
 }

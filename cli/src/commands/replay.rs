@@ -29,7 +29,7 @@ struct Line {
 
 pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
     let recorded = recorded::read(&args.events)?;
-    let policies = policy_list::parse(&args.policies, &["adaptive-k-sync"])?;
+    let policies = policy_list::parse(&args.policies, &["adaptive-k-sync", "clairvoyant"])?;
     let workers = recorded.task_times_s.iter().filter(|times| !times.is_empty()).count();
     if workers < recorded.task_times_s.len() {
         let none = recorded.task_times_s.len() - workers;

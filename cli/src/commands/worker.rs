@@ -153,7 +153,8 @@ fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<TaskTimes>, Failure
         // scale(x) multiplies the real time, so the unit does not matter.
         let unit_s = if law.is_relative() { 1.0 } else { unit.as_secs_f64() };
         let fuses = law.fuses();
-        let of_batch = Box::new(move |tasks: u64, computed: Duration| {
+        let of_batch = Box::new(move |iteration: u64, tasks: u64, computed: Duration| {
+            law.begins(iteration);
             let time = law.sample_batch(tasks, computed.as_secs_f64(), &mut rng) * unit_s;
             // A time that a `Duration` cannot hold means practically forever.
             Duration::try_from_secs_f64(time).unwrap_or(Duration::from_secs(u32::MAX.into()))

@@ -66,8 +66,8 @@ impl Replay {
     pub(crate) fn new(task_times_s: &[Vec<f64>], budget: u64, iterations: u64) -> Option<Self> {
         let times_s: Vec<Vec<f64>> = task_times_s.iter().filter(|times| !times.is_empty()).cloned().collect();
         let mean = |times: &Vec<f64>| (times.iter().sum::<f64>() / times.len() as f64).max(f64::MIN_POSITIVE);
-        let context =
-            PolicyContext { means: Some(times_s.iter().map(mean).collect()), workers: Some(times_s.len() as u32) };
+        let (means, workers) = (Some(times_s.iter().map(mean).collect()), Some(times_s.len() as u32));
+        let context = PolicyContext { means, workers, ..PolicyContext::default() };
         (!times_s.is_empty()).then_some(Self { times_s, context, budget, iterations })
     }
 

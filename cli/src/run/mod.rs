@@ -112,7 +112,7 @@ impl Run {
             (None, Some(file)) => Start::Parameters(model::read(file, &model.table())?.0),
             (None, None) => Start::Random,
         };
-        let context = PolicyContext { means: expected.means, workers: expected.exactly };
+        let context = PolicyContext { means: expected.means, workers: expected.exactly, ..PolicyContext::default() };
         let policy = (extensions.policies)(&settings.policy, &context)?;
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
         let device = device.open()?;

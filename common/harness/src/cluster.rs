@@ -189,7 +189,7 @@ impl Cluster {
     /// Starts a worker. Aborting it is like killing its process.
     pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
         let WorkerSettings { name, through, models, task_time, fuses, data, retry_for } = settings;
-        let of_batch = move |tasks: u64, _| task_time.saturating_mul(tasks as u32);
+        let of_batch = move |_, tasks: u64, _| task_time.saturating_mul(tasks as u32);
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
         let config = WorkerConfig {
             endpoint: format!("http://{}", through.unwrap_or(self.address)).parse().expect("an address"),

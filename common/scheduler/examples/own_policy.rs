@@ -84,7 +84,11 @@ fn run(policy: Box<dyn Policy>) -> (f64, f64) {
 
 fn main() {
     let library = |text: &str| {
-        let context = PolicyContext { means: Some(TIME_S.to_vec()), workers: Some(TIME_S.len() as u32) };
+        let context = PolicyContext {
+            means: Some(TIME_S.to_vec()),
+            workers: Some(TIME_S.len() as u32),
+            ..PolicyContext::default()
+        };
         build_policy(text, &context).expect("a policy of the library")
     };
     println!("per iteration    runtime  worker time");

@@ -35,7 +35,7 @@ pub use ids::{Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use policy::{
     Collect, Decision, POLICIES, Policy, PolicyContext, PolicyError, PolicyKind, PolicyState, Round, SchedulerRng,
-    StepOutcome, build_policy, policy_kind,
+    StepOutcome, Truth, build_policy, policy_kind,
 };
 pub use statistics::WorkerStatistics;
 

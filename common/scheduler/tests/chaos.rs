@@ -126,7 +126,7 @@ struct World {
 
 impl World {
     fn new(policy: &str, config: EngineConfig, takes: Takes, join_fusing: u64) -> Self {
-        let context = PolicyContext { means: None, workers: Some(5) };
+        let context = PolicyContext { workers: Some(5), ..PolicyContext::default() };
         Self {
             engine: Engine::new(config, build_policy(policy, &context).unwrap()),
             takes,

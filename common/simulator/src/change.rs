@@ -27,3 +27,10 @@ pub enum Change {
     /// A worker fails from now on: its leases fail when they would be done.
     Fail(WorkerId),
 }
+
+impl Change {
+    /// Whether it only changes how long tasks take.
+    pub(crate) fn is_of_speed(&self) -> bool {
+        matches!(self, Self::Swap(..) | Self::SlowDown(..))
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ata_scheduler::{Lease, LeaseId, WorkerId};
 
 use crate::completions::{Completion, Completions, End};
-use crate::times::{LawTimes, TaskTimes};
+use crate::times::TaskTimes;
 
 /// So few void results are not worth clearing out.
 const FEW: usize = 1024;
@@ -13,7 +13,7 @@ const FEW: usize = 1024;
 pub(crate) struct VirtualCluster<'a, T> {
     times: &'a mut T,
     /// What each assignment costs before computation begins, if anything.
-    overhead: Option<&'a mut LawTimes>,
+    overhead: Option<&'a mut T>,
     workers: Vec<VirtualWorker>,
     completions: Completions,
     /// Task times of pending results of several tasks; places are reused.
@@ -58,7 +58,7 @@ pub(crate) struct Ended {
 }
 
 impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
-    pub(crate) fn new(workers: u32, times: &'a mut T, overhead: Option<&'a mut LawTimes>) -> Self {
+    pub(crate) fn new(workers: u32, times: &'a mut T, overhead: Option<&'a mut T>) -> Self {
         let worker = |slot| VirtualWorker {
             free_at: 0.0,
             slowness: 1.0,
@@ -78,6 +78,14 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             out: VecDeque::new(),
             all_out: 0,
             any_hung: false,
+        }
+    }
+
+    /// Iteration `iteration` is about to begin.
+    pub(crate) fn begins(&mut self, iteration: u64) {
+        self.times.begins(iteration);
+        if let Some(overhead) = &mut self.overhead {
+            overhead.begins(iteration);
         }
     }
 
@@ -195,11 +203,19 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         let (first, second) = (self.workers[a.slot()], self.workers[b.slot()]);
         (self.workers[a.slot()].law, self.workers[a.slot()].slowness) = (second.law, second.slowness);
         (self.workers[b.slot()].law, self.workers[b.slot()].slowness) = (first.law, first.slowness);
+        self.changed(a);
+        self.changed(b);
     }
 
     /// From now on the worker's tasks take `factor` times as long.
     pub(crate) fn slow_down(&mut self, worker: WorkerId, factor: f64) {
         self.workers[worker.slot()].slowness *= factor;
+        self.changed(worker);
+    }
+
+    fn changed(&mut self, worker: WorkerId) {
+        let VirtualWorker { law, slowness, .. } = self.workers[worker.slot()];
+        self.times.changed(worker, law, slowness);
     }
 
     /// Sets the worker's health from now on; if it hangs, what it is computing never finishes either.

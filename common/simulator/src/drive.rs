@@ -10,7 +10,7 @@ use ata_scheduler::{
 
 use crate::change::{Change, When};
 use crate::cluster::{Health, View, VirtualCluster};
-use crate::times::{LawTimes, TaskTimes};
+use crate::times::TaskTimes;
 
 /// A virtual cluster and what happens to it.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Simulation<T> {
     /// How long tasks take.
     pub times: T,
     /// What each assignment costs a worker before it begins to compute, if anything: communication.
-    pub overhead: Option<LawTimes>,
+    pub overhead: Option<T>,
     /// Changes in any order, except that those of one worker are in the order in which they happen.
     pub changes: Vec<(When, Change)>,
     /// What is known about each worker beforehand, by slot; may be shorter than `workers`.
@@ -116,21 +116,27 @@ impl<T: TaskTimes> Simulation<T> {
 
     /// How many workers are present from the start.
     pub fn present_at_first(&self) -> usize {
-        (0..self.workers as usize).filter(|&slot| !self.joins_late(WorkerId::from_slot(slot))).count()
+        self.at_first().len()
     }
 
-    fn joins_late(&self, worker: WorkerId) -> bool {
-        let of_worker = |change: &&Change| matches!(change, Change::Leave(w) | Change::Join(w) if *w == worker);
-        let first = self.changes.iter().map(|(_, change)| change).find(of_worker);
-        matches!(first, Some(Change::Join(_)))
+    fn at_first(&self) -> Vec<WorkerId> {
+        let mut joins_late = vec![None; self.workers as usize];
+        for (_, change) in &self.changes {
+            if let Change::Leave(worker) | Change::Join(worker) = change
+                && let Some(joins_late) = joins_late.get_mut(worker.slot())
+            {
+                joins_late.get_or_insert(matches!(change, Change::Join(_)));
+            }
+        }
+        let at_first = joins_late.iter().enumerate().filter(|(_, joins_late)| **joins_late != Some(true));
+        at_first.map(|(slot, _)| WorkerId::from_slot(slot)).collect()
     }
 
     /// Runs `engine` to its end; an optimizer step takes no time, and `observer` says what comes of it.
     ///
     /// Returns the virtual time at the end.
     pub fn run(&mut self, engine: &mut Engine, observer: &mut impl Observer) -> Result<f64, SimulationError> {
-        let at_first = (0..self.workers as usize).map(WorkerId::from_slot);
-        let at_first: Vec<WorkerId> = at_first.filter(|&worker| !self.joins_late(worker)).collect();
+        let at_first = self.at_first();
         let cluster = VirtualCluster::new(self.workers, &mut self.times, self.overhead.as_mut());
         let mut driver = Driver {
             engine,
@@ -139,6 +145,7 @@ impl<T: TaskTimes> Simulation<T> {
             effects: Vec::new(),
             done: 0,
             taken: Vec::new(),
+            speeds: Vec::new(),
             at_iterations: Vec::new(),
             at_times: Vec::new(),
             membership: VecDeque::new(),
@@ -150,7 +157,7 @@ impl<T: TaskTimes> Simulation<T> {
         for worker in at_first {
             driver.join(worker);
         }
-        driver.tell(Event::Proceed);
+        driver.proceed();
         driver.run()
     }
 }
@@ -188,7 +195,9 @@ struct Driver<'a, T, O> {
     done: usize,
     /// Leases taken since the last step.
     taken: Vec<Lease>,
-    /// Latest first.
+    /// Changes of speed at iterations, latest first…
+    speeds: Vec<(u64, Change)>,
+    /// …and the others.
     at_iterations: Vec<(u64, Change)>,
     /// Latest first.
     at_times: Vec<(f64, Due)>,
@@ -203,6 +212,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
     fn schedule(&mut self, changes: &[(When, Change)]) {
         for (when, change) in in_order(changes).into_iter().rev() {
             match when {
+                When::Iteration(iteration) if change.is_of_speed() => self.speeds.push((iteration, change)),
                 When::Iteration(iteration) => self.at_iterations.push((iteration, change)),
                 When::Time(time) => self.at_times.push((time, Due::Change(change))),
             }
@@ -264,13 +274,12 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
         None
     }
 
-    /// Changes of speed and health apply from the iteration's first task on, those of membership once its tasks are
-    /// assigned.
+    /// Changes of health apply from the iteration's first task on, those of membership once its tasks are assigned.
     fn started(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
         while let Some((_, change)) = self.at_iterations.pop_if(|(at, _)| *at <= iteration) {
             match change {
                 Change::Leave(_) | Change::Join(_) => self.membership.push_back(change),
-                Change::Swap(..) | Change::SlowDown(..) | Change::Hang(_) | Change::Fail(_) => self.change(change),
+                _ => self.change(change),
             }
         }
         let changes = self.changed;
@@ -318,6 +327,17 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
 
     fn committed(&mut self) {
         self.observer.committed(self.now, self.engine, &mut self.effects);
+        self.proceed();
+    }
+
+    /// Changes of speed come before the decision of their iteration, which an oracle makes by the speeds as they are
+    /// then. No task begins in between, so that its tasks are the first to take the time that they now do.
+    fn proceed(&mut self) {
+        let next = self.engine.iteration();
+        while let Some((_, change)) = self.speeds.pop_if(|(at, _)| *at <= next) {
+            self.change(change);
+        }
+        self.cluster.begins(next);
         self.tell(Event::Proceed);
     }
 

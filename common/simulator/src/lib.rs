@@ -6,6 +6,7 @@
 //! - `change`: [`Change`], what happens to a cluster during a run
 //! - `cluster`: the virtual workers; `completions`: their pending results
 //! - `drive`: [`Simulation`], the driver
+//! - `truth`: [`Foreseen`], times that are known before they are drawn, for the policies that are told
 //! - `exponentials`: [`mean_of_maximum`] and [`variance_of_maximum`] of exponential times
 //! - `learning`: [`Learning`], gradients computed once per distinct sequence of steps
 //! - [`experiment`]: files that say what to simulate, runs over policies and seeds, tables and figures
@@ -21,6 +22,7 @@ mod law;
 mod learning;
 mod problem;
 mod times;
+mod truth;
 
 pub use change::{Change, When};
 pub use drive::{Observer, Simulation, SimulationError, Start, Step};
@@ -30,3 +32,4 @@ pub use law::{LawError, TimeLaws, WorkerLaw};
 pub use learning::{Descent, Learned, Learning, LearningStep};
 pub use problem::{LinearRegression, Problem, ProblemError, Quadratic, RegressionSizes};
 pub use times::{LawTimes, RecordedTimes, TaskTimes, worker_rng};
+pub use truth::{ClusterTruth, Foreseen};

@@ -20,6 +20,12 @@ pub trait TaskTimes {
     fn fuses(&self, _worker: WorkerId) -> bool {
         false
     }
+
+    /// Iteration `iteration` begins; what is drawn until the next one belongs to it.
+    fn begins(&mut self, _iteration: u64) {}
+
+    /// `worker` takes `slowness` times as long as the law of worker `law` says, from now on.
+    fn changed(&mut self, _worker: WorkerId, _law: WorkerId, _slowness: f64) {}
 }
 
 /// Times drawn from laws, each worker from its own stream: how long a worker's k-th task takes does not depend on the
@@ -27,12 +33,14 @@ pub trait TaskTimes {
 #[derive(Debug)]
 pub struct LawTimes {
     workers: Vec<Source>,
+    /// Whether any law's times depend on the iteration.
+    by_iteration: bool,
 }
 
 /// One worker's law and stream, in one cache line: with a hundred thousand workers, each draw is a cache miss.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(align(64))]
-struct Source {
+pub(crate) struct Source {
     law: WorkerLaw,
     rng: Xoshiro256PlusPlus,
 }
@@ -42,24 +50,62 @@ impl LawTimes {
     pub fn new(laws: &TimeLaws, workers: u32, seed: u64) -> Result<Self, LawError> {
         let workers = (1..=workers)
             .map(|worker| Ok(Source { law: laws.of_worker(worker, workers)?, rng: worker_rng(seed, worker) }))
-            .collect::<Result<_, LawError>>()?;
-        Ok(Self { workers })
+            .collect::<Result<Vec<_>, LawError>>()?;
+        let by_iteration = workers.iter().any(|source| source.law.is_by_iteration());
+        Ok(Self { workers, by_iteration })
+    }
+
+    /// Replaces traces with blocks by others that could have been recorded as well; see `trace(FILE, block=L)`.
+    pub fn resample(&mut self, seed: u64) {
+        for source in &mut self.workers {
+            source.law.resample(seed);
+        }
+    }
+
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// A worker's law and stream as they are now.
+    pub(crate) fn source(&self, worker: WorkerId) -> &Source {
+        &self.workers[worker.slot()]
+    }
+}
+
+impl Source {
+    pub(crate) fn law(&self) -> &WorkerLaw {
+        &self.law
+    }
+
+    pub(crate) fn draw(&mut self) -> f64 {
+        self.law.sample(1.0, &mut self.rng)
+    }
+
+    pub(crate) fn draw_batch(&mut self, tasks: u64) -> f64 {
+        self.law.sample_batch(tasks, tasks as f64, &mut self.rng)
     }
 }
 
 impl TaskTimes for LawTimes {
     fn draw(&mut self, worker: WorkerId) -> f64 {
-        let Source { law, rng } = &mut self.workers[worker.slot()];
-        law.sample(1.0, rng)
+        self.workers[worker.slot()].draw()
     }
 
     fn draw_batch(&mut self, worker: WorkerId, tasks: u64) -> f64 {
-        let Source { law, rng } = &mut self.workers[worker.slot()];
-        law.sample_batch(tasks, tasks as f64, rng)
+        self.workers[worker.slot()].draw_batch(tasks)
     }
 
     fn fuses(&self, worker: WorkerId) -> bool {
         self.workers[worker.slot()].law.fuses()
+    }
+
+    fn begins(&mut self, iteration: u64) {
+        if self.by_iteration {
+            for source in &mut self.workers {
+                source.law.begins(iteration);
+            }
+        }
     }
 }
 

@@ -36,7 +36,7 @@ impl Observer for Clock {
 fn run(times: impl TaskTimes, workers: u32, budget: u64, changes: Vec<(When, Change)>) -> Vec<f64> {
     let iterations = ITERATIONS as u64;
     let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
-    let context = PolicyContext { means: None, workers: Some(workers) };
+    let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
     let mut engine = Engine::new(config, build_policy("ata-auto", &context).unwrap());
     let mut clock = Clock::default();
     let mut simulation = Simulation { changes, ..Simulation::new(workers, times) };

@@ -41,7 +41,8 @@ fn run(policy: &str, workers: u32, broken: fn(WorkerId) -> Change) -> Clock {
         seed: 3,
         ..EngineConfig::default()
     };
-    let context = PolicyContext { means: Some(vec![1.0; workers as usize]), workers: Some(workers) };
+    let context =
+        PolicyContext { means: Some(vec![1.0; workers as usize]), workers: Some(workers), ..PolicyContext::default() };
     let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());
     let laws: TimeLaws = "uniform(0.8, 1.2)".parse().unwrap();
     let mut simulation = Simulation::new(workers, LawTimes::new(&laws, workers, 1).unwrap());

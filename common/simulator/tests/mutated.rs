@@ -32,6 +32,7 @@ fn mutated_time_laws_do_no_harm() {
         "uniform(i, 2*(n + sqrt(i)))",
         "affine(1, 2, 3)",
         "const(-ln(1/n))",
+        "trace(absent, wall, block=50)",
     ];
     let fed = feed(mutator(1, &valid), COUNT, |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return false };
@@ -47,7 +48,7 @@ fn mutated_time_laws_do_no_harm() {
 fn mutated_traces_do_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("times.csv");
-    let laws: TimeLaws = format!("trace({})", path.display()).parse().unwrap();
+    let laws: TimeLaws = format!("trace({}, block=1)", path.display()).parse().unwrap();
     let valid = ["# seconds\n1.5 2 3\n0.5,1e-3,7\n", "1.5\n2.5\n\n3e300\n"];
     let fed = feed(mutator(2, &valid), COUNT / 5, |bytes| {
         write_file(&path, bytes);
@@ -63,6 +64,7 @@ fn mutated_experiments_do_no_harm() {
         include_str!("../experiments/ata-quadratic.toml"),
         include_str!("../experiments/ata-warm-start.toml"),
         "workers = [3]\n[limits]\nruntime = 5.0\n[[change]]\ntime = 1.5\nslow_down = 1\nfactor = 2.0\n",
+        "workers = [3]\niterations = 50\n[[change]]\niteration = 5\nworkers = '1,2..n'\nfactor = 2.0\nevery = 9\nfor = 3\nuntil = 40\n",
     ];
     let fed = feed(mutator(3, &valid), COUNT / 5, |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return false };

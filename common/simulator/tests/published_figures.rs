@@ -6,7 +6,8 @@ use ata_simulator::{LawTimes, Simulation, TimeLaws};
 /// Runs one policy and returns what it cost.
 fn run(policy: &str, workers: u32, iterations: u64, seed: u64) -> Ledger {
     let laws: TimeLaws = "shifted_exp(29*i, 29*i)".parse().unwrap();
-    let context = PolicyContext { means: laws.means(workers).unwrap(), workers: Some(workers) };
+    let context =
+        PolicyContext { means: laws.means(workers).unwrap(), workers: Some(workers), ..PolicyContext::default() };
     let config =
         EngineConfig { budget: 23, iterations, min_workers: workers as usize, seed, ..EngineConfig::default() };
     let mut engine = Engine::new(config, build_policy(policy, &context).unwrap());

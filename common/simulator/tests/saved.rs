@@ -1,10 +1,12 @@
 //! Whatever happens to a run, if it is saved between two iterations and restored into a new engine, it continues as if
 //! it had not been interrupted.
 
+use std::sync::Arc;
+
 use ata_scheduler::policy::POLICIES;
 use ata_scheduler::{
-    Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine, StepOutcome, WorkerId,
-    WorkerStatistics, build_policy,
+    Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine, StepOutcome, Truth,
+    WorkerId, WorkerStatistics, build_policy,
 };
 use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TimeLaws, When};
 use proptest::prelude::*;
@@ -74,7 +76,9 @@ impl Observer for Log<'_> {
 }
 
 fn policy(name: &str) -> Box<dyn ata_scheduler::Policy> {
-    let context = PolicyContext { means: Some((1..=WORKERS).map(f64::from).collect()), workers: Some(WORKERS) };
+    let means: Vec<f64> = (1..=WORKERS).map(f64::from).collect();
+    let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
+    let context = PolicyContext { means: Some(means), workers: Some(WORKERS), truth };
     build_policy(name, &context).unwrap()
 }
 

@@ -1,11 +1,13 @@
 //! `ata simulate`: policies × time laws in virtual time.
 
 mod cnn_descent;
+mod suite;
 
 use std::process::ExitCode;
 
 use ata_figures::{Report, Table};
 use ata_learn::{DeviceChoice, Split, Tasks};
+use ata_simulator::experiment::suite::SUITES;
 use ata_simulator::experiment::{self, BUILTIN_EXPERIMENTS, Group, LearningSpec, Row, RunResult};
 use ata_simulator::{Experiment, Learning};
 
@@ -25,6 +27,9 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCod
     }
     if let Some(name) = &args.show {
         return show(name);
+    }
+    if let Some(outcome) = suite::run(args, extensions) {
+        return outcome;
     }
     let experiment = experiment(args)?;
     experiment.check()?;
@@ -53,12 +58,18 @@ fn list() -> Result<ExitCode, Failure> {
     for (name, text) in BUILTIN_EXPERIMENTS {
         println!("{name:<20}{}", Experiment::parse(text, name)?.title);
     }
+    println!("\nSuites of experiments: ata simulate --experiment NAME\n");
+    for (name, title) in SUITES {
+        println!("{name:<20}{title}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 fn show(name: &str) -> Result<ExitCode, Failure> {
     let Some((_, text)) = BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name) else {
-        return Err(Failure::usage(format!("--show {name}: no such experiment; see --list")));
+        let is_suite = SUITES.iter().any(|(suite, _)| *suite == name);
+        let why = if is_suite { "a suite of experiments has no file" } else { "no such experiment; see --list" };
+        return Err(Failure::usage(format!("--show {name}: {why}")));
     };
     print!("{text}");
     Ok(ExitCode::SUCCESS)

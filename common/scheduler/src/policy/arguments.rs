@@ -1,7 +1,9 @@
 //! Parameters of a policy, written `NAME:key=value,…`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use super::Truth;
 use super::ata::Preset;
 use super::entry::PolicyContext;
 
@@ -63,6 +65,9 @@ pub enum PolicyError {
         "policy '{0}' needs each worker's mean task time: --policy {0}:means=0.1/0.2/0.4 (any unit, worker 1 first)"
     )]
     MeansUnknown(&'static str),
+    /// An oracle was asked for outside a simulation.
+    #[error("policy '{0}' knows what only a simulation knows: use `ata simulate`")]
+    OnlyInSimulation(&'static str),
 }
 
 /// The parameters given to a policy; each is taken once, and what is left over is an error.
@@ -137,6 +142,20 @@ impl<'a> Arguments<'a> {
         // A law may have no finite mean: that of a lognormal law overflows long before its median does.
         let usable = |means: &Vec<f64>| !means.is_empty() && means.iter().all(|mean| mean.is_finite() && *mean > 0.0);
         given.or_else(|| self.context.means.clone()).filter(usable).ok_or(PolicyError::MeansUnknown(policy))
+    }
+
+    /// What is true of the workers. `policy` is the policy that asks.
+    pub(super) fn truth(&self, policy: &'static str) -> Result<Arc<dyn Truth>, PolicyError> {
+        self.context.truth.clone().ok_or(PolicyError::OnlyInSimulation(policy))
+    }
+
+    /// Takes a parameter if it has this value, which stands for something that no other value does.
+    pub(super) fn accept(&mut self, key: &str, value: &str) -> bool {
+        let found = self.given.get(key).is_some_and(|given| given == value);
+        if found {
+            self.given.remove(key);
+        }
+        found
     }
 
     /// `preset=printed|published-runs`; printed if not given.

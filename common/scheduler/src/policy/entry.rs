@@ -1,8 +1,9 @@
 //! A policy's entry in the registry, written in the policy's own file.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::{Arguments, Policy, PolicyError};
+use super::{Arguments, Policy, PolicyError, Truth};
 
 /// What the caller knows that a policy may fall back on.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +12,8 @@ pub struct PolicyContext {
     pub means: Option<Vec<f64>>,
     /// The number of workers n, if known beforehand.
     pub workers: Option<u32>,
+    /// What is true of the workers, which only a simulation knows.
+    pub truth: Option<Arc<dyn Truth>>,
 }
 
 /// How a policy's results make steps.

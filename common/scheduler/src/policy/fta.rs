@@ -1,25 +1,37 @@
 //! FTA: fixed task allocation for known means; with the true means, the oracle OFTA.
 //!
-//! Source: the ATA paper (arXiv 2502.00775), section 6.
+//! Source: the ATA paper (arXiv 2502.00775), section 6. In a simulation, `means=current` are the true means as they are
+//! when the iteration begins, whatever happened to the workers.
+
+use std::sync::Arc;
 
 use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
+use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng, Truth};
 use crate::allocation::{Rule, ras};
+use crate::ids::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "fta",
     about: "fixed: the best allocation for means given by the user",
-    parameters: "means=M1/M2/... (default: the means of the emulated task times)",
+    parameters: "means=M1/M2/... (default: the means of the emulated task times), or means=current (only in simulation)",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(Fta::from_arguments(arguments)?)),
 };
 
-/// Allocates by given means μ, in any unit, as only their ratios matter: a = RAS(μ).
+/// Allocates by known means μ, in any unit, as only their ratios matter: a = RAS(μ).
 #[derive(Clone, Debug)]
 pub struct Fta {
-    means: Vec<f64>,
-    /// Assumed for a worker without a given mean: the mean of the slowest known.
-    largest: f64,
+    means: Means,
+}
+
+#[derive(Clone, Debug)]
+enum Means {
+    Given {
+        by_slot: Vec<f64>,
+        /// Assumed for a worker without a given mean: the mean of the slowest known.
+        largest: f64,
+    },
+    Current(Arc<dyn Truth>),
 }
 
 impl Fta {
@@ -30,11 +42,19 @@ impl Fta {
     pub fn new(means: Vec<f64>) -> Self {
         assert!(!means.is_empty() && means.iter().all(|mean| mean.is_finite() && *mean > 0.0));
         let largest = means.iter().copied().fold(0.0, f64::max);
-        Self { means, largest }
+        Self { means: Means::Given { by_slot: means, largest } }
+    }
+
+    /// The best allocation for the true means as they are in each iteration.
+    pub fn current(truth: Arc<dyn Truth>) -> Self {
+        Self { means: Means::Current(truth) }
     }
 
     /// Reads `means`; without it, takes the means that the caller knows.
     pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        if arguments.accept("means", "current") {
+            return Ok(Self::current(arguments.truth("fta:means=current")?));
+        }
         Ok(Self::new(arguments.means("fta")?))
     }
 }
@@ -45,8 +65,11 @@ impl Policy for Fta {
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        let means: Vec<f64> =
-            round.workers.iter().map(|worker| *self.means.get(worker.slot()).unwrap_or(&self.largest)).collect();
+        let mean = |worker: &WorkerId| match &self.means {
+            Means::Given { by_slot, largest } => *by_slot.get(worker.slot()).unwrap_or(largest),
+            Means::Current(truth) => truth.mean_s(*worker),
+        };
+        let means: Vec<f64> = round.workers.iter().map(mean).collect();
         Decision::barrier(ras(&means, round.budget, rng), means, Rule::Ras)
     }
 }
@@ -62,6 +85,13 @@ mod tests {
         let mut policy = Fta::new(vec![1.0, 2.0, 4.0]);
         let decision = decide(&mut policy, 9, 7, &[(5, 100.0), (5, 1.0), (0, 0.0)]);
         assert_eq!(decision.allocation, [4, 2, 1]);
+    }
+
+    #[test]
+    fn the_true_means_are_those_of_the_moment() {
+        let allocation = |truth: Vec<f64>| decide(&mut Fta::current(Arc::new(truth)), 9, 7, &[(5, 9.0); 3]).allocation;
+        assert_eq!(allocation(vec![1.0, 2.0, 4.0]), [4, 2, 1]);
+        assert_eq!(allocation(vec![4.0, 2.0, 1.0]), [1, 2, 4]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub const POLICIES: &[PolicyEntry] = &[
     super::cmab_kl::ENTRY,
     super::successive::ENTRY,
     super::cmab_oracle::ENTRY,
+    super::clairvoyant::ENTRY,
     super::asgd::ENTRY,
     super::ringmaster::ENTRY,
 ];
@@ -53,11 +54,15 @@ fn known_policies() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::policy::Truth;
 
     #[test]
     fn every_policy_is_built_by_its_name() {
-        let context = PolicyContext { means: Some(vec![1.0]), workers: Some(1) };
+        let truth = Some(Arc::new(vec![1.0]) as Arc<dyn Truth>);
+        let context = PolicyContext { means: Some(vec![1.0]), workers: Some(1), truth };
         for entry in POLICIES {
             assert_eq!(build_policy(entry.name, &context).unwrap().name(), entry.name);
         }
@@ -79,6 +84,8 @@ mod tests {
             ("ata-empirical:preset=published-runs,eta=2", "has no parameter 'eta'"),
             ("fta", "needs each worker's mean"),
             ("fta:means=1/x", "positive numbers separated by '/'"),
+            ("fta:means=current", "policy 'fta:means=current' knows what only a simulation knows"),
+            ("clairvoyant", "policy 'clairvoyant' knows what only a simulation knows: use `ata simulate`"),
         ] {
             let error = build_policy(text, &PolicyContext::default()).err().expect(text).to_string();
             assert!(error.contains(message), "{text}: {error}");

@@ -1,7 +1,9 @@
 //! What a seed stands for.
 
+use std::sync::Arc;
+
 use ata_scheduler::policy::POLICIES;
-use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, build_policy, policy_kind};
+use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth, build_policy, policy_kind};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -16,8 +18,19 @@ const VARIANTS: [&str; 6] = [
 ];
 
 /// Those that take exactly B tasks a step.
-const TAKE_ALL: [&str; 10] =
-    ["ata", "ata-empirical", "ata-auto", "uta", "fta", "ema", "proportional", "controller", "affine", "gta"];
+const TAKE_ALL: [&str; 11] = [
+    "ata",
+    "ata-empirical",
+    "ata-auto",
+    "uta",
+    "fta",
+    "clairvoyant",
+    "ema",
+    "proportional",
+    "controller",
+    "affine",
+    "gta",
+];
 
 /// How much longer than the mean a task may take.
 pub(crate) const SLOWEST: f64 = 5.0;
@@ -96,8 +109,9 @@ impl Scenario {
     }
 
     pub(crate) fn policy(&self) -> Box<dyn Policy> {
-        let means = (1..=self.workers).map(f64::from).collect();
-        let context = PolicyContext { means: Some(means), workers: Some(self.workers) };
+        let means: Vec<f64> = (1..=self.workers).map(f64::from).collect();
+        let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
+        let context = PolicyContext { means: Some(means), workers: Some(self.workers), truth };
         build_policy(self.policy, &context).expect("a policy of the registry")
     }
 

@@ -183,7 +183,7 @@ fn costs_outlive_the_process() {
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
     let text = serde_json::to_string(&cluster.engine.save().unwrap()).unwrap();
     let saved: SavedEngine = serde_json::from_str(&text).unwrap();
-    let context = PolicyContext { means: None, workers: Some(3) };
+    let context = PolicyContext { workers: Some(3), ..PolicyContext::default() };
     let again = Engine::restore(EngineConfig::default(), build_policy("uta", &context).unwrap(), saved).unwrap();
     assert_eq!(again.statistics(), cluster.engine.statistics());
     // A state from before there were batches.

@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     pub(crate) fn with(policy: &str, config: EngineConfig) -> Self {
-        let context = PolicyContext { means: Some(vec![1.0, 2.0, 4.0]), workers: Some(3) };
+        let context = PolicyContext { means: Some(vec![1.0, 2.0, 4.0]), workers: Some(3), ..PolicyContext::default() };
         Self::of(Engine::new(config, build_policy(policy, &context).unwrap()))
     }
 

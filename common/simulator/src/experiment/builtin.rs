@@ -1,5 +1,12 @@
 //! The experiments that come with ata.
 
+/// An experiment on what policies find hard. All of them compare the same policies, which `hard-cases.toml` names.
+macro_rules! hard_case {
+    ($file:literal) => {
+        concat!(include_str!("../../experiments/hard-cases.toml"), include_str!(concat!("../../experiments/", $file)))
+    };
+}
+
 /// Name and text of each built-in experiment.
 pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
     ("ata-quadratic", include_str!("../../experiments/ata-quadratic.toml")),
@@ -12,6 +19,14 @@ pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
     ("cmab-regression", include_str!("../../experiments/cmab-regression.toml")),
     ("speed-change", include_str!("../../experiments/speed-change.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
+    ("common-mode", hard_case!("common-mode.toml")),
+    ("drift", hard_case!("drift.toml")),
+    ("near-ties", hard_case!("near-ties.toml")),
+    ("heavy-tails", hard_case!("heavy-tails.toml")),
+    ("hidden-gem", hard_case!("hidden-gem.toml")),
+    ("small-tasks", hard_case!("small-tasks.toml")),
+    ("independent-changes", hard_case!("independent-changes.toml")),
+    ("many-workers", hard_case!("many-workers.toml")),
 ];
 
 pub(super) fn find(name: &str) -> Option<&'static str> {
@@ -19,7 +34,8 @@ pub(super) fn find(name: &str) -> Option<&'static str> {
 }
 
 pub(super) fn names() -> String {
-    let names: Vec<&str> = BUILTIN_EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+    let suites = super::suite::SUITES.iter().map(|(name, _)| *name);
+    let names: Vec<&str> = BUILTIN_EXPERIMENTS.iter().map(|(name, _)| *name).chain(suites).collect();
     names.join(", ")
 }
 

@@ -1,7 +1,9 @@
 //! All cases of an experiment, in parallel.
 
+use std::sync::Arc;
+
 use ata_scheduler::{
-    Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Verify, WorkerId,
+    Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify, WorkerId,
     WorkerStatistics, policy_kind,
 };
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -12,10 +14,11 @@ use super::regret::Regret;
 use super::spec::{Experiment, LearningSpec};
 use super::trace::{Trace, Tracer};
 use crate::drive::{Observer, Simulation, Start, Step};
-use crate::law::{TimeLaws, WorkerLaw};
+use crate::law::{LawError, TimeLaws, WorkerLaw};
 use crate::learning::{Learning, LearningRun};
 use crate::problem::{LinearRegression, Quadratic, RegressionSizes};
 use crate::times::{LawTimes, TaskTimes};
+use crate::truth::{ClusterTruth, Foreseen};
 
 /// Builds a policy from what `--policy` takes.
 pub type PolicyResolver = fn(&str, &PolicyContext) -> Result<Box<dyn Policy>, PolicyError>;
@@ -121,9 +124,16 @@ impl Experiment {
         cases
     }
 
-    fn build(&self, case: &Case<'_>, policies: PolicyResolver) -> Result<Box<dyn Policy>, ExperimentError> {
+    /// The case's policy, which is told `truth` or, in a trial without a cluster, the laws' means.
+    fn build(
+        &self,
+        case: &Case<'_>,
+        policies: PolicyResolver,
+        truth: Option<Arc<dyn Truth>>,
+    ) -> Result<Box<dyn Policy>, ExperimentError> {
         let means = case.law.parse::<TimeLaws>()?.means(case.workers)?;
-        let context = PolicyContext { means, workers: Some(case.workers) };
+        let truth = truth.or_else(|| Some(Arc::new(means.clone()?)));
+        let context = PolicyContext { means, workers: Some(case.workers), truth };
         let wrong = |cause| ExperimentError::Policy { policy: case.policy.into(), workers: case.workers, cause };
         let policy = policies(case.policy, &context).map_err(wrong)?;
         if policy.name() == "adaptive-k-sync" && self.learning.is_none() {
@@ -149,7 +159,7 @@ pub fn run(
     experiment.check()?;
     let cases = experiment.cases();
     for case in cases.iter().filter(|case| case.seed == experiment.seed) {
-        experiment.build(case, policies)?;
+        experiment.build(case, policies, None)?;
     }
     cases.par_iter().map(|case| run_case(experiment, case, policies, learning, progress)).collect()
 }
@@ -169,13 +179,50 @@ fn run_case(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<RunResult, ExperimentError> {
     let laws: TimeLaws = case.law.parse()?;
-    let mut simulation = Simulation::new(case.workers, LawTimes::new(&laws, case.workers, case.seed)?);
-    simulation.changes = experiment.changes()?;
-    simulation.priors = priors(experiment, case)?;
-    if let Some(overhead) = &experiment.overhead {
-        // Any seed except the one that task times are drawn with.
-        simulation.overhead = Some(LawTimes::new(&overhead.parse()?, case.workers, !case.seed)?);
+    let course = Course {
+        experiment,
+        workers: case.workers,
+        progress,
+        regret: regret(&laws, case.workers, experiment.budget)?,
+        tracer: Tracer::new(experiment.iterations, case.with_allocation),
+        learning: learning.map(Learning::begin),
+        allocation: Vec::new(),
+        objective: None,
+        failed: None,
+    };
+    // Any seed for the overhead except the one that task times are drawn with.
+    let overhead = experiment.overhead.as_ref();
+    let overhead = overhead.map(|law| times(experiment, case, &law.parse()?, !case.seed)).transpose()?;
+    let times = times(experiment, case, &laws, case.seed)?;
+    let truth = ClusterTruth { times: Foreseen::new(times), overhead: overhead.map(Foreseen::new) };
+    let policy = experiment.build(case, policies, Some(Arc::new(truth.clone())))?;
+    // A run whose policy did not keep the truth need not pay for it.
+    match truth.into_times() {
+        Ok((times, overhead)) => simulate(case, policy, times, overhead, course),
+        Err(ClusterTruth { times, overhead }) => simulate(case, policy, times, overhead, course),
     }
+}
+
+/// Times of a case's workers. The first seed plays traces as they are, further ones resample those that have blocks.
+fn times(experiment: &Experiment, case: &Case<'_>, laws: &TimeLaws, seed: u64) -> Result<LawTimes, LawError> {
+    let mut times = LawTimes::new(laws, case.workers, seed)?;
+    if case.seed != experiment.seed {
+        times.resample(case.seed);
+    }
+    Ok(times)
+}
+
+/// One run, with everything it needs.
+fn simulate<T: TaskTimes>(
+    case: &Case<'_>,
+    policy: Box<dyn Policy>,
+    times: T,
+    overhead: Option<T>,
+    mut course: Course<'_>,
+) -> Result<RunResult, ExperimentError> {
+    let experiment = course.experiment;
+    let (changes, priors) = (experiment.changes(case.workers)?, priors(experiment, case)?);
+    let mut simulation = Simulation { workers: case.workers, times, overhead, changes, priors };
     let config = EngineConfig {
         budget: experiment.budget,
         iterations: experiment.iterations,
@@ -187,19 +234,7 @@ fn run_case(
         limits: experiment.limits.limits(),
         ..EngineConfig::default()
     };
-    let mut engine = Engine::new(config, experiment.build(case, policies)?);
-
-    let mut course = Course {
-        experiment,
-        workers: case.workers,
-        progress,
-        regret: regret(&laws, case.workers, experiment.budget)?,
-        tracer: Tracer::new(experiment.iterations, case.with_allocation),
-        learning: learning.map(Learning::begin),
-        allocation: Vec::new(),
-        objective: None,
-        failed: None,
-    };
+    let mut engine = Engine::new(config, policy);
     simulation.run(&mut engine, &mut course).map_err(|cause| ExperimentError::Run {
         policy: case.policy.into(),
         law: case.law.into(),
@@ -207,7 +242,7 @@ fn run_case(
         seed: case.seed,
         cause,
     })?;
-    let Course { regret, tracer, allocation, objective, failed, .. } = course;
+    let Course { regret, tracer, allocation, objective, failed, progress, .. } = course;
     failed.map_or(Ok(()), |reason| Err(ExperimentError::Learning { reason }))?;
     let ledger = engine.ledger();
     progress(experiment.iterations - ledger.iterations / PROGRESS_EVERY * PROGRESS_EVERY);

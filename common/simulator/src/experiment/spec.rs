@@ -3,9 +3,10 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use ata_scheduler::{Limits, WorkerId};
+use ata_scheduler::Limits;
 use serde::{Deserialize, Serialize};
 
+use super::change::ChangeSpec;
 use super::error::ExperimentError;
 use crate::change::{Change, When};
 use crate::law::TimeLaws;
@@ -153,39 +154,6 @@ pub enum LearningSpec {
     },
 }
 
-/// One change: `iteration` or `time`, and one of the others.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ChangeSpec {
-    /// At the beginning of this iteration.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub iteration: Option<u64>,
-    /// At this virtual time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time: Option<f64>,
-    /// Two workers that exchange their laws.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub swap: Option<[u32; 2]>,
-    /// A worker whose tasks take `factor` times as long from now on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slow_down: Option<u32>,
-    /// See `slow_down`; below 1 the worker becomes faster.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub factor: Option<f64>,
-    /// A worker that is lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub leave: Option<u32>,
-    /// A worker that joins.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub join: Option<u32>,
-    /// A worker that hangs from now on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hang: Option<u32>,
-    /// A worker whose tasks fail from now on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fail: Option<u32>,
-}
-
 impl Experiment {
     /// A built-in experiment, or one from a file.
     pub fn open(name: &str) -> Result<Self, ExperimentError> {
@@ -254,49 +222,15 @@ impl Experiment {
                 laws.means(workers)?;
             }
         }
-        self.changes().map(drop)
+        self.workers.iter().try_for_each(|&workers| self.changes(workers).map(drop))
     }
 
-    /// The changes, checked.
-    pub(super) fn changes(&self) -> Result<Vec<(When, Change)>, ExperimentError> {
-        self.change.iter().enumerate().map(|(at, change)| self.change(&format!("change {}", at + 1), change)).collect()
-    }
-
-    fn change(&self, name: &str, spec: &ChangeSpec) -> Result<(When, Change), ExperimentError> {
-        let when = match (spec.iteration, spec.time) {
-            (Some(iteration), None) => When::Iteration(iteration),
-            (None, Some(time)) => {
-                check(name, &time, time.is_finite() && time >= 0.0, "a time of at least 0")?;
-                When::Time(time)
-            }
-            _ => return bad(name, "no time, or two of them", "either iteration = K or time = T"),
-        };
-        let largest = *self.workers.iter().min().expect("checked before");
-        let worker = |number: u32| {
-            let worker = WorkerId::new(number).filter(|_| number <= largest);
-            worker.map_or_else(|| bad(name, format!("worker {number}"), format!("a worker from 1 to {largest}")), Ok)
-        };
-        let mut changes = Vec::new();
-        if let Some([a, b]) = spec.swap {
-            changes.push(Change::Swap(worker(a)?, worker(b)?));
-        }
-        if let Some(slow) = spec.slow_down {
-            let factor = spec.factor.unwrap_or(f64::NAN);
-            check(name, &format!("factor {factor}"), factor.is_finite() && factor > 0.0, "a positive factor")?;
-            changes.push(Change::SlowDown(worker(slow)?, factor));
-        }
-        changes.extend(spec.leave.map(worker).transpose()?.map(Change::Leave));
-        changes.extend(spec.join.map(worker).transpose()?.map(Change::Join));
-        changes.extend(spec.hang.map(worker).transpose()?.map(Change::Hang));
-        changes.extend(spec.fail.map(worker).transpose()?.map(Change::Fail));
-        let [change] = changes[..] else {
-            return bad(
-                name,
-                "no change, or several",
-                "one of swap = [I, J], slow_down = I with factor = X, leave = I, join = I, hang = I, fail = I",
-            );
-        };
-        Ok((when, change))
+    /// The changes in a run of `workers` workers, checked.
+    pub(super) fn changes(&self, workers: u32) -> Result<Vec<(When, Change)>, ExperimentError> {
+        let of_entries = (1..).zip(&self.change);
+        let of_entries =
+            of_entries.map(|(at, change)| change.expand(&format!("change {at}"), workers, self.iterations));
+        Ok(of_entries.collect::<Result<Vec<_>, _>>()?.concat())
     }
 }
 
@@ -310,11 +244,15 @@ fn not_empty<T>(setting: &str, list: &[T]) -> Result<(), ExperimentError> {
     check(setting, &"an empty list", !list.is_empty(), "at least one")
 }
 
-fn check(setting: &str, found: &dyn Display, good: bool, expected: &str) -> Result<(), ExperimentError> {
+pub(super) fn check(setting: &str, found: &dyn Display, good: bool, expected: &str) -> Result<(), ExperimentError> {
     if good { Ok(()) } else { bad(setting, found.to_string(), expected) }
 }
 
-fn bad<T>(setting: &str, found: impl Into<String>, expected: impl Into<String>) -> Result<T, ExperimentError> {
+pub(super) fn bad<T>(
+    setting: &str,
+    found: impl Into<String>,
+    expected: impl Into<String>,
+) -> Result<T, ExperimentError> {
     Err(ExperimentError::BadSetting { setting: setting.into(), found: found.into(), expected: expected.into() })
 }
 
@@ -333,11 +271,6 @@ mod tests {
             ("laws = ['exp(2-i)']", "mean is"),
             ("overhead = 'const(0-1)'", "x is -1"),
             ("warm_start = ['exp(']", "at character 5"),
-            ("[[change]]\niteration = 3", "change 1: no change"),
-            ("[[change]]\nswap = [1, 2]", "change 1: no time"),
-            ("[[change]]\ntime = -1.0\nswap = [1, 2]", "change 1: -1"),
-            ("[[change]]\ntime = 1.0\nswap = [1, 52]", "change 1: worker 52, expected a worker from 1 to 51"),
-            ("[[change]]\ntime = 1.0\nslow_down = 1\nfactor = nan", "factor NaN"),
             ("[limits]\nruntime = -3.0", "limits.runtime: -3"),
             ("[learning]\nproblem = 'chess'", "unknown variant `chess`"),
         ] {
@@ -348,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let experiment = Experiment::parse("[[change]]\niteration = 3\nleave = 4\n[learning]\nproblem = 'quadratic'\ndimension = 9\nsigma = 0.1\nstep = 0.5", "x").unwrap();
+        let experiment = Experiment::parse("[[change]]\niteration = 3\nleave = 4\n[[change]]\niteration = 5\nworkers = '1,3..n'\nfactor = 2.0\nevery = 9\nfor = 3\n[learning]\nproblem = 'quadratic'\ndimension = 9\nsigma = 0.1\nstep = 0.5", "x").unwrap();
         assert_eq!(Experiment::parse(&toml::to_string(&experiment).unwrap(), "x").unwrap(), experiment);
     }
 }

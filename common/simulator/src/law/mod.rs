@@ -6,8 +6,10 @@
 
 mod expression;
 mod parser;
+mod trace;
 mod worker_law;
 
+pub(crate) use trace::columns;
 pub use worker_law::WorkerLaw;
 
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ use std::str::FromStr;
 
 use expression::Expression;
 use parser::Parser;
+use trace::TraceArguments;
 use worker_law::Kind;
 
 /// What is wrong with a time law.
@@ -68,7 +71,7 @@ pub struct TimeLaws {
 #[derive(Clone, Debug, PartialEq)]
 enum Arguments {
     Numbers(Vec<Expression>),
-    File(PathBuf),
+    Trace(TraceArguments),
 }
 
 impl TimeLaws {
@@ -80,7 +83,7 @@ impl TimeLaws {
         let turn = worker.checked_sub(1).expect("workers are numbered from 1") as usize;
         let (kind, arguments) = &self.laws[turn % self.laws.len()];
         match arguments {
-            Arguments::File(path) => WorkerLaw::from_trace(path, worker),
+            Arguments::Trace(arguments) => Ok(WorkerLaw::from_trace(arguments.of_worker(worker)?)),
             Arguments::Numbers(expressions) => {
                 let values: Vec<f64> =
                     expressions.iter().map(|e| e.evaluate(f64::from(worker), f64::from(workers))).collect();
@@ -135,7 +138,7 @@ fn parse_law(parser: &mut Parser<'_>) -> Result<(&'static Kind, Arguments), LawE
     };
     parser.expect('(')?;
     let arguments = if kind.takes_file() {
-        Arguments::File(parser.until(')').trim().into())
+        Arguments::Trace(TraceArguments::parse(parser)?)
     } else {
         let mut expressions = vec![Expression::parse(parser)?];
         let needed = kind.parameters.len() - kind.optional;

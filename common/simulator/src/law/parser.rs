@@ -44,9 +44,9 @@ impl<'a> Parser<'a> {
         self.take_while(|c| c.is_ascii_alphabetic() || c == '_')
     }
 
-    /// Everything up to the next `end`, not included.
-    pub(super) fn until(&mut self, end: char) -> &'a str {
-        self.take_while(|c| c != end)
+    /// Everything up to the next of `ends`, not included.
+    pub(super) fn until(&mut self, ends: &[char]) -> &'a str {
+        self.take_while(|c| !ends.contains(&c))
     }
 
     /// An unsigned number, if one is next.

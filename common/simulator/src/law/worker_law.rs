@@ -1,11 +1,10 @@
 //! The law of one worker, and drawing from it.
 
-use std::path::Path;
-
 use rand::Rng;
 use rand_distr::{Distribution, Exp1, Gamma, LogNormal, StandardNormal, Uniform, Weibull};
 
 use super::LawError;
+use super::trace::Trace;
 
 /// A law's name and the names of its parameters.
 #[derive(Debug, PartialEq)]
@@ -90,13 +89,6 @@ impl Batch {
     }
 }
 
-/// Recorded times, played in a loop.
-#[derive(Clone, Debug)]
-struct Trace {
-    times: Vec<f64>,
-    next: usize,
-}
-
 impl WorkerLaw {
     pub(super) fn new(kind: &'static Kind, values: &[f64], worker: u32, workers: u32) -> Result<Self, LawError> {
         let bad = |index: usize, expected: &'static str| LawError::BadParameter {
@@ -161,32 +153,28 @@ impl WorkerLaw {
         Ok(Self { shift, noise, mean })
     }
 
-    /// Worker `worker`'s column of a file of times: one line per task, a column per worker (or one for all), separated
-    /// by white space or commas; `#` begins a comment.
-    pub(super) fn from_trace(path: &Path, worker: u32) -> Result<Self, LawError> {
-        let error = |reason: String| LawError::Trace { path: path.into(), reason };
-        let text = std::fs::read_to_string(path).map_err(|cause| error(format!("cannot be read: {cause}")))?;
-        let mut times = Vec::new();
-        for (line, row) in (1..).zip(text.lines()) {
-            let row = row.split('#').next().unwrap_or_default();
-            let fields: Vec<&str> = row.split([',', ' ', '\t']).filter(|field| !field.is_empty()).collect();
-            let column = if fields.len() == 1 { 0 } else { worker as usize - 1 };
-            let field = match fields.get(column) {
-                Some(field) => field,
-                None if fields.is_empty() => continue,
-                None => return Err(error(format!("line {line} has no column {worker} for worker {worker}"))),
-            };
-            let time = field.parse().ok().filter(|time: &f64| time.is_finite() && *time > 0.0);
-            times.push(time.ok_or_else(|| error(format!("line {line}: '{field}' is not a positive time")))?);
+    /// The law that plays a trace.
+    pub(super) fn from_trace(trace: Trace) -> Self {
+        Self { shift: 0.0, mean: trace.mean(), noise: Noise::Trace(Box::new(trace)) }
+    }
+
+    /// Iteration `iteration`, counted from 1, begins: for the laws whose times depend on it.
+    pub fn begins(&mut self, iteration: u64) {
+        if let Noise::Trace(trace) = &mut self.noise {
+            trace.begins(iteration);
         }
-        if times.is_empty() {
-            return Err(error("holds no times".into()));
+    }
+
+    /// Whether times depend on the iteration, so that [`WorkerLaw::begins`] must be told each.
+    pub fn is_by_iteration(&self) -> bool {
+        matches!(&self.noise, Noise::Trace(trace) if trace.is_by_iteration())
+    }
+
+    /// Replaces a trace with blocks by another one that could have been recorded as well; does nothing to other laws.
+    pub fn resample(&mut self, seed: u64) {
+        if let Noise::Trace(trace) = &mut self.noise {
+            trace.resample(seed);
         }
-        let mean = times.iter().sum::<f64>() / times.len() as f64;
-        if !(mean.is_finite() && mean > 0.0) {
-            return Err(error(format!("its mean, {mean}, cannot be represented")));
-        }
-        Ok(Self { shift: 0.0, noise: Noise::Trace(Box::new(Trace { times, next: 0 })), mean })
     }
 
     /// The mean time of a task computed on its own; for `scale(x)` the factor x.
@@ -239,12 +227,7 @@ impl WorkerLaw {
             Noise::Weibull(noise) => noise.sample(rng),
             Noise::Scale => self.mean * computed,
             Noise::Batch(batch) => batch.sample(1, rng),
-            Noise::Trace(trace) => {
-                let Trace { times, next } = &mut **trace;
-                let time = times[*next];
-                *next = (*next + 1) % times.len();
-                time
-            }
+            Noise::Trace(trace) => trace.draw(),
         };
         self.shift + noise
     }
@@ -324,38 +307,5 @@ mod tests {
             let error = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap_err().to_string();
             assert!(error.contains(message) && error.contains("worker 2 of 3"), "{text}: {error}");
         }
-    }
-
-    fn trace(content: &str, worker: u32) -> Result<super::WorkerLaw, String> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), content).unwrap();
-        let law: TimeLaws = format!("trace({})", file.path().display()).parse().unwrap();
-        law.of_worker(worker, 2).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_trace_is_played_in_a_loop() {
-        let mut law = trace("# seconds\n1, 10\n2, 20 # the second\n\n", 2).unwrap();
-        assert_eq!(law.mean(), 15.0);
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
-        assert_eq!([(); 3].map(|()| law.sample(0.0, &mut rng)), [10.0, 20.0, 10.0]);
-        assert_eq!(trace("7\n", 2).unwrap().mean(), 7.0, "one column serves every worker");
-    }
-
-    #[test]
-    fn a_bad_trace_is_refused_with_its_line() {
-        for (content, message) in [
-            ("", "holds no times"),
-            ("1\nNaN\n", "line 2: 'NaN' is not a positive time"),
-            ("1\n-3\n", "line 2: '-3'"),
-            ("1 2\n1 x\n", "line 2: 'x'"),
-            ("1 2 3\n1,2\n", "holds"),
-        ] {
-            match trace(content, 2) {
-                Err(error) => assert!(error.contains(message), "{content:?}: {error}"),
-                Ok(_) => assert_eq!(content, "1 2 3\n1,2\n"),
-            }
-        }
-        assert!(trace("1 2 3\n1 2\n", 3).unwrap_err().contains("line 2 has no column 3"));
     }
 }

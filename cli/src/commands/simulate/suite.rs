@@ -1,0 +1,79 @@
+//! `ata simulate --experiment comparison`: suites of experiments, as ratios to an oracle.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use ata_figures::Report;
+use ata_simulator::experiment::suite::{Suite, SuiteResult};
+
+use crate::Extensions;
+use crate::args::SimulateArgs;
+use crate::failure::Failure;
+use crate::output::{Counter, render_table};
+use crate::settings::policy_list;
+
+/// Runs the suite that `--experiment` names; `None` if it names an experiment.
+pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<ExitCode, Failure>> {
+    let name = args.experiment.as_deref()?;
+    let suite = Suite::open(name, args.data.as_deref().map(Path::new))?;
+    Some(suite.map_err(Failure::from).and_then(|suite| compare(with_flags(suite, args)?, args, extensions)))
+}
+
+/// The suite with the flags applied.
+fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
+    for (flag, is_given) in [
+        ("--task-time", !args.laws.is_empty()),
+        ("--workers", !args.workers.is_empty()),
+        ("--budget", args.budget.is_some()),
+        ("--overhead", args.overhead.is_some()),
+        ("--overcommit", !args.overcommit.is_empty()),
+        ("--verify", args.verify.is_some()),
+        ("--problem", args.problem.is_some()),
+    ] {
+        if is_given {
+            return Err(Failure::usage(format!(
+                "{flag}: the cases of a suite have their own; it takes --policy, --seed, --seeds, --iterations and --data"
+            )));
+        }
+    }
+    if !args.policies.is_empty() {
+        let policies = policy_list::parse(&args.policies, &["adaptive-k-sync"])?;
+        suite = suite.compare(policies.iter().map(String::as_str));
+    }
+    for case in &mut suite.cases {
+        let experiment = &mut case.experiment;
+        experiment.iterations = args.iterations.unwrap_or(experiment.iterations);
+        experiment.seed = args.seed.unwrap_or(experiment.seed);
+        experiment.seeds = args.seeds.unwrap_or(experiment.seeds);
+    }
+    Ok(suite)
+}
+
+fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+    let progress = Counter::new("simulated iterations", suite.total_iterations());
+    let result = suite.run(extensions.policies, &|done| progress.add(done))?;
+    progress.finish();
+    if let Some(folder) = &args.out {
+        write(suite, &result, folder)?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&result.costs).map_err(Failure::internal)?);
+    } else {
+        for table in result.tables() {
+            print!("{}", render_table(&table, usize::MAX));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(suite: Suite, result: &SuiteResult, folder: &Path) -> Result<(), Failure> {
+    let Suite { title, about, .. } = suite;
+    let command = format!("ata {}", super::command_line());
+    let markdown = result.markdown(&title, &[&about[..], &[format!("Made with: `{command}`")]].concat());
+    let intro = [about, vec![format!("Made with: {command}")]].concat();
+    Report { title, intro, tables: result.tables(), figures: vec![result.figure()] }.write(folder)?;
+    let path = folder.join("comparison.md");
+    std::fs::write(&path, markdown).map_err(|cause| Failure::disk(format!("{}: {cause}", path.display())))?;
+    eprintln!("report: {}; as Markdown: {}", folder.join("report.html").display(), path.display());
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! The clairvoyant policy: it knows how long each worker's next tasks will take, and so shows how soon an iteration that
+//! waits for a fixed allocation can end.
+//!
+//! Its allocation minimizes the longest of the coming times, by [`ras_by_cost`]. It looks no further than the iteration,
+//! and is for simulations, not from any paper.
+
+use std::sync::Arc;
+
+use super::entry::{PolicyEntry, PolicyKind};
+use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng, Truth};
+use crate::allocation::{Rule, ras_by_cost};
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "clairvoyant",
+    about: "only in simulation: the best allocation for the task times to come",
+    parameters: "none",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(Clairvoyant::from_arguments(arguments)?)),
+};
+
+/// Allocates by the times that the tasks will take.
+#[derive(Clone, Debug)]
+pub struct Clairvoyant {
+    truth: Arc<dyn Truth>,
+}
+
+impl Clairvoyant {
+    /// The best allocation for the times that `truth` foretells.
+    pub fn new(truth: Arc<dyn Truth>) -> Self {
+        Self { truth }
+    }
+
+    pub(super) fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        Ok(Self::new(arguments.truth("clairvoyant")?))
+    }
+}
+
+impl Policy for Clairvoyant {
+    fn name(&self) -> &'static str {
+        "clairvoyant"
+    }
+
+    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+        let workers = round.workers;
+        let cost = |i: usize, tasks| self.truth.coming_s(workers[i], tasks);
+        let allocation = ras_by_cost(workers.len(), round.budget, cost, rng);
+        let means = workers.iter().map(|&worker| self.truth.mean_s(worker)).collect();
+        Decision::barrier(allocation, means, Rule::Ras)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WorkerId;
+    use crate::allocation::brute_force;
+    use crate::policy::tests::decide;
+    use proptest::prelude::*;
+
+    /// Each worker's task times, in order.
+    #[derive(Debug)]
+    struct Times(Vec<Vec<f64>>);
+
+    impl Truth for Times {
+        fn mean_s(&self, _worker: WorkerId) -> f64 {
+            1.0
+        }
+
+        fn coming_s(&self, worker: WorkerId, tasks: u64) -> f64 {
+            self.0[worker.slot()][..tasks as usize].iter().sum()
+        }
+    }
+
+    proptest! {
+        /// No other allocation of the same tasks ends sooner.
+        #[test]
+        fn nothing_ends_sooner(
+            times in prop::collection::vec(prop::collection::vec(0.1f64..9.0, 8), 1..5),
+            budget in 1u64..7,
+        ) {
+            let truth = Times(times);
+            let cost = |i: usize, tasks| truth.coming_s(WorkerId::from_slot(i), tasks);
+            let best = brute_force::optimal(truth.0.len(), budget, cost);
+            let longest = |allocation: &[u64]| (0..).zip(allocation).map(|(i, &a)| cost(i, a)).fold(0.0, f64::max);
+            let least = longest(&best[0]);
+            let observed = vec![(0, 0.0); truth.0.len()];
+            let mut policy = Clairvoyant::new(Arc::new(Times(truth.0.clone())));
+            let allocation = decide(&mut policy, 1, budget, &observed).allocation;
+            prop_assert_eq!(allocation.iter().sum::<u64>(), budget);
+            prop_assert_eq!(longest(&allocation), least);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What is true of a virtual cluster, for the policies that are meant to know it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ata_scheduler::{Truth, WorkerId};
+
+use crate::times::{LawTimes, Source, TaskTimes};
+
+/// Times drawn from laws, that can be looked up before they are drawn. The draws themselves are those of [`LawTimes`];
+/// it only costs time and memory, and so is for runs whose policy looks.
+#[derive(Clone, Debug)]
+pub struct Foreseen(Arc<Mutex<State>>);
+
+/// The lists are made when they are first needed: with a million workers, those who are asked nothing feel it.
+#[derive(Debug)]
+struct State {
+    times: LawTimes,
+    /// By worker: whose law it draws from, and how many times as long as it says its tasks take.
+    speeds: Vec<(WorkerId, f64)>,
+    /// By the worker whose law it is; `None` until it is asked for, and again once a time is drawn.
+    ahead: Vec<Option<Box<Ahead>>>,
+}
+
+/// The times that a law will give next.
+#[derive(Debug)]
+struct Ahead {
+    /// The law and its stream, after the times looked up so far.
+    source: Source,
+    /// The sum of the next 1, 2, … times.
+    sums: Vec<f64>,
+}
+
+impl Ahead {
+    /// The next `tasks` times in all; at least one.
+    fn sum(&mut self, tasks: usize) -> f64 {
+        while self.sums.len() < tasks {
+            let sum = self.sums.last().copied().unwrap_or(0.0) + self.source.draw();
+            self.sums.push(sum);
+        }
+        self.sums[tasks - 1]
+    }
+}
+
+impl Foreseen {
+    /// Makes the times of a run known beforehand. Clones share them.
+    pub fn new(times: LawTimes) -> Self {
+        Self(Arc::new(Mutex::new(State { times, speeds: Vec::new(), ahead: Vec::new() })))
+    }
+
+    /// The times alone, if nobody else can look them up.
+    fn into_times(self) -> Result<LawTimes, Self> {
+        let alone = Arc::try_unwrap(self.0).map_err(Self)?;
+        Ok(alone.into_inner().unwrap_or_else(PoisonError::into_inner).times)
+    }
+
+    /// The mean time of a worker's tasks as it is now.
+    fn mean(&self, worker: WorkerId) -> f64 {
+        let state = self.state();
+        let (law, slowness) = state.speeds[worker.slot()];
+        slowness * state.times.source(law).law().mean()
+    }
+
+    /// How long a worker's next tasks will take if it begins them now.
+    fn coming(&self, worker: WorkerId, tasks: u64) -> f64 {
+        let State { times, speeds, ahead } = &mut *self.state();
+        let (law, slowness) = speeds[worker.slot()];
+        if tasks > 1 && times.fuses(worker) {
+            return slowness * times.source(law).clone().draw_batch(tasks);
+        }
+        let ahead = &mut ahead[law.slot()];
+        let ahead =
+            ahead.get_or_insert_with(|| Box::new(Ahead { source: times.source(law).clone(), sums: Vec::new() }));
+        slowness * ahead.sum(tasks as usize)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers = state.times.workers();
+        if state.ahead.len() < workers {
+            state.speeds = (0..workers).map(|slot| (WorkerId::from_slot(slot), 1.0)).collect();
+            state.ahead.resize_with(workers, || None);
+        }
+        state
+    }
+}
+
+impl TaskTimes for Foreseen {
+    fn draw(&mut self, worker: WorkerId) -> f64 {
+        let mut state = self.state();
+        state.ahead[worker.slot()] = None;
+        state.times.draw(worker)
+    }
+
+    fn draw_batch(&mut self, worker: WorkerId, tasks: u64) -> f64 {
+        let mut state = self.state();
+        state.ahead[worker.slot()] = None;
+        state.times.draw_batch(worker, tasks)
+    }
+
+    fn fuses(&self, worker: WorkerId) -> bool {
+        self.state().times.fuses(worker)
+    }
+
+    fn begins(&mut self, iteration: u64) {
+        let State { times, ahead, .. } = &mut *self.state();
+        times.begins(iteration);
+        for ahead in ahead.iter_mut() {
+            ahead.take_if(|ahead| ahead.source.law().is_by_iteration());
+        }
+    }
+
+    fn changed(&mut self, worker: WorkerId, law: WorkerId, slowness: f64) {
+        self.state().speeds[worker.slot()] = (law, slowness);
+    }
+}
+
+/// The truth about a run with these times.
+#[derive(Clone, Debug)]
+pub struct ClusterTruth {
+    /// How long tasks take.
+    pub times: Foreseen,
+    /// What each assignment costs a worker before it begins to compute, if anything.
+    pub overhead: Option<Foreseen>,
+}
+
+impl ClusterTruth {
+    /// The times alone, with those of the overhead, if no policy keeps the truth.
+    pub(crate) fn into_times(self) -> Result<(LawTimes, Option<LawTimes>), Self> {
+        let Self { times, overhead } = self;
+        match times.into_times() {
+            Ok(times) => Ok((times, overhead.and_then(|overhead| overhead.into_times().ok()))),
+            Err(times) => Err(Self { times, overhead }),
+        }
+    }
+}
+
+impl Truth for ClusterTruth {
+    fn mean_s(&self, worker: WorkerId) -> f64 {
+        self.times.mean(worker)
+    }
+
+    fn coming_s(&self, worker: WorkerId, tasks: u64) -> f64 {
+        if tasks == 0 {
+            return 0.0;
+        }
+        let overhead = self.overhead.as_ref().map_or(0.0, |overhead| overhead.coming(worker, 1));
+        overhead + self.times.coming(worker, tasks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::law::TimeLaws;
+    use proptest::prelude::*;
+
+    fn times(law: &str) -> LawTimes {
+        LawTimes::new(&law.parse::<TimeLaws>().unwrap(), 3, 7).unwrap()
+    }
+
+    proptest! {
+        /// Whenever it is asked what comes, the times drawn are the same, and they are what it said.
+        #[test]
+        fn what_comes_is_what_was_foretold(
+            law in prop::sample::select(vec!["exp(i)", "affine(2*i, 1, 0.5)", "gamma(0, 0.5, i); const(4)"]),
+            asked in prop::collection::vec((0usize..3, 1u64..9, any::<bool>()), 1..40),
+        ) {
+            let (mut plain, mut foreseen) = (times(law), Foreseen::new(times(law)));
+            let truth = ClusterTruth { times: foreseen.clone(), overhead: None };
+            for (slot, tasks, computes) in asked {
+                let worker = WorkerId::from_slot(slot);
+                let told = truth.coming_s(worker, tasks);
+                prop_assert!(told >= truth.coming_s(worker, tasks - 1));
+                if computes {
+                    let draw = |times: &mut dyn TaskTimes| match tasks {
+                        1 => times.draw(worker),
+                        _ if times.fuses(worker) => times.draw_batch(worker, tasks),
+                        _ => (0..tasks).map(|_| times.draw(worker)).sum(),
+                    };
+                    let drawn = draw(&mut foreseen);
+                    prop_assert_eq!(drawn, draw(&mut plain));
+                    prop_assert!((drawn - told).abs() <= 1e-12 * told, "{drawn} for {told}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_truth_follows_changes_of_speed() {
+        let (first, third) = (WorkerId::from_slot(0), WorkerId::from_slot(2));
+        let mut foreseen = Foreseen::new(times("const(i)"));
+        let truth = ClusterTruth { times: foreseen.clone(), overhead: Some(Foreseen::new(times("const(10*i)"))) };
+        assert_eq!((truth.mean_s(first), truth.coming_s(first, 4), truth.coming_s(first, 0)), (1.0, 14.0, 0.0));
+        foreseen.changed(first, third, 0.5);
+        assert_eq!((truth.mean_s(first), truth.coming_s(first, 4)), (1.5, 16.0), "the overhead is the worker's own");
+    }
+}
