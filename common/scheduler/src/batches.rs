@@ -85,14 +85,6 @@ impl BatchStatistics {
         Some(line.at_s(tasks) * growth)
     }
 
-    /// Σ(t − o − a·s)², the squared deviations from a line, in s².
-    pub(crate) fn deviations_s2(&self, line: Line) -> f64 {
-        let Line { fixed_s: o, per_task_s: s, .. } = line;
-        let explained = 2.0 * (o * self.total_s + s * self.task_seconds);
-        let squares = o * o * self.count + 2.0 * o * s * self.tasks + s * s * self.squared_tasks;
-        (self.squares_s2 - explained + squares).max(0.0)
-    }
-
     /// The batches of both.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
@@ -147,6 +139,14 @@ mod tests {
     use rand::rngs::ChaCha8Rng;
     use rand::{RngExt, SeedableRng};
 
+    /// Σ(t − o − a·s)².
+    fn deviations_s2(of: &BatchStatistics, line: Line) -> f64 {
+        let Line { fixed_s: o, per_task_s: s, .. } = line;
+        let explained = 2.0 * (o * of.total_s + s * of.task_seconds);
+        let squares = o * o * of.count + 2.0 * o * s * of.tasks + s * s * of.squared_tasks;
+        (of.squares_s2 - explained + squares).max(0.0)
+    }
+
     fn seen(batches: impl IntoIterator<Item = (u64, f64)>) -> BatchStatistics {
         let mut statistics = BatchStatistics::default();
         for (tasks, busy_s) in batches {
@@ -169,7 +169,7 @@ mod tests {
                 let truth = fixed_s + tasks as f64 * per_task_s;
                 prop_assert!((line.at_s(tasks) - truth).abs() <= 1e-6 * truth, "{line:?} at {tasks}: {truth}");
             }
-            prop_assert!(batches.deviations_s2(line) <= 1e-9 * batches.squares_s2);
+            prop_assert!(deviations_s2(&batches, line) <= 1e-9 * batches.squares_s2);
         }
 
         /// Neither cost is negative, whatever was measured, and no other such line fits better.
@@ -182,7 +182,7 @@ mod tests {
             let line = batches.line().unwrap();
             prop_assert!(line.fixed_s >= 0.0 && line.per_task_s >= 0.0);
             let other = Line { fixed_s: o, per_task_s: s, has_slope: true };
-            let (best, worse) = (batches.deviations_s2(line), batches.deviations_s2(other));
+            let (best, worse) = (deviations_s2(&batches, line), deviations_s2(&batches, other));
             prop_assert!(!line.has_slope || best <= worse + 1e-9, "{line:?} {best} {worse}");
         }
 

@@ -9,7 +9,8 @@ const SEEDS: u64 = 5;
 /// An iteration's mean runtime and mean total worker time under a policy.
 fn costs(policy: &str, changes: &[(When, Change)]) -> (f64, f64) {
     let laws: TimeLaws = "shifted_exp(29*i, 29*i)".parse().unwrap();
-    let context = PolicyContext { means: laws.means(WORKERS).unwrap(), workers: Some(WORKERS) };
+    let context =
+        PolicyContext { means: laws.means(WORKERS).unwrap(), workers: Some(WORKERS), ..PolicyContext::default() };
     let run = |seed| {
         let min_workers = WORKERS as usize;
         let config = EngineConfig { budget: 23, iterations: 1000, min_workers, seed, ..EngineConfig::default() };

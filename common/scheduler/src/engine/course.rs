@@ -129,7 +129,8 @@ impl Engine {
         }
         let between = Phase::Between { next: number + 1, may_begin: false };
         let Phase::Committing(iteration) = std::mem::replace(&mut self.phase, between) else { return };
-        let cost = iteration.commit(std::mem::take(&mut self.waste), std::mem::take(&mut self.results), &mut self.ledger);
+        let cost =
+            iteration.commit(std::mem::take(&mut self.waste), std::mem::take(&mut self.results), &mut self.ledger);
         self.last_step_s = Some(iteration.finished_s);
         self.employed = iteration.employed.cleared();
         effects.push(Effect::Committed { cost });

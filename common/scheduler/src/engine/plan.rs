@@ -5,8 +5,8 @@ use super::iteration::{Orphan, Taken};
 use super::layout::join;
 use super::midway::Midway;
 use super::{Engine, Phase};
-use crate::policy::Collect;
 use crate::ids::{Lease, TaskRange, WorkerId};
+use crate::policy::Collect;
 
 impl Engine {
     /// Asks the policy what to do next, if the iteration's tasks are handed out in parts.

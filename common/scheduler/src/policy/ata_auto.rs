@@ -156,7 +156,8 @@ impl AtaAuto {
     /// Since U(1) is more than the time by which workers are ordered, those beyond are no better.
     fn share(&self, round: &Round<'_>, caution: f64) -> Vec<Open> {
         let pooled = self.noise.pooled();
-        let mut order = self.observed.ascending().filter_map(|(worker, least_s)| Some((position(round, worker)?, least_s)));
+        let mut order =
+            self.observed.ascending().filter_map(|(worker, least_s)| Some((position(round, worker)?, least_s)));
         let mut next = order.next();
         let mut open: Vec<Open> = Vec::new();
         let mut offers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
@@ -270,16 +271,16 @@ impl Policy for AtaAuto {
         let mut probes = self.trials(round, &open, &trial);
         let idle = (n - used) as f64 / n as f64;
         let allowance = Allowance::new(idle, self.moved, round.iteration, all_s, longest_s, fastest_s);
-        let is_free = |i: &usize| {
-            !probes.contains(i) && !open.iter().any(|open| open.position == *i && open.member.share > 0)
-        };
+        let is_free =
+            |i: &usize| !probes.contains(i) && !open.iter().any(|open| open.position == *i && open.member.share > 0);
         let looks =
             self.search.next(self.known.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);
-        let limits_s = looks.iter().map(|&(i, limit_s)| (round.workers[i], limit_s)).filter(|(_, limit_s)| *limit_s < longest_s);
+        let limits_s =
+            looks.iter().map(|&(i, limit_s)| (round.workers[i], limit_s)).filter(|(_, limit_s)| *limit_s < longest_s);
         let limits_s = limits_s.collect();
         probes.extend(looks.iter().map(|(i, _)| *i));
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
-        self.spending = all_s / longest_s;
+        self.spending = if longest_s > 0.0 { all_s / longest_s } else { 1.0 };
         let worth = Worth { second: self.second_is_worth.unwrap_or(self.spending), caution };
         let mut allocation = vec![0; n];
         let mut scores = vec![0.0; n];

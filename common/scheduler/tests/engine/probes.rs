@@ -35,7 +35,7 @@ impl Policy for Probing {
         self.heard.lock().unwrap().push((worker.number(), busy_s));
     }
 
-    fn censored(&mut self, worker: WorkerId, elapsed_s: f64) {
+    fn censored(&mut self, worker: WorkerId, _tasks: u64, elapsed_s: f64) {
         self.heard.lock().unwrap().push((worker.number(), -elapsed_s));
     }
 }

@@ -50,7 +50,7 @@ impl Regret {
         self.pending = match decision.rule {
             // Before anything is known there is no allocation, and hence nothing to regret.
             _ if matches!(decision.collect, Collect::Race { .. }) => Some(0.0),
-            _ if decision.collect != Collect::All => None,
+            _ if !matches!(decision.collect, Collect::All | Collect::InParts { .. }) => None,
             Rule::Ras | Rule::WarmUp { .. } | Rule::Uniform | Rule::Named(_) => Some(self.proxy(start)),
             Rule::Fastest { .. } => self.exact(start),
             Rule::Racing | Rule::Asynchronous => None,

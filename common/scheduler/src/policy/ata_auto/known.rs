@@ -16,6 +16,9 @@ const MOST_VARIATION: f64 = 2.0;
 /// A worker whose tasks are cancelled so late that there was no more than this chance of it has become slower.
 const LEAST_CHANCE: f64 = 1e-4;
 
+/// The most that one pair of times counts for: clocks may measure zero.
+const MOST_SQUARES: f64 = 1e9;
+
 /// Σ ½((x_t − x_{t−1})/m)² over pairs of consecutive times: noise that drift does not inflate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
@@ -25,7 +28,7 @@ pub(super) struct Noise {
 
 impl Noise {
     pub(super) fn add(&mut self, squares: f64) {
-        self.squares += squares;
+        self.squares += squares.min(MOST_SQUARES);
         self.pairs += 1.0;
     }
 
@@ -91,7 +94,8 @@ impl Known {
         let has_noise = observed > 1 && squares.is_finite();
         let noise = if has_noise { Noise { squares, pairs: count - 1.0 } } else { Noise::default() };
         let is_batched = batches.count > 0.0;
-        let window = if is_batched { Window::learned(batches.count, batches.count) } else { Window::learned(count, total_s) };
+        let window =
+            if is_batched { Window::learned(batches.count, batches.count) } else { Window::learned(count, total_s) };
         Self { window, cut_s, last_s: None, noise, done: observed, batches }
     }
 
@@ -187,7 +191,11 @@ impl Known {
             return Some(Pace { overhead_s, fixed_s, mean_s, variation, count, most: Some(self.done) });
         }
         // Before it computed a batch, or after it ceased to.
-        let mean_s = if self.batches.count > 0.0 { self.batches.total_s / self.batches.tasks } else { self.window.total_s() / count };
+        let mean_s = if self.batches.count > 0.0 {
+            self.batches.total_s / self.batches.tasks
+        } else {
+            self.window.total_s() / count
+        };
         let mean_s = (mean_s + lost_s).max(1e-100);
         // Rounding errors in differences of clock readings are not overhead.
         let overhead_s = if overhead_s > 1e-6 * mean_s { overhead_s } else { 0.0 };

@@ -168,9 +168,10 @@ fn most_worth(late: &[Late], copy_s: impl Fn(usize, u64) -> Option<f64>, second:
 }
 
 /// How many tasks of a share to hand out at once: half of them, unless an assignment costs more than what is likely to be
-/// gained by holding back. A worker that is hardly known gets no more than it has done.
+/// gained by holding back, or it is one batch. A worker that is hardly known gets no more than it has done.
 fn first_part(pace: &Pace, share: u64) -> u64 {
-    if pace.deviation_s(share) <= pace.per_assignment_s() {
+    let is_batch = pace.most.is_some();
+    if is_batch || pace.deviation_s(share) <= pace.per_assignment_s() {
         return share;
     }
     share.div_ceil(2).min((pace.count as u64).max(1))

@@ -152,9 +152,8 @@ impl Window {
     fn likelihood_ratio(&self) -> (f64, usize) {
         let floor_s = (1e-9 * self.sum.mean_s()).max(f64::MIN_POSITIVE);
         let one_mean = self.sum.log_mean(floor_s);
-        let ratio = |(old, new, at): (Block, Block, usize)| {
-            (one_mean - old.log_mean(floor_s) - new.log_mean(floor_s), at)
-        };
+        let ratio =
+            |(old, new, at): (Block, Block, usize)| (one_mean - old.log_mean(floor_s) - new.log_mean(floor_s), at);
         self.splits().map(ratio).fold((0.0, 0), |best, next| if next.0 > best.0 { next } else { best })
     }
 

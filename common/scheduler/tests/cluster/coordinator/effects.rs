@@ -109,7 +109,9 @@ impl Coordinator {
         assert!(tasks.iter().flat_map(|range| range.indices()).eq(expected.iter().copied()), "{tasks:?}");
         assert_eq!(expected.len() as u64, tasks_of(decision), "{decision:?}");
         match decision.collect {
-            Collect::All | Collect::Race { .. } => assert_eq!((tasks.len(), tasks[0].first), (1, 0)),
+            Collect::All | Collect::InParts { .. } | Collect::Race { .. } => {
+                assert_eq!((tasks.len(), tasks[0].first), (1, 0))
+            }
             Collect::Each { max_delay, .. } => assert!(number - taken[0].1.iteration < max_delay),
             Collect::First { .. } | Collect::Soonest { .. } => {}
         }
@@ -154,7 +156,7 @@ fn tasks_of(decision: &Decision) -> u64 {
     match decision.collect {
         Collect::All => decision.allocation.iter().sum(),
         Collect::First { take, .. } | Collect::Soonest { take } => take,
-        Collect::Race { tasks } => tasks,
+        Collect::InParts { tasks } | Collect::Race { tasks } => tasks,
         Collect::Each { .. } => 1,
     }
 }
