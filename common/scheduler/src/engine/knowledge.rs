@@ -37,7 +37,7 @@ impl Engine {
     /// Spot checks need to know who computes what. In a race nobody does, so that strangers share equally instead.
     fn wait_for_all(decision: &mut Decision, rng: &mut SchedulerRng) -> Result<(), String> {
         if let Collect::Race { tasks } = decision.collect {
-            decision.allocation = uniform(decision.allocation.len(), tasks, rng);
+            decision.allocation = uniform(decision.allocation.len(), tasks, rng).into();
             decision.collect = Collect::All;
         }
         if matches!(decision.collect, Collect::InParts { tasks } if decision.allocation.iter().sum::<u64>() == tasks) {

@@ -2,7 +2,6 @@
 
 use super::event::Effect;
 use super::iteration::{Orphan, Taken};
-use super::layout::join;
 use super::midway::Midway;
 use super::{Engine, Phase};
 use crate::ids::{Lease, TaskRange, WorkerId};
@@ -41,9 +40,8 @@ impl Engine {
         let Some(pool) = iteration.mode.pool() else { return };
         let idle = begin.iter().enumerate().filter(|(_, (worker, _))| self.roster.is_idle(*worker));
         let shares: Vec<(usize, u64)> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
-        let mut pieces = pool.take(&shares);
         let fuses = self.roster.fuses();
-        join(&mut pieces, |i| fuses[begin[i].0.slot()]);
+        let pieces = pool.take(&shares, |i| fuses[begin[i].0.slot()]);
         for (i, tasks) in pieces {
             self.assign(now_s, begin[i].0, tasks, None, effects);
         }
@@ -119,7 +117,7 @@ impl Engine {
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let Some(pool) = iteration.mode.pool() else { return };
         let left = pool.left();
-        let lost: Vec<TaskRange> = pool.take(&[(0, left)]).into_iter().map(|(_, tasks)| tasks).collect();
+        let lost: Vec<TaskRange> = pool.take(&[(0, left)], |_| false).into_iter().map(|(_, tasks)| tasks).collect();
         if !lost.is_empty() {
             iteration.orphans.extend(lost.into_iter().map(|tasks| Orphan { tasks, blame: None }));
             self.reassign(now_s, effects);

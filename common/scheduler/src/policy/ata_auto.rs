@@ -26,7 +26,7 @@ use super::{
     Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state,
     to_state,
 };
-use crate::allocation::Rule;
+use crate::allocation::{PerWorker, Rule};
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
 use known::{Known, Noise, Test, Told};
@@ -282,13 +282,11 @@ impl Policy for AtaAuto {
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
         self.spending = if longest_s > 0.0 { all_s / longest_s } else { 1.0 };
         let worth = Worth { second: self.second_is_worth.unwrap_or(self.spending), caution };
-        let mut allocation = vec![0; n];
-        let mut scores = vec![0.0; n];
-        for Open { position, member } in &open {
-            (allocation[*position], scores[*position]) = (member.share, member.pace.mean_s);
-        }
+        let shares = open.iter().map(|open| (open.position, open.member.share)).collect();
+        let scores = PerWorker::sparse(n, open.iter().map(|open| (open.position, open.member.pace.mean_s)).collect());
+        let collect = Collect::InParts { tasks: round.budget };
         self.plan = Plan::new(open.into_iter().map(|open| open.member).collect(), limits_s, worth);
-        Decision { probes, scores, ..Decision::new(allocation, Collect::InParts { tasks: round.budget }, Rule::Ras) }
+        Decision { probes, scores, ..Decision::new(PerWorker::sparse(n, shares), collect, Rule::Ras) }
     }
 
     fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {

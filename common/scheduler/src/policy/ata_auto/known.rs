@@ -144,18 +144,22 @@ impl Known {
     }
 
     /// Its tasks were cancelled after `elapsed_s`; returns whether that is longer than chance explains. Then it has become
-    /// slower, which is all that is known of it.
+    /// slower, and what is known of it is that it takes at least as long.
     pub(super) fn cut(&mut self, tasks: u64, elapsed_s: f64, pooled: f64, test: Test) -> bool {
         let variation = self.noise.of_one(pooled).max(pooled);
-        let pace = self.pace(pooled, 0.0, false).filter(|_| test == Test::All && self.batches.count == 0.0);
-        let is_slower = pace.is_some_and(|pace| pace.chance(tasks, elapsed_s, variation) < LEAST_CHANCE);
-        if is_slower {
-            self.window = Window::learned(1.0, elapsed_s);
-            self.cut_s = 0.0;
-        } else {
+        let is_batched = self.batches.count > 0.0;
+        let pace = self.pace(pooled, 0.0, is_batched).filter(|_| test == Test::All);
+        let slower = pace.filter(|pace| pace.chance(tasks, elapsed_s, variation) < LEAST_CHANCE);
+        let Some(pace) = slower else {
             self.cut_s += elapsed_s;
+            return false;
+        };
+        if is_batched {
+            self.batches = self.batches.changed(elapsed_s / pace.time_s(tasks), 1.0 / self.batches.count);
         }
-        is_slower
+        self.window = Window::learned(1.0, if is_batched { 1.0 } else { elapsed_s });
+        self.cut_s = 0.0;
+        true
     }
 
     fn push(&mut self, time: f64, pooled: f64, test: Test) -> Told {

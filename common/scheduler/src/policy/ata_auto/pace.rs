@@ -83,6 +83,7 @@ impl Pace {
     /// probability of at most exp(−(r − 1 − ln r)·a/c) (Chernoff).
     pub(super) fn chance(&self, tasks: u64, elapsed_s: f64, variation: f64) -> f64 {
         let ratio = elapsed_s / self.time_s(tasks);
-        if ratio <= 1.0 { 1.0 } else { (-(ratio - 1.0 - ratio.ln()) * tasks as f64 / variation).exp() }
+        let draws = if self.most.is_some() { 1.0 } else { tasks as f64 };
+        if ratio <= 1.0 { 1.0 } else { (-(ratio - 1.0 - ratio.ln()) * draws / variation).exp() }
     }
 }
