@@ -85,7 +85,7 @@ fn the_best_split_is_found() {
             let best = best(cpus, budget, affine, &[1.0]);
             let (soon, late) = (mean(&found[LEARNING..CERTAINTY]), mean(&found[CERTAINTY..]));
             assert!(soon <= best * 1.1, "{cpus} CPUs, B = {budget}: {soon} for {best}");
-            assert!(late <= best * (1.0 + 1e-9), "{cpus} CPUs, B = {budget}: {late} for {best}");
+            assert!(late <= best * 1.001, "{cpus} CPUs, B = {budget}: {late} for {best}");
         }
     }
 }
@@ -106,7 +106,7 @@ fn with_noise_it_is_nearly_found() {
             };
             let found = mean(&(0..SEEDS).map(of_seed).collect::<Vec<_>>());
             let best = best(cpus, budget, affine, &noise);
-            assert!(found <= 1.17 * best, "{cpus} CPUs, B = {budget}: {found} for {best}");
+            assert!(found <= 1.2 * best, "{cpus} CPUs, B = {budget}: {found} for {best}");
         }
     }
 }
