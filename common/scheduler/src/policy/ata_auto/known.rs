@@ -200,3 +200,80 @@ impl Known {
         Some(Pace { overhead_s, fixed_s: 0.0, mean_s, variation, count, doubt, most: None })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(times: &[f64]) -> Known {
+        let mut known = Known::default();
+        for time in times {
+            known.observe(*time);
+        }
+        known
+    }
+
+    /// ½((x_t − x_{t−1})/m)², so that a slow drift is no noise.
+    #[test]
+    fn noise_is_of_consecutive_times() {
+        let drifting: Vec<f64> = (0..1000).map(|task| 1.0 + f64::from(task) / 100.0).collect();
+        assert!(known(&drifting).noise.of_one(0.0) < 1e-4);
+        let alternating: Vec<f64> = (0..1000).map(|task| if task % 2 == 0 { 0.5 } else { 1.5 }).collect();
+        // The squared coefficient of variation is 1/4, and half the squared difference twice that: it is not random.
+        assert!((known(&alternating).noise.of_one(0.0) - 0.5).abs() < 0.02);
+        assert_eq!(Noise::default().pooled(), 1.0);
+        assert_eq!(Noise::default().of_one(0.3), 0.3);
+    }
+
+    /// m = (T + c·E)/K: for exponential times (c = 1) the maximum likelihood estimate under censoring.
+    #[test]
+    fn cancelled_work_counts_as_far_as_times_vary() {
+        for (pooled, mean_s) in [(1.0, 6.0), (0.25, 4.5), (9.0, 8.0)] {
+            let mut known = known(&[4.0, 4.0, 4.0]);
+            assert!(!known.cut(1, 6.0, pooled, Test::None));
+            assert_eq!(known.pace(pooled, 0.0, false).unwrap().mean_s, mean_s, "{pooled}");
+        }
+    }
+
+    /// A task that is cancelled later than chance explains tells that its worker has become slower.
+    #[test]
+    fn a_task_cancelled_far_too_late_is_a_change() {
+        let steady = known(&[1.0; 50]);
+        for (elapsed_s, test, slower) in [(1.2, Test::All, false), (40.0, Test::All, true), (40.0, Test::Last, false)] {
+            let mut known = steady.clone();
+            assert_eq!(known.cut(1, elapsed_s, 0.05, test), slower, "{elapsed_s}");
+            let mean_s = known.pace(0.05, 0.0, false).unwrap().mean_s;
+            assert_eq!(mean_s == elapsed_s, slower, "{mean_s}");
+        }
+    }
+
+    #[test]
+    fn what_was_learned_before_counts_like_own_observations() {
+        let earlier = WorkerStatistics { observed: 8, total_s: 16.0, squares_s2: 48.0, ..WorkerStatistics::default() };
+        let pace = Known::learned(&earlier).pace(1.0, 0.0, false).unwrap();
+        assert_eq!((pace.mean_s, pace.count), (2.0, 8.0));
+        // Σ(x/m − 1)² = 48/4 − 8 = 4 in 7 pairs.
+        assert!((pace.variation - (4.0 + 20.0) / (7.0 + 20.0)).abs() < 1e-12);
+        assert_eq!(Known::learned(&WorkerStatistics::default()), Known::default());
+    }
+
+    /// o + a·s by least squares; a batch that takes ten times as long scales both.
+    #[test]
+    fn batches_are_a_line_that_may_change() {
+        let mut known = Known::default();
+        for round in 0..40 {
+            let tasks = 10 + 20 * (round % 2);
+            known.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
+        }
+        let pace = known.pace(0.01, 1.0, true).unwrap();
+        assert!((pace.time_s(100) - 71.0).abs() < 1e-6 && pace.most == Some(800));
+        known.observe_batch(30, 350.0);
+        known.observe_batch(30, 350.0);
+        let factor = known.review(0.01, Test::All).unwrap();
+        // The blocks of the window hold a few of the times before.
+        assert!((5.0..=10.0).contains(&factor), "{factor}");
+        assert!(known.pace(0.01, 0.0, true).unwrap().time_s(30) > 150.0);
+        let alone = known.pace(0.01, 0.0, false).unwrap();
+        assert!(alone.fixed_s == 0.0 && alone.mean_s > 0.0, "one by one, each counts an equal share");
+    }
+}

@@ -96,3 +96,51 @@ impl Pace {
         if ratio <= 1.0 { 1.0 } else { (-(ratio - 1.0 - ratio.ln()) * draws / variation).exp() }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A worker of mean time 2 with K = 8 observations.
+    pub(in super::super) fn pace(variation: f64) -> Pace {
+        Pace { overhead_s: 1.0, fixed_s: 0.0, mean_s: 2.0, variation, count: 8.0, doubt: variation / 8.0, most: None }
+    }
+
+    /// U(a) = o + a·m + β·m·√(c(a + a²/K)).
+    #[test]
+    fn the_index_adds_noise_and_doubt() {
+        assert_eq!(pace(0.0).index_s(4, 1.0), 9.0);
+        let expected = 9.0 + 3.0 * 2.0 * (0.5_f64 * (4.0 + 16.0 / 8.0)).sqrt();
+        assert!((pace(0.5).index_s(4, 3.0) - expected).abs() < 1e-12);
+        let batch = Pace { fixed_s: 3.0, most: Some(4), ..pace(0.5) };
+        let one_draw = 1.0 + 11.0 + 11.0 * (0.5_f64 * (1.0 + 1.0 / 8.0)).sqrt();
+        assert!((batch.index_s(4, 1.0) - one_draw).abs() < 1e-12);
+        assert!(batch.index_s(5, 1.0) > 1e6, "more than it was ever trusted with");
+    }
+
+    /// With constant times the rest is what is left; with exponential ones what has passed tells nothing.
+    #[test]
+    fn the_rest_of_a_task() {
+        let constant = Pace { overhead_s: 0.0, ..pace(1e-9) };
+        assert!((constant.rest_s(1, 0.5, 0.0) - 1.5).abs() < 1e-6);
+        assert!((constant.rest_s(3, 1.5, 0.0) - 4.5).abs() < 1e-6);
+        let exponential = Pace { overhead_s: 0.0, ..pace(1.0) };
+        assert!((exponential.rest_s(1, 1.5, 0.0) - 2.0).abs() < 1e-9);
+    }
+
+    /// Far beyond chance, a worker has become slower, and needs as long again.
+    #[test]
+    fn who_is_late_beyond_chance_needs_as_long_again() {
+        for variation in [0.01, 0.3, 1.0] {
+            let late = pace(variation);
+            assert!((late.rest_s(1, 300.0, 0.0) / 300.0 - 1.0).abs() < 0.2, "{variation}");
+            assert!(late.chance(1, 300.0, variation) < 1e-9 && late.chance(1, 2.9, variation) == 1.0);
+        }
+        // Chernoff: P(Exp(1) > r) = exp(−r) is at most r·exp(1 − r).
+        let exponential = Pace { overhead_s: 0.0, ..pace(1.0) };
+        for ratio in [1.5, 3.0, 9.0_f64] {
+            let bound = exponential.chance(1, 2.0 * ratio, 1.0);
+            assert!((bound - ratio * (1.0 - ratio).exp()).abs() < 1e-12 && bound >= (-ratio).exp());
+        }
+    }
+}

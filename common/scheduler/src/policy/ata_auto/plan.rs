@@ -222,3 +222,65 @@ fn first_part(pace: &Pace, share: u64) -> u64 {
     let part = share.div_ceil(2).min((pace.count as u64).max(1));
     1 << part.ilog2()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocation::ras_by_cost;
+    use crate::policy::SchedulerRng;
+    use crate::policy::ata_auto::pace::tests::pace;
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+
+    fn member(number: usize, mean_s: f64) -> Member {
+        Member { worker: WorkerId::from_slot(number), pace: Pace { mean_s, ..pace(0.3) }, share: 0 }
+    }
+
+    proptest! {
+        /// The shares of the idle members are those of RAS for all.
+        #[test]
+        fn each_share_is_that_of_ras(
+            workers in prop::collection::vec((0.1f64..10.0, prop::option::of(0.01f64..20.0)), 1..8),
+            left in 1u64..40,
+        ) {
+            let members: Vec<Member> = workers.iter().enumerate().map(|(i, (mean_s, _))| member(i, *mean_s)).collect();
+            let free: Vec<Free<'_>> =
+                members.iter().zip(&workers).map(|(member, (_, busy_s))| Free::new(member, *busy_s, 1.0)).collect();
+            let index_s = |i: usize, tasks: u64| free[i].index_s(tasks, 1.0);
+            let expected = ras_by_cost(free.len(), left, index_s, &mut SchedulerRng::seed_from_u64(1));
+            let found: Vec<u64> = (0..free.len()).map(|i| share(&free, i, left, 1.0)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    /// Half of a share at first, as one subtree of the reduction; all of it if an assignment is dear, or it is a batch.
+    #[test]
+    fn the_first_part_is_half_a_share() {
+        let cheap = Pace { overhead_s: 0.0, count: 100.0, ..pace(0.3) };
+        for (share, part) in [(1, 1), (2, 1), (3, 2), (9, 4), (15, 8), (16, 8)] {
+            assert_eq!(first_part(&cheap, share), part, "{share}");
+        }
+        assert_eq!(first_part(&Pace { count: 1.0, ..cheap }, 16), 1, "no more than it has done");
+        assert_eq!(first_part(&Pace { overhead_s: 1e3, ..cheap }, 9), 9);
+        assert_eq!(first_part(&Pace { most: Some(99), ..cheap }, 9), 9);
+        assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..cheap }, 9), 9);
+    }
+
+    fn late(rests_s: &[f64]) -> Vec<Late> {
+        let late = |(i, &rest_s): (usize, &f64)| Late { worker: WorkerId::from_slot(i), tasks: 1, rest_s };
+        rests_s.iter().enumerate().map(late).collect()
+    }
+
+    #[test]
+    fn a_late_worker_is_overtaken_if_that_is_worth_it() {
+        let copy_s = |i: usize, _: u64| [2.0, 4.0].get(i).copied();
+        // From 3 to 2 seconds for 2 worker-seconds, of which the worker overtaken is spared one.
+        assert_eq!(most_worth(&late(&[3.0]), copy_s, 1.1), 1);
+        assert_eq!(most_worth(&late(&[3.0]), copy_s, 0.9), 0);
+        assert_eq!(most_worth(&late(&[1.0]), copy_s, 1e9), 0, "a copy would be later still");
+        // Overtaking the first alone gains nothing, as the second is as late; both together do.
+        assert_eq!(most_worth(&late(&[30.0, 30.0]), copy_s, 1.0), 2);
+        // The third cannot be overtaken, and the first two gain nothing without it.
+        assert_eq!(most_worth(&late(&[3.5, 3.5, 3.5]), copy_s, 1.0), 0);
+    }
+}

@@ -97,3 +97,54 @@ impl Search {
         chosen
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn rng() -> SchedulerRng {
+        SchedulerRng::seed_from_u64(7)
+    }
+
+    /// Each length of probe gets the same part of the worker time, and all together the share allowed.
+    #[test]
+    fn short_probes_cost_as_much_in_all_as_long_ones() {
+        let allowance = Allowance::new(1.0, 0.0, 100, 5000.0, 800.0, 100.0);
+        let mut rng = rng();
+        let mut spent_s = [0.0; 4];
+        for _ in 0..100_000 {
+            for limit_s in allowance.limits_s(&mut rng) {
+                spent_s[((800.0 / limit_s).ln() / 8.0_f64.ln() * 3.0).round() as usize] += limit_s;
+            }
+        }
+        for spent_s in spent_s {
+            let share = spent_s / (5000.0 * 100_000.0);
+            assert!((share - LEAST / 4.0).abs() < 0.1 * LEAST / 4.0, "{share}");
+        }
+    }
+
+    /// The more speeds have changed and the more workers are idle, the more is spent.
+    #[test]
+    fn the_share_follows_the_changes() {
+        let share = |idle, moved| Allowance::new(idle, moved, 100, 1.0, 1.0, 1.0).share;
+        assert_eq!((share(1.0, 0.0), share(0.5, 0.0), share(1.0, 1e9)), (LEAST, LEAST / 4.0, MOST));
+        assert!((share(1.0, 4.0) - 0.3 * (0.04 * 100.0_f64.ln()).sqrt()).abs() < 1e-12);
+    }
+
+    /// Every idle worker has its turn before any has its second.
+    #[test]
+    fn all_have_their_turn() {
+        let allowance = Allowance { share: 0.5, all_s: 6.0, longest_s: 1.0, fastest_s: 1.0 };
+        let (mut search, mut rng, mut looks) = (Search::default(), rng(), [0; 10]);
+        for _ in 0..3 {
+            for (i, limit_s) in
+                search.next(10, &allowance, |worker| Some(worker.slot()).filter(|slot| *slot != 4), &mut rng)
+            {
+                assert_eq!(limit_s, 1.0);
+                looks[i] += 1;
+            }
+        }
+        assert_eq!(looks, [1, 1, 1, 1, 0, 1, 1, 1, 1, 1]);
+    }
+}

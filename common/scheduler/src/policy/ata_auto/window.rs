@@ -171,11 +171,106 @@ impl Window {
             if count >= FEWEST && all.count - count >= FEWEST {
                 let deviation = relative - count;
                 let old = count.min(relative);
-                let new = all.count - count.max(relative);
+                let new = (all.count - count.max(relative)).max(0.0);
                 largest = largest.max(deviation * deviation * (old + new) / (2.0 * old * new));
             }
         }
         // Times of zero have no bound.
         if largest.is_nan() || all.clipped_s <= 0.0 { f64::INFINITY } else { largest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn window(times: impl IntoIterator<Item = f64>) -> Window {
+        let mut window = Window::default();
+        times.into_iter().for_each(|time| window.push(time));
+        window
+    }
+
+    /// How many of these times it takes to find a change.
+    fn found_after(window: &mut Window, variation: f64, times: impl IntoIterator<Item = f64>) -> Option<usize> {
+        times.into_iter().position(|time| {
+            window.push(time);
+            window.cut(variation).is_some()
+        })
+    }
+
+    /// n ln m − n₁ ln m₁ − n₂ ln m₂ at the best split, with at least two times on either side.
+    #[test]
+    fn likelihood_ratio_of_two_means() {
+        let ratio = |times: &[f64]| window(times.iter().copied()).likelihood_ratio().0;
+        assert!((ratio(&[3.0, 3.0, 5.0, 5.0]) - (4.0 * 4.0_f64.ln() - 2.0 * (15.0_f64).ln())).abs() < 1e-12);
+        assert_eq!(ratio(&[1.0, 1.0, 5.0]), 0.0);
+    }
+
+    proptest! {
+        /// The bound avoids the logarithms, and changes no verdict.
+        #[test]
+        fn the_bound_is_one(times in prop::collection::vec(prop_oneof![Just(0.0), Just(1e-300), 0.01f64..10.0, 1e3f64..1e9], 1..60)) {
+            let mut window = Window::default();
+            for time in times {
+                window.push(time);
+                let (ratio, _) = window.likelihood_ratio();
+                prop_assert!(window.ratio_bound() >= ratio * (1.0 - 1e-9) - 1e-9, "{:?}", window);
+            }
+        }
+
+        /// Whatever is dropped, the sums are those of the blocks that are left.
+        #[test]
+        fn sums_are_those_of_the_blocks(times in prop::collection::vec(0.01f64..100.0, 1..200)) {
+            let mut window = Window::default();
+            for time in times {
+                window.push(time);
+                window.cut(1.0);
+                let left = window.blocks.iter().copied().fold(Block::default(), Block::join);
+                prop_assert_eq!(left.count, window.count());
+                prop_assert!((left.total_s - window.total_s()).abs() <= 1e-9 * left.total_s);
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_stay_few_and_lose_nothing() {
+        let window = window((0..10_000).map(|task| 1.0 + f64::from(task % 3)));
+        assert!(window.blocks.len() <= 2 * 14, "{}", window.blocks.len());
+        assert!(window.blocks.windows(2).all(|pair| pair[0].count >= pair[1].count));
+        assert_eq!((window.count(), window.total_s()), (10_000.0, 19_999.0));
+    }
+
+    #[test]
+    fn a_worker_ten_times_slower_or_faster_is_found_within_few_tasks() {
+        for (factor, tasks) in [(10.0, 4), (0.1, 20)] {
+            let mut window = Window::default();
+            assert_eq!(found_after(&mut window, 1.0, [1.0; 2000]), None);
+            assert!(found_after(&mut window, 1.0, vec![factor; tasks]).is_some());
+            assert_eq!(found_after(&mut window, 1.0, [factor; 2000]), None, "what came before the change is forgotten");
+            assert!((window.total_s() / window.count() - factor).abs() < 0.1 * factor);
+        }
+    }
+
+    #[test]
+    fn one_outlier_is_no_change() {
+        let mut window = window([1.0; 100]);
+        assert_eq!(found_after(&mut window, 1.0, [1e6, 1.0, 1.0, 1.0]), None);
+    }
+
+    /// One probe that finishes is enough if it was that much faster, and tells nothing otherwise.
+    #[test]
+    fn a_probe_tells_of_a_faster_worker_only() {
+        for (last_s, factor) in [(0.01, Some(0.001)), (5.0, None), (1e4, None)] {
+            let mut window = window([10.0, 10.0, last_s]);
+            let found = window.cut_to_last(1.0);
+            assert_eq!(found.is_some(), factor.is_some(), "{last_s}");
+            assert_eq!(window.count(), if found.is_some() { 1.0 } else { 3.0 });
+        }
+    }
+
+    #[test]
+    fn a_clock_that_reads_zero() {
+        assert_eq!(found_after(&mut Window::default(), 1.0, [0.0; 100]), None);
     }
 }
