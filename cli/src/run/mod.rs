@@ -113,7 +113,7 @@ impl Run {
             (None, None) => Start::Random,
         };
         let context = PolicyContext { means: expected.means, workers: expected.exactly, ..PolicyContext::default() };
-        let policy = (extensions.policies)(&settings.policy, &context)?;
+        let policy = (extensions.policies)(&settings.policy_specification()?, &context)?;
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
         let device = device.open()?;
         let device_name = device_name.unwrap_or_else(|| device.name.clone());
@@ -197,7 +197,7 @@ impl Run {
                 limits: settings.limits(),
             },
             policy,
-            policy_specification: settings.policy.clone(),
+            policy_specification: settings.policy_specification()?,
             model_specification: settings.model.clone(),
             model,
             aggregate: settings.aggregate()?,

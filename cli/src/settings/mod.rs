@@ -64,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) out: Option<PathBuf>,
     pub(crate) heartbeat_timeout_ms: u64,
     pub(crate) lease_timeout_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) second_is_worth: Option<f64>,
     pub(crate) overcommit: f64,
     /// See [`ata_learn::Aggregate`].
     pub(crate) aggregate: String,
@@ -137,6 +139,7 @@ impl Default for Settings {
             out: None,
             heartbeat_timeout_ms: 2000,
             lease_timeout_s: 60.0,
+            second_is_worth: None,
             overcommit: 0.0,
             aggregate: "mean".into(),
             verify: 0.0,
@@ -201,6 +204,7 @@ impl Settings {
         self.check_training()?;
         positive("lease_timeout_s", self.lease_timeout_s)?;
         check_overcommit(self.overcommit)?;
+        self.policy_specification()?;
         self.check_trust()?;
         for (name, limit) in [
             ("target_loss", self.target_loss),
@@ -294,6 +298,23 @@ fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!("{name} = {value}: expected a whole number from {min} to {max}")))
+}
+
+impl Settings {
+    /// The policy with its parameters.
+    pub(crate) fn policy_specification(&self) -> Result<String, Failure> {
+        let Some(worth) = self.second_is_worth else { return Ok(self.policy.clone()) };
+        positive("second_is_worth", worth)?;
+        let (name, parameters) = self.policy.split_once(':').unwrap_or((&self.policy, ""));
+        if name.trim() != "ata-auto" || parameters.contains("second_is_worth") {
+            return Err(Failure::usage(format!(
+                "second_is_worth = {worth} is for policy ata-auto, once; found policy = {}",
+                self.policy
+            )));
+        }
+        let separator = if parameters.is_empty() { "" } else { "," };
+        Ok(format!("ata-auto:{parameters}{separator}second_is_worth={worth}"))
+    }
 }
 
 /// Checks an overcommitment: beyond 10, greedy allocation (`gta`) is what is wanted.

@@ -41,6 +41,8 @@ fn nonsense_is_refused_with_its_place() {
         ("", "budget = 0", "budget = 0: expected a whole number from 1 to"),
         ("", "lr = -1.0", "lr = -1: expected a positive number"),
         ("", "lr = nan", "expected a positive number"),
+        ("", "second_is_worth = 0.0", "expected a positive number"),
+        ("", "policy = 'uta'\nsecond_is_worth = 2.0", "is for policy ata-auto"),
         ("", "overcommit = -0.1", "expected a number from 0 to 10"),
         ("", "target_loss = -1.0", "target_loss = -1: expected a positive number"),
         ("", "max_employments = 0", "max_employments = 0"),

@@ -18,6 +18,7 @@ pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
     ("ata-warm-start", include_str!("../../experiments/ata-warm-start.toml")),
     ("cmab-regression", include_str!("../../experiments/cmab-regression.toml")),
     ("speed-change", include_str!("../../experiments/speed-change.toml")),
+    ("frontier", include_str!("../../experiments/frontier.toml")),
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("common-mode", hard_case!("common-mode.toml")),
     ("drift", hard_case!("drift.toml")),

@@ -118,7 +118,9 @@ impl GroupFigures<'_> {
 
     /// Runtime against total worker time, if there is something to choose between.
     fn frontier(&self) -> Option<Figure> {
-        if self.experiment.overcommit.len() < 2 {
+        if self.experiment.overcommit.len() < 2
+            && !self.group.rows.iter().any(|row| dial(&row.runs[0].policy).is_some())
+        {
             return None;
         }
         let mut curves: Vec<Curve> = Vec::new();
@@ -126,10 +128,14 @@ impl GroupFigures<'_> {
             let run = row.runs[0];
             let (x, _) = row.moments(|run| run.mean_iteration_time);
             let (y, _) = row.moments(|run| run.mean_total_worker_time);
-            let mark = Mark { label: format!("+{:.0} %", run.overcommit * 100.0), point: Point::new(x, y) };
-            match curves.iter_mut().find(|curve| curve.name == run.policy) {
+            let (name, label) = match dial(&run.policy) {
+                Some((name, worth)) => (name, format!("W = {worth}")),
+                None => (run.policy.as_str(), format!("+{:.0} %", run.overcommit * 100.0)),
+            };
+            let mark = Mark { label, point: Point::new(x, y) };
+            match curves.iter_mut().find(|curve| curve.name == name) {
                 Some(curve) => curve.marks.push(mark),
-                None => curves.push(Curve { name: run.policy.clone(), marks: vec![mark] }),
+                None => curves.push(Curve { name: name.to_owned(), marks: vec![mark] }),
             }
         }
         for curve in &mut curves {
@@ -223,4 +229,8 @@ fn banded(x: f64, mut values: Vec<f64>) -> Point {
     let quantile = |share: f64| values[(share * last as f64).round() as usize];
     let y = values.iter().sum::<f64>() / values.len() as f64;
     Point { x, y, low: quantile(BAND).min(y), high: quantile(1.0 - BAND).max(y) }
+}
+/// A policy without the worth of a second, and that.
+fn dial(policy: &str) -> Option<(&str, &str)> {
+    policy.split_once(":second_is_worth=")
 }
