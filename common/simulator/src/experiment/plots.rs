@@ -130,6 +130,7 @@ impl GroupFigures<'_> {
             let (y, _) = row.moments(|run| run.mean_total_worker_time);
             let (name, label) = match dial(&run.policy) {
                 Some((name, worth)) => (name, format!("W = {worth}")),
+                None if self.experiment.overcommit.len() < 2 => (run.policy.as_str(), "default".into()),
                 None => (run.policy.as_str(), format!("+{:.0} %", run.overcommit * 100.0)),
             };
             let mark = Mark { label, point: Point::new(x, y) };
