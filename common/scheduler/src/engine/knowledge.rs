@@ -24,6 +24,7 @@ impl Engine {
                 // Policies that choose their own number of tasks have none to spare.
                 Collect::All | Collect::InParts { .. } if allocated == budget => Collect::Soonest { take },
                 Collect::First { refill: true, .. } => Collect::First { take, refill: true },
+                Collect::InParts { tasks } if tasks == budget => Collect::InParts { tasks: take },
                 Collect::Race { .. } => Collect::Race { tasks: take },
                 other => other,
             };

@@ -79,8 +79,8 @@ pub trait Policy: Send {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
 
     /// What to do next within an iteration of [`Collect::InParts`]. Asked as it begins, after each of its results, when a
-    /// worker is lost, fails or joins, and at [`Orders::ask_again_s`]. If nobody computes and nobody is ordered to, the
-    /// engine hands out what is left as it does with tasks that were lost.
+    /// worker is lost, fails, joins or has rested, and at [`Orders::ask_again_s`]. If nobody computes and nobody is ordered
+    /// to, the engine hands out what is left as it does with tasks that were lost.
     fn resume(&mut self, _midway: &Midway<'_>, _orders: &mut Orders) {}
 
     /// What an earlier run learned about a worker counts as this from now on: added as the worker joins, it fades, and is
