@@ -43,6 +43,35 @@ fn steady_and_unequal_workers() {
     }
 }
 
+/// Mean runtime and worker time of 20 iterations of workers that take 1 per task, of which the last `stragglers` hardly work.
+fn with_stragglers(policy: &str, workers: u32, stragglers: u32) -> (f64, f64) {
+    let changes = (workers - stragglers..workers).map(|slot| {
+        let worker = WorkerId::from_slot(slot as usize);
+        (When::Iteration(1), Change::SlowDown(worker, 1e6))
+    });
+    let min_workers = workers as usize;
+    let config = EngineConfig { budget: 12, iterations: 20, min_workers, seed: 1, ..EngineConfig::default() };
+    let mut engine = Engine::new(config, build_policy(policy, &PolicyContext::default()).unwrap());
+    let times = LawTimes::new(&"const(1)".parse().unwrap(), workers, 1).unwrap();
+    let mut simulation = Simulation { changes: changes.collect(), ..Simulation::new(workers, times) };
+    simulation.run(&mut engine, &mut |_: &ata_simulator::Step<'_>| StepOutcome::default()).unwrap();
+    (engine.ledger().mean_iteration_s(), engine.ledger().mean_total_worker_time_s())
+}
+
+/// Tandon et al. (ICML 2017): with each task computed s + 1 times, any s stragglers cost no time, and the work is (s + 1)-fold.
+#[test]
+fn coded_gradients_need_no_straggler() {
+    for s in [1, 2, 5] {
+        let policy = format!("gradient-coding:stragglers={s}");
+        let tasks = 12.0 / f64::from(6 / (s + 1));
+        for stragglers in 0..=s {
+            assert_eq!(with_stragglers(&policy, 6, stragglers), (tasks, 6.0 * tasks), "s = {s}, {stragglers} slow");
+        }
+        assert!(with_stragglers(&policy, 6, 6).0 > 1e6);
+    }
+    assert!(with_stragglers("uta", 6, 1).0 > 1e6);
+}
+
 /// Where workers are unequal, a queue waits for a slow one that took a task: the more of them, the longer.
 #[test]
 fn a_queue_waits_for_the_slowest() {
