@@ -3,54 +3,78 @@
 //! A copier that computes a lease as one batch copies whole leases; another one copies a batch as the subtrees that make it
 //! up. So leases may overlap without being equal, and a lease may have lost some of its tasks to a faster worker.
 
+use std::collections::BTreeMap;
+
 use crate::ids::{TaskRange, WorkerId};
 
 /// Who computes tasks that another worker computes as well, or did.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Workers and the tasks of one of their leases, in the order in which they got them. There are few.
-    held: Vec<(WorkerId, TaskRange)>,
+    /// Workers and the tasks of one of their leases, by the first task and by when they got it.
+    held: BTreeMap<(u64, u64), (WorkerId, TaskRange)>,
+    /// How many were ever added.
+    added: u64,
+    /// The most tasks of any of them: those that overlap a range begin at most so far before it.
+    longest: u64,
 }
 
 impl Copies {
     /// Whether another worker got some of these tasks after this one.
     pub(super) fn is_copied(&self, worker: WorkerId, tasks: TaskRange) -> bool {
-        let after = self.held.iter().skip_while(|held| **held != (worker, tasks)).skip(1);
-        { after }.any(|(copier, copied)| *copier != worker && copied.overlaps(tasks))
+        let Some((_, own)) = self.find(worker, tasks) else { return false };
+        self.overlapping(tasks).any(|((_, at), (copier, _))| *copier != worker && at > own)
     }
 
     /// `copier` computes `part` of what `holder` has a lease on as well.
     pub(super) fn add(&mut self, (holder, tasks): (WorkerId, TaskRange), copier: WorkerId, part: TaskRange) {
-        if !self.held.contains(&(holder, tasks)) {
-            self.held.push((holder, tasks));
+        if self.find(holder, tasks).is_none() {
+            self.insert(holder, tasks);
         }
-        self.held.push((copier, part));
+        self.insert(copier, part);
+    }
+
+    fn insert(&mut self, worker: WorkerId, tasks: TaskRange) {
+        self.held.insert((tasks.first, self.added), (worker, tasks));
+        self.added += 1;
+        self.longest = self.longest.max(tasks.count);
+    }
+
+    fn find(&self, worker: WorkerId, tasks: TaskRange) -> Option<&(u64, u64)> {
+        let own = self.overlapping(tasks).find(|(_, held)| **held == (worker, tasks));
+        own.map(|(key, _)| key)
+    }
+
+    fn overlapping(&self, tasks: TaskRange) -> impl Iterator<Item = (&(u64, u64), &(WorkerId, TaskRange))> {
+        let near = (tasks.first.saturating_sub(self.longest), 0)..(tasks.end(), 0);
+        self.held.range(near).filter(move |(_, (_, held))| held.overlaps(tasks))
     }
 
     /// The others that compute some of these tasks, each with the tasks of its lease.
     pub(super) fn others(&self, worker: WorkerId, tasks: TaskRange) -> Vec<(WorkerId, TaskRange)> {
-        let others = self.held.iter().filter(|(other, held)| *other != worker && held.overlaps(tasks));
-        others.copied().collect()
+        self.overlapping(tasks).map(|(_, held)| *held).filter(|(other, _)| *other != worker).collect()
     }
 
     /// A worker no longer computes a lease on these tasks; returns those among them that no other worker computes.
     pub(super) fn end(&mut self, worker: WorkerId, tasks: TaskRange) -> Vec<TaskRange> {
-        self.held.retain(|held| *held != (worker, tasks));
+        if let Some(key) = self.find(worker, tasks).copied() {
+            self.held.remove(&key);
+        }
         self.uncovered(tasks)
     }
 
-    /// A lease on these tasks is done: it and all that overlap are removed. Returns the others.
+    /// A lease on these tasks is done: it and all that overlap are removed. Returns the others, in the order of their tasks.
     pub(super) fn take(&mut self, worker: WorkerId, tasks: TaskRange) -> Vec<(WorkerId, TaskRange)> {
         if self.held.is_empty() {
             return Vec::new();
         }
-        let all = self.held.extract_if(.., |(_, held)| held.overlaps(tasks));
+        let keys: Vec<(u64, u64)> = self.overlapping(tasks).map(|(key, _)| *key).collect();
+        let all = keys.iter().filter_map(|key| self.held.remove(key));
         all.filter(|(other, _)| *other != worker).collect()
     }
 
     /// Those among these tasks that nobody computes, of whom it is known that somebody did.
     fn uncovered(&self, tasks: TaskRange) -> Vec<TaskRange> {
-        self.held.iter().fold(vec![tasks], |left, (_, held)| minus(&left, *held))
+        self.overlapping(tasks).fold(vec![tasks], |left, (_, (_, held))| minus(&left, *held))
     }
 
     /// What is left of each of some cancelled leases once `done` of their tasks are done, each task once: what no other lease
