@@ -69,7 +69,9 @@ impl Policy for GradientCoding {
         let groups = deal(&order, self.stragglers.saturating_add(1));
         let mut allocation = vec![0; round.workers.len()];
         for (at, group) in groups.iter().enumerate() {
-            group.iter().for_each(|&i| allocation[i] = share(round.budget, groups.len(), at));
+            for &i in group {
+                allocation[i] = share(round.budget, groups.len(), at);
+            }
         }
         let workers = |group: &Vec<usize>| group.iter().map(|&i| round.workers[i]).collect();
         self.groups = groups.iter().map(workers).collect();

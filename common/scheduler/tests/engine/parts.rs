@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ata_scheduler::policy::{Doing, Midway, Orders, Round, SchedulerRng};
-use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Lease, Policy, Rule, TaskRange};
+use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Lease, Policy, Rule, TaskRange, WorkerId};
 
 use crate::support::{Cluster, assigned, cancel, discard, indices, step, steps, take, worker};
 
@@ -40,7 +40,7 @@ impl Policy for Scripted {
         script.asked += 1;
         script.left = midway.left;
         script.doing = (1..=4).map(|number| midway.doing(worker(number))).collect();
-        script.idle = midway.idle().into_iter().map(|worker| worker.number()).collect();
+        script.idle = midway.idle().into_iter().map(WorkerId::number).collect();
     }
 }
 
