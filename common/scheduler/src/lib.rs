@@ -25,7 +25,7 @@ mod ledger;
 pub mod policy;
 mod statistics;
 
-pub use allocation::{Rule, allocate_by_score, ras, ras_by_cost, uniform};
+pub use allocation::{PerWorker, Rule, allocate_by_score, ras, ras_by_cost, uniform};
 pub use batches::{BatchStatistics, Line};
 pub use engine::{
     AbortReason, CutShort, Effect, Engine, EngineConfig, Event, FinishReason, Limits, Outcome, Refusal, Report,

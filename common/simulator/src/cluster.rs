@@ -40,6 +40,8 @@ struct VirtualWorker {
     fuses: bool,
     /// How often it was interrupted: results from before are void.
     interrupts: u32,
+    /// How many leases it holds.
+    held: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,7 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             health: Health::Good,
             fuses: times.fuses(WorkerId::from_slot(slot)),
             interrupts: 0,
+            held: 0,
         };
         let workers = (0..workers as usize).map(worker).collect();
         Self {
@@ -96,6 +99,7 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         }
         self.all_out += 1;
         let state = &mut self.workers[worker.slot()];
+        state.held += 1;
         let mut at = state.free_at;
         if at <= now {
             at = now + self.overhead.as_mut().map_or(0.0, |overhead| overhead.draw(worker));
@@ -143,8 +147,32 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         state.interrupts = state.interrupts.wrapping_add(1);
     }
 
+    /// A worker stops computing a lease that has just ended, and goes on with the others it holds.
+    pub(crate) fn cancel(&mut self, now: f64, worker: WorkerId, lease: &Lease) {
+        let VirtualWorker { held, interrupts, .. } = self.workers[worker.slot()];
+        if held == 0 {
+            return self.interrupt(now, worker);
+        }
+        let mut pending = self.completions.take(|next| next.worker == worker && next.interrupts == interrupts);
+        pending.sort();
+        let mut spared = 0.0;
+        let mut begins = now;
+        for next in pending {
+            let ends = next.at;
+            if next.lease == lease.id {
+                spared = ends - begins.max(now);
+                self.recycle(Some(next.end));
+            } else {
+                self.completions.push(Completion { at: next.at - spared, ..next });
+            }
+            begins = ends;
+        }
+        self.workers[worker.slot()].free_at -= spared;
+    }
+
     /// A lease is over, however it ended.
-    pub(crate) fn ended(&mut self, lease: &Lease) {
+    pub(crate) fn ended(&mut self, worker: WorkerId, lease: &Lease) {
+        self.workers[worker.slot()].held -= 1;
         let at = self.out.partition_point(|(iteration, _)| *iteration < lease.iteration);
         self.out[at].1 -= 1;
         self.all_out -= 1;

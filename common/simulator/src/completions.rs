@@ -84,6 +84,15 @@ impl Completions {
         }
     }
 
+    /// Removes and returns some results.
+    pub(crate) fn take(&mut self, wanted: impl Fn(&Completion) -> bool) -> Vec<Completion> {
+        let mut taken: Vec<Completion> = self.sorted.extract_if(.., |next| wanted(next)).collect();
+        let (late, left) = self.late.drain().partition(|Reverse(late)| wanted(late));
+        self.late = left;
+        taken.extend(Vec::from(late).into_iter().map(|Reverse(late)| late));
+        taken
+    }
+
     fn sort(&mut self) {
         if !self.is_sorted {
             self.sorted.sort_unstable_by(|a, b| b.cmp(a));

@@ -244,10 +244,11 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
             Effect::Start { iteration, workers, decision } => self.started(iteration, &workers, &decision),
             Effect::Assign { worker, lease } => self.cluster.assign(self.now, worker, lease),
             Effect::End { worker, lease, outcome } => {
-                self.cluster.ended(&lease);
+                self.cluster.ended(worker, &lease);
                 match outcome {
                     Outcome::Applied(_) => self.taken.push(lease),
-                    Outcome::Cancelled(_) | Outcome::Lost(_) => self.cluster.interrupt(self.now, worker),
+                    Outcome::Cancelled(_) => self.cluster.cancel(self.now, worker, &lease),
+                    Outcome::Lost(_) => self.cluster.interrupt(self.now, worker),
                     Outcome::Ignored(_) | Outcome::Failed(_) | Outcome::Refuted(_) | Outcome::Disputed(_) => {}
                 }
             }

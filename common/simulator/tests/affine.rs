@@ -12,7 +12,10 @@ const CPU: f64 = 4.0;
 
 /// Iterations in which the costs are learned: the largest batch doubles from one to the next.
 const LEARNING: usize = 10;
-const ITERATIONS: usize = 210;
+
+/// Iterations until it is known that times do not vary, and so the exact best split.
+const CERTAINTY: usize = 60;
+const ITERATIONS: usize = 260;
 
 const BUDGETS: [u64; 7] = [5, 16, 23, 46, 128, 512, 3000];
 
@@ -78,14 +81,17 @@ fn the_best_split_is_found() {
     for cpus in 1..=4 {
         for budget in BUDGETS {
             let (times, workers) = times(&["affine(20, 0.5)"], cpus, 1);
-            let found = mean(&run(times, workers, budget, vec![])[LEARNING..]);
+            let found = run(times, workers, budget, vec![]);
             let best = best(cpus, budget, affine, &[1.0]);
-            assert!(found <= best * (1.0 + 1e-9), "{cpus} CPUs, B = {budget}: {found} for {best}");
+            let (soon, late) = (mean(&found[LEARNING..CERTAINTY]), mean(&found[CERTAINTY..]));
+            assert!(soon <= best * 1.1, "{cpus} CPUs, B = {budget}: {soon} for {best}");
+            assert!(late <= best * 1.001, "{cpus} CPUs, B = {budget}: {late} for {best}");
         }
     }
 }
 
-/// The device's times vary by a fifth; the best split is the one whose mean time is least.
+/// The device's times vary by a fifth; the best split is the one whose mean time is least. What is added to them as caution
+/// costs the most beside one ordinary worker.
 #[test]
 fn with_noise_it_is_nearly_found() {
     const SEEDS: u64 = 10;
@@ -100,7 +106,7 @@ fn with_noise_it_is_nearly_found() {
             };
             let found = mean(&(0..SEEDS).map(of_seed).collect::<Vec<_>>());
             let best = best(cpus, budget, affine, &noise);
-            assert!(found <= 1.1 * best, "{cpus} CPUs, B = {budget}: {found} for {best}");
+            assert!(found <= 1.2 * best, "{cpus} CPUs, B = {budget}: {found} for {best}");
         }
     }
 }
@@ -110,7 +116,7 @@ fn with_noise_it_is_nearly_found() {
 fn unlike_devices_share_the_work() {
     let (times, workers) = times(&["affine(20, 0.3)", "affine(0, 3)"], 1, 1);
     let found = run(times, workers, 128, vec![]);
-    assert!(found[LEARNING..].iter().all(|time| *time <= 50.0 + 1e-9), "{found:?}");
+    assert!(found[CERTAINTY..].iter().all(|time| *time <= 50.0 + 1e-9), "{found:?}");
 }
 
 /// A device with room for 64 tasks at a time, whose costs are no line.

@@ -65,20 +65,25 @@ impl Owner {
 
     fn started(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
         let Decision { allocation, probes, scores, rule, .. } = decision;
-        let few = workers.len() <= NAMED_WORKERS;
-        let has_share = |i: usize| allocation.get(i).is_none_or(|tasks| *tasks > 0);
-        let mut is_named: Vec<bool> = (0..workers.len()).map(|i| few || has_share(i)).collect();
-        for &i in probes {
-            is_named[i] = true;
-        }
-        let named: Vec<usize> = (0..workers.len()).filter(|&i| is_named[i]).collect();
+        let mut named: Vec<usize> = if workers.len() <= NAMED_WORKERS || allocation.is_empty() {
+            (0..workers.len()).collect()
+        } else {
+            allocation.some().map(|(i, _)| i).chain(probes.iter().copied()).collect()
+        };
+        named.sort_unstable();
+        named.dedup();
+        let has_scores = !scores.is_empty();
         self.publisher.publish(RunEvent::Allocation {
             iteration,
             time_s: self.now_s,
             workers: named.iter().map(|&i| workers[i].number()).collect(),
-            allocation: named.iter().filter_map(|&i| allocation.get(i).copied()).collect(),
+            allocation: if allocation.is_empty() {
+                Vec::new()
+            } else {
+                named.iter().map(|&i| allocation.at(i)).collect()
+            },
             probes: probes.iter().map(|&i| workers[i].number()).collect(),
-            scores_s: named.iter().filter_map(|&i| scores.get(i).copied()).collect(),
+            scores_s: if has_scores { named.iter().map(|&i| scores.at(i)).collect() } else { Vec::new() },
             rule: rule.to_string(),
         });
     }

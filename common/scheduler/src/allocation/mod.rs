@@ -1,13 +1,15 @@
 //! Allocations: how many tasks each worker gets.
 //!
-//! An allocation is a `Vec<u64>` parallel to the workers it was made for, summing to the budget.
+//! An allocation has a number for each of the workers it was made for, summing to the budget.
 
 mod by_score;
+mod per_worker;
 mod ras;
 mod ras_by_cost;
 mod uniform;
 
 pub use by_score::{Rule, allocate_by_score};
+pub use per_worker::PerWorker;
 pub use ras::ras;
 pub use ras_by_cost::ras_by_cost;
 pub use uniform::uniform;

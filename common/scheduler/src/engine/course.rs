@@ -24,7 +24,9 @@ impl Engine {
         self.last_wait = None;
         self.has_begun = true;
         let began_s = *self.began_s.get_or_insert(now_s);
-        self.priors.review(next, &mut self.statistics);
+        for worker in self.priors.review(next, &mut self.statistics) {
+            self.policy.learned(worker, &self.statistics[worker.slot()]);
+        }
         let workers = self.roster.available();
         let decision = match self.decide(next, &workers) {
             Ok(decision) => Arc::new(decision),

@@ -38,11 +38,11 @@ impl Engine {
     /// Spot checks need to know who computes what. Where a plan does not say, or in a race, where nobody does, workers share
     /// equally instead.
     fn wait_for_all(decision: &mut Decision, rng: &mut SchedulerRng) -> Result<(), String> {
-        let planned = decision.allocation.iter().sum::<u64>();
+        let planned = decision.allocation.some().map(|(_, tasks)| tasks).sum::<u64>();
         match decision.collect {
             Collect::InParts { tasks } if tasks == planned => decision.collect = Collect::All,
             Collect::InParts { tasks } | Collect::Race { tasks } => {
-                decision.allocation = uniform(decision.allocation.len(), tasks, rng);
+                decision.allocation = uniform(decision.allocation.len(), tasks, rng).into();
                 decision.collect = Collect::All;
             }
             _ => {}

@@ -273,6 +273,7 @@ impl Engine {
             && let Some(known) = self.priors.add(worker, prior)
         {
             self.statistics[slot] = known;
+            self.policy.learned(worker, &known);
         }
         match &mut self.phase {
             Phase::Between { .. } => self.start(now_s, effects),

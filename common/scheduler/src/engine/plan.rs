@@ -2,7 +2,6 @@
 
 use super::event::Effect;
 use super::iteration::{Orphan, Taken};
-use super::layout::join;
 use super::midway::Midway;
 use super::{Engine, Phase};
 use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
@@ -47,11 +46,10 @@ impl Engine {
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let Some(pool) = iteration.mode.pool() else { return };
         let may_begin = |worker: WorkerId| self.roster.may_begin(worker, nobody_computes);
-        let idle = begin.iter().enumerate().filter(|(_, (worker, _))| may_begin(*worker));
+        let idle = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
         let shares: Vec<(usize, u64)> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
-        let mut pieces = pool.take(&shares);
         let fuses = self.roster.fuses();
-        join(&mut pieces, |i| fuses[begin[i].0.slot()]);
+        let pieces = pool.take(&shares, |i| fuses[begin[i].0.slot()]);
         for (i, tasks) in pieces {
             self.assign(now_s, begin[i].0, tasks, None, effects);
         }
@@ -150,7 +148,7 @@ impl Engine {
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let Some(pool) = iteration.mode.pool() else { return };
         let left = pool.left();
-        let lost: Vec<TaskRange> = pool.take(&[(0, left)]).into_iter().map(|(_, tasks)| tasks).collect();
+        let lost: Vec<TaskRange> = pool.take(&[(0, left)], |_| false).into_iter().map(|(_, tasks)| tasks).collect();
         if !lost.is_empty() {
             iteration.orphans.extend(lost.into_iter().map(|tasks| Orphan { tasks, blame: None }));
             self.reassign(now_s, effects);

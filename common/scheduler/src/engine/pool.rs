@@ -1,24 +1,30 @@
 //! The tasks of an iteration that no worker has been given yet, as subtrees of the reduction tree.
 
+use super::layout::join;
 use crate::ids::{MAX_LEASE_TASKS, TaskRange};
 
 /// Free tasks. A worker returns one summed gradient per subtree, so that as few and as large ones as possible are given
-/// out: a buddy allocator.
+/// out: a buddy allocator. Workers that compute a lease as one batch get theirs from the end, whole.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// First tasks of the free subtrees of 2^e tasks, by e; the lowest is last.
-    by_exponent: Vec<Vec<u64>>,
+    /// First tasks of the free subtrees of 2^e tasks, by e; `None` until the first tasks are taken.
+    by_exponent: Option<Vec<Vec<u64>>>,
     left: u64,
+}
+
+/// The subtrees of the tasks 0..`tasks`.
+fn subtrees(tasks: u64) -> Vec<Vec<u64>> {
+    let mut by_exponent = vec![Vec::new(); tasks.checked_ilog2().map_or(0, |largest| largest as usize + 1)];
+    for range in (TaskRange { first: 0, count: tasks }).subtrees() {
+        by_exponent[range.count.ilog2() as usize].push(range.first);
+    }
+    by_exponent
 }
 
 impl Pool {
     /// The tasks 0..`tasks`.
     pub(super) fn new(tasks: u64) -> Self {
-        let mut by_exponent = vec![Vec::new(); tasks.checked_ilog2().map_or(0, |largest| largest as usize + 1)];
-        for range in (TaskRange { first: 0, count: tasks }).subtrees() {
-            by_exponent[range.count.ilog2() as usize].push(range.first);
-        }
-        Self { by_exponent, left: tasks }
+        Self { by_exponent: None, left: tasks }
     }
 
     /// How many tasks are left.
@@ -27,9 +33,10 @@ impl Pool {
     }
 
     /// Takes tasks for workers, in order: (worker, how many). Returns the subtrees, each worker's largest first. As many
-    /// subtrees are taken for a worker as its number has ones in binary, as long as free ones are large enough. What is
-    /// asked for beyond the tasks that are left is not given.
-    pub(super) fn take(&mut self, shares: &[(usize, u64)]) -> Vec<(usize, TaskRange)> {
+    /// subtrees are taken for a worker as its number has ones in binary, as long as free ones are large enough; one that
+    /// `fuses` gets one range as long as no tasks were taken before, and neighbouring subtrees joined afterwards. What is asked
+    /// for beyond the tasks that are left is not given.
+    pub(super) fn take(&mut self, shares: &[(usize, u64)], fuses: impl Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
         let mut wanted: Vec<(usize, u64)> = Vec::with_capacity(shares.len());
         for &(worker, tasks) in shares {
             let tasks = tasks.min(self.left);
@@ -37,7 +44,18 @@ impl Pool {
             wanted.push((worker, tasks));
         }
         let mut taken = Vec::with_capacity(2 * shares.len());
-        for exponent in (0..self.by_exponent.len()).rev() {
+        if self.by_exponent.is_none() && wanted.iter().any(|(_, tasks)| *tasks > 0) {
+            let mut end = self.left + wanted.iter().map(|(_, tasks)| tasks).sum::<u64>();
+            for (worker, tasks) in wanted.iter_mut().filter(|(worker, _)| fuses(*worker)) {
+                while *tasks > 0 {
+                    let count = (*tasks).min(MAX_LEASE_TASKS);
+                    (*tasks, end) = (*tasks - count, end - count);
+                    taken.push((*worker, TaskRange { first: end, count }));
+                }
+            }
+            self.by_exponent = Some(subtrees(end));
+        }
+        for exponent in (0..self.by_exponent.as_ref().map_or(0, Vec::len)).rev() {
             let size = 1_u64 << exponent;
             for (worker, tasks) in &mut wanted {
                 while *tasks >= size
@@ -50,15 +68,16 @@ impl Pool {
                 }
             }
         }
+        join(&mut taken, fuses);
         taken
     }
 
     /// A free subtree of 2^`exponent` tasks, split off the smallest one that is large enough.
     fn subtree(&mut self, exponent: usize) -> Option<u64> {
-        let (larger, first) =
-            (exponent..self.by_exponent.len()).find_map(|at| Some((at, self.by_exponent[at].pop()?)))?;
+        let by_exponent = self.by_exponent.as_mut()?;
+        let (larger, first) = (exponent..by_exponent.len()).find_map(|at| Some((at, by_exponent[at].pop()?)))?;
         for half in exponent..larger {
-            self.by_exponent[half].push(first + (1 << half));
+            by_exponent[half].push(first + (1 << half));
         }
         Some(first)
     }
@@ -81,7 +100,7 @@ mod tests {
                 let shares: Vec<(usize, u64)> = round.into_iter().enumerate().collect();
                 let before = pool.left();
                 let asked = shares.iter().map(|(_, tasks)| *tasks).fold(0, u64::saturating_add);
-                let given = pool.take(&shares);
+                let given = pool.take(&shares, |_| false);
                 let sum: u64 = given.iter().map(|(_, range)| range.count).sum();
                 prop_assert_eq!(sum, asked.min(before));
                 prop_assert_eq!(pool.left(), before - sum);
@@ -95,12 +114,28 @@ mod tests {
             prop_assert!(seen.into_iter().all(|seen| seen));
         }
 
+        /// Whoever computes a lease as one batch gets its first share whole.
+        #[test]
+        fn batches_are_whole(shares in prop::collection::vec((0u64..40, any::<bool>()), 1..8), more in 0u64..50) {
+            let (allocation, fuses): (Vec<u64>, Vec<bool>) = shares.into_iter().unzip();
+            let mut pool = Pool::new(allocation.iter().sum::<u64>() + more);
+            let shares: Vec<(usize, u64)> = allocation.iter().copied().enumerate().collect();
+            let mut given = pool.take(&shares, |worker| fuses[worker]);
+            given.extend(pool.take(&[(0, more)], |_| false));
+            let mut indices: Vec<u64> = given.iter().flat_map(|(_, range)| range.indices()).collect();
+            indices.sort_unstable();
+            prop_assert_eq!(indices, (0..allocation.iter().sum::<u64>() + more).collect::<Vec<u64>>());
+            for (worker, tasks) in shares.into_iter().filter(|&(worker, tasks)| fuses[worker] && tasks > 0) {
+                prop_assert!(given.iter().any(|&(to, range)| (to, range.count) == (worker, tasks)));
+            }
+        }
+
         /// From a fresh pool every share is as few subtrees as it can be.
         #[test]
         fn the_first_shares_are_their_binary_digits(allocation in prop::collection::vec(0u64..40, 1..8), more in 0u64..50) {
             let mut pool = Pool::new(allocation.iter().sum::<u64>() + more);
             let shares: Vec<(usize, u64)> = allocation.iter().copied().enumerate().collect();
-            let given = pool.take(&shares);
+            let given = pool.take(&shares, |_| false);
             let digits: u32 = allocation.iter().map(|tasks| tasks.count_ones()).sum();
             prop_assert_eq!(given.len() as u32, digits);
             prop_assert!(given.iter().is_sorted_by_key(|(_, range)| std::cmp::Reverse(range.count)));

@@ -115,11 +115,13 @@ impl Priors {
     }
 
     /// At the start of an iteration: fades the priors when it is time, and drops those that observations contradict, or
-    /// all of them if most of those tested were contradicted. Updates what is known about the workers.
-    pub(super) fn review(&mut self, iteration: u64, statistics: &mut [WorkerStatistics]) {
+    /// all of them if most of those tested were contradicted. Updates what is known about the workers; returns those that
+    /// this run has not observed, and of which something else is known now.
+    pub(super) fn review(&mut self, iteration: u64, statistics: &mut [WorkerStatistics]) -> Vec<WorkerId> {
+        let mut changed = Vec::new();
         let fades = iteration.is_multiple_of(HALF_LIFE_ITERATIONS);
         if self.known.is_empty() || (self.observed.is_empty() && !fades) {
-            return;
+            return changed;
         }
         for worker in std::mem::take(&mut self.observed) {
             let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { continue };
@@ -134,10 +136,13 @@ impl Priors {
         }
         let most_are_wrong = self.wrong >= 2 && 2 * self.wrong > self.tested;
         if !fades && !most_are_wrong {
-            return;
+            return changed;
         }
-        for (prior, statistics) in self.known.iter_mut().zip(statistics) {
+        for (slot, (prior, statistics)) in self.known.iter_mut().zip(statistics).enumerate() {
             let Some(known) = prior else { continue };
+            if known.own.observed == 0 {
+                changed.push(WorkerId::from_slot(slot));
+            }
             if fades {
                 known.fade();
             }
@@ -149,6 +154,7 @@ impl Priors {
                 *prior = None;
             }
         }
+        changed
     }
 }
 

@@ -6,6 +6,7 @@ use super::leases::Leases;
 use super::priors::Priors;
 use super::roster::{Roster, Strikes};
 use super::{Engine, EngineConfig, Phase};
+use crate::ids::WorkerId;
 use crate::ledger::Ledger;
 use crate::policy::{Policy, PolicyState};
 use crate::statistics::WorkerStatistics;
@@ -106,6 +107,10 @@ impl Engine {
         if saved.policy == policy.name() {
             let wrong = |problem| RestoreError::Policy { policy: saved.policy.clone(), problem };
             policy.restore(saved.policy_state).map_err(wrong)?;
+        } else {
+            for (slot, known) in saved.statistics.iter().enumerate().filter(|(_, known)| known.observed > 0) {
+                policy.learned(WorkerId::from_slot(slot), known);
+            }
         }
         Ok(Self {
             roster: Roster::restored(&saved.strikes),

@@ -135,7 +135,7 @@ mod tests {
         let mut policy = Affine::default();
         let mut observed = vec![(0, 0.0); costs.len()];
         let run = (1..=iterations).map(|iteration| {
-            let allocation = decide(&mut policy, iteration, budget, &observed).allocation;
+            let allocation = decide(&mut policy, iteration, budget, &observed).allocation.to_vec();
             for (slot, &tasks) in allocation.iter().enumerate().filter(|(_, tasks)| **tasks > 0) {
                 let busy_s = costs[slot].0 + tasks as f64 * costs[slot].1;
                 policy.observe_batch(WorkerId::from_slot(slot), tasks, busy_s);

@@ -23,13 +23,13 @@ use std::collections::BinaryHeap;
 
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{
-    Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state,
-    to_state,
+    Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome,
+    from_state, to_state,
 };
-use crate::allocation::Rule;
+use crate::allocation::{PerWorker, Rule};
 use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
-use known::{Known, Noise, Test, Told};
+use known::{Known, Noise, Test};
 use plan::{Member, Plan, Worth};
 use search::{Allowance, Search};
 use standing::Standing;
@@ -46,6 +46,9 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 
 /// Workers beyond those in use that are considered for a probe in an iteration, the fastest first.
 const MOST_TRIALS: usize = 256;
+
+/// Workers beyond those in use that may help within an iteration, the fastest.
+const SPARE: usize = 4;
 
 /// The least and the most caution, for a second that is worth very much or very little.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
@@ -70,6 +73,8 @@ pub struct AtaAuto {
     search: Search,
     /// Workers whose task in the iteration under way is a probe.
     probed: Vec<WorkerId>,
+    /// Workers of which something was learned in it.
+    fresh: Vec<WorkerId>,
     races: bool,
     plan: Plan,
 }
@@ -88,6 +93,7 @@ impl AtaAuto {
             unknown: Standing::default(),
             search: Search::default(),
             probed: Vec::new(),
+            fresh: Vec::new(),
             races: false,
             plan: Plan::default(),
         }
@@ -115,26 +121,32 @@ impl AtaAuto {
         self.unknown.set(slot, cut_s);
     }
 
-    /// What is known about a worker changes.
-    fn update<T>(&mut self, worker: WorkerId, change: impl FnOnce(&mut Known, f64, Test) -> T) -> T {
-        let slot = worker.slot();
-        self.make_room(slot + 1);
-        let test = match () {
+    /// A worker of which something is learned in this iteration.
+    fn of(&mut self, worker: WorkerId) -> &mut Known {
+        self.make_room(worker.slot() + 1);
+        if self.fresh.last() != Some(&worker) && !self.fresh.contains(&worker) {
+            self.fresh.push(worker);
+        }
+        &mut self.known[worker.slot()]
+    }
+
+    /// What a worker's times may tell of a change.
+    fn test(&self, worker: WorkerId) -> Test {
+        match () {
             () if !self.track || self.races => Test::None,
             () if self.probed.contains(&worker) => Test::Last,
             () => Test::All,
-        };
-        let changed = change(&mut self.known[slot], self.noise.pooled(), test);
-        self.place(slot);
-        changed
+        }
     }
 
-    fn told(&mut self, told: &Told) {
-        if let Some(squares) = told.pair {
-            self.noise.add(squares);
-        }
-        if let Some(factor) = told.changed {
-            self.moved += factor.ln().abs().min(1.0);
+    /// Looks for changes among the workers of the iteration that is over, and finds their places in the order.
+    fn review(&mut self) {
+        for worker in std::mem::take(&mut self.fresh) {
+            let (pooled, test) = (self.noise.pooled(), self.test(worker));
+            if let Some(factor) = self.known[worker.slot()].review(pooled, test) {
+                self.moved += factor.ln().abs().min(1.0);
+            }
+            self.place(worker.slot());
         }
     }
 
@@ -152,7 +164,7 @@ impl AtaAuto {
         self.second_is_worth.map_or(1.0, |worth| (self.spending / worth).clamp(*CAUTION.start(), *CAUTION.end()))
     }
 
-    /// The workers to use with their shares, and about as many more that could help, the fastest first: RAS for the index U.
+    /// The workers to use with their shares, and a few more that could help, the fastest first: RAS for the index U.
     /// Since U(1) is more than the time by which workers are ordered, those beyond are no better.
     fn share(&self, round: &Round<'_>, caution: f64) -> Vec<Open> {
         let pooled = self.noise.pooled();
@@ -163,7 +175,7 @@ impl AtaAuto {
         let mut offers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut left = round.budget;
         let mut used = 0;
-        while left > 0 || open.len() < 2 * used + 2 {
+        while left > 0 || open.len() < used + SPARE {
             let best_s = offers.peek().map_or(f64::INFINITY, |Reverse((bits, _))| f64::from_bits(*bits));
             if let Some((i, least_s)) = next
                 && (least_s <= best_s || left == 0)
@@ -192,9 +204,8 @@ impl AtaAuto {
     }
 
     /// Idle workers that a probe is likely to pay for, by position: those that were observed, then those that were not.
-    fn trials(&self, round: &Round<'_>, open: &[Open], trial: &Trial) -> Vec<usize> {
+    fn trials(&self, round: &Round<'_>, allocation: &PerWorker<u64>, trial: &Trial) -> Vec<usize> {
         let pooled = self.noise.pooled();
-        let is_used = |i: usize| open.iter().any(|open| open.position == i && open.member.share > 0);
         let present = |(worker, time_s): (WorkerId, f64)| Some((position(round, worker)?, time_s));
         let pays = |i: usize| {
             let known = &self.known[round.workers[i].slot()];
@@ -202,7 +213,8 @@ impl AtaAuto {
             pace.is_some_and(|pace| trial.pays(&pace))
         };
         let observed = self.observed.ascending().filter_map(present).take_while(|(_, least_s)| trial.may_pay(*least_s));
-        let observed = observed.map(|(i, _)| i).filter(|i| !is_used(*i)).take(MOST_TRIALS).filter(|i| pays(*i));
+        let observed =
+            observed.map(|(i, _)| i).filter(|i| allocation.at(*i) == 0).take(MOST_TRIALS).filter(|i| pays(*i));
         let unknown = self.unknown.ascending().filter_map(present).take(MOST_TRIALS);
         let unknown = unknown.take_while(|(_, cut_s)| trial.pays_unknown(*cut_s)).map(|(i, _)| i);
         observed.chain(unknown).collect()
@@ -228,18 +240,21 @@ impl Policy for AtaAuto {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        let told = self.update(worker, |known, pooled, test| known.observe(busy_s, pooled, test));
-        self.told(&told);
+        if let Some(squares) = self.of(worker).observe(busy_s) {
+            self.noise.add(squares);
+        }
         self.plan.observe(worker, busy_s);
     }
 
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
-        let told = self.update(worker, |known, pooled, test| known.observe_batch(tasks, busy_s, pooled, test));
-        self.told(&told);
+        if let Some(squares) = self.of(worker).observe_batch(tasks, busy_s) {
+            self.noise.add(squares);
+        }
     }
 
     fn censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
-        let is_slower = self.update(worker, |known, pooled, test| known.cut(tasks, elapsed_s, pooled, test));
+        let (pooled, test) = (self.noise.pooled(), self.test(worker));
+        let is_slower = self.of(worker).cut(tasks, elapsed_s, pooled, test);
         self.moved += f64::from(u8::from(is_slower));
     }
 
@@ -251,9 +266,14 @@ impl Policy for AtaAuto {
         self.replace(worker, Known::default());
     }
 
+    fn stepped(&mut self, _step: &StepOutcome) {
+        self.review();
+    }
+
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         let n = round.workers.len();
         self.make_room(round.statistics.len());
+        self.review();
         self.probed.clear();
         let caution = self.caution();
         let open = self.share(round, caution);
@@ -268,11 +288,12 @@ impl Policy for AtaAuto {
         let fastest_s = employed().map(|member| member.pace.time_s(1)).fold(f64::INFINITY, f64::min);
         let used = employed().count();
         let trial = Trial::new((longest_s, all_s), (used, n), round.iteration, round.budget, self.noise.pooled());
-        let mut probes = self.trials(round, &open, &trial);
+        let shares = open.iter().map(|open| (open.position, open.member.share)).collect();
+        let allocation = PerWorker::sparse(n, shares);
+        let mut probes = self.trials(round, &allocation, &trial);
         let idle = (n - used) as f64 / n as f64;
         let allowance = Allowance::new(idle, self.moved, round.iteration, all_s, longest_s, fastest_s);
-        let is_free =
-            |i: &usize| !probes.contains(i) && !open.iter().any(|open| open.position == *i && open.member.share > 0);
+        let is_free = |i: &usize| allocation.at(*i) == 0 && !probes.contains(i);
         let looks =
             self.search.next(self.known.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);
         let limits_s =
@@ -282,13 +303,10 @@ impl Policy for AtaAuto {
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
         self.spending = if longest_s > 0.0 { all_s / longest_s } else { 1.0 };
         let worth = Worth { second: self.second_is_worth.unwrap_or(self.spending), caution };
-        let mut allocation = vec![0; n];
-        let mut scores = vec![0.0; n];
-        for Open { position, member } in &open {
-            (allocation[*position], scores[*position]) = (member.share, member.pace.mean_s);
-        }
+        let scores = PerWorker::sparse(n, open.iter().map(|open| (open.position, open.member.pace.mean_s)).collect());
+        let collect = Collect::InParts { tasks: round.budget };
         self.plan = Plan::new(open.into_iter().map(|open| open.member).collect(), limits_s, worth);
-        Decision { probes, scores, ..Decision::new(allocation, Collect::InParts { tasks: round.budget }, Rule::Ras) }
+        Decision { probes, scores, ..Decision::new(allocation, collect, Rule::Ras) }
     }
 
     fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {

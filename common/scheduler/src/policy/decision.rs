@@ -1,6 +1,6 @@
 //! What a policy decides.
 
-use crate::allocation::Rule;
+use crate::allocation::{PerWorker, Rule};
 #[cfg(doc)]
 use crate::policy::{Policy, Round};
 
@@ -11,14 +11,14 @@ const MAX_ALLOCATED: u64 = 1 << 40;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Tasks for each of [`Round::workers`]; may be empty in [`Collect::Each`], where all workers compute.
-    pub allocation: Vec<u64>,
+    pub allocation: PerWorker<u64>,
     /// Positions in [`Round::workers`] of those that get a probe: one more task, to learn how fast they are. Its
     /// gradient enters no step, the step does not wait for it, and it is cancelled once the step has its tasks.
     pub probes: Vec<usize>,
     /// Which results make the step.
     pub collect: Collect,
-    /// Seconds per task the allocation was made for, parallel to it; empty if the rule looks at no speeds.
-    pub scores: Vec<f64>,
+    /// Seconds per task the allocation was made for, parallel to it; empty if the rule looks at no speeds, and 0 for workers that it did not look at.
+    pub scores: PerWorker<f64>,
     /// The rule that made the allocation.
     pub rule: Rule,
     /// Factor on the learning rate of this iteration's step.
@@ -27,13 +27,14 @@ pub struct Decision {
 
 impl Decision {
     /// A decision that looked at no speeds.
-    pub fn new(allocation: Vec<u64>, collect: Collect, rule: Rule) -> Self {
-        Self { allocation, probes: Vec::new(), collect, scores: Vec::new(), rule, lr_factor: 1.0 }
+    pub fn new(allocation: impl Into<PerWorker<u64>>, collect: Collect, rule: Rule) -> Self {
+        let scores = PerWorker::from(Vec::new());
+        Self { allocation: allocation.into(), probes: Vec::new(), collect, scores, rule, lr_factor: 1.0 }
     }
 
     /// An allocation that is waited for.
     pub fn barrier(allocation: Vec<u64>, scores: Vec<f64>, rule: Rule) -> Self {
-        Self { scores, ..Self::new(allocation, Collect::All, rule) }
+        Self { scores: scores.into(), ..Self::new(allocation, Collect::All, rule) }
     }
 
     /// Checks that it can be carried out with this many workers: how many tasks it allocates, or what is wrong with it.
@@ -47,7 +48,7 @@ impl Decision {
         demand(scores.is_empty() || scores.len() == workers, &|| {
             format!("it has scores of {} workers, and there are {workers}", scores.len())
         })?;
-        let allocated = allocation.iter().try_fold(0_u64, |sum, &tasks| sum.checked_add(tasks));
+        let allocated = allocation.some().try_fold(0_u64, |sum, (_, tasks)| sum.checked_add(tasks));
         let allocated =
             allocated.filter(|&sum| sum <= MAX_ALLOCATED).ok_or("its shares add up to more than 2^40 tasks")?;
         demand(lr_factor.is_finite() && *lr_factor >= 0.0, &|| format!("its learning rate factor is {lr_factor}"))?;
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_carried_out_is_named() {
-        let decision = |allocation: &[u64], collect| Decision::new(allocation.into(), collect, Rule::Uniform);
+        let decision = |allocation: &[u64], collect| Decision::new(Vec::from(allocation), collect, Rule::Uniform);
         let first = |take, refill| Collect::First { take, refill };
         let each = |max_delay| Collect::Each { max_delay, cancel: false };
         for (good, allocated) in [
@@ -150,7 +151,7 @@ mod tests {
             (decision(&[], each(0)), "too late"),
             (Decision { probes: vec![2], ..decision(&[2, 0], Collect::All) }, "not present"),
             (Decision { probes: vec![1], ..decision(&[1, 1], Collect::Race { tasks: 2 }) }, "probes to a race"),
-            (Decision { scores: vec![1.0], ..decision(&[2, 0], Collect::All) }, "scores of 1 workers"),
+            (Decision { scores: vec![1.0].into(), ..decision(&[2, 0], Collect::All) }, "scores of 1 workers"),
             (Decision { lr_factor: f64::NAN, ..decision(&[2, 0], Collect::All) }, "learning rate factor is NaN"),
         ] {
             let found = bad.check(2).unwrap_err();

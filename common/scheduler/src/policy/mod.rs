@@ -87,8 +87,8 @@ pub trait Policy: Send {
     /// to, the engine hands out what is left as it does with tasks that were lost.
     fn resume(&mut self, _midway: &Midway<'_>, _orders: &mut Orders) {}
 
-    /// What an earlier run learned about a worker counts as this from now on: added as the worker joins, it fades, and is
-    /// nothing once observations contradict it. [`Round::statistics`] holds it together with what this run observed.
+    /// What is known about a worker that this policy has not observed: what an earlier run, or another policy, learned.
+    /// It may fade, and is nothing once observations of others contradict it. [`Round::statistics`] holds it as well.
     fn learned(&mut self, _worker: WorkerId, _earlier: &WorkerStatistics) {}
 
     /// A task took `busy_s` seconds: for a policy that keeps more than the engine's statistics.

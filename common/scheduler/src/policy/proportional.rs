@@ -109,7 +109,7 @@ mod tests {
         let mut policy = build_policy(specification, &PolicyContext::default()).unwrap();
         let mut observed = vec![(0, 0.0); times_s[0].len()];
         let run = times_s.iter().zip(1..).map(|(times_s, iteration)| {
-            let allocation = decide(&mut *policy, iteration, budget, &observed).allocation;
+            let allocation = decide(&mut *policy, iteration, budget, &observed).allocation.to_vec();
             for (slot, (&tasks, &time_s)) in allocation.iter().zip(*times_s).enumerate() {
                 (0..tasks).for_each(|_| policy.observe(WorkerId::from_slot(slot), time_s));
                 observed[slot].0 += tasks;

@@ -57,11 +57,9 @@ impl Policy for Successive {
                 scores[i] = f64::NEG_INFINITY;
             }
         }
-        let mut decision = self.schedule.employ(round, scores, rng);
-        for score in &mut decision.scores {
-            *score = score.max(0.0);
-        }
-        decision
+        let decision = self.schedule.employ(round, scores, rng);
+        let scores: Vec<f64> = decision.scores.iter().map(|score| score.max(0.0)).collect();
+        Decision { scores: scores.into(), ..decision }
     }
 
     /// The next decision fixes another worker in its place.

@@ -28,7 +28,7 @@ impl Policy for Unruly {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         self.rng = Some(SchedulerRng::seed_from_u64(rng.random()));
         let n = round.workers.len();
-        let allocation = (0..n).map(|_| rng.random_range(0..=round.budget / n as u64)).collect();
+        let allocation: Vec<u64> = (0..n).map(|_| rng.random_range(0..=round.budget / n as u64)).collect();
         let probes = (0..rng.random_range(0..3)).map(|_| rng.random_range(0..n)).collect();
         let collect = Collect::InParts { tasks: round.budget };
         Decision { probes, ..Decision::new(allocation, collect, Rule::Uniform) }

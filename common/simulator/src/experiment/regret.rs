@@ -70,11 +70,11 @@ impl Regret {
         if !self.best.as_ref().is_some_and(holds) {
             let means = start.means(&self.of_laws);
             let allocation = ras(&means, self.budget, &mut SchedulerRng::seed_from_u64(0));
-            let least = cost(&allocation, &means);
+            let least = cost(allocation.into_iter().enumerate(), &means);
             let (workers, changes) = (Arc::clone(start.workers), start.changes);
             self.best = Some(Best { workers, changes, means, least });
         }
-        self.best.as_ref().map_or(0.0, |best| cost(&start.decision.allocation, &best.means) - best.least)
+        self.best.as_ref().map_or(0.0, |best| cost(start.decision.allocation.some(), &best.means) - best.least)
     }
 
     /// Exact regret for exponential times: E max over the workers employed − E max over the r fastest (bandit paper,
@@ -82,20 +82,20 @@ impl Regret {
     fn exact(&mut self, start: &Start<'_>) -> Option<f64> {
         let rates = self.rates.as_ref()?;
         let allocation = &start.decision.allocation;
-        if self.employed.0 != *allocation {
+        if self.employed.0 != **allocation {
             let present = || start.workers.iter().map(|worker| rates[worker.slot()]);
             let chosen: Vec<f64> =
-                present().zip(allocation).filter(|(_, tasks)| **tasks > 0).map(|(rate, _)| rate).collect();
+                present().zip(allocation.iter()).filter(|(_, tasks)| **tasks > 0).map(|(rate, _)| rate).collect();
             let mut fastest: Vec<f64> = present().collect();
             fastest.sort_by(|a, b| b.total_cmp(a));
             fastest.truncate(chosen.len());
             let regret = mean_of_maximum(&chosen) - mean_of_maximum(&fastest);
-            self.employed = (allocation.clone(), regret);
+            self.employed = (allocation.to_vec(), regret);
         }
         Some(self.employed.1)
     }
 }
 
-fn cost(allocation: &[u64], means: &[f64]) -> f64 {
-    allocation.iter().zip(means).map(|(&tasks, mean)| tasks as f64 * mean).fold(0.0, f64::max)
+fn cost(allocation: impl Iterator<Item = (usize, u64)>, means: &[f64]) -> f64 {
+    allocation.map(|(i, tasks)| tasks as f64 * means[i]).fold(0.0, f64::max)
 }

@@ -105,7 +105,7 @@ pub(super) struct Lateness {
 
 /// The mode that a decision asks for.
 pub(super) fn mode(decision: &Decision) -> Box<dyn Mode> {
-    let allocated = decision.allocation.iter().sum();
+    let allocated = decision.allocation.some().map(|(_, tasks)| tasks).sum();
     match decision.collect {
         Collect::All => Box::new(Barrier::new(allocated, None)),
         Collect::Soonest { take } => Box::new(Barrier::new(allocated, Some(take))),

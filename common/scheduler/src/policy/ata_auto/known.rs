@@ -16,6 +16,9 @@ const MOST_VARIATION: f64 = 2.0;
 /// A worker whose tasks are cancelled so late that there was no more than this chance of it has become slower.
 const LEAST_CHANCE: f64 = 1e-4;
 
+/// The test takes times for no less noisy than this: clocks have a resolution.
+const LEAST_VARIATION: f64 = 1e-4;
+
 /// The most that one pair of times counts for: clocks may measure zero.
 const MOST_SQUARES: f64 = 1e9;
 
@@ -73,14 +76,6 @@ pub(super) enum Test {
     All,
 }
 
-/// What an observation told.
-pub(super) struct Told {
-    /// A pair of times, if there are two.
-    pub(super) pair: Option<f64>,
-    /// By which factor the speed changed, if it did.
-    pub(super) changed: Option<f64>,
-}
-
 impl Known {
     /// What an earlier run learned.
     pub(super) fn learned(earlier: &WorkerStatistics) -> Self {
@@ -112,70 +107,72 @@ impl Known {
         (self.window.count() == 0.0).then_some(self.cut_s)
     }
 
-    /// Adds a task time. `pooled` is the squared coefficient of variation of all workers.
-    pub(super) fn observe(&mut self, busy_s: f64, pooled: f64, test: Test) -> Told {
+    /// Adds a task time; returns what it adds to the noise.
+    pub(super) fn observe(&mut self, busy_s: f64) -> Option<f64> {
         self.done += 1;
-        let told = self.push(busy_s, pooled, test);
-        if told.changed.is_some() {
-            self.cut_s = 0.0;
-        }
-        told
+        self.push(busy_s)
     }
 
     /// Adds a batch.
-    pub(super) fn observe_batch(&mut self, tasks: u64, busy_s: f64, pooled: f64, test: Test) -> Told {
+    pub(super) fn observe_batch(&mut self, tasks: u64, busy_s: f64) -> Option<f64> {
         self.done += tasks;
         let line = self.batches.line().filter(|line| line.has_slope && tasks <= self.batches.largest);
-        let told = match line {
-            Some(line) => self.push(busy_s / line.at_s(tasks).max(1e-100), pooled, test),
-            None => {
-                // Nothing to compare it with, but one more observation.
-                self.window.push(1.0);
-                Told { pair: None, changed: None }
-            }
+        self.batches.observe(tasks, busy_s);
+        let Some(line) = line else {
+            // Nothing to compare it with, but one more observation.
+            self.window.push(1.0);
+            return None;
         };
-        if let Some(factor) = told.changed {
-            self.batches = self.batches.changed(factor, self.window.count() / self.batches.count);
-            self.cut_s = 0.0;
-        } else {
-            self.batches.observe(tasks, busy_s);
-        }
-        told
+        self.push(busy_s / line.at_s(tasks).max(1e-100))
     }
 
-    /// Its tasks were cancelled after `elapsed_s`; returns whether that is longer than chance explains. Then it has become
-    /// slower, which is all that is known of it.
-    pub(super) fn cut(&mut self, tasks: u64, elapsed_s: f64, pooled: f64, test: Test) -> bool {
-        let variation = self.noise.of_one(pooled).max(pooled);
-        let pace = self.pace(pooled, 0.0, false).filter(|_| test == Test::All && self.batches.count == 0.0);
-        let is_slower = pace.is_some_and(|pace| pace.chance(tasks, elapsed_s, variation) < LEAST_CHANCE);
-        if is_slower {
-            self.window = Window::learned(1.0, elapsed_s);
-            self.cut_s = 0.0;
-        } else {
-            self.cut_s += elapsed_s;
-        }
-        is_slower
-    }
-
-    fn push(&mut self, time: f64, pooled: f64, test: Test) -> Told {
-        let pair = self.last_s.map(|last| {
+    fn push(&mut self, time: f64) -> Option<f64> {
+        let squares = self.last_s.map(|last| {
             let count = self.window.count();
             let mean = if count >= 2.0 { self.window.total_s() / count } else { 0.5 * (time + last) };
             0.5 * ((time - last) / mean.max(1e-300)).powi(2)
         });
-        if let Some(squares) = pair {
+        if let Some(squares) = squares {
             self.noise.add(squares);
         }
         self.last_s = Some(time);
         self.window.push(time);
-        let variation = self.noise.of_one(pooled).max(pooled).max(1e-4);
-        let changed = match test {
+        squares
+    }
+
+    /// Tests whether the speed has changed, and drops what was observed before; returns by which factor. `pooled` is the
+    /// squared coefficient of variation of all workers.
+    pub(super) fn review(&mut self, pooled: f64, test: Test) -> Option<f64> {
+        let variation = self.noise.of_one(pooled).max(pooled).max(LEAST_VARIATION);
+        let factor = match test {
             Test::All => self.window.cut(variation),
             Test::Last => self.window.cut_to_last(variation),
             Test::None => None,
+        }?;
+        self.cut_s = 0.0;
+        if self.batches.count > 0.0 {
+            self.batches = self.batches.changed(factor, self.window.count() / self.batches.count);
+        }
+        Some(factor)
+    }
+
+    /// Its tasks were cancelled after `elapsed_s`; returns whether that is longer than chance explains. Then it has become
+    /// slower, and what is known of it is that it takes at least as long.
+    pub(super) fn cut(&mut self, tasks: u64, elapsed_s: f64, pooled: f64, test: Test) -> bool {
+        let variation = self.noise.of_one(pooled).max(pooled);
+        let is_batched = self.batches.count > 0.0;
+        let pace = self.pace(pooled, 0.0, is_batched).filter(|_| test == Test::All);
+        let slower = pace.filter(|pace| pace.chance(tasks, elapsed_s, variation) < LEAST_CHANCE);
+        let Some(pace) = slower else {
+            self.cut_s += elapsed_s;
+            return false;
         };
-        Told { pair, changed }
+        if is_batched {
+            self.batches = self.batches.changed(elapsed_s / pace.time_s(tasks), 1.0 / self.batches.count);
+        }
+        self.window = Window::learned(1.0, if is_batched { 1.0 } else { elapsed_s });
+        self.cut_s = 0.0;
+        true
     }
 
     /// What its tasks are expected to take; `None` if no time was observed. `overhead_s` is the time per assignment.
@@ -185,10 +182,11 @@ impl Known {
             return None;
         }
         let variation = self.noise.of_one(pooled).min(MOST_VARIATION);
+        let doubt = variation / count;
         let lost_s = pooled.min(MOST_VARIATION) * self.cut_s / count;
         if fuses && let Some(line) = self.batches.line() {
             let (fixed_s, mean_s) = (line.fixed_s + lost_s, line.per_task_s.max(1e-100));
-            return Some(Pace { overhead_s, fixed_s, mean_s, variation, count, most: Some(self.done) });
+            return Some(Pace { overhead_s, fixed_s, mean_s, variation, count, doubt, most: Some(self.done) });
         }
         // Before it computed a batch, or after it ceased to.
         let mean_s = if self.batches.count > 0.0 {
@@ -199,6 +197,6 @@ impl Known {
         let mean_s = (mean_s + lost_s).max(1e-100);
         // Rounding errors in differences of clock readings are not overhead.
         let overhead_s = if overhead_s > 1e-6 * mean_s { overhead_s } else { 0.0 };
-        Some(Pace { overhead_s, fixed_s: 0.0, mean_s, variation, count, most: None })
+        Some(Pace { overhead_s, fixed_s: 0.0, mean_s, variation, count, doubt, most: None })
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Pace {
     pub(super) variation: f64,
     /// Observations of it, K.
     pub(super) count: f64,
+    /// Squared relative standard error of the mean, c/K.
+    pub(super) doubt: f64,
     /// If it computes its share as one batch: the most tasks it is trusted with.
     pub(super) most: Option<u64>,
 }
@@ -39,9 +41,16 @@ impl Pace {
         let a = tasks as f64;
         if self.most.is_some() {
             // A batch is one draw.
-            return (self.fixed_s + a * self.mean_s) * (self.variation * (1.0 + 1.0 / self.count)).sqrt();
+            return (self.fixed_s + a * self.mean_s) * (self.variation + self.doubt).sqrt();
         }
-        self.mean_s * (self.variation * (a + a * a / self.count)).sqrt()
+        self.mean_s * (self.variation * a + self.doubt * a * a).sqrt()
+    }
+
+    /// A task took `busy_s` seconds.
+    pub(super) fn observe(&mut self, busy_s: f64) {
+        self.mean_s = (self.mean_s * self.count + busy_s) / (self.count + 1.0);
+        self.count += 1.0;
+        self.doubt = self.variation / self.count;
     }
 
     /// The index U(a): by when `tasks` tasks are done, with `caution` standard deviations added.
@@ -53,7 +62,7 @@ impl Pace {
     pub(super) fn index_after_s(&self, rest_s: f64, tasks: u64, caution: f64) -> f64 {
         let a = tasks as f64;
         // What it holds is half done, on average.
-        let deviation_s = self.mean_s * (self.variation * (a + 0.5 + a * a / self.count)).sqrt();
+        let deviation_s = self.mean_s * (self.variation * (a + 0.5) + self.doubt * a * a).sqrt();
         self.trusted(tasks, rest_s + self.fixed_s + a * self.mean_s + caution * deviation_s)
     }
 
@@ -83,6 +92,7 @@ impl Pace {
     /// probability of at most exp(−(r − 1 − ln r)·a/c) (Chernoff).
     pub(super) fn chance(&self, tasks: u64, elapsed_s: f64, variation: f64) -> f64 {
         let ratio = elapsed_s / self.time_s(tasks);
-        if ratio <= 1.0 { 1.0 } else { (-(ratio - 1.0 - ratio.ln()) * tasks as f64 / variation).exp() }
+        let draws = if self.most.is_some() { 1.0 } else { tasks as f64 };
+        if ratio <= 1.0 { 1.0 } else { (-(ratio - 1.0 - ratio.ln()) * draws / variation).exp() }
     }
 }

@@ -1,11 +1,10 @@
 //! What ATA-Auto plans for an iteration, and how it goes on from there.
 
-use rand::SeedableRng;
+use std::cmp::Ordering;
 
 use super::pace::Pace;
-use crate::allocation::ras_by_cost;
 use crate::ids::WorkerId;
-use crate::policy::{Doing, Midway, Orders, SchedulerRng};
+use crate::policy::{Doing, Midway, Orders};
 
 /// A worker that may compute in the iteration under way.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +58,7 @@ impl Plan {
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
         let is_one = |member: &&mut Member| member.worker == worker && member.pace.most.is_none();
         if let Some(Member { pace, .. }) = self.members.iter_mut().find(is_one) {
-            pace.mean_s = (pace.mean_s * pace.count + busy_s) / (pace.count + 1.0);
-            pace.count += 1.0;
+            pace.observe(busy_s);
         }
     }
 
@@ -89,32 +87,27 @@ impl Plan {
 
     /// Shares out the tasks that are left, as if each worker's time began when it is likely to be free.
     fn share_rest(&self, midway: &Midway<'_>, orders: &mut Orders) {
-        let mut any_idle = false;
-        // Members that can compute; 0 if they are idle, else how long they need for what they hold.
-        let mut free: Vec<(&Member, f64)> = Vec::with_capacity(self.members.len());
-        for member in &self.members {
-            match midway.doing(member.worker) {
-                Doing::Away => {}
-                Doing::Idle => {
-                    any_idle = true;
-                    free.push((member, 0.0));
-                }
-                Doing::Busy { tasks, elapsed_s, .. } => {
-                    free.push((member, member.pace.rest_s(tasks, elapsed_s, 0.0)));
-                }
-            }
-        }
-        if !any_idle {
-            return;
-        }
         let caution = self.worth.caution;
-        let index_s = |i: usize, tasks: u64| match free[i] {
-            (member, 0.0) => member.pace.index_s(tasks, caution),
-            (member, rest_s) => member.pace.index_after_s(rest_s, tasks, caution),
-        };
-        let shares = ras_by_cost(free.len(), midway.left, index_s, &mut SchedulerRng::seed_from_u64(midway.left));
-        let begin = free.iter().zip(shares).filter(|((_, rest_s), share)| *rest_s == 0.0 && *share > 0);
-        orders.begin.extend(begin.map(|((member, _), share)| (member.worker, first_part(&member.pace, share))));
+        let mut free: Vec<Free<'_>> = Vec::with_capacity(self.members.len());
+        for member in &self.members {
+            let busy_s = match midway.doing(member.worker) {
+                Doing::Away => continue,
+                Doing::Idle => None,
+                Doing::Busy { tasks, elapsed_s, .. } => Some(member.pace.rest_s(tasks, elapsed_s, 0.0)),
+            };
+            free.push(Free::new(member, busy_s, caution));
+        }
+        // The first of them are idle, those with the smallest index first: if one gets nothing, neither do those after it.
+        free.sort_unstable_by(|a, b| {
+            (a.busy_s.is_some(), a.next_s).partial_cmp(&(b.busy_s.is_some(), b.next_s)).unwrap_or(Ordering::Equal)
+        });
+        for (i, idle) in free.iter().enumerate().take_while(|(_, free)| free.busy_s.is_none()) {
+            let share = share(&free, i, midway.left, caution);
+            if share == 0 {
+                break;
+            }
+            orders.begin.push((idle.member.worker, first_part(&idle.member.pace, share)));
+        }
     }
 
     /// Has idle workers compute late tasks as well, if the time gained is worth it.
@@ -148,6 +141,58 @@ impl Plan {
     }
 }
 
+/// A member that could compute more.
+struct Free<'a> {
+    member: &'a Member,
+    /// How long it is likely to need for what it holds; `None` if it is idle.
+    busy_s: Option<f64>,
+    /// Its index for one more task.
+    next_s: f64,
+}
+
+impl<'a> Free<'a> {
+    fn new(member: &'a Member, busy_s: Option<f64>, caution: f64) -> Self {
+        let free = Self { member, busy_s, next_s: 0.0 };
+        Self { next_s: free.index_s(1, caution), ..free }
+    }
+
+    fn index_s(&self, tasks: u64, caution: f64) -> f64 {
+        match self.busy_s {
+            None => self.member.pace.index_s(tasks, caution),
+            Some(busy_s) => self.member.pace.index_after_s(busy_s, tasks, caution),
+        }
+    }
+}
+
+/// The share of the `i`-th member under RAS for the index of `left` tasks: its a-th task is in it if that and the tasks of
+/// others with a smaller index are no more than there are.
+fn share(free: &[Free<'_>], i: usize, left: u64, caution: f64) -> u64 {
+    let fits = |tasks: u64| {
+        let index_s = free[i].index_s(tasks, caution);
+        let mut room = left - tasks;
+        for other in free.iter().enumerate().filter(|(at, _)| *at != i).map(|(_, other)| other) {
+            let (mut next_s, mut next) = (other.next_s, 1);
+            while next_s < index_s {
+                if room == 0 {
+                    return false;
+                }
+                (room, next) = (room - 1, next + 1);
+                next_s = other.index_s(next, caution);
+            }
+        }
+        true
+    };
+    if !fits(1) {
+        return 0;
+    }
+    let (mut least, mut most) = (1, left);
+    while least < most {
+        let middle = least + (most - least).div_ceil(2);
+        (least, most) = if fits(middle) { (middle, most) } else { (least, middle - 1) };
+    }
+    least
+}
+
 /// How many of the latest workers to overtake: the iteration ends with the last, so that all that are later than a copy would
 /// be must be overtaken. `copy_s` is the time that the i-th copier needs for some tasks, and `second` what a second is worth.
 fn most_worth(late: &[Late], copy_s: impl Fn(usize, u64) -> Option<f64>, second: f64) -> usize {
@@ -174,5 +219,6 @@ fn first_part(pace: &Pace, share: u64) -> u64 {
     if is_batch || pace.deviation_s(share) <= pace.per_assignment_s() {
         return share;
     }
-    share.div_ceil(2).min((pace.count as u64).max(1))
+    let part = share.div_ceil(2).min((pace.count as u64).max(1));
+    1 << part.ilog2()
 }

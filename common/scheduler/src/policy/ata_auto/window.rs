@@ -158,15 +158,24 @@ impl Window {
     }
 
     /// An upper bound of [`Self::likelihood_ratio`] without logarithms, which are expensive. With a = m₁/m and b = m₂/m the
-    /// ratio is n₁·d(a) + n₂·d(b) for d(x) = x − 1 − ln x, which is at most (x − 1)²/(2·min(1, x)).
+    /// ratio is n₁·d(a) + n₂·d(b) for d(x) = x − 1 − ln x, which is at most (x − 1)²/(2·min(1, x)); and the deviations
+    /// n₁·(a − 1) and n₂·(b − 1) cancel out.
     fn ratio_bound(&self) -> f64 {
-        let mean_s = self.sum.mean_s();
-        let part = |block: Block| {
-            let x = block.mean_s() / mean_s;
-            block.count * (x - 1.0) * (x - 1.0) / (2.0 * x.min(1.0))
-        };
+        let all = self.sum;
+        let (mut count, mut relative) = (0.0, 0.0);
+        let mut largest = 0.0_f64;
+        let per_mean = 1.0 / all.mean_s();
+        for block in &self.blocks {
+            count += block.count;
+            relative += block.clipped_s * per_mean;
+            if count >= FEWEST && all.count - count >= FEWEST {
+                let deviation = relative - count;
+                let old = count.min(relative);
+                let new = all.count - count.max(relative);
+                largest = largest.max(deviation * deviation * (old + new) / (2.0 * old * new));
+            }
+        }
         // Times of zero have no bound.
-        let bound = |(old, new, _): (Block, Block, usize)| Some(part(old) + part(new)).filter(|bound| !bound.is_nan());
-        self.splits().map(|split| bound(split).unwrap_or(f64::INFINITY)).fold(0.0, f64::max)
+        if largest.is_nan() || all.clipped_s <= 0.0 { f64::INFINITY } else { largest }
     }
 }
