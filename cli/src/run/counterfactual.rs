@@ -24,8 +24,8 @@ const ITERATIONS: u64 = 1000;
 const TASKS: u64 = 2_000_000;
 
 /// The policies that a run is compared with: the oracle that knows the mean times, the plain rule that one would try
-/// first, greedy and uniform allocation.
-const OTHERS: [&str; 4] = ["fta", "ema", "gta", "uta"];
+/// first, the work queue, greedy and uniform allocation.
+const OTHERS: [&str; 5] = ["fta", "ema", "pull", "gta", "uta"];
 
 /// The costs of [`OTHERS`].
 pub(crate) fn counterfactuals(task_times_s: &[Vec<f64>], budget: u64, seed: u64) -> Vec<Counterfactual> {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     /// Constant times 1 and 3, B = 4: the oracle allocates (3, 1), and `ema` after trying (2, 2) once, uniform (2, 2);
-    /// greedy takes the first four results.
+    /// greedy takes the first four results, and a queue ends with worker 2's only task.
     #[test]
     fn constant_times() {
         let costs = counterfactuals(&[vec![1.0; 5], vec![], vec![3.0; 5]], 4, 1);
@@ -109,6 +109,7 @@ mod tests {
         let close = |(a, b): (f64, f64), (c, d): (f64, f64)| (a - c).abs() < 1e-9 && (b - d).abs() < 1e-9;
         assert!(close(cost("fta"), (3.0, 6.0)));
         assert!(close(cost("ema"), (3.003, 6.002)));
+        assert!(close(cost("pull"), (3.0, 6.0)));
         assert!(close(cost("gta"), (3.0, 6.0)));
         assert!(close(cost("uta"), (6.0, 8.0)));
     }

@@ -39,6 +39,8 @@ pub(crate) struct Summary {
     pub(crate) mean_iteration_s: f64,
     tasks_applied: u64,
     pub(crate) tasks_wasted: u64,
+    /// Results that workers sent, each the gradient of one task or the sum of several.
+    results: u64,
     employments: u64,
     /// Applied tasks per iteration, worker 1 first.
     pub(crate) allocation_mean: Vec<f64>,
@@ -109,6 +111,7 @@ impl Summary {
             mean_iteration_s: run.iteration_time_s / iterations,
             tasks_applied: run.tasks_applied,
             tasks_wasted: run.tasks_wasted,
+            results: run.results,
             employments: run.employments,
             allocation_mean: workers().map(|worker| worker.tasks_applied as f64 / iterations).collect(),
             task_mean_s: workers().map(WorkerState::mean_task_s).collect(),

@@ -41,6 +41,7 @@ fn costs(summary: &Summary) -> Table {
         let name = match other.policy {
             "fta" => "best, had the speeds been known (fta)",
             "ema" => "by moving means (ema)",
+            "pull" => "from a queue (pull)",
             "gta" => "greedy (gta)",
             "uta" => "uniform (uta)",
             other => other,

@@ -158,6 +158,9 @@ pub enum RunEvent {
         /// Workers that got a task.
         #[serde(default)]
         employments: u64,
+        /// Results that workers sent, each the gradient of one task or the sum of several.
+        #[serde(default)]
+        results: u64,
     },
     /// Results were refused, or a worker reported failures. Those of one worker and kind within a second share an event.
     Refusal {
@@ -336,6 +339,7 @@ pub(crate) mod tests {
             tasks: 4,
             wasted: 0,
             employments: 2,
+            results: 3,
         }
     }
 }

@@ -54,6 +54,8 @@ pub struct RunState {
     pub tasks_wasted: u64,
     /// Worker-iterations with at least one task.
     pub employments: u64,
+    /// Results that workers sent, each the gradient of one task or the sum of several.
+    pub results: u64,
     /// Mean loss of the first step's tasks.
     pub first_loss: Option<f64>,
     /// Mean loss of the last step's tasks.
@@ -212,7 +214,9 @@ impl RunState {
     }
 
     fn stepped(&mut self, step: &RunEvent) {
-        let &RunEvent::Step { time_s, loss, runtime_s, total_worker_time_s, tasks, wasted, employments, .. } = step
+        let &RunEvent::Step {
+            time_s, loss, runtime_s, total_worker_time_s, tasks, wasted, employments, results, ..
+        } = step
         else {
             return;
         };
@@ -222,6 +226,7 @@ impl RunState {
         self.tasks_applied += tasks;
         self.tasks_wasted += wasted;
         self.employments += employments;
+        self.results += results;
         self.budget = self.budget.max(tasks);
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);
@@ -264,6 +269,7 @@ mod tests {
             tasks: 1,
             wasted: 1,
             employments: 2,
+            results: 3,
         }
     }
 
@@ -292,7 +298,7 @@ mod tests {
             state.apply(&event);
         }
         assert_eq!((state.iterations, state.iteration_time_s, state.total_worker_time_s), (2, 4.0, 6.0));
-        assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments), (2, 2, 4));
+        assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments, state.results), (2, 2, 4, 6));
         assert_eq!((state.first_loss, state.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
         let worker = |number| &state.workers[&number];
         assert_eq!((worker(1).tasks_applied, worker(1).busy_s), (1, 2.0), "the third iteration is not committed");

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(read_journal(folder.path(), |event| state.apply(&event)).unwrap(), None);
         assert_eq!(state.iterations, 2);
         let metrics = std::fs::read_to_string(folder.path().join(METRICS_FILE)).unwrap();
-        assert_eq!(metrics.lines().collect::<Vec<_>>()[1..], ["1,1,0.5,1,2,4,0,2,,", "2,2,0.5,1,2,4,0,2,,"]);
+        assert_eq!(metrics.lines().collect::<Vec<_>>()[1..], ["1,1,0.5,1,2,4,0,2,3,,", "2,2,0.5,1,2,4,0,2,3,,"]);
         let again = Writer::create(folder.path(), drop).unwrap_err();
         assert_eq!(again.cause.kind(), std::io::ErrorKind::AlreadyExists);
     }

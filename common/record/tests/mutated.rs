@@ -49,6 +49,7 @@ fn journal() -> Vec<u8> {
         tasks: 3,
         wasted: 1,
         employments: 2,
+        results: 3,
     };
     let of_worker = |worker| RunEvent::Join { time_s: 0.1, worker, name: "a-1".into(), device: "CPU".into() };
     let events = [

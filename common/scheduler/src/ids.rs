@@ -72,6 +72,11 @@ impl TaskRange {
         self.first..self.end()
     }
 
+    /// Whether a task is in both ranges.
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        self.first < other.end() && other.first < self.end()
+    }
+
     /// Whether the range is one whole subtree of the binary reduction tree over task indices: its count is a power of
     /// two, and it starts at a multiple of the count.
     pub fn is_subtree(self) -> bool {

@@ -75,6 +75,11 @@ impl Ledger {
         self.per_iteration(self.total_worker_time_s)
     }
 
+    /// Mean number of results that workers sent in an iteration; 0 before the first step.
+    pub fn mean_results(&self) -> f64 {
+        self.per_iteration(self.results as f64)
+    }
+
     /// Mean number of applied tasks per iteration for each worker, by slot.
     pub fn allocation_mean(&self) -> Vec<f64> {
         self.workers.iter().map(|worker| self.per_iteration(worker.tasks_applied as f64)).collect()

@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod unruly;
+
 use ata_scheduler::{
-    Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, PolicyContext, Refusal, Report, StepOutcome,
-    TaskRange, Verify, WorkerId, WorkerStatistics, build_policy,
+    Collect, Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, Policy, PolicyContext, Refusal, Report,
+    StepOutcome, TaskRange, Verify, WorkerId, WorkerStatistics, build_policy,
 };
 use proptest::prelude::*;
+use unruly::Unruly;
 
 const ITERATIONS: u64 = 8;
 
@@ -56,7 +59,7 @@ enum Takes {
     One { max_delay: u64 },
 }
 
-const POLICIES: [(&str, f64, Takes); 20] = [
+const POLICIES: [(&str, f64, Takes); 24] = [
     ("ata", 0.0, Takes::All),
     ("ata-empirical", 0.0, Takes::All),
     ("uta", 0.0, Takes::All),
@@ -65,10 +68,14 @@ const POLICIES: [(&str, f64, Takes); 20] = [
     ("proportional:window=2", 0.0, Takes::All),
     ("controller", 0.0, Takes::All),
     ("affine", 0.0, Takes::All),
+    ("pull", 0.0, Takes::All),
+    ("gradient-coding:stragglers=2", 0.0, Takes::All),
+    ("unruly", 0.0, Takes::All),
     ("uta", 0.5, Takes::Budget),
     ("ata-auto", 0.5, Takes::Budget),
     ("ata-empirical", 0.2, Takes::Budget),
     ("controller", 0.5, Takes::Budget),
+    ("pull", 0.5, Takes::Budget),
     ("gta", 0.0, Takes::Budget),
     ("k-sync:k=3", 0.0, Takes::Workers(3)),
     ("cmab-kl:r=2", 0.0, Takes::Workers(2)),
@@ -97,7 +104,7 @@ struct World {
     fusing: BTreeSet<WorkerId>,
     /// Available when the iteration began.
     began_with: u64,
-    /// Tasks that it allocated.
+    /// Tasks that it allocated; those after them are probes.
     allocated: u64,
     leases: u64,
     /// Leases that workers compute.
@@ -127,8 +134,12 @@ struct World {
 impl World {
     fn new(policy: &str, config: EngineConfig, takes: Takes, join_fusing: u64) -> Self {
         let context = PolicyContext { workers: Some(5), ..PolicyContext::default() };
+        let policy: Box<dyn Policy> = match policy {
+            "unruly" => Box::new(Unruly::default()),
+            policy => build_policy(policy, &context).unwrap(),
+        };
         Self {
-            engine: Engine::new(config, build_policy(policy, &context).unwrap()),
+            engine: Engine::new(config, policy),
             takes,
             budget: config.budget,
             now_s: 0.0,
@@ -163,7 +174,7 @@ impl World {
     /// Whether a lease is a probe, or another worker was faster.
     fn is_unneeded(&self, lease: Lease) -> bool {
         lease.tasks.first >= self.allocated.max(self.budget)
-            || self.taken.iter().any(|taken| taken.tasks == lease.tasks)
+            || self.taken.iter().any(|taken| lease.tasks.indices().any(|task| taken.tasks.indices().contains(&task)))
     }
 
     fn tell(&mut self, event: Event) {
@@ -200,7 +211,10 @@ impl World {
             Effect::Start { workers, decision, .. } => {
                 self.caught.clear();
                 self.began_with = workers.len() as u64;
-                self.allocated = decision.allocation.iter().sum();
+                self.allocated = match decision.collect {
+                    Collect::InParts { tasks } => tasks,
+                    _ => decision.allocation.iter().sum(),
+                };
             }
             Effect::Assign { worker, lease } => self.assigned(worker, lease),
             Effect::End { worker, lease, outcome } => self.ended(worker, lease, outcome),

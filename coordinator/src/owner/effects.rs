@@ -156,6 +156,7 @@ impl Owner {
             tasks: cost.tasks_applied,
             wasted: cost.tasks_wasted,
             employments: cost.employments,
+            results: cost.results,
         });
         self.evaluate_if_due(cost.iteration);
         self.save_if_due(cost.iteration);

@@ -182,6 +182,7 @@ mod tests {
             tasks: 2,
             wasted: 0,
             employments: 1,
+            results: 1,
         }
     }
 

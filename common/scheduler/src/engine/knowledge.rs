@@ -24,6 +24,7 @@ impl Engine {
                 // Policies that choose their own number of tasks have none to spare.
                 Collect::All | Collect::InParts { .. } if allocated == budget => Collect::Soonest { take },
                 Collect::First { refill: true, .. } => Collect::First { take, refill: true },
+                Collect::InParts { tasks } if tasks == budget => Collect::InParts { tasks: take },
                 Collect::Race { .. } => Collect::Race { tasks: take },
                 other => other,
             };
@@ -34,14 +35,17 @@ impl Engine {
         Ok(decision)
     }
 
-    /// Spot checks need to know who computes what. In a race nobody does, so that strangers share equally instead.
+    /// Spot checks need to know who computes what. Where a plan does not say, or in a race, where nobody does, workers share
+    /// equally instead.
     fn wait_for_all(decision: &mut Decision, rng: &mut SchedulerRng) -> Result<(), String> {
-        if let Collect::Race { tasks } = decision.collect {
-            decision.allocation = uniform(decision.allocation.len(), tasks, rng).into();
-            decision.collect = Collect::All;
-        }
-        if matches!(decision.collect, Collect::InParts { tasks } if decision.allocation.iter().sum::<u64>() == tasks) {
-            decision.collect = Collect::All;
+        let planned = decision.allocation.some().map(|(_, tasks)| tasks).sum::<u64>();
+        match decision.collect {
+            Collect::InParts { tasks } if tasks == planned => decision.collect = Collect::All,
+            Collect::InParts { tasks } | Collect::Race { tasks } => {
+                decision.allocation = uniform(decision.allocation.len(), tasks, rng).into();
+                decision.collect = Collect::All;
+            }
+            _ => {}
         }
         let waits = decision.collect == Collect::All;
         if waits { Ok(()) } else { Err("spot checks (--verify) need one that waits for all of its tasks".into()) }

@@ -120,7 +120,7 @@ impl Leases {
 
     /// Whether a worker holds no lease.
     pub(super) fn is_free(&self, worker: WorkerId) -> bool {
-        self.queues[worker.slot()].len == 0
+        self.queues.get(worker.slot()).is_none_or(|queue| queue.len == 0)
     }
 
     /// What a worker holds, in order.
@@ -152,6 +152,18 @@ impl Leases {
         // Leases are numbered in the order in which they were granted.
         let leases = self.of(worker).map(|(lease, _)| *lease).take_while(|lease| lease.id <= id);
         leases.last().filter(|lease| lease.id == id)
+    }
+
+    /// Tasks that a worker computes failed on another one.
+    pub(super) fn blame(&mut self, worker: WorkerId, id: LeaseId, failed: WorkerId) {
+        let mut at = self.queues[worker.slot()].first;
+        while let Some(entry) = self.entries.get_mut(at as usize) {
+            if entry.lease.id == id {
+                entry.blame.get_or_insert_default().add(failed);
+                return;
+            }
+            at = entry.next;
+        }
     }
 
     /// Gives a worker a lease, after those it holds.

@@ -16,7 +16,8 @@
 //! - `course`: an iteration begun, allocated, stepped, committed
 //! - `collect`: which results make a step, one file per mode
 //! - `results`: what workers report; `recovery`: lost, hung and failing workers; `checks`: results that two must confirm
-//! - `plan`: tasks handed out in parts, as the policy orders; `midway`: what it sees and says; `pool`: its tasks that no worker has been given yet
+//! - `plan`: tasks handed out in parts, as the policy orders; `midway`: what it sees and says; `pool`: tasks that no worker has
+//!   been given yet; `copies`: tasks that several compute
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
 //! - `saved`: everything that outlives the process, as plain data
@@ -24,6 +25,7 @@
 mod blame;
 mod checks;
 mod collect;
+mod copies;
 mod course;
 mod event;
 mod iteration;

@@ -4,7 +4,7 @@ use super::event::Effect;
 use super::iteration::{Orphan, Taken};
 use super::midway::Midway;
 use super::{Engine, Phase};
-use crate::ids::{Lease, TaskRange, WorkerId};
+use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
 use crate::policy::Collect;
 
 impl Engine {
@@ -18,11 +18,15 @@ impl Engine {
         let midway = Midway { now_s, left, leases, roster, copies, tasks };
         iteration.orders.clear();
         self.policy.resume(&midway, &mut iteration.orders);
-        iteration.orders.ask_again_s = iteration.orders.ask_again_s.filter(|at_s| *at_s > now_s);
-        if !iteration.orders.begin.is_empty() {
+        let may_ask = |at_s: &f64| *at_s > now_s && at_s.is_finite();
+        iteration.orders.ask_again_s = iteration.orders.ask_again_s.filter(may_ask);
+        if left > 0 && !iteration.orders.begin.is_empty() {
             self.begin_parts(now_s, effects);
         }
-        self.stop_probes(now_s, effects);
+        let Phase::Collecting(iteration) = &mut self.phase else { return };
+        for worker in std::mem::take(&mut iteration.orders.stop) {
+            self.stop_probe(now_s, worker, effects);
+        }
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         for (copier, holder) in std::mem::take(&mut iteration.orders.copy) {
             self.copy(now_s, copier, holder, effects);
@@ -35,10 +39,14 @@ impl Engine {
     fn begin_parts(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let begin = std::mem::take(&mut iteration.orders.begin);
-        self.stop_probes_of(now_s, begin.iter().map(|(worker, _)| *worker), effects);
+        for (worker, _) in begin.iter().filter(|(_, tasks)| *tasks > 0) {
+            self.stop_probe(now_s, *worker, effects);
+        }
+        let nobody_computes = self.leases.is_empty();
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let Some(pool) = iteration.mode.pool() else { return };
-        let idle = begin.iter().enumerate().filter(|(_, (worker, _))| self.roster.is_idle(*worker));
+        let may_begin = |worker: WorkerId| self.roster.may_begin(worker, nobody_computes);
+        let idle = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
         let shares: Vec<(usize, u64)> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
         let fuses = self.roster.fuses();
         let pieces = pool.take(&shares, |i| fuses[begin[i].0.slot()]);
@@ -51,47 +59,57 @@ impl Engine {
         }
     }
 
-    fn stop_probes(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        let Phase::Collecting(iteration) = &mut self.phase else { return };
-        let stop = std::mem::take(&mut iteration.orders.stop);
-        self.stop_probes_of(now_s, stop.into_iter(), effects);
-    }
-
-    fn stop_probes_of(&mut self, now_s: f64, workers: impl Iterator<Item = WorkerId>, effects: &mut Vec<Effect>) {
-        for worker in workers {
-            self.cancel_unneeded(now_s, worker, effects);
-            if self.leases.is_free(worker) {
-                self.roster.release(worker);
-            }
+    /// A worker that computes a probe stops.
+    fn stop_probe(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
+        self.cancel_unneeded(now_s, worker, effects);
+        if self.roster.is_present(worker) && self.leases.is_free(worker) {
+            self.roster.release(worker);
         }
     }
 
     /// Has an idle worker compute what another one does.
     fn copy(&mut self, now_s: f64, copier: WorkerId, holder: WorkerId, effects: &mut Vec<Effect>) {
-        self.stop_probes_of(now_s, std::iter::once(copier), effects);
-        let Phase::Collecting(iteration) = &mut self.phase else { return };
-        if !self.roster.is_idle(copier) {
-            return;
-        }
+        let Phase::Collecting(iteration) = &self.phase else { return };
         let held = self.leases.of(holder).filter(|(lease, _)| iteration.mode.wants(lease.tasks));
         let held: Vec<_> = held.map(|(lease, blame)| (lease.tasks, blame.cloned().map(Box::new))).collect();
+        if held.is_empty() {
+            return;
+        }
+        self.stop_probe(now_s, copier, effects);
+        if !self.roster.may_begin(copier, false) {
+            return;
+        }
         for (tasks, blame) in held {
-            if let Phase::Collecting(iteration) = &mut self.phase {
-                iteration.copies.add(tasks.first, holder, copier);
+            // Only a worker that computes a lease as one batch takes any range.
+            let fuses = self.roster.fuses()[copier.slot()];
+            let parts: Vec<TaskRange> = if fuses { vec![tasks] } else { tasks.subtrees().collect() };
+            for part in parts {
+                if let Phase::Collecting(iteration) = &mut self.phase {
+                    iteration.copies.add((holder, tasks), copier, part);
+                }
+                self.assign(now_s, copier, part, blame.clone(), effects);
             }
-            self.assign(now_s, copier, tasks, blame, effects);
         }
     }
 
-    /// A result was taken: the other workers that compute the same tasks stop.
+    /// A result was taken: the other workers that compute some of its tasks stop, for a sum cannot be taken in part. What
+    /// they would have computed besides, if nobody else does, is to be computed again.
     pub(super) fn stop_copies(&mut self, now_s: f64, taken: &Taken, effects: &mut Vec<Effect>) {
         let Phase::Collecting(iteration) = &mut self.phase else { return };
-        let first = taken.lease.tasks.first;
-        for other in iteration.copies.take_others(taken.worker, first) {
-            let lease = self.leases.of(other).map(|(lease, _)| *lease).find(|lease| lease.tasks.first == first);
-            let ended = lease.and_then(|lease| self.leases.revoke(now_s, other, lease.id));
+        let done = taken.lease.tasks;
+        let others = iteration.copies.take(taken.worker, done);
+        if others.is_empty() {
+            return;
+        }
+        let cancelled: Vec<TaskRange> = others.iter().map(|(_, tasks)| *tasks).collect();
+        let leftovers = iteration.copies.leftovers(&cancelled, done);
+        for ((other, tasks), left) in others.into_iter().zip(leftovers) {
+            let ended = self.lease_on(other, tasks).and_then(|id| self.leases.revoke(now_s, other, id));
             if let Some(ended) = ended {
                 self.cut_short(other, &ended, effects);
+                for tasks in left {
+                    self.orphan(tasks, ended.blame.as_deref());
+                }
             }
             if self.leases.is_free(other) {
                 self.roster.release(other);
@@ -101,17 +119,30 @@ impl Engine {
         }
     }
 
-    /// A worker no longer computes a lease; returns whether another one computes the same tasks.
-    pub(super) fn is_computed_elsewhere(&mut self, worker: WorkerId, lease: &Lease) -> bool {
-        let Phase::Collecting(iteration) = &mut self.phase else { return false };
-        iteration.copies.end(worker, lease.tasks.first)
+    fn lease_on(&self, worker: WorkerId, tasks: TaskRange) -> Option<LeaseId> {
+        self.leases.of(worker).map(|(lease, _)| lease).find(|lease| lease.tasks == tasks).map(|lease| lease.id)
+    }
+
+    /// A worker no longer computes a lease, and failed on it if `is_blamed`: which of its tasks nobody else computes.
+    pub(super) fn left_of(&mut self, worker: WorkerId, lease: &Lease, is_blamed: bool) -> Vec<TaskRange> {
+        let Phase::Collecting(iteration) = &mut self.phase else { return vec![lease.tasks] };
+        let left = iteration.copies.end(worker, lease.tasks);
+        if is_blamed {
+            for (other, tasks) in iteration.copies.others(worker, lease.tasks) {
+                if let Some(id) = self.lease_on(other, tasks) {
+                    self.leases.blame(other, id, worker);
+                }
+            }
+        }
+        left
     }
 
     /// If tasks are left and nobody computes, they are handed out like lost ones.
     fn keep_going(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         let Phase::Collecting(iteration) = &self.phase else { return };
         let computes = |worker: &WorkerId| self.needed_tasks(*worker) > 0;
-        if !iteration.orphans.is_empty() || iteration.employed.workers().iter().any(computes) {
+        // Whoever joins next is the policy's to employ.
+        if self.roster.present() == 0 || iteration.employed.workers().iter().any(computes) {
             return;
         }
         let Phase::Collecting(iteration) = &mut self.phase else { return };

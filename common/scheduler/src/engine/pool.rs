@@ -44,7 +44,7 @@ impl Pool {
             wanted.push((worker, tasks));
         }
         let mut taken = Vec::with_capacity(2 * shares.len());
-        if self.by_exponent.is_none() {
+        if self.by_exponent.is_none() && wanted.iter().any(|(_, tasks)| *tasks > 0) {
             let mut end = self.left + wanted.iter().map(|(_, tasks)| tasks).sum::<u64>();
             for (worker, tasks) in wanted.iter_mut().filter(|(worker, _)| fuses(*worker)) {
                 while *tasks > 0 {

@@ -1,5 +1,7 @@
 //! Lost, hung and failing workers: their tasks go to others within the iteration, and they rest.
 
+use smallvec::SmallVec;
+
 use super::blame::Blame;
 use super::event::{AbortReason, Effect, Outcome, WaitReason};
 use super::iteration::Orphan;
@@ -8,7 +10,7 @@ use super::leases::{Ended, Overdue};
 use super::random::{Purpose, stream};
 use super::{Engine, Phase};
 use crate::allocation::ras_by_cost;
-use crate::ids::{TaskRange, WorkerId};
+use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
 
 /// A run ends when this many attempts at the same tasks have failed, on as many different workers or on all that are
 /// present: one worker may be broken, and a second, but with three the fault is in the task or the model (diverged
@@ -72,23 +74,36 @@ impl Engine {
             if let Some(busy_s) = begun_s {
                 self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
             }
-            if self.is_asked_again(worker, &lease, hung && at == 0) || self.is_computed_elsewhere(worker, &lease) {
+            let is_blamed = hung && at == 0;
+            if self.is_asked_again(worker, &lease, is_blamed) {
                 continue;
             }
-            if hung && at == 0 {
-                // All tasks of a batch take the blame. Otherwise only the first is known to have been begun, so that
-                // one does; if another one is the culprit, it becomes the first of a lease within a few rounds.
-                let fuses = self.roster.fuses()[worker.slot()];
-                for rest in (!fuses).then(|| lease.tasks.without_first()).into_iter().flatten() {
-                    self.orphan(rest, blame.as_deref());
+            let left = self.left_of(worker, &lease, is_blamed);
+            for tasks in left.into_iter().flat_map(TaskRange::subtrees) {
+                if is_blamed {
+                    self.orphan_hung(worker, &lease, tasks, blame.as_deref());
+                } else {
+                    self.orphan(tasks, blame.as_deref());
                 }
-                let mut blame = blame.unwrap_or_default();
-                blame.add(worker);
-                let begun = if fuses { lease.tasks } else { TaskRange::single(lease.tasks.first) };
-                self.orphan(begun, Some(&blame));
-            } else {
-                self.orphan(lease.tasks, blame.as_deref());
             }
+        }
+    }
+
+    /// A worker hung on a lease with these tasks. All tasks of a batch take the blame. Otherwise only the first is known to
+    /// have been begun, so that one does; if another one is the culprit, it becomes the first of a lease within a few
+    /// rounds.
+    fn orphan_hung(&mut self, worker: WorkerId, lease: &Lease, tasks: TaskRange, earlier: Option<&Blame>) {
+        let mut blame = earlier.cloned().unwrap_or_default();
+        blame.add(worker);
+        if self.roster.fuses()[worker.slot()] {
+            self.orphan(tasks, Some(&blame));
+        } else if tasks.first == lease.tasks.first {
+            for rest in tasks.without_first() {
+                self.orphan(rest, earlier);
+            }
+            self.orphan(TaskRange::single(tasks.first), Some(&blame));
+        } else {
+            self.orphan(tasks, earlier);
         }
     }
 
@@ -306,11 +321,13 @@ impl Engine {
     /// A worker that is about to get work stops at once if the step does not need what it computes.
     pub(super) fn cancel_unneeded(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
         let Phase::Collecting(iteration) = &self.phase else { return };
-        let mut held = self.leases.of(worker).map(|(lease, _)| lease);
-        let (Some(only), None) = (held.next(), held.next()) else { return };
-        if !iteration.mode.wants(only.tasks) {
-            let id = only.id;
-            drop(held);
+        let held = || self.leases.of(worker).map(|(lease, _)| lease);
+        if held().any(|lease| iteration.mode.wants(lease.tasks)) {
+            return;
+        }
+        let unneeded: SmallVec<[LeaseId; 2]> = held().map(|lease| lease.id).collect();
+        // The last first: it was not begun.
+        for id in unneeded.into_iter().rev() {
             if let Some(ended) = self.leases.revoke(now_s, worker, id) {
                 self.cut_short(worker, &ended, effects);
             }

@@ -66,7 +66,7 @@ impl Engine {
             self.waste.add(lease.tasks.count, busy_s);
         }
         let Phase::Collecting(iteration) = &mut self.phase else { return };
-        let is_complete = iteration.mode.is_complete();
+        let (is_complete, has_leftovers) = (iteration.mode.is_complete(), !iteration.orphans.is_empty());
         let is_free = self.leases.is_free(worker);
         if is_free {
             self.roster.release(worker);
@@ -76,6 +76,9 @@ impl Engine {
         } else {
             if is_free {
                 self.assign_next(now_s, worker, effects);
+            }
+            if has_leftovers {
+                self.reassign(now_s, effects);
             }
             self.resume(now_s, effects);
         }
@@ -127,10 +130,12 @@ impl Engine {
         } else {
             self.set_deadline(worker);
         }
-        if !self.is_asked_again(worker, &lease, true) && !self.is_computed_elsewhere(worker, &lease) {
+        if !self.is_asked_again(worker, &lease, true) {
             let mut blame = ended.blame.unwrap_or_default();
             blame.add(worker);
-            self.orphan(lease.tasks, Some(&blame));
+            for tasks in self.left_of(worker, &lease, true) {
+                self.orphan(tasks, Some(&blame));
+            }
         }
         self.blame_asynchronously(worker, lease.tasks, effects);
         self.expel_if_due(now_s, worker, effects);

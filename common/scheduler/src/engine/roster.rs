@@ -110,8 +110,11 @@ impl Roster {
         self.idle.iter().collect()
     }
 
-    /// Whether a fit worker has nothing to do.
-    pub(super) fn is_idle(&self, worker: WorkerId) -> bool {
+    /// Whether a worker is among those of [`Self::idle`].
+    pub(super) fn may_begin(&self, worker: WorkerId, nobody_computes: bool) -> bool {
+        if self.fit.is_empty() && nobody_computes {
+            return self.present.contains(worker) && self.members[worker.slot()].waiting == 0;
+        }
         self.idle.contains(worker)
     }
 
@@ -327,6 +330,10 @@ mod tests {
         assert_eq!(available(&mut roster), [1, 2]);
         assert_eq!(roster.idle(false), []);
         assert_eq!(roster.idle(true), [worker(1), worker(2)]);
+        assert_eq!(
+            [(1, false), (1, true), (3, true)].map(|(i, none)| roster.may_begin(worker(i), none)),
+            [false, true, false]
+        );
     }
 
     #[test]

@@ -17,11 +17,13 @@ mod ema;
 mod employment;
 mod entry;
 mod fta;
+mod gradient_coding;
 mod gta;
 mod k_sync;
 mod kl;
 mod moving_mean;
 mod proportional;
+mod pull;
 mod registry;
 mod ringmaster;
 mod shares;
@@ -46,9 +48,11 @@ pub use decision::{Collect, Decision};
 pub use ema::Ema;
 pub use entry::{PolicyContext, PolicyEntry, PolicyKind};
 pub use fta::Fta;
+pub use gradient_coding::GradientCoding;
 pub use gta::Gta;
 pub use k_sync::KSync;
 pub use proportional::Proportional;
+pub use pull::Pull;
 pub use registry::{POLICIES, build_policy, policy_kind};
 pub use ringmaster::Ringmaster;
 pub use successive::Successive;
@@ -79,8 +83,8 @@ pub trait Policy: Send {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
 
     /// What to do next within an iteration of [`Collect::InParts`]. Asked as it begins, after each of its results, when a
-    /// worker is lost, fails or joins, and at [`Orders::ask_again_s`]. If nobody computes and nobody is ordered to, the
-    /// engine hands out what is left as it does with tasks that were lost.
+    /// worker is lost, fails, joins or has rested, and at [`Orders::ask_again_s`]. If nobody computes and nobody is ordered
+    /// to, the engine hands out what is left as it does with tasks that were lost.
     fn resume(&mut self, _midway: &Midway<'_>, _orders: &mut Orders) {}
 
     /// What is known about a worker that this policy has not observed: what an earlier run, or another policy, learned.

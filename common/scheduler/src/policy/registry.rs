@@ -14,6 +14,8 @@ pub const POLICIES: &[PolicyEntry] = &[
     super::proportional::ENTRY,
     super::controller::ENTRY,
     super::affine::ENTRY,
+    super::pull::ENTRY,
+    super::gradient_coding::ENTRY,
     super::gta::ENTRY,
     super::k_sync::ENTRY,
     super::adaptive_k_sync::ENTRY,

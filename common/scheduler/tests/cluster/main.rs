@@ -13,12 +13,15 @@
 //! - `worker`: computes, and reconnects
 //! - `coordinator`: drives the engine as the real one does, saves it, and checks what it does
 //! - `log`: what happened, hashed
+//! - `unruly`: a policy that orders anything within an iteration
 
 mod coordinator;
 mod log;
 mod network;
 mod scenario;
 mod simulation;
+#[path = "../unruly/mod.rs"]
+mod unruly;
 mod worker;
 
 use std::ops::AddAssign;

@@ -7,18 +7,22 @@ use ata_scheduler::{EngineConfig, Policy, PolicyContext, PolicyKind, Truth, buil
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// Policies with parameters that matter here, besides every one of the registry as it is.
-const VARIANTS: [&str; 6] = [
+use crate::unruly::Unruly;
+
+/// Policies with parameters that matter here, and one that orders anything, besides every one of the registry as it is.
+const VARIANTS: [&str; 8] = [
     "k-sync:k=3",
     "ringmaster:R=1",
     "ringmaster:R=2,stops=on",
     "cmab-kl:r=2",
     "ata:preset=published-runs",
     "proportional:window=2",
+    "gradient-coding:stragglers=2",
+    "unruly",
 ];
 
 /// Those that take exactly B tasks a step.
-const TAKE_ALL: [&str; 11] = [
+const TAKE_ALL: [&str; 14] = [
     "ata",
     "ata-empirical",
     "ata-auto",
@@ -29,6 +33,9 @@ const TAKE_ALL: [&str; 11] = [
     "proportional",
     "controller",
     "affine",
+    "pull",
+    "gradient-coding",
+    "unruly",
     "gta",
 ];
 
@@ -109,6 +116,9 @@ impl Scenario {
     }
 
     pub(crate) fn policy(&self) -> Box<dyn Policy> {
+        if self.policy == "unruly" {
+            return Box::new(Unruly::default());
+        }
         let means: Vec<f64> = (1..=self.workers).map(f64::from).collect();
         let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
         let context = PolicyContext { means: Some(means), workers: Some(self.workers), truth };

@@ -6,6 +6,7 @@ mod batches;
 mod checks;
 mod limits;
 mod overcommit;
+mod parts;
 mod probes;
 mod racing;
 mod support;

@@ -51,6 +51,8 @@ impl Regret {
             // Before anything is known there is no allocation, and hence nothing to regret.
             _ if matches!(decision.collect, Collect::Race { .. }) => Some(0.0),
             _ if !matches!(decision.collect, Collect::All | Collect::InParts { .. }) => None,
+            // A queue, or copies: what is computed is not the plan.
+            Rule::Uniform if matches!(decision.collect, Collect::InParts { .. }) => None,
             Rule::Ras | Rule::WarmUp { .. } | Rule::Uniform | Rule::Named(_) => Some(self.proxy(start)),
             Rule::Fastest { .. } => self.exact(start),
             Rule::Racing | Rule::Asynchronous => None,

@@ -110,7 +110,7 @@ impl Coordinator {
         assert_eq!(expected.len() as u64, tasks_of(decision), "{decision:?}");
         match decision.collect {
             Collect::All | Collect::InParts { .. } | Collect::Race { .. } => {
-                assert_eq!((tasks.len(), tasks[0].first), (1, 0))
+                assert_eq!((tasks.len(), tasks[0].first), (1, 0));
             }
             Collect::Each { max_delay, .. } => assert!(number - taken[0].1.iteration < max_delay),
             Collect::First { .. } | Collect::Soonest { .. } => {}

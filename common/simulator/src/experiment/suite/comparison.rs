@@ -8,7 +8,19 @@ use crate::experiment::{Experiment, ExperimentError};
 pub(super) const TITLE: &str = "Policies compared";
 
 /// The policies that suites compare if none are named: those whose step takes exactly B gradients.
-pub const CONTENDERS: &[&str] = &["ata-auto", "ata-empirical", "uta", "gta", "clairvoyant"];
+pub const CONTENDERS: &[&str] = &[
+    "ata-auto",
+    "ata-empirical",
+    "ema",
+    "proportional",
+    "controller",
+    "affine",
+    "pull",
+    "gradient-coding",
+    "uta",
+    "gta",
+    "clairvoyant",
+];
 
 /// Kinds of times, each worker i's mean proportional to i or √i: those of the ATA paper (arXiv 2502.00775), and more and
 /// less noisy ones.
@@ -70,7 +82,7 @@ pub(super) fn suite(data: Option<&Path>) -> Result<Suite, ExperimentError> {
     let mut about = vec![
         "What each policy costs, relative to an oracle that knows the true mean times of the moment and gives each worker its \
          best share: runtime / total worker time, so 1.20 / 0.95 is a fifth slower with a twentieth less work. `clairvoyant` \
-         knows how long the tasks of the coming iteration will take; `gta` computes more tasks than it uses."
+         knows how long the tasks of the coming iteration will take; `gta` and `gradient-coding` compute more tasks than they use."
             .into(),
         "Twelve laws of task times with 17, 51 and 153 workers, and B = 23 tasks per iteration; then cases that are hard for \
          policies of some kind."

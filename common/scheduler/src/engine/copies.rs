@@ -1,0 +1,140 @@
+//! Tasks that several workers compute at the same time.
+//!
+//! A copier that computes a lease as one batch copies whole leases; another one copies a batch as the subtrees that make it
+//! up. So leases may overlap without being equal, and a lease may have lost some of its tasks to a faster worker.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{TaskRange, WorkerId};
+
+/// Who computes tasks that another worker computes as well, or did.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    /// Workers and the tasks of one of their leases, by the first task and by when they got it.
+    held: BTreeMap<(u64, u64), (WorkerId, TaskRange)>,
+    /// How many were ever added.
+    added: u64,
+    /// The most tasks of any of them: those that overlap a range begin at most so far before it.
+    longest: u64,
+}
+
+impl Copies {
+    /// Whether another worker got some of these tasks after this one.
+    pub(super) fn is_copied(&self, worker: WorkerId, tasks: TaskRange) -> bool {
+        let Some((_, own)) = self.find(worker, tasks) else { return false };
+        self.overlapping(tasks).any(|((_, at), (copier, _))| *copier != worker && at > own)
+    }
+
+    /// `copier` computes `part` of what `holder` has a lease on as well.
+    pub(super) fn add(&mut self, (holder, tasks): (WorkerId, TaskRange), copier: WorkerId, part: TaskRange) {
+        if self.find(holder, tasks).is_none() {
+            self.insert(holder, tasks);
+        }
+        self.insert(copier, part);
+    }
+
+    fn insert(&mut self, worker: WorkerId, tasks: TaskRange) {
+        self.held.insert((tasks.first, self.added), (worker, tasks));
+        self.added += 1;
+        self.longest = self.longest.max(tasks.count);
+    }
+
+    fn find(&self, worker: WorkerId, tasks: TaskRange) -> Option<&(u64, u64)> {
+        let own = self.overlapping(tasks).find(|(_, held)| **held == (worker, tasks));
+        own.map(|(key, _)| key)
+    }
+
+    fn overlapping(&self, tasks: TaskRange) -> impl Iterator<Item = (&(u64, u64), &(WorkerId, TaskRange))> {
+        let near = (tasks.first.saturating_sub(self.longest), 0)..(tasks.end(), 0);
+        self.held.range(near).filter(move |(_, (_, held))| held.overlaps(tasks))
+    }
+
+    /// The others that compute some of these tasks, each with the tasks of its lease.
+    pub(super) fn others(&self, worker: WorkerId, tasks: TaskRange) -> Vec<(WorkerId, TaskRange)> {
+        self.overlapping(tasks).map(|(_, held)| *held).filter(|(other, _)| *other != worker).collect()
+    }
+
+    /// A worker no longer computes a lease on these tasks; returns those among them that no other worker computes.
+    pub(super) fn end(&mut self, worker: WorkerId, tasks: TaskRange) -> Vec<TaskRange> {
+        if let Some(key) = self.find(worker, tasks).copied() {
+            self.held.remove(&key);
+        }
+        self.uncovered(tasks)
+    }
+
+    /// A lease on these tasks is done: it and all that overlap are removed. Returns the others, in the order of their tasks.
+    pub(super) fn take(&mut self, worker: WorkerId, tasks: TaskRange) -> Vec<(WorkerId, TaskRange)> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        let keys: Vec<(u64, u64)> = self.overlapping(tasks).map(|(key, _)| *key).collect();
+        let all = keys.iter().filter_map(|key| self.held.remove(key));
+        all.filter(|(other, _)| *other != worker).collect()
+    }
+
+    /// Those among these tasks that nobody computes, of whom it is known that somebody did.
+    fn uncovered(&self, tasks: TaskRange) -> Vec<TaskRange> {
+        self.overlapping(tasks).fold(vec![tasks], |left, (_, (_, held))| minus(&left, *held))
+    }
+
+    /// What is left of each of some cancelled leases once `done` of their tasks are done, each task once: what no other lease
+    /// covers.
+    pub(super) fn leftovers(&self, cancelled: &[TaskRange], done: TaskRange) -> Vec<Vec<TaskRange>> {
+        let mut all: Vec<TaskRange> = Vec::new();
+        let left = |tasks: &TaskRange| {
+            let left = minus(&self.uncovered(*tasks), done);
+            let new = all.iter().fold(left, |left, before| minus(&left, *before));
+            all.extend(&new);
+            new
+        };
+        cancelled.iter().map(left).collect()
+    }
+}
+
+/// Ranges without the tasks of another one.
+fn minus(ranges: &[TaskRange], other: TaskRange) -> Vec<TaskRange> {
+    let parts = |range: &TaskRange| {
+        let before = range.first..range.end().min(other.first);
+        let after = range.first.max(other.end())..range.end();
+        [before, after].map(|part| TaskRange { first: part.start, count: part.end.saturating_sub(part.start) })
+    };
+    ranges.iter().flat_map(parts).filter(|part| part.count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range(first: u64, count: u64) -> TaskRange {
+        TaskRange { first, count }
+    }
+
+    fn worker(number: u32) -> WorkerId {
+        WorkerId::new(number).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_is_what_is_not_taken_away(a in (0u64..20, 1u64..20), b in (0u64..40, 1u64..20)) {
+            let (a, b) = (range(a.0, a.1), range(b.0, b.1));
+            let left: Vec<u64> = minus(&[a], b).into_iter().flat_map(TaskRange::indices).collect();
+            let expected: Vec<u64> = a.indices().filter(|task| !b.indices().contains(task)).collect();
+            prop_assert_eq!(a.overlaps(b), left.len() < a.count as usize);
+            prop_assert_eq!(left, expected);
+        }
+    }
+
+    /// A batch of five that another worker copies as four and one.
+    #[test]
+    fn of_a_batch_that_is_copied_in_parts_each_task_is_somebodys() {
+        let mut copies = Copies::default();
+        assert_eq!(copies.end(worker(9), range(7, 2)), [range(7, 2)], "none was copied");
+        copies.add((worker(1), range(0, 5)), worker(2), range(0, 4));
+        copies.add((worker(1), range(0, 5)), worker(2), range(4, 1));
+        assert!(copies.is_copied(worker(1), range(0, 5)) && !copies.is_copied(worker(2), range(0, 4)));
+        assert_eq!(copies.end(worker(2), range(4, 1)), [], "worker 1 still computes it");
+        assert_eq!(copies.take(worker(2), range(0, 4)), [(worker(1), range(0, 5))]);
+        assert_eq!(copies.leftovers(&[range(0, 5), range(0, 5)], range(0, 4)), [vec![range(4, 1)], vec![]]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Gradient coding by fractional repetition: groups of workers compute the same tasks.
+//!
+//! Source: Tandon, Lei, Dimakis, Karampatziakis, "Gradient Coding: Avoiding Stragglers in Distributed Learning", ICML 2017
+//! (arXiv 1612.03301), the fractional repetition scheme. It needs no coding: within a group, all sums are the same.
+
+use rand::seq::SliceRandom;
+
+use super::entry::{PolicyEntry, PolicyKind};
+use super::{Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, Round, SchedulerRng};
+use crate::allocation::Rule;
+use crate::ids::WorkerId;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "gradient-coding",
+    about: "groups of s + 1 workers compute the same tasks, the first of each group is waited for",
+    parameters: "stragglers=S (default: 1)",
+    kind: PolicyKind::Barrier,
+    build: |arguments| Ok(Box::new(GradientCoding::from_arguments(arguments)?)),
+};
+
+/// Groups of at least s + 1 workers, drawn anew in each iteration, share the budget equally. All workers of a group compute
+/// its tasks, and the first result of each sum is taken: s workers of a group may be as slow as they like.
+///
+/// The paper's groups are fixed. Here they are drawn, so that slow workers do not meet in the same group for good, which
+/// all others would wait for.
+#[derive(Clone, Debug)]
+pub struct GradientCoding {
+    stragglers: usize,
+    /// Those of the iteration that begins, until it has.
+    groups: Vec<Vec<WorkerId>>,
+}
+
+impl GradientCoding {
+    /// Tolerates this many stragglers in each group.
+    pub fn new(stragglers: u32) -> Self {
+        Self { stragglers: stragglers as usize, groups: Vec::new() }
+    }
+
+    /// Reads `stragglers`.
+    fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
+        let stragglers = arguments.count("stragglers")?;
+        arguments.at_most_workers("stragglers", stragglers)?;
+        Ok(Self::new(stragglers.map_or(1, |stragglers| u32::try_from(stragglers).unwrap_or(u32::MAX))))
+    }
+}
+
+/// Deals `workers` out to as many groups of `size` as they fill, and the remainder to some of these, one each in turn. If
+/// there are too few, they are one group.
+fn deal<T: Copy>(workers: &[T], size: usize) -> Vec<Vec<T>> {
+    let groups = (workers.len() / size).max(1);
+    (0..groups).map(|group| workers.iter().skip(group).step_by(groups).copied().collect()).collect()
+}
+
+/// The share of a group: equal ones, the remainder to the first groups.
+fn share(tasks: u64, groups: usize, group: usize) -> u64 {
+    let (groups, group) = (groups as u64, group as u64);
+    tasks / groups + u64::from(group < tasks % groups)
+}
+
+impl Policy for GradientCoding {
+    fn name(&self) -> &'static str {
+        "gradient-coding"
+    }
+
+    /// The allocation is what each worker computes unless another one of its group is faster.
+    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+        let mut order: Vec<usize> = (0..round.workers.len()).collect();
+        order.shuffle(rng);
+        let groups = deal(&order, self.stragglers.saturating_add(1));
+        let mut allocation = vec![0; round.workers.len()];
+        for (at, group) in groups.iter().enumerate() {
+            for &i in group {
+                allocation[i] = share(round.budget, groups.len(), at);
+            }
+        }
+        let workers = |group: &Vec<usize>| group.iter().map(|&i| round.workers[i]).collect();
+        self.groups = groups.iter().map(workers).collect();
+        Decision::new(allocation, Collect::InParts { tasks: round.budget }, Rule::Uniform)
+    }
+
+    /// All begins at once; what is lost with a whole group is the engine's to hand out again.
+    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+        let groups = std::mem::take(&mut self.groups);
+        for (at, group) in groups.iter().enumerate() {
+            let (first, others) = group.split_first().expect("no group is empty");
+            orders.begin.push((*first, share(midway.left, groups.len(), at)));
+            orders.copy.extend(others.iter().map(|other| (*other, *first)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::decide;
+    use crate::policy::{PolicyContext, build_policy};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Tandon et al. (ICML 2017), fractional repetition: if s + 1 divides n, n/(s + 1) groups of s + 1 workers, each with
+        /// the same share of the data; here also for other n.
+        #[test]
+        fn every_task_is_computed_by_at_least_s_plus_one(n in 1usize..40, stragglers in 0u32..6, budget in 1u64..50) {
+            let mut policy = GradientCoding::new(stragglers);
+            let decision = decide(&mut policy, 1, budget, &vec![(0, 0.0); n]);
+            let size = stragglers as usize + 1;
+            prop_assert_eq!(policy.groups.len(), (n / size).max(1));
+            prop_assert!(policy.groups.iter().all(|group| group.len() >= size.min(n)));
+            let mut all: Vec<WorkerId> = policy.groups.concat();
+            all.sort_unstable();
+            prop_assert!(all.into_iter().eq((0..n).map(WorkerId::from_slot)), "each worker is in one group");
+            let shares: Vec<u64> = policy.groups.iter().map(|group| decision.allocation[group[0].slot()]).collect();
+            prop_assert_eq!(shares.iter().sum::<u64>(), budget);
+            prop_assert!(shares.iter().all(|tasks| tasks.abs_diff(budget / shares.len() as u64) <= 1));
+            for group in &policy.groups {
+                let share = decision.allocation[group[0].slot()];
+                prop_assert!(group.iter().all(|worker| decision.allocation[worker.slot()] == share), "the same tasks");
+            }
+            if n.is_multiple_of(size) {
+                prop_assert!(policy.groups.iter().all(|group| group.len() == size));
+            }
+        }
+    }
+
+    #[test]
+    fn the_remainder_joins_groups() {
+        let sizes = |n: u32, size| deal(&(0..n).collect::<Vec<_>>(), size).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!([sizes(6, 3), sizes(8, 3), sizes(11, 3)], [vec![3, 3], vec![4, 4], vec![4, 4, 3]]);
+        assert_eq!(sizes(2, 3), [2], "too few are one group");
+    }
+
+    #[test]
+    fn more_stragglers_than_workers() {
+        let context = PolicyContext { workers: Some(4), ..PolicyContext::default() };
+        let error = build_policy("gradient-coding:stragglers=5", &context).err().unwrap().to_string();
+        assert!(error.contains("stragglers=5: there are only 4 workers"), "{error}");
+    }
+}

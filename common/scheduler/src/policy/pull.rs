@@ -1,0 +1,64 @@
+//! Pull: a queue of tasks, from which each worker takes one whenever it is free.
+//!
+//! The work queue of task systems, such as Ray's (Moritz et al., "Ray: A Distributed Framework for Emerging AI
+//! Applications", OSDI 2018) and the data shards of DLRover (Wang et al., "DLRover-RM", VLDB 2024).
+
+use super::entry::{PolicyEntry, PolicyKind};
+use super::{Collect, Decision, Midway, Orders, Policy, Round, SchedulerRng};
+use crate::allocation::{Rule, uniform};
+use crate::ids::WorkerId;
+
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "pull",
+    about: "work queue: whoever is free takes one more of the B tasks, all are waited for",
+    parameters: "none",
+    kind: PolicyKind::Barrier,
+    build: |_| Ok(Box::new(Pull::default())),
+};
+
+/// Every worker takes one of the B tasks, a random choice of B workers if there are more. Whoever has finished takes one
+/// more, as long as there is one. No task is computed twice, and the step waits for the last.
+#[derive(Clone, Debug, Default)]
+pub struct Pull {
+    /// The workers that begin, until they have.
+    first: Vec<WorkerId>,
+}
+
+impl Policy for Pull {
+    fn name(&self) -> &'static str {
+        "pull"
+    }
+
+    /// The plan is what becomes of the queue if all workers are equally fast.
+    fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
+        let plan = uniform(round.workers.len(), round.budget, rng);
+        let chosen = round.workers.iter().zip(&plan).filter(|(_, tasks)| **tasks > 0);
+        self.first = chosen.map(|(worker, _)| *worker).collect();
+        Decision::new(plan, Collect::InParts { tasks: round.budget }, Rule::Uniform)
+    }
+
+    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+        let mut free = std::mem::take(&mut self.first);
+        if free.is_empty() && midway.left > 0 {
+            free = midway.idle();
+        }
+        orders.begin.extend(free.into_iter().map(|worker| (worker, 1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::decide;
+
+    /// If there are more workers than tasks, those that begin are drawn anew in each iteration.
+    #[test]
+    fn every_worker_begins_or_as_many_as_there_are_tasks() {
+        let mut policy = Pull::default();
+        let decision = decide(&mut policy, 1, 9, &[(0, 0.0); 4]);
+        assert_eq!(decision.collect, Collect::InParts { tasks: 9 });
+        assert_eq!((decision.allocation.iter().sum::<u64>(), policy.first.len()), (9, 4));
+        decide(&mut policy, 1, 3, &[(7, 1.0); 9]);
+        assert!(policy.first.len() == 3 && policy.first.is_sorted_by(|a, b| a < b), "{:?}", policy.first);
+    }
+}
