@@ -50,6 +50,8 @@ pub struct RunResult {
     pub cumulative_regret: Option<f64>,
     /// Tasks begun whose gradient entered no step.
     pub tasks_wasted: u64,
+    /// Results that workers sent, each the gradient of one task or the sum of several.
+    pub results: u64,
     /// Worker-iterations with at least one task.
     pub employments: u64,
     /// The objective (or mean loss) after the last step, if something was learned.
@@ -259,6 +261,7 @@ fn simulate<T: TaskTimes>(
         mean_total_worker_time: ledger.mean_total_worker_time_s(),
         cumulative_regret: regret.sum(),
         tasks_wasted: ledger.tasks_wasted,
+        results: ledger.results,
         employments: ledger.employments,
         final_objective: objective,
         final_allocation: allocation,
