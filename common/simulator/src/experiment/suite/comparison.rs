@@ -8,17 +8,8 @@ use crate::experiment::{Experiment, ExperimentError};
 pub(super) const TITLE: &str = "Policies compared";
 
 /// The policies that suites compare if none are named: those whose step takes exactly B gradients.
-pub const CONTENDERS: &[&str] = &[
-    "ata-auto",
-    "ata-empirical",
-    "ema",
-    "proportional",
-    "controller",
-    "affine",
-    "uta",
-    "gta",
-    "clairvoyant",
-];
+pub const CONTENDERS: &[&str] =
+    &["ata-auto", "ata-empirical", "ema", "proportional", "controller", "affine", "uta", "gta", "clairvoyant"];
 
 /// Kinds of times, each worker i's mean proportional to i or √i: those of the ATA paper (arXiv 2502.00775), and more and
 /// less noisy ones.
