@@ -29,6 +29,7 @@ fn simulate_prints_one_object_per_run() {
         "mean_total_worker_time",
         "cumulative_regret",
         "tasks_wasted",
+        "results",
         "final_allocation",
     ] {
         assert!(runs.iter().all(|run| run.get(field).is_some()), "{field}");

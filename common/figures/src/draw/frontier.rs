@@ -167,7 +167,6 @@ impl Place {
 /// Places for the label of a point at a distance, the best first.
 fn places((x, y): Spot, width: i32, height: i32, away_px: f64) -> [Place; 8] {
     let gap = px(RADIUS_PX + away_px) as i32;
-    // Beside and above at once, a label is nearer.
     let near = px(0.6 * (RADIUS_PX + away_px - DISTANCES_PX[0])) as i32;
     let place = |edge: HPos, left: i32, top: i32| {
         let at = [left, top, left + width, top + height];
@@ -180,10 +179,10 @@ fn places((x, y): Spot, width: i32, height: i32, away_px: f64) -> [Place; 8] {
         place(HPos::Right, left, y - height / 2),
         place(HPos::Center, middle, above),
         place(HPos::Center, middle, below),
-        place(HPos::Left, x + near, above + near),
-        place(HPos::Left, x + near, below - near),
-        place(HPos::Right, x - near - width, above + near),
-        place(HPos::Right, x - near - width, below - near),
+        place(HPos::Left, x + near, above),
+        place(HPos::Left, x + near, below),
+        place(HPos::Right, x - near - width, above),
+        place(HPos::Right, x - near - width, below),
     ]
 }
 
@@ -194,4 +193,27 @@ fn overlap(a: &Box4, b: &Box4) -> i64 {
 
 fn area([left, top, right, bottom]: Box4) -> i64 {
     i64::from(right - left) * i64::from(bottom - top)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No place covers the mark that it is for, the first ones are the nearest, and text ends at its edge.
+    #[test]
+    fn places_surround_a_mark() {
+        let (spot, width, height) = ((1000, 800), 300, 60);
+        let radius = px(RADIUS_PX + CLEAR_PX) as i32;
+        let mark = [spot.0 - radius, spot.1 - radius, spot.0 + radius, spot.1 + radius];
+        for away_px in DISTANCES_PX {
+            for place in places(spot, width, height, away_px) {
+                assert_eq!(overlap(&place.at, &mark), 0, "{:?}", place.at);
+                assert_eq!(area(place.at), i64::from(width * height));
+                let (x, y) = place.anchor();
+                let [left, top, right, bottom] = place.at;
+                assert!((left..=right).contains(&x) && (top..=bottom).contains(&y));
+                assert!(matches!(place.edge, HPos::Center) || x == left || x == right);
+            }
+        }
+    }
 }
