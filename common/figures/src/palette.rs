@@ -67,9 +67,11 @@ impl Palette {
         if self.ramp { None } else { SHAPES[(index / COLOURS.len()).min(2)] }
     }
 
-    /// The shape of a curve's marks: a distinct one for each of the first four curves.
+    /// The shape of a curve's marks: a distinct one for each of the first four curves, and another one when a colour comes
+    /// again.
     pub(crate) fn shape(index: usize) -> Shape {
-        [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond][index % 4]
+        let round = index / COLOURS.len();
+        [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond][(index + round) % 4]
     }
 }
 
@@ -93,6 +95,15 @@ mod tests {
             for (k, look) in looks.iter().enumerate() {
                 assert!(!looks[..k].contains(look), "{count}: {k}");
             }
+        }
+    }
+
+    #[test]
+    fn no_two_marks_look_the_same() {
+        let palette = Palette::of_lines(MOST_ROWS);
+        let looks: Vec<_> = (0..MOST_ROWS).map(|k| (palette.colour(k), Palette::shape(k))).collect();
+        for (k, look) in looks.iter().enumerate() {
+            assert!(!looks[..k].contains(look), "{k}");
         }
     }
 

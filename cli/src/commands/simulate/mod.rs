@@ -183,6 +183,8 @@ fn table(experiment: &Experiment, group: &Group<'_>) -> Table {
     }
     let wasted = |run: &RunResult| run.tasks_wasted as f64 / run.iterations as f64;
     column("wasted tasks", Box::new(move |row| format!("{:.1}", row.moments(wasted).0)));
+    let sent = |run: &RunResult| run.mean_results;
+    column("results sent", Box::new(move |row| format!("{:.1}", row.moments(sent).0)));
     if regret {
         let of = |row: &Row<'_>| row.mean_of(|run| Some(run.cumulative_regret? / run.iterations as f64));
         column("regret", Box::new(move |row| of(row).map_or("-".into(), number)));

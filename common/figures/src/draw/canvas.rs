@@ -77,6 +77,11 @@ impl<DB: DrawingBackend> Canvas<'_, DB> {
 
     /// Text whose left edge and middle are at a place.
     pub(super) fn text(&self, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
-        Ok(self.area.draw_text(text, &text::style(size, INK, (HPos::Left, VPos::Center)), at)?)
+        self.text_from(HPos::Left, text, size, at)
+    }
+
+    /// Text whose left edge, centre or right edge is at a place.
+    pub(super) fn text_from(&self, edge: HPos, text: &str, size: f64, at: Spot) -> Result<(), FigureError> {
+        Ok(self.area.draw_text(text, &text::style(size, INK, (edge, VPos::Center)), at)?)
     }
 }

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use plotters::backend::DrawingBackend;
+use plotters::style::text_anchor::HPos;
 
-use super::canvas::{Canvas, Spot};
+use super::canvas::{Canvas, INK, Spot};
 use super::frame::TICK_PX;
 use super::legend::{Legend, Swatch};
 use super::lines::{noted, place};
@@ -14,7 +15,14 @@ use crate::scale::Margin;
 use crate::{Curve, FigureError, Point, Scale, text};
 
 const RADIUS_PX: f64 = 6.0;
+
+/// Labels keep this far from marks, or it would not be clear whose they are.
+const CLEAR_PX: f64 = 3.5;
 const LINE_PX: f64 = 2.0;
+
+/// How far from its mark a label is; from the second distance on, a thin line leads to it.
+const DISTANCES_PX: [f64; 3] = [4.0, 18.0, 34.0];
+const LEADER_PX: f64 = 1.0;
 
 /// Curves, each with its labels and its points as places on the axes.
 pub(super) struct Frontier {
@@ -66,20 +74,25 @@ impl Frontier {
         self.draw_labels(canvas)
     }
 
-    /// Draws each label on the side of its point where it covers the least.
+    /// Draws each label where it covers the least, and as near to its point as that allows.
     fn draw_labels<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<(), FigureError> {
         let mut taken = self.obstacles(canvas);
         let frame = [canvas.columns.start, canvas.rows.start, canvas.columns.end, canvas.rows.end];
         for (label, point) in self.curves.iter().flatten().filter(|(label, _)| !label.is_empty()) {
             let (label, size) = text::fit(label, TICK_PX, TICK_PX, 260.0);
-            let boxes = sides(canvas.at(point.x, point.y), px(text::width(&label, size)) as i32, px(size) as i32);
-            let covered = |side: &Box4| -> i64 {
-                let outside = area(*side) - overlap(side, &frame);
-                4 * outside + taken.iter().map(|other| overlap(side, other)).sum::<i64>()
+            let spot = canvas.at(point.x, point.y);
+            let (width, height) = (px(text::width(&label, size)) as i32, px(size) as i32);
+            let places = DISTANCES_PX.iter().flat_map(|&away_px| places(spot, width, height, away_px));
+            let covered = |place: &Place| -> i64 {
+                let outside = area(place.at) - overlap(&place.at, &frame);
+                4 * outside + taken.iter().map(|other| overlap(&place.at, other)).sum::<i64>()
             };
-            let Some(best) = boxes.into_iter().min_by_key(covered) else { continue };
-            canvas.text(&label, size, (best[0], i32::midpoint(best[1], best[3])))?;
-            taken.push(best);
+            let Some(best) = places.min_by_key(covered) else { continue };
+            if best.away_px > DISTANCES_PX[0] {
+                canvas.line(vec![best.from(spot), best.to(spot)], INK, LEADER_PX)?;
+            }
+            canvas.text_from(best.edge, &label, size, best.anchor())?;
+            taken.push(best.at);
         }
         Ok(())
     }
@@ -90,7 +103,7 @@ impl Frontier {
         let mut boxes = Vec::new();
         for curve in &self.curves {
             let spots: Vec<Spot> = curve.iter().map(|(_, point)| canvas.at(point.x, point.y)).collect();
-            boxes.extend(spots.iter().map(|&spot| around(spot, px(RADIUS_PX) as i32)));
+            boxes.extend(spots.iter().map(|&spot| around(spot, px(RADIUS_PX + CLEAR_PX) as i32)));
             for (_, point) in curve {
                 let (low, high) = (canvas.at(point.x, point.low), canvas.at(point.x, point.high));
                 boxes.push([high.0 - px(2.0) as i32, high.1, high.0 + px(2.0) as i32, low.1]);
@@ -110,21 +123,66 @@ impl Frontier {
     }
 }
 
-/// Where the label of a point may be, the best place first.
-fn sides((x, y): Spot, width: i32, height: i32) -> [Box4; 8] {
-    let (gap, near) = (px(RADIUS_PX + 4.0) as i32, px(RADIUS_PX * 0.6) as i32);
-    let at = |left: i32, top: i32| [left, top, left + width, top + height];
+/// Where a label may be.
+struct Place {
+    at: Box4,
+    /// The edge of the text that is nearest to its mark.
+    edge: HPos,
+    away_px: f64,
+}
+
+impl Place {
+    /// Where that edge is, halfway up.
+    fn anchor(&self) -> Spot {
+        let [left, top, right, bottom] = self.at;
+        let x = match self.edge {
+            HPos::Left => left,
+            HPos::Center => i32::midpoint(left, right),
+            HPos::Right => right,
+        };
+        (x, i32::midpoint(top, bottom))
+    }
+
+    /// Where a line to the label begins, at the rim of the mark…
+    fn from(&self, spot: Spot) -> Spot {
+        let to = self.to(spot);
+        let (dx, dy) = (f64::from(to.0 - spot.0), f64::from(to.1 - spot.1));
+        let part = px(RADIUS_PX + 2.0) / dx.hypot(dy).max(1.0);
+        (spot.0 + (part * dx) as i32, spot.1 + (part * dy) as i32)
+    }
+
+    /// …and where it ends.
+    fn to(&self, (_, y): Spot) -> Spot {
+        let [_, top, _, bottom] = self.at;
+        let gap = px(2.0) as i32;
+        let x = match self.edge {
+            HPos::Left => self.at[0] - gap,
+            HPos::Center => i32::midpoint(self.at[0], self.at[2]),
+            HPos::Right => self.at[2] + gap,
+        };
+        (x, y.clamp(top, bottom))
+    }
+}
+
+/// Places for the label of a point at a distance, the best first.
+fn places((x, y): Spot, width: i32, height: i32, away_px: f64) -> [Place; 8] {
+    let gap = px(RADIUS_PX + away_px) as i32;
+    let near = px(0.6 * (RADIUS_PX + away_px - DISTANCES_PX[0])) as i32;
+    let place = |edge: HPos, left: i32, top: i32| {
+        let at = [left, top, left + width, top + height];
+        Place { at, edge, away_px }
+    };
     let (right, left, middle) = (x + gap, x - gap - width, x - width / 2);
     let (above, below) = (y - gap - height, y + gap);
     [
-        at(right, y - height / 2),
-        at(left, y - height / 2),
-        at(middle, above),
-        at(middle, below),
-        at(x + near, above + near),
-        at(x + near, below - near),
-        at(x - near - width, above + near),
-        at(x - near - width, below - near),
+        place(HPos::Left, right, y - height / 2),
+        place(HPos::Right, left, y - height / 2),
+        place(HPos::Center, middle, above),
+        place(HPos::Center, middle, below),
+        place(HPos::Left, x + near, above),
+        place(HPos::Left, x + near, below),
+        place(HPos::Right, x - near - width, above),
+        place(HPos::Right, x - near - width, below),
     ]
 }
 
@@ -135,4 +193,27 @@ fn overlap(a: &Box4, b: &Box4) -> i64 {
 
 fn area([left, top, right, bottom]: Box4) -> i64 {
     i64::from(right - left) * i64::from(bottom - top)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No place covers the mark that it is for, the first ones are the nearest, and text ends at its edge.
+    #[test]
+    fn places_surround_a_mark() {
+        let (spot, width, height) = ((1000, 800), 300, 60);
+        let radius = px(RADIUS_PX + CLEAR_PX) as i32;
+        let mark = [spot.0 - radius, spot.1 - radius, spot.0 + radius, spot.1 + radius];
+        for away_px in DISTANCES_PX {
+            for place in places(spot, width, height, away_px) {
+                assert_eq!(overlap(&place.at, &mark), 0, "{:?}", place.at);
+                assert_eq!(area(place.at), i64::from(width * height));
+                let (x, y) = place.anchor();
+                let [left, top, right, bottom] = place.at;
+                assert!((left..=right).contains(&x) && (top..=bottom).contains(&y));
+                assert!(matches!(place.edge, HPos::Center) || x == left || x == right);
+            }
+        }
+    }
 }

@@ -76,8 +76,8 @@ impl Pool {
     fn subtree(&mut self, exponent: usize) -> Option<u64> {
         let by_exponent = self.by_exponent.as_mut()?;
         let (larger, first) = (exponent..by_exponent.len()).find_map(|at| Some((at, by_exponent[at].pop()?)))?;
-        for half in exponent..larger {
-            by_exponent[half].push(first + (1 << half));
+        for (half, free) in by_exponent.iter_mut().enumerate().take(larger).skip(exponent) {
+            free.push(first + (1 << half));
         }
         Some(first)
     }

@@ -53,6 +53,10 @@ impl Allowance {
     /// about e apart, and each with the same part of the worker time. So the worker that would gain most is found soonest, at
     /// little cost for each that is looked at.
     fn limits_s(&self, rng: &mut SchedulerRng) -> Vec<f64> {
+        // A clock may measure zero.
+        if self.longest_s <= 0.0 || self.fastest_s <= 0.0 {
+            return Vec::new();
+        }
         let span = (self.longest_s / self.fastest_s).ln();
         let steps = span.ceil().max(0.0);
         let each_s = self.share * self.all_s / (steps + 1.0);

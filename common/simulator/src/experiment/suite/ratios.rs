@@ -157,13 +157,13 @@ impl SuiteResult {
         });
         Figure {
             name: "comparison".into(),
-            title: "Runtime against worker time".into(),
+            title: "Policies for workers of unknown speed: runtime against worker time".into(),
             caption: format!(
                 "Geometric means over {} groups of cases, relative to {REFERENCE}; less is better.",
                 self.groups().len()
             ),
-            x: Axis::log("runtime over the oracle's"),
-            y: Axis::log("worker time over the oracle's"),
+            x: Axis::log("runtime over the oracle's (less is better)"),
+            y: Axis::log("worker time over the oracle's (less is better)"),
             plot: Plot::Frontier(curves.collect()),
         }
     }
