@@ -21,6 +21,9 @@ const MOST: f64 = 0.5;
 /// Workers looked at in an iteration, to find those that can be probed.
 const MOST_LOOKS: usize = 64;
 
+/// The longest and the shortest probe are at most a factor of exp(20) apart.
+const MOST_SPAN: f64 = 20.0;
+
 /// Whose turn it is, and how long it may take.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Search {
@@ -57,17 +60,16 @@ impl Allowance {
         if self.longest_s <= 0.0 || self.fastest_s <= 0.0 {
             return Vec::new();
         }
-        let span = (self.longest_s / self.fastest_s).ln();
+        let span = (self.longest_s / self.fastest_s).ln().min(MOST_SPAN);
         let steps = span.ceil().max(0.0);
         let each_s = self.share * self.all_s / (steps + 1.0);
         let mut limits_s = Vec::new();
         for step in 0..=steps as u32 {
             let limit_s = self.longest_s * (-span * f64::from(step) / steps.max(1.0)).exp();
-            let many = each_s / limit_s;
+            let many = (each_s / limit_s).min((MOST_LOOKS / (steps as usize + 1)) as f64);
             let some = usize::from(rng.random_bool(many.fract()));
             limits_s.extend(std::iter::repeat_n(limit_s, many as usize + some));
         }
-        limits_s.truncate(MOST_LOOKS);
         limits_s
     }
 }
