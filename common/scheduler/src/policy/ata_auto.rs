@@ -48,7 +48,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 const MOST_TRIALS: usize = 256;
 
 /// Workers beyond those in use that may help within an iteration, the fastest.
-const SPARE: usize = 4;
+const SPARE: usize = 8;
 
 /// The least and the most caution, for a second that is worth very much or very little.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
@@ -171,7 +171,7 @@ impl AtaAuto {
         let mut order =
             self.observed.ascending().filter_map(|(worker, least_s)| Some((position(round, worker)?, least_s)));
         let mut next = order.next();
-        let mut open: Vec<Open> = Vec::new();
+        let mut open: Vec<Open> = Vec::with_capacity(4 * SPARE);
         let mut offers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut left = round.budget;
         let mut used = 0;
@@ -199,6 +199,13 @@ impl AtaAuto {
             } else {
                 break;
             }
+        }
+        // Of those that got nothing, the most likely to help.
+        let index = |open: &Open| (open.member.pace.index_s(1, caution).to_bits(), open.position);
+        let mut rest: Vec<_> = open.iter().filter(|open| open.member.share == 0).map(index).collect();
+        if rest.len() > SPARE {
+            let last = *rest.select_nth_unstable(SPARE - 1).1;
+            open.retain(|open| open.member.share > 0 || index(open) <= last);
         }
         open
     }

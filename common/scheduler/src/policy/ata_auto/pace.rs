@@ -63,7 +63,7 @@ impl Pace {
         let a = tasks as f64;
         // What it holds is half done, on average.
         let deviation_s = self.mean_s * (self.variation * (a + 0.5) + self.doubt * a * a).sqrt();
-        self.trusted(tasks, rest_s + self.fixed_s + a * self.mean_s + caution * deviation_s)
+        rest_s + self.trusted(tasks, self.fixed_s + a * self.mean_s + caution * deviation_s)
     }
 
     fn trusted(&self, tasks: u64, index_s: f64) -> f64 {

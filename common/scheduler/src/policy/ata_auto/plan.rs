@@ -1,7 +1,5 @@
 //! What ATA-Auto plans for an iteration, and how it goes on from there.
 
-use std::cmp::Ordering;
-
 use super::pace::Pace;
 use crate::ids::WorkerId;
 use crate::policy::{Doing, Midway, Orders};
@@ -24,10 +22,32 @@ pub(super) struct Worth {
     pub(super) caution: f64,
 }
 
+/// A member, and its index for one task: computed once, as it is looked at after each result.
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    member: Member,
+    /// If it is idle.
+    idle_s: f64,
+    /// Beyond the time for what it holds.
+    after_s: f64,
+}
+
+impl Ready {
+    fn new(member: Member, caution: f64) -> Self {
+        let pace = &member.pace;
+        Self { member, idle_s: pace.index_s(1, caution), after_s: pace.index_after_s(0.0, 1, caution) }
+    }
+
+    fn free(&self, busy_s: Option<f64>) -> Free<'_> {
+        let next_s = busy_s.map_or(self.idle_s, |busy_s| busy_s + self.after_s);
+        Free { member: &self.member, busy_s, next_s }
+    }
+}
+
 /// The plan for an iteration.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    members: Vec<Member>,
+    members: Vec<Ready>,
     worth: Worth,
     began_s: Option<f64>,
     /// Probes that are cancelled some time after the iteration began, in seconds.
@@ -51,14 +71,17 @@ struct Late {
 
 impl Plan {
     pub(super) fn new(members: Vec<Member>, limits_s: Vec<(WorkerId, f64)>, worth: Worth) -> Self {
+        let members = members.into_iter().map(|member| Ready::new(member, worth.caution)).collect();
         Self { members, worth, began_s: None, limits_s }
     }
 
     /// A worker's task took `busy_s` seconds.
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        let is_one = |member: &&mut Member| member.worker == worker && member.pace.most.is_none();
-        if let Some(Member { pace, .. }) = self.members.iter_mut().find(is_one) {
-            pace.observe(busy_s);
+        let is_one = |ready: &&mut Ready| ready.member.worker == worker && ready.member.pace.most.is_none();
+        if let Some(ready) = self.members.iter_mut().find(is_one) {
+            let mut member = ready.member;
+            member.pace.observe(busy_s);
+            *ready = Ready::new(member, self.worth.caution);
         }
     }
 
@@ -72,7 +95,7 @@ impl Plan {
             self.stop_probes(began_s, midway.now_s, orders);
         } else {
             self.began_s = Some(midway.now_s);
-            let shares = self.members.iter().filter(|member| member.share > 0);
+            let shares = self.members.iter().map(|ready| &ready.member).filter(|member| member.share > 0);
             orders.begin.extend(shares.map(|member| (member.worker, first_part(&member.pace, member.share))));
             self.stop_probes(midway.now_s, midway.now_s, orders);
         }
@@ -89,24 +112,24 @@ impl Plan {
     fn share_rest(&self, midway: &Midway<'_>, orders: &mut Orders) {
         let caution = self.worth.caution;
         let mut free: Vec<Free<'_>> = Vec::with_capacity(self.members.len());
-        for member in &self.members {
-            let busy_s = match midway.doing(member.worker) {
+        for ready in &self.members {
+            let busy_s = match midway.doing(ready.member.worker) {
                 Doing::Away => continue,
                 Doing::Idle => None,
-                Doing::Busy { tasks, elapsed_s, .. } => Some(member.pace.rest_s(tasks, elapsed_s, 0.0)),
+                Doing::Busy { tasks, elapsed_s, .. } => Some(ready.member.pace.rest_s(tasks, elapsed_s, 0.0)),
             };
-            free.push(Free::new(member, busy_s, caution));
+            free.push(ready.free(busy_s));
         }
-        // The first of them are idle, those with the smallest index first: if one gets nothing, neither do those after it.
-        free.sort_unstable_by(|a, b| {
-            (a.busy_s.is_some(), a.next_s).partial_cmp(&(b.busy_s.is_some(), b.next_s)).unwrap_or(Ordering::Equal)
-        });
-        for (i, idle) in free.iter().enumerate().take_while(|(_, free)| free.busy_s.is_none()) {
-            let share = share(&free, i, midway.left, caution);
+        // By their index: if an idle one gets nothing, neither do those after it.
+        let mut last = None;
+        while let Some(next) = idle_after(&free, last) {
+            let share = share(&free, next.1, midway.left, caution);
             if share == 0 {
                 break;
             }
-            orders.begin.push((idle.member.worker, first_part(&idle.member.pace, share)));
+            let Member { worker, ref pace, .. } = *free[next.1].member;
+            orders.begin.push((worker, first_part(pace, share)));
+            last = Some(next);
         }
     }
 
@@ -116,14 +139,14 @@ impl Plan {
         let mut idle: Vec<(&Member, f64)> = Vec::new();
         let mut longest_s = 0.0_f64;
         let Worth { second, caution } = self.worth;
-        for member in &self.members {
-            let &Member { worker, ref pace, .. } = member;
+        for Ready { member, idle_s, .. } in &self.members {
+            let Member { worker, ref pace, .. } = *member;
             match midway.doing(worker) {
                 Doing::Busy { tasks, elapsed_s, is_copied: false } => {
                     late.push(Late { worker, tasks, rest_s: pace.rest_s(tasks, elapsed_s, caution) });
                     longest_s = longest_s.max(elapsed_s);
                 }
-                Doing::Idle => idle.push((member, pace.index_s(1, caution))),
+                Doing::Idle => idle.push((member, *idle_s)),
                 Doing::Away | Doing::Busy { .. } => {}
             }
         }
@@ -150,18 +173,19 @@ struct Free<'a> {
     next_s: f64,
 }
 
-impl<'a> Free<'a> {
-    fn new(member: &'a Member, busy_s: Option<f64>, caution: f64) -> Self {
-        let free = Self { member, busy_s, next_s: 0.0 };
-        Self { next_s: free.index_s(1, caution), ..free }
-    }
-
+impl Free<'_> {
     fn index_s(&self, tasks: u64, caution: f64) -> f64 {
         match self.busy_s {
             None => self.member.pace.index_s(tasks, caution),
             Some(busy_s) => self.member.pace.index_after_s(busy_s, tasks, caution),
         }
     }
+}
+
+/// The idle member that comes next by its index for a task, and that index.
+fn idle_after(free: &[Free<'_>], last: Option<(f64, usize)>) -> Option<(f64, usize)> {
+    let idle = free.iter().enumerate().filter(|(_, free)| free.busy_s.is_none()).map(|(i, free)| (free.next_s, i));
+    idle.filter(|next| last.is_none_or(|last| last < *next)).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The share of the `i`-th member under RAS for the index of `left` tasks: its a-th task is in it if that and the tasks of
@@ -182,10 +206,12 @@ fn share(free: &[Free<'_>], i: usize, left: u64, caution: f64) -> u64 {
         }
         true
     };
-    if !fits(1) {
-        return 0;
+    // Shares are far smaller than what is left, usually.
+    let (mut least, mut step) = (0, 1);
+    while step <= left - least && fits(least + step) {
+        (least, step) = (least + step, 2 * step);
     }
-    let (mut least, mut most) = (1, left);
+    let mut most = (least + step - 1).min(left);
     while least < most {
         let middle = least + (most - least).div_ceil(2);
         (least, most) = if fits(middle) { (middle, most) } else { (least, middle - 1) };
@@ -243,9 +269,9 @@ mod tests {
             workers in prop::collection::vec((0.1f64..10.0, prop::option::of(0.01f64..20.0)), 1..8),
             left in 1u64..40,
         ) {
-            let members: Vec<Member> = workers.iter().enumerate().map(|(i, (mean_s, _))| member(i, *mean_s)).collect();
-            let free: Vec<Free<'_>> =
-                members.iter().zip(&workers).map(|(member, (_, busy_s))| Free::new(member, *busy_s, 1.0)).collect();
+            let ready: Vec<Ready> =
+                workers.iter().enumerate().map(|(i, (mean_s, _))| Ready::new(member(i, *mean_s), 1.0)).collect();
+            let free: Vec<Free<'_>> = ready.iter().zip(&workers).map(|(ready, (_, busy_s))| ready.free(*busy_s)).collect();
             let index_s = |i: usize, tasks: u64| free[i].index_s(tasks, 1.0);
             let expected = ras_by_cost(free.len(), left, index_s, &mut SchedulerRng::seed_from_u64(1));
             let found: Vec<u64> = (0..free.len()).map(|i| share(&free, i, left, 1.0)).collect();

@@ -70,7 +70,7 @@ impl Costs {
 /// What a policy costs in a group of cases, relative to the oracle: geometric means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupMean {
-    /// The group, or [`ALL`].
+    /// The group, or `all groups`.
     pub group: String,
     /// The policy, as written.
     pub policy: String,
