@@ -13,7 +13,7 @@ use crate::policy::SchedulerRng;
 const LEAST: f64 = 0.01;
 
 /// The factor on √(V ln k/k), the share for V changes of speed in k iterations.
-const PER_CHANGE: f64 = 0.3;
+const PER_CHANGE: f64 = 0.45;
 
 /// The most of it.
 const MOST: f64 = 0.5;

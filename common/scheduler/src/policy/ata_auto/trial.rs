@@ -57,11 +57,14 @@ impl Trial {
         if time_s == 0.0 {
             return true;
         }
-        let ratio = (time_s / self.longest_s).max(1.0);
+        let ratio = time_s / self.longest_s;
         let shape = observations.max(1.0) / self.variation;
         // A probe is one observation, and no certainty.
         let worth = self.worth / (1.0 + shape).sqrt();
-        let pays = |tasks: f64| worth * tasks > self.cost;
+        // One that was never observed may well finish several tasks in that time.
+        let expected = (1.0 / ratio - 1.0).max(0.0);
+        let pays = |tasks: f64| worth * (expected + tasks) > self.cost;
+        let ratio = ratio.max(1.0);
         pays(expected_tasks_bound(ratio, shape)) && pays(expected_tasks(ratio, shape))
     }
 }
@@ -102,6 +105,18 @@ mod tests {
             let bound = expected_tasks(ratio, 1.0);
             assert!(bound >= exact && bound < 12.0 * exact, "{ratio}: {bound} for {exact}");
         }
+    }
+
+    /// The shorter the time after which its tasks were cancelled, the more may be expected of a worker, and the sooner.
+    #[test]
+    fn who_was_never_observed_is_probed_the_sooner_the_more_it_could_do() {
+        let pays_from = |cut_s: f64| {
+            let pays = |k: &u64| Trial::new((100.0, 400.0), (5, 50), *k, 23, 1.0).pays_unknown(cut_s);
+            (1..1_000_000).find(pays).unwrap()
+        };
+        let first = [0.0, 1.0, 10.0, 50.0, 100.0, 200.0].map(pays_from);
+        assert_eq!(first[0], 1);
+        assert!(first.is_sorted() && first[1] < first[3] / 10, "{first:?}");
     }
 
     #[test]
