@@ -282,6 +282,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchSubject {
     /// RAS at n = 51, B = 23 and at n = B = 10^6.
     Allocation,
+    /// A decision of ata-auto at n = 10^5, and its plan after a result at n = 51, B = 23.
+    Planning,
     /// A result, a step and a join in large runs, against the same in small ones.
     Engine,
     /// An iteration of the simulator, at n = 51 and at n = 10^5.

@@ -23,6 +23,8 @@ pub(crate) struct VirtualCluster<'a, T> {
     out: VecDeque<(u64, u64)>,
     /// …and in total.
     all_out: usize,
+    /// Leases that have just ended before they were done, and that their workers still compute.
+    cancelled: Vec<(WorkerId, LeaseId)>,
     /// Whether a worker ever hung: some leases may then never end by themselves.
     any_hung: bool,
 }
@@ -80,6 +82,7 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             free: Vec::new(),
             out: VecDeque::new(),
             all_out: 0,
+            cancelled: Vec::new(),
             any_hung: false,
         }
     }
@@ -93,6 +96,7 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
     }
 
     pub(crate) fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
+        self.settle(now);
         match self.out.back_mut() {
             Some((iteration, out)) if *iteration == lease.iteration => *out += 1,
             _ => self.out.push_back((lease.iteration, 1)),
@@ -147,8 +151,24 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         state.interrupts = state.interrupts.wrapping_add(1);
     }
 
-    /// A worker stops computing a lease that has just ended, and goes on with the others it holds.
-    pub(crate) fn cancel(&mut self, now: f64, worker: WorkerId, lease: &Lease) {
+    /// A worker is to stop computing a lease that has just ended: see [`Self::settle`].
+    pub(crate) fn cancel(&mut self, worker: WorkerId, lease: &Lease) {
+        self.cancelled.push((worker, lease.id));
+    }
+
+    /// Workers stop computing what was cancelled, and go on with the other leases they hold. Often many leases of a worker
+    /// are cancelled at once.
+    pub(crate) fn settle(&mut self, now: f64) {
+        let mut cancelled = std::mem::take(&mut self.cancelled);
+        cancelled.sort_unstable();
+        for of_worker in cancelled.chunk_by(|a, b| a.0 == b.0) {
+            self.stop(now, of_worker[0].0, of_worker);
+        }
+        cancelled.clear();
+        self.cancelled = cancelled;
+    }
+
+    fn stop(&mut self, now: f64, worker: WorkerId, cancelled: &[(WorkerId, LeaseId)]) {
         let VirtualWorker { held, interrupts, .. } = self.workers[worker.slot()];
         if held == 0 {
             return self.interrupt(now, worker);
@@ -159,11 +179,11 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         let mut begins = now;
         for next in pending {
             let ends = next.at;
-            if next.lease == lease.id {
-                spared = ends - begins.max(now);
+            if cancelled.binary_search(&(worker, next.lease)).is_ok() {
+                spared += ends - begins.max(now);
                 self.recycle(Some(next.end));
             } else {
-                self.completions.push(Completion { at: next.at - spared, ..next });
+                self.completions.push(Completion { at: ends - spared, ..next });
             }
             begins = ends;
         }

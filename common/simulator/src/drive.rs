@@ -232,6 +232,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
             }
             self.effects.clear();
             self.done = 0;
+            self.cluster.settle(self.now);
             match self.membership.pop_front() {
                 Some(change) => self.change(change),
                 None => self.advance()?,
@@ -247,7 +248,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
                 self.cluster.ended(worker, &lease);
                 match outcome {
                     Outcome::Applied(_) => self.taken.push(lease),
-                    Outcome::Cancelled(_) => self.cluster.cancel(self.now, worker, &lease),
+                    Outcome::Cancelled(_) => self.cluster.cancel(worker, &lease),
                     Outcome::Lost(_) => self.cluster.interrupt(self.now, worker),
                     Outcome::Ignored(_) | Outcome::Failed(_) | Outcome::Refuted(_) | Outcome::Disputed(_) => {}
                 }

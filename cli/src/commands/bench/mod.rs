@@ -6,6 +6,7 @@ mod coordination;
 mod engine;
 mod gradient;
 mod optimizer;
+mod planning;
 mod protection;
 mod simulation;
 mod transport;
@@ -57,6 +58,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     for subject in subjects {
         let measured = match subject {
             BenchSubject::Allocation => tokio::task::block_in_place(allocation::measure),
+            BenchSubject::Planning => tokio::task::block_in_place(planning::measure)?,
             BenchSubject::Engine => tokio::task::block_in_place(engine::measure)?,
             BenchSubject::Simulation => tokio::task::block_in_place(simulation::measure)?,
             BenchSubject::Aggregation => tokio::task::block_in_place(aggregation::measure),

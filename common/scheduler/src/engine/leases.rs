@@ -133,8 +133,9 @@ impl Leases {
 
     /// What a worker computes now, and how many tasks it holds.
     pub(super) fn held(&self, worker: WorkerId) -> Option<(Lease, u64)> {
-        let first = *self.of(worker).next()?.0;
-        Some((first, self.of(worker).map(|(lease, _)| lease.tasks.count).sum()))
+        let mut leases = self.of(worker).map(|(lease, _)| lease);
+        let first = *leases.next()?;
+        Some((first, first.tasks.count + leases.map(|lease| lease.tasks.count).sum::<u64>()))
     }
 
     /// Seconds since a worker began what it computes now.

@@ -38,6 +38,7 @@ pub enum Doing {
 
 impl Midway<'_> {
     /// What a worker does.
+    #[inline]
     pub fn doing(&self, worker: WorkerId) -> Doing {
         let Some((first, tasks)) = self.leases.held(worker) else {
             let may_begin = self.roster.may_begin(worker, self.leases.is_empty());

@@ -7,24 +7,16 @@ use crate::ids::{MAX_LEASE_TASKS, TaskRange};
 /// out: a buddy allocator. Workers that compute a lease as one batch get theirs from the end, whole.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// First tasks of the free subtrees of 2^e tasks, by e; `None` until the first tasks are taken.
-    by_exponent: Option<Vec<Vec<u64>>>,
+    /// The free subtrees; `None` until the first tasks are taken. Only the smallest that is large enough is ever split, so
+    /// that there are few of each size.
+    free: Option<Vec<TaskRange>>,
     left: u64,
-}
-
-/// The subtrees of the tasks 0..`tasks`.
-fn subtrees(tasks: u64) -> Vec<Vec<u64>> {
-    let mut by_exponent = vec![Vec::new(); tasks.checked_ilog2().map_or(0, |largest| largest as usize + 1)];
-    for range in (TaskRange { first: 0, count: tasks }).subtrees() {
-        by_exponent[range.count.ilog2() as usize].push(range.first);
-    }
-    by_exponent
 }
 
 impl Pool {
     /// The tasks 0..`tasks`.
     pub(super) fn new(tasks: u64) -> Self {
-        Self { by_exponent: None, left: tasks }
+        Self { free: None, left: tasks }
     }
 
     /// How many tasks are left.
@@ -44,7 +36,7 @@ impl Pool {
             wanted.push((worker, tasks));
         }
         let mut taken = Vec::with_capacity(2 * shares.len());
-        if self.by_exponent.is_none() && wanted.iter().any(|(_, tasks)| *tasks > 0) {
+        if self.free.is_none() && wanted.iter().any(|(_, tasks)| *tasks > 0) {
             let mut end = self.left + wanted.iter().map(|(_, tasks)| tasks).sum::<u64>();
             for (worker, tasks) in wanted.iter_mut().filter(|(worker, _)| fuses(*worker)) {
                 while *tasks > 0 {
@@ -53,13 +45,13 @@ impl Pool {
                     taken.push((*worker, TaskRange { first: end, count }));
                 }
             }
-            self.by_exponent = Some(subtrees(end));
+            self.free = Some(TaskRange { first: 0, count: end }.subtrees().collect());
         }
-        for exponent in (0..self.by_exponent.as_ref().map_or(0, Vec::len)).rev() {
-            let size = 1_u64 << exponent;
+        let largest = wanted.iter().filter_map(|(_, tasks)| tasks.checked_ilog2()).max();
+        for size in largest.map_or(0..0, |largest| 0..largest + 1).rev().map(|exponent| 1 << exponent) {
             for (worker, tasks) in &mut wanted {
                 while *tasks >= size
-                    && let Some(first) = self.subtree(exponent)
+                    && let Some(first) = self.subtree(size)
                 {
                     *tasks -= size;
                     let count = size.min(MAX_LEASE_TASKS);
@@ -72,12 +64,15 @@ impl Pool {
         taken
     }
 
-    /// A free subtree of 2^`exponent` tasks, split off the smallest one that is large enough.
-    fn subtree(&mut self, exponent: usize) -> Option<u64> {
-        let by_exponent = self.by_exponent.as_mut()?;
-        let (larger, first) = (exponent..by_exponent.len()).find_map(|at| Some((at, by_exponent[at].pop()?)))?;
-        for (half, free) in by_exponent.iter_mut().enumerate().take(larger).skip(exponent) {
-            free.push(first + (1 << half));
+    /// The first task of a free subtree of this size, split off the smallest one that is large enough.
+    fn subtree(&mut self, size: u64) -> Option<u64> {
+        let free = self.free.as_mut()?;
+        let large = free.iter().enumerate().filter(|(_, range)| range.count >= size);
+        let (at, _) = large.min_by_key(|(_, range)| range.count)?;
+        let TaskRange { first, mut count } = free.swap_remove(at);
+        while count > size {
+            count /= 2;
+            free.push(TaskRange { first: first + count, count });
         }
         Some(first)
     }

@@ -141,13 +141,18 @@ impl AtaAuto {
 
     /// Looks for changes among the workers of the iteration that is over, and finds their places in the order.
     fn review(&mut self) {
-        for worker in std::mem::take(&mut self.fresh) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        for worker in fresh.drain(..) {
             let (pooled, test) = (self.noise.pooled(), self.test(worker));
-            if let Some(factor) = self.known[worker.slot()].review(pooled, test) {
+            if let Some(factor) = self.known[worker.slot()].review(pooled, test)
+                && test == Test::All
+            {
                 self.moved += factor.ln().abs().min(1.0);
             }
             self.place(worker.slot());
         }
+        // Keeps the memory.
+        self.fresh = fresh;
     }
 
     fn replace(&mut self, worker: WorkerId, known: Known) {
@@ -214,17 +219,17 @@ impl AtaAuto {
     fn trials(&self, round: &Round<'_>, allocation: &PerWorker<u64>, trial: &Trial) -> Vec<usize> {
         let pooled = self.noise.pooled();
         let present = |(worker, time_s): (WorkerId, f64)| Some((position(round, worker)?, time_s));
-        let pays = |i: usize| {
-            let known = &self.known[round.workers[i].slot()];
-            let pace = known.pace(pooled, round.of(i).mean_overhead_s(), round.fuses(i));
-            pace.is_some_and(|pace| trial.pays(&pace))
+        let pays = |(i, least_s): &(usize, f64)| {
+            let known = &self.known[round.workers[*i].slot()];
+            let pace = || known.pace(pooled, round.of(*i).mean_overhead_s(), round.fuses(*i));
+            trial.may_pay(*least_s, known.count()) && pace().is_some_and(|pace| trial.pays(&pace))
         };
-        let observed = self.observed.ascending().filter_map(present).take_while(|(_, least_s)| trial.may_pay(*least_s));
-        let observed =
-            observed.map(|(i, _)| i).filter(|i| allocation.at(*i) == 0).take(MOST_TRIALS).filter(|i| pays(*i));
+        let observed = self.observed.ascending().filter_map(present);
+        let observed = observed.take_while(|(_, least_s)| trial.may_pay(*least_s, 1.0));
+        let observed = observed.filter(|(i, _)| allocation.at(*i) == 0).take(MOST_TRIALS).filter(pays);
         let unknown = self.unknown.ascending().filter_map(present).take(MOST_TRIALS);
         let unknown = unknown.take_while(|(_, cut_s)| trial.pays_unknown(*cut_s)).map(|(i, _)| i);
-        observed.chain(unknown).collect()
+        observed.map(|(i, _)| i).chain(unknown).collect()
     }
 }
 

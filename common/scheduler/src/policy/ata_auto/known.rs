@@ -55,8 +55,10 @@ impl Noise {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Known {
     window: Window,
-    /// Seconds of work that was cancelled since the last change, E.
+    /// Seconds of work that was cancelled since the last change, E…
     pub(super) cut_s: f64,
+    /// …and how much longer than expected that took, L.
+    late_s: f64,
     last_s: Option<f64>,
     pub(super) noise: Noise,
     /// Tasks ever done.
@@ -91,7 +93,7 @@ impl Known {
         let is_batched = batches.count > 0.0;
         let window =
             if is_batched { Window::learned(batches.count, batches.count) } else { Window::learned(count, total_s) };
-        Self { window, cut_s, last_s: None, noise, done: observed, batches }
+        Self { window, cut_s, late_s: 0.0, last_s: None, noise, done: observed, batches }
     }
 
     /// Less than a task is expected to take; `None` if no time was observed.
@@ -100,6 +102,11 @@ impl Known {
         let mean_s = self.window.total_s() / self.window.count();
         let least_s = line.map_or(mean_s, |line| line.at_s(1).min(self.batches.total_s / self.batches.tasks));
         (self.window.count() > 0.0).then_some(least_s)
+    }
+
+    /// Observations since the last change, K.
+    pub(super) fn count(&self) -> f64 {
+        self.window.count()
     }
 
     /// Seconds of work that was cancelled since the last change, E, if no time was observed.
@@ -149,7 +156,7 @@ impl Known {
             Test::Last => self.window.cut_to_last(variation),
             Test::None => None,
         }?;
-        self.cut_s = 0.0;
+        (self.cut_s, self.late_s) = (0.0, 0.0);
         if self.batches.count > 0.0 {
             self.batches = self.batches.changed(factor, self.window.count() / self.batches.count);
         }
@@ -161,17 +168,19 @@ impl Known {
     pub(super) fn cut(&mut self, tasks: u64, elapsed_s: f64, pooled: f64, test: Test) -> bool {
         let variation = self.noise.of_one(pooled).max(pooled);
         let is_batched = self.batches.count > 0.0;
-        let pace = self.pace(pooled, 0.0, is_batched).filter(|_| test == Test::All);
-        let slower = pace.filter(|pace| pace.chance(tasks, elapsed_s, variation) < LEAST_CHANCE);
-        let Some(pace) = slower else {
-            self.cut_s += elapsed_s;
+        let pace = self.pace(pooled, 0.0, is_batched);
+        let is_slower = |pace: &Pace| test == Test::All && pace.chance(tasks, elapsed_s, variation) < LEAST_CHANCE;
+        let Some(pace) = pace.filter(is_slower) else {
+            let late_s = pace.map_or(0.0, |pace| (elapsed_s - pace.time_s(tasks)).max(0.0));
+            self.cut_s += elapsed_s - late_s;
+            self.late_s += late_s;
             return false;
         };
         if is_batched {
             self.batches = self.batches.changed(elapsed_s / pace.time_s(tasks), 1.0 / self.batches.count);
         }
         self.window = Window::learned(1.0, if is_batched { 1.0 } else { elapsed_s });
-        self.cut_s = 0.0;
+        (self.cut_s, self.late_s) = (0.0, 0.0);
         true
     }
 
@@ -183,7 +192,7 @@ impl Known {
         }
         let variation = self.noise.of_one(pooled).min(MOST_VARIATION);
         let doubt = variation / count;
-        let lost_s = pooled.min(MOST_VARIATION) * self.cut_s / count;
+        let lost_s = (pooled.min(MOST_VARIATION) * self.cut_s + self.late_s) / count;
         if fuses && let Some(line) = self.batches.line() {
             let (fixed_s, mean_s) = (line.fixed_s + lost_s, line.per_task_s.max(1e-100));
             return Some(Pace { overhead_s, fixed_s, mean_s, variation, count, doubt, most: Some(self.done) });
@@ -225,13 +234,14 @@ mod tests {
         assert_eq!(Noise::default().of_one(0.3), 0.3);
     }
 
-    /// m = (T + c·E)/K: for exponential times (c = 1) the maximum likelihood estimate under censoring.
+    /// m = (T + c·E + L)/K: for exponential times (c = 1) the maximum likelihood estimate under censoring.
     #[test]
     fn cancelled_work_counts_as_far_as_times_vary() {
-        for (pooled, mean_s) in [(1.0, 6.0), (0.25, 4.5), (9.0, 8.0)] {
+        for (pooled, mean_s) in [(1.0, 6.0), (0.25, 5.0), (9.0, 22.0 / 3.0)] {
             let mut known = known(&[4.0, 4.0, 4.0]);
             assert!(!known.cut(1, 6.0, pooled, Test::None));
-            assert_eq!(known.pace(pooled, 0.0, false).unwrap().mean_s, mean_s, "{pooled}");
+            let pace = known.pace(pooled, 0.0, false).unwrap();
+            assert!((pace.mean_s - mean_s).abs() < 1e-12, "{pooled}: {}", pace.mean_s);
         }
     }
 

@@ -76,7 +76,8 @@ impl Pace {
         let c = self.variation;
         let all_s = self.time_s(tasks);
         let late_s = if elapsed_s > self.mean_s { elapsed_s } else { 0.0 };
-        let next_s = c * (self.mean_s + c.min(1.0) * late_s / self.count) * (1.0 + caution / self.count.sqrt());
+        let doubted = if caution > 0.0 { 1.0 + caution / self.count.sqrt() } else { 1.0 };
+        let next_s = c * (self.mean_s + c.min(1.0) * late_s / self.count) * doubted;
         let left_s = (all_s - elapsed_s).max(0.0);
         let usual_s = if tasks == 1 { (1.0 - c) * left_s + next_s } else { left_s.max(next_s) };
         if elapsed_s <= all_s {

@@ -4,6 +4,9 @@ use super::pace::Pace;
 use crate::ids::WorkerId;
 use crate::policy::{Doing, Midway, Orders};
 
+/// How many more assignments a share takes that is handed out in parts.
+const MORE_ASSIGNMENTS: f64 = 4.0;
+
 /// A worker that may compute in the iteration under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
@@ -238,11 +241,11 @@ fn most_worth(late: &[Late], copy_s: impl Fn(usize, u64) -> Option<f64>, second:
     many
 }
 
-/// How many tasks of a share to hand out at once: half of them, unless an assignment costs more than what is likely to be
+/// How many tasks of a share to hand out at once: half of them, unless more assignments cost more than what is likely to be
 /// gained by holding back, or it is one batch. A worker that is hardly known gets no more than it has done.
 fn first_part(pace: &Pace, share: u64) -> u64 {
     let is_batch = pace.most.is_some();
-    if is_batch || pace.deviation_s(share) <= pace.per_assignment_s() {
+    if is_batch || pace.deviation_s(share) <= MORE_ASSIGNMENTS * pace.per_assignment_s() {
         return share;
     }
     let part = share.div_ceil(2).min((pace.count as u64).max(1));

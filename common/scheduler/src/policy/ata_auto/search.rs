@@ -135,7 +135,7 @@ mod tests {
     fn the_share_follows_the_changes() {
         let share = |idle, moved| Allowance::new(idle, moved, 100, 1.0, 1.0, 1.0).share;
         assert_eq!((share(1.0, 0.0), share(0.5, 0.0), share(1.0, 1e9)), (LEAST, LEAST / 4.0, MOST));
-        assert!((share(1.0, 4.0) - 0.3 * (0.04 * 100.0_f64.ln()).sqrt()).abs() < 1e-12);
+        assert!((share(1.0, 1.0) - PER_CHANGE * (0.01 * 100.0_f64.ln()).sqrt()).abs() < 1e-12);
     }
 
     /// Every idle worker has its turn before any has its second.

@@ -29,9 +29,9 @@ impl Trial {
             longest_s,
             cost: longest_s / all_s,
             // Each task taken over shortens this and all later iterations by about 1/B; as many iterations are assumed
-            // to follow as have passed. A of the n workers are worth a task, which gives the odds of any. The quarter was
+            // to follow as have passed. A of the n workers are worth a task, which gives the odds of any. The eighth was
             // found by measurement.
-            worth: k as f64 * used as f64 / (4.0 * workers as f64 * budget as f64),
+            worth: k as f64 * used as f64 / (8.0 * workers as f64 * budget as f64),
             variation: pooled.min(1.0),
         }
     }
@@ -41,9 +41,9 @@ impl Trial {
         self.pays_at(pace.time_s(1), pace.count)
     }
 
-    /// Whether it may be for a worker that takes at least this long for a task, however little is known of it.
-    pub(super) fn may_pay(&self, least_s: f64) -> bool {
-        self.pays_at(least_s, 1.0)
+    /// Whether it may be for a worker that takes at least this long for a task, after this many observations or more.
+    pub(super) fn may_pay(&self, least_s: f64, observations: f64) -> bool {
+        self.pays_at(least_s, observations)
     }
 
     /// Whether one is of a worker that was never observed, and whose tasks were cancelled after `cut_s` seconds in all: as
