@@ -16,6 +16,7 @@ mod compute;
 mod config;
 mod data;
 mod error;
+mod heartbeats;
 mod session;
 mod transfer;
 

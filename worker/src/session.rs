@@ -21,6 +21,7 @@ use tonic::Streaming;
 use crate::compute::{CancelFlag, Compute, Computed, Job, Report};
 use crate::config::WorkerConfig;
 use crate::error::{SessionError, WorkerError};
+use crate::heartbeats::Heartbeats;
 use crate::{data, transfer};
 
 /// Messages to the coordinator that may wait to be sent; after Hello only Ready, heartbeats and failures.
@@ -119,7 +120,7 @@ fn ended(reason: FarewellReason, detail: String) -> Result<FarewellReason, Sessi
     Ok(reason)
 }
 
-/// Sends heartbeats, fewer of them once the worker has had no work for a while.
+/// Sends heartbeats as long as the session lasts.
 async fn heartbeats(
     to_coordinator: mpsc::Sender<WorkerMessage>,
     welcome: &Welcome,
@@ -128,20 +129,13 @@ async fn heartbeats(
     let interval = Duration::from_millis(welcome.heartbeat_interval_ms.into());
     let idle_interval = Duration::from_millis(welcome.idle_heartbeat_interval_ms.into());
     let mut ticks = tokio::time::interval(interval);
-    let (mut worked, mut sent) = (Instant::now(), None::<Instant>);
+    let mut heartbeats = Heartbeats::new(Instant::now(), interval, idle_interval);
     loop {
         ticks.tick().await;
-        if has_work.load(Ordering::Relaxed) {
-            worked = Instant::now();
+        if let Some(idle) = heartbeats.due(Instant::now(), has_work.load(Ordering::Relaxed)) {
+            // If the queue is full, the connection is in trouble, and the control stream will report it.
+            drop(to_coordinator.try_send(FromWorker::Heartbeat { idle }.into()));
         }
-        let idle = worked.elapsed() >= idle_interval;
-        // Ticks come a little early or late.
-        if idle && sent.is_some_and(|sent| sent.elapsed() + interval / 2 < idle_interval) {
-            continue;
-        }
-        sent = Some(Instant::now());
-        // If the queue is full, the connection is in trouble, and the control stream will report it.
-        drop(to_coordinator.try_send(FromWorker::Heartbeat { idle }.into()));
     }
 }
 

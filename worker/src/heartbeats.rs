@@ -1,0 +1,65 @@
+//! When a worker tells the coordinator that it is alive.
+
+use std::time::{Duration, Instant};
+
+/// The heartbeats of a session: fewer of them once the worker has had no work for a while.
+#[derive(Debug)]
+pub(crate) struct Heartbeats {
+    interval: Duration,
+    idle_interval: Duration,
+    worked: Instant,
+    /// The last heartbeat, and whether it said that the worker is idle.
+    last: Option<(Instant, bool)>,
+}
+
+impl Heartbeats {
+    pub(crate) fn new(now: Instant, interval: Duration, idle_interval: Duration) -> Self {
+        Self { interval, idle_interval, worked: now, last: None }
+    }
+
+    /// Whether to send a heartbeat now, which is asked every `interval`, and if so whether it says that the worker is idle.
+    /// The coordinator waits longer for the next one only once it was told so.
+    pub(crate) fn due(&mut self, now: Instant, has_work: bool) -> Option<bool> {
+        if has_work {
+            self.worked = now;
+        }
+        let idle = now - self.worked >= self.idle_interval;
+        // Ticks come a little early or late.
+        let may_wait = |sent: Instant| now - sent + self.interval / 2 < self.idle_interval;
+        if idle && self.last.is_some_and(|(sent, was_idle)| was_idle && may_wait(sent)) {
+            return None;
+        }
+        self.last = Some((now, idle));
+        Some(idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(500);
+    const IDLE_INTERVAL: Duration = Duration::from_millis(2500);
+
+    /// Whatever the ticks' jitter, the coordinator never waits longer than the last heartbeat made it expect.
+    #[test]
+    fn none_comes_later_than_the_last_one_said() {
+        for jitter_ms in [0, 1, 20] {
+            let start = Instant::now();
+            let mut heartbeats = Heartbeats::new(start, INTERVAL, IDLE_INTERVAL);
+            let mut sent: Vec<(Duration, bool)> = Vec::new();
+            for tick in 0..200_u32 {
+                let at = tick * INTERVAL + Duration::from_millis(u64::from(tick * 7 % (jitter_ms + 1)));
+                let has_work = (60..70).contains(&tick);
+                sent.extend(heartbeats.due(start + at, has_work).map(|idle| (at, idle)));
+            }
+            let late = Duration::from_millis(jitter_ms.into());
+            for pair in sent.windows(2) {
+                let expected = if pair[0].1 { IDLE_INTERVAL } else { INTERVAL };
+                assert!(pair[1].0 - pair[0].0 <= expected + late, "{pair:?}");
+            }
+            assert!(sent.len() < 80, "an idle worker sends few: {}", sent.len());
+            assert!(sent.iter().any(|(_, idle)| *idle));
+        }
+    }
+}
