@@ -30,14 +30,14 @@ struct Line {
 pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
     let recorded = recorded::read(&args.events)?;
     let policies = policy_list::parse(&args.policies, &["adaptive-k-sync", "clairvoyant"])?;
-    let workers = recorded.task_times_s.iter().filter(|times| !times.is_empty()).count();
-    if workers < recorded.task_times_s.len() {
-        let none = recorded.task_times_s.len() - workers;
+    let workers = recorded.times.iter().filter(|times| !times.tasks_s.is_empty()).count();
+    if workers < recorded.times.len() {
+        let none = recorded.times.len() - workers;
         eprintln!("{none} worker(s) completed no task in that run and are left out");
     }
     let budget = args.budget.unwrap_or(recorded.state.budget);
     let iterations = args.iterations.unwrap_or(recorded.state.iterations);
-    let replay = Replay::new(&recorded.task_times_s, budget, iterations)
+    let replay = Replay::new(&recorded.times, budget, iterations)
         .ok_or_else(|| Failure::data("that run recorded no task times"))?;
     let progress = Counter::new("policies", policies.len() as u64);
     let mut lines = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
     let table = table(title, &lines);
     if let Some(folder) = &args.out {
         let intro = "Each worker's tasks take the times that the run recorded for it, in that order; if a policy asks \
-                     for more, times are drawn again from its own (bootstrapped).";
+                     for more, times are drawn again from its own (bootstrapped). Assignments take the median of what they took in the run.";
         let (title, intro) = (format!("Replay of {}", args.events.display()), vec![intro.into()]);
         Report { title, intro, tables: vec![table.clone()], figures: vec![figure(&lines)] }.write(folder)?;
         eprintln!("report and figure: {}", folder.join("report.html").display());

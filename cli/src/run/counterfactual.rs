@@ -7,7 +7,25 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// The cost of a policy, not counting transport and optimizer steps.
+/// What a run recorded of a worker.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct WorkerTimes {
+    /// Seconds of each completed task, in order.
+    pub(crate) tasks_s: Vec<f64>,
+    /// Seconds of its assignments that were not computation: transport, and waiting for the coordinator.
+    pub(crate) overheads_s: Vec<f64>,
+}
+
+impl WorkerTimes {
+    /// The median; 0 if none was timed. Means are spoilt by first transfers.
+    fn overhead_s(&self) -> f64 {
+        let mut overheads_s = self.overheads_s.clone();
+        overheads_s.sort_by(f64::total_cmp);
+        overheads_s.get(overheads_s.len() / 2).copied().unwrap_or(0.0)
+    }
+}
+
+/// The cost of a policy, not counting optimizer steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Counterfactual {
     pub(crate) policy: &'static str,
@@ -28,9 +46,9 @@ const TASKS: u64 = 2_000_000;
 const OTHERS: [&str; 5] = ["fta", "ema", "pull", "gta", "uta"];
 
 /// The costs of [`OTHERS`].
-pub(crate) fn counterfactuals(task_times_s: &[Vec<f64>], budget: u64, seed: u64) -> Vec<Counterfactual> {
+pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64) -> Vec<Counterfactual> {
     let iterations = (TASKS / budget).clamp(1, ITERATIONS);
-    let Some(replay) = Replay::new(task_times_s, budget, iterations) else { return Vec::new() };
+    let Some(replay) = Replay::new(workers, budget, iterations) else { return Vec::new() };
     OTHERS
         .into_iter()
         .filter_map(|policy| {
@@ -47,8 +65,8 @@ pub(crate) fn counterfactuals(task_times_s: &[Vec<f64>], budget: u64, seed: u64)
 
 /// Replays recorded times under other policies.
 pub(crate) struct Replay {
-    /// Seconds of each task, by worker; workers without any are left out.
-    times_s: Vec<Vec<f64>>,
+    /// Workers without any times are left out.
+    workers: Vec<WorkerTimes>,
     context: PolicyContext,
     budget: u64,
     iterations: u64,
@@ -63,19 +81,21 @@ pub(crate) struct Cost {
 
 impl Replay {
     /// Prepares a replay; `None` if no times were recorded.
-    pub(crate) fn new(task_times_s: &[Vec<f64>], budget: u64, iterations: u64) -> Option<Self> {
-        let times_s: Vec<Vec<f64>> = task_times_s.iter().filter(|times| !times.is_empty()).cloned().collect();
-        let mean = |times: &Vec<f64>| (times.iter().sum::<f64>() / times.len() as f64).max(f64::MIN_POSITIVE);
-        let (means, workers) = (Some(times_s.iter().map(mean).collect()), Some(times_s.len() as u32));
-        let context = PolicyContext { means, workers, ..PolicyContext::default() };
-        (!times_s.is_empty()).then_some(Self { times_s, context, budget, iterations })
+    pub(crate) fn new(workers: &[WorkerTimes], budget: u64, iterations: u64) -> Option<Self> {
+        let workers: Vec<WorkerTimes> = workers.iter().filter(|worker| !worker.tasks_s.is_empty()).cloned().collect();
+        let mean = |worker: &WorkerTimes| {
+            (worker.tasks_s.iter().sum::<f64>() / worker.tasks_s.len() as f64).max(f64::MIN_POSITIVE)
+        };
+        let (means, many) = (Some(workers.iter().map(mean).collect()), Some(workers.len() as u32));
+        let context = PolicyContext { means, workers: many, ..PolicyContext::default() };
+        (!workers.is_empty()).then_some(Self { workers, context, budget, iterations })
     }
 
     /// The costs of a policy. An asynchronous one takes as many steps as the iterations of others have tasks.
     pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<Cost, Failure> {
         let steps_per_iteration = if policy_kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
         let policy = policies(policy, &self.context)?;
-        let workers = self.times_s.len();
+        let workers = self.workers.len();
         let config = EngineConfig {
             budget: self.budget,
             iterations: self.iterations * steps_per_iteration,
@@ -84,8 +104,10 @@ impl Replay {
             ..EngineConfig::default()
         };
         let mut engine = Engine::new(config, policy);
-        let times = RecordedTimes::new(self.times_s.clone(), seed).expect("workers without times are left out");
-        let mut simulation = Simulation::new(workers as u32, times);
+        let recorded = |times_s: Vec<Vec<f64>>| RecordedTimes::new(times_s, seed).expect("each worker has some");
+        let tasks = recorded(self.workers.iter().map(|worker| worker.tasks_s.clone()).collect());
+        let mut simulation = Simulation::new(workers as u32, tasks);
+        simulation.overhead = Some(recorded(self.workers.iter().map(|worker| vec![worker.overhead_s()]).collect()));
         simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).map_err(Failure::internal)?;
         let ledger = engine.ledger().clone();
         let tasks = ledger.tasks_applied + ledger.tasks_wasted;
@@ -97,32 +119,41 @@ impl Replay {
 mod tests {
     use super::*;
 
+    fn workers<const N: usize>(times_s: [(Vec<f64>, f64); N]) -> [WorkerTimes; N] {
+        times_s.map(|(tasks_s, overhead_s)| WorkerTimes { tasks_s, overheads_s: vec![overhead_s; 2] })
+    }
+
     /// Constant times 1 and 3, B = 4: the oracle allocates (3, 1), and `ema` after trying (2, 2) once, uniform (2, 2);
-    /// greedy takes the first four results, and a queue ends with worker 2's only task.
+    /// greedy takes the first four results, and a queue ends with worker 2's only task. Each assignment takes no time, or 1.
     #[test]
     fn constant_times() {
-        let costs = counterfactuals(&[vec![1.0; 5], vec![], vec![3.0; 5]], 4, 1);
-        let cost = |policy| {
-            let cost = costs.iter().find(|cost| cost.policy == policy).unwrap();
-            (cost.mean_iteration_s, cost.mean_total_worker_time_s)
-        };
-        let close = |(a, b): (f64, f64), (c, d): (f64, f64)| (a - c).abs() < 1e-9 && (b - d).abs() < 1e-9;
-        assert!(close(cost("fta"), (3.0, 6.0)));
-        assert!(close(cost("ema"), (3.003, 6.002)));
-        assert!(close(cost("pull"), (3.0, 6.0)));
-        assert!(close(cost("gta"), (3.0, 6.0)));
-        assert!(close(cost("uta"), (6.0, 8.0)));
+        for overhead_s in [0.0, 1.0] {
+            let recorded = workers([(vec![1.0; 5], overhead_s), (vec![], overhead_s), (vec![3.0; 5], overhead_s)]);
+            let costs = counterfactuals(&recorded, 4, 1);
+            let close = |policy, (a, b): (f64, f64)| {
+                let cost = costs.iter().find(|cost| cost.policy == policy).unwrap();
+                let (runtime_s, worker_time_s) = (cost.mean_iteration_s - overhead_s, cost.mean_total_worker_time_s);
+                assert!((runtime_s - a).abs() < 1e-9 && (worker_time_s - b).abs() < 1e-9, "{policy}: {cost:?}");
+            };
+            close("fta", (3.0, 6.0));
+            close("ema", (3.003, 6.002));
+            close("uta", (6.0, 8.0));
+            if overhead_s == 0.0 {
+                close("pull", (3.0, 6.0));
+                close("gta", (3.0, 6.0));
+            }
+        }
     }
 
     #[test]
     fn nothing_recorded() {
-        assert_eq!(counterfactuals(&[vec![]], 4, 1), []);
+        assert_eq!(counterfactuals(&[WorkerTimes::default()], 4, 1), []);
     }
 
     /// Every result of an asynchronous policy is a step; in all it applies as many tasks as the others.
     #[test]
     fn asynchronous_policies_take_as_many_tasks() {
-        let replay = Replay::new(&[vec![1.0; 3], vec![2.0; 3]], 4, 10).unwrap();
+        let replay = Replay::new(&workers([(vec![1.0; 3], 0.0), (vec![2.0; 3], 0.0)]), 4, 10).unwrap();
         for policy in ["asgd", "ringmaster:R=9", "uta"] {
             assert_eq!(replay.cost(policy, build_policy, 1).unwrap().ledger.tasks_applied, 40, "{policy}");
         }

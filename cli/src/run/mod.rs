@@ -32,7 +32,7 @@ use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, Progress, RunReport, Start, StopReason, TrainingData, TransferLimits,
 };
 use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
-use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, steps_after};
+use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, WorkerState, steps_after};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, Verify, WorkerStatistics};
 use ata_wire::Security;
 use tokio::net::TcpListener;
@@ -44,7 +44,7 @@ use crate::inputs::Inputs;
 use crate::output::show_progress;
 use crate::settings::Settings;
 use crate::signals::Signal;
-use counterfactual::counterfactuals;
+use counterfactual::{WorkerTimes, counterfactuals};
 use resume::Resumption;
 use summary::Summary;
 
@@ -246,8 +246,17 @@ impl Trained {
     /// Writes the run's results, prints the table or the JSON, and returns the exit code. `signal` stopped the run.
     pub(crate) fn finish(self, folder: &RunFolder, json: bool, signal: Option<Signal>) -> Result<ExitCode, Failure> {
         let Self { report, settings, device_name } = self;
-        let times_s = report.state.workers.values().map(|worker| worker.times_s.iter().copied().collect());
-        let counterfactual = counterfactuals(&times_s.collect::<Vec<_>>(), settings.budget, settings.seed);
+        let times = |worker: &WorkerState| WorkerTimes {
+            tasks_s: worker.times_s.iter().copied().collect(),
+            overheads_s: report
+                .statistics
+                .get(&worker.name)
+                .map(WorkerStatistics::mean_overhead_s)
+                .into_iter()
+                .collect(),
+        };
+        let times: Vec<WorkerTimes> = report.state.workers.values().map(times).collect();
+        let counterfactual = counterfactuals(&times, settings.budget, settings.seed);
         let summary = Summary::new(&folder.run_id, &settings, &device_name, &report, counterfactual);
         let written = write(&summary, &report, folder);
         if json {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use ata_record::{Course, JournalError, RunEvent, RunState, read_journal};
 
+use super::counterfactual::WorkerTimes;
 use crate::failure::Failure;
 
 /// What a run recorded in its journal.
@@ -14,9 +15,9 @@ pub(crate) struct Recorded {
     pub(crate) state: RunState,
     /// Its steps; at least one.
     pub(crate) course: Course,
-    /// Seconds of each completed task, by worker, in order.
-    pub(crate) task_times_s: Vec<Vec<f64>>,
-    /// The index into `task_times_s` of the worker that currently has a number.
+    /// What its workers' tasks and assignments took.
+    pub(crate) times: Vec<WorkerTimes>,
+    /// The index into `times` of the worker that currently has a number.
     workers: BTreeMap<u32, usize>,
 }
 
@@ -39,17 +40,21 @@ impl Recorded {
                 self.workers.remove(worker);
                 self.times_of(*worker);
             }
-            RunEvent::Task { worker, busy_s, .. } => self.times_of(*worker).extend(busy_s),
+            RunEvent::Task { worker, busy_s, overhead_s, .. } => {
+                let times = self.times_of(*worker);
+                times.tasks_s.extend(busy_s);
+                times.overheads_s.extend(overhead_s);
+            }
             _ => {}
         }
         self.state.apply(event);
         self.course.apply(event);
     }
 
-    fn times_of(&mut self, worker: u32) -> &mut Vec<f64> {
-        let at = *self.workers.entry(worker).or_insert(self.task_times_s.len());
-        self.task_times_s.resize(self.task_times_s.len().max(at + 1), Vec::new());
-        &mut self.task_times_s[at]
+    fn times_of(&mut self, worker: u32) -> &mut WorkerTimes {
+        let at = *self.workers.entry(worker).or_insert(self.times.len());
+        self.times.resize(self.times.len().max(at + 1), WorkerTimes::default());
+        &mut self.times[at]
     }
 }
 
@@ -66,7 +71,7 @@ mod tests {
     const JOURNAL: &str = r#"{"event":"join","time_s":0.0,"worker":1,"name":"a","device":"cpu"}
 {"event":"join","time_s":0.0,"worker":2,"name":"b","device":"cpu"}
 {"event":"allocation","iteration":1,"time_s":0.1,"workers":[1,2],"allocation":[2,1],"scores_s":[],"rule":"uniform"}
-{"event":"task","iteration":1,"task":0,"worker":1,"busy_s":0.5,"outcome":"applied"}
+{"event":"task","iteration":1,"task":0,"worker":1,"busy_s":0.5,"overhead_s":0.125,"outcome":"applied"}
 {"event":"task","iteration":1,"task":1,"worker":1,"busy_s":null,"outcome":"lost"}
 {"event":"join","time_s":0.0,"worker":1,"name":"c","device":"cpu"}
 {"event":"task","iteration":1,"task":1,"worker":1,"busy_s":0.25,"outcome":"applied"}
@@ -83,7 +88,11 @@ mod tests {
     #[test]
     fn task_times_are_those_of_one_worker_each() {
         let recorded = read_text(JOURNAL).unwrap();
-        assert_eq!(recorded.task_times_s, [vec![0.5], vec![], vec![0.25]]);
+        let times = |tasks_s: &[f64], overheads_s: &[f64]| WorkerTimes {
+            tasks_s: tasks_s.into(),
+            overheads_s: overheads_s.into(),
+        };
+        assert_eq!(recorded.times, [times(&[0.5], &[0.125]), times(&[], &[]), times(&[0.25], &[])]);
         assert_eq!((recorded.state.budget, recorded.course.steps.len()), (2, 1));
         assert_eq!((recorded.course.steps[0].loss, &recorded.course.steps[0].tasks[..]), (4.5, &[2][..]));
     }

@@ -57,7 +57,7 @@ fn costs(summary: &Summary) -> Table {
     let others = if summary.counterfactual.is_empty() {
         String::new()
     } else {
-        format!("; for other policies, what they would have cost on the same task times{left_out}")
+        format!("; for other policies, what they would have cost on the same times of tasks and transfers{left_out}")
     };
     let header = ["policy", "runtime", "worker time", "wasted tasks"].map(String::from).into();
     Table { title: format!("Per iteration{others}"), header, rows }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{
-    Connection, FromWorker, GradientHeader, Hello, ParameterStream, Pool, Receipt, SessionToken, ToWorker, Welcome,
-    connect, gradient_parts,
+    Assignment, Connection, FromWorker, GradientHeader, Hello, ParameterStream, Pool, Receipt, SessionToken, ToWorker,
+    Welcome, connect, gradient_parts,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -118,5 +118,17 @@ impl Session {
     /// The session's token.
     pub fn token(&self) -> SessionToken {
         self.welcome.session
+    }
+
+    /// The header of a gradient of some lease, whose tasks took no time.
+    pub fn header(&self, lease: &Assignment) -> GradientHeader {
+        GradientHeader {
+            session: self.token(),
+            lease: lease.lease,
+            iteration: lease.iteration,
+            busy_s: vec![0.0; lease.tasks as usize],
+            loss_sum: 1.0,
+            outlasted: 0,
+        }
     }
 }

@@ -22,17 +22,6 @@ fn settings() -> Settings {
     Settings { budget: 1, iterations: 3, rest_s: 0.0, ..Settings::default() }
 }
 
-fn header(session: &Session, lease: &Assignment) -> GradientHeader {
-    GradientHeader {
-        session: session.token(),
-        lease: lease.lease,
-        iteration: lease.iteration,
-        busy_s: vec![0.0; lease.tasks as usize],
-        loss_sum: 1.0,
-        outlasted: 0,
-    }
-}
-
 fn is_not_held(receipt: &Receipt) -> bool {
     matches!(receipt, Receipt::NotHeld { .. })
 }
@@ -153,7 +142,7 @@ async fn misbehave(cluster: &mut Cluster, kind: RefusalKind, deed: Deed) -> u64 
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("a").await;
     let lease = session.assigned().await[0];
-    let (mut header, mut values) = (header(&session, &lease), vec![0.5; SIZE]);
+    let (mut header, mut values) = (session.header(&lease), vec![0.5; SIZE]);
     let fail = FromWorker::LeaseFailed { lease: lease.lease, reason: "no memory".into() };
     let receipt = match deed {
         Deed::Submit(change) => {
@@ -274,7 +263,7 @@ async fn a_repeated_gradient_is_answered_at_once() {
         assert_eq!(lease.iteration, iteration);
         let (of, parameters) = soon("parameters", sets.next()).await.unwrap();
         assert_eq!(of, iteration);
-        let header = header(&session, &lease);
+        let header = session.header(&lease);
         receipts.push(peer.submit(header.clone(), parameters.clone()).await.unwrap());
         if iteration < 3 {
             // All but the first two chunks are never sent: an answer that waited for them would not come.
@@ -319,7 +308,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let stranger = GradientHeader { session: SessionToken([7; 16]), ..header(&again, &lease) };
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
     let mut hasty = peer.hello("hasty", 1).await.unwrap();
-    assert!(is_not_held(&peer.submit(header(&hasty, &lease), vec![0.5; SIZE]).await.unwrap()));
+    assert!(is_not_held(&peer.submit(hasty.header(&lease), vec![0.5; SIZE]).await.unwrap()));
     assert!(hasty.next().await.is_none(), "whoever is not ready has nothing to send");
 
     for nonsense in [empty, hello(ata_wire::PROTOCOL, "a")] {

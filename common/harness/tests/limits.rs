@@ -35,17 +35,6 @@ fn losses(events: &[RunEvent]) -> Vec<&str> {
     losses.collect()
 }
 
-fn header(session: &Session, lease: &Assignment) -> GradientHeader {
-    GradientHeader {
-        session: session.token(),
-        lease: lease.lease,
-        iteration: lease.iteration,
-        busy_s: vec![0.0; lease.tasks as usize],
-        loss_sum: 1.0,
-        outlasted: 0,
-    }
-}
-
 async fn data(peer: &Peer, session: &Session, sha256: [u8; 32]) -> Result<Streaming<TransferPart>, Status> {
     let request = DataRequest { session: session.token().to_wire(), sha256: sha256.to_vec().into() };
     Ok(peer.connection.coordinator().data(request).await?.into_inner())
@@ -66,7 +55,7 @@ async fn gradients_wait_for_memory() {
     let (mut uploads, mut rests) = (Vec::new(), Vec::new());
     for session in &mut sessions {
         let lease = session.assigned().await[0];
-        let parts: Vec<_> = gradient_parts(header(session, &lease).into(), vec![0.5; SIZE]).collect().await;
+        let parts: Vec<_> = gradient_parts(session.header(&lease).into(), vec![0.5; SIZE]).collect().await;
         let [first, rest] = parts.try_into().expect("a header and a chunk");
         let (sender, parts) = mpsc::channel(2);
         sender.send(first).await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::{EndState, Fate, RefusalKind, RunEvent};
 
-/// Task times kept per worker: enough for a distribution, and affordable with thousands of workers.
+/// Times kept per worker, of tasks and of assignments: enough for a distribution, and affordable with thousands of workers.
 const TIMES_KEPT: usize = 4096;
 
 /// What a run is doing.
@@ -103,6 +103,8 @@ pub struct WorkerState {
     pub overhead_s: f64,
     /// Seconds of each of the last tasks that it completed.
     pub times_s: VecDeque<f64>,
+    /// Seconds of each of its last assignments that were not computation.
+    pub overheads_s: VecDeque<f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +152,7 @@ impl RunState {
                 self.allocation = workers.iter().copied().zip(tasks).collect();
             }
             RunEvent::Task { worker, busy_s: Some(busy_s), overhead_s, outcome, .. } => {
-                self.computed(*worker, *busy_s, overhead_s.unwrap_or(0.0), *outcome);
+                self.computed(*worker, *busy_s, *overhead_s, *outcome);
             }
             RunEvent::Step { .. } => self.stepped(event),
             RunEvent::Expulsion { worker, why, .. } => self.worker(*worker).expelled = Some(why.clone()),
@@ -202,14 +204,14 @@ impl RunState {
         worker.present = true;
     }
 
-    fn computed(&mut self, number: u32, busy_s: f64, overhead_s: f64, outcome: Fate) {
-        let times_s = &mut self.worker(number).times_s;
-        if times_s.len() == TIMES_KEPT {
-            times_s.pop_front();
+    fn computed(&mut self, number: u32, busy_s: f64, overhead_s: Option<f64>, outcome: Fate) {
+        let worker = self.worker(number);
+        keep(&mut worker.times_s, busy_s);
+        if let Some(overhead_s) = overhead_s {
+            keep(&mut worker.overheads_s, overhead_s);
         }
-        times_s.push_back(busy_s);
         if outcome == Fate::Applied {
-            self.pending.push(Pending { worker: number, busy_s, overhead_s });
+            self.pending.push(Pending { worker: number, busy_s, overhead_s: overhead_s.unwrap_or(0.0) });
         }
     }
 
@@ -239,6 +241,14 @@ impl RunState {
             worker.overhead_s += overhead_s;
         }
     }
+}
+
+/// Adds a time to the last ones.
+fn keep(times_s: &mut VecDeque<f64>, time_s: f64) {
+    if times_s.len() == TIMES_KEPT {
+        times_s.pop_front();
+    }
+    times_s.push_back(time_s);
 }
 
 #[cfg(test)]

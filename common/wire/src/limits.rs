@@ -82,13 +82,10 @@ pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(12);
 /// Silence after which the other side is sent a keepalive ping…
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// …and the time a worker has to answer it. Ping and answer wait behind the data in the buffers of the systems at both ends,
-/// and 4 MB of them take 40 s at 100 kB/s. A dead worker is found by its heartbeats, long before.
+/// …and the time it has to answer. Ping and answer wait behind the data in the buffers of the systems at both ends, and 4 MB
+/// of them take 40 s at 100 kB/s. A dead worker is found by its heartbeats, long before; a coordinator whose machine is paused
+/// keeps its workers for as long.
 pub const KEEPALIVE_TIMEOUT: Duration = CHUNK_TIMEOUT;
-
-/// The time a coordinator has to answer it, which is the same for the same reason. One whose machine is paused keeps its
-/// workers for as long.
-pub const COORDINATOR_KEEPALIVE_TIMEOUT: Duration = CHUNK_TIMEOUT;
 
 /// Time a chunk may take before its transfer is abandoned. A link of 100 kB/s needs 42 s for one of each of
 /// [`MAX_UPLOADS`] gradients that share it. Keepalive finds dead peers sooner.

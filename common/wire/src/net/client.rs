@@ -11,7 +11,7 @@ use tonic::transport::{self, Uri};
 
 use crate::bulk;
 use crate::limits::{
-    CONNECT_TIMEOUT, CONNECTION_WINDOWS, COORDINATOR_KEEPALIVE_TIMEOUT, FRAME_BYTES, KEEPALIVE_INTERVAL, MESSAGE_BYTES,
+    CONNECT_TIMEOUT, CONNECTION_WINDOWS, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MESSAGE_BYTES,
 };
 use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::coordinator_client::CoordinatorClient;
@@ -139,7 +139,7 @@ pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
         .initial_connection_window_size(window_bytes)
         .max_frame_size(FRAME_BYTES)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(COORDINATOR_KEEPALIVE_TIMEOUT)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
     let certificates = |error| ConnectError::Certificates { endpoint: of(), cause: innermost(&error) };
     let channel = endpoint.trust.apply(channel).map_err(certificates)?.connect().await;
