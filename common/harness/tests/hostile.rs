@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, Link, Peer, Session, Settings, WorkerSettings, soon, toy};
+use ata_harness::{Cluster, Ended, Link, Peer, Settings, WorkerSettings, soon, toy};
 use ata_learn::{DataSource, DeviceChoice, Split, TaskGradient, Tasks};
 use ata_record::{RefusalKind, RunEvent};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};

@@ -9,7 +9,7 @@ use ata_harness::{
 use ata_record::{RunEvent, RunState};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{DataRequest, TransferPart};
-use ata_wire::{Assignment, FarewellReason, GradientHeader, Receipt, ToWorker, gradient_parts};
+use ata_wire::{FarewellReason, Receipt, ToWorker, gradient_parts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
