@@ -205,7 +205,7 @@ async fn impossibly_long_times_are_cut_to_what_has_passed() {
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("a").await;
     let lease = session.assigned().await[0];
-    let header = GradientHeader { busy_s: vec![1e300], ..header(&session, &lease) };
+    let header = GradientHeader { busy_s: vec![1e300], ..session.header(&lease) };
     assert_eq!(peer.submit(header, vec![0.5; SIZE]).await.unwrap(), Receipt::Accepted);
     let Ended { report, .. } = cluster.end().await;
     let worker = &report.state.workers[&1];
@@ -220,7 +220,7 @@ async fn a_worker_that_only_offends_is_expelled() {
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("bad").await;
     let lease = session.assigned().await[0];
-    let foreign = GradientHeader { lease: lease.lease + 1000, ..header(&session, &lease) };
+    let foreign = GradientHeader { lease: lease.lease + 1000, ..session.header(&lease) };
     let mut sent = 0;
     while let Ok(receipt) = peer.submit(foreign.clone(), vec![0.5; SIZE]).await {
         assert!(is_not_held(&receipt), "{receipt:?}");
@@ -305,7 +305,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     assert_eq!(peer.parameters(&again).await.unwrap_err().code(), Code::ResourceExhausted, "one call at a time");
     drop(sets);
     let lease = Assignment { lease: 0, iteration: 1, first_task: 0, tasks: 1 };
-    let stranger = GradientHeader { session: SessionToken([7; 16]), ..header(&again, &lease) };
+    let stranger = GradientHeader { session: SessionToken([7; 16]), ..again.header(&lease) };
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
     let mut hasty = peer.hello("hasty", 1).await.unwrap();
     assert!(is_not_held(&peer.submit(hasty.header(&lease), vec![0.5; SIZE]).await.unwrap()));
