@@ -56,7 +56,7 @@ mod tests {
             let late = Duration::from_millis(jitter_ms.into());
             for pair in sent.windows(2) {
                 let expected = if pair[0].1 { IDLE_INTERVAL } else { INTERVAL };
-                assert!(pair[1].0 - pair[0].0 <= expected + late, "{pair:?}");
+                assert!(pair[1].0 <= pair[0].0 + expected + late, "{pair:?}");
             }
             assert!(sent.len() < 80, "an idle worker sends few: {}", sent.len());
             assert!(sent.iter().any(|(_, idle)| *idle));
