@@ -17,7 +17,13 @@ pub(crate) struct WorkerTimes {
 }
 
 impl WorkerTimes {
-    /// The median; 0 if none was timed. Means are spoilt by first transfers.
+    /// The mean time of a task; `None` if none was completed.
+    fn mean_task_s(&self) -> Option<f64> {
+        let mean_s = self.tasks_s.iter().sum::<f64>() / self.tasks_s.len() as f64;
+        (!self.tasks_s.is_empty()).then_some(mean_s.max(f64::MIN_POSITIVE))
+    }
+
+    /// The median time of an assignment; 0 if none was timed. Means are spoilt by first transfers.
     fn overhead_s(&self) -> f64 {
         let mut overheads_s = self.overheads_s.clone();
         overheads_s.sort_by(f64::total_cmp);
@@ -65,8 +71,10 @@ pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64) -
 
 /// Replays recorded times under other policies.
 pub(crate) struct Replay {
-    /// Workers without any times are left out.
-    workers: Vec<WorkerTimes>,
+    /// Seconds of each task, by worker; workers without any are left out.
+    tasks_s: Vec<Vec<f64>>,
+    /// Seconds of an assignment beside its tasks, of the same workers.
+    overheads_s: Vec<Vec<f64>>,
     context: PolicyContext,
     budget: u64,
     iterations: u64,
@@ -82,20 +90,20 @@ pub(crate) struct Cost {
 impl Replay {
     /// Prepares a replay; `None` if no times were recorded.
     pub(crate) fn new(workers: &[WorkerTimes], budget: u64, iterations: u64) -> Option<Self> {
-        let workers: Vec<WorkerTimes> = workers.iter().filter(|worker| !worker.tasks_s.is_empty()).cloned().collect();
-        let mean = |worker: &WorkerTimes| {
-            (worker.tasks_s.iter().sum::<f64>() / worker.tasks_s.len() as f64).max(f64::MIN_POSITIVE)
-        };
-        let (means, many) = (Some(workers.iter().map(mean).collect()), Some(workers.len() as u32));
-        let context = PolicyContext { means, workers: many, ..PolicyContext::default() };
-        (!workers.is_empty()).then_some(Self { workers, context, budget, iterations })
+        let (means, timed): (Vec<f64>, Vec<&WorkerTimes>) =
+            workers.iter().filter_map(|worker| Some((worker.mean_task_s()?, worker))).unzip();
+        let tasks_s: Vec<Vec<f64>> = timed.iter().map(|worker| worker.tasks_s.clone()).collect();
+        let overheads_s = timed.iter().map(|worker| vec![worker.overhead_s()]).collect();
+        let context =
+            PolicyContext { means: Some(means), workers: Some(timed.len() as u32), ..PolicyContext::default() };
+        (!timed.is_empty()).then_some(Self { tasks_s, overheads_s, context, budget, iterations })
     }
 
     /// The costs of a policy. An asynchronous one takes as many steps as the iterations of others have tasks.
     pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<Cost, Failure> {
         let steps_per_iteration = if policy_kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
         let policy = policies(policy, &self.context)?;
-        let workers = self.workers.len();
+        let workers = self.tasks_s.len();
         let config = EngineConfig {
             budget: self.budget,
             iterations: self.iterations * steps_per_iteration,
@@ -104,10 +112,10 @@ impl Replay {
             ..EngineConfig::default()
         };
         let mut engine = Engine::new(config, policy);
-        let recorded = |times_s: Vec<Vec<f64>>| RecordedTimes::new(times_s, seed).expect("each worker has some");
-        let tasks = recorded(self.workers.iter().map(|worker| worker.tasks_s.clone()).collect());
-        let mut simulation = Simulation::new(workers as u32, tasks);
-        simulation.overhead = Some(recorded(self.workers.iter().map(|worker| vec![worker.overhead_s()]).collect()));
+        let recorded =
+            |times_s: &Vec<Vec<f64>>| RecordedTimes::new(times_s.clone(), seed).expect("each worker has some");
+        let mut simulation = Simulation::new(workers as u32, recorded(&self.tasks_s));
+        simulation.overhead = Some(recorded(&self.overheads_s));
         simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).map_err(Failure::internal)?;
         let ledger = engine.ledger().clone();
         let tasks = ledger.tasks_applied + ledger.tasks_wasted;

@@ -159,6 +159,9 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
     /// Workers stop computing what was cancelled, and go on with the other leases they hold. Often many leases of a worker
     /// are cancelled at once.
     pub(crate) fn settle(&mut self, now: f64) {
+        if self.cancelled.is_empty() {
+            return;
+        }
         let mut cancelled = std::mem::take(&mut self.cancelled);
         cancelled.sort_unstable();
         for of_worker in cancelled.chunk_by(|a, b| a.0 == b.0) {

@@ -40,6 +40,9 @@ impl Copies {
     }
 
     fn find(&self, worker: WorkerId, tasks: TaskRange) -> Option<&(u64, u64)> {
+        if self.held.is_empty() {
+            return None;
+        }
         let own = self.overlapping(tasks).find(|(_, held)| **held == (worker, tasks));
         own.map(|(key, _)| key)
     }

@@ -1,11 +1,14 @@
 //! The one lease table: which worker holds which tasks, in which order, since when, and until when.
 
+mod deadlines;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::blame::Blame;
-use super::time::Time;
 use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
+use deadlines::Deadline;
+pub(super) use deadlines::Overdue;
 
 /// A lease that its worker no longer holds.
 #[derive(Debug)]
@@ -25,13 +28,6 @@ pub(super) struct Finished {
     pub(super) factor: f64,
     /// If the worker holds no other lease: seconds of its occupation that no report accounts for.
     pub(super) overhead_s: Option<f64>,
-}
-
-/// A worker that missed its deadline.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Overdue {
-    pub(super) worker: WorkerId,
-    pub(super) silent_s: f64,
 }
 
 /// No entry.
@@ -65,15 +61,6 @@ impl Default for Queue {
     fn default() -> Self {
         Self { first: NONE, last: NONE, len: 0, deadlines: 0, begun_s: 0.0, heard_s: 0.0 }
     }
-}
-
-/// When a worker must have reported its first lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Deadline {
-    at: Time,
-    worker: WorkerId,
-    /// [`Queue::deadlines`] when it was set.
-    set: u32,
 }
 
 /// All leases. A worker computes its leases in order and reports them in order, so that granting, finding and finishing
@@ -266,64 +253,21 @@ impl Leases {
     pub(super) fn current(&self, worker: WorkerId) -> Option<(TaskRange, u32)> {
         self.of(worker).next().map(|(lease, blame)| (lease.tasks, blame.map_or(0, |blame| blame.attempts)))
     }
-
-    /// Makes the first lease of a worker due `allowed_s` after the worker was last heard from.
-    pub(super) fn set_deadline(&mut self, worker: WorkerId, allowed_s: f64) {
-        let queue = &mut self.queues[worker.slot()];
-        queue.deadlines = queue.deadlines.wrapping_add(1);
-        let at = Time(queue.heard_s + allowed_s);
-        let set = queue.deadlines;
-        self.deadlines.push(Reverse(Deadline { at, worker, set }));
-        // At most one per worker is not void: if there are a few times as many, the others are worth clearing out.
-        if self.deadlines.len() > 4 * self.queues.len() + 64 {
-            let mut all = std::mem::take(&mut self.deadlines).into_vec();
-            all.retain(|Reverse(deadline)| self.holds(deadline));
-            self.deadlines = all.into();
-        }
-    }
-
-    fn holds(&self, deadline: &Deadline) -> bool {
-        let queue = &self.queues[deadline.worker.slot()];
-        queue.len > 0 && queue.deadlines == deadline.set
-    }
-
-    /// The next deadline.
-    pub(super) fn next_deadline_s(&mut self) -> Option<f64> {
-        while let Some(Reverse(next)) = self.deadlines.peek() {
-            if self.holds(next) {
-                return Some(next.at.0);
-            }
-            self.deadlines.pop();
-        }
-        None
-    }
-
-    /// The workers whose deadline has passed.
-    pub(super) fn overdue(&mut self, now_s: f64) -> Vec<Overdue> {
-        let mut overdue = Vec::new();
-        while self.next_deadline_s().is_some_and(|at_s| at_s < now_s)
-            && let Some(Reverse(Deadline { worker, .. })) = self.deadlines.pop()
-        {
-            overdue.push(Overdue { worker, silent_s: now_s - self.queues[worker.slot()].heard_s });
-        }
-        overdue.sort_unstable_by_key(|overdue| overdue.worker);
-        overdue
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn worker(number: u32) -> WorkerId {
+    pub(super) fn worker(number: u32) -> WorkerId {
         WorkerId::new(number).unwrap()
     }
 
-    fn table(workers: u32) -> Leases {
+    pub(super) fn table(workers: u32) -> Leases {
         Leases::numbered_from(0, workers as usize)
     }
 
-    fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
+    pub(super) fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
         leases.grant(now_s, worker(number), 1, TaskRange::single(index), None).id
     }
 
@@ -375,32 +319,5 @@ mod tests {
         grant(&mut leases, 1.0, 1, 1);
         let ended = leases.revoke_all(3.0, worker(1));
         assert_eq!(ended.iter().map(|ended| ended.begun_s).collect::<Vec<_>>(), [Some(2.0), None]);
-    }
-
-    #[test]
-    fn deadlines_are_set_anew_and_void_ones_do_not_count() {
-        let mut leases = table(3);
-        let a = grant(&mut leases, 0.0, 1, 0);
-        leases.set_deadline(worker(1), 5.0);
-        grant(&mut leases, 0.0, 2, 1);
-        leases.set_deadline(worker(2), 3.0);
-        leases.set_deadline(worker(2), 9.0);
-        assert_eq!(leases.next_deadline_s(), Some(5.0));
-        leases.finish(4.0, worker(1), a, 1.0);
-        assert_eq!(leases.next_deadline_s(), Some(9.0));
-        assert_eq!(leases.overdue(9.0), []);
-        assert_eq!(leases.overdue(9.5), [Overdue { worker: worker(2), silent_s: 9.5 }]);
-        assert_eq!((leases.overdue(99.0), leases.next_deadline_s()), (vec![], None));
-    }
-
-    #[test]
-    fn void_deadlines_do_not_pile_up() {
-        let mut leases = table(2);
-        for round in 0..10_000 {
-            let id = grant(&mut leases, f64::from(round), 1, 0);
-            leases.set_deadline(worker(1), 1e9);
-            leases.finish(f64::from(round), worker(1), id, 0.0);
-        }
-        assert!(leases.deadlines.len() <= 72, "{}", leases.deadlines.len());
     }
 }

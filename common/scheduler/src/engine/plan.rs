@@ -1,5 +1,7 @@
 //! Iterations whose tasks are handed out in parts: the policy is asked for more, and what it orders is done.
 
+use smallvec::SmallVec;
+
 use super::event::Effect;
 use super::iteration::{Orphan, Taken};
 use super::midway::Midway;
@@ -47,7 +49,7 @@ impl Engine {
         let Some(pool) = iteration.mode.pool() else { return };
         let may_begin = |worker: WorkerId| self.roster.may_begin(worker, nobody_computes);
         let idle = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
-        let shares: Vec<(usize, u64)> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
+        let shares: SmallVec<[(usize, u64); 4]> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
         let fuses = self.roster.fuses();
         let pieces = pool.take(&shares, |i| fuses[begin[i].0.slot()]);
         for (i, tasks) in pieces {

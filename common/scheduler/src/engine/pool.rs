@@ -1,5 +1,7 @@
 //! The tasks of an iteration that no worker has been given yet, as subtrees of the reduction tree.
 
+use smallvec::SmallVec;
+
 use super::layout::join;
 use crate::ids::{MAX_LEASE_TASKS, TaskRange};
 
@@ -29,7 +31,8 @@ impl Pool {
     /// `fuses` gets one range as long as no tasks were taken before, and neighbouring subtrees joined afterwards. What is asked
     /// for beyond the tasks that are left is not given.
     pub(super) fn take(&mut self, shares: &[(usize, u64)], fuses: impl Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
-        let mut wanted: Vec<(usize, u64)> = Vec::with_capacity(shares.len());
+        // Usually one worker is given tasks at a time.
+        let mut wanted: SmallVec<[(usize, u64); 4]> = SmallVec::with_capacity(shares.len());
         for &(worker, tasks) in shares {
             let tasks = tasks.min(self.left);
             self.left -= tasks;

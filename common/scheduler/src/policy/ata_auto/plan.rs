@@ -1,5 +1,7 @@
 //! What ATA-Auto plans for an iteration, and how it goes on from there.
 
+use smallvec::SmallVec;
+
 use super::pace::Pace;
 use crate::ids::WorkerId;
 use crate::policy::{Doing, Midway, Orders};
@@ -114,7 +116,7 @@ impl Plan {
     /// Shares out the tasks that are left, as if each worker's time began when it is likely to be free.
     fn share_rest(&self, midway: &Midway<'_>, orders: &mut Orders) {
         let caution = self.worth.caution;
-        let mut free: Vec<Free<'_>> = Vec::with_capacity(self.members.len());
+        let mut free: SmallVec<[Free<'_>; 16]> = SmallVec::new();
         for ready in &self.members {
             let busy_s = match midway.doing(ready.member.worker) {
                 Doing::Away => continue,

@@ -38,21 +38,18 @@ impl Trial {
 
     /// Whether a probe of a worker with this pace is likely to pay.
     pub(super) fn pays(&self, pace: &Pace) -> bool {
-        self.pays_at(pace.time_s(1), pace.count)
-    }
-
-    /// Whether it may be for a worker that takes at least this long for a task, after this many observations or more.
-    pub(super) fn may_pay(&self, least_s: f64, observations: f64) -> bool {
-        self.pays_at(least_s, observations)
+        self.may_pay(pace.time_s(1), pace.count)
     }
 
     /// Whether one is of a worker that was never observed, and whose tasks were cancelled after `cut_s` seconds in all: as
     /// if it had just finished one.
     pub(super) fn pays_unknown(&self, cut_s: f64) -> bool {
-        self.pays_at(cut_s, 1.0)
+        self.may_pay(cut_s, 1.0)
     }
 
-    fn pays_at(&self, time_s: f64, observations: f64) -> bool {
+    /// The same for a worker that takes `time_s` seconds for a task, after this many observations; if it takes longer, or was
+    /// observed more often, a probe is no more likely to pay.
+    pub(super) fn may_pay(&self, time_s: f64, observations: f64) -> bool {
         // Of a worker that never began a task, anything may be expected.
         if time_s == 0.0 {
             return true;

@@ -1,0 +1,101 @@
+//! Until when workers must have reported what they compute.
+
+use std::cmp::Reverse;
+
+use super::Leases;
+use crate::engine::time::Time;
+use crate::ids::WorkerId;
+
+/// A worker that missed its deadline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::engine) struct Overdue {
+    pub(in crate::engine) worker: WorkerId,
+    pub(in crate::engine) silent_s: f64,
+}
+
+/// When a worker must have reported its first lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Deadline {
+    at: Time,
+    worker: WorkerId,
+    /// [`super::Queue::deadlines`] when it was set.
+    set: u32,
+}
+
+impl Leases {
+    /// Makes the first lease of a worker due `allowed_s` after the worker was last heard from.
+    pub(in crate::engine) fn set_deadline(&mut self, worker: WorkerId, allowed_s: f64) {
+        let queue = &mut self.queues[worker.slot()];
+        queue.deadlines = queue.deadlines.wrapping_add(1);
+        let at = Time(queue.heard_s + allowed_s);
+        let set = queue.deadlines;
+        self.deadlines.push(Reverse(Deadline { at, worker, set }));
+        // At most one per worker is not void: if there are a few times as many, the others are worth clearing out.
+        if self.deadlines.len() > 4 * self.queues.len() + 64 {
+            let mut all = std::mem::take(&mut self.deadlines).into_vec();
+            all.retain(|Reverse(deadline)| self.holds(deadline));
+            self.deadlines = all.into();
+        }
+    }
+
+    fn holds(&self, deadline: &Deadline) -> bool {
+        let queue = &self.queues[deadline.worker.slot()];
+        queue.len > 0 && queue.deadlines == deadline.set
+    }
+
+    /// The next deadline.
+    pub(in crate::engine) fn next_deadline_s(&mut self) -> Option<f64> {
+        while let Some(Reverse(next)) = self.deadlines.peek() {
+            if self.holds(next) {
+                return Some(next.at.0);
+            }
+            self.deadlines.pop();
+        }
+        None
+    }
+
+    /// The workers whose deadline has passed.
+    pub(in crate::engine) fn overdue(&mut self, now_s: f64) -> Vec<Overdue> {
+        let mut overdue = Vec::new();
+        while self.next_deadline_s().is_some_and(|at_s| at_s < now_s)
+            && let Some(Reverse(Deadline { worker, .. })) = self.deadlines.pop()
+        {
+            overdue.push(Overdue { worker, silent_s: now_s - self.queues[worker.slot()].heard_s });
+        }
+        overdue.sort_unstable_by_key(|overdue| overdue.worker);
+        overdue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{grant, table, worker};
+    use super::*;
+
+    #[test]
+    fn deadlines_are_set_anew_and_void_ones_do_not_count() {
+        let mut leases = table(3);
+        let a = grant(&mut leases, 0.0, 1, 0);
+        leases.set_deadline(worker(1), 5.0);
+        grant(&mut leases, 0.0, 2, 1);
+        leases.set_deadline(worker(2), 3.0);
+        leases.set_deadline(worker(2), 9.0);
+        assert_eq!(leases.next_deadline_s(), Some(5.0));
+        leases.finish(4.0, worker(1), a, 1.0);
+        assert_eq!(leases.next_deadline_s(), Some(9.0));
+        assert_eq!(leases.overdue(9.0), []);
+        assert_eq!(leases.overdue(9.5), [Overdue { worker: worker(2), silent_s: 9.5 }]);
+        assert_eq!((leases.overdue(99.0), leases.next_deadline_s()), (vec![], None));
+    }
+
+    #[test]
+    fn void_deadlines_do_not_pile_up() {
+        let mut leases = table(2);
+        for round in 0..10_000 {
+            let id = grant(&mut leases, f64::from(round), 1, 0);
+            leases.set_deadline(worker(1), 1e9);
+            leases.finish(f64::from(round), worker(1), id, 0.0);
+        }
+        assert!(leases.deadlines.len() <= 72, "{}", leases.deadlines.len());
+    }
+}
