@@ -36,7 +36,7 @@ pub use message::{
 pub use net::{ConnectError, Connection, Endpoint, Peer, connect, raise_file_limit, serve};
 pub use security::{
     Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,
-    Trust, why_refused,
+    Trust, http_client, why_refused,
 };
 pub use transfer::{
     Assembler, FramedTensor, GradientUpload, ParameterStream, Pool, ReceiveError, TransferError, chunk, chunks,
