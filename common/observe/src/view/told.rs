@@ -1,6 +1,6 @@
 //! Events in words, for the log of a page.
 
-use ata_record::{EndState, RunEvent, RunState};
+use ata_record::{EndState, RefusalKind, RunEvent, RunState};
 
 /// When an event was, if it says so.
 pub(super) fn time_s(event: &RunEvent) -> Option<f64> {
@@ -43,6 +43,8 @@ pub(super) fn line(event: &RunEvent, state: &RunState) -> Option<(&'static str, 
             ("rest", format!("{} failed {times} and gets no task for {rest_s:.1} s", name(worker)))
         }
         RunEvent::Expulsion { worker, why, .. } => ("loss", format!("{} was expelled: {why}", name(worker))),
+        // Honest workers are late, too, whenever someone else was faster.
+        RunEvent::Refusal { kind: RefusalKind::Stale, .. } => return None,
         RunEvent::Refusal { worker, kind, reason, count, .. } => {
             let kind = serde_json::to_value(kind).unwrap_or_default();
             let kind = kind.as_str().unwrap_or_default();
