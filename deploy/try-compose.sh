@@ -6,6 +6,7 @@
 #   MONITORING=off deploy/try-compose.sh                          without Prometheus and Grafana
 #   GPU=on deploy/try-compose.sh                                  also the GPU image; on a machine with one, its doctor
 #   COMPOSE_FILES='-f extra.yml' BUILD=off deploy/try-compose.sh  with changes of your own, and images that are there
+#   PATIENCE=5 deploy/try-compose.sh                              on a machine that is slow, or busy: waits five times as long
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export COMPOSE_PROJECT_NAME=ata-try ATA_DASHBOARD_PORT=${ATA_DASHBOARD_PORT:-17071} PROMETHEUS_PORT=${PROMETHEUS_PORT:-19090}
@@ -25,7 +26,7 @@ fail() {
     exit 1
 }
 wait_for() { # wait_for SECONDS WHAT COMMAND…
-    local until=$((SECONDS + $1)) what=$2
+    local until=$((SECONDS + $1 * ${PATIENCE:-1})) what=$2
     shift 2
     until "$@" >/dev/null 2>&1; do
         ((SECONDS < until)) || fail "waited in vain for $what"
@@ -33,19 +34,30 @@ wait_for() { # wait_for SECONDS WHAT COMMAND…
     done
     echo "$what: yes"
 }
-trap 'dc down --volumes >/dev/null 2>&1' EXIT
+folder=$(mktemp -d)
+trap 'dc down --volumes >/dev/null 2>&1; rm -rf "$folder"' EXIT
 
-# What the coordinator's own page says: JSON, with the secret that may read.
-state() {
-    secret=$(dc exec -T coordinator ata token show --status | tr -d '\r')
-    curl --silent --fail --insecure -H "Authorization: Bearer $secret" "https://127.0.0.1:$ATA_DASHBOARD_PORT/api/state"
-}
+# What the coordinator says on the port that is published, to whom has the secret.
+ask() { curl --silent --fail --insecure -H "Authorization: Bearer $secret" "https://127.0.0.1:$ATA_DASHBOARD_PORT/$1"; }
+iteration() { ask api/state | jq .totals.iterations; }
 at_least() { # at_least ITERATION
     local now
-    now=$(state | jq '[.. | objects | select(has("totals")) | .totals.iterations] | max')
-    [[ $now =~ ^[0-9]+$ ]] && ((now >= $1))
+    now=$(iteration) && ((now >= $1))
 }
-saved() { [[ $(state | jq '[.. | objects | select(has("totals")) | .totals.saved // 0] | max') -gt $1 ]]; }
+saved() { ask api/state | jq -e "(.totals.saved // 0) >= $1"; }
+worker_is() { ask api/state | jq -e ".workers[] | select(.name == \"$1\") | .state | IN($2)"; }
+goes_on() { # goes_on WHAT: 100 more iterations
+    local from
+    from=$(iteration)
+    wait_for 120 "$1" at_least "$((from + 100))"
+}
+ended() { [[ $(docker inspect --format '{{.State.Status}} {{.State.ExitCode}}' "$(dc ps -aq coordinator)") == 'exited 0' ]]; }
+# The newest run's, once it has ended.
+summary() {
+    rm -rf "$folder/runs"
+    docker cp "$(dc ps -aq coordinator):/home/ata/runs" "$folder" >/dev/null
+    jq "$@" "$(printf '%s\n' "$folder"/runs/*/summary.json | tail -1)"
+}
 
 step files
 if command -v promtool >/dev/null; then
@@ -63,13 +75,35 @@ if [[ ${MONITORING:-on} == on && ${GRAFANA:-on} == on ]]; then services+=(grafan
 
 step a cluster of unequal machines
 if [[ ${BUILD:-on} == on ]]; then dc build; fi
+# With these every metric has a value.
+printf '[workers.%s]\nprice_per_hour = 1.0\nwatts = 100\n' worker worker-half >"$folder/ata.toml"
+cat >"$folder/extra.yml" <<EOF
+services:
+  coordinator:
+    environment: {ATA_CONFIG: /home/ata/ata.toml, ATA_EVAL_EVERY: 50, ATA_CLIP_NORM: 100}
+    volumes: ["$folder/ata.toml:/home/ata/ata.toml:ro"]
+EOF
+chmod 755 "$folder"
+extra+=(-f "$folder/extra.yml")
 ATA_ITERATIONS=100000 dc up -d --no-build "${services[@]}"
-wait_for 60 "the coordinator is healthy" bash -c "[[ \$(docker inspect --format '{{.State.Health.Status}}' $(container coordinator)) == healthy ]]"
+healthy() { [[ $(inspect coordinator '{{.State.Health.Status}}') == healthy ]]; }
+wait_for 60 "the coordinator is healthy" healthy
 [[ $(dc exec -T worker id -u | tr -d '\r') == 10001 ]] || fail "a worker runs as another user than ata"
 [[ $(curl --silent --insecure -o /dev/null -w '%{http_code}' "https://127.0.0.1:$ATA_DASHBOARD_PORT/metrics") == 401 ]] \
     || fail "metrics without the secret"
+secret=$(dc exec -T coordinator ata token show --status | tr -d '\r')
 wait_for 120 "it trains" at_least 100
 wait_for 60 "it is saved" saved 100
+
+step status
+dc exec -T coordinator ata status
+# From outside: the token has the name inside.
+dc exec -T coordinator cat credentials/status-token | sed "s/coordinator:7071/127.0.0.1:$ATA_DASHBOARD_PORT/" >"$folder/status-token"
+docker run --rm --network host -v "$folder/status-token:/status-token:ro" ata status --token-file /status-token | head -1
+if command -v promtool >/dev/null; then
+    ask metrics | promtool check metrics
+    echo "promtool approves of the metrics: yes"
+fi
 
 if [[ ${MONITORING:-on} == on ]]; then
     step monitoring
@@ -77,47 +111,69 @@ if [[ ${MONITORING:-on} == on ]]; then
     targets() { curl --silent "$prometheus/targets" | jq -e '.data.activeTargets[0].health == "up"'; }
     wait_for 60 "Prometheus reads the coordinator" targets
     sleep 30 # so that rates have a few points
-    # Price and energy need a configuration, and the test loss an evaluation.
-    # shellcheck disable=SC2016 # Grafana's variables, not the shell's
-    jq -r '.. | objects | select(has("expr")) | .expr' deploy/monitoring/grafana/dashboards/ata.json | sort -u | grep -vE 'price|energy|test_' \
-        | while read -r query; do
-            filled=${query//'$instance'/.*}
-            filled=${filled//'$__rate_interval'/20s}
-            filled=${filled//'$__range'/5m}
-            answer=$(curl --silent --data-urlencode "query=$filled" "$prometheus/query")
-            [[ $(jq -r .status <<<"$answer") == success ]] || fail "$query: $(jq -r .error <<<"$answer")"
-            [[ $(jq '.data.result | length' <<<"$answer") -gt 0 ]] || fail "$query: no data"
-        done
-    echo "the dashboard's queries have data: yes"
-    curl --silent "$prometheus/rules" | jq -e '[.data.groups[].rules[] | .health] | all(. == "ok")' >/dev/null || fail "a rule fails"
+    queries=0
+    while read -r query; do
+        # shellcheck disable=SC2016 # Grafana's variables, not the shell's
+        filled=${query//'$instance'/.*}
+        # shellcheck disable=SC2016
+        filled=${filled//'$__rate_interval'/20s}
+        # shellcheck disable=SC2016
+        filled=${filled//'$__range'/5m}
+        answer=$(curl --silent --data-urlencode "query=$filled" "$prometheus/query")
+        [[ $(jq -r .status <<<"$answer") == success ]] || fail "$query: $(jq -r .error <<<"$answer")"
+        [[ $(jq '.data.result | length' <<<"$answer") -gt 0 ]] || fail "$query: no data"
+        queries=$((queries + 1))
+    done < <(jq -r '.. | objects | select(has("expr")) | .expr' deploy/monitoring/grafana/dashboards/ata.json | sort -u)
+    echo "queries of the dashboard that have data: $queries, all"
+    curl --silent "$prometheus/rules" | jq -e '[.data.groups[].rules[] | .health == "ok" and .state == "inactive"] | all' >/dev/null \
+        || fail "a rule fails, or fires"
     if [[ ${GRAFANA:-on} == on ]]; then
         wait_for 60 "Grafana has the dashboard" curl --silent --fail "http://127.0.0.1:$GRAFANA_PORT/api/dashboards/uid/ata"
     fi
 fi
 
+step a worker that is stopped, and started again
+docker stop "$(container worker-half)" >/dev/null
+wait_for 30 "the coordinator sees it" worker_is worker-half '"away"'
+goes_on "the run goes on without it"
+dc start worker-half
+wait_for 30 "it is back" worker_is worker-half '"computing", "idle"'
+
+step a worker that hangs
+docker pause "$(container worker)" >/dev/null
+wait_for 30 "the coordinator sees it" worker_is worker '"away"'
+goes_on "the run goes on without it"
+docker unpause "$(container worker)" >/dev/null
+wait_for 60 "it is back" worker_is worker '"computing", "idle"'
+
+step a worker that is killed
+docker kill "$(container worker-quarter)" >/dev/null
+goes_on "the run goes on without it"
+dc start worker-quarter
+
 step a coordinator that crashes
-before=$(state | jq '[.. | objects | select(has("totals")) | .totals.saved // 0] | max')
+before=$(ask api/state | jq .totals.saved)
 # `docker kill` would count as a stop on purpose, and the container stay down.
 kill -9 "$(inspect coordinator '{{.State.Pid}}')" || fail "this step needs root"
 crashed() { [[ $(inspect coordinator '{{.RestartCount}}') -gt 0 ]]; }
 wait_for 30 "its container was started again" crashed
 wait_for 60 "the run goes on after what was saved" at_least "$((before + 1))"
-dc logs coordinator | grep -c "worker ready" | xargs echo "workers ready, before and after:"
+dc logs coordinator | grep -o 'resuming run.*' | tail -1
+wait_for 60 "all workers are back" bash -c "[[ \$(docker logs $(container coordinator) 2>&1 | sed '1,/resuming run/d' | grep -c 'worker ready') -ge 4 ]]"
 
-step a worker that is killed
-docker kill "$(container worker)" >/dev/null
-wait_for 60 "the run goes on without it" at_least "$((before + 200))"
+step a run that is stopped, shortened and resumed to its end
+last=$(($(iteration) + 500))
+ATA_ITERATIONS=$last dc up -d --no-build "${services[@]}"
+wait_for 300 "the run ends" ended
+[[ $(summary -r '"\(.state) \(.iterations)"') == "finished $last" ]] || fail "expected $last iterations"
+summary -c '{iterations, runtime_s, worker_names, allocation_mean, task_mean_s}'
 dc down --volumes >/dev/null 2>&1
 
 step scaled
 ATA_ITERATIONS=300 ATA_MIN_WORKERS=11 dc up -d --no-build --scale worker=8 coordinator worker worker-half worker-quarter worker-eighth
-coordinator=$(dc ps -aq coordinator)
-wait_for 300 "the run ends" bash -c "[[ \$(docker inspect --format '{{.State.Status}} {{.State.ExitCode}}' $coordinator) == 'exited 0' ]]"
-folder=$(mktemp -d)
-docker cp "$coordinator:/home/ata/runs" "$folder" >/dev/null
-jq -e '.workers == 11 and .iterations == 300' "$folder"/runs/*/summary.json >/dev/null || fail "expected 11 workers and 300 iterations"
-jq -c '{workers, iterations, runtime_s, allocation_mean}' "$folder"/runs/*/summary.json
-rm -r "$folder"
+wait_for 300 "the run ends" ended
+summary -e '.workers == 11 and .iterations == 300' >/dev/null || fail "expected 11 workers and 300 iterations"
+summary -c '{workers, iterations, runtime_s, worker_names, allocation_mean}'
 
 if [[ ${GPU:-off} == on ]]; then
     step GPU image

@@ -2,6 +2,8 @@
 
 const RAMP_STEPS = 256;
 const AXIS_SPACE = 36;
+/** Workers beyond which those that never had a task get no row, unless all are asked for: they would fill the map. */
+const MOST_WITHOUT_TASKS = 50;
 
 /** Colours of the ramp, as dots of an image, from the style sheet: the light and the dark theme run in opposite directions. */
 function readRamp() {
@@ -19,7 +21,7 @@ function readRamp() {
 
 class HeatMap {
   constructor(root) {
-    Object.assign(this, { root, order: "number", workers: [], columns: [] });
+    Object.assign(this, { root, order: "number", workers: [], columns: [], hidden: 0 });
     this.canvas = el("canvas", { role: "img", tabindex: 0, "aria-describedby": "hint" });
     this.marker = el("div", { class: "marker" });
     this.tip = el("div", { class: "tip", "aria-hidden": "true" });
@@ -55,13 +57,24 @@ class HeatMap {
   }
 
   update(run) {
-    this.workers = [...run.workers.values()].sort((a, b) =>
-      (this.order === "speed" ? (a.mean_s ?? Infinity) - (b.mean_s ?? Infinity) || 0 : 0) || a.number - b.number);
     this.columns = run.heat;
+    this.workers = this.chosen([...run.workers.values()]).sort((a, b) =>
+      (this.order === "speed" ? (a.mean_s ?? Infinity) - (b.mean_s ?? Infinity) || 0 : 0) || a.number - b.number);
     this.root.hidden = this.workers.length === 0 || this.columns.length === 0;
     if (this.root.hidden) return;
     this.draw();
     this.table.draw();
+  }
+
+  /** The workers that get a row; `this.hidden` is how many get none. */
+  chosen(workers) {
+    const employed = new Set(this.columns.flatMap(({ tasks }) => Object.keys(tasks).map(Number)));
+    const withTasks = workers.filter(({ number: n }) => employed.has(n));
+    const canHide = workers.length > MOST_WITHOUT_TASKS && withTasks.length > 0 ? workers.length - withTasks.length : 0;
+    byId("all-rows-label").hidden = canHide === 0;
+    text(byId("all-rows-label").lastElementChild, `Also the ${number(canHide)} without tasks`);
+    this.hidden = byId("all-rows").checked ? 0 : canHide;
+    return this.hidden > 0 ? withTasks : workers;
   }
 
   /** Mean tasks per iteration of a worker in a column. */
@@ -149,7 +162,10 @@ class HeatMap {
       pen.fillText("slow", this.left - 6, height - 8);
     }
     pen.textAlign = "center";
-    for (const [value, words] of this.x.ticks) pen.fillText(words, this.left + this.x.at(value) * this.inner, height + 13);
+    for (const [value, words] of this.x.ticks) {
+      const most = this.width - pen.measureText(words).width / 2; // or the last one is cut off
+      pen.fillText(words, Math.min(this.left + this.x.at(value) * this.inner, most), height + 13);
+    }
     pen.fillText("iteration", this.left + this.inner / 2, height + 29);
   }
 
@@ -195,8 +211,9 @@ class HeatMap {
   summary() {
     const means = this.workers.map((worker) => [this.average(worker, this.columns), worker]).sort(([a], [b]) => b - a);
     const most = means.slice(0, 3).map(([value, { number: n, name }]) => `worker ${n} (${name}) ${number(value)}`);
-    const without = means.filter(([value]) => value === 0).length;
-    return `Heat map of tasks per iteration: ${means.length} workers. Most on average: ${most.join(", ")}. ${without} had none.`;
+    const without = this.hidden + means.filter(([value]) => value === 0).length;
+    const count = counted(this.hidden + means.length, "worker");
+    return `Heat map of tasks per iteration: ${count}. Most on average: ${most.join(", ")}. ${number(without)} had none.`;
   }
 
   rows() {

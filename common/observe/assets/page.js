@@ -45,21 +45,17 @@ function redraw(...parts) {
 
 // ---- header and key numbers
 
-const PHASES = {
-  waiting: "◌ Waiting", training: "● Training", evaluating: "◍ Evaluating", finished: "✓ Finished", stopped: "■ Stopped", failed: "✕ Failed",
-};
-
 function drawHead() {
-  const { run, phase, detail, totals } = runs[shown];
+  const { run, phase, totals } = runs[shown];
   const several = runs.length > 1;
   text(byId("name"), several ? `${runs.length} runs` : run.run_id ?? "ata");
   const settings = [
-    several ? run.run_id : null, `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${number(run.budget)} tasks`,
-    run.task_batch && `${number(run.task_batch)} samples per task`, run.seed != null && `seed ${run.seed}`,
+    several ? run.run_id : null, `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${counted(run.budget, "task")}`,
+    run.task_batch && `${counted(run.task_batch, "sample")} per task`, run.seed != null && `seed ${run.seed}`,
   ];
   text(byId("settings"), settings.filter(Boolean).join(" · "));
   attribute(byId("phase"), "class", phase);
-  text(byId("phase"), [PHASES[phase] ?? phase, detail].filter(Boolean).join(": "));
+  text(byId("phase"), phaseWords(runs[shown]));
   const done = totals.iterations ?? 0;
   const share = run.iterations > 0 ? done / run.iterations : 0;
   attribute(byId("progress"), "value", Math.min(share, 1));
@@ -77,7 +73,7 @@ function progressText(run, done, share) {
 
 function drawNumbers(run) {
   const { totals: t, steps } = run;
-  const refused = Object.entries(t.refused ?? {});
+  const refused = refusals(t);
   const entries = [
     ["Iterations/s", number(pace(run)), t.iterations > 0 && !ENDED.has(run.phase) && "lately"],
     ["Iteration time", seconds(mean(t.runtime_s, t.iterations)), t.iterations > 0 && "mean"],
@@ -93,11 +89,28 @@ function drawNumbers(run) {
       refused.map(([kind, count]) => `${number(count)} ${kind}`).join(", ")],
   ].filter(Boolean);
   const list = byId("numbers");
+  const before = list.childElementCount;
   while (list.childElementCount > entries.length) list.lastElementChild.remove();
   while (list.childElementCount < entries.length) list.append(el("div", {}, el("dt"), el("dd"), el("dd", { class: "faint" })));
   entries.forEach(([name, value, note], k) => {
     [name, value, note || ""].forEach((words, part) => text(list.children[k].children[part], words));
   });
+  if (list.childElementCount !== before) balanceNumbers();
+}
+
+let balancedWidth = 0;
+
+/** Spreads the tiles evenly over their rows. One that is alone in the last row all the same gets the whole of it. */
+function balanceNumbers() {
+  const list = byId("numbers");
+  const count = list.childElementCount;
+  if (count === 0) return;
+  balancedWidth = list.clientWidth;
+  list.style.removeProperty("--columns");
+  const most = getComputedStyle(list).gridTemplateColumns.split(" ").length;
+  const columns = Math.ceil(count / Math.ceil(count / most));
+  list.style.setProperty("--columns", columns);
+  list.classList.toggle("odd", count % columns === 1);
 }
 
 // ---- costs, runs, events
@@ -249,6 +262,8 @@ function start() {
     heatMap.order = order;
     redraw("heat");
   });
+  byId("all-rows").addEventListener("change", () => redraw("heat"));
+  new ResizeObserver(() => byId("numbers").clientWidth !== balancedWidth && balanceNumbers()).observe(byId("numbers"));
   byId("smooth").addEventListener("change", () => redraw("charts"));
   byId("charts").append(...charts.map(({ figure }) => figure));
   document.addEventListener("visibilitychange", () => redraw());

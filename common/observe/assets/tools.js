@@ -36,6 +36,9 @@ function number(x, places = 3) {
   return before.replace(/\B(?=(\d{3})+$)/g, ",") + (after ? `.${after}` : "");
 }
 
+/** A count of things, as in "1 task" and "2 tasks". */
+const counted = (count, thing) => `${number(count)} ${thing}${count === 1 ? "" : "s"}`;
+
 const percent = (share, places = 3) => (share == null ? NONE : `${number(share * 100, places)}${NARROW}%`);
 /** For shares of a whole, where a tenth of a percent is noise. */
 const wholePercent = (share) => (share == null ? NONE : `${Math.round(share * 100)}${NARROW}%`);
@@ -170,7 +173,7 @@ function speak(tip) {
 class DataTable {
   constructor(rows) {
     this.rows = rows;
-    this.table = el("table");
+    this.table = el("table", { "aria-label": "Data" });
     this.details = el("details", {}, el("summary", {}, "Data as table"), el("div", { class: "scroll" }, this.table));
     this.details.addEventListener("toggle", () => this.draw());
   }

@@ -159,8 +159,9 @@ class WorkerTable {
     const { allocation } = this.run;
     const counts = Object.keys(STATES).map((state) => [this.all.filter((w) => w.state === state).length, state]);
     const states = counts.filter(([count]) => count > 0).map((pair) => pair.join(" ")).join(", ");
-    const rule = allocation?.rule && !ENDED.has(this.run.phase) ? ` Tasks now: iteration ${number(allocation.iteration)}, by ${allocation.rule}.` : "";
-    text(byId("workers-text"), this.all.length === 0 ? "No worker has joined yet." : `${this.all.length} workers: ${states}.${rule}`);
+    const goesOn = allocation?.rule && !ENDED.has(this.run.phase);
+    const rule = goesOn ? ` Iteration ${number(allocation.iteration)}: ${ruleWords(allocation.rule)}.` : "";
+    text(byId("workers-text"), this.all.length === 0 ? "No worker has joined yet." : `${counted(this.all.length, "worker")}: ${states}.${rule}`);
     byId("workers-table").parentNode.hidden = this.all.length === 0;
     document.querySelector("#workers .tools").hidden = this.all.length < 6;
   }
@@ -254,11 +255,11 @@ class WorkerTable {
 
   explain(cell, w) {
     const interval = w.low_s == null || w.high_s == null ? "" : ` (95 % interval ${seconds(w.low_s)} to ${seconds(w.high_s)})`;
-    const measured = w.mean_s == null ? "No task measured yet." : `Measured on ${number(w.observed)} tasks: ${seconds(w.mean_s)} each${interval}.`;
+    const measured = w.mean_s == null ? "No task measured yet." : `Measured on ${counted(w.observed, "task")}: ${seconds(w.mean_s)} each${interval}.`;
     const [busy, overhead, idle] = [w.busy_share, w.overhead_share, w.idle_share].map(wholePercent);
     const times = w.busy_share == null ? "" : ` Of its time ${busy} busy, ${overhead} overhead, ${idle} idle.`;
-    const counts = ["failures", "losses", "rests"].map((key) => `${number(w[key])} ${key}`).join(", ");
-    const lines = [`${w.name}, ${w.device}`, w.why, measured + times, `${number(w.applied)} tasks applied, ${number(w.probes)} probes; ${counts}.`];
+    const counts = ["failures", "losses", "rests"].map((key) => `${key} ${number(w[key])}`).join(", ");
+    const lines = [`${w.name}, ${w.device}`, w.why, measured + times, `${counted(w.applied, "task")} applied, ${counted(w.probes, "probe")}; ${counts}.`];
     cell.replaceChildren(...lines.filter(Boolean).map((line) => el("p", {}, line)));
   }
 }
