@@ -15,7 +15,7 @@ Examples:
   ata doctor --device wgpu:0 --task-batch 4        this GPU, and whether its gradients are right
   ata doctor --join-file join.txt                  what would stop a worker on this machine, and how fast the way is
 
-The exit code is 1 if there is a problem, and 0 if there are only warnings.")]
+Without --coordinator, --join or --join-file, no coordinator is asked. The exit code is 1 if there is a problem, and 0 if there are only warnings.")]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) joining: JoinArgs,

@@ -100,7 +100,8 @@ pub(super) fn cluster_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
     let mut findings = vec![compare(&what, coordinator, memory, "fewer workers, a smaller --model, or more memory")];
     if let Some(worker) = needs.worker_bytes() {
         let what = format!("the same with {} workers on this machine (ata up)", needs.workers);
-        let cluster = compare(&what, coordinator + needs.workers * worker, memory, "ata up with fewer --workers");
+        let mend = "fewer --workers with ata up, or workers on other machines";
+        let cluster = compare(&what, coordinator + needs.workers * worker, memory, mend);
         // The coordinator may be on a machine of its own.
         findings.push(Finding { status: cluster.status.min(Status::Warning), ..cluster });
     }

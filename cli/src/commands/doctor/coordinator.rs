@@ -29,6 +29,10 @@ const ANOTHER: &str = "check that it is an ata coordinator that listens there, a
 const TOKEN: &str =
     "join with the line that the coordinator prints: `ata token show` on its machine prints the token again";
 
+/// The same with certificates.
+const CERTIFICATES: &str = "--tls-cert and --tls-key name this machine's certificate and key, --tls-ca the authority of the \
+                            coordinator's; its --tls-client-ca is the authority of this machine's (all in PEM)";
+
 /// What a coordinator told of itself.
 pub(super) struct Reached {
     pub(super) run: RunSpec,
@@ -79,7 +83,7 @@ async fn enter(endpoint: &Endpoint) -> Result<Entered<'_>, Finding> {
             Ok(Probed { summary, .. }) => return Ok(Entered { link, summary, before, after: clock::now() }),
             // The connection was closed, and the reason may have come too late to be seen.
             Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => tries += 1,
-            Err(status) => return Err(refusal(&status)),
+            Err(status) => return Err(refusal(&status, endpoint.trust())),
         }
     }
 }
@@ -133,27 +137,29 @@ fn silent() -> Finding {
 fn distrust(error: &ConnectError) -> Finding {
     let mend = match error {
         ConnectError::Distrusted { .. } => TOKEN,
-        ConnectError::Certificates { .. } => "--tls-ca, --tls-cert and --tls-key name files in PEM",
+        ConnectError::Certificates { .. } => CERTIFICATES,
         ConnectError::Address(_) | ConnectError::Unreachable { .. } => ANOTHER,
     };
     Finding::problem(TRUST, error.to_string(), mend)
 }
 
 /// Why the first call was not answered.
-fn refusal(status: &CallStatus) -> Finding {
+fn refusal(status: &CallStatus, trust: &Trust) -> Finding {
+    let way_in = if matches!(trust, Trust::Certificates { .. }) { CERTIFICATES } else { TOKEN };
     let same = "use the same release of ata on all machines";
     if let Some(reason) = why_refused(status) {
-        return Finding::problem(TRUST, format!("the coordinator is not trusted: {reason}"), TOKEN);
+        return Finding::problem(TRUST, format!("the coordinator is not trusted: {reason}"), way_in);
     }
     let message = status.message();
     match status.code() {
-        Code::PermissionDenied => Finding::problem(TRUST, format!("this machine is not let in: {message}"), TOKEN),
+        Code::PermissionDenied => Finding::problem(TRUST, format!("this machine is not let in: {message}"), way_in),
         Code::Unimplemented => {
             let found = "the coordinator's release cannot be asked for more: expected one with the call Probe";
             Finding::warning(VERSION, found, same)
         }
         Code::FailedPrecondition => Finding::problem(VERSION, message, same),
         Code::ResourceExhausted => Finding::warning(REACHABILITY, message, "run ata doctor again in a minute"),
+        Code::DeadlineExceeded => Finding::problem(REACHABILITY, message, ANOTHER),
         code => {
             let found = format!("the coordinator's answer is {code:?}: {message}");
             Finding::problem(
@@ -213,8 +219,9 @@ mod tests {
             (CallStatus::unimplemented(""), VERSION, "same release"),
             (CallStatus::failed_precondition("protocol version 3"), VERSION, "same release"),
             (CallStatus::unavailable("the run is over"), REACHABILITY, "log"),
+            (CallStatus::deadline_exceeded("no answer"), REACHABILITY, "is an ata coordinator"),
         ] {
-            let finding = refusal(&status);
+            let finding = refusal(&status, &Trust::Open);
             assert_eq!((finding.check, finding.mend.unwrap().contains(mend)), (check, true), "{status:?}");
         }
         assert_eq!(version(env!("CARGO_PKG_VERSION"), "x").status, Status::Ok);
