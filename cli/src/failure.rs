@@ -30,6 +30,23 @@ enum Kind {
     Refused = 77,
 }
 
+/// All exit codes, and what they mean.
+pub(crate) const EXIT_CODES: [(u8, &str); 10] = [
+    (0, "done"),
+    (1, "`ata doctor` found a problem"),
+    (Kind::Usage as u8, "wrong usage or configuration"),
+    (Kind::Data as u8, "bad data: a data set, a journal, a checkpoint, a model file, a time trace"),
+    (Kind::Unreachable as u8, "a coordinator or server cannot be reached, or does not serve"),
+    (Kind::Internal as u8, "internal error, a missing device, or a run that failed; the message says what"),
+    (Kind::Disk as u8, "a file cannot be written"),
+    (
+        RESUMABLE,
+        "an unfinished run was stopped by SIGTERM, and saved unless that is turned off: start it again with `--resume auto`",
+    ),
+    (Kind::Refused as u8, "refused by the coordinator: no secret, the wrong one, or expelled"),
+    (INTERRUPTED, "interrupted by Ctrl-C; a run is saved, unless Ctrl-C was pressed twice"),
+];
+
 /// The exit code of a worker whose run failed.
 pub(crate) const RUN_FAILED: u8 = Kind::Internal as u8;
 
@@ -53,6 +70,11 @@ impl Failure {
     /// A server that cannot be reached, or does not serve.
     pub(crate) fn unreachable(message: impl Display) -> Self {
         Self::new(Kind::Unreachable, message)
+    }
+
+    /// No entry.
+    pub(crate) fn refused(message: impl Display) -> Self {
+        Self::new(Kind::Refused, message)
     }
 
     /// A fault of the program or the machine.
@@ -102,7 +124,9 @@ impl From<ModelError> for Failure {
 
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
-        Self::usage(error)
+        // Drivers may load late: a machine that lacks one now is no mistake in the command line.
+        let is_machine = matches!(error, DeviceError::NotFound { .. } | DeviceError::NoGpu { .. });
+        Self::new(if is_machine { Kind::Internal } else { Kind::Usage }, error)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Ctrl-C and SIGTERM.
 
+use sd_notify::NotifyState;
+
 use crate::failure::{Failure, INTERRUPTED};
 
 /// The signal that told the program to stop.
@@ -25,9 +27,10 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     };
     Ok(async move {
         let first = next().await;
-        // A second signal ends the process without waiting for a clean end.
+        // Who presses Ctrl-C twice does not want to wait for a clean end. A second SIGTERM means nothing: batch systems send it to
+        // each process, and so does the script that started this one.
         tokio::spawn(async move {
-            next().await;
+            while next().await != Signal::Interrupt {}
             std::process::exit(INTERRUPTED.into());
         });
         first
@@ -42,4 +45,11 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
         interrupt.recv().await;
         Signal::Interrupt
     })
+}
+
+/// Tells systemd, if that started the program.
+pub(crate) fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!(%error, "cannot notify systemd");
+    }
 }

@@ -7,11 +7,12 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 12] = [
+const DEPENDS_ON: [(&str, &[&str]); 13] = [
     ("common/scheduler", &[]),
     ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &[]),
+    ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
     ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/learn", &["burn", "rayon"]),
     ("common/link", &["tokio"]),
@@ -56,6 +57,7 @@ const DEPENDS_ON: [(&str, &[&str]); 12] = [
             "ata-figures",
             "ata-learn",
             "ata-link",
+            "ata-observe",
             "ata-record",
             "ata-scheduler",
             "ata-simulator",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_learn::{Aggregate, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
+use ata_record::Listeners;
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
 use ata_wire::{DataSpec, RunSpec, Security};
@@ -60,6 +61,8 @@ pub struct CoordinatorConfig {
     pub transfers: TransferLimits,
     /// The existing folder for `events.jsonl` and `metrics.csv`.
     pub run_folder: PathBuf,
+    /// Who hears of the run's events.
+    pub listeners: Listeners,
     /// What whoever connects must prove.
     pub security: Arc<Security>,
 }

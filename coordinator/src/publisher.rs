@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ata_record::{Fate, RecordError, RunEvent, RunState, Writer};
+use ata_record::{Fate, Listeners, RecordError, RunEvent, RunState, Writer};
 use ata_scheduler::{Lease, Outcome, WorkerId};
 use tokio::sync::watch;
 
@@ -16,9 +16,10 @@ impl Publisher {
     pub(crate) fn create(
         folder: &Path,
         state: watch::Sender<RunState>,
+        listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        Ok(Self { writer: Writer::create(folder, failed)?, state })
+        Ok(Self { writer: Writer::create(folder, listeners, failed)?, state })
     }
 
     /// Continues the files of a run that is resumed, whose events so far add up to `past`.
@@ -26,9 +27,10 @@ impl Publisher {
         folder: &Path,
         past: RunState,
         state: watch::Sender<RunState>,
+        listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let writer = Writer::append(folder, failed)?;
+        let writer = Writer::append(folder, listeners, failed)?;
         state.send_replace(past);
         Ok(Self { writer, state })
     }

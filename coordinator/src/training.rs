@@ -49,12 +49,21 @@ pub(crate) enum Report {
 #[derive(Debug)]
 pub(crate) struct Stepped {
     pub(crate) iteration: u64,
-    /// Mean loss of the step's tasks, in nats.
-    pub(crate) loss: f64,
+    pub(crate) taken: Taken,
     /// Inner product of the step's mean gradient and the last one's, if the policy asked for it.
     pub(crate) gradient_product: Option<f64>,
     /// The parameters of the next iteration.
     pub(crate) parameters: ParameterSet,
+}
+
+/// What a step was, for the record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    /// Mean loss of the step's tasks, in nats.
+    pub(crate) loss: f64,
+    pub(crate) learning_rate: f64,
+    /// Of the mean gradient, before it was clipped, if it may be.
+    pub(crate) gradient_norm: Option<f64>,
 }
 
 /// Starts the thread. Returns the sender of its work, and the parameters of the next iteration.
@@ -100,10 +109,12 @@ fn work(
                 let estimate = aggregator.finish(tasks).expect("a step has gradients");
                 let Estimate { mut gradient, divisor, loss } = estimate;
                 let mut next = pool.take();
-                let gradient_product = state.step(&mut gradient, divisor, rate, with_product, &mut next);
+                let step = state.step(&mut gradient, divisor, rate, with_product, &mut next);
                 pool.give(gradient);
                 let parameters = ParameterSet::new(iteration + 1, next, pool);
-                report(Report::Stepped(Stepped { iteration, loss, gradient_product, parameters }));
+                let taken = Taken { loss, learning_rate: rate, gradient_norm: step.gradient_norm };
+                let gradient_product = step.gradient_product;
+                report(Report::Stepped(Stepped { iteration, taken, gradient_product, parameters }));
             }
             Work::Copy(then) => then(state.clone()),
         }

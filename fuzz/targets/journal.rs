@@ -10,6 +10,6 @@ fuzz_target!(|input: &[u8]| {
     folder.file(JOURNAL_FILE, input);
     let mut state = RunState::default();
     if read_journal(folder.path(), |event| state.apply(&event)).is_ok() {
-        resume_journal(folder.path(), 1).expect("what can be read can be resumed");
+        resume_journal(folder.path(), 1, |_| ()).expect("what can be read can be resumed");
     }
 });

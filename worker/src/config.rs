@@ -22,10 +22,15 @@ pub struct TaskTime {
 /// has none.
 pub type TaskTimes = Arc<dyn Fn(u32, u64) -> Result<TaskTime, String> + Send + Sync>;
 
+/// Finds the coordinator's address, if it can.
+pub type Relocate = Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>;
+
 /// A worker's settings.
 pub struct WorkerConfig {
     /// The coordinator's address.
     pub endpoint: Endpoint,
+    /// Looks up where the coordinator is by now, before each attempt to reach it: it may have been moved.
+    pub relocate: Option<Relocate>,
     /// The worker's name across sessions.
     pub name: WorkerName,
     /// Whether the user chose the name; if not, another one is tried when it is taken.

@@ -20,7 +20,7 @@ mod heartbeats;
 mod session;
 mod transfer;
 
-pub use config::{TaskTime, TaskTimes, WorkerConfig};
+pub use config::{Relocate, TaskTime, TaskTimes, WorkerConfig};
 pub use error::WorkerError;
 
 use std::future::Future;
@@ -60,6 +60,9 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
     // The last cause logged: each is logged once, not at every attempt.
     let mut said: Option<String> = None;
     loop {
+        if let Some(endpoint) = config.relocate.as_ref().and_then(|relocate| relocate()) {
+            config.endpoint = endpoint;
+        }
         let ended = tokio::select! {
             ended = session::run(&config, &mut history) => ended,
             () = &mut stop => return Ok(WorkerEnd::Stopped),

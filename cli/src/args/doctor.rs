@@ -24,16 +24,10 @@ pub(crate) struct DoctorArgs {
     /// A TOML file of settings, as for a run.
     #[arg(long, env = "ATA_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where the coordinator's dashboard would be, or off.
-    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS", default_value = DEFAULT_DASHBOARD)]
-    pub(crate) dashboard: String,
     /// Print JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,
 }
-
-/// The dashboard's address. A coordinator takes a free port if this one is taken.
-pub(crate) const DEFAULT_DASHBOARD: &str = "127.0.0.1:7071";
 
 /// The settings of the run that this machine shall take part in.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -62,6 +56,9 @@ pub(crate) struct SubjectArgs {
     /// The address a coordinator would listen on [default: 127.0.0.1:7070].
     #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
+    /// Where the coordinator's dashboard would be, or off [default: 127.0.0.1:7071].
+    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS")]
+    dashboard: Option<String>,
     /// The folder of the coordinator's key and secrets [default: ~/.local/share/ata/credentials].
     #[arg(long, env = "ATA_CREDENTIALS", value_name = "DIR")]
     credentials: Option<PathBuf>,

@@ -7,14 +7,16 @@ mod doctor;
 mod joining;
 mod run;
 mod simulation;
+mod watching;
 
 #[cfg(target_os = "linux")]
 pub(crate) use chaos::{ChaosArgs, FaultKind};
 pub(crate) use data::{DataCommand, FetchArgs};
-pub(crate) use doctor::{DEFAULT_DASHBOARD, DoctorArgs};
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
 pub(crate) use run::{CommonArgs, RunArgs};
 pub(crate) use simulation::{ProblemName, ReplayArgs, SimulateArgs};
+pub(crate) use watching::{ExplainArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs};
 
 use std::path::PathBuf;
 
@@ -23,7 +25,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::settings::Fuse;
+use crate::settings::{DEFAULT_DASHBOARD, Fuse};
 
 /// Distributed training that learns how fast each worker is.
 ///
@@ -38,6 +40,25 @@ pub(crate) struct Cli {
     /// What to log on standard error: error, warn, info, debug, or directives of the tracing crate.
     #[arg(long, global = true, env = "ATA_LOG", value_name = "LEVEL", help_heading = "Output")]
     pub(crate) log: Option<String>,
+    /// Whether the log is text for people, or a JSON object a line.
+    #[arg(
+        long,
+        global = true,
+        env = "ATA_LOG_FORMAT",
+        value_name = "text|json",
+        default_value = "text",
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
 }
 
 const EXAMPLES: &str = "\
@@ -48,6 +69,8 @@ Examples:
   ata simulate --policy ata-auto,gta,uta           compare policies in virtual time
   ata replay runs/RUN_ID                           what other policies would have cost
   ata up --resume latest                           go on with the last run that was stopped
+  ata status --watch                               what the newest run is doing
+  ata explain --worker 2                           why worker 2 got its tasks
   ata eval runs/RUN_ID --data DATA                 how good a trained model is
   ata data fetch                                   download CIFAR-100
   ata data synth some-folder                       a data set to play with
@@ -64,6 +87,12 @@ pub(crate) enum Command {
     Coordinator(Box<CoordinatorArgs>),
     /// Compute gradients for a coordinator.
     Worker(Box<WorkerArgs>),
+    /// Show what a run is doing, from its folder or its coordinator.
+    Status(StatusArgs),
+    /// Show why each worker got its tasks: what was known, and what one task more or less would have cost.
+    Explain(ExplainArgs),
+    /// Write the page of a run, or of several side by side, or serve it.
+    Report(ReportArgs),
     /// Show or replace the token with which workers join.
     #[command(subcommand)]
     Token(TokenCommand),
@@ -93,6 +122,26 @@ pub(crate) enum Command {
     Chaos(Box<ChaosArgs>),
     /// Measure this build on this machine, each figure against a reference in the same run.
     Bench(BenchArgs),
+    /// Ask whether a coordinator lives, for health checks; the exit code is 69 if it does not.
+    Health(HealthArgs),
+    /// Print completions for a shell: `ata completions bash > /etc/bash_completion.d/ata`.
+    Completions {
+        /// bash, elvish, fish, powershell or zsh.
+        shell: clap_complete::Shell,
+    },
+    /// Write the reference pages of the documentation.
+    #[command(hide = true)]
+    Reference {
+        /// The folder for them.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Write the manual pages: `ata man --out /usr/local/share/man/man1`.
+    Man {
+        /// The folder for them.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -137,6 +186,16 @@ pub(crate) struct LocalArgs {
     /// CPU threads that each worker computes with [default: an equal share of this machine's cores].
     #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
+    /// Serve the dashboard meanwhile [default: off; without an address, 127.0.0.1:7071 or a free port].
+    #[arg(
+        long,
+        env = "ATA_DASHBOARD",
+        value_name = "ADDRESS|off",
+        num_args = 0..=1,
+        default_missing_value = DEFAULT_DASHBOARD,
+        help_heading = "Output"
+    )]
+    dashboard: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -163,6 +222,10 @@ pub(crate) struct HeadArgs {
     /// Workers to wait for before the first iteration.
     #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
     min_workers: Option<usize>,
+    /// Where to serve the dashboard and the metrics: on another address than loopback over TLS, to those who have the status
+    /// secret [default: 127.0.0.1:7071, or a free port if that is taken].
+    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS|off", help_heading = "Output")]
+    dashboard: Option<String>,
     #[command(flatten)]
     #[serde(flatten)]
     security: SecurityArgs,

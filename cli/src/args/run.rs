@@ -31,6 +31,16 @@ pub(crate) struct RunArgs {
     /// cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W.
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
     model: Option<String>,
+    /// Write scalars for TensorBoard to the folder tensorboard in the run's.
+    #[arg(
+        long,
+        env = "ATA_TENSORBOARD",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        help_heading = "Output"
+    )]
+    tensorboard: Option<bool>,
     #[command(flatten)]
     #[serde(flatten)]
     training: TrainingArgs,
@@ -196,6 +206,9 @@ pub(crate) struct CommonArgs {
     /// checkpoint's folder. Its settings apply; flags may extend or change them.
     #[arg(long, env = "ATA_RESUME", value_name = "RUN", help_heading = "Saving")]
     pub(crate) resume: Option<String>,
+    /// When the run is over, keep serving its dashboard until Ctrl-C or SIGTERM.
+    #[arg(long, env = "ATA_STAY", num_args = 0..=1, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL", help_heading = "Output")]
+    pub(crate) stay: bool,
     /// Print the run's summary as JSON on standard output instead of the table.
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,

@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 
 use ata_wire::Security;
+use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 
 use crate::Extensions;
 use crate::args::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
-use crate::run::{ExpectedWorkers, Run};
-use crate::settings::Entrance;
-use crate::signals;
+use crate::run::{Dashboard, ExpectedWorkers, Run};
+use crate::settings::{DEFAULT_DASHBOARD, Entrance};
+use crate::signals::{self, notify};
 
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
     let (settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.head])?;
@@ -20,17 +21,18 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
     let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
     let run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;
-    if run.is_complete() {
+    if run.is_complete(resumption.as_ref()) {
         return Ok(ExitCode::SUCCESS);
     }
 
-    let signal = signals::stop()?;
+    let mut signal = Box::pin(signals::stop()?);
     let listener = TcpListener::bind(address).await.map_err(|cause| {
         Failure::usage(format!(
             "cannot listen on {address}: {cause}. Choose another --listen, or port 0 for a free one"
         ))
     })?;
     let bound = listener.local_addr().map_err(Failure::internal)?;
+    let dashboard = Dashboard::bind(&settings, DEFAULT_DASHBOARD).await?;
     let Entrance { security, join, token_file } = settings.entrance(bound)?;
     let folder = run.folder(resumption.as_ref())?;
     eprintln!("run {} listens on {bound}; waiting for {min_workers} worker(s)", folder.run_id);
@@ -42,8 +44,12 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
         eprintln!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());
     }
 
+    notify(&[NotifyState::Ready]);
     let mut received = None;
-    let stop = async { received = Some(signal.await) };
-    let trained = Box::pin(run.train(&folder, listener, security, stop)).await?;
-    trained.finish(&folder, args.common.json, received)
+    let stop = async {
+        received = Some((&mut signal).await);
+        notify(&[NotifyState::Stopping]);
+    };
+    let trained = Box::pin(run.train(&folder, listener, security, dashboard, stop)).await?;
+    trained.finish(&folder, &args.common, received, signal).await
 }

@@ -1,9 +1,11 @@
 //! How a worker finds and knows its coordinator.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ata_wire::{Endpoint, JoinToken, Trust};
+use ata_worker::Relocate;
 use tonic::transport::{Certificate, Identity};
 
 use crate::args::JoinArgs;
@@ -52,6 +54,13 @@ async fn from_file(file: &Path, patience: Duration) -> Result<JoinToken, Failure
     }
     let text = String::from_utf8_lossy(&read(file)?).into_owned();
     text.parse().map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
+}
+
+/// Reads the file with the join token again, if there is one: a coordinator that was moved, or whose secret was replaced, writes
+/// another.
+pub(super) fn relocate(args: &JoinArgs) -> Option<Relocate> {
+    let file = args.join_file.clone()?;
+    Some(Arc::new(move || Some(std::fs::read_to_string(&file).ok()?.parse::<JoinToken>().ok()?.into())))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {

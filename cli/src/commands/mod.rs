@@ -7,12 +7,19 @@ mod coordinator;
 mod data;
 mod doctor;
 mod eval;
+mod explain;
+mod generate;
+mod health;
 mod joining;
 mod policies;
+mod reference;
 mod replay;
+mod report;
 mod simulate;
+mod status;
 mod token;
 mod up;
+mod watched;
 mod worker;
 
 use std::io::IsTerminal;
@@ -23,7 +30,7 @@ use tokio::runtime::{Builder, Runtime};
 use tracing_subscriber::EnvFilter;
 
 use crate::Extensions;
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, LogFormat};
 use crate::failure::Failure;
 
 /// Runs the subcommand.
@@ -34,11 +41,18 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
         Command::Worker(_) | Command::Coordinator(_) => "info,cubecl_runtime=warn",
         _ => "warn",
     };
-    start_log(cli.log.as_deref().unwrap_or(default))?;
+    start_log(cli.log.as_deref().unwrap_or(default), cli.log_format)?;
     match cli.command {
         Command::Up(args) => block_on(up::run(*args, extensions)),
         Command::Coordinator(args) => block_on(coordinator::run(*args, extensions)),
         Command::Worker(args) => block_on_one_thread(worker::run(*args, extensions.models)),
+        Command::Status(args) => block_on(status::run(args)),
+        Command::Explain(args) => block_on(explain::run(args)),
+        Command::Report(args) => block_on(report::run(args)),
+        Command::Health(args) => block_on(health::run(args)),
+        Command::Completions { shell } => Ok(generate::completions(shell)),
+        Command::Reference { out } => reference::run(&out),
+        Command::Man { out } => generate::man(&out),
         Command::Token(command) => token::run(&command),
         Command::Data(command) => data::run(command),
         Command::Eval(args) => eval::run(&args, extensions.models),
@@ -52,17 +66,20 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
     }
 }
 
-fn start_log(directives: &str) -> Result<(), Failure> {
+fn start_log(directives: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(directives).map_err(|error| {
         Failure::usage(format!("--log '{directives}': {error}; expected error, warn, info or debug"))
     })?;
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .try_init()
-        .map_err(Failure::internal)
+        .with_ansi(std::io::stderr().is_terminal());
+    match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    }
+    .map_err(Failure::internal)
 }
 
 /// Runs `work` on the runtime's own threads: what it wakes up runs on the same thread, or on another that is awake.

@@ -8,10 +8,11 @@ use serde::Serialize;
 use crate::Extensions;
 use crate::args::ReplayArgs;
 use crate::failure::Failure;
-use crate::output::{Counter, render_table, seconds};
+use crate::output::{Counter, render_table};
 use crate::run::counterfactual::{Cost, Replay};
 use crate::run::recorded;
 use crate::settings::policy_list;
+use ata_observe::seconds;
 
 /// A policy's mean costs over seeds. Some policies' steps take fewer than B tasks, so costs are per B applied tasks.
 #[derive(Debug, Serialize)]

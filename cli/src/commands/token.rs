@@ -40,7 +40,7 @@ fn rotate(RotateArgs { token, key }: &RotateArgs) -> Result<ExitCode, Failure> {
 /// The key of the coordinator as it was started last.
 fn served(credentials: &Credentials) -> Result<KeyPin, Failure> {
     let own = credentials.tls_files().pin()?;
-    Ok(credentials.last_token().map_or(own, |last| last.pin))
+    Ok(credentials.last_token(Role::Worker).map_or(own, |last| last.pin))
 }
 
 fn open(args: &TokenArgs) -> Result<Credentials, Failure> {
@@ -69,7 +69,7 @@ fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Exit
 
 /// The token with the current secret.
 fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<JoinToken, Failure> {
-    let last = credentials.last_token();
+    let last = credentials.last_token(Role::Worker);
     let port = last.as_ref().and_then(|last| last.address.port_u16()).unwrap_or(DEFAULT_PORT);
     let address = match (&args.advertise, last) {
         (None, Some(last)) => last.address,
@@ -78,7 +78,7 @@ fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Joi
             address.parse().map_err(Failure::usage)?
         }
     };
-    Ok(credentials.token(address, key)?.0)
+    Ok(credentials.token(Role::Worker, address, key)?.0)
 }
 
 fn print(as_json: bool, text: &str, json: &serde_json::Value) {

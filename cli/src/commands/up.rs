@@ -18,8 +18,8 @@ use crate::Extensions;
 use crate::args::UpArgs;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
-use crate::run::{ExpectedWorkers, Run};
-use crate::settings::{Fuse, Settings};
+use crate::run::{Dashboard, ExpectedWorkers, Run};
+use crate::settings::{Fuse, Settings, Workers};
 use crate::signals;
 
 /// Time that workers have to exit after the run.
@@ -32,7 +32,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
         None => vec![settings.device_choice()?],
     };
     if settings.devices.is_some() {
-        settings.workers = devices.len() as u32;
+        settings.workers.count = devices.len() as u32;
     }
     let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
     let training_file = inputs.training_file();
@@ -40,14 +40,14 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let opened = devices.iter().map(|device| device.open()).collect::<Result<Vec<_>, _>>()?;
     let device_name = opened.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
     let means = match settings.time_laws()? {
-        Some(laws) => laws.means(settings.workers)?,
-        None => Some(vec![1.0; settings.workers as usize]),
+        Some(laws) => laws.means(settings.workers.count)?,
+        None => Some(vec![1.0; settings.workers.count as usize]),
     };
-    let workers = settings.workers;
+    let workers = settings.workers.count;
     let expected = ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means };
     let (coordinator, named) = (DeviceChoice::Cpu, Some(device_name.clone()));
     let run = Run::new(settings.clone(), extensions, inputs, coordinator, named, expected, resumption.as_ref())?;
-    if run.is_complete() {
+    if run.is_complete(resumption.as_ref()) {
         return Ok(ExitCode::SUCCESS);
     }
     say_what(&settings, &device_name);
@@ -55,9 +55,10 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
         eprintln!("{}", Fuse::ON_CPU);
     }
 
-    let signal = signals::stop()?;
+    let mut signal = Box::pin(signals::stop()?);
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
+    let dashboard = Dashboard::bind(&settings, "off").await?;
     let folder = run.folder(resumption.as_ref())?;
     let mut children = Children::start(&settings, &devices, &format!("http://{address}"), training_file.as_deref())?;
 
@@ -67,17 +68,17 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
         tokio::select! {
             // The signal first: Ctrl-C ends the workers as well.
             biased;
-            signal = signal => received = Some(signal),
+            signal = &mut signal => received = Some(signal),
             () = children.too_few(&state) => {}
         }
     };
-    let trained = Box::pin(run.train(&folder, listener, Arc::new(Security::Open), stop)).await;
+    let trained = Box::pin(run.train(&folder, listener, Arc::new(Security::Open), dashboard, stop)).await;
     children.finish().await;
-    trained?.finish(&folder, args.common.json, received)
+    trained?.finish(&folder, &args.common, received, signal).await
 }
 
 fn say_what(settings: &Settings, device: &str) {
-    let Settings { workers, iterations, policy, data, task_time, .. } = settings;
+    let Settings { workers: Workers { count: workers, .. }, iterations, policy, data, task_time, .. } = settings;
     let data = match data.as_str() {
         "synthetic" => "generated synthetic data (--data takes CIFAR-100)",
         data => data,
@@ -98,14 +99,14 @@ pub(super) fn worker_command(
 ) -> Result<Command, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match settings.threads {
-        0 => (cores / settings.workers as usize).max(1),
+        0 => (cores / settings.workers.count as usize).max(1),
         threads => threads,
     };
     let mut command = Command::new(std::env::current_exe().map_err(Failure::internal)?);
     command
         .arg("worker")
         .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
-        .args(["--number", &number.to_string(), "--workers", &settings.workers.to_string()])
+        .args(["--number", &number.to_string(), "--workers", &settings.workers.count.to_string()])
         .args(["--device", &device.to_string(), "--fuse", settings.fuse.name()])
         .args(["--threads", &threads.to_string()])
         .args(["--task-time", &settings.task_time, "--time-unit", &settings.time_unit])
@@ -137,7 +138,7 @@ impl Children {
         data: Option<&Path>,
     ) -> Result<Self, Failure> {
         let mut running = JoinSet::new();
-        for (number, device) in (1..=settings.workers).zip(devices.iter().cycle()) {
+        for (number, device) in (1..=settings.workers.count).zip(devices.iter().cycle()) {
             let mut command = worker_command(settings, number, *device, coordinator, data)?;
             command.args(["--retry-for", "10", "--log", "error"]);
             let mut child: Child = command.spawn().map_err(Failure::internal)?;

@@ -11,6 +11,7 @@ use ata_simulator::{TimeLaws, worker_rng};
 use ata_wire::{Endpoint, WorkerName};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
+use sd_notify::NotifyState;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -18,7 +19,7 @@ use super::joining;
 use crate::args::WorkerArgs;
 use crate::failure::{Failure, INTERRUPTED, RUN_FAILED};
 use crate::settings::{Devices, Fuse, parse_time_unit};
-use crate::signals::{self, Signal};
+use crate::signals::{self, Signal, notify};
 
 pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
     if args.threads == Some(0) || args.workers == 0 || args.number == Some(0) {
@@ -34,6 +35,7 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
         signal = &mut signal => return Ok(ended_by(signal)),
     };
     let configs = configs(&args, &endpoint, models)?;
+    notify(&[NotifyState::Ready]);
     let (stop, stopped) = watch::channel(());
     let mut workers: JoinSet<_> = configs
         .into_iter()
@@ -54,6 +56,7 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
             }
             signal = &mut signal, if received.is_none() => {
                 received = Some(signal);
+                notify(&[NotifyState::Stopping]);
                 stop.send_replace(());
             }
         }
@@ -98,6 +101,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
         }
         Ok(WorkerConfig {
             endpoint: endpoint.clone(),
+            relocate: joining::relocate(&args.joining),
             name_is_fixed: args.name.is_some(),
             name: if args.devices.is_some() { name_of_device(&name, choice)? } else { name.clone() },
             number,

@@ -1,5 +1,7 @@
 //! What other policies would have cost on the task times that a run recorded.
 
+use ata_observe::CostRow;
+use ata_record::{RunState, WorkerState};
 use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, StepOutcome, build_policy, policy_kind};
 use ata_simulator::experiment::PolicyResolver;
 use ata_simulator::{RecordedTimes, Simulation, Step};
@@ -39,6 +41,46 @@ pub(crate) struct Counterfactual {
     pub(crate) mean_total_worker_time_s: f64,
     /// Per iteration.
     pub(crate) mean_tasks_wasted: f64,
+}
+
+impl Counterfactual {
+    /// What the policy is called where it is compared.
+    pub(crate) fn label(&self) -> &'static str {
+        match self.policy {
+            "fta" => "best, had the speeds been known (fta)",
+            "ema" => "by moving means (ema)",
+            "pull" => "from a queue (pull)",
+            "gta" => "greedy (gta)",
+            "uta" => "uniform (uta)",
+            other => other,
+        }
+    }
+
+    /// The same as a row of a page.
+    pub(crate) fn row(&self) -> CostRow {
+        CostRow {
+            label: self.label().into(),
+            policy: self.policy.into(),
+            iteration_s: self.mean_iteration_s,
+            worker_time_s: self.mean_total_worker_time_s,
+            wasted: self.mean_tasks_wasted,
+            is_this: false,
+        }
+    }
+}
+
+/// What a run recorded of its workers so far.
+pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
+    let times = |worker: &WorkerState| WorkerTimes {
+        tasks_s: worker.times_s.iter().copied().collect(),
+        overheads_s: worker.overheads_s.iter().copied().collect(),
+    };
+    run.workers.values().map(times).collect()
+}
+
+/// What other policies would have cost so far, for a page.
+pub(crate) fn cost_rows(run: &RunState) -> Vec<CostRow> {
+    counterfactuals(&recorded(run), run.budget.max(1), run.seed).iter().map(Counterfactual::row).collect()
 }
 
 /// Simulated iterations: the mean of this many is accurate to well within a percent.

@@ -5,14 +5,15 @@
 //! - `folder`: the run's folder; `place`: where its checkpoints are; `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
 //! - `model`: what model files carry, and reading them
-//! - `tables`, `page`: the human-readable result, on the terminal and as `report.html`
+//! - `tables`: the human-readable result
+//! - `dashboard`: what listens while it goes on
 //! - `recorded`: a run read back from its journal
 //! - `counterfactual`: what other policies would have cost on its times
 
 pub(crate) mod counterfactual;
+pub(crate) mod dashboard;
 mod folder;
 pub(crate) mod model;
-mod page;
 mod place;
 pub(crate) mod recorded;
 pub(crate) mod resume;
@@ -25,6 +26,7 @@ pub(crate) use folder::RunFolder;
 pub(crate) use folder::new_run_id;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -32,19 +34,23 @@ use ata_coordinator::{
     CheckpointConfig, CoordinatorConfig, Progress, RunReport, Start, StopReason, TrainingData, TransferLimits,
 };
 use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
-use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, WorkerState, steps_after};
+use ata_observe::{CostRow, Cursor, Prices, viewed};
+use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, steps_after};
 use ata_scheduler::{EngineConfig, Policy, PolicyContext, Verify, WorkerStatistics};
 use ata_wire::Security;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::Extensions;
+use crate::args::CommonArgs;
 use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
 use crate::output::show_progress;
 use crate::settings::Settings;
 use crate::signals::Signal;
-use counterfactual::{WorkerTimes, counterfactuals};
+use counterfactual::{Counterfactual, counterfactuals};
+pub(crate) use dashboard::Dashboard;
+use dashboard::Observers;
 use resume::Resumption;
 use summary::Summary;
 
@@ -133,15 +139,18 @@ impl Run {
     }
 
     /// Whether the run that is to go on has all its iterations, and says so.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self, resumption: Option<&Resumption>) -> bool {
         let Start::Checkpoint(checkpoint) = &self.start else { return false };
-        let (progress, iterations) = (&checkpoint.progress, self.settings.iterations);
-        let is_complete = progress.iteration >= iterations;
-        if is_complete {
-            let Progress { run_id, iteration, .. } = progress;
+        let Progress { run_id, iteration, .. } = &checkpoint.progress;
+        if *iteration >= self.settings.iterations {
             eprintln!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
+            return true;
         }
-        is_complete
+        let Some(rule) = resumption.and_then(|run| run.ended_by(&self.settings)) else { return false };
+        eprintln!(
+            "run {run_id} is finished: it reached its {rule} after {iteration} iterations; another limit extends it"
+        );
+        true
     }
 
     /// The run's folder: a new one, or that of the run that goes on.
@@ -170,8 +179,10 @@ impl Run {
         folder: &RunFolder,
         listener: TcpListener,
         security: Arc<Security>,
+        dashboard: Option<Dashboard>,
         stop: impl Future<Output = ()>,
     ) -> Result<Trained, Failure> {
+        let mut observers = Observers::start(dashboard, &self.settings, &folder.path)?;
         let Self { settings, policy, warm_start, model, device, start, training, test, .. } = self;
         let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
         let model_metadata = model::metadata(&settings.model, &*model);
@@ -220,13 +231,14 @@ impl Run {
             heartbeat_timeout: settings.heartbeat_timeout(),
             transfers: TransferLimits::default(),
             run_folder: folder.path.clone(),
+            listeners: observers.take_listeners(),
             security,
         };
         let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
         let report = ata_coordinator::run(config, listener, state, stop).await;
         // The run has dropped its sender, so the display ends by itself.
         drop(display.await);
-        Ok(Trained { report: report?, settings, device_name })
+        Ok(Trained { report: report?, settings, device_name, observers })
     }
 }
 
@@ -240,25 +252,43 @@ pub(crate) struct Trained {
     report: RunReport,
     settings: Settings,
     device_name: String,
+    observers: Observers,
 }
 
 impl Trained {
-    /// Writes the run's results, prints the table or the JSON, and returns the exit code. `signal` stopped the run.
-    pub(crate) fn finish(self, folder: &RunFolder, json: bool, signal: Option<Signal>) -> Result<ExitCode, Failure> {
-        let Self { report, settings, device_name } = self;
-        let times = |worker: &WorkerState| WorkerTimes {
-            tasks_s: worker.times_s.iter().copied().collect(),
-            overheads_s: report
-                .statistics
-                .get(&worker.name)
-                .map(WorkerStatistics::mean_overhead_s)
-                .into_iter()
-                .collect(),
-        };
-        let times: Vec<WorkerTimes> = report.state.workers.values().map(times).collect();
-        let counterfactual = counterfactuals(&times, settings.budget, settings.seed);
-        let summary = Summary::new(&folder.run_id, &settings, &device_name, &report, counterfactual);
-        let written = write(&summary, &report, folder);
+    /// Writes the run's results, prints the table or the JSON, and returns the exit code. `received` stopped the run; if
+    /// nothing did, and it is to stay, its dashboard does until `signal` resolves.
+    pub(crate) async fn finish(
+        self,
+        folder: &RunFolder,
+        CommonArgs { json, stay, .. }: &CommonArgs,
+        received: Option<Signal>,
+        signal: impl Future<Output = Signal>,
+    ) -> Result<ExitCode, Failure> {
+        let Self { report, settings, device_name, observers } = self;
+        let code = Self::finished(report, &settings, &device_name, folder, *json, received);
+        if *stay && received.is_none() && observers.are_seen() {
+            if let Err(failure) = &code {
+                tracing::error!("{failure}");
+            }
+            eprintln!("the dashboard stays until Ctrl-C");
+            signal.await;
+        }
+        observers.end().await;
+        code
+    }
+
+    fn finished(
+        report: RunReport,
+        settings: &Settings,
+        device_name: &str,
+        folder: &RunFolder,
+        json: bool,
+        signal: Option<Signal>,
+    ) -> Result<ExitCode, Failure> {
+        let counterfactual = counterfactuals(&counterfactual::recorded(&report.state), settings.budget, settings.seed);
+        let summary = Summary::new(&folder.run_id, settings, device_name, &report, counterfactual);
+        let written = write(&summary, &report, folder, &settings.workers.prices);
         if json {
             print!("{}", summary.to_json()?);
         } else {
@@ -274,10 +304,10 @@ impl Trained {
         if let (StopReason::Stopped, Some(reason)) = (stopped, report.not_saved) {
             return Err(Failure::disk(format!("{reason}; the checkpoints before it are kept")));
         }
-        let is_saved = report.state.saved.is_some();
         match (stopped, signal) {
             (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
-            (StopReason::Stopped, Some(Signal::Terminate)) if is_saved => Ok(ExitCode::from(RESUMABLE)),
+            // Without checkpoints too: it is not done, and whoever supervises it should start it again.
+            (StopReason::Stopped, Some(Signal::Terminate)) => Ok(ExitCode::from(RESUMABLE)),
             (StopReason::Stopped, None) => {
                 Err(Failure::internal("too few workers are left to continue; see the messages above"))
             }
@@ -286,13 +316,20 @@ impl Trained {
     }
 }
 
-fn write(summary: &Summary, report: &RunReport, folder: &RunFolder) -> Result<(), Failure> {
+/// `report.html`: what the dashboard showed at the end.
+fn page(summary: &Summary, folder: &Path, prices: &Prices) -> Result<String, Failure> {
+    let view = viewed(folder, prices.clone())?;
+    let costs: Vec<CostRow> = summary.counterfactual.iter().map(Counterfactual::row).collect();
+    Ok(ata_observe::report(&format!("Run {}", summary.run_id), &[view.message(0, &mut Cursor::default(), &costs)]))
+}
+
+fn write(summary: &Summary, report: &RunReport, folder: &RunFolder, prices: &Prices) -> Result<(), Failure> {
     let summary_written = folder.write(SUMMARY_FILE, &summary.to_json()?);
     let statistics_written = folder.write(STATISTICS_FILE, &statistics::to_json(&report.statistics)?);
     summary_written.and(statistics_written)?;
     // The page is optional: the run and its numbers are valid without it.
     if summary.iterations > 0 {
-        let page = page::html(summary, &folder.path).and_then(|html| folder.write(REPORT_FILE, &html));
+        let page = page(summary, &folder.path, prices).and_then(|html| folder.write(REPORT_FILE, &html));
         if let Err(failure) = page {
             tracing::warn!(%failure, "no report.html");
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ata_record::{Course, JournalError, RunEvent, RunState, read_journal};
+use ata_record::{JournalError, RunEvent, RunState, read_journal};
 
 use super::counterfactual::WorkerTimes;
 use crate::failure::Failure;
@@ -13,8 +13,6 @@ use crate::failure::Failure;
 pub(crate) struct Recorded {
     /// The state that its events add up to.
     pub(crate) state: RunState,
-    /// Its steps; at least one.
-    pub(crate) course: Course,
     /// What its workers' tasks and assignments took.
     pub(crate) times: Vec<WorkerTimes>,
     /// The index into `times` of the worker that currently has a number.
@@ -27,7 +25,7 @@ pub(crate) fn read(path: &Path) -> Result<Recorded, Failure> {
     if let Some(torn) = read_journal(path, |event| recorded.apply(&event))? {
         eprintln!("{}: line {} was not written to its end, as in a crash; it is left out", path.display(), torn.line);
     }
-    if recorded.course.steps.is_empty() {
+    if recorded.state.iterations == 0 {
         return Err(Failure::data(format!("{} holds no committed iteration", path.display())));
     }
     Ok(recorded)
@@ -48,7 +46,6 @@ impl Recorded {
             _ => {}
         }
         self.state.apply(event);
-        self.course.apply(event);
     }
 
     fn times_of(&mut self, worker: u32) -> &mut WorkerTimes {
@@ -93,14 +90,13 @@ mod tests {
             overheads_s: overheads_s.into(),
         };
         assert_eq!(recorded.times, [times(&[0.5], &[0.125]), times(&[], &[]), times(&[0.25], &[])]);
-        assert_eq!((recorded.state.budget, recorded.course.steps.len()), (2, 1));
-        assert_eq!((recorded.course.steps[0].loss, &recorded.course.steps[0].tasks[..]), (4.5, &[2][..]));
+        assert_eq!((recorded.state.budget, recorded.state.iterations), (2, 1));
     }
 
     #[test]
     fn a_torn_last_line_is_left_out() {
         let torn = format!("{JOURNAL}{}", &JOURNAL[..20]);
-        assert_eq!(read_text(&torn).unwrap().course.steps.len(), 1);
+        assert_eq!(read_text(&torn).unwrap().state.iterations, 1);
         assert!(read_text(&JOURNAL[..JOURNAL.len() - 20]).is_err_and(|error| error.contains("no committed iteration")));
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ata_coordinator::{Checkpoint, Damage, FolderStore, Found, Store, newest, newest_settings};
 use ata_learn::{Optimizer, ParameterTable};
 use ata_record::{CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, resume_journal};
+use serde::Deserialize;
 use toml::Table;
 
 use super::place::{self, CHECKPOINTS, has_checkpoints};
@@ -119,6 +120,14 @@ impl Resumption {
         Ok(Settings { out: None, ..settings })
     }
 
+    /// The stopping rule that ended the run, if these settings have the same limits.
+    pub(crate) fn ended_by(&self, settings: &Settings) -> Option<String> {
+        let summary = summary(&self.folder).filter(|summary| summary.state == "finished")?;
+        let own = Settings::extended(self.own_settings().ok()?, &[], &[]).ok()?;
+        let is_same = own.limits() == settings.limits();
+        summary.ended_by.filter(|rule| is_same && self.chosen.is_none() && rule != "iterations")
+    }
+
     /// Reads the newest checkpoint that is whole, or the chosen one. Damaged ones are reported on standard error.
     pub(crate) fn load(&self, table: &ParameterTable, optimizer: Optimizer) -> Result<Checkpoint, Failure> {
         let store = self.store()?;
@@ -152,14 +161,23 @@ fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption
     folders.into_iter().find_map(|folder| Resumption::of_run(&folder, None).transpose()).transpose()
 }
 
+/// How a run ended, from its summary.
+#[derive(Deserialize)]
+struct Ended {
+    state: String,
+    ended_by: Option<String>,
+}
+
+fn summary(run: &Path) -> Option<Ended> {
+    serde_json::from_slice(&std::fs::read(run.join(SUMMARY_FILE)).ok()?).ok()
+}
+
 fn is_finished(run: &Path) -> bool {
-    let summary = std::fs::read_to_string(run.join(SUMMARY_FILE)).unwrap_or_default();
-    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap_or_default();
-    summary.get("state").is_some_and(|state| state == "finished")
+    summary(run).is_some_and(|ended| ended.state == "finished")
 }
 
 /// The runs in the folder of runs, the newest first.
-fn runs() -> Vec<PathBuf> {
+pub(crate) fn runs() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(RUNS).into_iter().flatten().flatten();
     let mut runs: Vec<_> = entries
         .filter_map(|entry| {
@@ -176,7 +194,7 @@ fn begin_again(out: &Path) -> Result<(), Failure> {
     if !out.join(JOURNAL_FILE).exists() {
         return Ok(());
     }
-    resume_journal(out, 0)?;
+    resume_journal(out, 0, |_| ())?;
     let remove = |name: &str| match std::fs::remove_file(out.join(name)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(Failure::disk(format!("cannot remove {}: {error}", out.join(name).display())))

@@ -1,11 +1,12 @@
-//! A run's result as tables, for the terminal and for `report.html`.
+//! A run's result as tables, for the terminal.
 
 use std::path::Path;
 
 use ata_figures::Table;
 
 use super::summary::Summary;
-use crate::output::{render_table, seconds};
+use crate::output::render_table;
+use ata_observe::seconds;
 
 /// Workers shown on a terminal.
 const WORKERS_SHOWN: usize = 16;
@@ -22,13 +23,6 @@ pub(crate) fn render(summary: &Summary, folder: &Path) -> String {
     text + &lines.concat() + "\n"
 }
 
-/// The tables of `report.html`.
-pub(crate) fn all(summary: &Summary) -> Vec<Table> {
-    let rows = result(summary).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    let header = vec!["What".into(), "Value".into()];
-    vec![costs(summary), workers(summary), Table { title: "Result".into(), header, rows }]
-}
-
 fn costs(summary: &Summary) -> Table {
     let per_iteration = 1.0 / summary.iterations.max(1) as f64;
     let mut rows = vec![vec![
@@ -38,16 +32,8 @@ fn costs(summary: &Summary) -> Table {
         format!("{:.1}", summary.tasks_wasted as f64 * per_iteration),
     ]];
     rows.extend(summary.counterfactual.iter().map(|other| {
-        let name = match other.policy {
-            "fta" => "best, had the speeds been known (fta)",
-            "ema" => "by moving means (ema)",
-            "pull" => "from a queue (pull)",
-            "gta" => "greedy (gta)",
-            "uta" => "uniform (uta)",
-            other => other,
-        };
         let (runtime, worker_time) = (seconds(other.mean_iteration_s), seconds(other.mean_total_worker_time_s));
-        vec![name.into(), runtime, worker_time, format!("{:.1}", other.mean_tasks_wasted)]
+        vec![other.label().into(), runtime, worker_time, format!("{:.1}", other.mean_tasks_wasted)]
     }));
     let idle = summary.task_mean_s.iter().filter(|time| time.is_none()).count();
     let left_out = match idle {

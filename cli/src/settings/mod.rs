@@ -1,14 +1,19 @@
 //! A run's settings: defaults, overridden by the file, overridden by environment variables and flags.
 
+mod dashboard;
 mod devices;
 pub(crate) mod policy_list;
 mod security;
 mod training;
 mod trust;
+mod workers;
 
+pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{Devices, Fuse};
 pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder};
 pub(crate) use training::FIXED;
+pub(crate) use workers::Workers;
+use workers::merge;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -98,8 +103,14 @@ pub(crate) struct Settings {
     pub(crate) tls_key: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Where the dashboard is served, or `off`; by default the command decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dashboard: Option<String>,
+    /// Whether scalars are written for TensorBoard.
+    pub(crate) tensorboard: bool,
+    /// How many `ata up` starts, and what each costs.
+    pub(crate) workers: Workers,
     /// From here on, for `ata up` only.
-    pub(crate) workers: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) devices: Option<String>,
     pub(crate) fuse: Fuse,
@@ -157,7 +168,9 @@ impl Default for Settings {
             tls_cert: None,
             tls_key: None,
             tls_client_ca: None,
-            workers: 4,
+            dashboard: None,
+            tensorboard: false,
+            workers: Workers::default(),
             devices: None,
             fuse: Fuse::Auto,
             task_time: "scale(1); scale(2); scale(4); scale(8)".into(),
@@ -176,10 +189,10 @@ impl Settings {
     /// Applies files and flags to those settings.
     pub(crate) fn extended(mut table: Table, files: &[&Path], flags: &[&dyn Flags]) -> Result<Self, Failure> {
         for file in files {
-            table.extend(read_file(file)?);
+            merge(&mut table, read_file(file)?);
         }
         for flags in flags {
-            table.extend(flags.table()?);
+            merge(&mut table, flags.table()?);
         }
         let chosen = table.contains_key("task_batch");
         let mut settings: Self = table.try_into().map_err(Failure::usage)?;
@@ -195,7 +208,8 @@ impl Settings {
         in_range("iterations", self.iterations, 1, u64::MAX >> 1)?;
         in_range("budget", self.budget, 1, MAX_BUDGET)?;
         in_range("task_batch", self.task_batch.into(), 1, MAX_TASK_BATCH.into())?;
-        in_range("workers", self.workers.into(), 1, MAX_WORKERS as u64)?;
+        in_range("workers", self.workers.count.into(), 1, MAX_WORKERS as u64)?;
+        self.workers.check()?;
         in_range("min_workers", self.min_workers as u64, 1, MAX_WORKERS as u64)?;
         in_range("threads", self.threads as u64, 0, 1024)?;
         in_range("seed", self.seed, 0, u64::MAX >> 1)?;
@@ -218,6 +232,7 @@ impl Settings {
         self.devices()?;
         self.time_laws()?;
         self.time_unit()?;
+        self.dashboard_or(DEFAULT_DASHBOARD)?;
         self.check_security()
     }
 

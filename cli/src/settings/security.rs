@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ata_wire::{Credentials, Secrets, Security, ServerTls, TlsFiles};
+use ata_wire::{Credentials, Role, Secrets, Security, ServerTls, TlsFiles};
 
 use super::Settings;
 use crate::failure::Failure;
@@ -71,7 +71,7 @@ impl Settings {
         let credentials = Credentials::open(&credentials_folder(self.credentials.as_ref())?)?;
         let files = own.unwrap_or_else(|| credentials.tls_files());
         let address = advertised.parse().map_err(|_| bad_advertise(&advertised))?;
-        let (token, token_file) = credentials.token(address, files.pin()?)?;
+        let (token, token_file) = credentials.token(Role::Worker, address, files.pin()?)?;
         let security = Arc::new(Security::Secret(ServerTls::new(files)?, Secrets::of(&credentials)?));
         Ok(Entrance { security, join: format!("ata worker --join {token}"), token_file: Some(token_file) })
     }

@@ -192,6 +192,7 @@ impl Cluster {
         let of_batch = move |_, tasks: u64, _| task_time.saturating_mul(tasks as u32);
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
         let config = WorkerConfig {
+            relocate: None,
             endpoint: format!("http://{}", through.unwrap_or(self.address)).parse().expect("an address"),
             name: name.parse().expect("a name"),
             name_is_fixed: true,
@@ -303,6 +304,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         heartbeat_timeout: settings.heartbeat_timeout,
         transfers: settings.transfers,
         run_folder: folder.to_owned(),
+        listeners: ata_record::Listeners::default(),
         security: Arc::new(Security::Open),
     }
 }

@@ -57,5 +57,5 @@ pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleN
 pub use problem::{Batch, DeviceSamples, Measured, Problem, Samples};
 pub use process::{in_background, keep_freed_memory, on_one_thread, thread_count, with_own_threads};
 pub use reduction::{Partial, Reduction, reduce_in_order};
-pub use state::TrainingState;
+pub use state::{StepTaken, TrainingState};
 pub use table::{ParameterTable, TensorEntry};

@@ -68,8 +68,7 @@ impl TrainingState {
         self.steps
     }
 
-    /// Takes a step along the mean of `tasks` gradients with the sum `sum`, at the learning rate `rate`. Returns the inner
-    /// product of the mean gradient and that of the step before, if `with_product` is set now and was then. What is left in
+    /// Takes a step along the mean of `tasks` gradients with the sum `sum`, at the learning rate `rate`. What is left in
     /// `sum` means nothing; `next` becomes a copy of the new parameters.
     ///
     /// # Panics
@@ -81,20 +80,21 @@ impl TrainingState {
         rate: f64,
         with_product: bool,
         next: &mut Vec<f32>,
-    ) -> Option<f64> {
+    ) -> StepTaken {
         assert_eq!(sum.len(), self.parameters.len());
         next.resize(sum.len(), 0.0);
         let mut tasks = tasks;
-        let mut product = None;
+        let mut gradient_product = None;
         if with_product {
             let share = 1.0 / tasks as f32;
             for value in sum.iter_mut() {
                 *value *= share;
             }
             tasks = 1;
-            product = self.last_gradient.as_ref().map(|last| inner_product(sum, last));
+            gradient_product = self.last_gradient.as_ref().map(|last| inner_product(sum, last));
         }
-        let clip = self.optimizer.clip_norm.map_or(1.0, |norm| clip_factor(sum, tasks, norm));
+        let gradient_norm = self.optimizer.clip_norm.map(|_| inner_product(sum, sum).sqrt() / tasks as f64);
+        let clip = self.optimizer.clip_norm.zip(gradient_norm).map_or(1.0, |(most, norm)| clip_factor(norm, most));
         self.steps += 1;
         let step = Step::new(&self.optimizer, self.steps, rate, tasks, clip);
         let ranges = ranges(&mut self.parameters, &mut self.moments, sum, next);
@@ -107,8 +107,17 @@ impl TrainingState {
         }
         let last = self.last_gradient.take();
         self.last_gradient = with_product.then(|| std::mem::replace(sum, last.unwrap_or_default()));
-        product
+        StepTaken { gradient_product, gradient_norm }
     }
+}
+
+/// What a step found out about its mean gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepTaken {
+    /// Its inner product with that of the step before, if `with_product` was set in both.
+    pub gradient_product: Option<f64>,
+    /// Its Euclidean norm before it was clipped, if a limit is set.
+    pub gradient_norm: Option<f64>,
 }
 
 /// The saved name of the last mean gradient.
@@ -135,8 +144,7 @@ fn inner_product(a: &[f32], b: &[f32]) -> f64 {
     blocks.map(|(a, b)| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()).sum()
 }
 
-/// As PyTorch's `clip_grad_norm_`: the factor that makes the norm of the mean gradient at most `norm`.
-fn clip_factor(sum: &[f32], tasks: u64, norm: f64) -> f64 {
-    let found = inner_product(sum, sum).sqrt() / tasks as f64;
-    (norm / (found + 1e-6)).min(1.0)
+/// As PyTorch's `clip_grad_norm_`: the factor that makes a norm at most `most`.
+fn clip_factor(norm: f64, most: f64) -> f64 {
+    (most / (norm + 1e-6)).min(1.0)
 }

@@ -1,5 +1,6 @@
 //! The events of a run.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of [`RunEvent`] that this release writes. It reads all versions up to this one: version 1 had only
@@ -11,7 +12,7 @@ pub const JOURNAL_VERSION: u32 = 2;
 /// Times named `time_s` are seconds since the coordinator started, not counting the time for which its process was
 /// stopped; all others are durations in seconds. Losses are the problem's own; cross-entropies are in nats. Workers are
 /// identified by their 1-based number.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent {
     /// The run began. The first line.
@@ -30,6 +31,9 @@ pub enum RunEvent {
         task_batch: u32,
         /// Seed of everything random.
         seed: u64,
+        /// The model, as `--model` takes it; not written by the first releases.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
     },
     /// The run was resumed from a checkpoint, by a new process: no worker is present. Events between the checkpoint's last
     /// step and the end of the process before are not in the journal.
@@ -161,6 +165,12 @@ pub enum RunEvent {
         /// Results that workers sent, each the gradient of one task or the sum of several.
         #[serde(default)]
         results: u64,
+        /// The learning rate of the step; not written by the first releases.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        learning_rate: Option<f64>,
+        /// Euclidean norm of the mean gradient before it was clipped; absent if none is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gradient_norm: Option<f64>,
     },
     /// Results were refused, or a worker reported failures. Those of one worker and kind within a second share an event.
     Refusal {
@@ -237,7 +247,7 @@ fn is_one(count: &u64) -> bool {
 }
 
 /// The outcome of an attempt at a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// Its gradient entered a step.
@@ -253,7 +263,7 @@ pub enum Fate {
 }
 
 /// Why a result does not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RefusalKind {
     /// A gradient for a lease that the worker held, and which ended before its gradient was there. Honest workers are late,
     /// too. Earlier releases did not tell this kind from the next two.
@@ -295,6 +305,22 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Stale,
+        Self::Foreign,
+        Self::Replayed,
+        Self::TooMany,
+        Self::WrongSize,
+        Self::WrongChecksum,
+        Self::NotFinite,
+        Self::WrongTimes,
+        Self::NotReceived,
+        Self::NotComputed,
+        Self::Refuted,
+        Self::Disputed,
+    ];
+
     /// Whether no honest worker sends such a thing, although no lease fails by it.
     pub fn is_offence(self) -> bool {
         matches!(self, Self::Foreign | Self::Replayed | Self::TooMany)
@@ -302,7 +328,7 @@ impl RefusalKind {
 }
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EndState {
     /// All iterations are done, or a limit is reached.
@@ -340,6 +366,8 @@ pub(crate) mod tests {
             wasted: 0,
             employments: 2,
             results: 3,
+            learning_rate: None,
+            gradient_norm: None,
         }
     }
 }

@@ -9,6 +9,20 @@ use crate::event::RunEvent;
 use crate::folder::JOURNAL_FILE;
 use crate::journal::{JournalError, parse};
 
+/// Bytes read at a time: more than the longest line, and little beside what a long run's events take.
+const CHUNK_BYTES: u64 = 32 << 20;
+
+/// What a look at the journal found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// All that was written so far was read.
+    End,
+    /// There is more.
+    More,
+    /// It is shorter than what was read of it: it was cut, or replaced.
+    Cut,
+}
+
 /// Reads the events of a run as they are written, each once, whatever becomes of its coordinator meanwhile.
 #[derive(Debug)]
 pub struct Follower {
@@ -40,19 +54,20 @@ impl Follower {
         self.is_resuming = true;
     }
 
-    /// Reads what was written since the last time.
-    pub fn poll(&mut self, mut hear: impl FnMut(RunEvent)) -> Result<(), JournalError> {
+    /// Reads what was written since the last time, or as much of it as is read at a time.
+    pub fn poll(&mut self, mut hear: impl FnMut(RunEvent)) -> Result<Polled, JournalError> {
         let text = match self.read() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Polled::End),
             text => text.map_err(|cause| JournalError::Io { path: self.path.clone(), cause })?,
         };
+        let Some(text) = text else { return Ok(Polled::Cut) };
         for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             let number = self.next.lines + 1;
             let event =
                 parse(line).map_err(|reason| JournalError::Line { path: self.path.clone(), line: number, reason })?;
             if self.is_resuming && !matches!(event, RunEvent::Run { .. } | RunEvent::Resume { .. }) {
                 // It is not cut yet.
-                return Ok(());
+                return Ok(Polled::End);
             }
             self.is_resuming = false;
             self.next = Place { bytes: self.next.bytes + line.len() as u64, lines: number };
@@ -61,15 +76,19 @@ impl Follower {
             }
             hear(event);
         }
-        Ok(())
+        Ok(if text.len() as u64 == CHUNK_BYTES { Polled::More } else { Polled::End })
     }
 
-    fn read(&self) -> io::Result<Vec<u8>> {
+    /// The next bytes; `None` if the journal is shorter than what was read of it.
+    fn read(&self) -> io::Result<Option<Vec<u8>>> {
         let mut file = File::open(&self.path)?;
+        if file.metadata()?.len() < self.next.bytes && !self.is_resuming {
+            return Ok(None);
+        }
         file.seek(SeekFrom::Start(self.next.bytes))?;
         let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
-        Ok(text)
+        file.take(CHUNK_BYTES).read_to_end(&mut text)?;
+        Ok(Some(text))
     }
 }
 
@@ -104,7 +123,7 @@ mod tests {
         append(&line(&step(4))[..10]);
         assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is whole");
         assert_eq!(poll(Some(2)), [], "what is about to be cut is not new");
-        resume_journal(folder.path(), 2).unwrap();
+        resume_journal(folder.path(), 2, |_| ()).unwrap();
         assert_eq!(poll(None), []);
         let policy = "uta".to_owned();
         let resume =

@@ -177,6 +177,7 @@ mod tests {
                 iterations: 9,
                 task_batch: 2,
                 seed: u64::MAX,
+                model: None,
             },
             RunEvent::Rest { time_s: 0.1 + 0.2, worker: 2, rest_s: 1.0, strikes: 3 },
             RunEvent::Refusal {

@@ -8,28 +8,28 @@
 //! - `journal`: writing and reading the journal's lines; `follower`: reading them as they are written
 //! - `metrics`: one line of `metrics.csv` per iteration
 //! - `writer`: [`Writer`], the thread that writes both; `resumption`: both cut back to a checkpoint
+//! - `listener`: [`Listener`], who hears of each event as it is written
 //! - `state`: [`RunState`], the state that the events add up to, of bounded size
-//! - `course`: [`Course`], the steps over time
 //! - `folder`: a run's folder, and atomic writes
 
-mod course;
 mod event;
 mod folder;
 mod follower;
 mod journal;
+mod listener;
 mod metrics;
 mod resumption;
 mod state;
 mod writer;
 
-pub use course::{Course, CourseEvaluation, CourseStep};
 pub use event::{EndState, Fate, JOURNAL_VERSION, RefusalKind, RunEvent};
 pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE,
     SUMMARY_FILE, sync_folder, write_atomically,
 };
-pub use follower::Follower;
+pub use follower::{Follower, Polled};
 pub use journal::{JournalError, Torn, read_journal};
+pub use listener::{Listener, Listeners};
 pub use resumption::{DISCARDED_FILE, resume_journal, steps_after};
 pub use state::{RunPhase, RunState, WorkerState};
 pub use writer::{RecordError, Writer};

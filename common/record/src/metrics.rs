@@ -3,7 +3,7 @@
 use crate::event::RunEvent;
 
 /// The first line.
-pub(crate) const HEADER: &str = "iteration,time_s,loss,runtime_s,total_worker_time_s,tasks_applied,tasks_wasted,employments,results,test_loss,test_accuracy\n";
+pub(crate) const HEADER: &str = "iteration,time_s,loss,runtime_s,total_worker_time_s,tasks_applied,tasks_wasted,employments,results,test_loss,test_accuracy,learning_rate,gradient_norm\n";
 
 /// The line of a step or an evaluation; `None` for any other event.
 pub(crate) fn line(event: &RunEvent) -> Option<String> {
@@ -18,14 +18,20 @@ pub(crate) fn line(event: &RunEvent) -> Option<String> {
             wasted,
             employments,
             results,
+            learning_rate,
+            gradient_norm,
         } => {
             let costs = format!("{runtime_s},{total_worker_time_s},{tasks},{wasted},{employments},{results}");
-            Some(format!("{iteration},{time_s},{loss},{costs},,\n"))
+            let (rate, norm) = (cell(*learning_rate), cell(*gradient_norm));
+            Some(format!("{iteration},{time_s},{loss},{costs},,,{rate},{norm}\n"))
         }
         RunEvent::Evaluation { iteration, time_s, loss, accuracy } => {
-            let accuracy = accuracy.map_or_else(String::new, |accuracy| accuracy.to_string());
-            Some(format!("{iteration},{time_s},,,,,,,,{loss},{accuracy}\n"))
+            Some(format!("{iteration},{time_s},,,,,,,,{loss},{},,\n", cell(*accuracy)))
         }
         _ => None,
     }
+}
+
+fn cell(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
 }

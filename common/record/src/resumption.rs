@@ -55,8 +55,12 @@ fn steps_in_tail(folder: &Path, iteration: u64, bytes: u64) -> Result<Option<u64
 
 /// Cuts the journal in a run's folder after the step of `iteration`, and rewrites `metrics.csv` to match. What comes after
 /// is kept in [`DISCARDED_FILE`]; a torn last line is dropped. A journal that ends earlier is kept as it is, and an absent
-/// one is no error. Returns the state that the events left add up to.
-pub fn resume_journal(folder: &Path, iteration: u64) -> Result<RunState, JournalError> {
+/// one is no error. Returns the state that the events left add up to; `hear` is called with each of them.
+pub fn resume_journal(
+    folder: &Path,
+    iteration: u64,
+    mut hear: impl FnMut(&RunEvent),
+) -> Result<RunState, JournalError> {
     let path = folder.join(JOURNAL_FILE);
     let io = |cause| JournalError::Io { path: path.clone(), cause };
     let file = match File::open(&path) {
@@ -87,6 +91,7 @@ pub fn resume_journal(folder: &Path, iteration: u64) -> Result<RunState, Journal
         }
         is_past = matches!(event, RunEvent::Step { iteration: at, .. } if at >= iteration);
         state.apply(&event);
+        hear(&event);
         table.extend(metrics::line(&event));
         kept_bytes += text.len() as u64;
     }
@@ -129,7 +134,7 @@ mod tests {
         let line_bytes = line(&step(4)).len() as u64 + 20;
         let tail = |lines: u64, after| steps_in_tail(folder.path(), after, lines * line_bytes).unwrap();
         assert_eq!((tail(2, 3), tail(2, 2), tail(9, 2)), (Some(1), None, Some(2)), "a tail may be too short");
-        assert_eq!(resume_journal(folder.path(), 2).unwrap().iterations, 2);
+        assert_eq!(resume_journal(folder.path(), 2, |_| ()).unwrap().iterations, 2);
         let mut events = Vec::new();
         assert_eq!(read_journal(folder.path(), |event| events.push(event)).unwrap(), None);
         assert_eq!(events, [step(1), step(2)]);
@@ -138,7 +143,7 @@ mod tests {
         let aside = std::fs::read_to_string(folder.path().join(DISCARDED_FILE)).unwrap();
         assert_eq!(aside.lines().count(), 3);
         assert_eq!(steps_after(folder.path(), 2).unwrap(), 0, "nothing is left to cut");
-        assert_eq!(resume_journal(folder.path(), 2).unwrap().iterations, 2);
+        assert_eq!(resume_journal(folder.path(), 2, |_| ()).unwrap().iterations, 2);
     }
 
     /// A machine that crashed may have a checkpoint newer than its journal.
@@ -146,17 +151,17 @@ mod tests {
     fn a_journal_that_ends_before_the_checkpoint_is_kept() {
         let folder = folder(b"");
         assert_eq!(steps_after(folder.path(), 9).unwrap(), 0);
-        assert_eq!(resume_journal(folder.path(), 9).unwrap().iterations, 4);
+        assert_eq!(resume_journal(folder.path(), 9, |_| ()).unwrap().iterations, 4);
         assert!(!folder.path().join(DISCARDED_FILE).exists());
         let empty = tempfile::tempdir().unwrap();
         assert_eq!(steps_after(empty.path(), 0).unwrap(), 0);
-        assert_eq!(resume_journal(empty.path(), 9).unwrap().iterations, 0);
+        assert_eq!(resume_journal(empty.path(), 9, |_| ()).unwrap().iterations, 0);
     }
 
     #[test]
     fn a_damaged_journal_is_named_with_its_line() {
         let folder = folder(b"nonsense\n");
-        let error = resume_journal(folder.path(), 2).unwrap_err().to_string();
+        let error = resume_journal(folder.path(), 2, |_| ()).unwrap_err().to_string();
         assert!(error.contains("events.jsonl, line 6"), "{error}");
     }
 }

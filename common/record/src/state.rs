@@ -280,6 +280,8 @@ mod tests {
             wasted: 1,
             employments: 2,
             results: 3,
+            learning_rate: None,
+            gradient_norm: None,
         }
     }
 

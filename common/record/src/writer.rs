@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use crate::event::RunEvent;
 use crate::folder::{JOURNAL_FILE, METRICS_FILE};
+use crate::listener::Listeners;
 use crate::{journal, metrics};
 
 /// Batches of events that may wait to be written. A disk that stops for seconds goes unnoticed; one that stops for
@@ -24,7 +25,7 @@ pub struct RecordError {
     pub cause: Arc<std::io::Error>,
 }
 
-/// Writes the events of a run to its journal and metrics.
+/// Writes the events of a run to its journal and metrics, and tells its listeners.
 #[derive(Debug)]
 pub struct Writer {
     batches: mpsc::SyncSender<Vec<RunEvent>>,
@@ -75,27 +76,41 @@ impl Output {
 impl Writer {
     /// Creates `events.jsonl` and `metrics.csv` in a folder that holds neither. `failed` is called once if they can no
     /// longer be written.
-    pub fn create(folder: &Path, failed: impl FnOnce(RecordError) + Send + 'static) -> Result<Self, RecordError> {
+    pub fn create(
+        folder: &Path,
+        listeners: Listeners,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<Self, RecordError> {
         let journal = Output::create(folder, JOURNAL_FILE)?;
         let mut metrics = Output::create(folder, METRICS_FILE)?;
         metrics.write(metrics::HEADER.as_bytes())?;
-        Ok(Self::start(journal, metrics, failed))
+        Ok(Self::start(journal, metrics, listeners, failed))
     }
 
     /// Continues the files of a run that is resumed, after [`crate::resume_journal`]; missing ones are created.
-    pub fn append(folder: &Path, failed: impl FnOnce(RecordError) + Send + 'static) -> Result<Self, RecordError> {
+    pub fn append(
+        folder: &Path,
+        listeners: Listeners,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<Self, RecordError> {
         let journal = Output::append(folder, JOURNAL_FILE)?;
         let mut metrics = Output::append(folder, METRICS_FILE)?;
         if metrics.whole_bytes == 0 {
             metrics.write(metrics::HEADER.as_bytes())?;
         }
-        Ok(Self::start(journal, metrics, failed))
+        Ok(Self::start(journal, metrics, listeners, failed))
     }
 
-    fn start(mut journal: Output, mut metrics: Output, failed: impl FnOnce(RecordError) + Send + 'static) -> Self {
+    fn start(
+        mut journal: Output,
+        mut metrics: Output,
+        mut listeners: Listeners,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Self {
         let (batches, received) = mpsc::sync_channel::<Vec<RunEvent>>(QUEUED_BATCHES);
         let mut write = move || -> Result<(), RecordError> {
             for event in received.iter().flatten() {
+                listeners.hear(&event);
                 journal.write(&journal::line(&event))?;
                 if let Some(line) = metrics::line(&event) {
                     metrics.write(line.as_bytes())?;
@@ -139,7 +154,7 @@ mod tests {
     #[test]
     fn journal_and_metrics_hold_what_was_told() {
         let folder = tempfile::tempdir().unwrap();
-        let writer = Writer::create(folder.path(), |error| panic!("{error}")).unwrap();
+        let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
         writer.write(vec![step(1), RunEvent::Loss { time_s: 1.5, worker: 1, why: "it left".into() }]);
         writer.write(vec![step(2)]);
         writer.finish().unwrap();
@@ -147,8 +162,8 @@ mod tests {
         assert_eq!(read_journal(folder.path(), |event| state.apply(&event)).unwrap(), None);
         assert_eq!(state.iterations, 2);
         let metrics = std::fs::read_to_string(folder.path().join(METRICS_FILE)).unwrap();
-        assert_eq!(metrics.lines().collect::<Vec<_>>()[1..], ["1,1,0.5,1,2,4,0,2,3,,", "2,2,0.5,1,2,4,0,2,3,,"]);
-        let again = Writer::create(folder.path(), drop).unwrap_err();
+        assert_eq!(metrics.lines().collect::<Vec<_>>()[1..], ["1,1,0.5,1,2,4,0,2,3,,,,", "2,2,0.5,1,2,4,0,2,3,,,,"]);
+        let again = Writer::create(folder.path(), Listeners::default(), drop).unwrap_err();
         assert_eq!(again.cause.kind(), std::io::ErrorKind::AlreadyExists);
     }
 

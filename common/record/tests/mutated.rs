@@ -50,6 +50,8 @@ fn journal() -> Vec<u8> {
         wasted: 1,
         employments: 2,
         results: 3,
+        learning_rate: Some(0.5),
+        gradient_norm: None,
     };
     let of_worker = |worker| RunEvent::Join { time_s: 0.1, worker, name: "a-1".into(), device: "CPU".into() };
     let events = [
@@ -61,6 +63,7 @@ fn journal() -> Vec<u8> {
             iterations: 9,
             task_batch: 2,
             seed: 5,
+            model: Some("cnn".into()),
         },
         RunEvent::Wait { time_s: 0.0, present: 0, needed: 2 },
         of_worker(1),
@@ -102,7 +105,7 @@ fn reads(folder: &Path, is_resumed: bool) -> bool {
     }
     assert_eq!(steps_after(folder, 1).unwrap(), steps);
     if is_resumed {
-        resume_journal(folder, 1).unwrap();
+        resume_journal(folder, 1, |_| ()).unwrap();
         read_journal(folder, |event| state.apply(&event)).unwrap();
     }
     true

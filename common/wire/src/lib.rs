@@ -36,7 +36,7 @@ pub use message::{
 pub use net::{ConnectError, Connection, Endpoint, Peer, Probed, connect, files_for, padding, raise_file_limit, serve};
 pub use security::{
     Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,
-    Trust, Validity, check_key, validity, why_refused,
+    Trust, Validity, check_key, http_client, validity, why_refused,
 };
 pub use transfer::{
     Assembler, FramedTensor, GradientUpload, ParameterStream, Pool, ReceiveError, TransferError, chunk, chunks,

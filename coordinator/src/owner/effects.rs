@@ -132,14 +132,15 @@ impl Owner {
     }
 
     pub(super) fn stepped(&mut self, stepped: Stepped) {
-        let Stepped { iteration, loss, gradient_product, parameters } = stepped;
+        let Stepped { iteration, taken, gradient_product, parameters } = stepped;
         self.parameters = parameters;
         if self.versions.add(&self.parameters) {
             for session in self.sessions.close_oldest(self.parameters.iteration) {
                 self.dismiss(session, "it reads its parameters too slowly for this coordinator's memory");
             }
         }
-        self.loss = loss;
+        let loss = taken.loss;
+        self.step = taken;
         let accuracy = self.evaluations.last_accuracy;
         let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };
         self.tell(Event::StepCommitted { iteration, outcome });
@@ -150,13 +151,15 @@ impl Owner {
         self.publisher.publish(RunEvent::Step {
             iteration: cost.iteration,
             time_s: self.now_s,
-            loss: self.loss,
+            loss: self.step.loss,
             runtime_s: cost.runtime_s,
             total_worker_time_s: cost.total_worker_time_s,
             tasks: cost.tasks_applied,
             wasted: cost.tasks_wasted,
             employments: cost.employments,
             results: cost.results,
+            learning_rate: Some(self.step.learning_rate),
+            gradient_norm: self.step.gradient_norm,
         });
         self.evaluate_if_due(cost.iteration);
         self.save_if_due(cost.iteration);

@@ -50,7 +50,7 @@ use crate::refusals::Refusals;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::session::{Patience, Session};
 use crate::sessions::Sessions;
-use crate::training::{self, Arrived, Work};
+use crate::training::{self, Arrived, Taken, Work};
 use evaluation::Evaluations;
 use saving::{Checkpoints, Described};
 use start::Begun;
@@ -84,8 +84,8 @@ pub(crate) struct Owner {
     now_s: f64,
     /// When heartbeats are checked next.
     next_look_s: f64,
-    /// Mean loss of the step that is being committed.
-    loss: f64,
+    /// What is known of the step that is being committed.
+    step: Taken,
     tasks_outlasted: u64,
     last_failure: String,
     ending: Option<Ending>,
@@ -121,10 +121,12 @@ impl Owner {
                 policy_specification: config.policy_specification,
                 optimizer: config.optimizer,
                 model: &*config.model,
+                model_specification: &config.model_specification,
                 run_id: &config.run_id,
                 task_batch: config.task_batch,
                 data: &data,
                 folder: &config.run_folder,
+                listeners: config.listeners,
             },
             commands,
             state,
@@ -161,7 +163,7 @@ impl Owner {
             patience,
             now_s: time_s,
             next_look_s: time_s,
-            loss: f64::NAN,
+            step: Taken::default(),
             tasks_outlasted,
             last_failure: "none".into(),
             ending: None,

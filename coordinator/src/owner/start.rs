@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ata_learn::{Model, Optimizer, TrainingState};
-use ata_record::{JOURNAL_VERSION, RunEvent, RunState, resume_journal};
+use ata_record::{JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig, Policy, WorkerId};
 use tokio::sync::{mpsc, watch};
 
@@ -22,11 +22,13 @@ pub(super) struct Settings<'a> {
     pub(super) policy_specification: String,
     pub(super) optimizer: Optimizer,
     pub(super) model: &'a dyn Model,
+    pub(super) model_specification: &'a str,
     pub(super) run_id: &'a str,
     pub(super) task_batch: u32,
     /// [`crate::TrainingData::identity`]
     pub(super) data: &'a str,
     pub(super) folder: &'a Path,
+    pub(super) listeners: Listeners,
 }
 
 /// A run that has begun, and goes on.
@@ -55,7 +57,8 @@ pub(super) fn begin(
         Start::Parameters(parameters) => parameters,
         Start::Random => settings.model.initial_parameters(settings.engine.seed),
     };
-    let publisher = Publisher::create(settings.folder, state, sender(commands, Command::RecordFailed))?;
+    let failed = sender(commands, Command::RecordFailed);
+    let publisher = Publisher::create(settings.folder, state, settings.listeners, failed)?;
     publisher.publish(RunEvent::Run {
         version: JOURNAL_VERSION,
         run_id: settings.run_id.into(),
@@ -64,6 +67,7 @@ pub(super) fn begin(
         iterations: settings.engine.iterations,
         task_batch: settings.task_batch,
         seed: settings.engine.seed,
+        model: Some(settings.model_specification.into()),
     });
     Ok(Begun {
         engine: Engine::new(settings.engine, settings.policy),
@@ -91,10 +95,11 @@ fn resume(
     let epoch = progress.epoch + 1;
     let iterations = settings.engine.iterations;
     let engine = Engine::restore(settings.engine, settings.policy, engine)?;
-    let past = resume_journal(settings.folder, iteration)?;
+    let mut listeners = settings.listeners;
+    let past = resume_journal(settings.folder, iteration, |event| listeners.recall(event))?;
     let best = Best { accuracy: best_accuracy, loss: past.lowest_test_loss };
     let failed = sender(commands, Command::RecordFailed);
-    let publisher = Publisher::append(settings.folder, past, state, failed)?;
+    let publisher = Publisher::append(settings.folder, past, state, listeners, failed)?;
     publisher.publish(RunEvent::Resume {
         time_s,
         version: JOURNAL_VERSION,

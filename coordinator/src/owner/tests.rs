@@ -90,6 +90,7 @@ impl Rig {
             heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
             transfers: TransferLimits::default(),
             run_folder: folder.path().to_owned(),
+            listeners: ata_record::Listeners::default(),
             security: std::sync::Arc::new(ata_wire::Security::Open),
         };
         let (sender, commands) = mpsc::channel(64);

@@ -60,6 +60,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
     let mut working = JoinSet::new();
     for number in 1..=workers {
         let config = WorkerConfig {
+            relocate: None,
             endpoint: protection.endpoint(address)?,
             name: format!("worker-{number}").parse().map_err(Failure::internal)?,
             name_is_fixed: true,
@@ -114,6 +115,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
         heartbeat_timeout: Duration::from_secs(30),
         transfers: TransferLimits::default(),
         run_folder: folder.to_owned(),
+        listeners: ata_record::Listeners::default(),
         security: protection.security.clone(),
     })
 }

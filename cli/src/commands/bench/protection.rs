@@ -32,7 +32,7 @@ impl Protection {
         let text = address.to_string();
         let Some(credentials) = &self.credentials else { return Ok(text.parse()?) };
         let pin = credentials.tls_files().pin()?;
-        let (token, _) = credentials.token(text.parse().map_err(Failure::internal)?, pin)?;
+        let (token, _) = credentials.token(ata_wire::Role::Worker, text.parse().map_err(Failure::internal)?, pin)?;
         Ok(token.into())
     }
 

@@ -93,7 +93,7 @@ impl Cluster {
     pub(super) async fn start(plan: Plan) -> Result<Self, Failure> {
         let (coordinator, listening) = Coordinator::start(&plan).await?;
         let mut workers = Vec::new();
-        for number in 1..=plan.settings.workers {
+        for number in 1..=plan.settings.workers.count {
             let link = Link::to(listening.address).await;
             let child = start_worker(&plan, number, &link)?;
             workers.push(Worker { number, link, child });

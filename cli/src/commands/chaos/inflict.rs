@@ -190,7 +190,7 @@ impl Disturbed {
     /// Waits until `is_so` holds, and all workers are present.
     async fn until(&mut self, what: &str, allowed: Option<u8>, is_so: impl Fn(&Seen) -> bool) -> Result<(), Failure> {
         let began = Instant::now();
-        while !is_so(&self.seen) || self.seen.present.len() < self.cluster.plan.settings.workers as usize {
+        while !is_so(&self.seen) || self.seen.present.len() < self.cluster.plan.settings.workers.count as usize {
             if began.elapsed() > DEADLINE {
                 return Err(Failure::internal(format!("{what} within {} s", DEADLINE.as_secs())));
             }

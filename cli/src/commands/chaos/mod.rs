@@ -34,10 +34,11 @@ use crate::Extensions;
 use crate::args::ChaosArgs;
 use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
-use crate::output::{live_line, seconds};
+use crate::output::live_line;
 use crate::run::new_run_id;
 use crate::settings::Settings;
 use crate::signals;
+use ata_observe::seconds;
 
 /// What a run under faults has besides the usual defaults. It lasts until it is stopped.
 const DEFAULTS: &str = "
@@ -94,7 +95,7 @@ fn create(folder: &Path) -> Result<PathBuf, Failure> {
 
 /// Runs the cluster under faults and then without, and compares.
 async fn disturb(args: ChaosArgs, minutes: f64, plan: Plan) -> Result<ExitCode, Failure> {
-    let Settings { workers, seed, .. } = plan.settings;
+    let (workers, seed) = (plan.settings.workers.count, plan.settings.seed);
     let schedule = Schedule::new(&args.only, workers, plan.settings.heartbeat_timeout(), seed);
     let kinds = schedule.kinds().to_vec();
     let names: Vec<String> = kinds.iter().map(|kind| kind.name()).collect();

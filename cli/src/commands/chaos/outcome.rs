@@ -4,7 +4,7 @@ use ata_figures::Table;
 use serde::Serialize;
 
 use crate::args::FaultKind;
-use crate::output::seconds;
+use ata_observe::seconds;
 
 /// What came of a fault.
 #[derive(Clone, Debug, PartialEq)]

@@ -183,6 +183,8 @@ mod tests {
             wasted: 0,
             employments: 1,
             results: 1,
+            learning_rate: None,
+            gradient_norm: None,
         }
     }
 

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::Trained;
 use super::outcome::{OfKind, table};
 use crate::failure::Failure;
-use crate::output::{render_table, seconds};
+use crate::output::render_table;
+use ata_observe::seconds;
 
 /// The result of `ata chaos`, for scripts. Times are in seconds.
 #[derive(Debug, Default, Serialize)]

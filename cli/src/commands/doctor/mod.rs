@@ -40,7 +40,7 @@ use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::failure::Failure;
 use crate::run::resume::RUNS;
-use crate::settings::{Settings, credentials_folder};
+use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
 
 /// More samples say nothing that fewer do not, and take minutes.
 const MOST_SAMPLES: u32 = 4096;
@@ -200,7 +200,8 @@ impl<'a> Subject<'a> {
         }
         self.findings.push(disk::cache(&default_cache_dir(), 0));
         self.findings.push(ports::workers(self.settings.listen()?));
-        self.findings.push(ports::dashboard(&self.args.dashboard)?);
+        let dashboard = self.settings.dashboard_or(DEFAULT_DASHBOARD)?;
+        self.findings.push(ports::dashboard(dashboard, self.settings.dashboard.is_none()));
         self.findings.push(clock::check(&self.machine));
         let own = self.own_certificates();
         let needs_secrets = own.pair.is_none() || own.authorities == [None; 2];

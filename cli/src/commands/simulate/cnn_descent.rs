@@ -63,7 +63,7 @@ impl Descent for CnnDescent {
         // Runs of several policies share the step, and some of them look at the product.
         let rate = self.learning_rate * step.lr_factor;
         let mut next = Vec::new();
-        let gradient_product = self.state.step(&mut sum.gradient, tasks, rate, true, &mut next);
+        let gradient_product = self.state.step(&mut sum.gradient, tasks, rate, true, &mut next).gradient_product;
         self.parameters.insert(step.iteration + 1, next);
         self.parameters = self.parameters.split_off(&step.oldest_iteration);
         let loss = sum.loss / tasks as f64;

@@ -57,7 +57,7 @@ impl Trust {
         let tls = ClientTlsConfig::new();
         match self {
             Self::Open => Ok(endpoint),
-            Self::Pinned { pin, .. } => endpoint.tls_config_with_verifier(tls, PinVerifier::new(*pin)),
+            Self::Pinned { pin, .. } => endpoint.tls_config_with_verifier(tls, PinVerifier::new(Some(*pin))),
             Self::Certificates { ca, identity } => {
                 let tls = tls.ca_certificate(ca.clone());
                 endpoint.tls_config(identity.iter().cloned().fold(tls, ClientTlsConfig::identity))

@@ -12,7 +12,6 @@ use super::{JoinToken, KeyPin, Secret, SecurityError, TlsFiles};
 
 const KEY: &str = "key.pem";
 const CERTIFICATE: &str = "certificate.pem";
-const JOIN: &str = "join-token";
 const LOCK: &str = "lock";
 
 /// Whom a secret lets in.
@@ -29,6 +28,13 @@ impl Role {
         match self {
             Self::Worker => "worker.secret",
             Self::Status => "status.secret",
+        }
+    }
+
+    fn token_file(self) -> &'static str {
+        match self {
+            Self::Worker => "join-token",
+            Self::Status => "status-token",
         }
     }
 }
@@ -88,17 +94,17 @@ impl Credentials {
         read_secret(&self.secret_file(role))
     }
 
-    /// The token with which workers join at an address a coordinator whose key has this pin. It is also kept in a file,
-    /// which is returned, for workers that share the folder.
-    pub fn token(&self, address: Authority, pin: KeyPin) -> Result<(JoinToken, PathBuf), SecurityError> {
-        let token = JoinToken { address, pin, secret: self.secret(Role::Worker)? };
-        self.write(JOIN, &token.to_string())?;
-        Ok((token, self.path(JOIN)))
+    /// The token that lets this role in at an address, where the key has this pin. It is also kept in a file, which is
+    /// returned, for workers that share the folder.
+    pub fn token(&self, role: Role, address: Authority, pin: KeyPin) -> Result<(JoinToken, PathBuf), SecurityError> {
+        let token = JoinToken { address, pin, secret: self.secret(role)? };
+        self.write(role.token_file(), &token.to_string())?;
+        Ok((token, self.path(role.token_file())))
     }
 
-    /// The token that was made last.
-    pub fn last_token(&self) -> Option<JoinToken> {
-        fs::read_to_string(self.path(JOIN)).ok()?.parse().ok()
+    /// The token of a role that was made last.
+    pub fn last_token(&self, role: Role) -> Option<JoinToken> {
+        fs::read_to_string(self.path(role.token_file())).ok()?.parse().ok()
     }
 
     /// Replaces the secret of a role.
@@ -194,9 +200,9 @@ mod tests {
         assert!(again.secret(Role::Worker).unwrap().is(&secret));
         assert_eq!(again.tls_files().pin().unwrap(), pin);
         let address: Authority = "head:7070".parse().unwrap();
-        let (token, file) = again.token(address, pin).unwrap();
+        let (token, file) = again.token(Role::Worker, address, pin).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap().trim(), token.to_string());
-        assert_eq!(again.last_token(), Some(token));
+        assert_eq!(again.last_token(Role::Worker), Some(token));
         for entry in fs::read_dir(&folder).unwrap() {
             let entry = entry.unwrap();
             let mode = entry.metadata().unwrap().permissions().mode() & 0o777;

@@ -27,7 +27,7 @@ pub use access::{Secrets, Security};
 pub use client::{Authorized, Trust, why_refused};
 pub use credentials::{Credentials, Role};
 pub use inspect::{Validity, check_key, validity};
-pub use pin::KeyPin;
+pub use pin::{KeyPin, http_client};
 pub use secret::Secret;
 pub(crate) use server_tls::names_of;
 pub use server_tls::{ServerTls, TlsFiles};

@@ -9,7 +9,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, OtherError, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme, version};
 use sha2::{Digest, Sha256};
 
 use super::SecurityError;
@@ -51,15 +51,24 @@ impl FromStr for KeyPin {
 )]
 struct OtherKey;
 
-/// Accepts one key and nothing else, and only from who proves to hold it.
+/// TLS to whoever holds this key, for HTTP/1.1; to anyone, if it is none, of whom nothing may be believed then.
+pub fn http_client(pin: Option<KeyPin>) -> Arc<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])
+        .expect("ring has TLS 1.3");
+    let builder = builder.dangerous().with_custom_certificate_verifier(PinVerifier::new(pin));
+    Arc::new(builder.with_no_client_auth())
+}
+
+/// Accepts one key and nothing else, or any, and only from who proves to hold it.
 #[derive(Debug)]
 pub(crate) struct PinVerifier {
-    pin: KeyPin,
+    pin: Option<KeyPin>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl PinVerifier {
-    pub(crate) fn new(pin: KeyPin) -> Arc<Self> {
+    pub(crate) fn new(pin: Option<KeyPin>) -> Arc<Self> {
         Arc::new(Self { pin, algorithms: ring::default_provider().signature_verification_algorithms })
     }
 }
@@ -73,7 +82,8 @@ impl ServerCertVerifier for PinVerifier {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if KeyPin::of_certificate(end_entity)? == self.pin {
+        let found = KeyPin::of_certificate(end_entity)?;
+        if self.pin.is_none_or(|pin| pin == found) {
             return Ok(ServerCertVerified::assertion());
         }
         Err(CertificateError::Other(OtherError(Arc::new(OtherKey))).into())

@@ -16,6 +16,9 @@ use super::{KeyPin, SecurityError};
 /// The protocol spoken inside (RFC 7301).
 const ALPN: &[u8] = b"h2";
 
+/// What pages are asked for with.
+const HTTP_ALPN: &[u8] = b"http/1.1";
+
 /// Files in PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
@@ -39,6 +42,13 @@ impl ServerTls {
 
     pub(crate) fn current(&self) -> Arc<ServerConfig> {
         self.0.current()
+    }
+
+    /// The same for HTTP/1.1, as browsers speak it, in place of gRPC.
+    pub fn for_http(&self) -> Arc<ServerConfig> {
+        let mut config = ServerConfig::clone(&self.0.current());
+        config.alpn_protocols = vec![HTTP_ALPN.into()];
+        Arc::new(config)
     }
 }
 

@@ -1,0 +1,87 @@
+//! Looking at runs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Which run, and how to reach its coordinator.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunOrUrl {
+    /// A run's folder or name, or the address of a coordinator's dashboard, as in http://127.0.0.1:7071 [default: the newest
+    /// run in runs/, or else that address].
+    #[arg(value_name = "RUN|URL")]
+    pub(crate) run: Option<String>,
+    /// A file with the status token of a coordinator on another machine; it leaves one in its credentials folder.
+    #[arg(long, env = "ATA_STATUS_TOKEN_FILE", value_name = "FILE", conflicts_with = "run")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata status                                       the newest run in runs/
+  ata status --watch                               the same, live
+  ata status http://127.0.0.1:7071 --json          for a script
+  ata status --token-file status-token             a coordinator on another machine")]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) of: RunOrUrl,
+    /// Keep showing it, live. Keys: up and down scroll, q ends.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
+    /// Print JSON on standard output: what /api/state of the dashboard returns.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata explain                                      the last allocation of the newest run
+  ata explain runs/RUN_ID --iteration 7 --worker 2
+  ata explain http://127.0.0.1:7071 --json")]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) of: RunOrUrl,
+    /// The iteration [default: the last one that began].
+    #[arg(long, value_name = "K")]
+    pub(crate) iteration: Option<u64>,
+    /// Only this worker, by number.
+    #[arg(long, value_name = "W")]
+    pub(crate) worker: Option<u32>,
+    /// Print JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata report runs/RUN_ID                           writes report.html into it
+  ata report runs/A runs/B --out comparison.html   several runs on one page
+  ata report runs/RUN_ID --serve                   the same page, live if the run goes on")]
+pub(crate) struct ReportArgs {
+    /// Folders or names of runs.
+    #[arg(value_name = "RUN", required = true)]
+    pub(crate) runs: Vec<String>,
+    /// The file to write [default: report.html in the folder of the run, or comparison.html here for several].
+    #[arg(long, value_name = "FILE", conflicts_with = "serve")]
+    pub(crate) out: Option<PathBuf>,
+    /// Serve the page on this loopback address in place of writing it, until Ctrl-C; port 0 picks a free one.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7072")]
+    pub(crate) serve: Option<std::net::SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata health                                       of a coordinator on this machine
+  ata health https://127.0.0.1:7071                in a container's health check")]
+pub(crate) struct HealthArgs {
+    /// The address of a coordinator's dashboard. No secret is shown to it, and any certificate accepted.
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:7071")]
+    pub(crate) url: String,
+    /// Whether it accepts workers, in place of whether it lives.
+    #[arg(long)]
+    pub(crate) ready: bool,
+}

@@ -1,0 +1,15 @@
+//! `ata health`: whether a coordinator lives, for health checks.
+
+use std::process::ExitCode;
+
+use ata_observe::Client;
+
+use crate::args::HealthArgs;
+use crate::failure::Failure;
+
+pub(crate) async fn run(args: HealthArgs) -> Result<ExitCode, Failure> {
+    let client: Client = args.url.parse()?;
+    let answer = client.get(if args.ready { "/readyz" } else { "/healthz" }).await?;
+    print!("{}", String::from_utf8_lossy(&answer));
+    Ok(ExitCode::SUCCESS)
+}

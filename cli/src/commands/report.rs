@@ -1,0 +1,74 @@
+//! `ata report`: the page of one run or several, as a file or served.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ata_observe::{Access, App, Cursor, Message, Source, follow, serve, viewed};
+use ata_record::{REPORT_FILE, write_atomically};
+use tokio::net::TcpListener;
+
+use super::watched;
+use crate::args::ReportArgs;
+use crate::failure::Failure;
+use crate::run::counterfactual::cost_rows;
+use crate::signals;
+
+/// What a page of several runs is called.
+const COMPARISON_FILE: &str = "comparison.html";
+
+pub(crate) async fn run(args: ReportArgs) -> Result<ExitCode, Failure> {
+    let folders = args.runs.iter().map(|run| watched::folder(run)).collect::<Result<Vec<PathBuf>, _>>()?;
+    if let Some(address) = args.serve {
+        return served(folders, address).await;
+    }
+    let messages = folders.iter().enumerate().map(|(index, folder)| message(index, folder));
+    let messages: Vec<Message> = messages.collect::<Result<_, _>>()?;
+    let (title, default) = match &folders[..] {
+        [folder] => (format!("Run {}", name(folder)), folder.join(REPORT_FILE)),
+        several => (several.iter().map(|folder| name(folder)).collect::<Vec<_>>().join(", "), COMPARISON_FILE.into()),
+    };
+    let path = args.out.unwrap_or(default);
+    write_atomically(&path, ata_observe::report(&title, &messages).as_bytes())
+        .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
+    println!("{}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name(folder: &Path) -> String {
+    folder.file_name().map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+fn message(index: usize, folder: &Path) -> Result<Message, Failure> {
+    let view = viewed(folder, watched::prices(folder))?;
+    if !view.has_begun() && view.state().iterations == 0 {
+        return Err(Failure::data(format!("{} holds no run", folder.display())));
+    }
+    Ok(view.message(index, &mut Cursor::default(), &cost_rows(view.state())))
+}
+
+async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<ExitCode, Failure> {
+    if !address.ip().is_loopback() {
+        return Err(Failure::usage(format!(
+            "--serve {address}: expected an address of this machine only, as in 127.0.0.1:7072; a coordinator's own \
+             --dashboard can be reached from elsewhere"
+        )));
+    }
+    let stop = signals::stop()?;
+    let listener = TcpListener::bind(address).await.map_err(|cause| {
+        Failure::usage(format!("cannot listen on {address}: {cause}. Choose another address, or port 0 for a free one"))
+    })?;
+    eprintln!("dashboard: http://{}", listener.local_addr().map_err(Failure::internal)?);
+    let source = |folder: PathBuf| Source {
+        view: follow(folder.clone(), watched::prices(&folder)),
+        folder,
+        costs: Arc::new(cost_rows),
+    };
+    let app = App { runs: folders.into_iter().map(source).collect(), metrics: None };
+    serve(listener, Access::Local, app, async {
+        stop.await;
+    })
+    .await;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,217 @@
+//! The live view, on the whole terminal.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ata_observe::{Cursor, View, follow, seconds};
+use ratatui::Frame;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::symbols::Marker;
+use ratatui::text::Line;
+use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Table, TableState};
+use tokio::sync::watch;
+
+use super::shown::{Shown, Worker};
+use super::{Watched, state, watched};
+use crate::failure::Failure;
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Height of the chart of losses.
+const CHART_LINES: u16 = 12;
+
+/// Lines of the log.
+const LOG_LINES: u16 = 7;
+
+pub(super) async fn run(watched: Watched) -> Result<ExitCode, Failure> {
+    if !std::io::stdout().is_terminal() {
+        return Err(Failure::usage("--watch needs a terminal; without it, `ata status` prints the state once"));
+    }
+    let mut source = Source::new(watched);
+    let mut shown = source.look().await?;
+    let mut terminal = ratatui::init();
+    let mut screen = Screen::default();
+    let result = loop {
+        if let Err(error) = terminal.draw(|frame| screen.draw(frame, &shown)) {
+            break Err(Failure::internal(error));
+        }
+        match tokio::task::spawn_blocking(next_key).await.map_err(Failure::internal) {
+            Ok(Ok(Some(key))) if is_end(key) => break Ok(ExitCode::SUCCESS),
+            Ok(Ok(Some(key))) => screen.scroll(key.code, shown.workers.len()),
+            Ok(Ok(None)) => match source.look().await {
+                Ok(new) => (shown, screen.trouble) = (new, None),
+                // A coordinator that was started again is back in a moment.
+                Err(failure) => screen.trouble = Some(failure.to_string()),
+            },
+            Ok(Err(error)) => break Err(Failure::internal(error)),
+            Err(failure) => break Err(failure),
+        }
+    };
+    ratatui::restore();
+    result
+}
+
+/// Where the state comes from.
+enum Source {
+    Server(Watched),
+    Folder(watch::Receiver<View>),
+}
+
+impl Source {
+    fn new(watched: Watched) -> Self {
+        match watched {
+            Watched::Folder(folder) => Self::Folder(follow(folder.clone(), watched::prices(&folder))),
+            server @ Watched::Server(_) => Self::Server(server),
+        }
+    }
+
+    async fn look(&mut self) -> Result<Shown, Failure> {
+        match self {
+            Self::Server(server) => Shown::read(&state(server).await?),
+            Self::Folder(view) => {
+                let message = view.borrow().message(0, &mut Cursor::default(), &[]);
+                Shown::read(&serde_json::to_vec(&message).map_err(Failure::internal)?)
+            }
+        }
+    }
+}
+
+/// The next key, if one is pressed in time.
+fn next_key() -> std::io::Result<Option<KeyEvent>> {
+    if !poll(INTERVAL)? {
+        return Ok(None);
+    }
+    match read()? {
+        Event::Key(key) if key.kind != KeyEventKind::Release => Ok(Some(key)),
+        _ => Ok(None),
+    }
+}
+
+fn is_end(key: KeyEvent) -> bool {
+    let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
+}
+
+/// What the screen remembers.
+#[derive(Default)]
+struct Screen {
+    table: TableState,
+    /// Why what is shown is not new.
+    trouble: Option<String>,
+}
+
+impl Screen {
+    fn scroll(&mut self, key: KeyCode, workers: usize) {
+        let at = self.table.offset();
+        let last = workers.saturating_sub(1);
+        *self.table.offset_mut() = match key {
+            KeyCode::Down => (at + 1).min(last),
+            KeyCode::Up => at.saturating_sub(1),
+            KeyCode::PageDown => (at + 10).min(last),
+            KeyCode::PageUp => at.saturating_sub(10),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            _ => at,
+        };
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>, shown: &Shown) {
+        let facts = shown.facts();
+        let areas = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Length(CHART_LINES.max(facts.len() as u16 + 2)),
+            Constraint::Min(4),
+            Constraint::Length(LOG_LINES),
+            Constraint::Length(1),
+        ]);
+        let [headline, progress, middle, workers, log, foot] = areas.areas(frame.area());
+        frame.render_widget(Line::from(shown.headline()).style(Modifier::BOLD), headline);
+        let done = shown.totals.iterations as f64 / shown.run.iterations.max(1) as f64;
+        frame.render_widget(Gauge::default().ratio(done.min(1.0)).use_unicode(true), progress);
+        let [left, right] = Layout::horizontal([Constraint::Percentage(45), Constraint::Percentage(55)]).areas(middle);
+        let lines: Vec<Line<'_>> = facts.iter().map(|(name, value)| format!("{name:<15}{value}").into()).collect();
+        frame.render_widget(Paragraph::new(lines).block(Block::bordered().title("Run")), left);
+        draw_loss(frame, right, shown);
+        self.draw_workers(frame, workers, shown);
+        draw_log(frame, log, shown);
+        let keys = "up, down, page up, page down: workers    q: end";
+        let text = self.trouble.as_deref().unwrap_or(keys);
+        frame.render_widget(Line::from(text).style(Modifier::DIM), foot);
+    }
+
+    fn draw_workers(&mut self, frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+        let style = |state: &str| match state {
+            "computing" => Style::new().green(),
+            "resting" => Style::new().yellow(),
+            "away" | "expelled" => Style::new().red(),
+            _ => Style::new(),
+        };
+        let row = |worker: &Worker| Row::new(worker.cells().map(Cell::from)).style(style(&worker.state));
+        let widths = [18, 16, 10, 10, 18, 9, 6, 9, 12].map(Constraint::Min);
+        let title = format!("Workers, iteration {}: {}", shown.allocation.iteration, shown.allocation.rule);
+        let table = Table::new(shown.workers.iter().map(row), widths)
+            .header(Row::new(Worker::COLUMNS).style(Modifier::BOLD))
+            .block(Block::bordered().title(title));
+        frame.render_stateful_widget(table, area, &mut self.table);
+    }
+}
+
+fn draw_loss(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+    let points = shown.steps.points.iter();
+    let points: Vec<(f64, f64)> = points.filter_map(|point| Some(((*point.first()?)?, (*point.get(3)?)?))).collect();
+    let largest = points.iter().map(|(_, loss)| *loss).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let last = points.last().map_or(1.0, |(iteration, _)| *iteration);
+    let dataset = Dataset::default().marker(Marker::Braille).graph_type(GraphType::Line).data(&points);
+    let labels = |end: String| [Line::from("0"), Line::from(end)];
+    let chart = Chart::new(vec![dataset])
+        .block(Block::bordered().title("Training loss"))
+        .x_axis(Axis::default().bounds([0.0, last]).labels(labels(format!("{last}"))))
+        .y_axis(Axis::default().bounds([0.0, largest]).labels(labels(format!("{largest:.2}"))));
+    frame.render_widget(chart, area);
+}
+
+fn draw_log(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+    let lines = &shown.log.lines;
+    let last = lines.len().saturating_sub(usize::from(LOG_LINES) - 2);
+    let lines: Vec<Line<'_>> =
+        lines[last..].iter().map(|(time_s, _, text)| format!("{:>8}  {text}", seconds(*time_s)).into()).collect();
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title("Events")), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use ata_observe::Prices;
+    use ata_record::RunEvent;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    #[test]
+    fn a_run_fits_on_a_screen() {
+        let mut view = View::new(Prices::default());
+        for worker in 1..=40 {
+            let (name, device) = (format!("worker-{worker}"), "cpu".to_owned());
+            view.apply(&RunEvent::Join { time_s: 0.0, worker, name, device });
+        }
+        let message = view.message(0, &mut Cursor::default(), &[]);
+        let shown = Shown::read(&serde_json::to_vec(&message).unwrap()).unwrap();
+        let mut screen = Screen::default();
+        for (width, height) in [(120, 40), (80, 24), (20, 5)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| screen.draw(frame, &shown)).unwrap();
+            let text = terminal.backend().to_string();
+            assert!(text.contains("run "), "{text}");
+            assert!(height < 40 || text.contains("worker-3") && text.contains("Training loss"), "{text}");
+        }
+        screen.scroll(KeyCode::End, shown.workers.len());
+        let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
+        terminal.draw(|frame| screen.draw(frame, &shown)).unwrap();
+        assert!(terminal.backend().to_string().contains("worker-40"));
+    }
+}

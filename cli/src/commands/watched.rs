@@ -1,0 +1,63 @@
+//! The run that a command looks at: in a folder, or at its coordinator.
+
+use std::path::{Path, PathBuf};
+
+use ata_observe::{Client, ClientError};
+use ata_record::JOURNAL_FILE;
+
+use crate::args::RunOrUrl;
+use crate::failure::Failure;
+use crate::run::resume::{RUNS, runs};
+use crate::settings::{DEFAULT_DASHBOARD, Settings};
+
+/// Where a run is.
+pub(super) enum Watched {
+    Folder(PathBuf),
+    Server(Client),
+}
+
+impl Watched {
+    /// The one that the arguments name.
+    pub(super) fn find(RunOrUrl { run, token_file }: &RunOrUrl) -> Result<Self, Failure> {
+        if let Some(file) = token_file {
+            let wrong = |cause: &dyn std::fmt::Display| Failure::usage(format!("{}: {cause}", file.display()));
+            let token = std::fs::read_to_string(file).map_err(|cause| wrong(&cause))?;
+            return Ok(Self::Server(token.trim().parse().map_err(|cause: ClientError| wrong(&cause))?));
+        }
+        match run.as_deref() {
+            Some(url) if url.contains("://") || url.starts_with("ata1-") => Ok(Self::Server(url.parse()?)),
+            Some(run) => Ok(Self::Folder(folder(run)?)),
+            None => match runs().into_iter().find(|run| run.join(JOURNAL_FILE).exists()) {
+                Some(newest) => Ok(Self::Folder(newest)),
+                None => Ok(Self::Server(format!("http://{DEFAULT_DASHBOARD}").parse()?)),
+            },
+        }
+    }
+}
+
+/// The folder of a run, by its path or its name.
+pub(super) fn folder(run: &str) -> Result<PathBuf, Failure> {
+    let candidates = [PathBuf::from(run), Path::new(RUNS).join(run)];
+    candidates.into_iter().find(|folder| folder.join(JOURNAL_FILE).exists()).ok_or_else(|| {
+        Failure::usage(format!("{run}: no {JOURNAL_FILE} there; expected a run's folder, or its name in {RUNS}/"))
+    })
+}
+
+/// What the workers of the run in a folder cost, as its settings say.
+pub(super) fn prices(folder: &Path) -> ata_observe::Prices {
+    let file = folder.join(ata_record::CONFIG_FILE);
+    // A run's page is worth showing without its settings.
+    let settings = Settings::resolve(&[file.as_path()], &[]);
+    settings.map(|settings| settings.workers.prices).unwrap_or_default()
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Address(_) => Self::usage(error),
+            ClientError::Unreachable { .. } => Self::unreachable(error),
+            ClientError::Refused(_) => Self::refused(error),
+            ClientError::NotFound(_) => Self::data(error),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What listens to a run while it goes on: the dashboard with its metrics, and TensorBoard's files.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use ata_observe::{Access, App, Live, Metrics, Source, TensorBoard, serve};
+use ata_record::Listeners;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::counterfactual;
+use crate::failure::Failure;
+use crate::settings::{DEFAULT_DASHBOARD, Settings};
+
+/// Where TensorBoard's files are, in a run's folder.
+const TENSORBOARD: &str = "tensorboard";
+
+/// A dashboard that is about to be served.
+pub(crate) struct Dashboard {
+    listener: TcpListener,
+    access: Access,
+}
+
+impl Dashboard {
+    /// Binds its address, and says where it is; `default` is the address if the settings have none. `None` if it is off.
+    pub(crate) async fn bind(settings: &Settings, default: &str) -> Result<Option<Self>, Failure> {
+        let Some(address) = settings.dashboard_or(default)? else { return Ok(None) };
+        let mut bound = TcpListener::bind(address).await;
+        if bound.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+            && DEFAULT_DASHBOARD.parse() == Ok(address)
+        {
+            bound = TcpListener::bind((address.ip(), 0)).await;
+        }
+        let listener = bound.map_err(|cause| {
+            Failure::usage(format!(
+                "cannot serve the dashboard on {address}: {cause}. Choose another --dashboard, or off"
+            ))
+        })?;
+        let view = settings.dashboard_view(listener.local_addr().map_err(Failure::internal)?)?;
+        let secret = match &view.token_file {
+            None => String::new(),
+            Some(file) => {
+                format!(" (`ata token show --status` prints its secret; ata status --token-file {})", file.display())
+            }
+        };
+        eprintln!("dashboard: {}{secret}", view.url);
+        Ok(Some(Self { listener, access: view.access }))
+    }
+}
+
+/// All who listen to a run.
+pub(crate) struct Observers {
+    listeners: Listeners,
+    server: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Observers {
+    /// Those that the settings ask for.
+    pub(crate) fn start(dashboard: Option<Dashboard>, settings: &Settings, folder: &Path) -> Result<Self, Failure> {
+        let mut listeners = Listeners::default();
+        if settings.tensorboard {
+            let place = folder.join(TENSORBOARD);
+            let board = TensorBoard::create(&place)
+                .map_err(|cause| Failure::disk(format!("cannot write to {}: {cause}", place.display())))?;
+            listeners.add(board);
+        }
+        let server = dashboard.map(|Dashboard { listener, access }| {
+            let (live, view) = Live::new(settings.workers.prices.clone());
+            let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+            listeners.add(live);
+            listeners.add(metrics.clone());
+            let source = Source { view, folder: folder.into(), costs: Arc::new(counterfactual::cost_rows) };
+            let app = App { runs: vec![source], metrics: Some(metrics) };
+            let (stop, stopped) = oneshot::channel();
+            let server = tokio::spawn(serve(listener, access, app, async { drop(stopped.await) }));
+            (stop, server)
+        });
+        Ok(Self { listeners, server })
+    }
+
+    /// Who listens, for the run; what is left serves on.
+    pub(crate) fn take_listeners(&mut self) -> Listeners {
+        std::mem::take(&mut self.listeners)
+    }
+
+    /// Whether there is a dashboard.
+    pub(crate) fn are_seen(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// Tells those who watch how it ended.
+    pub(crate) async fn end(self) {
+        if let Some((stop, server)) = self.server {
+            drop(stop);
+            drop(server.await);
+        }
+    }
+}

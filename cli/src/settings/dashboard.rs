@@ -1,0 +1,100 @@
+//! Where the dashboard is served, and who may look at it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ata_observe::Access;
+use ata_wire::{Credentials, Role, Secrets, ServerTls, TlsFiles};
+
+use super::Settings;
+use super::security::{advertised, credentials_folder};
+use crate::failure::Failure;
+
+/// Where a coordinator's dashboard is, unless told otherwise; if that is taken, on a free port.
+pub(crate) const DEFAULT_DASHBOARD: &str = "127.0.0.1:7071";
+
+/// What turns it off.
+const OFF: &str = "off";
+
+/// Who may look at a dashboard, and how one does.
+pub(crate) struct View {
+    pub(crate) access: Access,
+    pub(crate) url: String,
+    /// Where the token for `ata status` is kept, if it takes one.
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Where to serve the dashboard, if it is not turned off; `default` if nothing is said.
+    pub(crate) fn dashboard_or(&self, default: &str) -> Result<Option<SocketAddr>, Failure> {
+        let text = self.dashboard.as_deref().unwrap_or(default);
+        if text == OFF {
+            return Ok(None);
+        }
+        text.parse().map(Some).map_err(|_| {
+            Failure::usage(format!("dashboard = '{text}': expected ADDRESS:PORT, as in {DEFAULT_DASHBOARD}, or off"))
+        })
+    }
+
+    /// Who may look at a dashboard on this address: on loopback, whoever is on this machine; elsewhere, who has the status
+    /// secret.
+    pub(crate) fn dashboard_view(&self, bound: SocketAddr) -> Result<View, Failure> {
+        if bound.ip().is_loopback() {
+            return Ok(View { access: Access::Local, url: format!("http://{bound}"), token_file: None });
+        }
+        // Without the port of the coordinator, if that was advertised, too.
+        let host = self.advertise.as_deref().map(|host| match host.rsplit_once(':') {
+            Some((name, port)) if port.parse::<u16>().is_ok() && !name.ends_with(':') => name,
+            _ => host,
+        });
+        let address = advertised(host, bound)?;
+        if self.insecure {
+            return Ok(View { access: Access::Anyone, url: format!("http://{address}"), token_file: None });
+        }
+        let credentials = Credentials::open(&credentials_folder(self.credentials.as_ref())?)?;
+        let files = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => {
+                TlsFiles { certificate: certificate.clone(), key: key.clone(), client_ca: None }
+            }
+            _ => credentials.tls_files(),
+        };
+        let authority = address.parse().map_err(Failure::usage)?;
+        let (_, token_file) = credentials.token(Role::Status, authority, files.pin()?)?;
+        let access = Access::Secret(Box::new(ServerTls::new(files)?), Secrets::of(&credentials)?);
+        Ok(View { access, url: format!("https://{address}"), token_file: Some(token_file) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(dashboard: &str) -> Settings {
+        Settings { dashboard: Some(dashboard.into()), ..Settings::default() }
+    }
+
+    #[test]
+    fn it_can_be_turned_off_and_moved() {
+        assert_eq!(settings("off").dashboard_or(DEFAULT_DASHBOARD).unwrap(), None);
+        assert_eq!(settings("[::1]:80").dashboard_or("off").unwrap(), Some("[::1]:80".parse().unwrap()));
+        assert_eq!(Settings::default().dashboard_or("off").unwrap(), None);
+        for bad in ["on", "7071", "localhost"] {
+            assert!(settings(bad).dashboard_or("off").unwrap_err().to_string().contains("ADDRESS:PORT"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn elsewhere_it_takes_the_status_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings { credentials: Some(folder.path().join("c")), ..Settings::default() };
+        settings.advertise = Some("head:7070".into());
+        let view = settings.dashboard_view("10.1.2.3:7071".parse().unwrap()).unwrap();
+        assert_eq!(view.url, "https://head:7071");
+        assert!(matches!(view.access, Access::Secret(..)) && view.token_file.unwrap().ends_with("status-token"));
+        settings.insecure = true;
+        let view = settings.dashboard_view("10.1.2.3:7071".parse().unwrap()).unwrap();
+        assert!(matches!(view.access, Access::Anyone) && view.url == "http://head:7071");
+        let view = settings.dashboard_view("127.0.0.1:7071".parse().unwrap()).unwrap();
+        assert!(matches!(view.access, Access::Local));
+    }
+}

@@ -1,0 +1,100 @@
+//! The setting `workers`: how many `ata up` starts, and what each worker costs.
+
+use std::collections::BTreeMap;
+
+use ata_observe::{Prices, WorkerPrice};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::failure::Failure;
+
+/// `workers = 4`, or a table `[workers.NAME]` for each worker with a price, beside which `count = 4` may stand.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Workers {
+    /// How many `ata up` starts.
+    pub(crate) count: u32,
+    /// By name.
+    pub(crate) prices: Prices,
+}
+
+impl Workers {
+    /// What `ata up` starts unless told otherwise.
+    pub(super) const DEFAULT_COUNT: u32 = 4;
+
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        for (name, WorkerPrice { price_per_hour, watts }) in &self.prices {
+            for (what, value) in [("price_per_hour", price_per_hour), ("watts", watts)] {
+                if value.is_some_and(|value| !(value.is_finite() && value >= 0.0)) {
+                    return Err(Failure::usage(format!("workers.{name}.{what}: expected a number of at least 0")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self { count: Self::DEFAULT_COUNT, prices: Prices::new() }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Count(u32),
+    Price(WorkerPrice),
+}
+
+impl Serialize for Workers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.prices.is_empty() {
+            return serializer.serialize_u32(self.count);
+        }
+        let prices = self.prices.iter().map(|(name, price)| (name.as_str(), Value::Price(*price)));
+        serializer.collect_map(std::iter::once(("count", Value::Count(self.count))).chain(prices))
+    }
+}
+
+impl<'de> Deserialize<'de> for Workers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(
+            untagged,
+            expecting = "expected a number of workers, or tables [workers.NAME] with price_per_hour and watts"
+        )]
+        enum Either {
+            Count(u32),
+            Table(BTreeMap<String, Value>),
+        }
+        let mut workers = Self::default();
+        match Either::deserialize(deserializer)? {
+            Either::Count(count) => workers.count = count,
+            Either::Table(table) => {
+                for (name, value) in table {
+                    match value {
+                        Value::Count(count) if name == "count" => workers.count = count,
+                        Value::Price(price) => drop(workers.prices.insert(name, price)),
+                        Value::Count(_) => {
+                            return Err(D::Error::custom(format!(
+                                "workers.{name}: expected a table with price_per_hour and watts"
+                            )));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(workers)
+    }
+}
+
+/// Lets settings of a table override those of another: a number of workers leaves their prices as they are.
+pub(super) fn merge(table: &mut toml::Table, mut over: toml::Table) {
+    if let (Some(toml::Value::Table(prices)), Some(count @ toml::Value::Integer(_))) =
+        (table.get_mut("workers"), over.get("workers"))
+    {
+        prices.insert("count".into(), count.clone());
+        over.remove("workers");
+    }
+    table.extend(over);
+}

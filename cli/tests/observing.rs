@@ -1,0 +1,139 @@
+//! Looking at runs: the dashboard, `ata status`, `ata explain`, `ata report`.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+use support::{Sandbox, TINY};
+
+const SHORT: [&str; 12] = [
+    "up",
+    "--workers",
+    "2",
+    "--iterations",
+    "8",
+    "--budget",
+    "6",
+    "--policy",
+    "ata-empirical",
+    "--out",
+    "run",
+    "--eval-every=0",
+];
+
+fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
+    let output = sandbox.run(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text(sandbox: &Sandbox, args: &[&str]) -> String {
+    let output = sandbox.run(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A run with prices, and TensorBoard's files.
+fn finished() -> (Sandbox, Value) {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("run.toml"), "[workers.worker-1]\nprice_per_hour = 3600.0\nwatts = 100\n").unwrap();
+    let summary = sandbox.summary(&[&SHORT[..], &TINY, &["--config", "run.toml", "--tensorboard"]].concat());
+    (sandbox, summary)
+}
+
+#[test]
+fn a_finished_run_is_shown_from_its_folder() {
+    let (sandbox, summary) = finished();
+    let state = json(&sandbox, &["status", "run", "--json"]);
+    assert_eq!((&state["phase"], &state["totals"]["iterations"]), (&"finished".into(), &8.into()));
+    assert_eq!(state["totals"]["tasks_applied"], summary["tasks_applied"]);
+    assert_eq!(state["steps"]["points"].as_array().unwrap().len(), 8);
+    // A unit of money per second for the time that the worker was present.
+    let price = state["totals"]["price"].as_f64().unwrap();
+    assert!(price >= summary["runtime_s"].as_f64().unwrap() && state["totals"]["energy_wh"].as_f64().unwrap() > 0.0);
+    let shown = text(&sandbox, &["status", "run"]);
+    assert!(shown.contains("iteration 8 of 8") && shown.contains("2 worker-2"), "{shown}");
+
+    let last = json(&sandbox, &["explain", "run", "--json"]);
+    assert_eq!((&last["iteration"], last["workers"].as_array().unwrap().len()), (&8.into(), 2));
+    let second = json(&sandbox, &["explain", "run", "--iteration", "2", "--worker", "2", "--json"]);
+    assert_eq!((&second["iteration"], &second["workers"][0]["worker"]), (&2.into(), &2.into()));
+    assert!(second["workers"][0]["observed"].as_u64() < last["workers"][1]["observed"].as_u64());
+    for (args, code) in [
+        (&["explain", "run", "--iteration", "9"][..], 65),
+        (&["explain", "run", "--worker", "3"], 64),
+        (&["status", "nowhere"], 64),
+        (&["status", "http://127.0.0.1:1"], 69),
+        (&["status", "ftp://head"], 64),
+        (&["status", "run", "--watch"], 64),
+        (&["report", "nowhere"], 64),
+        (&["report", "run", "--serve", "0.0.0.0:0"], 64),
+        (&["health", "http://127.0.0.1:1"], 69),
+    ] {
+        assert_eq!(sandbox.run(args).status.code(), Some(code), "{args:?}");
+    }
+
+    let report = std::fs::read_to_string(sandbox.path("run/report.html")).unwrap();
+    assert!(report.contains(summary["run_id"].as_str().unwrap()) && report.contains("\"live\":false"));
+    assert_eq!(text(&sandbox, &["report", "run", "run", "--out", "both.html"]).trim(), "both.html");
+    let both = std::fs::read_to_string(sandbox.path("both.html")).unwrap();
+    assert!(both.contains("\"index\":0") && both.contains("\"index\":1"));
+    let boards: Vec<_> = std::fs::read_dir(sandbox.path("run/tensorboard")).unwrap().collect();
+    assert!(boards.len() == 1 && boards[0].as_ref().unwrap().metadata().unwrap().len() > 500);
+}
+
+#[test]
+fn a_run_is_watched_while_it_goes_on_and_after() {
+    let sandbox = Sandbox::new();
+    let args = ["--dashboard", "127.0.0.1:0", "--stay", "--iterations", "8", "--task-time", "const(5)"];
+    let mut process = sandbox.start(&[&SHORT[..3], &SHORT[5..], &TINY, &args].concat());
+    let line = process.wait_for("dashboard: ");
+    let url = line.trim().split("dashboard: ").nth(1).unwrap().to_owned();
+    assert_eq!(text(&sandbox, &["health", &url]), "ok\n");
+    process.wait_for("the dashboard stays");
+    assert_eq!(json(&sandbox, &["status", &url, "--json"])["phase"], "finished");
+    assert_eq!(json(&sandbox, &["explain", &url, "--iteration", "3", "--json"])["iteration"], 3);
+    let metrics = get(&url, "/metrics");
+    assert!(metrics.contains("\nata_iterations_total 8\n") && metrics.contains("ata_test_accuracy"), "{metrics}");
+    process.signal("TERM");
+    assert_eq!(process.end().0, Some(0));
+}
+
+/// What a path of a server has.
+fn get(url: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// On an address that others reach, it takes the status token that the coordinator leaves for it.
+#[test]
+fn elsewhere_the_dashboard_takes_the_status_token() {
+    let sandbox = Sandbox::new();
+    let args = ["--credentials", "credentials", "--advertise", "127.0.0.1", "--dashboard", "0.0.0.0:0"];
+    let mut head = sandbox.start(&[&["coordinator", "--listen", "127.0.0.1:0"][..], &TINY, &args].concat());
+    let line = head.wait_for("dashboard: ");
+    let url = line.split("dashboard: ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    head.port();
+    assert!(url.starts_with("https://127.0.0.1:"), "{url}");
+    assert_eq!(json(&sandbox, &["status", "--token-file", "credentials/status-token", "--json"])["phase"], "waiting");
+    assert_eq!(sandbox.run(&["status", &url]).status.code(), Some(77));
+    assert_eq!(text(&sandbox, &["health", &url, "--ready"]), "ready\n");
+    head.signal("TERM");
+    assert_eq!(head.end().0, Some(75), "nothing was trained");
+}
+
+#[test]
+fn a_page_is_served_from_a_folder() {
+    let (sandbox, _) = finished();
+    let mut server = sandbox.start(&["report", "run", "--serve", "127.0.0.1:0"]);
+    let line = server.wait_for("dashboard: ");
+    let url = line.trim().split("dashboard: ").nth(1).unwrap();
+    assert!(get(url, "/").contains("\"live\":true"));
+    server.signal("INT");
+    assert_eq!(server.end().0, Some(0));
+}

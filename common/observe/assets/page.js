@@ -1,0 +1,270 @@
+// Wiring: messages in, drawings out, once per frame and only what changed.
+
+const runs = [];
+let shown = 0;
+let axis = "0";
+const dirty = new Set();
+let frameAsked = false;
+
+const charts = CHARTS.map((spec) => new Chart(spec, pointAt));
+const workerTable = new WorkerTable();
+const heatMap = new HeatMap(byId("heat"));
+
+/** Marks the same place in all charts; `active` is the one pointed at. */
+function pointAt(x, active) {
+  for (const chart of charts) chart.setCursor(x, chart === active);
+}
+
+const DRAW = {
+  head: drawHead,
+  charts: () => {
+    byId("curves").hidden = runs.every(({ steps, evaluations }) => steps.length + evaluations.length === 0);
+    const ends = endsOf(runs, axis);
+    charts.forEach((chart) => chart.update(runs, axis, ends, byId("smooth").checked));
+    byId("charts").classList.toggle("odd", charts.filter(({ figure }) => !figure.hidden).length % 2 === 1);
+  },
+  workers: () => workerTable.update(runs[shown]),
+  heat: () => heatMap.update(runs[shown]),
+  costs: drawCosts,
+  log: drawLog,
+  runs: drawRuns,
+};
+
+/** Asks for parts of the page to be drawn; nothing is drawn while nobody looks. */
+function redraw(...parts) {
+  parts.forEach((part) => dirty.add(part));
+  if (frameAsked || document.hidden || runs.length === 0) return;
+  frameAsked = true;
+  requestAnimationFrame(() => {
+    frameAsked = false;
+    const wanted = Object.keys(DRAW).filter((part) => dirty.has(part));
+    dirty.clear();
+    for (const part of wanted) DRAW[part]();
+  });
+}
+
+// ---- header and key numbers
+
+const PHASES = {
+  waiting: "◌ Waiting", training: "● Training", evaluating: "◍ Evaluating", finished: "✓ Finished", stopped: "■ Stopped", failed: "✕ Failed",
+};
+
+function drawHead() {
+  const { run, phase, detail, totals } = runs[shown];
+  const several = runs.length > 1;
+  text(byId("name"), several ? `${runs.length} runs` : run.run_id ?? "ata");
+  const settings = [
+    several ? run.run_id : null, `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${number(run.budget)} tasks`,
+    run.task_batch && `${number(run.task_batch)} samples per task`, run.seed != null && `seed ${run.seed}`,
+  ];
+  text(byId("settings"), settings.filter(Boolean).join(" · "));
+  attribute(byId("phase"), "class", phase);
+  text(byId("phase"), [PHASES[phase] ?? phase, detail].filter(Boolean).join(": "));
+  const done = totals.iterations ?? 0;
+  const share = run.iterations > 0 ? done / run.iterations : 0;
+  attribute(byId("progress"), "value", Math.min(share, 1));
+  text(byId("progress-text"), progressText(runs[shown], done, share));
+  if (!several) document.title = `${ENDED.has(phase) ? phase : wholePercent(share)} · ${run.policy} · ata`;
+  drawNumbers(runs[shown]);
+}
+
+function progressText(run, done, share) {
+  const of = run.run.iterations > 0 ? ` of ${number(run.run.iterations)} iterations, ${Math.floor(share * 100)}${NARROW}%` : " iterations";
+  const rate = pace(run);
+  const left = run.phase === "training" && rate && share < 1 ? `, about ${label(Math.ceil((run.run.iterations - done) / rate), "time")} left` : "";
+  return `${number(done)}${of}; ${seconds(run.time_s)} elapsed${left}`;
+}
+
+function drawNumbers(run) {
+  const { totals: t, steps } = run;
+  const refused = Object.entries(t.refused ?? {});
+  const entries = [
+    ["Iterations/s", number(pace(run)), t.iterations > 0 && !ENDED.has(run.phase) && "lately"],
+    ["Iteration time", seconds(mean(t.runtime_s, t.iterations)), t.iterations > 0 && "mean"],
+    ["Runtime", seconds(t.runtime_s)],
+    ["Total worker time", seconds(t.total_worker_time_s)],
+    ["Wasted tasks", number(t.tasks_wasted), t.tasks_applied > 0 && `${percent(t.tasks_wasted / (t.tasks_applied + t.tasks_wasted), 2)} of all`],
+    ["Training loss", number(t.last_loss ?? steps.at(-1)?.[3]), t.first_loss != null && `${number(t.first_loss)} at first`],
+    ["Test accuracy", percent(t.test_accuracy), t.test_loss != null && `test loss ${number(t.test_loss)}`],
+    ["Last checkpoint", t.saved == null ? NONE : number(t.saved), t.saved != null && "iteration"],
+    t.price != null && ["Price", number(t.price)],
+    t.energy_wh != null && ["Energy", wattHours(t.energy_wh)],
+    refused.length > 0 && ["Refused results", number(refused.reduce((sum, [, count]) => sum + count, 0)),
+      refused.map(([kind, count]) => `${number(count)} ${kind}`).join(", ")],
+  ].filter(Boolean);
+  const list = byId("numbers");
+  while (list.childElementCount > entries.length) list.lastElementChild.remove();
+  while (list.childElementCount < entries.length) list.append(el("div", {}, el("dt"), el("dd"), el("dd", { class: "faint" })));
+  entries.forEach(([name, value, note], k) => {
+    [name, value, note || ""].forEach((words, part) => text(list.children[k].children[part], words));
+  });
+}
+
+// ---- costs, runs, events
+
+/** A cell of a value with a bar relative to that of this run; bars end at four times that, to keep the others readable. */
+function barCell(value, own, most, words) {
+  if (value == null) return el("td", { class: "number" }, NONE);
+  const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("i"), el("b"));
+  if (!(own > 0)) return el("td", { class: "number" }, words(value));
+  bar.firstChild.style.width = `${Math.min(value / own / most, 1) * 100}%`;
+  bar.lastChild.style.left = `${100 / most}%`;
+  if (value / own > most) attribute(bar, "class", "bar beyond");
+  return el("td", { class: "cost" }, el("span", {}, words(value)), el("span", { class: "faint" }, `${number(value / own, value < own ? 2 : 3)}×`), bar);
+}
+
+function drawCosts() {
+  const { costs } = runs[shown];
+  byId("costs").hidden = costs.length === 0;
+  const own = costs.find((cost) => cost.is_this) ?? costs[0] ?? {};
+  const most = (key) => Math.min(4, Math.max(1, ...costs.map((cost) => (own[key] > 0 ? cost[key] / own[key] : 1))));
+  const head = ["Policy", "Runtime", "Worker time", "Wasted tasks"].map((name, k) => el("th", { scope: "col", class: k === 3 ? "number" : null }, name));
+  byId("costs-table").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...costs.map((cost) =>
+    el("tr", { class: cost.is_this ? "own" : null }, el("th", { scope: "row" }, cost.label),
+      barCell(cost.iteration_s, own.iteration_s, most("iteration_s"), seconds),
+      barCell(cost.worker_time_s, own.worker_time_s, most("worker_time_s"), seconds),
+      el("td", { class: "number" }, number(cost.wasted, 2))))));
+}
+
+function drawRuns() {
+  byId("compare").hidden = runs.length < 2;
+  if (runs.length < 2) return;
+  const names = labels(runs);
+  const [money, energy] = ["price", "energy_wh"].map((key) => runs.some(({ totals }) => totals[key] != null));
+  const heads = ["Run", "Policy", "State", "Iterations", "Runtime", "Total worker time", "Mean iteration time", "Wasted tasks",
+    "Training loss", "Test accuracy", ...(money ? ["Price"] : []), ...(energy ? ["Energy"] : [])];
+  const row = (run, place) => {
+    const t = run.totals;
+    const input = el("input", { type: "radio", name: "shown", value: place, "aria-label": `Show ${names[place]}` });
+    input.checked = place === shown;
+    input.addEventListener("change", () => show(place));
+    const look = { colour: `c${place % COLOURS}`, dash: DASHES[place % DASHES.length], mark: MARKS[place % MARKS.length] };
+    const cells = [
+      run.phase, number(t.iterations), seconds(t.runtime_s), seconds(t.total_worker_time_s), seconds(mean(t.runtime_s, t.iterations)),
+      number(t.tasks_wasted), number(t.last_loss), percent(t.test_accuracy), money && number(t.price), energy && wattHours(t.energy_wh),
+    ].filter((cell) => cell !== false);
+    return el("tr", {}, el("th", { scope: "row" }, el("label", {}, input, sample(look), run.run.run_id ?? names[place])),
+      el("td", {}, run.run.policy ?? NONE), ...cells.map((cell, k) => el("td", { class: k > 0 ? "number" : null }, cell)));
+  };
+  const focused = document.activeElement?.name === "shown";
+  byId("runs-table").replaceChildren(
+    el("thead", {}, el("tr", {}, ...heads.map((name, k) => el("th", { scope: "col", class: k > 2 ? "number" : null }, name)))),
+    el("tbody", {}, ...runs.map(row)),
+  );
+  if (focused) byId("runs-table").querySelector("input:checked").focus();
+}
+
+function show(place) {
+  shown = place;
+  redraw("head", "workers", "heat", "costs", "log");
+}
+
+function drawLog() {
+  const { log } = runs[shown];
+  const lines = log.length > 0 ? log.toReversed() : [[null, "info", "Nothing happened yet."]];
+  byId("log").replaceChildren(...lines.map(([time, kind, words]) =>
+    el("li", { class: kind },
+      el("span", { class: "time faint" }, time == null ? "" : seconds(time)), el("span", { class: "kind" }, kind), el("span", {}, words))));
+}
+
+// ---- messages
+
+let fresh = new Set(); // runs of which a message came since the connection was opened; the first is complete
+let asking = false;
+let lastNews = 0;
+
+function receive(message) {
+  const place = message.index ?? 0;
+  const known = runs[place] ?? (runs[place] = newRun());
+  const changed = merge(known, message, !fresh.has(place));
+  if (!changed) return askForAll();
+  fresh.add(place);
+  byId("head").hidden = byId("main").hidden = false;
+  redraw(...changed, "runs");
+}
+
+/** Messages are missing between those that came: fetches the whole state. */
+async function askForAll() {
+  if (asking) return;
+  asking = true;
+  try {
+    const answer = await fetch("api/state");
+    if (answer.status === 401 || answer.status === 403) return location.reload(); // the server answers with the form to log in
+    if (!answer.ok) throw new Error(`api/state answered ${answer.status}`);
+    const messages = await answer.json();
+    fresh = new Set();
+    [messages].flat().forEach(receive);
+  } catch (error) {
+    console.warn("ata:", error);
+    setTimeout(askForAll, 3000);
+  } finally {
+    asking = false;
+  }
+}
+
+function connection(kind, words) {
+  attribute(byId("connection"), "class", `pill ${kind}`);
+  text(byId("connection"), words);
+}
+
+function listen() {
+  const source = new EventSource("events");
+  source.onopen = () => {
+    fresh = new Set();
+    lastNews = Date.now();
+    connection("live", "live");
+  };
+  source.onmessage = ({ data }) => {
+    lastNews = Date.now();
+    connection("live", "live");
+    try {
+      if (!asking) receive(JSON.parse(data));
+    } catch (error) {
+      console.warn("ata: a message was not understood:", error);
+    }
+  };
+  source.onerror = () => {
+    const over = ENDED.has(runs[0]?.phase);
+    connection(over ? "static" : "lost", over ? "the run has ended; its coordinator is gone" : "connection lost, trying again");
+    byId("head").hidden = false;
+    // The browser tries again by itself, but not after a refusal.
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+  };
+}
+
+/** Says so when a live page has had no news for a while: an iteration is long, or the network is silent. */
+function watchSilence() {
+  const silence = Math.round((Date.now() - lastNews) / 1000);
+  const long = silence >= 15 && !ENDED.has(runs[0]?.phase);
+  if (byId("connection").classList.contains("live")) connection("live", long ? `live, last news ${seconds(silence)} ago` : "live");
+}
+
+function start() {
+  choice(byId("axis"), AXES.map(([value, name]) => [value, name[0].toUpperCase() + name.slice(1)]), (value) => {
+    axis = value;
+    pointAt(null);
+    redraw("charts");
+  });
+  choice(byId("heat-order"), [["number", "By number"], ["speed", "Fastest first"]], (order) => {
+    heatMap.order = order;
+    redraw("heat");
+  });
+  byId("smooth").addEventListener("change", () => redraw("charts"));
+  byId("charts").append(...charts.map(({ figure }) => figure));
+  document.addEventListener("visibilitychange", () => redraw());
+  // A finger's values stay until it touches something else.
+  document.addEventListener("pointerdown", ({ target }) => target.closest?.(".frame") || (pointAt(null), heatMap.leave()));
+
+  const { live, messages } = JSON.parse(byId("runs").textContent);
+  messages.forEach((message, index) => receive({ ...message, index }));
+  if (live) {
+    connection("waiting", "connecting");
+    listen();
+    setInterval(watchSilence, 5000);
+  } else {
+    connection("static", "report");
+  }
+  byId("head").hidden = false;
+}
+
+start();

@@ -1,0 +1,139 @@
+//! Asking a coordinator's HTTP server, for `ata status` and its like.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_wire::{JoinToken, KeyPin, Secret, http_client};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HOST};
+use http::uri::Authority;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Largest answer: a run of thousands of workers takes less than a tenth of it.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Time for an answer, of which explanations of old iterations take some.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where to ask, and what to show.
+#[derive(Clone, Debug)]
+pub struct Client {
+    address: Authority,
+    is_encrypted: bool,
+    pin: Option<KeyPin>,
+    secret: Option<Secret>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Not an address.
+    #[error("'{0}': expected http://HOST:PORT, https://HOST:PORT or a status token (ata1-…)")]
+    Address(String),
+    /// No connection, or none to the right one.
+    #[error("cannot reach {address}: {cause}")]
+    Unreachable {
+        /// Where.
+        address: Authority,
+        /// Why.
+        cause: String,
+    },
+    /// The secret is missing or wrong.
+    #[error("{0} wants the status secret: `ata token show --status` there prints it, for --secret-file")]
+    Refused(Authority),
+    /// It has no such thing.
+    #[error("{0}")]
+    NotFound(String),
+}
+
+impl FromStr for Client {
+    type Err = ClientError;
+
+    fn from_str(text: &str) -> Result<Self, ClientError> {
+        if let Ok(JoinToken { address, pin, secret }) = text.parse() {
+            return Ok(Self { address, is_encrypted: true, pin: Some(pin), secret: Some(secret) });
+        }
+        let bad = || ClientError::Address(text.into());
+        let uri: Uri = text.parse().map_err(|_| bad())?;
+        let (default, is_encrypted) = match uri.scheme_str() {
+            Some("http") => (80, false),
+            Some("https") => (443, true),
+            _ => return Err(bad()),
+        };
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
+        let address = format!("{host}:{}", uri.port_u16().unwrap_or(default)).parse().map_err(|_| bad())?;
+        Ok(Self { address, is_encrypted, pin: None, secret: None })
+    }
+}
+
+impl Client {
+    /// Shows this secret, too.
+    #[must_use]
+    pub fn with_secret(self, secret: Secret) -> Self {
+        Self { secret: Some(secret), ..self }
+    }
+
+    /// Whether it would show a secret to someone whom it does not know.
+    pub fn is_trusting(&self) -> bool {
+        self.secret.is_some() && self.is_encrypted && self.pin.is_none()
+    }
+
+    /// Asks for a path, as in `/api/state`.
+    pub async fn get(&self, path: &str) -> Result<Bytes, ClientError> {
+        match tokio::time::timeout(PATIENCE, self.ask(path)).await {
+            Ok(Ok((StatusCode::OK, body))) => Ok(body),
+            Ok(Ok((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _))) => {
+                Err(ClientError::Refused(self.address.clone()))
+            }
+            Ok(Ok((status, body))) => {
+                let text = String::from_utf8_lossy(&body).trim().to_owned();
+                Err(ClientError::NotFound(if text.is_empty() { status.to_string() } else { text }))
+            }
+            Ok(Err(cause)) => Err(self.unreachable(cause)),
+            Err(_) => Err(self.unreachable("no answer in time".into())),
+        }
+    }
+
+    fn unreachable(&self, cause: String) -> ClientError {
+        ClientError::Unreachable { address: self.address.clone(), cause }
+    }
+
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), String> {
+        let stream = TcpStream::connect(self.address.as_str()).await.map_err(|error| error.to_string())?;
+        if !self.is_encrypted {
+            return self.speak(stream, path).await;
+        }
+        let host = self.address.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+        let config: Arc<rustls::ClientConfig> = http_client(self.pin);
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(|error| error.to_string())?;
+        self.speak(stream, path).await
+    }
+
+    async fn speak(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        path: &str,
+    ) -> Result<(StatusCode, Bytes), String> {
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+        let driver = tokio::spawn(connection);
+        let mut request = Request::get(path).header(HOST, self.address.as_str());
+        if let Some(secret) = &self.secret {
+            request = request.header(AUTHORIZATION, format!("Bearer {secret}"));
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
+        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
+        driver.abort();
+        Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+    }
+}

@@ -1,0 +1,84 @@
+//! The reasons in words.
+
+use ata_record::WorkerState;
+
+use super::{Course, Explained};
+use crate::seconds;
+use crate::view::View;
+
+/// Why a worker has its tasks. `taker` would be given one of them if it had one less.
+pub(super) fn sentence(
+    view: &View,
+    course: &Course,
+    of: &Explained,
+    worker: &WorkerState,
+    taker: Option<u32>,
+) -> String {
+    if let Some(why) = absent(view, worker) {
+        return why;
+    }
+    let mut text = match of.finish_s {
+        Some(finish_s) => with_share(course, of, finish_s, taker),
+        None if of.tasks > 0 => {
+            format!("{}. It was never timed, so nothing can be said of its speed.", tasks(of.tasks))
+        }
+        None => without_share(course, of),
+    };
+    if of.probe {
+        text += " It computes one task more as a probe, to learn its speed; the step does not wait for it.";
+    }
+    text
+}
+
+/// What there is to say where no allocation is the reason.
+fn absent(view: &View, worker: &WorkerState) -> Option<String> {
+    if let Some(why) = &worker.expelled {
+        return Some(format!("It was expelled: {why}."));
+    }
+    if !worker.present {
+        return Some("It is not present.".into());
+    }
+    if view.decided.iteration == 0 {
+        return Some("No iteration has begun.".into());
+    }
+    if view.decided.is_race {
+        return Some("All workers compute, and the first results count.".into());
+    }
+    let rests = worker.rests_until_s.is_some_and(|until_s| until_s > view.now_s);
+    rests.then(|| "It gets no task for a while after a failure.".into())
+}
+
+fn with_share(course: &Course, of: &Explained, finish_s: f64, taker: Option<u32>) -> String {
+    let each_s = of.bound_s.or(of.mean_s).unwrap_or(0.0);
+    let mut text =
+        format!("{} of {} each, expected to be done after {}", tasks(of.tasks), seconds(each_s), seconds(finish_s));
+    let end_s = course.end_s();
+    text += &match finish_s < end_s {
+        true => format!("; the iteration, after {}.", seconds(end_s)),
+        false => ", as the last.".to_owned(),
+    };
+    if let Some(more_s) = of.one_more_s {
+        text += &format!(" With one more the iteration would take {}", seconds(more_s));
+        if let (Some(less_s), Some(taker)) = (of.one_less_s, taker) {
+            text += &format!("; with one less, done by worker {taker} in its place, {}", seconds(less_s));
+        }
+        text += ".";
+    }
+    text
+}
+
+fn without_share(course: &Course, of: &Explained) -> String {
+    let end_s = course.end_s();
+    match of.one_more_s {
+        None if of.observed == 0 => "No task: it was never timed.".into(),
+        None => "No task.".into(),
+        Some(more_s) if more_s > end_s => {
+            format!("No task: with one, the iteration would take {} in place of {}.", seconds(more_s), seconds(end_s))
+        }
+        Some(_) => format!("No task: the others are expected to be done after {} without it.", seconds(end_s)),
+    }
+}
+
+fn tasks(count: u64) -> String {
+    if count == 1 { "1 task".into() } else { format!("{count} tasks") }
+}

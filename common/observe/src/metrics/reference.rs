@@ -1,0 +1,144 @@
+//! The list of all metrics, for the documentation.
+
+use ata_record::{JOURNAL_VERSION, RunEvent};
+
+use super::Metrics;
+use crate::view::{Prices, View, WorkerPrice};
+
+/// What there is to know of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its name, as queries have it; a histogram's without `_bucket`, `_sum` and `_count`.
+    pub name: String,
+    /// `counter`, `gauge`, `histogram` or `info`.
+    pub kind: String,
+    /// What it says.
+    pub help: String,
+    /// Its labels.
+    pub labels: Vec<String>,
+}
+
+impl Metrics {
+    /// All metrics that a coordinator may have.
+    pub fn reference() -> Vec<Described> {
+        let mut metrics = Self::new("");
+        let view = of_everything(&mut metrics);
+        described(&metrics.encode(&view))
+    }
+}
+
+/// A run in which everything happened that is counted.
+fn of_everything(metrics: &mut Metrics) -> View {
+    use ata_record::Listener;
+    let price = WorkerPrice { price_per_hour: Some(1.0), watts: Some(1.0) };
+    let mut view = View::new(Prices::from([("worker".into(), price)]));
+    let (run_id, policy, name) = ("run".to_owned(), "uta".to_owned(), "worker".to_owned());
+    for event in [
+        RunEvent::Run {
+            version: JOURNAL_VERSION,
+            run_id,
+            policy,
+            budget: 1,
+            iterations: 1,
+            task_batch: 1,
+            seed: 1,
+            model: None,
+        },
+        RunEvent::Join { time_s: 0.0, worker: 1, name, device: String::new() },
+        RunEvent::Allocation {
+            iteration: 1,
+            time_s: 0.0,
+            workers: vec![1],
+            allocation: vec![1],
+            probes: vec![],
+            scores_s: vec![1.0],
+            rule: String::new(),
+        },
+        RunEvent::Task {
+            iteration: 1,
+            task: 0,
+            worker: 1,
+            lease: None,
+            time_s: Some(1.0),
+            busy_s: Some(1.0),
+            cut_s: None,
+            overhead_s: Some(1.0),
+            outcome: ata_record::Fate::Applied,
+        },
+        RunEvent::Step {
+            iteration: 1,
+            time_s: 1.0,
+            loss: 1.0,
+            runtime_s: 1.0,
+            total_worker_time_s: 1.0,
+            tasks: 1,
+            wasted: 0,
+            employments: 1,
+            results: 1,
+            learning_rate: Some(1.0),
+            gradient_norm: Some(1.0),
+        },
+        RunEvent::Evaluation { time_s: 1.0, iteration: 1, loss: 1.0, accuracy: Some(1.0) },
+        RunEvent::Checkpoint { time_s: 1.0, iteration: 1, path: String::new(), seconds: 1.0 },
+    ] {
+        metrics.hear(&event);
+        view.apply(&event);
+    }
+    view
+}
+
+fn described(exposed: &str) -> Vec<Described> {
+    let mut all: Vec<Described> = Vec::new();
+    for line in exposed.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').unwrap_or((help, ""));
+            all.push(Described { name: name.into(), kind: String::new(), help: help.into(), labels: Vec::new() });
+        } else if let (Some(kind), Some(last)) = (line.strip_prefix("# TYPE "), all.last_mut()) {
+            last.kind = kind.split_once(' ').map_or("", |(_, kind)| kind).into();
+            last.name += match last.kind.as_str() {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+        } else if let (Some((_, rest)), Some(last)) = (line.split_once('{'), all.last_mut()) {
+            let labels = rest.split('"').step_by(2).filter_map(|part| part.strip_suffix('='));
+            let labels = labels.map(|label| label.trim_start_matches(',').to_owned()).filter(|label| label != "le");
+            last.labels = labels.collect();
+        }
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_queries() {
+        let all = Metrics::reference();
+        let of =
+            |name: &str| all.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("{name}: {all:?}"));
+        assert_eq!(
+            (of("ata_tasks_total").kind.as_str(), &of("ata_tasks_total").labels[..]),
+            ("counter", &["outcome".to_owned()][..])
+        );
+        assert_eq!(
+            (of("ata_task_duration_seconds").kind.as_str(), of("ata_task_duration_seconds").labels.len()),
+            ("histogram", 0)
+        );
+        assert_eq!(of("ata_worker_up").labels, ["worker", "name"]);
+        assert_eq!(of("ata_run_info").labels, ["run_id", "policy"]);
+        for metric in &all {
+            assert!(
+                metric.name.starts_with("ata_") && !metric.help.is_empty() && !metric.kind.is_empty(),
+                "{metric:?}"
+            );
+        }
+        for known_only_at_times in
+            ["ata_price_total", "ata_energy_joules_total", "ata_gradient_norm", "ata_test_accuracy"]
+        {
+            of(known_only_at_times);
+        }
+    }
+}

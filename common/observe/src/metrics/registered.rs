@@ -1,0 +1,118 @@
+//! What is counted event by event.
+
+use std::fmt::Write;
+use std::sync::atomic::AtomicU64;
+
+use ata_record::RefusalKind;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+type Seconds = Counter<f64, AtomicU64>;
+
+/// A label's value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind(pub(super) String);
+
+impl EncodeLabelValue for Kind {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        encoder.write_str(&self.0)
+    }
+}
+
+impl Kind {
+    /// The name of a refusal.
+    pub(super) fn of(kind: RefusalKind) -> Self {
+        let name = serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned));
+        Self(name.unwrap_or_default())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OfKind {
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OfOutcome {
+    pub(super) outcome: Kind,
+}
+
+/// Counters and histograms; copies count together.
+#[derive(Clone)]
+pub(super) struct Registered {
+    pub(super) iterations: Counter,
+    pub(super) runtime_s: Seconds,
+    pub(super) worker_time_s: Seconds,
+    pub(super) tasks: Family<OfOutcome, Counter>,
+    pub(super) wasted: Counter,
+    pub(super) employments: Counter,
+    pub(super) results: Counter,
+    pub(super) refusals: Family<OfKind, Counter>,
+    pub(super) faults: Family<OfKind, Counter>,
+    pub(super) checkpoints: Counter,
+    pub(super) iteration_s: Histogram,
+    pub(super) task_s: Histogram,
+    pub(super) transfer_s: Histogram,
+    pub(super) checkpoint_s: Histogram,
+}
+
+/// From 0.1 ms to 28 minutes: a task of a small model on a GPU, and an evaluation's worth of one on a telephone.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(1e-4, 2.0, 24))
+}
+
+impl Registered {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let all = Self {
+            iterations: Counter::default(),
+            runtime_s: Counter::default(),
+            worker_time_s: Counter::default(),
+            tasks: Family::default(),
+            wasted: Counter::default(),
+            employments: Counter::default(),
+            results: Counter::default(),
+            refusals: Family::default(),
+            faults: Family::default(),
+            checkpoints: Counter::default(),
+            iteration_s: durations(),
+            task_s: durations(),
+            transfer_s: durations(),
+            checkpoint_s: durations(),
+        };
+        // Prometheus sees no increase of what was not there before.
+        all.faults_at_zero();
+        let r = registry;
+        r.register("ata_iterations", "Optimizer steps taken", all.iterations.clone());
+        r.register("ata_runtime_seconds", "Time of all iterations", all.runtime_s.clone());
+        r.register("ata_worker_time_seconds", "Time that workers spent on all iterations", all.worker_time_s.clone());
+        r.register("ata_tasks", "Tasks that ended, by what became of them", all.tasks.clone());
+        r.register("ata_wasted_tasks", "Tasks that were begun and entered no step", all.wasted.clone());
+        r.register("ata_employments", "Workers that got a task, summed over iterations", all.employments.clone());
+        r.register("ata_results", "Results that workers sent, each of one task or several", all.results.clone());
+        r.register("ata_refusals", "Results that were refused, by reason", all.refusals.clone());
+        r.register("ata_faults", "Workers lost, rests, expulsions and failed checkpoints", all.faults.clone());
+        r.register("ata_checkpoints", "Checkpoints saved", all.checkpoints.clone());
+        let iteration = "From the assignment of an iteration to the last result that its step needed";
+        r.register("ata_iteration_duration_seconds", iteration, all.iteration_s.clone());
+        r.register("ata_task_duration_seconds", "Time that a worker computed a task", all.task_s.clone());
+        let transfer = "What of an assignment was not computation: transfers and waiting";
+        r.register("ata_transfer_duration_seconds", transfer, all.transfer_s.clone());
+        r.register("ata_checkpoint_duration_seconds", "Time to write a checkpoint", all.checkpoint_s.clone());
+        all
+    }
+
+    fn faults_at_zero(&self) {
+        for kind in ["loss", "rest", "expulsion", "checkpoint_failed"] {
+            drop(self.faults.get_or_create(&OfKind { kind: Kind(kind.into()) }));
+        }
+        for kind in RefusalKind::ALL {
+            drop(self.refusals.get_or_create(&OfKind { kind: Kind::of(kind) }));
+        }
+        for outcome in ["applied", "ignored", "cancelled", "lost", "failed"] {
+            drop(self.tasks.get_or_create(&OfOutcome { outcome: Kind(outcome.into()) }));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+use super::*;
+use crate::testing;
+
+fn exposed() -> String {
+    let mut metrics = Metrics::new("0.1.0");
+    let mut view = testing::begun("uta", 4);
+    for event in [
+        testing::join(1),
+        testing::task(1, 1, Some(0.25), Fate::Applied),
+        testing::task(1, 1, None, Fate::Lost),
+        RunEvent::Refusal {
+            time_s: 1.0,
+            worker: 1,
+            kind: RefusalKind::NotFinite,
+            reason: "\"NaN\"\n".into(),
+            count: 3,
+        },
+        RunEvent::Rest { time_s: 1.0, worker: 1, rest_s: 1.0, strikes: 1 },
+        RunEvent::Checkpoint { time_s: 1.0, iteration: 1, path: "x".into(), seconds: 0.5 },
+        testing::step(1, 1.0),
+    ] {
+        metrics.hear(&event);
+        view.apply(&event);
+    }
+    metrics.encode(&view)
+}
+
+#[test]
+fn events_are_counted() {
+    let text = exposed();
+    for line in [
+        "ata_iterations_total 1",
+        "ata_tasks_total{outcome=\"applied\"} 1",
+        "ata_tasks_total{outcome=\"lost\"} 1",
+        "ata_refusals_total{kind=\"not finite\"} 3",
+        "ata_faults_total{kind=\"rest\"} 1",
+        "ata_task_duration_seconds_count 1",
+        "ata_checkpoint_duration_seconds_sum 0.5",
+        "ata_workers{state=\"resting\"} 1.0",
+        "ata_worker_tasks_total{worker=\"1\",name=\"worker-1\"} 1",
+        "ata_run_info{run_id=\"test-run\",policy=\"uta\"} 1",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
+    }
+}
+
+/// Prometheus wants each family once, with its type.
+#[test]
+fn each_family_appears_once() {
+    let text = exposed();
+    let mut families: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let count = families.len();
+    families.sort_unstable();
+    families.dedup();
+    assert_eq!((families.len(), text.matches("# EOF").count()), (count, 1));
+}

@@ -1,0 +1,210 @@
+//! The HTTP server: the page, its events, and what scripts read.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_record::RunState;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Form, Query, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{Html, IntoResponse, Json, Redirect, Response};
+use axum::routing::{get, post};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, SET_COOKIE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use crate::access::Access;
+use crate::explain::explain;
+use crate::metrics::Metrics;
+use crate::view::{CostRow, Cursor, View};
+use crate::{events, follow, page};
+
+mod accept;
+
+/// Bytes of a request's body: a secret takes 33.
+const MOST_BODY_BYTES: usize = 1024;
+
+/// Explanations of old iterations at a time: each reads a journal.
+const READERS: usize = 2;
+
+/// Time that whoever shows no valid secret waits for the answer.
+const REFUSAL_DELAY: Duration = Duration::from_secs(1);
+
+/// Nothing from elsewhere, and nobody's frame.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+                      img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Works out what other policies would have cost on a run's times. It may take a second.
+pub type Costs = Arc<dyn Fn(&RunState) -> Vec<CostRow> + Send + Sync>;
+
+/// A run that is shown.
+pub struct Source {
+    /// The run.
+    pub view: watch::Receiver<View>,
+    /// Its folder, whose journal knows the iterations that are past.
+    pub folder: PathBuf,
+    /// What other policies would have cost.
+    pub costs: Costs,
+}
+
+/// What is served.
+pub struct App {
+    /// The runs.
+    pub runs: Vec<Source>,
+    /// For `/metrics`, if there is one run, and it goes on here.
+    pub metrics: Option<Metrics>,
+}
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) app: App,
+    pub(crate) access: Access,
+    pub(crate) viewers: events::Viewers,
+    readers: Semaphore,
+}
+
+type Site = State<Arc<Shared>>;
+
+/// Serves until `stop` resolves; then those who watch are told the end.
+pub async fn serve(listener: TcpListener, access: Access, app: App, stop: impl Future<Output = ()>) {
+    let viewers = events::Viewers::new(app.runs.len());
+    let shared = Arc::new(Shared { app, access, viewers, readers: Semaphore::new(READERS) });
+    let costs = tokio::spawn(events::keep_costs(shared.clone()));
+    let router = router(shared.clone());
+    tokio::select! {
+        never = accept::accept(listener, shared.clone(), router) => match never {},
+        () = stop => {}
+    }
+    costs.abort();
+    shared.viewers.end().await;
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    let read = Router::new()
+        .route("/", get(index))
+        .route("/events", get(watch_events))
+        .route("/api/state", get(state))
+        .route("/api/explain", get(explanation))
+        .route("/metrics", get(metrics))
+        .route_layer(from_fn_with_state(shared.clone(), guard));
+    Router::new()
+        .merge(read)
+        .route("/login", post(login))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
+        .with_state(shared)
+}
+
+/// Lets those through who may read. Browsers get a form that asks for the secret.
+async fn guard(State(shared): Site, request: Request, next: Next) -> Response {
+    if shared.access.permits(request.headers()) {
+        return next.run(request).await;
+    }
+    if matches!(shared.access, Access::Local) {
+        let text = "this address is for names of this machine only, as in http://localhost:7071\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    if request.uri().path() == "/" {
+        return (StatusCode::UNAUTHORIZED, html(page::LOGIN)).into_response();
+    }
+    tokio::time::sleep(REFUSAL_DELAY).await;
+    (StatusCode::UNAUTHORIZED, "the status secret is wanted: Authorization: Bearer SECRET\n").into_response()
+}
+
+#[derive(Deserialize)]
+struct Login {
+    secret: String,
+}
+
+async fn login(State(shared): Site, Form(login): Form<Login>) -> Response {
+    if let Some(cookie) = shared.access.cookie(&login.secret) {
+        return ([(SET_COOKIE, cookie)], Redirect::to("./")).into_response();
+    }
+    tokio::time::sleep(REFUSAL_DELAY).await;
+    (StatusCode::UNAUTHORIZED, html(page::LOGIN)).into_response()
+}
+
+async fn index() -> Response {
+    html(page::live()).into_response()
+}
+
+fn html(text: &'static str) -> impl IntoResponse {
+    let headers = [
+        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, Html(text))
+}
+
+async fn ready(State(shared): Site) -> Response {
+    match shared.app.runs.iter().all(|run| run.view.borrow().has_begun()) {
+        true => "ready\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response(),
+    }
+}
+
+async fn watch_events(State(shared): Site) -> Response {
+    match events::stream(shared) {
+        Some(body) => {
+            let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+            (headers, body).into_response()
+        }
+        None => (StatusCode::SERVICE_UNAVAILABLE, "too many browsers are watching\n").into_response(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Chosen {
+    /// Which run, if there are several.
+    #[serde(default)]
+    run: usize,
+    iteration: Option<u64>,
+    worker: Option<u32>,
+}
+
+fn not_found(what: impl Into<String>) -> Response {
+    (StatusCode::NOT_FOUND, what.into()).into_response()
+}
+
+async fn state(State(shared): Site, Query(chosen): Query<Chosen>) -> Response {
+    let Some(source) = shared.app.runs.get(chosen.run) else { return not_found("there is no such run\n") };
+    let costs = shared.viewers.costs(chosen.run);
+    Json(source.view.borrow().message(chosen.run, &mut Cursor::default(), &costs)).into_response()
+}
+
+async fn explanation(State(shared): Site, Query(chosen): Query<Chosen>) -> Response {
+    let Some(source) = shared.app.runs.get(chosen.run) else { return not_found("there is no such run\n") };
+    let only = chosen.worker.map(|worker| [worker].into());
+    let current = source.view.borrow().decided.iteration;
+    let Some(iteration) = chosen.iteration.filter(|iteration| *iteration != current) else {
+        return Json(explain(&source.view.borrow(), only.as_ref())).into_response();
+    };
+    let (folder, permit) = (source.folder.clone(), shared.readers.acquire().await);
+    let read = tokio::task::spawn_blocking(move || follow::explained_at(&folder, iteration)).await;
+    drop(permit);
+    match read {
+        Ok(Ok(Some(view))) => Json(explain(&view, only.as_ref())).into_response(),
+        Ok(Ok(None)) => not_found(format!("iteration {iteration} has not begun: the last one is {current}\n")),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn metrics(State(shared): Site, headers: HeaderMap) -> Response {
+    let (Some(metrics), [source]) = (&shared.app.metrics, &shared.app.runs[..]) else {
+        return not_found("metrics are those of a coordinator\n");
+    };
+    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (kind, text) = if accepted.contains("application/openmetrics-text") {
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.encode(&source.view.borrow()))
+    } else {
+        ("text/plain; version=0.0.4; charset=utf-8", metrics.encode_classic(&source.view.borrow()))
+    };
+    ([(CONTENT_TYPE, kind)], text).into_response()
+}

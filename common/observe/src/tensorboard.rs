@@ -1,0 +1,209 @@
+//! TensorBoard's event files: records of TFRecord, each an `Event` of `tensorflow/core/util/event.proto`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ata_record::{Listener, RunEvent};
+use crc_fast::{CrcAlgorithm, checksum};
+use prost::Message;
+
+/// What readers look for in the first record.
+const FILE_VERSION: &str = "brain.Event:2";
+
+/// The greatest age of what is not written yet.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// `SessionLog.START`: what an earlier file has from this step on does not count.
+const START: i32 = 1;
+
+#[derive(Clone, PartialEq, Message)]
+struct Event {
+    #[prost(double, tag = "1")]
+    wall_time: f64,
+    #[prost(int64, tag = "2")]
+    step: i64,
+    #[prost(oneof = "What", tags = "3, 5, 7")]
+    what: Option<What>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum What {
+    #[prost(string, tag = "3")]
+    FileVersion(String),
+    #[prost(message, tag = "5")]
+    Summary(Summary),
+    #[prost(message, tag = "7")]
+    SessionLog(SessionLog),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    value: Vec<Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Value {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SessionLog {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// Writes scalars of each step and evaluation to an event file.
+pub struct TensorBoard {
+    path: PathBuf,
+    /// `None` once it could not be written.
+    file: Option<BufWriter<File>>,
+    flushed: Instant,
+}
+
+impl TensorBoard {
+    /// Begins a new file in this folder, which is made if it is not there.
+    pub fn create(folder: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let (seconds, process) = (now_s() as u64, std::process::id());
+        let path = folder.join(format!("events.out.tfevents.{seconds:010}.ata.{process}.0"));
+        let file = Some(BufWriter::new(File::create_new(&path)?));
+        let mut this = Self { path, file, flushed: Instant::now() };
+        this.write(0, What::FileVersion(FILE_VERSION.into()));
+        Ok(this)
+    }
+
+    fn scalars(&mut self, step: u64, scalars: &[(&str, Option<f64>)]) {
+        let value = |(tag, value): &(&str, Option<f64>)| {
+            Some(Value { tag: (*tag).into(), simple_value: Some((*value)? as f32) })
+        };
+        self.write(step, What::Summary(Summary { value: scalars.iter().filter_map(value).collect() }));
+    }
+
+    fn write(&mut self, step: u64, what: What) {
+        let Some(file) = &mut self.file else { return };
+        let event = Event { wall_time: now_s(), step: step as i64, what: Some(what) };
+        let mut written = file.write_all(&record(&event.encode_to_vec()));
+        if self.flushed.elapsed() >= FLUSH_INTERVAL {
+            self.flushed = Instant::now();
+            written = written.and_then(|()| file.flush());
+        }
+        self.check(written);
+    }
+
+    /// The curves are not worth a run: if the disk is full, they end.
+    fn check(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            tracing::warn!(%error, "cannot write {}: no more scalars for TensorBoard", self.path.display());
+            self.file = None;
+        }
+    }
+}
+
+impl Listener for TensorBoard {
+    fn hear(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::Step {
+                iteration,
+                loss,
+                runtime_s,
+                total_worker_time_s,
+                wasted,
+                learning_rate,
+                gradient_norm,
+                ..
+            } => {
+                self.scalars(
+                    *iteration,
+                    &[
+                        ("loss/training", Some(*loss)),
+                        ("optimizer/learning_rate", *learning_rate),
+                        ("optimizer/gradient_norm", *gradient_norm),
+                        ("time/iteration_s", Some(*runtime_s)),
+                        ("time/worker_time_s", Some(*total_worker_time_s)),
+                        ("tasks/wasted", Some(*wasted as f64)),
+                    ],
+                );
+            }
+            RunEvent::Evaluation { iteration, loss, accuracy, .. } => {
+                self.scalars(*iteration, &[("loss/test", Some(*loss)), ("accuracy/test", *accuracy)]);
+            }
+            RunEvent::Resume { iteration, .. } => {
+                self.write(iteration + 1, What::SessionLog(SessionLog { status: START }));
+            }
+            RunEvent::End { .. } => {
+                let flushed = self.file.as_mut().map_or(Ok(()), Write::flush);
+                self.check(flushed);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "TensorBoard shows when things were")]
+fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// A record: length, its checksum, the data, their checksum.
+fn record(data: &[u8]) -> Vec<u8> {
+    let length = (data.len() as u64).to_le_bytes();
+    let mut record = length.to_vec();
+    record.extend(masked_crc(&length).to_le_bytes());
+    record.extend(data);
+    record.extend(masked_crc(data).to_le_bytes());
+    record
+}
+
+/// As TensorFlow masks CRC-32C, so that the checksum of data with checksums in them stays a good one.
+fn masked_crc(data: &[u8]) -> u32 {
+    let crc = checksum(CrcAlgorithm::Crc32Iscsi, data) as u32;
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::step;
+
+    /// The first record of every event file that TensorFlow writes: its length is 24, and the checksum of that is this.
+    #[test]
+    fn records_are_framed_as_tensorflow_does() {
+        let event = Event { wall_time: 1.0, step: 0, what: Some(What::FileVersion(FILE_VERSION.into())) };
+        let record = record(&event.encode_to_vec());
+        assert_eq!(record[..12], [0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22]);
+        assert_eq!(record.len(), 8 + 4 + 24 + 4);
+    }
+
+    #[test]
+    fn scalars_are_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut board = TensorBoard::create(folder.path()).unwrap();
+        board.hear(&step(3, 1.0));
+        board.hear(&RunEvent::Evaluation { time_s: 1.0, iteration: 3, loss: 2.0, accuracy: Some(0.5) });
+        board.hear(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: String::new() });
+        let bytes = std::fs::read(&board.path).unwrap();
+        let (mut rest, mut found) = (&bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
+            let data = &rest[12..12 + length];
+            assert_eq!(record(data), &rest[..16 + length]);
+            let event = Event::decode(data).unwrap();
+            if let Some(What::Summary(summary)) = event.what {
+                found.extend(
+                    summary.value.into_iter().map(|value| (event.step, value.tag, value.simple_value.unwrap())),
+                );
+            }
+            rest = &rest[16 + length..];
+        }
+        for (tag, value) in [("loss/training", 4.0 / 3.0), ("loss/test", 2.0), ("accuracy/test", 0.5)] {
+            assert!(found.contains(&(3, tag.to_owned(), value)), "{tag}: {found:?}");
+        }
+        assert_eq!(found.len(), 5 + 2, "what is not known is left out");
+    }
+}

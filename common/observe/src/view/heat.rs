@@ -1,0 +1,105 @@
+//! Who computed how many tasks when.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::thin::Seen;
+
+/// Columns of the map: as many as can be told apart on a telephone.
+const MOST_COLUMNS: usize = 120;
+
+/// Tasks by worker, over equally many iterations in each column.
+#[derive(Clone, Debug)]
+pub(crate) struct Heat {
+    stride: u64,
+    columns: Vec<Column>,
+    version: u64,
+}
+
+/// Some iterations in a row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Column {
+    /// The first of them.
+    first: u64,
+    /// How many they are.
+    count: u64,
+    /// Applied tasks by worker, of those that had any.
+    tasks: BTreeMap<u32, u64>,
+}
+
+impl Default for Heat {
+    fn default() -> Self {
+        Self { stride: 1, columns: Vec::new(), version: 0 }
+    }
+}
+
+impl Heat {
+    pub(super) fn add(&mut self, iteration: u64, tasks: BTreeMap<u32, u64>) {
+        let last = self.columns.last_mut().filter(|last| last.count < self.stride);
+        match last {
+            Some(column) => column.absorb(Column { first: iteration, count: 1, tasks }),
+            None => {
+                if self.columns.len() == MOST_COLUMNS {
+                    self.halve();
+                }
+                self.columns.push(Column { first: iteration, count: 1, tasks });
+            }
+        }
+    }
+
+    fn halve(&mut self) {
+        let mut halved: Vec<Column> = Vec::with_capacity(MOST_COLUMNS / 2);
+        for (at, column) in std::mem::take(&mut self.columns).into_iter().enumerate() {
+            match halved.last_mut().filter(|_| at % 2 == 1) {
+                Some(last) => last.absorb(column),
+                None => halved.push(column),
+            }
+        }
+        self.columns = halved;
+        self.stride *= 2;
+        self.version += 1;
+    }
+
+    /// What a reader lacks who has seen up to `seen`: where it begins, and the columns from there on.
+    pub(crate) fn since(&self, seen: &mut Seen) -> (usize, &[Column]) {
+        let from = if seen.version == self.version { seen.whole.min(self.columns.len()) } else { 0 };
+        let whole = self.columns.iter().rposition(|column| column.count == self.stride).map_or(0, |last| last + 1);
+        *seen = Seen { version: self.version, whole };
+        (from, &self.columns[from..])
+    }
+}
+
+impl Column {
+    fn absorb(&mut self, next: Self) {
+        self.count += next.count;
+        for (worker, tasks) in next.tasks {
+            *self.tasks.entry(worker).or_default() += tasks;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_keeps_all_its_tasks() {
+        let mut heat = Heat::default();
+        let (mut seen, mut reader) = (Seen::default(), Vec::new());
+        for iteration in 1..=1001 {
+            heat.add(iteration, BTreeMap::from([(1, 2), (iteration as u32 % 3 + 1, 1)]));
+            if iteration % 10 == 0 {
+                let (from, new) = heat.since(&mut seen);
+                reader.truncate(from);
+                reader.extend_from_slice(new);
+                assert_eq!(reader, heat.columns, "after {iteration}");
+            }
+        }
+        assert!(heat.columns.len() <= MOST_COLUMNS && heat.columns[1].first == 1 + heat.stride);
+        let tasks: u64 = heat.columns.iter().flat_map(|column| column.tasks.values()).sum();
+        let iterations: u64 = heat.columns.iter().map(|column| column.count).sum();
+        assert_eq!((iterations, heat.columns[0].first), (1001, 1));
+        assert!(tasks >= 2 * 1001);
+    }
+}

@@ -1,0 +1,75 @@
+//! Events in words, for the log of a page.
+
+use ata_record::{EndState, RefusalKind, RunEvent, RunState};
+
+/// When an event was, if it says so.
+pub(super) fn time_s(event: &RunEvent) -> Option<f64> {
+    match event {
+        RunEvent::Run { .. } => None,
+        RunEvent::Task { time_s, .. } => *time_s,
+        RunEvent::Resume { time_s, .. }
+        | RunEvent::Wait { time_s, .. }
+        | RunEvent::Join { time_s, .. }
+        | RunEvent::Loss { time_s, .. }
+        | RunEvent::Rest { time_s, .. }
+        | RunEvent::Expulsion { time_s, .. }
+        | RunEvent::Allocation { time_s, .. }
+        | RunEvent::Step { time_s, .. }
+        | RunEvent::Refusal { time_s, .. }
+        | RunEvent::Evaluating { time_s, .. }
+        | RunEvent::Evaluation { time_s, .. }
+        | RunEvent::Checkpoint { time_s, .. }
+        | RunEvent::CheckpointFailed { time_s, .. }
+        | RunEvent::End { time_s, .. } => Some(*time_s),
+    }
+}
+
+/// An event's kind and sentence; `None` for those that a run is full of.
+pub(super) fn line(event: &RunEvent, state: &RunState) -> Option<(&'static str, String)> {
+    let name = |number: &u32| match state.workers.get(number).map(|worker| worker.name.as_str()) {
+        None | Some("") => format!("worker {number}"),
+        Some(name) => format!("worker {number} ({name})"),
+    };
+    Some(match event {
+        RunEvent::Run { run_id, policy, .. } => ("info", format!("run {run_id} began, policy {policy}")),
+        RunEvent::Resume { iteration, policy, .. } => {
+            ("info", format!("the run goes on after iteration {iteration}, policy {policy}"))
+        }
+        RunEvent::Wait { present, needed, .. } => ("info", format!("{present} of {needed} workers present: waiting")),
+        RunEvent::Join { worker, device, .. } => ("join", format!("{} joined, on {device}", name(worker))),
+        RunEvent::Loss { worker, why, .. } => ("loss", format!("{} is gone: {why}", name(worker))),
+        RunEvent::Rest { worker, rest_s, strikes, .. } => {
+            let times = if *strikes == 1 { "once".into() } else { format!("{strikes} times in a row") };
+            ("rest", format!("{} failed {times} and gets no task for {rest_s:.1} s", name(worker)))
+        }
+        RunEvent::Expulsion { worker, why, .. } => ("loss", format!("{} was expelled: {why}", name(worker))),
+        // Honest workers are late, too, whenever someone else was faster.
+        RunEvent::Refusal { kind: RefusalKind::Stale, .. } => return None,
+        RunEvent::Refusal { worker, kind, reason, count, .. } => {
+            let kind = serde_json::to_value(kind).unwrap_or_default();
+            let kind = kind.as_str().unwrap_or_default();
+            ("refusal", format!("{count} × {kind}, from {}: {reason}", name(worker)))
+        }
+        RunEvent::Evaluation { iteration, loss, accuracy, .. } => {
+            let accuracy = accuracy.map_or_else(String::new, |share| format!(", accuracy {:.1} %", share * 100.0));
+            ("evaluation", format!("test loss {loss:.3}{accuracy}, with the parameters of iteration {iteration}"))
+        }
+        RunEvent::Checkpoint { iteration, seconds, .. } => {
+            ("checkpoint", format!("iteration {iteration} is saved; it took {seconds:.2} s"))
+        }
+        RunEvent::CheckpointFailed { iteration, reason, .. } => {
+            ("loss", format!("iteration {iteration} could not be saved: {reason}"))
+        }
+        RunEvent::End { state, reason, .. } => {
+            let state = match state {
+                EndState::Finished => "the run is finished",
+                EndState::Stopped => "the run was stopped",
+                EndState::Failed => "the run failed",
+            };
+            ("end", format!("{state}: {reason}"))
+        }
+        RunEvent::Allocation { .. } | RunEvent::Task { .. } | RunEvent::Step { .. } | RunEvent::Evaluating { .. } => {
+            return None;
+        }
+    })
+}

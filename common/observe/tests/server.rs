@@ -1,0 +1,207 @@
+//! The HTTP server, as clients see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_observe::{Access, App, Client, ClientError, Live, Metrics, Prices, Source, serve};
+use ata_record::{JOURNAL_VERSION, Listener, Listeners, RunEvent, Writer};
+use ata_wire::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+/// What takes longer hangs.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn run() -> RunEvent {
+    RunEvent::Run {
+        version: JOURNAL_VERSION,
+        run_id: "served".into(),
+        policy: "uta".into(),
+        budget: 4,
+        iterations: 9,
+        task_batch: 1,
+        seed: 1,
+        model: None,
+    }
+}
+
+fn allocation(iteration: u64) -> RunEvent {
+    RunEvent::Allocation {
+        iteration,
+        time_s: iteration as f64,
+        workers: vec![1],
+        allocation: vec![4],
+        probes: vec![],
+        scores_s: vec![0.5],
+        rule: "for a test".into(),
+    }
+}
+
+fn join() -> RunEvent {
+    RunEvent::Join { time_s: 0.0, worker: 1, name: "worker-1".into(), device: "cpu".into() }
+}
+
+/// A server with a run.
+struct Served {
+    address: String,
+    live: Live,
+    /// Credentials and the run.
+    folder: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl Served {
+    async fn start(access: impl FnOnce(&TempDir) -> Access) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (live, view) = Live::new(Prices::default());
+        let source = Source { view, folder: folder.path().to_owned(), costs: Arc::new(|_| Vec::new()) };
+        let app = App { runs: vec![source], metrics: Some(Metrics::new("1.2.3")) };
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(serve(listener, access(&folder), app, async { drop(stopped.await) }));
+        Self { address, live, folder, stop: Some(stop), server }
+    }
+
+    async fn get(&self, path: &str) -> Result<String, ClientError> {
+        let client: Client = format!("http://{}", self.address).parse()?;
+        client.get(path).await.map(|body| String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// Sends text as it is, and returns all of the answer.
+    async fn say(&self, text: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(DEADLINE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        answer
+    }
+}
+
+#[tokio::test]
+async fn what_a_run_says_of_itself() {
+    let mut served = Served::start(|_| Access::Local).await;
+    assert_eq!(served.get("/healthz").await.unwrap(), "ok\n");
+    assert!(matches!(served.get("/readyz").await, Err(ClientError::NotFound(_))), "the run has not begun");
+    for event in [run(), join(), allocation(3)] {
+        served.live.hear(&event);
+    }
+    assert_eq!(served.get("/readyz").await.unwrap(), "ready\n");
+    let state: Value = serde_json::from_str(&served.get("/api/state").await.unwrap()).unwrap();
+    assert_eq!((&state["run"]["run_id"], &state["workers"][0]["tasks"]), (&"served".into(), &4.into()));
+    let explained: Value = serde_json::from_str(&served.get("/api/explain").await.unwrap()).unwrap();
+    assert_eq!((&explained["iteration"], &explained["expected_s"]), (&3.into(), &2.0.into()));
+    assert!(served.get("/metrics").await.unwrap().contains("ata_build_info{version=\"1.2.3\"} 1\n"));
+    assert!(served.get("/").await.unwrap().starts_with("<!"));
+    assert!(matches!(served.get("/nothing").await, Err(ClientError::NotFound(_))));
+}
+
+/// An iteration that is past is read from the journal.
+#[tokio::test]
+async fn iterations_that_are_past_are_explained() {
+    let mut served = Served::start(|_| Access::Local).await;
+    let writer = Writer::create(served.folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
+    writer.write(vec![run(), join(), allocation(1), allocation(2)]);
+    writer.finish().unwrap();
+    for event in [run(), join(), allocation(2)] {
+        served.live.hear(&event);
+    }
+    let explained: Value = serde_json::from_str(&served.get("/api/explain?iteration=1").await.unwrap()).unwrap();
+    assert_eq!(explained["iteration"], 1);
+    let error = served.get("/api/explain?iteration=9").await.unwrap_err().to_string();
+    assert!(error.contains("iteration 9 has not begun: the last one is 2"), "{error}");
+}
+
+#[tokio::test]
+async fn those_who_watch_hear_what_is_new_and_the_end() {
+    let mut served = Served::start(|_| Access::Local).await;
+    served.live.hear(&run());
+    let mut stream = TcpStream::connect(&served.address).await.unwrap();
+    stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut heard = String::new();
+    let mut buffer = [0; 4096];
+    let mut read_until = async |text: &str, heard: &mut String| {
+        while !heard.contains(text) {
+            let read = tokio::time::timeout(DEADLINE, stream.read(&mut buffer)).await.unwrap().unwrap();
+            assert!(read > 0, "it ended without '{text}': {heard}");
+            heard.push_str(&String::from_utf8_lossy(&buffer[..read]));
+        }
+    };
+    read_until("\"run_id\":\"served\"", &mut heard).await;
+    assert!(heard.contains("text/event-stream"));
+    served.live.hear(&join());
+    read_until("\"name\":\"worker-1\"", &mut heard).await;
+    served.live.hear(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: "done".into() });
+    drop(served.stop.take());
+    read_until("\"phase\":\"finished\"", &mut heard).await;
+    tokio::time::timeout(DEADLINE, served.server).await.unwrap().unwrap();
+}
+
+/// A page from elsewhere can have its name resolve to this machine; it cannot read.
+#[tokio::test]
+async fn on_loopback_only_local_names_are_answered() {
+    let served = Served::start(|_| Access::Local).await;
+    let ask = async |host: &str| {
+        served.say(&format!("GET /api/state HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).await
+    };
+    assert!(ask("localhost:7071").await.starts_with("HTTP/1.1 200"));
+    assert!(ask("evil.example").await.starts_with("HTTP/1.1 403"));
+}
+
+/// The secret for status, and nothing else, opens the dashboard; health can be asked for without.
+#[tokio::test]
+async fn elsewhere_the_status_secret_is_wanted() {
+    let mut tokens = None;
+    let mut served = Served::start(|folder| {
+        let credentials = Credentials::open(&folder.path().join("credentials")).unwrap();
+        let files = credentials.tls_files();
+        let token = |role| JoinToken {
+            address: "127.0.0.1:1".parse().unwrap(),
+            pin: files.pin().unwrap(),
+            secret: credentials.secret(role).unwrap(),
+        };
+        tokens = Some((token(Role::Status), token(Role::Worker)));
+        Access::Secret(Box::new(ServerTls::new(credentials.tls_files()).unwrap()), Secrets::of(&credentials).unwrap())
+    })
+    .await;
+    served.live.hear(&run());
+    let (status, worker) = tokens.unwrap();
+    let address = served.address.parse().unwrap();
+    let client = |token: JoinToken| -> Client { JoinToken { address, ..token }.to_string().parse().unwrap() };
+    let address_of = |token: &JoinToken| JoinToken { address: served.address.parse().unwrap(), ..token.clone() };
+    assert!(client(status.clone()).get("/api/state").await.is_ok());
+    let refused: Client = address_of(&worker).to_string().parse().unwrap();
+    for path in ["/api/state", "/metrics", "/events", "/api/explain", "/"] {
+        assert!(matches!(refused.get(path).await, Err(ClientError::Refused(_))), "{path}");
+    }
+    let wrong = JoinToken { secret: Secret::random().unwrap(), ..address_of(&status) };
+    assert!(matches!(
+        wrong.to_string().parse::<Client>().unwrap().get("/api/state").await,
+        Err(ClientError::Refused(_))
+    ));
+    let other_key = Credentials::open(&served.folder.path().join("other")).unwrap().tls_files().pin().unwrap();
+    let other = JoinToken { pin: other_key, ..address_of(&status) };
+    assert!(matches!(
+        other.to_string().parse::<Client>().unwrap().get("/").await,
+        Err(ClientError::Unreachable { .. })
+    ));
+    let unknown: Client = format!("https://{}", served.address).parse().unwrap();
+    assert_eq!(unknown.get("/healthz").await.unwrap(), "ok\n");
+    assert!(served.get("/healthz").await.is_err(), "not without encryption");
+}
+
+/// A thousand connections that say nothing do not keep others out for longer than the time that they have for their headers.
+#[tokio::test]
+async fn silent_connections_are_closed() {
+    let served = Served::start(|_| Access::Local).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(&served.address).await.unwrap());
+    }
+    let answer = tokio::time::timeout(DEADLINE, served.get("/healthz")).await;
+    assert_eq!(answer.unwrap().unwrap(), "ok\n");
+}
