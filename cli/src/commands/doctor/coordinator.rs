@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime};
 
+use ata_observe::seconds;
 use ata_wire::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
 use ata_wire::{ConnectError, Endpoint, PROTOCOL, ProbeSummary, Probed, RunSpec, Trust, connect, why_refused};
 use tokio::net::TcpStream;
@@ -13,7 +14,6 @@ use tonic::{Code, Status as CallStatus};
 use super::clock;
 use super::finding::Finding;
 use super::link::{Link, Speed};
-use crate::output::seconds;
 
 const REACHABILITY: &str = "reachability";
 const TRUST: &str = "trust";

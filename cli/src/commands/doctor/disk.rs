@@ -5,8 +5,9 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ata_observe::seconds;
+
 use super::finding::{Finding, bytes};
-use crate::output::seconds;
 
 /// Bytes of a parameter in a checkpoint: itself and the optimizer's two moments.
 const CHECKPOINT_BYTES: u64 = 3 * 4;

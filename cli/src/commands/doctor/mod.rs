@@ -162,7 +162,7 @@ impl<'a> Subject<'a> {
         let of_model = self.model.as_ref().map_or(0, |model| model.parameter_count() as u64);
         Needs {
             parameters: run.map_or(of_model, |run| run.parameters),
-            workers: self.settings.workers.into(),
+            workers: self.settings.workers.count.into(),
             data_bytes: run.map_or(0, |run| data_bytes(&run.data)),
             computing_bytes: gradient.and_then(|_| capacity::most_resident_bytes()),
         }
@@ -194,7 +194,7 @@ impl<'a> Subject<'a> {
         let gradient = self.gradient();
         let needs = self.needs(None, gradient.as_ref());
         self.findings.extend(capacity::cluster_memory(needs, Memory::of_this_machine()));
-        self.findings.push(capacity::open_files(self.settings.workers as usize));
+        self.findings.push(capacity::open_files(self.settings.workers.count as usize));
         for space in self.run_spaces(needs.parameters) {
             self.findings.extend(space.check());
         }
