@@ -14,6 +14,7 @@
 //! - `config`: [`CoordinatorConfig`], everything a run needs, already validated
 //! - `service`: the gRPC service, which checks requests and passes them on
 //! - `owner`: the task that owns the engine: commands in, effects out
+//! - `probe`: answers whoever measures the way to the coordinator
 //! - `session`, `sessions`: the connected workers; `names`: the number of each worker
 //! - `past_leases`: which leases a session had
 //! - `parameters`: the parameters that are sent; `send_file`: the training data
@@ -31,6 +32,7 @@ mod names;
 mod owner;
 mod parameters;
 mod past_leases;
+mod probe;
 mod publisher;
 mod refusals;
 mod report;
@@ -77,8 +79,7 @@ pub async fn run(
 ) -> Result<RunReport, RunError> {
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let pool = Pool::default();
-    let parameters = config.model.parameter_count() as u64;
-    let service = service::Service::new(commands.clone(), parameters, pool.clone(), &config.transfers);
+    let service = service::Service::new(commands.clone(), pool.clone(), &config);
     let (security, window_bytes) = (config.security.clone(), config.transfers.memory_bytes);
     let owner = owner::Owner::new(config, &commands, pool, state)?;
     let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(REQUEST_BYTES);

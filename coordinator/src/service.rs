@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ata_record::RefusalKind;
 use ata_wire::limits::MAX_DATA_TRANSFERS;
-use ata_wire::proto::{CoordinatorMessage, DataRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator};
+use ata_wire::proto::{
+    CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
+};
 use ata_wire::{
     FramedTensor, FromWorker, GradientHeader, GradientUpload, Peer, Pool, Reader, Receipt, ReceiveError, SessionToken,
     TransferError, Transfers,
@@ -16,8 +18,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::config::TransferLimits;
+use crate::config::CoordinatorConfig;
 use crate::owner::{Command, Gradient, NotAnnounced};
+use crate::probe::{Answer, Probes};
 use crate::send_file::DataTransfer;
 use crate::session::Presence;
 use crate::sessions::SessionHandle;
@@ -61,6 +64,7 @@ pub(crate) struct Service {
     uploads: Arc<Semaphore>,
     /// How many data files may be sent at the same time.
     data_transfers: Arc<Semaphore>,
+    probes: Arc<Probes>,
     /// Time in which a worker must take some of what it is sent.
     timeout: Duration,
 }
@@ -68,13 +72,16 @@ pub(crate) struct Service {
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    pub(crate) fn new(owner: mpsc::Sender<Command>, parameters: u64, pool: Pool, limits: &TransferLimits) -> Self {
+    pub(crate) fn new(owner: mpsc::Sender<Command>, pool: Pool, config: &CoordinatorConfig) -> Self {
+        let run = config.run_spec();
+        let (parameters, limits) = (run.parameters, &config.transfers);
         Self {
             owner,
             parameters,
             pool,
             uploads: Arc::new(Semaphore::new(limits.uploads(parameters))),
             data_transfers: Arc::new(Semaphore::new(MAX_DATA_TRANSFERS)),
+            probes: Arc::new(Probes::new(config.run_id.clone(), run)),
             timeout: limits.timeout,
         }
     }
@@ -152,6 +159,7 @@ impl Transfers for Service {
 impl Coordinator for Service {
     type SessionStream = ResponseStream<CoordinatorMessage>;
     type DataStream = ResponseStream<TransferPart>;
+    type ProbeStream = Answer;
 
     async fn session(
         &self,
@@ -185,6 +193,11 @@ impl Coordinator for Service {
         let transfer = DataTransfer { file, sender, peer, permits, timeout };
         tokio::spawn(transfer.run(self.owner.clone(), session));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn probe(&self, request: Request<Streaming<ProbeRequest>>) -> Result<Response<Answer>, Status> {
+        let peer = Peer::of(request.extensions());
+        Ok(Response::new(self.probes.answer(request.into_inner(), peer).await?))
     }
 }
 

@@ -3,6 +3,7 @@
 #[cfg(target_os = "linux")]
 mod chaos;
 mod data;
+mod doctor;
 mod joining;
 mod run;
 mod simulation;
@@ -11,6 +12,7 @@ mod watching;
 #[cfg(target_os = "linux")]
 pub(crate) use chaos::{ChaosArgs, FaultKind};
 pub(crate) use data::{DataCommand, FetchArgs};
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
 pub(crate) use run::{CommonArgs, RunArgs};
 pub(crate) use simulation::{ProblemName, ReplayArgs, SimulateArgs};
@@ -109,8 +111,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Find what would prevent a run on this machine, and what to do about it.
-    Doctor(DoctorArgs),
+    /// Find what would stop a run on this machine, or a worker on the way to its coordinator, and the mend.
+    Doctor(Box<DoctorArgs>),
     /// Run a cluster on this machine under faults, and hold it against a run without any.
     ///
     /// Real processes are killed and stopped, links between them cut, stalled and slowed down, the disk filled, at random
@@ -302,26 +304,6 @@ pub(crate) struct EvalArgs {
     /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
-    /// Print JSON on standard output.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  ata doctor
-  ata doctor --device wgpu:0 --task-batch 4")]
-pub(crate) struct DoctorArgs {
-    /// The device to check; its gradient is compared with the CPU's.
-    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
-    pub(crate) device: String,
-    /// Number of samples in the gradient.
-    #[arg(long, value_name = "S", default_value_t = 16)]
-    pub(crate) task_batch: u32,
-    /// The address a coordinator would listen on.
-    #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
-    pub(crate) listen: String,
     /// Print JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,

@@ -59,7 +59,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
         Command::Simulate(args) => simulate::run(&args, extensions),
         Command::Replay(args) => replay::run(&args, extensions),
         Command::Policies { json } => policies::run(json),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => block_on(doctor::run(*args, extensions)),
         #[cfg(target_os = "linux")]
         Command::Chaos(args) => block_on(chaos::run(*args, extensions)),
         Command::Bench(args) => block_on(bench::run(args)),

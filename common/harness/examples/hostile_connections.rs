@@ -19,9 +19,10 @@ const MEASURED: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Every call with a request body.
-const PATHS: [&str; 4] = [
+const PATHS: [&str; 5] = [
     "/ata.v1.Coordinator/Session",
     "/ata.v1.Coordinator/Data",
+    "/ata.v1.Coordinator/Probe",
     "/ata.v1.Transfers/Parameters",
     "/ata.v1.Transfers/SubmitGradient",
 ];

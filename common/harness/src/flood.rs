@@ -19,9 +19,10 @@ use crate::frames::{Frames, prefixed};
 use crate::soon;
 
 /// Every RPC: its path, what is sent to it, and whether that is a message, which gets its prefix after it was mutated.
-const RPCS: [(&str, Frames, bool); 4] = [
+const RPCS: [(&str, Frames, bool); 5] = [
     ("/ata.v1.Coordinator/Session", Frames::FromWorker, true),
     ("/ata.v1.Coordinator/Data", Frames::DataRequest, true),
+    ("/ata.v1.Coordinator/Probe", Frames::ProbeRequest, true),
     ("/ata.v1.Transfers/Parameters", Frames::ParametersRequest, true),
     ("/ata.v1.Transfers/SubmitGradient", Frames::Gradient, false),
 ];

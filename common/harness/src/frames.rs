@@ -1,9 +1,11 @@
 //! What goes over the wire, by RPC and direction: valid examples, and readers that must bear anything.
 
-use ata_wire::proto::{self, GradientPart, TransferPart, gradient_part, transfer_part};
+use std::time::Duration;
+
+use ata_wire::proto::{self, GradientPart, TransferPart, gradient_part, probe_answer, transfer_part};
 use ata_wire::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, ParameterStream, Peer,
-    Pool, Receipt, RunSpec, SessionToken, ToWorker, Welcome, chunk, f32_bytes,
+    Pool, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, ToWorker, Welcome, chunk, f32_bytes,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -35,11 +37,15 @@ pub enum Frames {
     Parameters,
     /// Answers of `SubmitGradient`.
     Receipt,
+    /// Requests of `Probe`.
+    ProbeRequest,
+    /// Messages of `Probe` to whoever measures.
+    ProbeAnswer,
 }
 
 impl Frames {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::FromWorker,
         Self::ToWorker,
         Self::DataRequest,
@@ -48,6 +54,8 @@ impl Frames {
         Self::Gradient,
         Self::Parameters,
         Self::Receipt,
+        Self::ProbeRequest,
+        Self::ProbeAnswer,
     ];
 
     /// Valid examples, in the session of this token.
@@ -72,6 +80,14 @@ impl Frames {
             ]
             .map(|receipt| proto::GradientReceipt::from(receipt).encode_to_vec())
             .into(),
+            Self::ProbeRequest => {
+                vec![proto::ProbeRequest { answer_bytes: 100_000, padding: vec![7; 40].into() }.encode_to_vec()]
+            }
+            Self::ProbeAnswer => {
+                [probe_answer::Kind::Summary(summary().into()), probe_answer::Kind::Padding(vec![7; 40].into())]
+                    .map(|kind| proto::ProbeAnswer { kind: Some(kind) }.encode_to_vec())
+                    .into()
+            }
         }
     }
 }
@@ -108,6 +124,16 @@ impl Reader {
                 let request = proto::ParametersRequest::decode(frame);
                 request.is_ok_and(|request| SessionToken::from_wire(&request.session).is_ok())
             }
+            Frames::ProbeRequest => {
+                proto::ProbeRequest::decode(frame).is_ok_and(|request| ProbeIntake::default().take(&request).is_ok())
+            }
+            Frames::ProbeAnswer => match proto::ProbeAnswer::decode(frame).ok().and_then(|answer| answer.kind) {
+                Some(probe_answer::Kind::Summary(summary)) => {
+                    arrives::<proto::ProbeSummary, ProbeSummary>(&summary.encode_to_vec())
+                }
+                Some(probe_answer::Kind::Padding(_)) => true,
+                None => false,
+            },
             Frames::FilePart => TransferPart::decode(frame).is_ok_and(|part| part.kind.is_some()),
             Frames::Gradient => self.runtime.block_on(self.gradient(frame)),
             Frames::Parameters => self.runtime.block_on(self.parameters(frame)),
@@ -187,8 +213,6 @@ fn from_worker() -> [FromWorker; 4] {
 }
 
 fn to_worker(session: SessionToken) -> [ToWorker; 4] {
-    let data = DataSpec::File { sha256: [9; 32], bytes: 150_000 };
-    let run = RunSpec { model: "cnn".into(), parameters: VALUES, seed: 1, budget: 23, task_batch: 16, data };
     let lease = |lease, first_task, tasks| Assignment { lease, iteration: 2, first_task, tasks };
     [
         ToWorker::Welcome(Welcome {
@@ -197,12 +221,22 @@ fn to_worker(session: SessionToken) -> [ToWorker; 4] {
             run_id: "run".into(),
             heartbeat_interval_ms: 500,
             idle_heartbeat_interval_ms: 2500,
-            run,
+            run: run(),
         }),
         ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
         ToWorker::Cancel(vec![1, 200, 70_000]),
         ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },
     ]
+}
+
+fn run() -> RunSpec {
+    let data = DataSpec::File { sha256: [9; 32], bytes: 150_000 };
+    RunSpec { model: "cnn".into(), parameters: VALUES, seed: 1, budget: 23, task_batch: 16, data }
+}
+
+fn summary() -> ProbeSummary {
+    let time = Duration::from_millis(1_800_000_000_250);
+    ProbeSummary { version: "0.1.0".into(), run_id: "run".into(), run: run(), padding_bytes: 4000, time }
 }
 
 fn values() -> Bytes {

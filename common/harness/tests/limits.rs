@@ -170,6 +170,7 @@ async fn what_comes_to_nothing_is_closed() {
     let calls = [
         "/ata.v1.Coordinator/Session",
         "/ata.v1.Coordinator/Data",
+        "/ata.v1.Coordinator/Probe",
         "/ata.v1.Transfers/Parameters",
         "/ata.v1.Transfers/SubmitGradient",
     ];

@@ -30,13 +30,13 @@ pub mod proto {
 pub use bulk::{Reader, Served, Transfers};
 pub use memory::memory_bytes;
 pub use message::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, Receipt, RunSpec, SessionToken, ToWorker,
-    Welcome, WireError, WorkerName, truncated,
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, ProbeIntake, ProbeSummary, Receipt,
+    RunSpec, SessionToken, ToWorker, Welcome, WireError, WorkerName, truncated,
 };
-pub use net::{ConnectError, Connection, Endpoint, Peer, connect, raise_file_limit, serve};
+pub use net::{ConnectError, Connection, Endpoint, Peer, Probed, connect, files_for, padding, raise_file_limit, serve};
 pub use security::{
     Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,
-    Trust, http_client, why_refused,
+    Trust, Validity, check_key, http_client, validity, why_refused,
 };
 pub use transfer::{
     Assembler, FramedTensor, GradientUpload, ParameterStream, Pool, ReceiveError, TransferError, chunk, chunks,

@@ -103,6 +103,24 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// memory. The others wait.
 pub const MAX_DATA_TRANSFERS: usize = 16;
 
+/// Bytes that a probe may carry in each direction: on a link of 1 Gbit/s they take 0.13 s, which is long enough to measure.
+pub const MAX_PROBE_BYTES: u64 = 16 << 20;
+
+/// Bytes of padding in a message of a probe to the coordinator: with its framing it fits in [`REQUEST_BYTES`].
+pub const PROBE_REQUEST_PADDING: usize = 4000;
+
+/// What a message of a probe counts at least, so that empty ones come to an end as well.
+pub const LEAST_PROBE_REQUEST: usize = 1024;
+
+/// Bytes of padding in a message of a probe's answer: as much may wait for a peer that does not read.
+pub const PROBE_ANSWER_PADDING: usize = 64 << 10;
+
+/// Probes at the same time, of all peers together: a run loses no more of the link to them than to two more workers.
+pub const MAX_PROBES: usize = 2;
+
+/// Time that a probe's answer may take. Its requests have [`ANSWER_TIMEOUT`].
+pub const PROBE_TIMEOUT: Duration = ANSWER_TIMEOUT;
+
 /// Time between the heartbeats of a worker without work, unless those of one with work are rarer still: 10,000 of them
 /// send 4,000 messages a second.
 pub const IDLE_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2500);

@@ -130,8 +130,9 @@ async fn no_call_is_answered_without_the_secret() {
         let connection = with(secret).await;
         let session = connection.coordinator().session(tokio_stream::pending()).await.map(drop);
         let data = connection.coordinator().data(DataRequest::default()).await.map(drop);
+        let probe = connection.probe(0, 0).await.map(drop);
         let gradient = connection.transfers().submit_gradient(tokio_stream::pending()).await.map(drop);
-        for answer in [session, data, ask(&connection).await, gradient] {
+        for answer in [session, data, probe, ask(&connection).await, gradient] {
             let refused = answer.unwrap_err();
             assert_eq!(refused.code(), Code::PermissionDenied);
             assert!(refused.message().contains(said), "{refused}");
@@ -158,6 +159,8 @@ async fn a_rotated_secret_lets_in_no_new_session() {
     own.credentials.rotate(Role::Worker).unwrap();
     assert_eq!(begin(&old).await, Code::PermissionDenied);
     ask(&old).await.unwrap();
+    let probed = old.probe(0, 0).await.unwrap_err();
+    assert_eq!(probed.code(), Code::PermissionDenied, "whoever asks may be about to begin a session");
     assert_eq!(begin(&join(own.token(address)).await).await, Code::Unimplemented);
     assert_eq!(counting.calls(), 1);
 }

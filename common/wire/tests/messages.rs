@@ -1,12 +1,14 @@
 //! Messages survive the wire, and no incoming frame can do harm.
 
+use std::time::Duration;
+
 use ata_wire::limits::{
-    MAX_BATCH, MAX_BUDGET, MAX_DATA_BYTES, MAX_LEASE_TASKS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_TASK_BATCH,
-    MAX_TEXT_BYTES,
+    MAX_BATCH, MAX_BUDGET, MAX_DATA_BYTES, MAX_LEASE_TASKS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES,
+    MAX_TASK_BATCH, MAX_TEXT_BYTES, PROBE_REQUEST_PADDING,
 };
 use ata_wire::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, RunSpec, SessionToken, ToWorker, Welcome,
-    proto,
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, ProbeIntake, ProbeSummary, RunSpec,
+    SessionToken, ToWorker, Welcome, proto,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -86,6 +88,18 @@ fn gradient_header() -> impl Strategy<Value = GradientHeader> {
     )
 }
 
+fn probe_summary() -> impl Strategy<Value = ProbeSummary> {
+    (".{0,50}", ".{0,50}", run_spec(), 0..=MAX_PROBE_BYTES, 0..1_u64 << 33).prop_map(
+        |(version, run_id, run, padding_bytes, time_s)| ProbeSummary {
+            version,
+            run_id,
+            run,
+            padding_bytes,
+            time: Duration::from_secs(time_s),
+        },
+    )
+}
+
 /// Both sides turn any frame into an error, or into a message that satisfies the contract.
 fn receive(frame: &[u8]) {
     if let Ok(message) = proto::WorkerMessage::decode(frame) {
@@ -118,6 +132,10 @@ fn receive(frame: &[u8]) {
     if let Ok(header) = proto::GradientHeader::decode(frame) {
         drop(GradientHeader::try_from(header));
     }
+    if let Ok(Ok(summary)) = proto::ProbeSummary::decode(frame).map(ProbeSummary::try_from) {
+        assert!(summary.padding_bytes <= MAX_PROBE_BYTES && summary.version.len() <= MAX_TEXT_BYTES);
+        assert!(std::time::UNIX_EPOCH.checked_add(summary.time).is_some());
+    }
 }
 
 proptest! {
@@ -145,6 +163,13 @@ proptest! {
     }
 
     #[test]
+    fn probe_summaries_arrive(summary in probe_summary()) {
+        let frame = proto::ProbeSummary::from(summary.clone()).encode_to_vec();
+        let received = proto::ProbeSummary::decode(frame.as_slice()).unwrap();
+        prop_assert_eq!(ProbeSummary::try_from(received), Ok(summary));
+    }
+
+    #[test]
     fn random_frames_do_no_harm(frame in vec(any::<u8>(), 0..200)) {
         receive(&frame);
     }
@@ -154,6 +179,7 @@ proptest! {
         from in from_worker(),
         to in to_worker(),
         header in gradient_header(),
+        summary in probe_summary(),
         mutations in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -161,6 +187,7 @@ proptest! {
             proto::WorkerMessage::from(from).encode_to_vec(),
             proto::CoordinatorMessage::from(to).encode_to_vec(),
             proto::GradientHeader::from(header).encode_to_vec(),
+            proto::ProbeSummary::from(summary).encode_to_vec(),
         ] {
             for (at, byte) in &mutations {
                 let at = at.index(frame.len());
@@ -194,4 +221,23 @@ fn what_is_beyond_the_contract_is_refused_with_the_field() {
     let message = proto::WorkerMessage { kind: Some(proto::worker_message::Kind::Hello(old)) };
     assert!(FromWorker::try_from(message).unwrap_err().to_string().contains("same release"));
     assert!(ToWorker::try_from(proto::CoordinatorMessage { kind: None }).is_err());
+}
+
+#[test]
+fn a_probe_carries_no_more_than_the_contract_says() {
+    let request = |answer_bytes, padding: usize| proto::ProbeRequest { answer_bytes, padding: vec![0; padding].into() };
+    let mut intake = ProbeIntake::default();
+    intake.take(&request(5, 0)).unwrap();
+    intake.take(&request(MAX_PROBE_BYTES + 1, 10)).unwrap();
+    assert_eq!((intake.answer_bytes(), intake.padding_bytes()), (5, 10), "the first one says what is to be answered");
+    let error = ProbeIntake::default().take(&request(MAX_PROBE_BYTES + 1, 0)).unwrap_err();
+    assert!(error.to_string().contains("answer_bytes"), "{error}");
+    for (padding, at_most) in [(PROBE_REQUEST_PADDING, 4196), (0, 16_386)] {
+        let mut intake = ProbeIntake::default();
+        let taken = (0..20_000).take_while(|_| intake.take(&request(0, padding)).is_ok()).count();
+        assert!(taken as u64 * padding as u64 <= MAX_PROBE_BYTES + 4096, "{taken} of {padding}");
+        assert!((at_most - 8..=at_most).contains(&taken), "{taken} of {padding}");
+    }
+    let old = proto::ProbeSummary { protocol: 1, ..Default::default() };
+    assert!(ProbeSummary::try_from(old).unwrap_err().to_string().contains("same release"));
 }

@@ -5,14 +5,17 @@
 //! - `from_worker`, `to_worker`: messages on the control stream
 //! - `run`: everything a worker has to know about the run
 //! - `gradient`: the header and the receipt of a gradient
+//! - `probe`: who is at the other end, for whoever only measures
 
 mod from_worker;
 mod gradient;
+mod probe;
 mod run;
 mod to_worker;
 
 pub use from_worker::{FromWorker, Hello};
 pub use gradient::{GradientHeader, Receipt};
+pub use probe::{ProbeIntake, ProbeSummary};
 pub use run::{DataSpec, RunSpec};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
 

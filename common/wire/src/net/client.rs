@@ -70,6 +70,18 @@ impl Endpoint {
         let address = address_of(bare.strip_suffix('/').unwrap_or(bare)).map_err(|_: SecurityError| bad())?;
         Ok(Self { address, trust: Arc::new(trust) })
     }
+
+    /// Host and port; an IPv6 address without brackets.
+    pub fn host_and_port(&self) -> (&str, u16) {
+        let host = self.address.host();
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        (bare, self.address.port_u16().expect("an address has a port"))
+    }
+
+    /// How the coordinator is known.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
 }
 
 impl FromStr for Endpoint {

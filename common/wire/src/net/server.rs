@@ -29,8 +29,8 @@ use super::handshake::handshake;
 use super::peer::Peer;
 use super::warnings::Warnings;
 use crate::limits::{
-    CONNECTION_WINDOWS, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS, MAX_STREAMS,
-    STRANGER_TIMEOUT,
+    CONNECTION_WINDOWS, CONNECTIONS_PER_WORKER, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS,
+    MAX_STREAMS, STRANGER_TIMEOUT,
 };
 use crate::security::{Guard, Security};
 
@@ -92,6 +92,11 @@ fn server(window_bytes: u32) -> Server {
         .load_shed(true)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+}
+
+/// Open files that a coordinator of so many workers needs: their connections, as many again for those that reconnect, and its own.
+pub fn files_for(workers: usize) -> u64 {
+    (2 * CONNECTIONS_PER_WORKER * workers + OTHER_FILES) as u64
 }
 
 /// Raises this process's limit of open files to what [`MAX_CONNECTIONS`] needs, and returns how many connections it allows.

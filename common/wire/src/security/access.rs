@@ -18,8 +18,11 @@ use super::reload::Reloaded;
 use super::{Credentials, Role, Secret, SecurityError, ServerTls};
 use crate::net::Peer;
 
-/// The call that begins a session. All others belong to one.
+/// The call that begins a session.
 const SESSION: &str = "/ata.v1.Coordinator/Session";
+
+/// The call that belongs to none. All others belong to one.
+const PROBE: &str = "/ata.v1.Coordinator/Probe";
 
 /// Time that whoever shows no valid secret waits for the answer: one who makes a mistake does not notice, and one who tries
 /// them out keeps its few streams busy.
@@ -53,7 +56,7 @@ impl Security {
         let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let shown =
             shown.and_then(|value| value.strip_prefix("Bearer ")).ok_or("no join token was shown: use --join")?;
-        secrets.check(shown, request.uri().path() == SESSION)
+        secrets.check(shown, request.uri().path())
     }
 }
 
@@ -84,14 +87,14 @@ impl Secrets {
     }
 
     /// A session begins with the current secret, and goes on with the one that it began with.
-    fn check(&self, shown: &str, begins: bool) -> Result<(), &'static str> {
+    fn check(&self, shown: &str, call: &str) -> Result<(), &'static str> {
         const INVALID: &str =
             "the join token is not valid (any more): `ata token show` at the coordinator prints the current one";
         let shown: Secret = shown.parse().map_err(|_| INVALID)?;
         let current = self.current.current();
         let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
         if current.worker.is(&shown) {
-            if begins && !earlier.contains(&shown) {
+            if call == SESSION && !earlier.contains(&shown) {
                 earlier.push(shown);
                 let surplus = earlier.len().saturating_sub(EARLIER_SECRETS);
                 earlier.drain(..surplus);
@@ -101,7 +104,8 @@ impl Secrets {
         if current.status.is(&shown) {
             return Err("that secret is for reading the status only: workers have another one");
         }
-        if !begins && earlier.iter().any(|secret| secret.is(&shown)) { Ok(()) } else { Err(INVALID) }
+        let goes_on = !matches!(call, SESSION | PROBE);
+        if goes_on && earlier.iter().any(|secret| secret.is(&shown)) { Ok(()) } else { Err(INVALID) }
     }
 }
 

@@ -66,6 +66,19 @@ impl Credentials {
         Ok(this)
     }
 
+    /// Opens the folder if there is one, and neither makes nor changes anything.
+    pub fn existing(folder: &Path) -> Result<Option<Self>, SecurityError> {
+        let this = Self { folder: folder.to_owned() };
+        if !this.path(KEY).exists() {
+            return Ok(None);
+        }
+        [KEY, CERTIFICATE, Role::Worker.file(), Role::Status.file()]
+            .map(|name| this.path(name))
+            .iter()
+            .try_for_each(|path| check_private(path))?;
+        Ok(Some(this))
+    }
+
     /// The certificate and its key.
     pub fn tls_files(&self) -> TlsFiles {
         TlsFiles { certificate: self.path(CERTIFICATE), key: self.path(KEY), client_ca: None }
@@ -159,7 +172,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 
 /// Refuses a file that others can read.
 #[cfg(unix)]
-fn check_private(path: &Path) -> Result<(), SecurityError> {
+pub(super) fn check_private(path: &Path) -> Result<(), SecurityError> {
     use std::os::unix::fs::PermissionsExt;
     let metadata = path.metadata().map_err(|cause| SecurityError::file(path, cause))?;
     let for_others = metadata.permissions().mode() & 0o077;
@@ -167,7 +180,7 @@ fn check_private(path: &Path) -> Result<(), SecurityError> {
 }
 
 #[cfg(not(unix))]
-fn check_private(_: &Path) -> Result<(), SecurityError> {
+pub(super) fn check_private(_: &Path) -> Result<(), SecurityError> {
     Ok(())
 }
 

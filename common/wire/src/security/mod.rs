@@ -10,10 +10,12 @@
 //! - `server_tls`: TLS at the coordinator; `reload`: files that may be replaced meanwhile
 //! - `access`: [`Security`], what a coordinator demands, and the check of every request
 //! - `client`: [`Trust`], what a worker demands and shows
+//! - `inspect`: what can be said of certificates and keys without using them
 
 mod access;
 mod client;
 mod credentials;
+mod inspect;
 mod pin;
 mod reload;
 mod secret;
@@ -24,6 +26,7 @@ pub(crate) use access::Guard;
 pub use access::{Secrets, Security};
 pub use client::{Authorized, Trust, why_refused};
 pub use credentials::{Credentials, Role};
+pub use inspect::{Validity, check_key, validity};
 pub use pin::{KeyPin, http_client};
 pub use secret::Secret;
 pub(crate) use server_tls::names_of;

@@ -89,7 +89,7 @@ fn roots(path: &Path) -> Result<RootCertStore, SecurityError> {
 }
 
 /// The certificates of a file, at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
     let pem = |cause| SecurityError::pem(path, cause);
     let all = CertificateDer::pem_file_iter(path).map_err(pem)?.collect::<Result<Vec<_>, _>>().map_err(pem)?;
     if all.is_empty() { Err(pem(rustls::pki_types::pem::Error::NoItemsFound)) } else { Ok(all) }

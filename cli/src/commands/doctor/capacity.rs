@@ -1,0 +1,182 @@
+//! Open files and memory, for this model and so many workers.
+
+use std::fs;
+
+use ata_wire::limits::MAX_UPLOADS;
+use ata_wire::{files_for, memory_bytes, raise_file_limit};
+
+use super::finding::{Finding, Status, bytes};
+
+/// Values of a parameter that a coordinator keeps: the parameter and the optimizer's two moments; the same as the copy that is
+/// being saved; and four versions of the parameters, of which one is sent, one comes next, one is evaluated and one is left
+/// for the slowest reader.
+const COORDINATOR_VECTORS: u64 = 3 + 3 + 4;
+
+/// The program itself, with its threads, and the test images of CIFAR-100.
+const COORDINATOR_BYTES: u64 = 96 << 20;
+
+/// What a connected worker costs the coordinator besides its gradient, as measured with 10,000 of them.
+const CONNECTED_BYTES: u64 = 40 << 10;
+
+/// Values of a parameter that a worker keeps besides what a task needs: those that arrive, and gradients that are being sent.
+const WORKER_VECTORS: u64 = 2 + MAX_UPLOADS as u64;
+
+/// Bytes of a parameter.
+const VALUE_BYTES: u64 = 4;
+
+/// Checks how many files may be open at a coordinator of so many workers.
+pub(super) fn open_files(workers: usize) -> Finding {
+    let needed = files_for(workers);
+    // As a coordinator does at its start.
+    let allowed = raise_file_limit() as u64 + files_for(0);
+    files(allowed, needed, workers)
+}
+
+fn files(allowed: u64, needed: u64, workers: usize) -> Finding {
+    const CHECK: &str = "open files";
+    let found =
+        format!("a coordinator of {workers} workers opens up to {needed} files, and {allowed} or more are allowed");
+    if allowed >= needed {
+        return Finding::ok(CHECK, found);
+    }
+    // Half of the connections are for workers that come back before their old ones are closed.
+    let least = needed.midpoint(files_for(0));
+    let status = if allowed < least { Status::Problem } else { Status::Warning };
+    let found =
+        format!("a coordinator of {workers} workers opens up to {needed} files, and only {allowed} are allowed");
+    let mend = format!(
+        "raise the limit to {needed}: ulimit -n, LimitNOFILE= in a systemd unit, or docker run --ulimit nofile={needed}"
+    );
+    Finding::bad(CHECK, status, found, mend)
+}
+
+/// What is known of a run's needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    /// Values of the model.
+    pub(super) parameters: u64,
+    /// Workers of the run.
+    pub(super) workers: u64,
+    /// Training data that a worker will read besides what this process did.
+    pub(super) data_bytes: u64,
+    /// What this process needed to compute tasks, data included, if it did and the system says so.
+    pub(super) computing_bytes: Option<u64>,
+}
+
+impl Needs {
+    fn coordinator_bytes(&self) -> u64 {
+        let vectors = COORDINATOR_VECTORS + self.workers.max(2);
+        VALUE_BYTES * self.parameters * vectors + COORDINATOR_BYTES + CONNECTED_BYTES * self.workers
+    }
+
+    fn worker_bytes(&self) -> Option<u64> {
+        Some(self.computing_bytes? + VALUE_BYTES * self.parameters * WORKER_VECTORS + self.data_bytes)
+    }
+}
+
+/// The memory of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    /// What this process may use.
+    total_bytes: u64,
+    /// What no other program uses.
+    free_bytes: u64,
+}
+
+impl Memory {
+    pub(super) fn of_this_machine() -> Self {
+        let total_bytes = memory_bytes();
+        let free = kilobytes_in("/proc/meminfo", "MemAvailable:");
+        Self { total_bytes, free_bytes: free.unwrap_or(total_bytes).min(total_bytes) }
+    }
+}
+
+const MEMORY: &str = "memory";
+
+/// Checks the memory for a coordinator, and for a cluster on this machine alone.
+pub(super) fn cluster_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
+    let (coordinator, model) = (needs.coordinator_bytes(), bytes(VALUE_BYTES * needs.parameters));
+    let what = format!("a coordinator of {} workers (parameters: {model})", needs.workers);
+    let mut findings = vec![compare(&what, coordinator, memory, "fewer workers, a smaller --model, or more memory")];
+    if let Some(worker) = needs.worker_bytes() {
+        let what = format!("the same with {} workers on this machine (ata up)", needs.workers);
+        let mend = "fewer --workers with ata up, or workers on other machines";
+        let cluster = compare(&what, coordinator + needs.workers * worker, memory, mend);
+        // The coordinator may be on a machine of its own.
+        findings.push(Finding { status: cluster.status.min(Status::Warning), ..cluster });
+    }
+    findings
+}
+
+/// Checks the memory for one worker.
+pub(super) fn worker_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
+    let Some(worker) = needs.worker_bytes() else { return Vec::new() };
+    let what = format!("a worker (parameters: {})", bytes(VALUE_BYTES * needs.parameters));
+    vec![compare(&what, worker, memory, "a smaller --task-batch at the coordinator, or a machine with more memory")]
+}
+
+fn compare(what: &str, needed: u64, memory: Memory, mend: &str) -> Finding {
+    let Memory { total_bytes, free_bytes } = memory;
+    let found =
+        format!("{what} needs about {}; {} of {} are free", bytes(needed), bytes(free_bytes), bytes(total_bytes));
+    if needed > total_bytes {
+        Finding::problem(MEMORY, found, mend)
+    } else if needed > free_bytes {
+        Finding::warning(MEMORY, found, format!("end other programs; {mend}"))
+    } else {
+        Finding::ok(MEMORY, found)
+    }
+}
+
+/// The most memory that this process had, if the system says so.
+pub(super) fn most_resident_bytes() -> Option<u64> {
+    kilobytes_in("/proc/self/status", "VmHWM:")
+}
+
+/// The bytes in a line such as `MemAvailable:   1234 kB`.
+fn kilobytes_in(file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Status::{Ok, Problem, Warning};
+    use super::*;
+
+    #[test]
+    fn few_open_files_are_few_workers() {
+        let needed = files_for(1000);
+        let status = |allowed| files(allowed, needed, 1000).status;
+        let limits = [100, 1024, 2127, 2128, 4127, needed].map(status);
+        assert_eq!(limits, [Problem, Problem, Problem, Warning, Warning, Ok]);
+        let mend = files(1024, needed, 1000).mend.unwrap();
+        assert!(mend.contains("LimitNOFILE=") && mend.contains(&needed.to_string()), "{mend}");
+        assert_eq!(open_files(4).status, Ok);
+    }
+
+    #[test]
+    fn memory_grows_with_the_model_and_the_workers() {
+        let memory = Memory { total_bytes: 8 << 30, free_bytes: 4 << 30 };
+        let statuses = |parameters: u64, workers| {
+            let needs = Needs { parameters, workers, data_bytes: 0, computing_bytes: Some(100 << 20) };
+            cluster_memory(needs, memory).iter().map(|finding| finding.status).collect::<Vec<_>>()
+        };
+        assert_eq!(statuses(158_684, 4), [Ok, Ok]);
+        assert_eq!(statuses(158_684, 100), [Ok, Warning], "100 workers beside it");
+        assert_eq!(statuses(100_000_000, 4), [Warning, Warning]);
+        assert_eq!(statuses(1 << 28, 64), [Problem, Warning]);
+        let worker = Needs { parameters: 1 << 28, workers: 4, data_bytes: 3 << 30, computing_bytes: Some(1 << 30) };
+        assert_eq!(worker_memory(worker, memory)[0].status, Problem);
+        assert!(worker_memory(Needs { computing_bytes: None, ..worker }, memory).is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_has_memory() {
+        assert!(most_resident_bytes().unwrap() > 1 << 20);
+        let Memory { total_bytes, free_bytes } = Memory::of_this_machine();
+        assert!(free_bytes <= total_bytes && free_bytes > 0);
+    }
+}

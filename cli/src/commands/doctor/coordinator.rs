@@ -1,0 +1,230 @@
+//! The way to a coordinator: whether it is there, can be trusted, lets this machine in, and speaks the same protocol.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Instant, SystemTime};
+
+use ata_observe::seconds;
+use ata_wire::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
+use ata_wire::{ConnectError, Endpoint, PROTOCOL, ProbeSummary, Probed, RunSpec, Trust, connect, why_refused};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::{Code, Status as CallStatus};
+
+use super::clock;
+use super::finding::Finding;
+use super::link::{Link, Speed};
+
+const REACHABILITY: &str = "reachability";
+const TRUST: &str = "trust";
+const VERSION: &str = "version";
+
+/// Connections that may break before one says why.
+const TRIES: u32 = 5;
+
+/// What to do if something else may be listening.
+const ANOTHER: &str = "check that it is an ata coordinator that listens there, and see its log";
+
+/// How a worker gets in.
+const TOKEN: &str =
+    "join with the line that the coordinator prints: `ata token show` on its machine prints the token again";
+
+/// The same with certificates.
+const CERTIFICATES: &str = "--tls-cert and --tls-key name this machine's certificate and key, --tls-ca the authority of the \
+                            coordinator's; its --tls-client-ca is the authority of this machine's (all in PEM)";
+
+/// What a coordinator told of itself.
+pub(super) struct Reached {
+    pub(super) run: RunSpec,
+    /// How fast the way is, if that could be measured.
+    pub(super) speed: Option<Speed>,
+}
+
+/// Checks the way to a coordinator, step by step until one fails.
+pub(super) async fn check(endpoint: &Endpoint) -> (Option<Reached>, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let reached = steps(endpoint, &mut findings).await;
+    match reached {
+        Ok(reached) => (Some(reached), findings),
+        Err(finding) => {
+            findings.push(finding);
+            (None, findings)
+        }
+    }
+}
+
+async fn steps(endpoint: &Endpoint, findings: &mut Vec<Finding>) -> Result<Reached, Finding> {
+    findings.push(reach(endpoint).await?);
+    let Entered { link, summary, before, after } = enter(endpoint).await?;
+    findings.push(Finding::ok(TRUST, trusted(endpoint)));
+    findings.push(version(&summary.version, &summary.run_id));
+    findings.push(clock::compare(summary.time, before, after));
+    let (speed, measured) = link.measure().await;
+    findings.extend(measured);
+    Ok(Reached { run: summary.run, speed })
+}
+
+/// The first answer, between these two times by this machine's clock.
+struct Entered<'a> {
+    link: Link<'a>,
+    summary: ProbeSummary,
+    before: SystemTime,
+    after: SystemTime,
+}
+
+/// Asks the coordinator who it is.
+async fn enter(endpoint: &Endpoint) -> Result<Entered<'_>, Finding> {
+    let mut tries = 1;
+    loop {
+        let connected = timeout(ANSWER_TIMEOUT, connect(endpoint)).await.map_err(|_| silent())?;
+        let mut link = Link::new(endpoint, connected.map_err(|error| distrust(&error))?);
+        let before = clock::now();
+        match link.probe(0, 0).await {
+            Ok(Probed { summary, .. }) => return Ok(Entered { link, summary, before, after: clock::now() }),
+            // The connection was closed, and the reason may have come too late to be seen.
+            Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => tries += 1,
+            Err(status) => return Err(refusal(&status, endpoint.trust())),
+        }
+    }
+}
+
+/// Whether it is the connection that failed, and not the coordinator that answered.
+fn broke(status: &CallStatus) -> bool {
+    matches!(status.code(), Code::Unknown | Code::Internal | Code::Cancelled | Code::Unavailable)
+}
+
+/// A TCP connection, or why there is none.
+async fn reach(endpoint: &Endpoint) -> Result<Finding, Finding> {
+    let (host, port) = endpoint.host_and_port();
+    let resolved = tokio::net::lookup_host((host, port)).await.map(Iterator::collect::<Vec<SocketAddr>>);
+    let Ok(addresses) = resolved else {
+        let mend =
+            "check the spelling, or have the coordinator's token hold its address: ata token show --advertise ADDRESS";
+        return Err(Finding::problem(REACHABILITY, format!("the host name '{host}' is not known here"), mend));
+    };
+    let began = Instant::now();
+    let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..])).await;
+    match connected {
+        Ok(Ok(_)) => {
+            let time = seconds(began.elapsed().as_secs_f64());
+            Ok(Finding::ok(REACHABILITY, format!("{host}:{port} accepts a connection after {time}")))
+        }
+        Ok(Err(cause)) => Err(unreachable(host, port, &cause)),
+        Err(_) => {
+            let found = format!("{host}:{port} does not answer within {CONNECT_TIMEOUT:?}");
+            let mend = format!("open TCP port {port} in the firewalls between the two machines, and check the address");
+            Err(Finding::problem(REACHABILITY, found, mend))
+        }
+    }
+}
+
+fn unreachable(host: &str, port: u16, cause: &io::Error) -> Finding {
+    let mend = if cause.kind() == io::ErrorKind::ConnectionRefused {
+        format!("start the coordinator there, with --listen 0.0.0.0:{port} if other machines shall reach it")
+    } else {
+        "check the address, and the network between the two machines".to_owned()
+    };
+    Finding::problem(REACHABILITY, format!("{host}:{port} cannot be reached: {cause}"), mend)
+}
+
+/// Something accepts connections and says nothing.
+fn silent() -> Finding {
+    let found = format!("whoever listens there does not finish a TLS handshake within {ANSWER_TIMEOUT:?}");
+    Finding::problem(TRUST, found, ANOTHER)
+}
+
+/// Why no connection came about although something listens.
+fn distrust(error: &ConnectError) -> Finding {
+    let mend = match error {
+        ConnectError::Distrusted { .. } => TOKEN,
+        ConnectError::Certificates { .. } => CERTIFICATES,
+        ConnectError::Address(_) | ConnectError::Unreachable { .. } => ANOTHER,
+    };
+    Finding::problem(TRUST, error.to_string(), mend)
+}
+
+/// Why the first call was not answered.
+fn refusal(status: &CallStatus, trust: &Trust) -> Finding {
+    let way_in = if matches!(trust, Trust::Certificates { .. }) { CERTIFICATES } else { TOKEN };
+    let same = "use the same release of ata on all machines";
+    if let Some(reason) = why_refused(status) {
+        return Finding::problem(TRUST, format!("the coordinator is not trusted: {reason}"), way_in);
+    }
+    let message = status.message();
+    match status.code() {
+        Code::PermissionDenied => Finding::problem(TRUST, format!("this machine is not let in: {message}"), way_in),
+        Code::Unimplemented => {
+            let found = "the coordinator's release cannot be asked for more: expected one with the call Probe";
+            Finding::warning(VERSION, found, same)
+        }
+        Code::FailedPrecondition => Finding::problem(VERSION, message, same),
+        Code::ResourceExhausted => Finding::warning(REACHABILITY, message, "run ata doctor again in a minute"),
+        Code::DeadlineExceeded => Finding::problem(REACHABILITY, message, ANOTHER),
+        code => {
+            let found = format!("the coordinator's answer is {code:?}: {message}");
+            Finding::problem(
+                REACHABILITY,
+                found,
+                "see the coordinator's log: its run may be over, or it may be stopping",
+            )
+        }
+    }
+}
+
+fn trusted(endpoint: &Endpoint) -> &'static str {
+    match endpoint.trust() {
+        Trust::Open => "let in; the connection is neither encrypted nor authenticated",
+        Trust::Pinned { .. } => "its key is that of the join token, and the secret lets this machine in",
+        Trust::Certificates { identity: None, .. } => "its certificate is of the authority, and it asks for none",
+        Trust::Certificates { .. } => "both certificates are of the authority",
+    }
+}
+
+fn version(theirs: &str, run_id: &str) -> Finding {
+    let ours = env!("CARGO_PKG_VERSION");
+    if theirs == ours {
+        return Finding::ok(VERSION, format!("run {run_id}, protocol {PROTOCOL}, ata {ours} at both ends"));
+    }
+    let found =
+        format!("the coordinator of run {run_id} is ata {theirs}, and this is {ours}; both speak protocol {PROTOCOL}");
+    Finding::warning(VERSION, found, "use the same release of ata on all machines: models may differ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::finding::Status;
+
+    #[tokio::test]
+    async fn an_address_where_nobody_listens_is_a_problem() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        for (address, mend) in
+            [(address.to_string(), "--listen 0.0.0.0"), ("no-such-host.invalid:1".into(), "spelling")]
+        {
+            let (reached, findings) = check(&address.parse().unwrap()).await;
+            let [Finding { check: REACHABILITY, status: Status::Problem, mend: Some(found), .. }] = &findings[..]
+            else {
+                panic!("{findings:?}")
+            };
+            assert!(reached.is_none() && found.contains(mend), "{found}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_what_to_do() {
+        for (status, check, mend) in [
+            (CallStatus::permission_denied("not valid (any more)"), TRUST, "ata token show"),
+            (CallStatus::unimplemented(""), VERSION, "same release"),
+            (CallStatus::failed_precondition("protocol version 3"), VERSION, "same release"),
+            (CallStatus::unavailable("the run is over"), REACHABILITY, "log"),
+            (CallStatus::deadline_exceeded("no answer"), REACHABILITY, "is an ata coordinator"),
+        ] {
+            let finding = refusal(&status, &Trust::Open);
+            assert_eq!((finding.check, finding.mend.unwrap().contains(mend)), (check, true), "{status:?}");
+        }
+        assert_eq!(version(env!("CARGO_PKG_VERSION"), "x").status, Status::Ok);
+        assert_eq!(version("0.0.1", "x").status, Status::Warning);
+    }
+}

@@ -1,0 +1,172 @@
+//! Whether a device computes what the CPU does, and how long a task takes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ata_learn::{
+    DataError, Dataset, DeviceChoice, LearnerError, Model, OpenDevice, Split, TaskGradient, Tasks, reduce_in_order,
+};
+use serde::Serialize;
+
+use super::finding::Finding;
+use crate::failure::Failure;
+use crate::inputs::open_split;
+use crate::settings::Settings;
+
+/// Larger differences than this are not due to rounding.
+const LARGEST_DIFFERENCE: f64 = 1e-5;
+
+/// Tasks of the lease that is computed as one batch.
+const LEASE: u64 = 4;
+
+const CHECK: &str = "gradient";
+
+/// A task's gradient on the device, against the CPU's.
+#[derive(Serialize)]
+pub(super) struct Gradient {
+    device: String,
+    task_batch: u32,
+    cpu_ms: f64,
+    pub(super) device_ms: f64,
+    /// ‖device − CPU‖ / ‖CPU‖
+    relative_l2_difference: f64,
+    /// Tasks of a lease.
+    lease: u64,
+    /// One after the other, on the device.
+    tasks_ms: f64,
+    /// As one batch, on the device.
+    fused_ms: f64,
+    /// ‖device, as one batch − CPU, summed‖ / ‖CPU, summed‖
+    fused_relative_l2_difference: f64,
+}
+
+/// Computes tasks of the model on the device and on the CPU.
+pub(super) fn check(settings: &Settings, model: &dyn Model, device: &OpenDevice) -> (Option<Gradient>, Vec<Finding>) {
+    let failed = |found: String, mend: &str| (None, vec![Finding::problem(CHECK, found, mend)]);
+    let data = match open_split(model, &settings.data, settings.seed, Split::Train) {
+        Ok(data) => data,
+        Err(error @ DataError::NotGenerated { .. }) => {
+            let mend = "name the data by --data to have it computed";
+            return (None, vec![Finding::warning(CHECK, format!("not computed: {error}"), mend)]);
+        }
+        Err(error) => return failed(format!("the data cannot be opened: {error}"), "see --data"),
+    };
+    match compare(model, &data, device, settings.task_batch) {
+        Ok(gradient) => {
+            let findings = gradient.findings();
+            (Some(gradient), findings)
+        }
+        Err(error) => failed(format!("not computed: {error}"), "update the device's driver, or use another --device"),
+    }
+}
+
+impl Gradient {
+    fn findings(&self) -> Vec<Finding> {
+        let Self { device, task_batch, cpu_ms, device_ms, lease, tasks_ms, fused_ms, .. } = self;
+        let on_cpu = if device == "cpu" { String::new() } else { format!(", {cpu_ms:.1} ms on the CPU") };
+        let (difference, fused) = (self.relative_l2_difference, self.fused_relative_l2_difference);
+        let time = format!(
+            "a task of {task_batch} samples takes {device_ms:.1} ms on {device}{on_cpu}; {lease} tasks {tasks_ms:.1} ms one by \
+             one, {fused_ms:.1} ms as one batch"
+        );
+        let compared = format!(
+            "relative L2 difference from the CPU {difference:.1e}, as one batch {fused:.1e}; from rounding at most \
+             {LARGEST_DIFFERENCE:.0e}"
+        );
+        // Not the other way round: a NaN is no agreement.
+        let agrees = [difference, fused].iter().all(|difference| *difference <= LARGEST_DIFFERENCE);
+        let compared = if agrees {
+            Finding::ok(CHECK, compared)
+        } else {
+            let mend = format!("update the driver of {device}, or use another --device");
+            Finding::problem(CHECK, compared, mend)
+        };
+        vec![Finding::ok(CHECK, time), compared]
+    }
+}
+
+fn compare(
+    model: &dyn Model,
+    data: &Arc<dyn Dataset>,
+    device: &OpenDevice,
+    task_batch: u32,
+) -> Result<Gradient, Failure> {
+    let cpu = Computed::on(&DeviceChoice::Cpu.open()?, model, data, task_batch)?;
+    let found = Computed::on(device, model, data, task_batch)?;
+    Ok(Gradient {
+        device: device.name.clone(),
+        task_batch,
+        cpu_ms: cpu.task_ms,
+        device_ms: found.task_ms,
+        relative_l2_difference: relative_difference(&found.task, &cpu.task),
+        lease: LEASE,
+        tasks_ms: found.tasks_ms,
+        fused_ms: found.fused_ms,
+        fused_relative_l2_difference: relative_difference(&found.fused, &cpu.tasks),
+    })
+}
+
+/// Gradients of the model, and how long each took.
+struct Computed {
+    task: Vec<f32>,
+    task_ms: f64,
+    /// The sum over a lease, task by task.
+    tasks: Vec<f32>,
+    tasks_ms: f64,
+    /// The same as one batch.
+    fused: Vec<f32>,
+    fused_ms: f64,
+}
+
+impl Computed {
+    fn on(device: &OpenDevice, model: &dyn Model, data: &Arc<dyn Dataset>, task_batch: u32) -> Result<Self, Failure> {
+        let mut learner = data.clone().learner(device, Tasks { seed: 1, budget: LEASE, task_batch });
+        learner.load(&model.initial_parameters(1));
+        let (task, task_ms) = timed(|| learner.gradient(1, 0))?;
+        let (tasks, tasks_ms) = timed(|| {
+            let task = |index| learner.gradient(1, index).map(|task| (task.gradient, task.loss));
+            reduce_in_order(0, LEASE, task).map(|sum| TaskGradient { gradient: sum.gradient, loss: sum.loss })
+        })?;
+        let (fused, fused_ms) = timed(|| learner.fused(1, 0, LEASE))?;
+        Ok(Self { task, task_ms, tasks, tasks_ms, fused, fused_ms })
+    }
+}
+
+/// A gradient, and the milliseconds of the second of two computations: the first one compiles kernels.
+fn timed(mut compute: impl FnMut() -> Result<TaskGradient, LearnerError>) -> Result<(Vec<f32>, f64), Failure> {
+    compute().map_err(Failure::internal)?;
+    let started = Instant::now();
+    let gradient = compute().map_err(Failure::internal)?.gradient;
+    Ok((gradient, started.elapsed().as_secs_f64() * 1e3))
+}
+
+/// ‖found − expected‖ / ‖expected‖
+fn relative_difference(found: &[f32], expected: &[f32]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let difference = norm(&mut found.iter().zip(expected).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    difference / norm(&mut expected.iter().map(|value| f64::from(*value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::finding::Status;
+
+    #[test]
+    fn what_differs_by_more_than_rounding_is_a_problem() {
+        let gradient = |difference: f64| Gradient {
+            device: "wgpu: x".into(),
+            task_batch: 4,
+            cpu_ms: 1.0,
+            device_ms: 1.0,
+            relative_l2_difference: 1e-7,
+            lease: LEASE,
+            tasks_ms: 4.0,
+            fused_ms: 2.0,
+            fused_relative_l2_difference: difference,
+        };
+        for (difference, expected) in [(1e-6, Status::Ok), (2e-5, Status::Problem), (f64::NAN, Status::Problem)] {
+            assert_eq!(gradient(difference).findings()[1].status, expected, "{difference}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Latency and bandwidth between this machine and a coordinator, and what they mean for an assignment.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ata_observe::seconds;
+use ata_wire::limits::{CHUNK_BYTES, CHUNK_TIMEOUT, MAX_PROBE_BYTES, MAX_UPLOADS, STRANGER_TIMEOUT};
+use ata_wire::{Connection, Endpoint, Probed, connect};
+use tonic::{Code, Status as CallStatus};
+
+use super::finding::{Finding, Status, bytes};
+
+const LATENCY: &str = "latency";
+const BANDWIDTH: &str = "bandwidth";
+
+/// Round trips of which the median is taken, unless they take longer than [`TRIPS_WITHIN`] in all.
+const TRIPS: usize = 11;
+const TRIPS_WITHIN: Duration = Duration::from_secs(3);
+
+/// A round trip that takes longer is worth a warning: each assignment waits for one.
+const LONG_TRIP: Duration = Duration::from_secs(1);
+
+/// A transfer this long says how fast the link is; a shorter one, more of how it begins.
+const LONG_ENOUGH: Duration = Duration::from_millis(300);
+
+/// The first transfer, and by how much the next one is larger. A link that takes this one in less than [`LONG_ENOUGH`] takes the
+/// next one in less than the coordinator waits.
+const FIRST_BYTES: u64 = 64 << 10;
+const GROWTH: u64 = 8;
+
+/// The coordinator measures with a few machines at a time. Then this one tries again.
+const TRIES: u32 = 15;
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A connection without a session is closed soon; before that, another one is opened.
+const CONNECTION_LIFE: Duration = STRANGER_TIMEOUT.checked_div(4).expect("not by zero");
+
+/// A connection to measure with.
+pub(super) struct Link<'a> {
+    endpoint: &'a Endpoint,
+    connection: Connection,
+    opened: Instant,
+}
+
+/// How fast a link is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Speed {
+    trip_s: f64,
+    down: Rate,
+    up: Rate,
+}
+
+/// How fast something was transferred.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    bytes_per_s: f64,
+    /// Whether the link may be faster: the transfer was too short to tell.
+    is_bound: bool,
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at_least = if self.is_bound { "at least " } else { "" };
+        write!(f, "{at_least}{}/s", bytes(self.bytes_per_s as u64))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Down,
+    Up,
+}
+
+impl<'a> Link<'a> {
+    /// Measures with a new connection at first.
+    pub(super) fn new(endpoint: &'a Endpoint, connection: Connection) -> Self {
+        Self { endpoint, connection, opened: Instant::now() }
+    }
+
+    /// One probe, once it is this machine's turn.
+    pub(super) async fn probe(&mut self, up_bytes: u64, down_bytes: u64) -> Result<Probed, CallStatus> {
+        let mut tries = 1;
+        loop {
+            if self.opened.elapsed() > CONNECTION_LIFE {
+                self.open().await?;
+            }
+            match self.connection.probe(up_bytes, down_bytes).await {
+                Err(status) if status.code() == Code::ResourceExhausted && tries < TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<(), CallStatus> {
+        let opened = connect(self.endpoint).await;
+        self.connection = opened.map_err(|error| CallStatus::unavailable(error.to_string()))?;
+        self.opened = Instant::now();
+        Ok(())
+    }
+
+    /// Measures everything, and says what could not be.
+    pub(super) async fn measure(mut self) -> (Option<Speed>, Vec<Finding>) {
+        let failed = |check, status: &CallStatus| {
+            let mend = "run ata doctor again; if it stays so, the link is too slow, or loses packets";
+            Finding::warning(check, format!("not measured: {:?}: {}", status.code(), status.message()), mend)
+        };
+        let trip_s = match self.trip_s().await {
+            Ok(trip_s) => trip_s,
+            Err(status) => return (None, vec![failed(LATENCY, &status)]),
+        };
+        let latency = latency(trip_s);
+        let down = self.rate(Direction::Down, trip_s).await;
+        let up = self.rate(Direction::Up, trip_s).await;
+        match (down, up) {
+            (Ok(down), Ok(up)) => (Some(Speed { trip_s, down, up }), vec![latency]),
+            (Err(status), _) | (_, Err(status)) => (None, vec![latency, failed(BANDWIDTH, &status)]),
+        }
+    }
+
+    /// The median of some round trips.
+    async fn trip_s(&mut self) -> Result<f64, CallStatus> {
+        let (began, mut times) = (Instant::now(), Vec::new());
+        while times.is_empty() || times.len() < TRIPS && began.elapsed() < TRIPS_WITHIN {
+            times.push(self.probe(0, 0).await?.until_answer.as_secs_f64());
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
+
+    /// Sends or fetches more and more, until that takes long enough.
+    async fn rate(&mut self, direction: Direction, trip_s: f64) -> Result<Rate, CallStatus> {
+        self.open().await?;
+        let mut count = FIRST_BYTES;
+        loop {
+            let took = match direction {
+                Direction::Down => self.probe(0, count).await?.until_end,
+                Direction::Up => self.probe(count, 0).await?.until_answer,
+            };
+            let waited_s = if matches!(direction, Direction::Up) { trip_s } else { 0.0 };
+            let took_s = took.as_secs_f64() - waited_s;
+            let is_bound = took_s < LONG_ENOUGH.as_secs_f64();
+            if !is_bound || count == MAX_PROBE_BYTES {
+                // Whatever the clock says, nothing takes no time.
+                return Ok(Rate { bytes_per_s: count as f64 / took_s.max(1e-6), is_bound });
+            }
+            count = (GROWTH * count).min(MAX_PROBE_BYTES);
+        }
+    }
+}
+
+fn latency(trip_s: f64) -> Finding {
+    let found = format!("a round trip takes {} (median)", seconds(trip_s));
+    if trip_s <= LONG_TRIP.as_secs_f64() {
+        return Finding::ok(LATENCY, found);
+    }
+    let mend = "larger tasks (--task-batch at the coordinator) make up for it; over such a link, so does a worker that is nearer";
+    Finding::warning(LATENCY, format!("{found}: expected {} at most", seconds(LONG_TRIP.as_secs_f64())), mend)
+}
+
+impl Speed {
+    /// Seconds that an assignment takes besides computation: parameters of the model down, a gradient as large up.
+    fn assignment_s(&self, parameters: u64) -> f64 {
+        let bytes = 4.0 * parameters as f64;
+        self.trip_s + bytes / self.down.bytes_per_s + bytes / self.up.bytes_per_s
+    }
+
+    /// What the bandwidth means for the model, whose tasks take so long here.
+    pub(super) fn finding(&self, parameters: u64, task_s: Option<f64>) -> Finding {
+        let Self { down, up, .. } = self;
+        let task = task_s.map_or(String::new(), |task_s| format!(", and each task {} here", seconds(task_s)));
+        let found = format!(
+            "{down} down, {up} up; an assignment moves {} each way, which takes about {}{task}",
+            bytes(4 * parameters),
+            seconds(self.assignment_s(parameters))
+        );
+        let slowest = down.bytes_per_s.min(up.bytes_per_s);
+        // A chunk must arrive in time, also if it shares the link with those of other gradients.
+        let least = CHUNK_BYTES.min(4 * parameters as usize) as f64 / CHUNK_TIMEOUT.as_secs_f64();
+        let status = match slowest {
+            slowest if slowest < least => Status::Problem,
+            slowest if slowest < least * MAX_UPLOADS as f64 => Status::Warning,
+            _ => return Finding::ok(BANDWIDTH, found),
+        };
+        let expected = format!("{found}: expected {}/s at least", bytes((least * MAX_UPLOADS as f64) as u64));
+        let mend = "transfers are abandoned on such a link: use a faster one, or a smaller --model";
+        Finding::bad(BANDWIDTH, status, expected, mend)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assignment_takes_a_trip_and_both_transfers() {
+        let rate = |bytes_per_s, is_bound| Rate { bytes_per_s, is_bound };
+        let speed = Speed { trip_s: 0.01, down: rate(100e6, true), up: rate(10e6, false) };
+        assert!((speed.assignment_s(2_500_000) - 1.11).abs() < 1e-9);
+        let finding = speed.finding(2_500_000, Some(0.25));
+        assert_eq!(finding.status, Status::Ok);
+        for part in ["at least 100 MB/s down, 10.0 MB/s up", "10.0 MB each way", "about 1.11 s", "each task 250 ms"] {
+            assert!(finding.found.contains(part), "{}", finding.found);
+        }
+    }
+
+    #[test]
+    fn slow_links_are_told() {
+        let status = |bytes_per_s| {
+            let rate = |bytes_per_s| Rate { bytes_per_s, is_bound: false };
+            Speed { trip_s: 0.1, down: rate(1e9), up: rate(bytes_per_s) }.finding(1_000_000, None).status
+        };
+        assert_eq!([1e4, 5e4, 1e5].map(status), [Status::Problem, Status::Warning, Status::Ok]);
+        assert_eq!([0.2, 1.5].map(|trip_s| latency(trip_s).status), [Status::Ok, Status::Warning]);
+    }
+}

@@ -1,0 +1,128 @@
+//! The files of this machine that say what it has: read below a root, so that tests can make some up.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the loader of shared libraries looks besides its cache.
+const LIBRARIES: [&str; 7] = [
+    "usr/lib",
+    "usr/lib64",
+    "usr/local/lib",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/local/nvidia/lib64",
+    "usr/lib/wsl/lib",
+];
+
+/// Looks an environment variable up.
+type Environment = Box<dyn Fn(&str) -> Option<String>>;
+
+/// A machine, as its files and this process's environment show it.
+pub(super) struct Machine {
+    root: PathBuf,
+    variable: Environment,
+}
+
+impl Machine {
+    /// The one that this process runs on.
+    pub(super) fn this() -> Self {
+        Self::at("/", |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    /// One whose files are in a folder.
+    pub(super) fn at(root: impl Into<PathBuf>, variable: impl Fn(&str) -> Option<String> + 'static) -> Self {
+        Self { root: root.into(), variable: Box::new(variable) }
+    }
+
+    /// An environment variable, if it is set and not empty.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        (self.variable)(name)
+    }
+
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.inside(path).exists()
+    }
+
+    /// Whether the process runs in a container.
+    pub(super) fn is_container(&self) -> bool {
+        ["/.dockerenv", "/run/.containerenv"].iter().any(|file| self.exists(file))
+            || self.variable("KUBERNETES_SERVICE_HOST").is_some()
+    }
+
+    /// The entries of a folder whose names begin so, sorted.
+    pub(super) fn list(&self, folder: &str, prefix: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.inside(folder)).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut paths: Vec<String> =
+            names.filter(|name| name.starts_with(prefix)).map(|name| format!("{folder}/{name}")).collect();
+        paths.sort();
+        paths
+    }
+
+    /// Whether the loader would find a shared library.
+    pub(super) fn has_library(&self, name: &str) -> bool {
+        // The cache holds names that end with a NUL.
+        let entry = [b"\0", name.as_bytes(), b"\0"].concat();
+        let cache = fs::read(self.inside("/etc/ld.so.cache")).unwrap_or_default();
+        let is_cached = cache.windows(entry.len()).any(|window| window == entry);
+        let chosen = self.variable("LD_LIBRARY_PATH").unwrap_or_default();
+        is_cached
+            || chosen.split(':').any(|folder| !folder.is_empty() && Path::new(folder).join(name).exists())
+            || LIBRARIES.iter().any(|folder| self.root.join(folder).join(name).exists())
+    }
+
+    /// Whether this user may use a device file.
+    pub(super) fn may_use(&self, device: &str) -> io::Result<()> {
+        File::options().read(true).write(true).open(self.inside(device)).map(drop)
+    }
+
+    fn inside(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+}
+
+/// Files that a test makes up.
+#[cfg(test)]
+pub(super) struct MadeUp {
+    folder: tempfile::TempDir,
+}
+
+#[cfg(test)]
+impl MadeUp {
+    pub(super) fn new(files: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = folder.path().join(file.trim_start_matches('/'));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        Self { folder }
+    }
+
+    pub(super) fn machine(&self, variables: &[(&str, &str)]) -> Machine {
+        let variables: Vec<(String, String)> =
+            variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let of = move |wanted: &str| variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        Machine::at(self.folder.path(), of)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_in_the_cache_or_in_folders() {
+        let made_up = MadeUp::new(&["/usr/lib/x86_64-linux-gnu/libone.so.1", "/opt/libthree.so.1", "/etc/ld.so.cache"]);
+        fs::write(made_up.path("etc/ld.so.cache"), b"glibc\0libtwo.so.1\0/lib/libtwo.so.1\0").unwrap();
+        let opt = made_up.path("opt").to_str().unwrap().to_owned();
+        let machine = made_up.machine(&[("LD_LIBRARY_PATH", &opt)]);
+        let found = ["libone.so.1", "libtwo.so.1", "libthree.so.1", "libtwo.so"].map(|name| machine.has_library(name));
+        assert_eq!(found, [true, true, true, false]);
+    }
+}

@@ -1,0 +1,267 @@
+//! `ata doctor`: what would stop a run on this machine, or a worker on the way to its coordinator, and the mend.
+//!
+//! # Layout
+//! - `finding`: what a check finds, and how it is shown
+//! - `machine`: the files that say what a machine has
+//! - `devices`: adapters and drivers; `gradient`: whether a device computes what the CPU does
+//! - `capacity`: open files and memory; `disk`; `ports`; `clock`; `certificates`
+//! - `coordinator`: whether it is there, and lets this machine in; `link`: how fast the way is
+
+mod capacity;
+mod certificates;
+mod clock;
+mod coordinator;
+mod devices;
+mod disk;
+mod finding;
+mod gradient;
+mod link;
+mod machine;
+mod ports;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_coordinator::is_url;
+use ata_learn::{DeviceChoice, Model, OpenDevice, default_cache_dir, hex};
+use ata_wire::{DataSpec, RunSpec};
+use serde::Serialize;
+
+use self::capacity::{Memory, Needs};
+use self::coordinator::Reached;
+use self::disk::RunSpace;
+use self::finding::{Finding, Status};
+use self::gradient::Gradient;
+use self::machine::Machine;
+use super::joining;
+use crate::Extensions;
+use crate::args::{DoctorArgs, JoinArgs};
+use crate::failure::Failure;
+use crate::run::resume::RUNS;
+use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
+
+/// More samples say nothing that fewer do not, and take minutes.
+const MOST_SAMPLES: u32 = 4096;
+
+/// What is printed by `--json`.
+#[derive(Serialize)]
+struct Examination {
+    devices: Vec<Found>,
+    /// None if the device or the model could not be opened.
+    gradient: Option<Gradient>,
+    findings: Vec<Finding>,
+}
+
+/// A device of this build on this machine.
+#[derive(Serialize)]
+struct Found {
+    device: String,
+    name: String,
+}
+
+pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+    let settings = settings(&args, extensions.defaults)?;
+    let examination = if names_coordinator(&args.joining) {
+        let endpoint = joining::endpoint(&args.joining, Duration::ZERO).await?;
+        let (reached, way) = coordinator::check(&endpoint).await;
+        Subject::new(&args, settings, extensions, reached.as_ref())?.examine_worker(reached.as_ref(), way)
+    } else {
+        Subject::new(&args, settings, extensions, None)?.examine_cluster()?
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&examination).map_err(Failure::internal)?);
+    } else {
+        print(&examination);
+    }
+    let is_bad = examination.findings.iter().any(|finding| finding.status == Status::Problem);
+    Ok(ExitCode::from(u8::from(is_bad)))
+}
+
+fn print(examination: &Examination) {
+    println!("devices of this build on this machine:");
+    for found in &examination.devices {
+        println!("  --device {:<8} {}", found.device, found.name);
+    }
+    print!("{}", finding::render(&examination.findings));
+}
+
+fn settings(args: &DoctorArgs, defaults: &str) -> Result<Settings, Failure> {
+    let defaults = defaults.parse().map_err(|error| Failure::usage(format!("this program's defaults: {error}")))?;
+    let files: Vec<&Path> = args.config.as_deref().into_iter().collect();
+    let settings = Settings::extended(defaults, &files, &[&args.subject])?;
+    if args.joining.tls_cert.is_some() != args.joining.tls_key.is_some() {
+        return Err(Failure::usage("--tls-cert and --tls-key go together"));
+    }
+    if settings.task_batch > MOST_SAMPLES {
+        return Err(Failure::usage(format!("--task-batch: expected 1 to {MOST_SAMPLES} samples")));
+    }
+    Ok(settings)
+}
+
+fn names_coordinator(joining: &JoinArgs) -> bool {
+    joining.coordinator.is_some() || joining.join.is_some() || joining.join_file.is_some()
+}
+
+/// What the checks are about.
+struct Subject<'a> {
+    args: &'a DoctorArgs,
+    settings: Settings,
+    machine: Machine,
+    device: Option<OpenDevice>,
+    model: Option<Arc<dyn Model>>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Subject<'a> {
+    /// The run of the coordinator that was reached, or that of the settings.
+    fn new(
+        args: &'a DoctorArgs,
+        mut settings: Settings,
+        extensions: Extensions,
+        reached: Option<&Reached>,
+    ) -> Result<Self, Failure> {
+        if let Some(Reached { run, .. }) = reached
+            && args.subject.model.is_none()
+        {
+            settings.model.clone_from(&run.model);
+            settings.task_batch = args.subject.task_batch.unwrap_or(run.task_batch).min(MOST_SAMPLES);
+        }
+        let machine = Machine::this();
+        let wanted = settings.device_choice()?;
+        let opened = wanted.open();
+        let found = devices::Found {
+            build: devices::Build::this(),
+            wanted,
+            opened: opened.as_ref().map(|device| device.name.clone()).map_err(Clone::clone),
+            gpus: DeviceChoice::gpus(),
+        };
+        let mut findings = devices::check(&machine, &found);
+        let model = match ((extensions.models)(&settings.model), reached) {
+            (Ok(model), _) => Some(model),
+            (Err(error), None) => return Err(error.into()),
+            (Err(error), Some(_)) => {
+                let mend = "start workers from the coordinator's program, of the same release";
+                findings.push(Finding::problem("model", format!("the run's model is not known here: {error}"), mend));
+                None
+            }
+        };
+        Ok(Self { args, settings, machine, device: opened.ok(), model, findings })
+    }
+
+    /// Computes a gradient, if there is something to compute and something to compute it on.
+    fn gradient(&mut self) -> Option<Gradient> {
+        let (Some(device), Some(model)) = (&self.device, &self.model) else { return None };
+        let (gradient, findings) = gradient::check(&self.settings, &**model, device);
+        self.findings.extend(findings);
+        gradient
+    }
+
+    fn needs(&self, run: Option<&RunSpec>, gradient: Option<&Gradient>) -> Needs {
+        let of_model = self.model.as_ref().map_or(0, |model| model.parameter_count() as u64);
+        Needs {
+            parameters: run.map_or(of_model, |run| run.parameters),
+            workers: self.settings.workers.count.into(),
+            data_bytes: run.map_or(0, |run| data_bytes(&run.data)),
+            computing_bytes: gradient.and_then(|_| capacity::most_resident_bytes()),
+        }
+    }
+
+    /// Everything that a worker needs; `way` is what was found on the way to its coordinator.
+    fn examine_worker(mut self, reached: Option<&Reached>, way: Vec<Finding>) -> Examination {
+        let gradient = self.gradient();
+        let run = reached.map(|reached| &reached.run);
+        let needs = self.needs(run, gradient.as_ref());
+        self.findings.extend(capacity::worker_memory(needs, Memory::of_this_machine()));
+        let cache = default_cache_dir();
+        self.findings.push(disk::cache(&cache, run.map_or(0, |run| bytes_to_fetch(&run.data, &cache))));
+        if self.args.subject.listen.is_some() {
+            self.findings.extend(self.settings.listen().ok().map(ports::workers));
+        }
+        self.findings.push(clock::check(&self.machine));
+        self.findings.extend(certificates::own(self.own_certificates()));
+        self.findings.extend(way);
+        if let Some(Reached { run, speed: Some(speed) }) = reached {
+            let task_s = gradient.as_ref().map(|gradient| gradient.device_ms / 1e3);
+            self.findings.push(speed.finding(run.parameters, task_s));
+        }
+        self.into_examination(gradient)
+    }
+
+    /// Everything that a coordinator needs, or a cluster on this machine.
+    fn examine_cluster(mut self) -> Result<Examination, Failure> {
+        let gradient = self.gradient();
+        let needs = self.needs(None, gradient.as_ref());
+        self.findings.extend(capacity::cluster_memory(needs, Memory::of_this_machine()));
+        self.findings.push(capacity::open_files(self.settings.workers.count as usize));
+        for space in self.run_spaces(needs.parameters) {
+            self.findings.extend(space.check());
+        }
+        self.findings.push(disk::cache(&default_cache_dir(), 0));
+        self.findings.push(ports::workers(self.settings.listen()?));
+        let dashboard = self.settings.dashboard_or(DEFAULT_DASHBOARD)?;
+        self.findings.push(ports::dashboard(dashboard, self.settings.dashboard.is_none()));
+        self.findings.push(clock::check(&self.machine));
+        let own = self.own_certificates();
+        let needs_secrets = own.pair.is_none() || own.authorities == [None; 2];
+        let certificates = certificates::own(own);
+        self.findings.extend(certificates);
+        if needs_secrets {
+            let folder = credentials_folder(self.settings.credentials.as_ref())?;
+            self.findings.push(certificates::credentials(&folder));
+        }
+        Ok(self.into_examination(gradient))
+    }
+
+    /// The run's folder and, if they are in another one, that of its checkpoints.
+    fn run_spaces(&self, parameters: u64) -> Vec<RunSpace> {
+        let Settings { keep, checkpoint, out, .. } = &self.settings;
+        let kept = *keep as u64;
+        let folder = out.clone().unwrap_or_else(|| RUNS.into());
+        match checkpoint {
+            None => vec![RunSpace { folder, parameters, kept }],
+            Some(place) => {
+                let elsewhere = RunSpace { folder: place.into(), parameters, kept };
+                // An object store has no room that could be asked for.
+                let elsewhere = (!is_url(place)).then_some(elsewhere);
+                [RunSpace { folder, parameters, kept: 0 }].into_iter().chain(elsewhere).collect()
+            }
+        }
+    }
+
+    fn own_certificates(&self) -> certificates::Own<'_> {
+        let (joining, settings) = (&self.args.joining, &self.settings);
+        let pair = |certificate, key| Option::zip(certificate, key);
+        let of_settings = pair(settings.tls_cert.as_deref(), settings.tls_key.as_deref());
+        let client_ca = self.args.subject.tls_client_ca.as_deref().or(settings.tls_client_ca.as_deref());
+        certificates::Own {
+            pair: pair(joining.tls_cert.as_deref(), joining.tls_key.as_deref()).or(of_settings),
+            authorities: [joining.tls_ca.as_deref(), client_ca],
+        }
+    }
+
+    fn into_examination(self, gradient: Option<Gradient>) -> Examination {
+        let found = |(choice, name): (DeviceChoice, String)| Found { device: choice.to_string(), name };
+        Examination {
+            devices: DeviceChoice::list().into_iter().map(found).collect(),
+            gradient,
+            findings: self.findings,
+        }
+    }
+}
+
+fn data_bytes(data: &DataSpec) -> u64 {
+    match data {
+        DataSpec::Generated { .. } => 0,
+        DataSpec::File { bytes, .. } => *bytes,
+    }
+}
+
+/// What a worker without a copy of the data has to fetch.
+fn bytes_to_fetch(data: &DataSpec, cache: &Path) -> u64 {
+    match data {
+        DataSpec::File { sha256, .. } if cache.join(format!("train/{}.bin", hex(sha256))).exists() => 0,
+        data => data_bytes(data),
+    }
+}

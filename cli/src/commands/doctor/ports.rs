@@ -1,0 +1,77 @@
+//! Whether the coordinator's addresses are free.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+
+use super::finding::{Finding, Status};
+
+const CHECK: &str = "ports";
+
+/// Checks where a coordinator would listen for workers.
+pub(super) fn workers(listen: SocketAddr) -> Finding {
+    of("the coordinator", "--listen", listen, Status::Problem)
+}
+
+/// Checks where its dashboard would be, if it is not off. If the default is taken, a coordinator takes a free port.
+pub(super) fn dashboard(address: Option<SocketAddr>, is_default: bool) -> Finding {
+    let status = if is_default { Status::Warning } else { Status::Problem };
+    let off = || Finding::ok(CHECK, "--dashboard off");
+    address.map_or_else(off, |address| of("the dashboard", "--dashboard", address, status))
+}
+
+fn of(what: &str, flag: &str, address: SocketAddr, status: Status) -> Finding {
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::ok(CHECK, format!("{what} can listen on {address}")),
+        Err(cause) => {
+            let (why, mend) = in_words(&cause, flag);
+            Finding::bad(CHECK, status, format!("{what} cannot listen on {address}: {why}"), mend)
+        }
+    }
+}
+
+fn in_words(cause: &io::Error, flag: &str) -> (String, String) {
+    match cause.kind() {
+        ErrorKind::AddrInUse => (
+            "another program does, maybe an ata coordinator".into(),
+            format!("stop it (`ss -ltnp` says which it is), or choose another {flag}; port 0 takes a free one"),
+        ),
+        ErrorKind::AddrNotAvailable => (
+            "this machine does not have that address".into(),
+            format!("choose one of `ip addr` for {flag}, or 0.0.0.0 for all of them"),
+        ),
+        ErrorKind::PermissionDenied => {
+            ("ports below 1024 are not for every user".into(), format!("choose a port above for {flag}"))
+        }
+        _ => (cause.to_string(), format!("choose another {flag}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_a_problem() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let finding = workers(address);
+        assert_eq!(finding.status, Status::Problem);
+        assert!(finding.mend.unwrap().contains("choose another --listen"));
+        assert_eq!(dashboard(Some(address), false).status, Status::Problem);
+        assert_eq!(dashboard(Some(address), true).status, Status::Warning);
+        drop(taken);
+        assert_eq!(workers(address).status, Status::Ok);
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_a_problem() {
+        // Set aside for documentation (RFC 5737).
+        let finding = workers("192.0.2.1:7070".parse().unwrap());
+        assert!(finding.status == Status::Problem && finding.mend.unwrap().contains("0.0.0.0"));
+    }
+
+    #[test]
+    fn the_dashboard_may_be_off() {
+        assert_eq!(dashboard(None, false), Finding::ok(CHECK, "--dashboard off"));
+    }
+}

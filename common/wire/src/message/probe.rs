@@ -1,0 +1,89 @@
+//! What a probe of the way to the coordinator is told.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::{RunSpec, WireError, invalid, missing, truncated};
+use crate::limits::{LEAST_PROBE_REQUEST, MAX_PROBE_BYTES};
+use crate::{PROTOCOL, proto};
+
+/// Who answers a probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeSummary {
+    /// Version of the coordinator's program.
+    pub version: String,
+    /// The run's name.
+    pub run_id: String,
+    /// The run.
+    pub run: RunSpec,
+    /// Bytes of padding that arrived.
+    pub padding_bytes: u64,
+    /// The coordinator's wall clock, since 1970.
+    pub time: Duration,
+}
+
+impl From<ProbeSummary> for proto::ProbeSummary {
+    fn from(summary: ProbeSummary) -> Self {
+        let ProbeSummary { version, run_id, run, padding_bytes, time } = summary;
+        Self { protocol: PROTOCOL, version, run_id, run: Some(run.into()), padding_bytes, time_s: time.as_secs_f64() }
+    }
+}
+
+impl TryFrom<proto::ProbeSummary> for ProbeSummary {
+    type Error = WireError;
+
+    fn try_from(summary: proto::ProbeSummary) -> Result<Self, WireError> {
+        if summary.protocol != PROTOCOL {
+            return Err(WireError::Protocol(summary.protocol));
+        }
+        let time = Duration::try_from_secs_f64(summary.time_s).ok();
+        // So that it can be held against this machine's clock.
+        let time = time.filter(|time| UNIX_EPOCH.checked_add(*time).is_some());
+        if summary.padding_bytes > MAX_PROBE_BYTES {
+            return Err(invalid("padding_bytes", summary.padding_bytes, format!("{MAX_PROBE_BYTES} at most")));
+        }
+        Ok(Self {
+            version: truncated(summary.version),
+            run_id: truncated(summary.run_id),
+            run: summary.run.ok_or_else(|| missing("run"))?.try_into()?,
+            padding_bytes: summary.padding_bytes,
+            time: time.ok_or_else(|| invalid("time_s", summary.time_s, "seconds since 1970"))?,
+        })
+    }
+}
+
+/// Adds up the requests of a probe.
+#[derive(Debug, Default)]
+pub struct ProbeIntake {
+    /// Bytes of padding.
+    padding: u64,
+    /// The same, with [`LEAST_PROBE_REQUEST`].
+    counted: u64,
+    /// What the first one asks for.
+    answer: Option<u64>,
+}
+
+impl ProbeIntake {
+    /// Takes a request; an error means that it is more than a probe may carry.
+    pub fn take(&mut self, request: &proto::ProbeRequest) -> Result<(), WireError> {
+        let answer_bytes = *self.answer.get_or_insert(request.answer_bytes);
+        if answer_bytes > MAX_PROBE_BYTES {
+            return Err(invalid("answer_bytes", answer_bytes, format!("{MAX_PROBE_BYTES} at most")));
+        }
+        self.padding += request.padding.len() as u64;
+        self.counted += request.padding.len().max(LEAST_PROBE_REQUEST) as u64;
+        if self.counted > MAX_PROBE_BYTES + LEAST_PROBE_REQUEST as u64 {
+            return Err(invalid("padding", "more", format!("{MAX_PROBE_BYTES} bytes at most")));
+        }
+        Ok(())
+    }
+
+    /// Bytes of padding that came.
+    pub fn padding_bytes(&self) -> u64 {
+        self.padding
+    }
+
+    /// Bytes of padding to be answered.
+    pub fn answer_bytes(&self) -> u64 {
+        self.answer.unwrap_or(0)
+    }
+}

@@ -1,0 +1,99 @@
+//! Answers whoever measures the way to the coordinator.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ata_wire::limits::{MAX_PROBES, PROBE_ANSWER_PADDING, PROBE_TIMEOUT};
+use ata_wire::proto::{ProbeAnswer, ProbeRequest, probe_answer::Kind};
+use ata_wire::{Peer, ProbeIntake, ProbeSummary, RunSpec, padding};
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+/// What probes are told, and how many there may be.
+#[derive(Debug)]
+pub(crate) struct Probes {
+    run_id: String,
+    run: RunSpec,
+    places: Arc<Semaphore>,
+    padding: Bytes,
+}
+
+impl Probes {
+    pub(crate) fn new(run_id: String, run: RunSpec) -> Self {
+        let places = Arc::new(Semaphore::new(MAX_PROBES));
+        Self { run_id, run, places, padding: padding(PROBE_ANSWER_PADDING) }
+    }
+
+    /// Reads the requests, and begins to answer. Nothing of them is kept.
+    pub(crate) async fn answer(&self, mut requests: Streaming<ProbeRequest>, peer: Peer) -> Result<Answer, Status> {
+        let full = |_| Status::resource_exhausted("others are measuring already: try again in a few seconds");
+        let place = self.places.clone().try_acquire_owned().map_err(full)?;
+        let mut intake = ProbeIntake::default();
+        while let Some(request) = requests.message().await? {
+            intake.take(&request)?;
+        }
+        let (open, closed) = oneshot::channel();
+        tokio::spawn(close_late(peer, closed));
+        Ok(Answer {
+            summary: Some(self.summary(intake.padding_bytes())),
+            left: intake.answer_bytes(),
+            padding: self.padding.clone(),
+            _place: place,
+            _open: open,
+        })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "it is held against another clock, and nothing else")]
+    fn summary(&self, padding_bytes: u64) -> ProbeSummary {
+        ProbeSummary {
+            version: env!("CARGO_PKG_VERSION").into(),
+            run_id: self.run_id.clone(),
+            run: self.run.clone(),
+            padding_bytes,
+            // A clock before 1970 is as wrong as one at 1970.
+            time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO),
+        }
+    }
+}
+
+/// Closes the connection of an answer that is not read in time: it cannot end itself.
+async fn close_late(peer: Peer, closed: oneshot::Receiver<()>) {
+    if tokio::time::timeout(PROBE_TIMEOUT, closed).await.is_err() {
+        peer.close();
+    }
+}
+
+/// A summary, then padding. It keeps its place until it is dropped, so that what waits for peers that do not read is bounded.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    summary: Option<ProbeSummary>,
+    left: u64,
+    padding: Bytes,
+    _place: OwnedSemaphorePermit,
+    _open: oneshot::Sender<()>,
+}
+
+impl Iterator for Answer {
+    type Item = Kind;
+
+    fn next(&mut self) -> Option<Kind> {
+        if let Some(summary) = self.summary.take() {
+            return Some(Kind::Summary(summary.into()));
+        }
+        let length = self.left.min(self.padding.len() as u64);
+        self.left -= length;
+        (length > 0).then(|| Kind::Padding(self.padding.slice(..length as usize)))
+    }
+}
+
+impl Stream for Answer {
+    type Item = Result<ProbeAnswer, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.next().map(|kind| Ok(ProbeAnswer { kind: Some(kind) })))
+    }
+}
