@@ -45,9 +45,7 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
 fn rendered(explanation: &Explanation, most: usize) -> String {
     let Explanation { iteration, policy, rule, budget, expected_s, workers } = explanation;
     let mut text = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}\n");
-    if let Some(expected_s) = expected_s {
-        text += &format!("expected to take {}\n", seconds(*expected_s));
-    }
+    text.extend(expected_s.map(|expected_s| format!("expected to take {}\n", seconds(expected_s))));
     let header =
         ["worker", "tasks", "timed", "mean time (95 %)", "bound", "overhead", "done after", "+1 task", "-1 task"];
     let table = Table {
@@ -56,9 +54,7 @@ fn rendered(explanation: &Explanation, most: usize) -> String {
         rows: workers.iter().map(row).collect(),
     };
     text += &render_table(&table, most);
-    for of in workers.iter().take(most) {
-        text += &format!("\n{} {}: {}", of.worker, of.name, of.why);
-    }
+    text.extend(workers.iter().take(most).map(|of| format!("\n{} {}: {}", of.worker, of.name, of.why)));
     text + "\n"
 }
 

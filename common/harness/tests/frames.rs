@@ -46,7 +46,9 @@ fn mutated_join_tokens_do_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let credentials = Credentials::open(folder.path()).unwrap();
     let pin = credentials.tls_files().pin().unwrap();
-    let of = |address: &str| credentials.token(ata_wire::Role::Worker, address.parse().unwrap(), pin).unwrap().0.to_string().into_bytes();
+    let of = |address: &str| {
+        credentials.token(ata_wire::Role::Worker, address.parse().unwrap(), pin).unwrap().0.to_string().into_bytes()
+    };
     let mutator =
         Mutator::new(1, vec![of("head:7070"), of("[fe80::1]:1")]).with_tokens(&["-", "ata1-", "[", ":", "@", "é"]);
     feed(mutator, 100_000, |bytes| {

@@ -31,7 +31,7 @@ impl Access {
     pub(crate) fn permits(&self, headers: &HeaderMap) -> bool {
         match self {
             // A page from elsewhere can have its own name resolve to this machine, but not change what it is called.
-            Self::Local => headers.get(HOST).is_some_and(|host| is_local(host)),
+            Self::Local => headers.get(HOST).is_some_and(is_local),
             Self::Anyone => true,
             Self::Secret(_, secrets) => shown(headers).any(|secret| secrets.lets_read(secret)),
         }

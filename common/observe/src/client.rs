@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 const MOST_BYTES: usize = 64 << 20;
 
 /// Time for an answer, of which explanations of old iterations take some.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Where to ask, and what to show.
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ const MOST_VIEWERS: usize = 64;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A stream ends after this long, and the browser asks again: one that nobody reads does not stay for ever.
-const LONGEST: Duration = Duration::from_secs(3600);
+const LONGEST: Duration = Duration::from_hours(1);
 
 /// Time between two times that it is worked out what other policies would have cost, as that takes a second.
 const COSTS_INTERVAL: Duration = Duration::from_secs(20);
@@ -140,7 +140,7 @@ pub(crate) async fn keep_costs(shared: Arc<Shared>) {
                 (view.state.iterations, view.is_over())
             };
             let is_due = at.is_none_or(|at: Instant| at.elapsed() >= COSTS_INTERVAL);
-            let is_new = now > *iterations && now >= LEAST_ITERATIONS || is_over && now > *iterations;
+            let is_new = now > *iterations && (now >= LEAST_ITERATIONS || is_over);
             if !(is_new && is_due && shared.viewers.are_there()) {
                 continue;
             }

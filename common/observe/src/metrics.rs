@@ -63,8 +63,12 @@ impl Metrics {
             Fate::Failed => "failed",
         };
         self.counted.tasks.get_or_create(&OfOutcome { outcome: Kind(name.into()) }).inc();
-        busy_s.iter().for_each(|busy_s| self.counted.task_s.observe(*busy_s));
-        overhead_s.iter().for_each(|overhead_s| self.counted.transfer_s.observe(*overhead_s));
+        if let Some(busy_s) = busy_s {
+            self.counted.task_s.observe(*busy_s);
+        }
+        if let Some(overhead_s) = overhead_s {
+            self.counted.transfer_s.observe(*overhead_s);
+        }
     }
 
     fn refusal(&self, kind: RefusalKind, count: u64) {

@@ -143,10 +143,10 @@ fn html(text: &'static str) -> impl IntoResponse {
 }
 
 async fn ready(State(shared): Site) -> Response {
-    match shared.app.runs.iter().all(|run| run.view.borrow().has_begun()) {
-        true => "ready\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response(),
+    if shared.app.runs.iter().all(|run| run.view.borrow().has_begun()) {
+        return "ready\n".into_response();
     }
+    (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response()
 }
 
 async fn watch_events(State(shared): Site) -> Response {

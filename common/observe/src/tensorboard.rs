@@ -87,7 +87,7 @@ impl TensorBoard {
 
     fn write(&mut self, step: u64, what: What) {
         let Some(file) = &mut self.file else { return };
-        let event = Event { wall_time: now_s(), step: step as i64, what: Some(what) };
+        let event = Event { wall_time: now_s(), step: step.cast_signed(), what: Some(what) };
         let mut written = file.write_all(&record(&event.encode_to_vec()));
         if self.flushed.elapsed() >= FLUSH_INTERVAL {
             self.flushed = Instant::now();

@@ -29,8 +29,9 @@ fn task(iteration: u64, task: u64, worker: u32) -> RunEvent {
 }
 
 /// A short run with every kind of event that has something to check.
+#[expect(clippy::too_many_lines, reason = "it is a list")]
 fn journal() -> Vec<u8> {
-    let (run_id, policy) = ("run".to_owned(), "uta".to_owned());
+    let policy = "uta".to_owned();
     let allocation = |iteration, time_s| RunEvent::Allocation {
         iteration,
         time_s,
@@ -53,11 +54,11 @@ fn journal() -> Vec<u8> {
         learning_rate: Some(0.5),
         gradient_norm: None,
     };
-    let of_worker = |worker| RunEvent::Join { time_s: 0.1, worker, name: "a-1".into(), device: "CPU".into() };
+    let join = |worker| RunEvent::Join { time_s: 0.1, worker, name: "a-1".into(), device: "CPU".into() };
     let events = [
         RunEvent::Run {
             version: JOURNAL_VERSION,
-            run_id,
+            run_id: "run".into(),
             policy: policy.clone(),
             budget: 3,
             iterations: 9,
@@ -66,8 +67,8 @@ fn journal() -> Vec<u8> {
             model: Some("cnn".into()),
         },
         RunEvent::Wait { time_s: 0.0, present: 0, needed: 2 },
-        of_worker(1),
-        of_worker(2),
+        join(1),
+        join(2),
         allocation(1, 0.2),
         task(1, 0, 1),
         task(1, 1, 1),

@@ -76,7 +76,7 @@ impl Own {
 
     fn token(&self, address: SocketAddr) -> JoinToken {
         let pin = self.credentials.tls_files().pin().unwrap();
-        self.credentials.token(address.to_string().parse().unwrap(), pin).unwrap().0
+        self.credentials.token(ata_wire::Role::Worker, address.to_string().parse().unwrap(), pin).unwrap().0
     }
 }
 

@@ -107,8 +107,7 @@ impl Owner {
         pool: Pool,
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
-        let (run_spec, data) = (config.run_spec(), config.training_data.identity());
-        let patience = config.patience();
+        let (run_spec, data, patience) = (config.run_spec(), config.training_data.identity(), config.patience());
         let training_file = match &config.training_data {
             TrainingData::Generated { .. } => None,
             TrainingData::File(file) => Some((Bytes::copy_from_slice(&file.sha256), file.path.clone())),

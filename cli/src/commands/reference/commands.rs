@@ -27,10 +27,9 @@ fn section(parent: &str, command: &Command, depth: usize) -> String {
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     let mut text = format!("{} {name}\n\n{about}\n\n", "#".repeat(depth));
     text += &arguments(command);
-    if let Some(examples) = command.get_after_help() {
-        let examples = examples.to_string();
-        text += &format!("```text\n{}\n```\n\n", examples.trim_start_matches("Examples:\n").trim_end());
-    }
+    let examples = command.get_after_help().map(ToString::to_string);
+    let examples = examples.as_deref().map(|examples| examples.trim_start_matches("Examples:\n").trim_end());
+    text.extend(examples.map(|examples| format!("```text\n{examples}\n```\n\n")));
     for command in command.get_subcommands().filter(|command| is_shown(command)) {
         text += &section(&name, command, depth + 1);
     }
@@ -44,16 +43,15 @@ fn arguments(command: &Command) -> String {
     for arg in command.get_arguments().filter(shown) {
         groups.entry(arg.get_help_heading()).or_default().push(arg);
     }
-    let mut text = String::new();
-    for (heading, args) in groups {
-        text += &format!("| {} | environment | |\n| --- | --- | --- |\n", heading.unwrap_or("argument"));
-        for arg in args {
-            let environment = arg.get_env().map(|name| format!("`{}`", name.to_string_lossy())).unwrap_or_default();
-            text += &format!("| `{}` | {environment} | {} |\n", usage(arg).replace('|', "\\|"), help(arg));
-        }
-        text.push('\n');
-    }
-    text
+    let row = |arg: &Arg| {
+        let environment = arg.get_env().map(|name| format!("`{}`", name.to_string_lossy())).unwrap_or_default();
+        format!("| `{}` | {environment} | {} |\n", usage(arg).replace('|', "\\|"), help(arg))
+    };
+    let table = |(heading, args): (Option<&str>, Vec<&Arg>)| {
+        let rows: String = args.into_iter().map(row).collect();
+        format!("| {} | environment | |\n| --- | --- | --- |\n{rows}\n", heading.unwrap_or("argument"))
+    };
+    groups.into_iter().map(table).collect()
 }
 
 fn usage(arg: &Arg) -> String {

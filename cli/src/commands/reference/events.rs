@@ -26,11 +26,11 @@ fn section(kind: &Value, schema: &Value) -> String {
     let mut text = format!("## {name}\n\n{description}\n\n| field | type | |\n| --- | --- | --- |\n");
     let empty = Vec::new();
     let required = kind["required"].as_array().unwrap_or(&empty);
-    for (field, of) in fields(&properties) {
+    text.extend(fields(&properties).map(|(field, of)| {
         let optional = if required.iter().any(|name| name == field) { "" } else { ", may be absent" };
         let description = cell(of["description"].as_str().unwrap_or_default());
-        text += &format!("| `{field}` | {}{optional} | {description} |\n", type_of(of, schema));
-    }
+        format!("| `{field}` | {}{optional} | {description} |\n", type_of(of, schema))
+    }));
     text + "\n"
 }
 

@@ -54,9 +54,7 @@ async fn state(watched: &Watched) -> Result<Bytes, Failure> {
 
 fn rendered(shown: &Shown) -> String {
     let mut text = shown.headline() + "\n";
-    for (name, value) in shown.facts() {
-        text += &format!("{name:<16}{value}\n");
-    }
+    text.extend(shown.facts().into_iter().map(|(name, value)| format!("{name:<16}{value}\n")));
     let per_iteration = |row: &shown::Cost| {
         vec![row.label.clone(), seconds(row.iteration_s), seconds(row.worker_time_s), format!("{:.1}", row.wasted)]
     };

@@ -21,6 +21,7 @@ pub(super) struct Shown {
 }
 
 #[derive(Debug, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "as in the message")]
 pub(super) struct Run {
     pub(super) run_id: String,
     pub(super) policy: String,

@@ -69,6 +69,7 @@ pub struct Explained {
 
 /// Mean seconds of a task, with a 95 % interval.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "units come last")]
 pub(crate) struct Measured {
     pub(crate) mean_s: Option<f64>,
     pub(crate) low_s: Option<f64>,

@@ -1,5 +1,7 @@
 //! The reasons in words.
 
+use std::fmt::{Arguments, Write};
+
 use ata_record::WorkerState;
 
 use super::{Course, Explained};
@@ -53,14 +55,15 @@ fn with_share(course: &Course, of: &Explained, finish_s: f64, taker: Option<u32>
     let mut text =
         format!("{} of {} each, expected to be done after {}", tasks(of.tasks), seconds(each_s), seconds(finish_s));
     let end_s = course.end_s();
-    text += &match finish_s < end_s {
-        true => format!("; the iteration, after {}.", seconds(end_s)),
-        false => ", as the last.".to_owned(),
-    };
+    if finish_s < end_s {
+        said(&mut text, format_args!("; the iteration, after {}.", seconds(end_s)));
+    } else {
+        text += ", as the last.";
+    }
     if let Some(more_s) = of.one_more_s {
-        text += &format!(" With one more the iteration would take {}", seconds(more_s));
+        said(&mut text, format_args!(" With one more the iteration would take {}", seconds(more_s)));
         if let (Some(less_s), Some(taker)) = (of.one_less_s, taker) {
-            text += &format!("; with one less, done by worker {taker} in its place, {}", seconds(less_s));
+            said(&mut text, format_args!("; with one less, done by worker {taker} in its place, {}", seconds(less_s)));
         }
         text += ".";
     }
@@ -77,6 +80,10 @@ fn without_share(course: &Course, of: &Explained) -> String {
         }
         Some(_) => format!("No task: the others are expected to be done after {} without it.", seconds(end_s)),
     }
+}
+
+fn said(text: &mut String, what: Arguments<'_>) {
+    text.write_fmt(what).expect("a string takes all that is written");
 }
 
 fn tasks(count: u64) -> String {

@@ -1,5 +1,7 @@
 //! The older of Prometheus' two text formats, for readers that do not ask for OpenMetrics.
 
+use std::fmt::Write;
+
 /// What OpenMetrics calls a counter `NAME`, with the sample `NAME_total`, is `NAME_total` here, and an info is a gauge.
 pub(super) fn classic(openmetrics: &str) -> String {
     let mut text = String::new();
@@ -21,7 +23,8 @@ pub(super) fn classic(openmetrics: &str) -> String {
             "info" => ("_info", "gauge"),
             kind => ("", kind),
         };
-        text += &format!("# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n");
+        let written = write!(text, "# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n");
+        written.expect("a string takes all that is written");
     }
     text
 }

@@ -36,16 +36,15 @@ impl Default for Heat {
 
 impl Heat {
     pub(super) fn add(&mut self, iteration: u64, tasks: BTreeMap<u32, u64>) {
-        let last = self.columns.last_mut().filter(|last| last.count < self.stride);
-        match last {
-            Some(column) => column.absorb(Column { first: iteration, count: 1, tasks }),
-            None => {
-                if self.columns.len() == MOST_COLUMNS {
-                    self.halve();
-                }
-                self.columns.push(Column { first: iteration, count: 1, tasks });
-            }
+        let next = Column { first: iteration, count: 1, tasks };
+        if let Some(column) = self.columns.last_mut().filter(|last| last.count < self.stride) {
+            column.absorb(next);
+            return;
         }
+        if self.columns.len() == MOST_COLUMNS {
+            self.halve();
+        }
+        self.columns.push(next);
     }
 
     fn halve(&mut self) {

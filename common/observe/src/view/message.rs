@@ -34,6 +34,7 @@ pub struct Message {
 }
 
 #[derive(Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "as in the journal")]
 struct Run {
     run_id: String,
     policy: String,
