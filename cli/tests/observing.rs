@@ -121,6 +121,9 @@ fn elsewhere_the_dashboard_takes_the_status_token() {
     head.port();
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
     assert_eq!(json(&sandbox, &["status", "--token-file", "credentials/status-token", "--json"])["phase"], "waiting");
+    let here = url.replace("127.0.0.1", "localhost");
+    let tunnelled = ["status", &here, "--token-file", "credentials/status-token", "--json"];
+    assert_eq!(json(&sandbox, &tunnelled)["phase"], "waiting");
     assert_eq!(sandbox.run(&["status", &url]).status.code(), Some(77));
     assert_eq!(text(&sandbox, &["health", &url, "--ready"]), "ready\n");
     head.signal("TERM");

@@ -11,8 +11,9 @@ pub(crate) struct RunOrUrl {
     /// run in runs/, or else that address].
     #[arg(value_name = "RUN|URL")]
     pub(crate) run: Option<String>,
-    /// A file with the status token of a coordinator on another machine; it leaves one in its credentials folder.
-    #[arg(long, env = "ATA_STATUS_TOKEN_FILE", value_name = "FILE", conflicts_with = "run")]
+    /// A file with the status token of a coordinator on another machine; it leaves one in its credentials folder. An address
+    /// beside it is used in place of the token's.
+    #[arg(long, env = "ATA_STATUS_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
 

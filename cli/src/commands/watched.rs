@@ -22,7 +22,11 @@ impl Watched {
         if let Some(file) = token_file {
             let wrong = |cause: &dyn std::fmt::Display| Failure::usage(format!("{}: {cause}", file.display()));
             let token = std::fs::read_to_string(file).map_err(|cause| wrong(&cause))?;
-            return Ok(Self::Server(token.trim().parse().map_err(|cause: ClientError| wrong(&cause))?));
+            let client: Client = token.trim().parse().map_err(|cause: ClientError| wrong(&cause))?;
+            return match run {
+                Some(url) => Ok(Self::Server(client.at(url.parse()?))),
+                None => Ok(Self::Server(client)),
+            };
         }
         match run.as_deref() {
             Some(url) if url.contains("://") || url.starts_with("ata1-") => Ok(Self::Server(url.parse()?)),

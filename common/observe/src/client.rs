@@ -46,7 +46,7 @@ pub enum ClientError {
         cause: String,
     },
     /// The secret is missing or wrong.
-    #[error("{0} wants the status secret: `ata token show --status` there prints it, for --secret-file")]
+    #[error("{0} wants the status secret: --token-file takes the file status-token of its credentials folder")]
     Refused(Authority),
     /// It has no such thing.
     #[error("{0}")]
@@ -74,15 +74,10 @@ impl FromStr for Client {
 }
 
 impl Client {
-    /// Shows this secret, too.
+    /// The same server at another's address, as through a tunnel.
     #[must_use]
-    pub fn with_secret(self, secret: Secret) -> Self {
-        Self { secret: Some(secret), ..self }
-    }
-
-    /// Whether it would show a secret to someone whom it does not know.
-    pub fn is_trusting(&self) -> bool {
-        self.secret.is_some() && self.is_encrypted && self.pin.is_none()
+    pub fn at(self, other: Self) -> Self {
+        Self { address: other.address, ..self }
     }
 
     /// Asks for a path, as in `/api/state`.

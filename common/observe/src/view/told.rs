@@ -66,7 +66,9 @@ pub(super) fn line(event: &RunEvent, state: &RunState) -> Option<(&'static str, 
                 EndState::Stopped => "the run was stopped",
                 EndState::Failed => "the run failed",
             };
-            ("end", format!("{state}: {reason}"))
+            // The name of the rule that ends a run as planned.
+            let reason = if reason == "iterations" { String::new() } else { format!(": {reason}") };
+            ("end", format!("{state}{reason}"))
         }
         RunEvent::Allocation { .. } | RunEvent::Task { .. } | RunEvent::Step { .. } | RunEvent::Evaluating { .. } => {
             return None;
