@@ -113,6 +113,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             retry_for: Duration::from_secs(args.retry_for),
             task_times: task_times.clone(),
             instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,
+            span_links: ata_wire::SpanLinks::default(),
         })
     };
     let numbers = (0..).map(|index| args.number.map(|number| number + index));

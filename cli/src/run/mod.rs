@@ -233,6 +233,7 @@ impl Run {
             run_folder: folder.path.clone(),
             listeners: observers.take_listeners(),
             security,
+            span_links: ata_wire::SpanLinks::default(),
         };
         let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
         let report = ata_coordinator::run(config, listener, state, stop).await;

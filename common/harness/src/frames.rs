@@ -3,7 +3,7 @@
 use ata_wire::proto::{self, GradientPart, TransferPart, gradient_part, transfer_part};
 use ata_wire::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, ParameterStream, Peer,
-    Pool, Receipt, RunSpec, SessionToken, ToWorker, Welcome, chunk, f32_bytes,
+    Pool, Receipt, RunSpec, SessionToken, ToWorker, TraceContext, Welcome, chunk, f32_bytes,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -189,7 +189,8 @@ fn from_worker() -> [FromWorker; 4] {
 fn to_worker(session: SessionToken) -> [ToWorker; 4] {
     let data = DataSpec::File { sha256: [9; 32], bytes: 150_000 };
     let run = RunSpec { model: "cnn".into(), parameters: VALUES, seed: 1, budget: 23, task_batch: 16, data };
-    let lease = |lease, first_task, tasks| Assignment { lease, iteration: 2, first_task, tasks };
+    let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let lease = |lease, first_task, tasks| Assignment { lease, iteration: 2, first_task, tasks, trace };
     [
         ToWorker::Welcome(Welcome {
             session,

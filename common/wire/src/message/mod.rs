@@ -5,16 +5,19 @@
 //! - `from_worker`, `to_worker`: messages on the control stream
 //! - `run`: everything a worker has to know about the run
 //! - `gradient`: the header and the receipt of a gradient
+//! - `trace`: the place of a lease in the trace of its iteration
 
 mod from_worker;
 mod gradient;
 mod run;
 mod to_worker;
+mod trace;
 
 pub use from_worker::{FromWorker, Hello};
 pub use gradient::{GradientHeader, Receipt};
 pub use run::{DataSpec, RunSpec};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
+pub use trace::TraceContext;
 
 use std::fmt;
 use std::str::FromStr;
