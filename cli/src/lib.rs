@@ -13,6 +13,7 @@
 //! - `commands`: one file or folder per subcommand
 //! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the final table
 //! - `output`: progress and tables
+//! - `telemetry`: the log, and spans for a collector
 //! - `signals`, `failure`: what ends the program, and its exit codes
 
 mod args;
@@ -23,6 +24,7 @@ mod output;
 mod run;
 mod settings;
 mod signals;
+mod telemetry;
 
 use std::process::ExitCode;
 

@@ -63,20 +63,27 @@ const DEPENDS_ON: [(&str, &[&str]); 13] = [
             "ata-simulator",
             "ata-wire",
             "ata-worker",
+            "opentelemetry",
+            "opentelemetry-otlp",
+            "opentelemetry_sdk",
             "tokio",
             "tokio-stream",
             "tonic",
+            "tracing-opentelemetry",
             "ureq",
         ],
     ),
 ];
 
 /// The third-party crates among those.
-const WATCHED: [&str; 14] = [
+const WATCHED: [&str; 18] = [
     "axum",
     "burn",
     "hyper",
     "object_store",
+    "opentelemetry",
+    "opentelemetry-otlp",
+    "opentelemetry_sdk",
     "prost",
     "rayon",
     "reqwest",
@@ -86,6 +93,7 @@ const WATCHED: [&str; 14] = [
     "tokio-stream",
     "tonic",
     "tonic-prost",
+    "tracing-opentelemetry",
     "ureq",
 ];
 
@@ -128,10 +136,16 @@ fn crates_depend_on_what_the_layout_says() {
 
 /// What an ordinary build does not need is built only when it is asked for.
 #[test]
-fn object_stores_are_optional() {
-    let manifest = manifest(&root().join("coordinator"));
-    for name in ["object_store", "reqwest", "rustls", "url"] {
-        assert_eq!(manifest["dependencies"][name].get("optional"), Some(&toml::Value::Boolean(true)), "{name}");
+fn object_stores_and_traces_are_optional() {
+    let object_stores: &[&str] = &["object_store", "reqwest", "rustls", "url"];
+    let traces: &[&str] = &["opentelemetry", "opentelemetry-otlp", "opentelemetry_sdk", "tracing-opentelemetry"];
+    for (member, optional) in [("coordinator", object_stores), ("cli", traces)] {
+        let manifest = manifest(&root().join(member));
+        for name in optional {
+            assert_eq!(manifest["dependencies"][name].get("optional"), Some(&toml::Value::Boolean(true)), "{name}");
+        }
+        let default = manifest["features"].get("default").and_then(|default| default.as_array());
+        assert!(default.is_none_or(Vec::is_empty), "{member} has default features");
     }
 }
 

@@ -9,7 +9,8 @@ use ata_learn::{Aggregate, DataFile, Dataset, LearningRate, Metadata, Model, Ope
 use ata_record::Listeners;
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
-use ata_wire::{DataSpec, RunSpec, Security};
+use ata_wire::{DataSpec, RunSpec, Security, SpanLinks};
+use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
@@ -65,6 +66,8 @@ pub struct CoordinatorConfig {
     pub listeners: Listeners,
     /// What whoever connects must prove.
     pub security: Arc<Security>,
+    /// How spans of an iteration become children of one another, if anything keeps them.
+    pub span_links: SpanLinks,
 }
 
 /// What transfers to and from all workers together may cost the coordinator.
@@ -150,6 +153,14 @@ pub enum TrainingData {
 }
 
 impl TrainingData {
+    /// The digest and the path of a file.
+    pub(crate) fn file(&self) -> Option<(Bytes, PathBuf)> {
+        match self {
+            Self::Generated { .. } => None,
+            Self::File(file) => Some((Bytes::copy_from_slice(&file.sha256), file.path.clone())),
+        }
+    }
+
     /// Tells data of different content apart.
     pub(crate) fn identity(&self) -> String {
         match self {

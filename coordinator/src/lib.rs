@@ -21,6 +21,7 @@
 //! - `training`: the thread that sums gradients and takes optimizer steps; `evaluation`: the one that evaluates
 //! - `checkpoint`: what is saved, when, where, and how it is read back; the thread that writes it
 //! - `publisher`: sends events to the journal and to watchers
+//! - `trace`: the spans of an iteration
 //! - `clock`: the run's time, which stops while the process is stopped
 //! - `report`: [`RunReport`], the result of a run
 
@@ -40,6 +41,7 @@ mod send_file;
 mod service;
 mod session;
 mod sessions;
+mod trace;
 mod training;
 
 #[cfg(feature = "object-store")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ata_record::RefusalKind;
 use ata_scheduler::{Lease, LeaseId, WorkerId};
 use ata_wire::limits::{HEARTBEATS_MISSED, MAX_BATCH, MAX_QUEUED_MESSAGES, MAX_UPLOADS};
-use ata_wire::{Assignment, FarewellReason, Hello, Reader, ToWorker, WorkerName};
+use ata_wire::{Assignment, FarewellReason, Hello, Reader, ToWorker, TraceContext, WorkerName};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
@@ -195,7 +195,7 @@ impl Session {
     }
 
     /// Adds a lease to the next message, and sends the parameters at which it is to be computed unless that was done.
-    pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet) {
+    pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet, trace: Option<TraceContext>) {
         debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
         self.past.given(lease.id);
@@ -207,6 +207,7 @@ impl Session {
             iteration: lease.iteration,
             first_task: lease.tasks.first,
             tasks: lease.tasks.count,
+            trace,
         };
         match self.outbox.last_mut() {
             Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),

@@ -241,7 +241,7 @@ mod tests {
         let mut opened = open(&mut sessions, "a", 1);
         let session = sessions.addressed(opened.claim.worker).unwrap();
         for id in 0..20_000 {
-            session.assign(&lease(id, 1), &parameters(1));
+            session.assign(&lease(id, 1), &parameters(1), None);
         }
         session.cancel(LeaseId(5));
         session.cancel(LeaseId(6));
@@ -274,7 +274,7 @@ mod tests {
         let opened = open(&mut sessions, "a", 1);
         let session = sessions.of_worker(opened.claim.worker).unwrap();
         let assign = |session: &mut Session, id, iteration| {
-            session.assign(&lease(id, iteration), &parameters(iteration));
+            session.assign(&lease(id, iteration), &parameters(iteration), None);
         };
         assign(session, 1, 1);
         let sent = session.parameters(0.0, Reader::default()).unwrap();
@@ -303,7 +303,7 @@ mod tests {
         let workers: Vec<_> = ["a", "b", "c", "d"].map(|name| open(&mut sessions, name, 1)).into();
         for (opened, iteration) in workers.iter().zip([2, 1, 1, 3]) {
             let session = sessions.of_worker(opened.claim.worker).unwrap();
-            session.assign(&lease(iteration, iteration), &parameters(iteration));
+            session.assign(&lease(iteration, iteration), &parameters(iteration), None);
         }
         let mut closed = || sessions.close_oldest(3).iter().map(|session| session.name.to_string()).collect::<Vec<_>>();
         assert_eq!([closed(), closed(), closed()], [vec!["b".to_owned(), "c".into()], vec!["a".into()], vec![]]);
@@ -315,7 +315,7 @@ mod tests {
         let opened = open(&mut sessions, "a", 1);
         let session = sessions.of_worker(opened.claim.worker).unwrap();
         let lease = lease(1, 3);
-        session.assign(&lease, &parameters(3));
+        session.assign(&lease, &parameters(3), None);
         assert_eq!(session.begin_upload(lease.id), Ok(()));
         assert!(session.begin_upload(lease.id).is_err());
         session.ended(lease.id);

@@ -5,7 +5,8 @@ use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{Aggregate, Aggregator, Estimate, Partial, TrainingState};
 use ata_scheduler::{LeaseId, TaskRange};
-use ata_wire::Pool;
+use ata_wire::{Pool, SpanLinks, TRACE_TARGET, TraceContext};
+use tracing::debug_span;
 
 use crate::parameters::ParameterSet;
 
@@ -16,7 +17,7 @@ pub(crate) enum Work {
     /// Compare two results, and hand them back.
     Compare(Comparison),
     /// Take the step, now that all of its gradients were added.
-    Step { iteration: u64, tasks: u64, rate: f64, with_product: bool },
+    Step { iteration: u64, tasks: u64, rate: f64, with_product: bool, trace: Option<TraceContext> },
     /// Hand over a copy of the state after the last step.
     Copy(Box<dyn FnOnce(TrainingState) + Send>),
 }
@@ -73,6 +74,7 @@ pub(crate) fn spawn(
     state: TrainingState,
     aggregate: Aggregate,
     pool: Pool,
+    links: SpanLinks,
     report: impl Fn(Report) + Send + 'static,
 ) -> (std_mpsc::Sender<Work>, ParameterSet) {
     let initial = ParameterSet::new(state.steps() + 1, state.parameters().to_vec(), &pool);
@@ -81,7 +83,7 @@ pub(crate) fn spawn(
         .name("training".into())
         .spawn(move || {
             // A panic is printed, and the run must not wait forever for a step.
-            if catch_unwind(AssertUnwindSafe(|| work(state, aggregate, &pool, &receiver, &report))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| work(state, aggregate, &pool, links, &receiver, &report))).is_err() {
                 report(Report::Failed);
             }
         })
@@ -93,6 +95,7 @@ fn work(
     mut state: TrainingState,
     aggregate: Aggregate,
     pool: &Pool,
+    links: SpanLinks,
     received: &std_mpsc::Receiver<Work>,
     report: &impl Fn(Report),
 ) {
@@ -105,7 +108,11 @@ fn work(
                 let agree = one.gradient.agrees(&other.gradient, one.is_exact && other.is_exact);
                 report(Report::Compared(comparison, agree));
             }
-            Work::Step { iteration, tasks, rate, with_product } => {
+            Work::Step { iteration, tasks, rate, with_product, trace } => {
+                let span = links.below(
+                    trace,
+                    || debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks, learning_rate = rate),
+                );
                 let estimate = aggregator.finish(tasks).expect("a step has gradients");
                 let Estimate { mut gradient, divisor, loss } = estimate;
                 let mut next = pool.take();
@@ -114,6 +121,7 @@ fn work(
                 let parameters = ParameterSet::new(iteration + 1, next, pool);
                 let taken = Taken { loss, learning_rate: rate, gradient_norm: step.gradient_norm };
                 let gradient_product = step.gradient_product;
+                drop(span);
                 report(Report::Stepped(Stepped { iteration, taken, gradient_product, parameters }));
             }
             Work::Copy(then) => then(state.clone()),

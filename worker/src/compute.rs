@@ -7,17 +7,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ata_learn::{Learner, LearnerError, Partial, TaskGradient, reduce_in_order, with_own_threads};
-use ata_wire::{Assignment, Pool, RunSpec};
+use ata_wire::{Pool, RunSpec};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
+use crate::trace::Lease;
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
     /// Compute gradients at these parameters from now on; the buffer goes back to the pool.
     Load(Vec<f32>, Pool),
     /// Compute a lease, unless it is cancelled by then.
-    Compute { assignment: Assignment, cancelled: CancelFlag },
+    Compute { lease: Lease, cancelled: CancelFlag },
 }
 
 /// Whether a lease was cancelled; shared with the thread.
@@ -44,7 +45,7 @@ pub(crate) enum Report {
 
 /// A computed lease.
 pub(crate) struct Computed {
-    pub(crate) assignment: Assignment,
+    pub(crate) lease: Lease,
     pub(crate) sum: Partial,
     /// Seconds per task, or of the whole batch, emulated slowness included.
     pub(crate) busy_s: Vec<f64>,
@@ -139,7 +140,7 @@ impl Worker<'_> {
                     self.learner.load(&parameters);
                     pool.give(parameters);
                 }
-                Job::Compute { assignment, cancelled } => self.compute(assignment, &cancelled)?,
+                Job::Compute { lease, cancelled } => self.compute(lease, &cancelled)?,
             }
         }
         Ok(())
@@ -151,7 +152,8 @@ impl Worker<'_> {
     }
 
     /// Computes a lease and reports it.
-    fn compute(&mut self, assignment: Assignment, cancelled: &CancelFlag) -> Result<(), String> {
+    fn compute(&mut self, lease: Lease, cancelled: &CancelFlag) -> Result<(), String> {
+        let (assignment, span) = (lease.assignment, lease.computes());
         let mut busy_s = Vec::new();
         let mut outlasted = 0;
         let fuses = self.fuses;
@@ -171,11 +173,21 @@ impl Worker<'_> {
         } else {
             reduce_in_order(first, count, |index| timed(1, index))
         };
+        if !span.is_disabled() {
+            span.record("busy_s", busy_s.iter().sum::<f64>()).record("outlasted", outlasted);
+        }
+        drop(span);
         match sum {
-            Ok(sum) => self.report(Report::Computed(Computed { assignment, sum, busy_s, outlasted })),
-            Err(Stop::Cancelled) => {}
-            Err(Stop::Failed(reason)) => self.report(Report::Failed { lease: assignment.lease, reason }),
-            Err(Stop::Broken(reason)) => return Err(reason),
+            Ok(sum) => self.report(Report::Computed(Computed { lease, sum, busy_s, outlasted })),
+            Err(Stop::Cancelled) => lease.cancelled(),
+            Err(Stop::Failed(reason)) => {
+                lease.failed();
+                self.report(Report::Failed { lease: assignment.lease, reason });
+            }
+            Err(Stop::Broken(reason)) => {
+                lease.failed();
+                return Err(reason);
+            }
         }
         Ok(())
     }

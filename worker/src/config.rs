@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_learn::{ModelResolver, OpenDevice};
-use ata_wire::{Endpoint, WorkerName};
+use ata_wire::{Endpoint, SpanLinks, WorkerName};
 
 use crate::WorkerError;
 
@@ -53,6 +53,8 @@ pub struct WorkerConfig {
     pub task_times: Option<TaskTimes>,
     /// Random per process: distinguishes this process from another one of the same name.
     pub instance: u64,
+    /// How the spans of a lease become children of the coordinator's, if anything keeps them.
+    pub span_links: SpanLinks,
 }
 
 /// Names tried on one machine: more than the workers that can share one.

@@ -9,6 +9,7 @@
 //! - `compute`: the thread that computes gradients, measures times and, if asked to, emulates slowness
 //! - `data`: the training data, from disk, from the cache, or from the coordinator
 //! - `transfer`: parameters in, gradients out
+//! - `trace`: the spans of a lease
 //! - `backoff`: how long to wait before the next attempt to connect
 
 mod backoff;
@@ -18,6 +19,7 @@ mod data;
 mod error;
 mod heartbeats;
 mod session;
+mod trace;
 mod transfer;
 
 pub use config::{Relocate, TaskTime, TaskTimes, WorkerConfig};

@@ -17,11 +17,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
+use tracing::Span;
 
 use crate::compute::{CancelFlag, Compute, Computed, Job, Report};
 use crate::config::WorkerConfig;
 use crate::error::{SessionError, WorkerError};
 use crate::heartbeats::Heartbeats;
+use crate::trace::Lease;
 use crate::{data, transfer};
 
 /// Messages to the coordinator that may wait to be sent; after Hello only Ready, heartbeats and failures.
@@ -164,6 +166,7 @@ async fn prepare_and_work(
         }
     };
     let mut active = Active {
+        config,
         parameters,
         pool,
         bulk,
@@ -228,6 +231,7 @@ fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> R
 
 /// A session in progress.
 struct Active<'a> {
+    config: &'a WorkerConfig,
     bulk: Connection,
     parameters: ParameterStream,
     pool: Pool,
@@ -236,8 +240,8 @@ struct Active<'a> {
     compute: &'a Compute,
     /// The iteration whose parameters the thread has.
     loaded: Option<u64>,
-    /// Leases that wait for their parameters.
-    waiting: Vec<Assignment>,
+    /// Leases that wait for their parameters, each with the span of that.
+    waiting: Vec<(Lease, Span)>,
     /// Leases given to the thread.
     given: HashMap<u64, CancelFlag>,
     /// Uploads in progress; each returns whether its gradient counts.
@@ -285,22 +289,26 @@ impl Active<'_> {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
+        let lease = Lease::new(assignment, self.config.span_links, &self.config.name);
         if self.loaded == Some(assignment.iteration) {
-            self.give(assignment);
+            self.give(lease);
         } else {
-            self.waiting.push(assignment);
+            let waits = lease.waits();
+            self.waiting.push((lease, waits));
         }
     }
 
-    fn give(&mut self, assignment: Assignment) {
+    fn give(&mut self, lease: Lease) {
         let cancelled = CancelFlag::default();
-        self.given.insert(assignment.lease, cancelled.clone());
-        self.compute.push(Job::Compute { assignment, cancelled });
+        self.given.insert(lease.assignment.lease, cancelled.clone());
+        self.compute.push(Job::Compute { lease, cancelled });
     }
 
     fn cancelled(&mut self, leases: &[u64]) {
         let leases: HashSet<u64> = leases.iter().copied().collect();
-        self.waiting.retain(|waiting| !leases.contains(&waiting.lease));
+        for (lease, _) in self.waiting.extract_if(.., |(waiting, _)| leases.contains(&waiting.assignment.lease)) {
+            lease.cancelled();
+        }
         for flag in leases.iter().filter_map(|lease| self.given.remove(lease)) {
             self.compute.cancel(&flag);
         }
@@ -310,17 +318,19 @@ impl Active<'_> {
     fn loads(&mut self, iteration: u64, values: Vec<f32>) {
         self.loaded = Some(iteration);
         self.compute.push(Job::Load(values, self.pool.clone()));
-        for assignment in std::mem::take(&mut self.waiting) {
-            match assignment.iteration.cmp(&iteration) {
-                cmp::Ordering::Less => self.superseded(&assignment),
-                cmp::Ordering::Equal => self.give(assignment),
-                cmp::Ordering::Greater => self.waiting.push(assignment),
+        for (lease, waits) in std::mem::take(&mut self.waiting) {
+            match lease.assignment.iteration.cmp(&iteration) {
+                cmp::Ordering::Less => self.superseded(&lease),
+                cmp::Ordering::Equal => self.give(lease),
+                cmp::Ordering::Greater => self.waiting.push((lease, waits)),
             }
         }
     }
 
     /// The parameters of a lease were left out, so it cannot be computed. That is so only if it was cancelled.
-    fn superseded(&self, assignment: &Assignment) {
+    fn superseded(&self, lease: &Lease) {
+        lease.failed();
+        let assignment = &lease.assignment;
         let reason = format!("the parameters of iteration {} never arrived", assignment.iteration);
         self.say(FromWorker::LeaseFailed { lease: assignment.lease, reason });
     }
@@ -340,7 +350,8 @@ impl Active<'_> {
 
     fn submit(&mut self, computed: Computed) {
         // The lease was cancelled meanwhile, so its gradient is not needed.
-        if self.given.remove(&computed.assignment.lease).is_none() {
+        if self.given.remove(&computed.lease.assignment.lease).is_none() {
+            computed.lease.cancelled();
             return;
         }
         let (connection, session) = (self.bulk.clone(), self.welcome.session);

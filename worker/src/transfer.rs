@@ -11,7 +11,8 @@ pub(crate) async fn submit(
     session: SessionToken,
     computed: Computed,
 ) -> Result<bool, SessionError> {
-    let Computed { assignment, sum, busy_s, outlasted } = computed;
+    let Computed { lease: held, sum, busy_s, outlasted } = computed;
+    let (assignment, span) = (held.assignment, held.uploads());
     let header = GradientHeader {
         session,
         lease: assignment.lease,
@@ -23,6 +24,8 @@ pub(crate) async fn submit(
     let lease = assignment.lease;
     let answer = connection.submit_gradient(header, sum.gradient).await;
     let receipt = answer.map_err(SessionError::receive)?;
+    drop(span);
+    held.answered(&receipt);
     match &receipt {
         Receipt::Accepted => tracing::debug!(lease, "gradient accepted"),
         Receipt::NotHeld { .. } => tracing::debug!(lease, "gradient not accepted: the lease is no longer held"),

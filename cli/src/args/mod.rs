@@ -144,6 +144,21 @@ pub(crate) enum Command {
     },
 }
 
+/// Where traces go.
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// Send a trace of each iteration to an OpenTelemetry collector, by gRPC: http://127.0.0.1:4317. Needs the feature otlp.
+    #[arg(long, env = "ATA_OTLP", value_name = "URL", help_heading = "Output")]
+    otlp: Option<String>,
+}
+
+impl TraceArgs {
+    /// The collector's URL; an empty variable names none.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.otlp.as_deref().filter(|url| !url.is_empty())
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -160,6 +175,8 @@ pub(crate) struct UpArgs {
     pub(crate) run: RunArgs,
     #[command(flatten)]
     pub(crate) local: LocalArgs,
+    #[command(flatten)]
+    pub(crate) traces: TraceArgs,
 }
 
 /// The settings of a cluster on one machine.
@@ -211,6 +228,8 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) run: RunArgs,
     #[command(flatten)]
     pub(crate) head: HeadArgs,
+    #[command(flatten)]
+    pub(crate) traces: TraceArgs,
 }
 
 /// The settings of the head node.
@@ -284,6 +303,8 @@ pub(crate) struct WorkerArgs {
         help_heading = "Emulated slowness"
     )]
     pub(crate) workers: u32,
+    #[command(flatten)]
+    pub(crate) traces: TraceArgs,
 }
 
 #[derive(Debug, Args)]

@@ -22,16 +22,15 @@ mod up;
 mod watched;
 mod worker;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tracing_subscriber::EnvFilter;
 
 use crate::Extensions;
-use crate::args::{Cli, Command, LogFormat};
+use crate::args::{Cli, Command};
 use crate::failure::Failure;
+use crate::telemetry::{self, Collector};
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure> {
@@ -41,7 +40,9 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
         Command::Worker(_) | Command::Coordinator(_) => "info,cubecl_runtime=warn",
         _ => "warn",
     };
-    start_log(cli.log.as_deref().unwrap_or(default), cli.log_format)?;
+    let collector = collector(&cli.command);
+    // To the end: when it is dropped, it sends the last spans.
+    let _telemetry = telemetry::start(cli.log.as_deref().unwrap_or(default), cli.log_format, collector.as_ref())?;
     match cli.command {
         Command::Up(args) => block_on(up::run(*args, extensions)),
         Command::Coordinator(args) => block_on(coordinator::run(*args, extensions)),
@@ -66,20 +67,16 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
     }
 }
 
-fn start_log(directives: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(directives).map_err(|error| {
-        Failure::usage(format!("--log '{directives}': {error}; expected error, warn, info or debug"))
-    })?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    match format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
-    }
-    .map_err(Failure::internal)
+/// Where the spans of a command go, if it takes part in a run.
+fn collector(command: &Command) -> Option<Collector<'_>> {
+    let host = || worker::host_name().to_string();
+    let (traces, service, instance) = match command {
+        Command::Up(args) => (&args.traces, "ata-coordinator", host()),
+        Command::Coordinator(args) => (&args.traces, "ata-coordinator", host()),
+        Command::Worker(args) => (&args.traces, "ata-worker", args.name.clone().unwrap_or_else(host)),
+        _ => return None,
+    };
+    traces.url().map(|url| Collector { url, service, instance })
 }
 
 /// Runs `work` on the runtime's own threads: what it wakes up runs on the same thread, or on another that is awake.

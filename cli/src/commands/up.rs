@@ -60,7 +60,8 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let address = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, "off").await?;
     let folder = run.folder(resumption.as_ref())?;
-    let mut children = Children::start(&settings, &devices, &format!("http://{address}"), training_file.as_deref())?;
+    let address = format!("http://{address}");
+    let mut children = Children::start(&settings, &devices, &address, training_file.as_deref(), args.traces.url())?;
 
     let mut received = None;
     let state = run.state();
@@ -136,11 +137,15 @@ impl Children {
         devices: &[DeviceChoice],
         coordinator: &str,
         data: Option<&Path>,
+        otlp: Option<&str>,
     ) -> Result<Self, Failure> {
         let mut running = JoinSet::new();
         for (number, device) in (1..=settings.workers.count).zip(devices.iter().cycle()) {
             let mut command = worker_command(settings, number, *device, coordinator, data)?;
             command.args(["--retry-for", "10", "--log", "error"]);
+            if let Some(url) = otlp {
+                command.env("ATA_OTLP", url);
+            }
             let mut child: Child = command.spawn().map_err(Failure::internal)?;
             running.spawn(async move { (number, child.wait().await) });
         }

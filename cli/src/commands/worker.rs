@@ -20,6 +20,7 @@ use crate::args::WorkerArgs;
 use crate::failure::{Failure, INTERRUPTED, RUN_FAILED};
 use crate::settings::{Devices, Fuse, parse_time_unit};
 use crate::signals::{self, Signal, notify};
+use crate::telemetry;
 
 pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
     if args.threads == Some(0) || args.workers == 0 || args.number == Some(0) {
@@ -113,6 +114,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             retry_for: Duration::from_secs(args.retry_for),
             task_times: task_times.clone(),
             instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,
+            span_links: telemetry::span_links(),
         })
     };
     let numbers = (0..).map(|index| args.number.map(|number| number + index));
@@ -135,7 +137,7 @@ fn own_data(path: &Path) -> Result<Option<PathBuf>, Failure> {
 }
 
 /// The host name, reduced to what a worker's name may contain.
-fn host_name() -> WorkerName {
+pub(super) fn host_name() -> WorkerName {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     let valid: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).collect();
     // This leaves room for the device and for the number of further workers on the same host.

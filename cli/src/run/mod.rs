@@ -48,6 +48,7 @@ use crate::inputs::Inputs;
 use crate::output::show_progress;
 use crate::settings::Settings;
 use crate::signals::Signal;
+use crate::telemetry;
 use counterfactual::{Counterfactual, counterfactuals};
 pub(crate) use dashboard::Dashboard;
 use dashboard::Observers;
@@ -233,6 +234,7 @@ impl Run {
             run_folder: folder.path.clone(),
             listeners: observers.take_listeners(),
             security,
+            span_links: telemetry::span_links(),
         };
         let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
         let report = ata_coordinator::run(config, listener, state, stop).await;

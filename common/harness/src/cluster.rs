@@ -16,7 +16,7 @@ use ata_learn::{
 };
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
-use ata_wire::Security;
+use ata_wire::{Security, SpanLinks};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -63,6 +63,8 @@ pub struct Settings {
     pub transfers: TransferLimits,
     /// Iterations between two checkpoints; none are written if it is not given.
     pub checkpoint_every: Option<u64>,
+    /// What keeps the coordinator's spans.
+    pub span_links: SpanLinks,
 }
 
 impl Default for Settings {
@@ -86,6 +88,7 @@ impl Default for Settings {
             heartbeat_timeout: Duration::from_secs(10),
             transfers: TransferLimits::default(),
             checkpoint_every: None,
+            span_links: SpanLinks::default(),
         }
     }
 }
@@ -107,13 +110,16 @@ pub struct WorkerSettings {
     pub data: Option<PathBuf>,
     /// How long it tries to reach a coordinator.
     pub retry_for: Duration,
+    /// What keeps its spans.
+    pub span_links: SpanLinks,
 }
 
 impl WorkerSettings {
     /// An honest worker.
     pub fn new(name: impl Into<String>) -> Self {
         let (task_time, retry_for) = (Duration::ZERO, Duration::from_secs(2));
-        Self { name: name.into(), through: None, models: toy, task_time, fuses: false, data: None, retry_for }
+        let (name, span_links) = (name.into(), SpanLinks::default());
+        Self { name, through: None, models: toy, task_time, fuses: false, data: None, retry_for, span_links }
     }
 }
 
@@ -188,7 +194,7 @@ impl Cluster {
 
     /// Starts a worker. Aborting it is like killing its process.
     pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
-        let WorkerSettings { name, through, models, task_time, fuses, data, retry_for } = settings;
+        let WorkerSettings { name, through, models, task_time, fuses, data, retry_for, span_links } = settings;
         let of_batch = move |_, tasks: u64, _| task_time.saturating_mul(tasks as u32);
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
         let config = WorkerConfig {
@@ -205,6 +211,7 @@ impl Cluster {
             retry_for,
             task_times: (!task_time.is_zero()).then_some(task_times),
             instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
+            span_links,
         };
         self.workers.spawn(async move { (name, ata_worker::run(config, std::future::pending()).await) })
     }
@@ -306,5 +313,6 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         run_folder: folder.to_owned(),
         listeners: ata_record::Listeners::default(),
         security: Arc::new(Security::Open),
+        span_links: settings.span_links,
     }
 }

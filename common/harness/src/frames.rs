@@ -5,7 +5,7 @@ use std::time::Duration;
 use ata_wire::proto::{self, GradientPart, TransferPart, gradient_part, probe_answer, transfer_part};
 use ata_wire::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, ParameterStream, Peer,
-    Pool, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, ToWorker, Welcome, chunk, f32_bytes,
+    Pool, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, ToWorker, TraceContext, Welcome, chunk, f32_bytes,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -213,7 +213,8 @@ fn from_worker() -> [FromWorker; 4] {
 }
 
 fn to_worker(session: SessionToken) -> [ToWorker; 4] {
-    let lease = |lease, first_task, tasks| Assignment { lease, iteration: 2, first_task, tasks };
+    let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let lease = |lease, first_task, tasks| Assignment { lease, iteration: 2, first_task, tasks, trace };
     [
         ToWorker::Welcome(Welcome {
             session,

@@ -6,6 +6,7 @@
 //! - [`Link`] of `ata_link`: a connection that can be slow, silent or cut
 //! - `memory`: what this process uses
 //! - `raw`: [`RawConnection`], HTTP/2 by hand
+//! - `spans`: [`SpanKeeper`], in the place of a collector of traces
 //! - `rate`: how fast a run goes
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
 //! - `frames`: [`Frames`] of every RPC as valid examples, and a [`Reader`] of what arrives
@@ -18,6 +19,7 @@ mod memory;
 mod peer;
 mod rate;
 mod raw;
+mod spans;
 mod toy;
 
 pub use ata_link::{Condition, Link};
@@ -28,6 +30,7 @@ pub use memory::{address_space_kb, cpu_time, resident_kb};
 pub use peer::{Peer, Session};
 pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
+pub use spans::{KeptSpan, SpanKeeper, UNSAMPLED};
 pub use toy::{huge_toy, lying_toy, poisoned_toy, toy};
 
 use std::time::Duration;

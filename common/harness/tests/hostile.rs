@@ -304,7 +304,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let sets = peer.parameters(&again).await.unwrap();
     assert_eq!(peer.parameters(&again).await.unwrap_err().code(), Code::ResourceExhausted, "one call at a time");
     drop(sets);
-    let lease = Assignment { lease: 0, iteration: 1, first_task: 0, tasks: 1 };
+    let lease = Assignment { lease: 0, iteration: 1, first_task: 0, tasks: 1, trace: None };
     let stranger = GradientHeader { session: SessionToken([7; 16]), ..again.header(&lease) };
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
     let mut hasty = peer.hello("hasty", 1).await.unwrap();

@@ -12,6 +12,7 @@
 //! - `memory`: how much memory there is
 //! - `net`: both ends of a connection, with those limits set
 //! - `security`: TLS, join tokens, secrets
+//! - `spans`: spans of an iteration on several machines, as children of one another
 
 mod bulk;
 pub mod limits;
@@ -19,6 +20,7 @@ mod memory;
 mod message;
 mod net;
 mod security;
+mod spans;
 mod transfer;
 
 /// Code generated from `proto/ata/v1/coordinator.proto`, where it is documented.
@@ -31,13 +33,14 @@ pub use bulk::{Reader, Served, Transfers};
 pub use memory::memory_bytes;
 pub use message::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, ProbeIntake, ProbeSummary, Receipt,
-    RunSpec, SessionToken, ToWorker, Welcome, WireError, WorkerName, truncated,
+    RunSpec, SessionToken, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
 };
 pub use net::{ConnectError, Connection, Endpoint, Peer, Probed, connect, files_for, padding, raise_file_limit, serve};
 pub use security::{
     Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,
     Trust, Validity, check_key, http_client, validity, why_refused,
 };
+pub use spans::{SpanLinks, TRACE_TARGET};
 pub use transfer::{
     Assembler, FramedTensor, GradientUpload, ParameterStream, Pool, ReceiveError, TransferError, chunk, chunks,
     f32_bytes, file_parts, gradient_parts, receive_chunk, receive_header,

@@ -26,7 +26,7 @@ pub const MAX_TASK_BATCH: u32 = 1 << 20;
 /// Tasks per lease: at least as many as the scheduler grants. A worker reports one time per task, 512 KiB in all.
 pub const MAX_LEASE_TASKS: u64 = 1 << 16;
 
-/// Leases per message: at most 350 kB, and the tasks of a large iteration still fit in a few messages.
+/// Leases per message: at most 350 kB, or 820 kB if a trace is kept, which a message has room for, and the tasks of a large iteration still fit in a few messages.
 pub const MAX_BATCH: usize = 8192;
 
 /// Bytes of a data file: CIFAR-100's training split has 154 MB, and 26 times that is still fetched within minutes by each

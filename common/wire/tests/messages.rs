@@ -1,14 +1,15 @@
 //! Messages survive the wire, and no incoming frame can do harm.
 
+use std::num::{NonZeroU64, NonZeroU128};
 use std::time::Duration;
 
 use ata_wire::limits::{
     MAX_BATCH, MAX_BUDGET, MAX_DATA_BYTES, MAX_LEASE_TASKS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES,
-    MAX_TASK_BATCH, MAX_TEXT_BYTES, PROBE_REQUEST_PADDING,
+    MAX_TASK_BATCH, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
 };
 use ata_wire::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, ProbeIntake, ProbeSummary, RunSpec,
-    SessionToken, ToWorker, Welcome, proto,
+    SessionToken, ToWorker, TraceContext, Welcome, proto,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -49,6 +50,16 @@ fn run_spec() -> impl Strategy<Value = RunSpec> {
     )
 }
 
+fn trace() -> impl Strategy<Value = Option<TraceContext>> {
+    prop::option::of(
+        (any::<NonZeroU128>(), any::<NonZeroU64>(), any::<bool>()).prop_map(|(trace, span, is_sampled)| TraceContext {
+            trace,
+            span,
+            is_sampled,
+        }),
+    )
+}
+
 fn to_worker() -> impl Strategy<Value = ToWorker> {
     let welcome = (any::<[u8; 16]>(), 1..=u32::MAX, ".{0,50}", (1..=u32::MAX, 1..=u32::MAX), run_spec()).prop_map(
         |(session, number, run_id, (heartbeat_interval_ms, idle_heartbeat_interval_ms), run)| {
@@ -57,8 +68,9 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
             ToWorker::Welcome(welcome)
         },
     );
-    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40)
-        .prop_map(|(lease, iteration, tasks, first_task)| Assignment { lease, iteration, first_task, tasks });
+    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, trace()).prop_map(
+        |(lease, iteration, tasks, first_task, trace)| Assignment { lease, iteration, first_task, tasks, trace },
+    );
     let assign = vec(assign, 1..20).prop_map(ToWorker::Assign);
     let reason = prop::sample::select(vec![
         FarewellReason::Finished,
@@ -203,7 +215,7 @@ proptest! {
 fn what_is_beyond_the_contract_is_refused_with_the_field() {
     use proto::coordinator_message::Kind;
     let assign = |first_task, tasks| {
-        let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks };
+        let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks, traceparent: String::new() };
         let assignments = proto::Assignments { leases: vec![assign] };
         ToWorker::try_from(proto::CoordinatorMessage { kind: Some(Kind::Assign(assignments)) })
     };
@@ -240,4 +252,65 @@ fn a_probe_carries_no_more_than_the_contract_says() {
     }
     let old = proto::ProbeSummary { protocol: 1, ..Default::default() };
     assert!(ProbeSummary::try_from(old).unwrap_err().to_string().contains("same release"));
+}
+
+/// The example of W3C Trace Context.
+const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+#[test]
+fn a_traceparent_is_read_and_whatever_else_stands_in_its_place_changes_nothing() {
+    let trace_of = |traceparent: &str| {
+        let traceparent = traceparent.to_owned();
+        let assign = proto::Assign { lease: 1, iteration: 1, first_task: 0, tasks: 1, traceparent };
+        Assignment::try_from(assign).expect("a lease is good whatever its trace").trace
+    };
+    let read = trace_of(TRACEPARENT).unwrap();
+    assert_eq!(read.trace.get(), 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
+    assert_eq!((read.span.get(), read.is_sampled), (0xb7ad_6b71_6920_3331, true));
+    assert_eq!(read.to_string(), TRACEPARENT);
+    let with = |at: usize, text: &str| {
+        let mut changed = TRACEPARENT.to_owned();
+        changed.replace_range(at..at + text.len(), text);
+        changed
+    };
+    assert!(!trace_of(&with(53, "00")).unwrap().is_sampled);
+    assert!(trace_of(&with(53, "fb")).unwrap().is_sampled, "flags that version 00 does not know");
+    let [no_trace, no_span] = [with(3, &"0".repeat(32)), with(36, &"0".repeat(16))];
+    let (short, long) = (&TRACEPARENT[..54], format!("{TRACEPARENT}0"));
+    let wrong = ["01", "ff", "0x"].map(|version| with(0, version));
+    let wrong = wrong.iter().chain([&no_trace, &no_span, &long]).map(String::as_str);
+    for text in wrong.chain(["", short, &with(3, "+"), &with(36, "B"), &with(53, "+1"), &with(2, "_"), &with(33, "é")])
+    {
+        assert_eq!(trace_of(text), None, "'{text}'");
+    }
+}
+
+#[test]
+fn the_largest_message_has_room_for_the_trace_of_each_lease() {
+    let trace = TraceContext::parse(TRACEPARENT);
+    let lease = Assignment { lease: u64::MAX, iteration: u64::MAX, first_task: 1 << 62, tasks: MAX_LEASE_TASKS, trace };
+    let message = proto::CoordinatorMessage::from(ToWorker::Assign(vec![lease; MAX_BATCH]));
+    assert!(message.encoded_len() <= MESSAGE_BYTES, "{} bytes", message.encoded_len());
+}
+
+/// A lease as releases without traces know it.
+#[derive(Clone, PartialEq, prost::Message)]
+struct OldAssign {
+    #[prost(uint64, tag = "1")]
+    lease: u64,
+    #[prost(uint64, tag = "2")]
+    iteration: u64,
+    #[prost(uint64, tag = "3")]
+    first_task: u64,
+    #[prost(uint64, tag = "4")]
+    tasks: u64,
+}
+
+#[test]
+fn peers_that_know_no_traces_take_and_give_leases() {
+    let new = proto::Assign { lease: 7, iteration: 2, first_task: 8, tasks: 4, traceparent: TRACEPARENT.into() };
+    let old = OldAssign { lease: 7, iteration: 2, first_task: 8, tasks: 4 };
+    assert_eq!(OldAssign::decode(new.encode_to_vec().as_slice()), Ok(old.clone()));
+    let received = proto::Assign::decode(old.encode_to_vec().as_slice()).unwrap();
+    assert_eq!(received, proto::Assign { traceparent: String::new(), ..new });
 }

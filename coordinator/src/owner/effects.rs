@@ -36,7 +36,10 @@ impl Owner {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Start { iteration, workers, decision } => self.started(iteration, &workers, &decision),
+            Effect::Start { iteration, workers, decision } => {
+                self.trace.iteration_begins(iteration, &decision);
+                self.started(iteration, &workers, &decision);
+            }
             Effect::Assign { worker, lease } => self.assign(worker, &lease),
             Effect::End { worker, lease, outcome } => self.lease_ended(worker, &lease, outcome),
             Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
@@ -50,7 +53,7 @@ impl Owner {
             Effect::Step { iteration, tasks, lr_factor, with_product } => {
                 let tasks = tasks.iter().map(|range| range.count).sum();
                 let rate = self.learning_rate.at(iteration) * lr_factor;
-                self.step(Work::Step { iteration, tasks, rate, with_product });
+                self.step(Work::Step { iteration, tasks, rate, with_product, trace: self.trace.place() });
             }
             Effect::Committed { cost } => self.committed(&cost),
             Effect::Wait { reason } => {
@@ -89,13 +92,15 @@ impl Owner {
     }
 
     fn assign(&mut self, worker: WorkerId, lease: &Lease) {
+        let trace = self.trace.lease_begins(worker, lease);
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
-            session.assign(lease, &self.parameters);
+            session.assign(lease, &self.parameters, trace);
         }
     }
 
     fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
+        self.trace.lease_ends(lease.id, outcome);
         let cancelled = matches!(outcome, Outcome::Cancelled(_));
         if let Some(session) = self.sessions.addressed(worker) {
             session.ended(lease.id);
@@ -161,6 +166,7 @@ impl Owner {
             learning_rate: Some(self.step.learning_rate),
             gradient_norm: self.step.gradient_norm,
         });
+        self.trace.committed(cost, self.step.loss);
         self.evaluate_if_due(cost.iteration);
         self.save_if_due(cost.iteration);
         self.tell(Event::Proceed);

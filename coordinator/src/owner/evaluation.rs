@@ -68,6 +68,7 @@ impl Owner {
     fn evaluate(&mut self) {
         let parameters = self.parameters.clone();
         self.evaluations.under_way = Some(parameters.iteration - 1);
+        self.trace.evaluation_begins(parameters.iteration - 1);
         self.evaluations.thread.evaluate(parameters);
     }
 
@@ -77,6 +78,7 @@ impl Owner {
         let Evaluated { parameters, result } = evaluated;
         let iteration = parameters.iteration - 1;
         self.evaluations.under_way = None;
+        self.trace.evaluation_ends(result.as_ref().ok().map(|found| (found.loss, found.accuracy)));
         let evaluation = match result {
             Ok(evaluation) => evaluation,
             Err(EvaluationError::Cancelled) => return,

@@ -42,7 +42,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
 use crate::clock::{Clock, tick};
-use crate::config::{CheckpointConfig, CoordinatorConfig, TrainingData};
+use crate::config::{CheckpointConfig, CoordinatorConfig};
 use crate::evaluation::EvaluationThread;
 use crate::parameters::{ParameterSet, Versions};
 use crate::publisher::Publisher;
@@ -50,6 +50,7 @@ use crate::refusals::Refusals;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::session::{Patience, Session};
 use crate::sessions::Sessions;
+use crate::trace::Trace;
 use crate::training::{self, Arrived, Taken, Work};
 use evaluation::Evaluations;
 use saving::{Checkpoints, Described};
@@ -73,6 +74,7 @@ pub(crate) struct Owner {
     evaluations: Evaluations,
     checkpoints: Checkpoints,
     publisher: Publisher,
+    trace: Trace,
     /// What an earlier run learned about the workers, by name.
     warm_start: BTreeMap<String, WorkerStatistics>,
     run_id: String,
@@ -107,11 +109,9 @@ impl Owner {
         pool: Pool,
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
-        let (run_spec, data, patience) = (config.run_spec(), config.training_data.identity(), config.patience());
-        let training_file = match &config.training_data {
-            TrainingData::Generated { .. } => None,
-            TrainingData::File(file) => Some((Bytes::copy_from_slice(&file.sha256), file.path.clone())),
-        };
+        let (run_spec, data) = (config.run_spec(), config.training_data.identity());
+        let (patience, training_file) = (config.patience(), config.training_data.file());
+        let trace = Trace::new(config.span_links, &config.run_id, &config.policy_specification);
         let Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best } = start::begin(
             config.start,
             start::Settings {
@@ -132,7 +132,7 @@ impl Owner {
         )?;
         let mut versions = Versions::new(config.transfers.versions(run_spec.parameters));
         let (training, parameters) =
-            training::spawn(training, config.aggregate, pool, sender(commands, Command::Training));
+            training::spawn(training, config.aggregate, pool, config.span_links, sender(commands, Command::Training));
         versions.add(&parameters);
         let (test_data, device) = (config.test_data, config.device);
         let evaluator = move || test_data.evaluator(&device);
@@ -154,6 +154,7 @@ impl Owner {
             evaluations: Evaluations::new(evaluation, config.eval_every, best),
             checkpoints: Checkpoints::new(jobs, cadence, epoch, Described { settings: config.settings, data }, time_s),
             publisher,
+            trace,
             warm_start: config.warm_start,
             run_id: config.run_id,
             run_spec,

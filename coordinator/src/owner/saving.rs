@@ -118,6 +118,7 @@ impl Owner {
             data: self.checkpoints.described.data.clone(),
             settings: self.checkpoints.described.settings.clone(),
         };
+        self.trace.checkpoint_begins(iteration);
         self.checkpoints.last_s = self.now_s;
         self.checkpoints.under_way += 1;
         self.checkpoints.is_saving = true;
@@ -150,6 +151,8 @@ impl Owner {
         self.checkpoints.under_way = self.checkpoints.under_way.saturating_sub(1);
         if !matches!(saved, Saved::Model { .. }) {
             self.checkpoints.is_saving = false;
+            let failed = if let Saved::CheckpointFailed { reason, .. } = &saved { Some(reason.as_str()) } else { None };
+            self.trace.checkpoint_ends(failed);
         }
         let time_s = self.now_s;
         match saved {

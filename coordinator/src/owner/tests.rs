@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::checkpoint::{Cadence, FolderStore};
-use crate::config::{Start, TransferLimits};
+use crate::config::{Start, TrainingData, TransferLimits};
 use crate::session::Presence;
 use crate::sessions::SessionHandle;
 use tokio::sync::oneshot;
@@ -92,6 +92,7 @@ impl Rig {
             run_folder: folder.path().to_owned(),
             listeners: ata_record::Listeners::default(),
             security: std::sync::Arc::new(ata_wire::Security::Open),
+            span_links: ata_wire::SpanLinks::default(),
         };
         let (sender, commands) = mpsc::channel(64);
         let (state, seen) = watch::channel(RunState::default());

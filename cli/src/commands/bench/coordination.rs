@@ -12,6 +12,7 @@ use ata_learn::{
     builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_wire::SpanLinks;
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -73,6 +74,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
             retry_for: Duration::from_secs(30),
             task_times: None,
             instance: number.into(),
+            span_links: SpanLinks::default(),
         };
         working.spawn(ata_worker::run(config, std::future::pending()));
     }
@@ -117,6 +119,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
         run_folder: folder.to_owned(),
         listeners: ata_record::Listeners::default(),
         security: protection.security.clone(),
+        span_links: SpanLinks::default(),
     })
 }
 

@@ -49,7 +49,7 @@ pub(super) fn page() -> Result<String, Failure> {
 
 /// Whether a flag of these commands is a setting of the run.
 fn is_setting(key: &str) -> bool {
-    !["config", "resume", "json", "stay", "help", "version", "log", "log_format"].contains(&key)
+    !["config", "resume", "json", "stay", "help", "version", "log", "log_format", "otlp"].contains(&key)
 }
 
 fn help(arg: &Arg) -> String {

@@ -6,18 +6,21 @@
 //! - `run`: everything a worker has to know about the run
 //! - `gradient`: the header and the receipt of a gradient
 //! - `probe`: who is at the other end, for whoever only measures
+//! - `trace`: the place of a lease in the trace of its iteration
 
 mod from_worker;
 mod gradient;
 mod probe;
 mod run;
 mod to_worker;
+mod trace;
 
 pub use from_worker::{FromWorker, Hello};
 pub use gradient::{GradientHeader, Receipt};
 pub use probe::{ProbeIntake, ProbeSummary};
 pub use run::{DataSpec, RunSpec};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
+pub use trace::TraceContext;
 
 use std::fmt;
 use std::str::FromStr;

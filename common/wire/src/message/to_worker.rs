@@ -1,6 +1,6 @@
 //! The coordinator's messages on the control stream.
 
-use super::{RunSpec, SessionToken, WireError, in_range, invalid, missing, truncated};
+use super::{RunSpec, SessionToken, TraceContext, WireError, in_range, invalid, missing, truncated};
 use crate::limits::{MAX_BATCH, MAX_LEASE_TASKS};
 use crate::proto;
 
@@ -65,6 +65,8 @@ pub struct Assignment {
     pub first_task: u64,
     /// Number of tasks.
     pub tasks: u64,
+    /// The span of the lease, if a trace is kept.
+    pub trace: Option<TraceContext>,
 }
 
 impl Assignment {
@@ -88,11 +90,12 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 run: Some(welcome.run.into()),
             }),
             ToWorker::Assign(leases) => {
-                let assign = |Assignment { lease, iteration, first_task, tasks }| proto::Assign {
+                let assign = |Assignment { lease, iteration, first_task, tasks, trace }| proto::Assign {
                     lease,
                     iteration,
                     first_task,
                     tasks,
+                    traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
                 };
                 Kind::Assign(proto::Assignments { leases: leases.into_iter().map(assign).collect() })
             }
@@ -162,12 +165,12 @@ impl TryFrom<proto::Assign> for Assignment {
     type Error = WireError;
 
     fn try_from(assign: proto::Assign) -> Result<Self, WireError> {
-        let proto::Assign { lease, iteration, first_task, tasks } = assign;
+        let proto::Assign { lease, iteration, first_task, tasks, traceparent } = assign;
         in_range("iteration", iteration, u64::MAX)?;
         in_range("tasks", tasks, MAX_LEASE_TASKS)?;
         if first_task.checked_add(tasks).is_none() {
             return Err(invalid("tasks", format!("{tasks} from {first_task}"), "indices below 2^64"));
         }
-        Ok(Self { lease, iteration, first_task, tasks })
+        Ok(Self { lease, iteration, first_task, tasks, trace: TraceContext::parse(&traceparent) })
     }
 }

@@ -1,0 +1,93 @@
+//! The log on standard error and, if there is a collector, the spans of iterations.
+//!
+//! # Layout
+//! - here: the log, and what is refused in a build without the feature `otlp`
+//! - `otlp`: the only place that names OpenTelemetry
+
+#[cfg(feature = "otlp")]
+mod otlp;
+
+use std::io::IsTerminal;
+
+use ata_wire::SpanLinks;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+use crate::args::LogFormat;
+use crate::failure::Failure;
+
+/// Where spans go, and under which names.
+#[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only the URL is named when it is refused"))]
+pub(crate) struct Collector<'a> {
+    /// What `--otlp` says.
+    pub(crate) url: &'a str,
+    /// The program's part in a run.
+    pub(crate) service: &'static str,
+    /// Which of several of these it is.
+    pub(crate) instance: String,
+}
+
+/// Sends the last spans when it is dropped.
+#[must_use]
+pub(crate) struct Telemetry {
+    #[cfg(feature = "otlp")]
+    _exporter: Option<otlp::Exporter>,
+}
+
+/// Starts the log, with the levels that `directives` names, and the exporter of spans.
+pub(crate) fn start(
+    directives: &str,
+    format: LogFormat,
+    collector: Option<&Collector<'_>>,
+) -> Result<Telemetry, Failure> {
+    let filter = EnvFilter::try_new(directives).map_err(|error| {
+        Failure::usage(format!("--log '{directives}': {error}; expected error, warn, info or debug"))
+    })?;
+    if let Some(collector) = collector {
+        return with_spans(filter, format, collector);
+    }
+    Registry::default().with(filter).with(log(format)).try_init().map_err(Failure::internal)?;
+    Ok(Telemetry {
+        #[cfg(feature = "otlp")]
+        _exporter: None,
+    })
+}
+
+#[cfg(feature = "otlp")]
+fn with_spans(filter: EnvFilter, format: LogFormat, collector: &Collector<'_>) -> Result<Telemetry, Failure> {
+    let (exporter, spans) = otlp::start(collector)?;
+    // Each with a filter of its own: the log does not show spans, and not all that is logged is sent.
+    let log = log(format).with_filter(filter);
+    Registry::default().with(log).with(spans).try_init().map_err(Failure::internal)?;
+    Ok(Telemetry { _exporter: Some(exporter) })
+}
+
+#[cfg(not(feature = "otlp"))]
+fn with_spans(_: EnvFilter, _: LogFormat, collector: &Collector<'_>) -> Result<Telemetry, Failure> {
+    let url = collector.url;
+    Err(Failure::usage(format!("--otlp {url}: this build of ata sends no traces; build it with --features otlp")))
+}
+
+/// How the spans of this process become children of spans elsewhere.
+pub(crate) fn span_links() -> SpanLinks {
+    #[cfg(feature = "otlp")]
+    return otlp::span_links();
+    #[cfg(not(feature = "otlp"))]
+    SpanLinks::default()
+}
+
+fn log<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    let log = tracing_subscriber::fmt::layer()
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match format {
+        LogFormat::Text => log.boxed(),
+        LogFormat::Json => log.json().flatten_event(true).boxed(),
+    }
+}

@@ -1,0 +1,158 @@
+//! The spans of an iteration, for whoever keeps traces.
+//!
+//! ```text
+//! iteration             from the decision to the commit
+//!   lease               from its assignment to its end; below it, in the worker's process, what the worker does with it
+//!   step                on the training thread: the end of the sum, and the optimizer
+//!   checkpoint          until it is durable
+//!   evaluation          of the parameters after the step
+//! ```
+//! Nothing is made, kept or looked up for an iteration that nobody keeps.
+
+use std::collections::HashMap;
+
+use ata_scheduler::{Decision, IterationCost, Lease, LeaseId, Outcome, WorkerId};
+use ata_wire::{SpanLinks, TRACE_TARGET, TraceContext};
+use tracing::field::Empty;
+use tracing::{Span, debug_span};
+
+/// The spans of the current iteration, and those of earlier ones that are not over.
+pub(crate) struct Trace {
+    links: SpanLinks,
+    run: String,
+    policy: String,
+    iteration: Span,
+    /// Where the iteration stands, until the next one begins: what follows its step belongs to it as well.
+    place: Option<TraceContext>,
+    leases: HashMap<LeaseId, Span>,
+    checkpoint: Span,
+    evaluation: Span,
+}
+
+impl Trace {
+    pub(crate) fn new(links: SpanLinks, run: &str, policy: &str) -> Self {
+        Self {
+            links,
+            run: run.to_owned(),
+            policy: policy.to_owned(),
+            iteration: Span::none(),
+            place: None,
+            leases: HashMap::new(),
+            checkpoint: Span::none(),
+            evaluation: Span::none(),
+        }
+    }
+
+    /// Where spans of the current iteration belong that other threads make.
+    pub(crate) fn place(&self) -> Option<TraceContext> {
+        self.place
+    }
+
+    pub(crate) fn iteration_begins(&mut self, iteration: u64, decision: &Decision) {
+        self.iteration = debug_span!(
+            target: TRACE_TARGET,
+            parent: None,
+            "iteration",
+            run = self.run,
+            policy = self.policy,
+            iteration,
+            rule = %decision.rule,
+            runtime_s = Empty,
+            total_worker_time_s = Empty,
+            tasks = Empty,
+            wasted = Empty,
+            loss = Empty,
+        );
+        self.place = (self.links.context_of)(&self.iteration);
+    }
+
+    /// A lease is assigned. Returns where the worker's spans belong.
+    pub(crate) fn lease_begins(&mut self, worker: WorkerId, lease: &Lease) -> Option<TraceContext> {
+        let span = self.links.below(self.place, || {
+            debug_span!(
+                target: TRACE_TARGET,
+                parent: None,
+                "lease",
+                worker = worker.number(),
+                lease = lease.id.0,
+                iteration = lease.iteration,
+                first_task = lease.tasks.first,
+                tasks = lease.tasks.count,
+                outcome = Empty,
+                otel.status_code = Empty,
+            )
+        });
+        let place = (!span.is_disabled()).then(|| (self.links.context_of)(&span)).flatten();
+        if place.is_some() {
+            self.leases.insert(lease.id, span);
+        }
+        place
+    }
+
+    pub(crate) fn lease_ends(&mut self, lease: LeaseId, outcome: Outcome) {
+        let Some(span) = self.leases.remove(&lease) else { return };
+        let (outcome, is_error) = match outcome {
+            Outcome::Applied(_) => ("applied", false),
+            Outcome::Ignored(_) => ("ignored", false),
+            Outcome::Cancelled(_) => ("cancelled", false),
+            Outcome::Lost(_) => ("lost", true),
+            Outcome::Failed(_) => ("failed", true),
+            Outcome::Refuted(_) => ("refuted", true),
+            Outcome::Disputed(_) => ("disputed", true),
+        };
+        span.record("outcome", outcome);
+        if is_error {
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+
+    pub(crate) fn committed(&mut self, cost: &IterationCost, loss: f64) {
+        let span = std::mem::replace(&mut self.iteration, Span::none());
+        span.record("runtime_s", cost.runtime_s);
+        span.record("total_worker_time_s", cost.total_worker_time_s);
+        span.record("tasks", cost.tasks_applied);
+        span.record("wasted", cost.tasks_wasted);
+        span.record("loss", loss);
+    }
+
+    pub(crate) fn checkpoint_begins(&mut self, iteration: u64) {
+        self.checkpoint = self.links.below(self.place, || {
+            debug_span!(
+                target: TRACE_TARGET,
+                parent: None,
+                "checkpoint",
+                iteration,
+                failed = Empty,
+                otel.status_code = Empty,
+            )
+        });
+    }
+
+    pub(crate) fn checkpoint_ends(&mut self, failed: Option<&str>) {
+        let span = std::mem::replace(&mut self.checkpoint, Span::none());
+        if let Some(why) = failed {
+            span.record("failed", why).record("otel.status_code", "ERROR");
+        }
+    }
+
+    pub(crate) fn evaluation_begins(&mut self, iteration: u64) {
+        self.evaluation = self.links.below(self.place, || {
+            debug_span!(
+                target: TRACE_TARGET,
+                parent: None,
+                "evaluation",
+                iteration,
+                loss = Empty,
+                accuracy = Empty,
+            )
+        });
+    }
+
+    /// `found` holds loss and accuracy, if the evaluation did not fail.
+    pub(crate) fn evaluation_ends(&mut self, found: Option<(f64, Option<f64>)>) {
+        let span = std::mem::replace(&mut self.evaluation, Span::none());
+        if let Some((loss, accuracy)) = found {
+            span.record("loss", loss).record("accuracy", accuracy);
+        }
+    }
+}
