@@ -59,7 +59,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Address(_) => Self::usage(error),
-            ClientError::Unreachable { .. } => Self::unreachable(error),
+            ClientError::Unreachable { .. } | ClientError::Unavailable { .. } => Self::unreachable(error),
             ClientError::Refused(_) => Self::refused(error),
             ClientError::NotFound(_) => Self::data(error),
         }

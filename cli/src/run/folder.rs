@@ -1,9 +1,10 @@
 //! A run's folder.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ata_record::{CONFIG_FILE, RUN_FILES, write_atomically};
+use ata_record::{CONFIG_FILE, RUN_FILES, SUMMARY_FILE, write_atomically};
 use rand::TryRng;
 
 use super::resume::{RUNS, Resumption};
@@ -39,6 +40,16 @@ impl RunFolder {
         // It may be gone if the checkpoints are elsewhere.
         std::fs::create_dir_all(&folder.path)
             .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.path.display())))?;
+        // How it ended before is no longer so, even if this process ends without a word.
+        match std::fs::remove_file(folder.path.join(SUMMARY_FILE)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Failure::disk(format!(
+                    "cannot remove {}: {error}",
+                    folder.path.join(SUMMARY_FILE).display()
+                )));
+            }
+            _ => {}
+        }
         folder.write(CONFIG_FILE, &settings.to_toml()?)?;
         Ok(folder)
     }

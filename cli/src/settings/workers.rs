@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ata_observe::{Prices, WorkerPrice};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use toml::Table;
 
 use crate::failure::Failure;
 
@@ -74,8 +75,8 @@ impl<'de> Deserialize<'de> for Workers {
                 for (name, value) in table {
                     match value {
                         Value::Count(count) if name == "count" => workers.count = count,
-                        Value::Price(price) => drop(workers.prices.insert(name, price)),
-                        Value::Count(_) => {
+                        Value::Price(price) if name != "count" => drop(workers.prices.insert(name, price)),
+                        _ => {
                             return Err(D::Error::custom(format!(
                                 "workers.{name}: expected a table with price_per_hour and watts"
                             )));
@@ -88,13 +89,50 @@ impl<'de> Deserialize<'de> for Workers {
     }
 }
 
-/// Lets settings of a table override those of another: a number of workers leaves their prices as they are.
-pub(super) fn merge(table: &mut toml::Table, mut over: toml::Table) {
-    if let (Some(toml::Value::Table(prices)), Some(count @ toml::Value::Integer(_))) =
-        (table.get_mut("workers"), over.get("workers"))
+/// Lets settings of a table override those of another: a number of workers leaves their prices as they are, and prices leave
+/// the number, and other workers' prices.
+pub(super) fn merge(table: &mut Table, mut over: Table) {
+    if let (Some(was), Some(is)) = (table.get("workers"), over.get("workers"))
+        && (was.is_table() || is.is_table())
     {
-        prices.insert("count".into(), count.clone());
-        over.remove("workers");
+        let mut both = as_table(was);
+        both.extend(as_table(is));
+        over.insert("workers".into(), both.into());
     }
     table.extend(over);
+}
+
+/// `4` is `{ count = 4 }`.
+fn as_table(workers: &toml::Value) -> Table {
+    workers.as_table().cloned().unwrap_or_else(|| Table::from_iter([("count".to_owned(), workers.clone())]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_prices_leave_each_other_alone() {
+        let table = |text: &str| text.parse::<Table>().unwrap();
+        for (one, other) in [
+            ("workers = 8", "[workers.a]\nwatts = 2"),
+            ("[workers.a]\nwatts = 2", "workers = 8"),
+            ("[workers]\ncount = 3\na = { watts = 1 }", "[workers]\ncount = 8\na = { watts = 2 }"),
+        ] {
+            let mut merged = table(one);
+            merge(&mut merged, table(other));
+            let workers: Workers = merged["workers"].clone().try_into().unwrap();
+            assert_eq!((workers.count, workers.prices["a"].watts), (8, Some(2.0)), "{one}, {other}");
+            let again = Table::from_iter([("workers".to_owned(), toml::Value::try_from(&workers).unwrap())]);
+            assert_eq!(again["workers"].clone().try_into::<Workers>().unwrap(), workers);
+        }
+    }
+
+    #[test]
+    fn what_is_no_price_is_refused() {
+        for bad in ["workers = 'many'", "[workers.a]\nwats = 2", "[workers.count]\nwatts = 2", "[workers]\na = 3"] {
+            let table: Table = bad.parse().unwrap();
+            assert!(table["workers"].clone().try_into::<Workers>().is_err(), "{bad}");
+        }
+    }
 }

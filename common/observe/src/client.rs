@@ -48,6 +48,14 @@ pub enum ClientError {
     /// The secret is missing or wrong.
     #[error("{0} wants the status secret: --token-file takes the file status-token of its credentials folder")]
     Refused(Authority),
+    /// It is starting, or too busy.
+    #[error("{address} does not serve: {cause}")]
+    Unavailable {
+        /// Where.
+        address: Authority,
+        /// What it says.
+        cause: String,
+    },
     /// It has no such thing.
     #[error("{0}")]
     NotFound(String),
@@ -89,7 +97,11 @@ impl Client {
             }
             Ok(Ok((status, body))) => {
                 let text = String::from_utf8_lossy(&body).trim().to_owned();
-                Err(ClientError::NotFound(if text.is_empty() { status.to_string() } else { text }))
+                let cause = if text.is_empty() { status.to_string() } else { text };
+                if status.is_server_error() {
+                    return Err(ClientError::Unavailable { address: self.address.clone(), cause });
+                }
+                Err(ClientError::NotFound(cause))
             }
             Ok(Err(cause)) => Err(self.unreachable(cause)),
             Err(_) => Err(self.unreachable("no answer in time".into())),

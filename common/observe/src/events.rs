@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::server::Shared;
@@ -67,11 +68,16 @@ impl Viewers {
 pub(crate) fn stream(shared: Arc<Shared>) -> Option<Body> {
     let place = shared.viewers.places.clone().try_acquire_owned().ok()?;
     let (sender, events) = mpsc::channel::<Result<Bytes, Infallible>>(1);
-    tokio::spawn(tell(shared, sender, place));
-    Some(Body::from_stream(ReceiverStream::new(events)))
+    tokio::spawn(tell(shared, sender));
+    // The place is given back when all was written, or the connection is gone.
+    let events = ReceiverStream::new(events).map(move |event| {
+        let _place = &place;
+        event
+    });
+    Some(Body::from_stream(events))
 }
 
-async fn tell(shared: Arc<Shared>, events: mpsc::Sender<Result<Bytes, Infallible>>, _place: OwnedSemaphorePermit) {
+async fn tell(shared: Arc<Shared>, events: mpsc::Sender<Result<Bytes, Infallible>>) {
     let mut readers: Vec<Reader> = (0..shared.app.runs.len()).map(|index| Reader::new(&shared, index)).collect();
     let (mut over, began) = (shared.viewers.over.subscribe(), Instant::now());
     loop {
@@ -104,19 +110,22 @@ struct Reader {
     view: watch::Receiver<View>,
     costs: watch::Receiver<Arc<Vec<CostRow>>>,
     has_begun: bool,
+    /// Whether it has seen the run after its last event.
+    has_ended: bool,
 }
 
 impl Reader {
     fn new(shared: &Shared, index: usize) -> Self {
         let view = shared.app.runs[index].view.clone();
         let costs = shared.viewers.costs[index].subscribe();
-        Self { index, cursor: Cursor::default(), view, costs, has_begun: false }
+        Self { index, cursor: Cursor::default(), view, costs, has_begun: false, has_ended: false }
     }
 
     /// Appends what is new.
     fn append(&mut self, text: &mut String) {
-        // An error means that the run is over, and its view stays as it is.
-        let has_changed = self.view.has_changed().unwrap_or(false) || self.costs.has_changed().unwrap_or(false);
+        // An error means that the run is over: its last events may not have been seen.
+        let is_new = self.view.has_changed().unwrap_or_else(|_| !std::mem::replace(&mut self.has_ended, true));
+        let has_changed = is_new || self.costs.has_changed().unwrap_or(false);
         if self.has_begun && !has_changed {
             return;
         }
@@ -144,8 +153,12 @@ pub(crate) async fn keep_costs(shared: Arc<Shared>) {
             if !(is_new && is_due && shared.viewers.are_there()) {
                 continue;
             }
-            let (state, costs) = (source.view.borrow().state.clone(), source.costs.clone());
-            if let Ok(rows) = tokio::task::spawn_blocking(move || costs(&state)).await {
+            let (view, costs) = (source.view.clone(), source.costs.clone());
+            let work = move || {
+                let state = view.borrow().state.clone();
+                costs(&state)
+            };
+            if let Ok(rows) = tokio::task::spawn_blocking(work).await {
                 shared.viewers.costs[index].send_replace(Arc::new(rows));
             }
             (*iterations, *at) = (now, Some(Instant::now()));

@@ -63,15 +63,12 @@ pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<View> {
 
 /// Reads what is new. What others see changes once, however many events those are.
 fn read_new(sender: &watch::Sender<View>, follower: &mut Follower) -> Result<Polled, JournalError> {
-    let mut polled = Ok(Polled::End);
-    sender.send_if_modified(|view| {
-        let mut is_new = false;
-        polled = follower.poll(|event| {
-            view.apply(&event);
-            is_new = true;
-        });
-        is_new
-    });
+    // Read before the view is held, so that nobody who looks at it waits for the disk.
+    let mut events = Vec::new();
+    let polled = follower.poll(|event| events.push(event));
+    if !events.is_empty() {
+        sender.send_modify(|view| events.iter().for_each(|event| view.apply(event)));
+    }
     polled
 }
 

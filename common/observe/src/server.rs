@@ -8,7 +8,7 @@ use std::time::Duration;
 use ata_record::RunState;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Form, Query, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Json, Redirect, Response};
 use axum::routing::{get, post};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, SET_COOKIE, X_CONTENT_TYPE_OPTIONS};
@@ -27,6 +27,9 @@ mod accept;
 
 /// Bytes of a request's body: a secret takes 33.
 const MOST_BODY_BYTES: usize = 1024;
+
+/// Time for a request's body to arrive, and be answered.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Explanations of old iterations at a time: each reads a journal.
 const READERS: usize = 2;
@@ -64,7 +67,7 @@ pub(crate) struct Shared {
     pub(crate) app: App,
     pub(crate) access: Access,
     pub(crate) viewers: events::Viewers,
-    readers: Semaphore,
+    readers: Arc<Semaphore>,
 }
 
 type Site = State<Arc<Shared>>;
@@ -72,7 +75,7 @@ type Site = State<Arc<Shared>>;
 /// Serves until `stop` resolves; then those who watch are told the end.
 pub async fn serve(listener: TcpListener, access: Access, app: App, stop: impl Future<Output = ()>) {
     let viewers = events::Viewers::new(app.runs.len());
-    let shared = Arc::new(Shared { app, access, viewers, readers: Semaphore::new(READERS) });
+    let shared = Arc::new(Shared { app, access, viewers, readers: Arc::new(Semaphore::new(READERS)) });
     let costs = tokio::spawn(events::keep_costs(shared.clone()));
     let router = router(shared.clone());
     tokio::select! {
@@ -93,7 +96,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route_layer(from_fn_with_state(shared.clone(), guard));
     Router::new()
         .merge(read)
-        .route("/login", post(login))
+        .route("/login", post(login).layer(from_fn(in_time)))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
@@ -114,6 +117,12 @@ async fn guard(State(shared): Site, request: Request, next: Next) -> Response {
     }
     tokio::time::sleep(REFUSAL_DELAY).await;
     (StatusCode::UNAUTHORIZED, "the status secret is wanted: Authorization: Bearer SECRET\n").into_response()
+}
+
+/// A body that does not come does not keep its connection.
+async fn in_time(request: Request, next: Next) -> Response {
+    let answer = tokio::time::timeout(BODY_TIMEOUT, next.run(request)).await;
+    answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
 }
 
 #[derive(Deserialize)]
@@ -161,9 +170,8 @@ async fn watch_events(State(shared): Site) -> Response {
 
 #[derive(Deserialize)]
 struct Chosen {
-    /// Which run, if there are several.
-    #[serde(default)]
-    run: usize,
+    /// Which run, if there are several; the first one's allocation is explained, and all their states told.
+    run: Option<usize>,
     iteration: Option<u64>,
     worker: Option<u32>,
 }
@@ -173,21 +181,32 @@ fn not_found(what: impl Into<String>) -> Response {
 }
 
 async fn state(State(shared): Site, Query(chosen): Query<Chosen>) -> Response {
-    let Some(source) = shared.app.runs.get(chosen.run) else { return not_found("there is no such run\n") };
-    let costs = shared.viewers.costs(chosen.run);
-    Json(source.view.borrow().message(chosen.run, &mut Cursor::default(), &costs)).into_response()
+    let of = |run: usize| {
+        let costs = shared.viewers.costs(run);
+        shared.app.runs[run].view.borrow().message(run, &mut Cursor::default(), &costs)
+    };
+    match (chosen.run, shared.app.runs.len()) {
+        (None, 1) => Json(of(0)).into_response(),
+        (None, runs) => Json((0..runs).map(of).collect::<Vec<_>>()).into_response(),
+        (Some(run), runs) if run < runs => Json(of(run)).into_response(),
+        _ => not_found("there is no such run\n"),
+    }
 }
 
 async fn explanation(State(shared): Site, Query(chosen): Query<Chosen>) -> Response {
-    let Some(source) = shared.app.runs.get(chosen.run) else { return not_found("there is no such run\n") };
+    let Some(source) = shared.app.runs.get(chosen.run.unwrap_or(0)) else { return not_found("there is no such run\n") };
     let only = chosen.worker.map(|worker| [worker].into());
     let current = source.view.borrow().decided.iteration;
     let Some(iteration) = chosen.iteration.filter(|iteration| *iteration != current) else {
         return Json(explain(&source.view.borrow(), only.as_ref())).into_response();
     };
-    let (folder, permit) = (source.folder.clone(), shared.readers.acquire().await);
-    let read = tokio::task::spawn_blocking(move || follow::explained_at(&folder, iteration)).await;
-    drop(permit);
+    let (folder, permit) = (source.folder.clone(), shared.readers.clone().acquire_owned().await);
+    let read = move || {
+        // Whoever asked may be gone, and the work goes on.
+        let _permit = permit;
+        follow::explained_at(&folder, iteration)
+    };
+    let read = tokio::task::spawn_blocking(read).await;
     match read {
         Ok(Ok(Some(view))) => Json(explain(&view, only.as_ref())).into_response(),
         Ok(Ok(None)) => not_found(format!("iteration {iteration} has not begun: the last one is {current}\n")),

@@ -74,7 +74,7 @@ fn a_race_needs_no_reasons() {
         allocation: vec![],
         probes: vec![],
         scores_s: vec![],
-        rule: "race".into(),
+        rule: "racing".into(),
     });
     let explanation = explain(&view, None);
     assert_eq!(explanation.expected_s, None);

@@ -8,6 +8,8 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -20,6 +22,10 @@ const MOST_CONNECTIONS: usize = 256;
 
 /// Time for a TLS handshake, and for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time in which a peer must take some of what it is sent.
+#[cfg(target_os = "linux")]
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is read ahead of a connection.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -46,6 +52,9 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, router: R
 
 async fn meet(stream: TcpStream, shared: &Shared, router: Router) {
     stream.set_nodelay(true).unwrap_or(());
+    // A peer that reads nothing is noticed by the system: its connection breaks.
+    #[cfg(target_os = "linux")]
+    SockRef::from(&stream).set_tcp_user_timeout(Some(WRITE_TIMEOUT)).unwrap_or(());
     let Some(tls) = shared.access.tls() else { return speak(stream, router).await };
     let handshake = TlsAcceptor::from(tls.for_http()).accept(stream);
     // Who speaks no TLS here, or refuses our certificate, is told so by TLS itself.

@@ -215,7 +215,7 @@ impl View {
             rule: rule.clone(),
             tasks: tasks.collect(),
             probes: probes.clone(),
-            is_race: allocation.is_empty() || scores_s.is_empty() && self.state.budget < allocation.iter().sum(),
+            is_race: ["racing", "asynchronous"].contains(&rule.as_str()),
         };
         for (worker, bound_s) in workers.iter().zip(scores_s).filter(|(_, bound_s)| **bound_s > 0.0) {
             self.attendance.entry(*worker).or_default().bound_s = Some(*bound_s);
