@@ -206,7 +206,7 @@ pub(crate) struct CommonArgs {
     /// checkpoint's folder. Its settings apply; flags may extend or change them.
     #[arg(long, env = "ATA_RESUME", value_name = "RUN", help_heading = "Saving")]
     pub(crate) resume: Option<String>,
-    /// When the run is over, keep serving its dashboard until Ctrl-C or SIGTERM.
+    /// When the run is done, keep serving its dashboard until Ctrl-C or SIGTERM.
     #[arg(long, env = "ATA_STAY", num_args = 0..=1, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, value_name = "BOOL", help_heading = "Output")]
     pub(crate) stay: bool,
     /// Print the run's summary as JSON on standard output instead of the table.

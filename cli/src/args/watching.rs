@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::settings::DEFAULT_DASHBOARD;
+
 /// Which run, and how to reach its coordinator.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunOrUrl {
@@ -80,7 +82,7 @@ Examples:
   ata health https://127.0.0.1:7071                in a container's health check")]
 pub(crate) struct HealthArgs {
     /// The address of a coordinator's dashboard. No secret is shown to it, and any certificate accepted.
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:7071")]
+    #[arg(value_name = "URL", default_value_t = format!("http://{DEFAULT_DASHBOARD}"))]
     pub(crate) url: String,
     /// Whether it accepts workers, in place of whether it lives.
     #[arg(long)]

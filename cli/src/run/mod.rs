@@ -259,7 +259,8 @@ pub(crate) struct Trained {
 
 impl Trained {
     /// Writes the run's results, prints the table or the JSON, and returns the exit code. `received` stopped the run; if
-    /// nothing did, and it is to stay, its dashboard does until `signal` resolves.
+    /// nothing did, it did not fail, and it is to stay, its dashboard does until `signal` resolves: who supervises a run
+    /// must hear of its failure.
     pub(crate) async fn finish(
         self,
         folder: &RunFolder,
@@ -269,10 +270,7 @@ impl Trained {
     ) -> Result<ExitCode, Failure> {
         let Self { report, settings, device_name, observers } = self;
         let code = Self::finished(report, &settings, &device_name, folder, *json, received);
-        if *stay && received.is_none() && observers.are_seen() {
-            if let Err(failure) = &code {
-                tracing::error!("{failure}");
-            }
+        if *stay && received.is_none() && code.is_ok() && observers.are_seen() {
             eprintln!("the dashboard stays until Ctrl-C");
             signal.await;
         }

@@ -19,9 +19,6 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// What `ata up` starts unless told otherwise.
-    pub(super) const DEFAULT_COUNT: u32 = 4;
-
     pub(super) fn check(&self) -> Result<(), Failure> {
         for (name, WorkerPrice { price_per_hour, watts }) in &self.prices {
             for (what, value) in [("price_per_hour", price_per_hour), ("watts", watts)] {
@@ -36,7 +33,7 @@ impl Workers {
 
 impl Default for Workers {
     fn default() -> Self {
-        Self { count: Self::DEFAULT_COUNT, prices: Prices::new() }
+        Self { count: 4, prices: Prices::new() }
     }
 }
 

@@ -39,17 +39,14 @@ pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<View> {
     let look = move || {
         while !sender.is_closed() {
             let polled = read_new(&sender, &mut follower);
+            if let Err(error) = &polled {
+                tracing::warn!("{error}; reading it from the beginning");
+            }
             match polled {
                 Ok(Polled::More) => continue,
                 Ok(Polled::End) => {}
                 // Its coordinator was started again, and has cut what it computes again.
-                Ok(Polled::Cut) => {
-                    follower = Follower::new(&folder);
-                    sender.send_replace(View::new(prices.clone()));
-                    continue;
-                }
-                Err(error) => {
-                    tracing::warn!("{error}; trying again");
+                Ok(Polled::Cut) | Err(_) => {
                     follower = Follower::new(&folder);
                     sender.send_replace(View::new(prices.clone()));
                 }

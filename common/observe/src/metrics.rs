@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 
 use crate::view::View;
 pub use reference::Described;
-use registered::{Kind, OfKind, OfOutcome, Registered};
+use registered::{OfKind, OfOutcome, Registered};
 
 /// Counts a run's events.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ impl Metrics {
     }
 
     fn fault(&self, kind: &'static str) {
-        self.counted.faults.get_or_create(&OfKind { kind: Kind(kind.into()) }).inc();
+        self.counted.faults.get_or_create(&OfKind { kind: kind.into() }).inc();
     }
 
     fn task(&self, event: &RunEvent) {
@@ -62,7 +62,7 @@ impl Metrics {
             Fate::Lost => "lost",
             Fate::Failed => "failed",
         };
-        self.counted.tasks.get_or_create(&OfOutcome { outcome: Kind(name.into()) }).inc();
+        self.counted.tasks.get_or_create(&OfOutcome { outcome: name.into() }).inc();
         if let Some(busy_s) = busy_s {
             self.counted.task_s.observe(*busy_s);
         }
@@ -72,7 +72,7 @@ impl Metrics {
     }
 
     fn refusal(&self, kind: RefusalKind, count: u64) {
-        self.counted.refusals.get_or_create(&OfKind { kind: Kind::of(kind) }).inc_by(count);
+        self.counted.refusals.get_or_create(&OfKind { kind: kind.name() }).inc_by(count);
     }
 }
 

@@ -321,6 +321,14 @@ impl RefusalKind {
         Self::Disputed,
     ];
 
+    /// Its name, as in the journal.
+    pub fn name(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(name)) => name,
+            other => unreachable!("it is written as its name, not as {other:?}"),
+        }
+    }
+
     /// Whether no honest worker sends such a thing, although no lease fails by it.
     pub fn is_offence(self) -> bool {
         matches!(self, Self::Foreign | Self::Replayed | Self::TooMany)

@@ -1,10 +1,9 @@
 //! What is counted event by event.
 
-use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 
 use ata_record::RefusalKind;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -12,32 +11,14 @@ use prometheus_client::registry::Registry;
 
 type Seconds = Counter<f64, AtomicU64>;
 
-/// A label's value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Kind(pub(super) String);
-
-impl EncodeLabelValue for Kind {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
-        encoder.write_str(&self.0)
-    }
-}
-
-impl Kind {
-    /// The name of a refusal.
-    pub(super) fn of(kind: RefusalKind) -> Self {
-        let name = serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned));
-        Self(name.unwrap_or_default())
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfKind {
-    pub(super) kind: Kind,
+    pub(super) kind: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfOutcome {
-    pub(super) outcome: Kind,
+    pub(super) outcome: String,
 }
 
 /// Counters and histograms; copies count together.
@@ -106,13 +87,13 @@ impl Registered {
 
     fn faults_at_zero(&self) {
         for kind in ["loss", "rest", "expulsion", "checkpoint_failed"] {
-            drop(self.faults.get_or_create(&OfKind { kind: Kind(kind.into()) }));
+            drop(self.faults.get_or_create(&OfKind { kind: kind.into() }));
         }
         for kind in RefusalKind::ALL {
-            drop(self.refusals.get_or_create(&OfKind { kind: Kind::of(kind) }));
+            drop(self.refusals.get_or_create(&OfKind { kind: kind.name() }));
         }
         for outcome in ["applied", "ignored", "cancelled", "lost", "failed"] {
-            drop(self.tasks.get_or_create(&OfOutcome { outcome: Kind(outcome.into()) }));
+            drop(self.tasks.get_or_create(&OfOutcome { outcome: outcome.into() }));
         }
     }
 }

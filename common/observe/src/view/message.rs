@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use ata_record::{EndState, RefusalKind, RunPhase, WorkerState};
+use ata_record::{RefusalKind, RunPhase, WorkerState};
 use serde::Serialize;
 
 use super::heat::Column;
@@ -199,9 +199,7 @@ impl View {
             RunPhase::Waiting { present, needed } => ("waiting", format!("{present} of {needed} workers present")),
             RunPhase::Training => ("training", String::new()),
             RunPhase::Evaluating => ("evaluating", String::new()),
-            RunPhase::Over(state @ (EndState::Finished | EndState::Stopped | EndState::Failed)) => {
-                (state.name(), reason())
-            }
+            RunPhase::Over(state) => (state.name(), reason()),
         }
     }
 

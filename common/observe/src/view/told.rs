@@ -46,9 +46,7 @@ pub(super) fn line(event: &RunEvent, state: &RunState) -> Option<(&'static str, 
         // Honest workers are late, too, whenever someone else was faster.
         RunEvent::Refusal { kind: RefusalKind::Stale, .. } => return None,
         RunEvent::Refusal { worker, kind, reason, count, .. } => {
-            let kind = serde_json::to_value(kind).unwrap_or_default();
-            let kind = kind.as_str().unwrap_or_default();
-            ("refusal", format!("{count} × {kind}, from {}: {reason}", name(worker)))
+            ("refusal", format!("{count} × {}, from {}: {reason}", kind.name(), name(worker)))
         }
         RunEvent::Evaluation { iteration, loss, accuracy, .. } => {
             let accuracy = accuracy.map_or_else(String::new, |share| format!(", accuracy {:.1} %", share * 100.0));
