@@ -51,7 +51,7 @@ impl Observer for Log<'_> {
         if self.what == Break::None {
             return;
         }
-        let saved = engine.save().expect("the engine is between two iterations");
+        let saved = engine.save();
         let present: Vec<WorkerId> = engine.present().collect();
         for &worker in &present {
             engine.handle(now, Event::WorkerLost { worker }, effects);

@@ -15,6 +15,9 @@ impl Engine {
     /// Begins the next iteration, if it may begin and there are workers for it.
     pub(super) fn start(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         let Phase::Between { next, may_begin: true } = self.phase else { return };
+        if let Some(reason) = self.finished {
+            return self.finish(next, reason, effects);
+        }
         let present = self.roster.present();
         let needed = if self.has_begun { 1 } else { self.config.min_workers };
         if present < needed {
@@ -92,7 +95,7 @@ impl Engine {
 
     /// All results have arrived: ends the leases that are left, and asks for the optimizer step.
     pub(super) fn step(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        let Phase::Collecting(mut iteration) = std::mem::replace(&mut self.phase, Phase::Over { next: None }) else {
+        let Phase::Collecting(mut iteration) = std::mem::replace(&mut self.phase, Phase::Over { next: 0 }) else {
             return;
         };
         iteration.finished_s = now_s;
@@ -140,9 +143,16 @@ impl Engine {
         let runtime_s = now_s - self.began_s.unwrap_or(now_s);
         let limit = self.config.limits.reached(runtime_s, &self.ledger, outcome);
         if let Some(reason) = limit.or((number >= self.config.iterations).then_some(FinishReason::Iterations)) {
-            self.phase = Phase::Over { next: Some(number + 1) };
-            effects.push(Effect::Finish { reason });
+            self.finish(number + 1, reason, effects);
+        } else if let Some(reason) = self.aborting.take() {
+            self.abort(reason, effects);
         }
+    }
+
+    fn finish(&mut self, next: u64, reason: FinishReason, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Over { next };
+        self.finished = Some(reason);
+        effects.push(Effect::Finish { reason });
     }
 
     pub(super) fn wait(&mut self, reason: WaitReason, effects: &mut Vec<Effect>) {

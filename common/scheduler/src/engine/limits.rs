@@ -1,10 +1,13 @@
 //! What ends a run.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ledger::Ledger;
 use crate::policy::StepOutcome;
 
 /// Ends a run before its last iteration. Each limit is checked after a step, so a run may exceed it by one iteration.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Mean loss of a step's tasks, in nats, at or below which training has succeeded.
     pub target_loss: Option<f64>,
@@ -19,7 +22,8 @@ pub struct Limits {
 }
 
 /// Which rule ended a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// All iterations are committed.
     Iterations,

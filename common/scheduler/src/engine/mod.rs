@@ -134,6 +134,10 @@ pub struct Engine {
     last_step_s: Option<f64>,
     /// Whether an iteration has begun since this engine was created or restored.
     has_begun: bool,
+    /// Why the run is over, if it finished.
+    finished: Option<FinishReason>,
+    /// Why the run ends once the step under way is committed, if it does.
+    aborting: Option<AbortReason>,
     phase: Phase,
     last_wait: Option<WaitReason>,
 }
@@ -151,8 +155,8 @@ enum Phase {
     Committing(Iteration),
     /// Finished or aborted.
     Over {
-        /// The iteration to continue with, if the run finished.
-        next: Option<u64>,
+        /// The iteration to continue with.
+        next: u64,
     },
 }
 
@@ -180,6 +184,8 @@ impl Engine {
             began_s: None,
             last_step_s: None,
             has_begun: false,
+            finished: None,
+            aborting: None,
             phase: Phase::Between { next: 1, may_begin: false },
             last_wait: None,
         }
@@ -232,6 +238,14 @@ impl Engine {
             Phase::Between { next, .. } => *next,
             Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
             Phase::Over { .. } => self.ledger.iterations,
+        }
+    }
+
+    /// The first iteration that is not committed.
+    fn next_iteration(&self) -> u64 {
+        match &self.phase {
+            Phase::Between { next, .. } | Phase::Over { next } => *next,
+            Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
         }
     }
 

@@ -197,8 +197,13 @@ impl Engine {
         self.abort(AbortReason::TasksFailed { iteration, tasks, attempts, workers }, effects);
     }
 
+    /// Ends the run; a step under way is committed before.
     pub(super) fn abort(&mut self, reason: AbortReason, effects: &mut Vec<Effect>) {
-        self.phase = Phase::Over { next: None };
+        if matches!(self.phase, Phase::Committing(_)) {
+            self.aborting = Some(reason);
+            return;
+        }
+        self.phase = Phase::Over { next: self.next_iteration() };
         effects.push(Effect::Abort { reason });
     }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::leases::Leases;
+use super::limits::{FinishReason, Limits};
 use super::priors::Priors;
 use super::roster::{Roster, Strikes};
 use super::{Engine, EngineConfig, Phase};
@@ -12,16 +13,18 @@ use crate::policy::{Policy, PolicyState};
 use crate::statistics::WorkerStatistics;
 
 /// The version of [`SavedEngine`] that this release writes and reads.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// An engine between two iterations: statistics, priors, costs, failures, the policy's state, and what comes next.
-/// Leases and sessions are not part of it, because they end with the process.
+/// What outlives an engine's process: statistics, priors, costs, failures, the policy's state, and what comes next.
+/// Leases and sessions are not part of it, because they end with the process, and so does an iteration under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedEngine {
     version: u32,
     /// The iteration that begins next.
     next_iteration: u64,
+    /// The limit that ended the run before its last iteration, if one did.
+    ended_by: Option<Ended>,
     /// No lease with this number or a later one was granted.
     next_lease: u64,
     began_s: Option<f64>,
@@ -32,6 +35,14 @@ pub struct SavedEngine {
     ledger: Ledger,
     policy: String,
     policy_state: PolicyState,
+}
+
+/// A run that reached a limit is over for as long as its limits stay the same.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ended {
+    reason: FinishReason,
+    limits: Limits,
 }
 
 /// Why an engine cannot continue from what was saved.
@@ -59,6 +70,13 @@ impl SavedEngine {
         self.next_iteration
     }
 
+    /// Why a run with these settings is over after what was saved, if it is.
+    pub fn finished(&self, iterations: u64, limits: &Limits) -> Option<FinishReason> {
+        let is_last = self.next_iteration > iterations;
+        let same_limits = self.ended_by.filter(|ended| ended.limits == *limits);
+        same_limits.map(|ended| ended.reason).or(is_last.then_some(FinishReason::Iterations))
+    }
+
     fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
             return Err(RestoreError::Version(self.version));
@@ -74,13 +92,14 @@ impl SavedEngine {
 }
 
 impl Engine {
-    /// What is to be saved; `None` unless the engine is between two iterations, as after [`super::Effect::Committed`].
-    /// A run that finished can be saved too, and continued.
-    pub fn save(&self) -> Option<SavedEngine> {
-        let (Phase::Between { next, .. } | Phase::Over { next: Some(next) }) = self.phase else { return None };
-        Some(SavedEngine {
+    /// What is to be saved. An iteration under way begins again in an engine that is restored from it. A run that is over can
+    /// be saved too, and continued.
+    pub fn save(&self) -> SavedEngine {
+        let by_limit = self.finished.filter(|reason| *reason != FinishReason::Iterations);
+        SavedEngine {
             version: VERSION,
-            next_iteration: next,
+            next_iteration: self.next_iteration(),
+            ended_by: by_limit.map(|reason| Ended { reason, limits: self.config.limits }),
             next_lease: self.leases.next_id(),
             began_s: self.began_s,
             last_step_s: self.last_step_s,
@@ -90,11 +109,12 @@ impl Engine {
             ledger: self.ledger.clone(),
             policy: self.policy.name().into(),
             policy_state: self.policy.save(),
-        })
+        }
     }
 
     /// An engine that continues where one was saved. Its clock continues as well: no event may be earlier than the
-    /// save. No worker is present. A policy other than the one saved begins with the workers' statistics alone.
+    /// save. No worker is present. A policy other than the one saved begins with the workers' statistics alone. If the run
+    /// is over, its first [`super::Event::Proceed`] says so.
     ///
     /// # Panics
     /// As [`Engine::new`].
@@ -104,6 +124,7 @@ impl Engine {
         saved: SavedEngine,
     ) -> Result<Self, RestoreError> {
         saved.check()?;
+        let finished = saved.finished(config.iterations, &config.limits);
         if saved.policy == policy.name() {
             let wrong = |problem| RestoreError::Policy { policy: saved.policy.clone(), problem };
             policy.restore(saved.policy_state).map_err(wrong)?;
@@ -121,6 +142,7 @@ impl Engine {
             began_s: saved.began_s,
             last_step_s: saved.last_step_s,
             phase: Phase::Between { next: saved.next_iteration, may_begin: false },
+            finished,
             ..Self::new(config, policy)
         })
     }

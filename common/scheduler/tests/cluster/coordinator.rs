@@ -300,7 +300,7 @@ impl Coordinator {
 
     fn save(&mut self, time_s: f64) {
         self.saving = Saving::One;
-        let engine = self.engine.save().expect("it is between two iterations");
+        let engine = self.engine.save();
         assert_eq!(engine.next_iteration(), self.record.parameters.len() as u64);
         let engine = serde_json::to_string(&engine).unwrap();
         self.acts.push(Act::Save(Box::new(Saved { time_s, engine, record: self.record.clone() })));

@@ -181,7 +181,7 @@ fn costs_outlive_the_process() {
     }
     let effects = cluster.tell(Event::StepCommitted { iteration: 1, outcome: StepOutcome::default() });
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
-    let text = serde_json::to_string(&cluster.engine.save().unwrap()).unwrap();
+    let text = serde_json::to_string(&cluster.engine.save()).unwrap();
     let saved: SavedEngine = serde_json::from_str(&text).unwrap();
     let context = PolicyContext { workers: Some(3), ..PolicyContext::default() };
     let again = Engine::restore(EngineConfig::default(), build_policy("uta", &context).unwrap(), saved).unwrap();

@@ -9,5 +9,6 @@ mod overcommit;
 mod parts;
 mod probes;
 mod racing;
+mod saving;
 mod support;
 mod warm_start;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, PolicyContext, Refusal, Report,
-    StepOutcome, TaskRange, Timing, WorkerId, WorkerStatistics, build_policy,
+    Decision, Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, Policy, PolicyContext, Refusal, Report,
+    StepOutcome, TaskRange, Timing, Truth, WorkerId, WorkerStatistics, build_policy,
 };
 
 /// Seconds that each task or batch takes in the reports of [`Cluster::done`].
@@ -12,6 +12,13 @@ pub(crate) const BUSY_S: f64 = 0.5;
 
 pub(crate) fn worker(number: u32) -> WorkerId {
     WorkerId::new(number).unwrap()
+}
+
+/// A policy for three workers whose mean task times are known.
+pub(crate) fn policy(name: &str) -> Box<dyn Policy> {
+    let means = vec![1.0, 2.0, 4.0];
+    let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
+    build_policy(name, &PolicyContext { means: Some(means), workers: Some(3), truth }).unwrap()
 }
 
 pub(crate) struct Cluster {
@@ -36,8 +43,7 @@ impl Cluster {
     }
 
     pub(crate) fn with(policy: &str, config: EngineConfig) -> Self {
-        let context = PolicyContext { means: Some(vec![1.0, 2.0, 4.0]), workers: Some(3), ..PolicyContext::default() };
-        Self::of(Engine::new(config, build_policy(policy, &context).unwrap()))
+        Self::of(Engine::new(config, self::policy(policy)))
     }
 
     /// An engine that may begin.

@@ -1,0 +1,140 @@
+//! What is saved at any moment, and how a run goes on from it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ata_scheduler::policy::POLICIES;
+use ata_scheduler::{
+    AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, Lease, Limits, SavedEngine, StepOutcome,
+};
+
+use crate::support::{Cluster, assigned, is_start, policy};
+
+const CONFIG: EngineConfig = EngineConfig {
+    budget: 7,
+    iterations: 6,
+    min_workers: 3,
+    lease_timeout_s: Some(60.0),
+    rest_s: 1.0,
+    expel_after: None,
+    verify: None,
+    seed: 1,
+    overcommit: 0.0,
+    limits: Limits {
+        target_loss: None,
+        target_accuracy: None,
+        runtime_s: None,
+        total_worker_time_s: None,
+        employments: None,
+    },
+};
+
+/// An engine that goes on from what another one saved.
+fn restored(config: EngineConfig, name: &str, saved: &SavedEngine) -> Cluster {
+    let saved = serde_json::from_str(&serde_json::to_string(saved).unwrap()).unwrap();
+    Cluster::of(Engine::restore(config, policy(name), saved).unwrap())
+}
+
+/// Lets three workers compute until the run is over or `results` have come. Returns the tasks of each committed iteration.
+fn compute(cluster: &mut Cluster, results: usize) -> BTreeMap<u64, u64> {
+    let mut held: VecDeque<(u32, Lease)> = cluster.join_all(3).into();
+    let (mut steps, mut left) = (BTreeMap::new(), results);
+    while left > 0 {
+        let Some((number, lease)) = held.pop_front() else {
+            // None if the run was over before.
+            let Some(at_s) = cluster.engine.poll_timeout() else { break };
+            cluster.now_s = at_s;
+            held.extend(assigned(&cluster.timeout()));
+            continue;
+        };
+        left -= 1;
+        cluster.now_s += 0.25;
+        let Ok(mut effects) = cluster.done(number, &lease) else { continue };
+        let mut at = 0;
+        while at < effects.len() {
+            if let Effect::Step { iteration, tasks, .. } = &effects[at] {
+                steps.insert(*iteration, tasks.iter().map(|range| range.count).sum());
+                let committed = cluster.commit(*iteration);
+                effects.extend(committed);
+            }
+            at += 1;
+        }
+        held.extend(assigned(&effects));
+        if effects.iter().any(|effect| matches!(effect, Effect::Finish { .. })) {
+            break;
+        }
+    }
+    steps
+}
+
+/// Saved after any number of results, in the middle of an iteration as between two, a run goes on with the first iteration
+/// that was not committed, and takes all of its tasks again.
+#[test]
+fn an_iteration_under_way_begins_again() {
+    for entry in POLICIES {
+        let takes_all =
+            compute(&mut Cluster::with(entry.name, CONFIG), usize::MAX).values().all(|tasks| *tasks == CONFIG.budget);
+        for results in 0..30 {
+            let mut cluster = Cluster::with(entry.name, CONFIG);
+            let before = compute(&mut cluster, results);
+            let saved = cluster.engine.save();
+            let next = before.keys().max().map_or(1, |last| last + 1);
+            assert_eq!(saved.next_iteration(), next, "{}: {results} results", entry.name);
+            let mut again = restored(CONFIG, entry.name, &saved);
+            let after = compute(&mut again, usize::MAX);
+            let expected = if next > CONFIG.iterations { 1..1 } else { next..CONFIG.iterations + 1 };
+            assert!(after.keys().copied().eq(expected), "{}: {results} results: {after:?}", entry.name);
+            let all = after.values().all(|tasks| *tasks == CONFIG.budget);
+            assert!(all || !takes_all, "{}: {results} results: {after:?}", entry.name);
+        }
+    }
+}
+
+/// A run that is over says so at once, without any worker, and is not trained further.
+#[test]
+fn a_run_that_is_over_stays_so() {
+    let end = |limits: Limits| {
+        let config = EngineConfig { budget: 1, iterations: 4, min_workers: 1, limits, ..CONFIG };
+        let mut cluster = Cluster::with("uta", config);
+        let mut effects = cluster.join(1);
+        for iteration in 1.. {
+            let [(number, lease)] = assigned(&effects)[..] else { break };
+            cluster.now_s += 1.0;
+            cluster.done(number, &lease).unwrap();
+            effects = cluster.commit_with(iteration, StepOutcome { loss: Some(0.5), ..StepOutcome::default() });
+        }
+        (config, cluster.engine.save())
+    };
+    let limit = Limits { target_loss: Some(0.6), ..Limits::default() };
+    for (limits, reason) in [(Limits::default(), FinishReason::Iterations), (limit, FinishReason::TargetLoss)] {
+        let (config, saved) = end(limits);
+        assert_eq!(saved.finished(config.iterations, &config.limits), Some(reason));
+        let mut same = Cluster::of(restored(config, "uta", &saved).engine);
+        // `Cluster::of` has said Proceed: the engine is over, and a second one changes nothing.
+        assert_eq!((same.tell(Event::Proceed), same.join(1)), (vec![], vec![]));
+        assert_eq!(same.engine.save(), saved);
+
+        let other = Limits { target_loss: Some(0.1), ..limits };
+        let longer = EngineConfig { iterations: 9, limits: other, ..config };
+        assert_eq!(saved.finished(longer.iterations, &longer.limits), None);
+        let mut longer = restored(longer, "uta", &saved);
+        assert!(longer.join(1).iter().any(|effect| is_start(effect, saved.next_iteration())));
+    }
+}
+
+/// A run that must end while a step is under way ends after it: what is saved holds that step.
+#[test]
+fn a_step_under_way_is_committed_before_the_run_is_aborted() {
+    let config = EngineConfig { budget: 1, min_workers: 4, ..CONFIG };
+    let mut cluster = Cluster::with("asgd", config);
+    let leases = cluster.join_all(4);
+    cluster.done(1, &leases[0].1).unwrap();
+    let aborted = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Abort { .. }));
+    for (number, lease) in &leases[1..] {
+        assert!(!aborted(&cluster.fail(*number, lease)));
+    }
+    assert_eq!(cluster.engine.save().next_iteration(), 1);
+    let effects = cluster.commit(1);
+    assert!(aborted(&effects), "{effects:?}");
+    let Some(Effect::Abort { reason: AbortReason::TasksFailed { .. } }) = effects.last() else { panic!("{effects:?}") };
+    assert_eq!(cluster.engine.save().next_iteration(), 2);
+}
