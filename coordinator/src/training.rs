@@ -19,7 +19,7 @@ pub(crate) enum Work {
     /// Take the step, now that all of its gradients were added.
     Step { iteration: u64, tasks: u64, rate: f64, with_product: bool, trace: Option<TraceContext> },
     /// Hand over a copy of the state after the last step.
-    Copy(Box<dyn FnOnce(TrainingState) + Send>),
+    Copy(std_mpsc::SyncSender<TrainingState>),
 }
 
 /// Two results for the same tasks.
@@ -67,31 +67,49 @@ pub(crate) struct Taken {
     pub(crate) gradient_norm: Option<f64>,
 }
 
-/// Starts the thread. Returns the sender of its work, and the parameters of the next iteration.
+/// A handle to the thread, which ends when this is dropped.
+pub(crate) struct TrainingThread {
+    pub(crate) work: std_mpsc::Sender<Work>,
+    /// Whether it was given a step that it has not reported on.
+    pub(crate) is_stepping: bool,
+}
+
+impl TrainingThread {
+    /// Gives the thread work. Returns `false` if it has failed, and will not do it.
+    #[must_use]
+    pub(crate) fn give(&mut self, work: Work) -> bool {
+        let is_step = matches!(work, Work::Step { .. });
+        let is_given = self.work.send(work).is_ok();
+        self.is_stepping |= is_step && is_given;
+        is_given
+    }
+}
+
+/// Starts the thread. Returns it and the parameters of the next iteration.
 ///
-/// It passes its reports to `report`, gives buffers back to `pool`, and ends when the returned sender is dropped.
+/// It passes its reports to `report`, and gives buffers back to `pool`.
 pub(crate) fn spawn(
     state: TrainingState,
     aggregate: Aggregate,
     pool: Pool,
     links: SpanLinks,
     report: impl Fn(Report) + Send + 'static,
-) -> (std_mpsc::Sender<Work>, ParameterSet) {
+) -> (TrainingThread, ParameterSet) {
     let initial = ParameterSet::new(state.steps() + 1, state.parameters().to_vec(), &pool);
-    let (sender, receiver) = std_mpsc::channel();
+    let (work, receiver) = std_mpsc::channel();
     std::thread::Builder::new()
         .name("training".into())
         .spawn(move || {
             // A panic is printed, and the run must not wait forever for a step.
-            if catch_unwind(AssertUnwindSafe(|| work(state, aggregate, &pool, links, &receiver, &report))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| run(state, aggregate, &pool, links, &receiver, &report))).is_err() {
                 report(Report::Failed);
             }
         })
         .expect("a thread can be started");
-    (sender, initial)
+    (TrainingThread { work, is_stepping: false }, initial)
 }
 
-fn work(
+fn run(
     mut state: TrainingState,
     aggregate: Aggregate,
     pool: &Pool,
@@ -124,7 +142,8 @@ fn work(
                 drop(span);
                 report(Report::Stepped(Stepped { iteration, taken, gradient_product, parameters }));
             }
-            Work::Copy(then) => then(state.clone()),
+            // If nobody waits for it, the run is over.
+            Work::Copy(copy) => drop(copy.send(state.clone())),
         }
         aggregator.spent().for_each(|spent| pool.give(spent));
     }

@@ -29,14 +29,15 @@ pub use store::{FolderStore, PlaceError, Store, is_url, open_store};
 pub(crate) use saver::{Job, Saved, Saver};
 
 use ata_learn::{
-    Metadata, Optimizer, ParameterTable, TrainingState, decode_model, decode_vectors, encode_model, encode_vectors, hex,
+    Metadata, Optimizer, ParameterTable, TrainingState, decode_metadata, decode_model, decode_vectors, encode_model,
+    encode_vectors, hex, sha256_of_parameters,
 };
 use ata_scheduler::SavedEngine;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The version of [`Progress`] that this release writes and reads.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -109,9 +110,9 @@ pub struct Damage {
 impl Checkpoint {
     /// Its files, in the order in which they are to be written.
     pub fn encode(&self, table: &ParameterTable, metadata: &Metadata) -> [(&'static str, Vec<u8>); 3] {
-        let model = encode_model(table, self.training.parameters(), metadata);
-        let steps = Metadata::from([("steps".to_owned(), self.training.steps().to_string())]);
-        let optimizer = encode_vectors(self.training.moments(), &steps);
+        let step = self.training.steps();
+        let model = model_file(table, metadata, step, self.training.parameters());
+        let optimizer = encode_vectors(self.training.moments(), &step_of(step));
         let state = StateFile {
             model_sha256: sha256(&model),
             optimizer_sha256: sha256(&optimizer),
@@ -139,8 +140,16 @@ impl Checkpoint {
             if same { Ok(bytes) } else { Err(damage(file, "it is not what was written: its SHA-256 differs")) }
         };
         let (model, vectors) = (checked(MODEL, &state.model_sha256)?, checked(OPTIMIZER, &state.optimizer_sha256)?);
-        let (parameters, _) = decode_model(table, &model).map_err(|error| damage(MODEL, error))?;
+        let (parameters, about_model) = decode_model(table, &model).map_err(|error| damage(MODEL, error))?;
         let moments = decode_vectors(&vectors, parameters.len()).map_err(|error| damage(OPTIMIZER, error))?;
+        let about_moments = decode_metadata(&vectors).map_err(|error| damage(OPTIMIZER, error))?;
+        for (file, about) in [(MODEL, about_model), (OPTIMIZER, about_moments)] {
+            let step = about.get(STEP).map_or("no", String::as_str);
+            if step != progress.iteration.to_string() {
+                let reason = format!("it holds step {step}, and {STATE} step {}", progress.iteration);
+                return Err(damage(file, reason));
+            }
+        }
         let training = TrainingState::restore(optimizer, parameters, moments, progress.iteration)
             .map_err(|error| damage(OPTIMIZER, error))?;
         Ok(Self { training, progress })
@@ -151,6 +160,21 @@ impl Checkpoint {
         let bytes = read(STATE).map_err(|cause| damage(STATE, cause))?;
         Ok(decode_state(&bytes)?.progress.settings)
     }
+}
+
+/// In the metadata of a file of tensors: the last step that it holds.
+const STEP: &str = "step";
+
+fn step_of(step: u64) -> Metadata {
+    Metadata::from([(STEP.to_owned(), step.to_string())])
+}
+
+/// A model's file, with the last step that its parameters hold, and their SHA-256.
+fn model_file(table: &ParameterTable, metadata: &Metadata, step: u64, parameters: &[f32]) -> Vec<u8> {
+    let mut about = metadata.clone();
+    about.extend(step_of(step));
+    about.insert("sha256".into(), hex(&sha256_of_parameters(parameters)));
+    encode_model(table, parameters, &about)
 }
 
 fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {

@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use ata_learn::{Metadata, ParameterTable, encode_model, hex, sha256_of_parameters};
+use ata_learn::{Metadata, ParameterTable, TrainingState};
 use ata_record::write_atomically;
 
 use super::newest::{iterations, name_of};
-use super::{Checkpoint, Retention, Store};
+use super::{Checkpoint, Progress, Retention, Store, model_file};
 use crate::parameters::ParameterSet;
 
 /// Work for the thread.
 pub(crate) enum Job {
-    /// Keep a checkpoint, and drop old ones.
-    Checkpoint(Box<Checkpoint>),
+    /// Keep a checkpoint as soon as the training thread has handed over its part, and drop old ones.
+    Checkpoint { training: mpsc::Receiver<TrainingState>, progress: Box<Progress> },
     /// Write a model to a file.
     Model { path: PathBuf, parameters: ParameterSet, metadata: Metadata },
 }
@@ -24,7 +24,7 @@ impl Job {
     /// Where a model goes.
     fn path(&self) -> Option<PathBuf> {
         match self {
-            Self::Checkpoint(_) => None,
+            Self::Checkpoint { .. } => None,
             Self::Model { path, .. } => Some(path.clone()),
         }
     }
@@ -32,7 +32,7 @@ impl Job {
     /// The last iteration that a checkpoint or a model holds.
     fn iteration(&self) -> u64 {
         match self {
-            Self::Checkpoint(checkpoint) => checkpoint.progress.iteration,
+            Self::Checkpoint { progress, .. } => progress.iteration,
             Self::Model { parameters, .. } => parameters.iteration - 1,
         }
     }
@@ -81,32 +81,35 @@ impl Saver {
 
     fn save(&self, job: Job) -> Saved {
         match job {
-            Job::Checkpoint(checkpoint) => self.checkpoint(&checkpoint),
+            Job::Checkpoint { training, progress } => {
+                let iteration = progress.iteration;
+                let saved = match training.recv() {
+                    Ok(training) => self.checkpoint(&Checkpoint { training, progress: *progress }),
+                    Err(_) => Err("the optimizer failed".into()),
+                };
+                saved.unwrap_or_else(|reason| Saved::CheckpointFailed { iteration, reason })
+            }
             Job::Model { path, parameters, metadata } => {
-                let metadata = self.metadata_of(parameters.iteration - 1, parameters.values(), metadata);
-                let file = encode_model(&self.table, parameters.values(), &metadata);
+                let about = self.metadata.clone().into_iter().chain(metadata).collect();
+                let file = model_file(&self.table, &about, parameters.iteration - 1, parameters.values());
                 let result = write_atomically(&path, &file);
                 Saved::Model { path, result }
             }
         }
     }
 
-    fn checkpoint(&self, checkpoint: &Checkpoint) -> Saved {
+    /// Keeps a checkpoint; an error says why it could not be done.
+    fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<Saved, String> {
         let began = Instant::now();
-        let iteration = checkpoint.progress.iteration;
-        let metadata = self.metadata_of(iteration, checkpoint.training.parameters(), Metadata::new());
-        let name = name_of(iteration);
-        match self.store.put(&name, &checkpoint.encode(&self.table, &metadata)) {
-            Ok(()) => {
-                self.drop_old(iteration);
-                let place = self.store.describe(&name);
-                Saved::Checkpoint { iteration, place, seconds: began.elapsed().as_secs_f64() }
-            }
-            Err(cause) => {
-                let reason = format!("cannot write {}: {cause}", self.store.describe(&name));
-                Saved::CheckpointFailed { iteration, reason }
-            }
+        let (iteration, steps) = (checkpoint.progress.iteration, checkpoint.training.steps());
+        if steps != iteration {
+            return Err(format!("its parameters are those after step {steps}: please report this"));
         }
+        let (name, files) = (name_of(iteration), checkpoint.encode(&self.table, &self.metadata));
+        let place = self.store.describe(&name);
+        self.store.put(&name, &files).map_err(|cause| format!("cannot write {place}: {cause}"))?;
+        self.drop_old(iteration);
+        Ok(Saved::Checkpoint { iteration, place, seconds: began.elapsed().as_secs_f64() })
     }
 
     fn drop_old(&self, current: u64) {
@@ -116,11 +119,5 @@ impl Saver {
                 tracing::warn!("cannot remove the old checkpoint {}: {cause}", self.store.describe(&name));
             }
         }
-    }
-
-    fn metadata_of(&self, step: u64, parameters: &[f32], more: Metadata) -> Metadata {
-        let own = [("step", step.to_string()), ("sha256", hex(&sha256_of_parameters(parameters)))];
-        let own = own.map(|(key, value)| (key.to_owned(), value));
-        self.metadata.clone().into_iter().chain(own).chain(more).collect()
     }
 }

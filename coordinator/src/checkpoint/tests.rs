@@ -31,7 +31,7 @@ fn checkpoint_of(parameters: usize, iteration: u64) -> Checkpoint {
         training.step(&mut sum, 2, 0.1, true, &mut Vec::new());
     }
     let policy = build_policy("ata-auto", &PolicyContext::default()).unwrap();
-    let engine = Engine::new(EngineConfig::default(), policy).save().unwrap();
+    let engine = Engine::new(EngineConfig::default(), policy).save();
     let progress = Progress {
         version: VERSION,
         run_id: "run".into(),
@@ -54,13 +54,20 @@ fn save(folder: &Path, retention: Retention, iterations: &[u64]) -> Vec<Saved> {
     save_in(Box::new(FolderStore::new(folder)), retention, iterations)
 }
 
+fn job(state: TrainingState, progress: Progress) -> Job {
+    let (copy, training) = std::sync::mpsc::sync_channel(1);
+    copy.send(state).unwrap();
+    Job::Checkpoint { training, progress: Box::new(progress) }
+}
+
 /// Runs the saver on these iterations, and returns its reports.
 pub(super) fn save_in(store: Box<dyn Store>, retention: Retention, iterations: &[u64]) -> Vec<Saved> {
     let saver = Saver { store, retention, table: table(), metadata: Metadata::new() };
     let (reports, received) = std::sync::mpsc::channel();
     let jobs = saver.spawn(move |saved| reports.send(saved).unwrap());
     for iteration in iterations {
-        jobs.send(Job::Checkpoint(Box::new(checkpoint(*iteration)))).unwrap();
+        let Checkpoint { training, progress } = checkpoint(*iteration);
+        jobs.send(job(training, progress)).unwrap();
     }
     drop(jobs);
     received.into_iter().collect()
@@ -194,6 +201,29 @@ fn a_state_that_was_edited_does_no_harm() {
     });
 }
 
+/// Parts of different iterations, each of them whole, are no checkpoint: they are neither written nor read.
+#[test]
+fn parts_that_disagree_are_refused() {
+    let (four, five) = (checkpoint(4), checkpoint(5));
+    let folder = TempDir::new().unwrap();
+    let store = Box::new(FolderStore::new(folder.path()));
+    let saver = Saver { store, retention: TWO, table: table(), metadata: Metadata::new() };
+    let (reports, received) = std::sync::mpsc::channel();
+    let jobs = saver.spawn(move |saved| reports.send(saved).unwrap());
+    jobs.send(job(five.training.clone(), four.progress.clone())).unwrap();
+    drop(jobs);
+    let Ok(Saved::CheckpointFailed { iteration: 4, reason }) = received.recv() else { panic!("it was written") };
+    assert!(reason.contains("after step 5"), "{reason}");
+    assert!(find(folder.path()).unwrap().is_none());
+
+    let torn = Checkpoint { training: five.training, progress: four.progress };
+    let files = torn.encode(&table(), &Metadata::new());
+    FolderStore::new(folder.path()).put(&name_of(4), &files).unwrap();
+    let damaged = find(folder.path()).unwrap_err();
+    assert_eq!((damaged.len(), damaged[0].1.file), (1, MODEL));
+    assert_eq!(damaged[0].1.reason, "it holds step 5, and state.json step 4");
+}
+
 #[test]
 fn if_all_are_damaged_all_are_named() {
     let folder = TempDir::new().unwrap();
@@ -215,7 +245,7 @@ fn another_release_and_another_optimizer_are_refused() {
         Checkpoint::decode(&table(), optimizer, read).map_err(|damage| damage.to_string())
     };
     assert_eq!(decode(&checkpoint(1), Optimizer::default()), Ok(checkpoint(1)));
-    assert!(decode(&other, Optimizer::default()).unwrap_err().contains("this release reads version 1"));
+    assert!(decode(&other, Optimizer::default()).unwrap_err().contains("this release reads version 2"));
     let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
     assert!(decode(&checkpoint(1), sgd).unwrap_err().contains("saved by another optimizer"));
 }

@@ -87,7 +87,7 @@ impl Owner {
             Command::Training(Report::Stepped(stepped)) => self.stepped(stepped),
             Command::Training(Report::Compared(comparison, agree)) => self.compared(comparison, agree),
             Command::Training(Report::Failed) => {
-                self.no_copy();
+                self.training.is_stepping = false;
                 self.ending = Some(Ending::TrainingFailed);
             }
             Command::Evaluated(evaluated) => self.evaluated(evaluated),

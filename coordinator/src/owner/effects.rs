@@ -131,13 +131,14 @@ impl Owner {
     }
 
     pub(super) fn train(&mut self, work: Work) {
-        if self.training.send(work).is_err() {
+        if !self.training.give(work) {
             self.ending = Some(Ending::TrainingFailed);
         }
     }
 
     pub(super) fn stepped(&mut self, stepped: Stepped) {
         let Stepped { iteration, taken, gradient_product, parameters } = stepped;
+        self.training.is_stepping = false;
         self.parameters = parameters;
         if self.versions.add(&self.parameters) {
             for session in self.sessions.close_oldest(self.parameters.iteration) {
@@ -151,7 +152,7 @@ impl Owner {
         self.tell(Event::StepCommitted { iteration, outcome });
     }
 
-    /// Records a committed iteration, and lets the next one begin.
+    /// Records a committed iteration, and lets the next one begin unless the run is ending.
     fn committed(&mut self, cost: &IterationCost) {
         self.publisher.publish(RunEvent::Step {
             iteration: cost.iteration,
@@ -167,6 +168,9 @@ impl Owner {
             gradient_norm: self.step.gradient_norm,
         });
         self.trace.committed(cost, self.step.loss);
+        if self.is_ending {
+            return;
+        }
         self.evaluate_if_due(cost.iteration);
         self.save_if_due(cost.iteration);
         self.tell(Event::Proceed);

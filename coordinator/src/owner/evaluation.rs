@@ -58,7 +58,7 @@ impl Evaluations {
 impl Owner {
     /// Begins an evaluation after an iteration, if one is due and none is under way.
     pub(super) fn evaluate_if_due(&mut self, iteration: u64) {
-        let is_due = self.evaluations.every.is_some_and(|every| iteration.is_multiple_of(every));
+        let is_due = iteration > 0 && self.evaluations.every.is_some_and(|every| iteration.is_multiple_of(every));
         if is_due && self.evaluations.under_way.is_none() {
             self.evaluate();
         }
@@ -101,12 +101,12 @@ impl Owner {
         }
     }
 
-    /// Evaluates the final parameters, unless that was done or `stop` resolves first.
+    /// Evaluates the final parameters, unless that was done. Returns `false` if `stop` resolves before.
     pub(super) async fn evaluate_last(
         &mut self,
         commands: &mut mpsc::Receiver<Command>,
         stop: Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<(), RunError> {
+    ) -> Result<bool, RunError> {
         let iteration = self.parameters.iteration - 1;
         self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
         let is_idle = |owner: &Self| owner.evaluations.under_way.is_none();
@@ -118,11 +118,11 @@ impl Owner {
                 self.settle(commands, is_idle).await;
             }
         };
-        tokio::select! {
-            () = evaluate => {}
-            () = stop => {}
-        }
-        self.evaluations.failed.take().map_or(Ok(()), Err)
+        let is_done = tokio::select! {
+            () = evaluate => true,
+            () = stop => false,
+        };
+        self.evaluations.failed.take().map_or(Ok(is_done), Err)
     }
 }
 

@@ -30,7 +30,6 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
 use ata_learn::LearningRate;
@@ -51,7 +50,7 @@ use crate::report::{RunError, RunReport, StopReason};
 use crate::session::{Patience, Session};
 use crate::sessions::Sessions;
 use crate::trace::Trace;
-use crate::training::{self, Arrived, Taken, Work};
+use crate::training::{self, Arrived, Report, Taken, TrainingThread};
 use evaluation::Evaluations;
 use saving::{Checkpoints, Described};
 use start::Begun;
@@ -69,7 +68,7 @@ pub(crate) struct Owner {
     /// Those of the current iteration.
     parameters: ParameterSet,
     versions: Versions,
-    training: std_mpsc::Sender<Work>,
+    training: TrainingThread,
     learning_rate: LearningRate,
     evaluations: Evaluations,
     checkpoints: Checkpoints,
@@ -91,6 +90,8 @@ pub(crate) struct Owner {
     tasks_outlasted: u64,
     last_failure: String,
     ending: Option<Ending>,
+    /// Whether the run is ending: no iteration begins any more.
+    is_ending: bool,
 }
 
 /// Why the loop ends.
@@ -112,7 +113,7 @@ impl Owner {
         let (run_spec, data) = (config.run_spec(), config.training_data.identity());
         let (patience, training_file) = (config.patience(), config.training_data.file());
         let trace = Trace::new(config.span_links, &config.run_id, &config.policy_specification);
-        let Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best } = start::begin(
+        let Begun { engine, names, training, publisher, time_s, epoch, saved, tasks_outlasted, best } = start::begin(
             config.start,
             start::Settings {
                 engine: config.engine,
@@ -139,6 +140,7 @@ impl Owner {
         let evaluation = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluated));
         let CheckpointConfig { cadence, retention, store } = config.checkpoints;
         let saver = Saver { store, retention, table: config.model.table(), metadata: config.model_metadata };
+        let described = Described { settings: config.settings, data };
         let jobs = saver.spawn(sender(commands, Command::Saved));
         Ok(Self {
             engine,
@@ -152,7 +154,7 @@ impl Owner {
             training,
             learning_rate: config.learning_rate,
             evaluations: Evaluations::new(evaluation, config.eval_every, best),
-            checkpoints: Checkpoints::new(jobs, cadence, epoch, Described { settings: config.settings, data }, time_s),
+            checkpoints: Checkpoints::new(jobs, cadence, epoch, described, saved, time_s),
             publisher,
             trace,
             warm_start: config.warm_start,
@@ -167,6 +169,7 @@ impl Owner {
             tasks_outlasted,
             last_failure: "none".into(),
             ending: None,
+            is_ending: false,
         })
     }
 
@@ -178,6 +181,8 @@ impl Owner {
     ) -> RunReport {
         let mut stop = pin!(stop);
         let mut clock = Clock::new(Instant::now(), self.now_s, tick(self.patience.heartbeat));
+        // The evaluation after the last step that was saved is no part of the checkpoint.
+        self.evaluate_if_due(self.parameters.iteration - 1);
         self.tell(Event::Proceed);
         let ending = loop {
             let command = tokio::select! {
@@ -237,17 +242,19 @@ impl Owner {
         mut commands: mpsc::Receiver<Command>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> RunReport {
+        self.is_ending = true;
         self.take_leave(&ending);
         self.write_refusals(true);
-        let mut ended = match ending {
-            Ending::Stop(reason) => Ok(reason),
-            Ending::Abort(reason) => Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }),
-            Ending::TrainingFailed => Err(RunError::Training),
-            Ending::RecordFailed(error) => Err(error.into()),
-        };
+        // What is saved next holds whole steps only.
+        self.settle(&mut commands, |owner| !owner.training.is_stepping).await;
         self.save_last(&mut commands).await;
-        if matches!(ended, Ok(StopReason::Finished(_))) {
-            ended = self.evaluate_last(&mut commands, stop).await.and(ended);
+        let mut ended = self.result(ending);
+        if let Some(Err(error)) = self.ending.take().map(|failed| self.result(failed)) {
+            ended = ended.and(Err(error));
+        }
+        if let Ok(reason @ StopReason::Finished(_)) = ended {
+            let evaluated = self.evaluate_last(&mut commands, stop).await;
+            ended = evaluated.map(|is_done| if is_done { reason } else { StopReason::Stopped });
         }
         let written = self.write_model(&mut commands).await;
         let ended = ended.and_then(|reason| written.map(|()| reason).map_err(RunError::from));
@@ -271,15 +278,31 @@ impl Owner {
         }
     }
 
+    fn result(&self, ending: Ending) -> Result<StopReason, RunError> {
+        match ending {
+            Ending::Stop(reason) => Ok(reason),
+            Ending::Abort(reason) => Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }),
+            Ending::TrainingFailed => Err(RunError::Training),
+            Ending::RecordFailed(error) => Err(error.into()),
+        }
+    }
+
     /// Handles what the run's own threads report, until `is_done`. Requests come too late, and are told that the run is
-    /// over.
+    /// over. Results that are compared are those of an iteration that will not be completed.
     async fn settle(&mut self, commands: &mut mpsc::Receiver<Command>, is_done: impl Fn(&Self) -> bool) {
         let (since_s, since) = (self.now_s, Instant::now());
         while !is_done(self) {
             let Some(command) = commands.recv().await else { return };
             self.now_s = since_s + since.elapsed().as_secs_f64();
-            if matches!(command, Command::Evaluated(_) | Command::Saved(_)) {
-                self.command(command);
+            match command {
+                Command::Evaluated(_)
+                | Command::Saved(_)
+                | Command::Training(Report::Stepped(_) | Report::Failed)
+                | Command::RecordFailed(_) => {
+                    self.command(command);
+                    self.carry_out_all();
+                }
+                _ => {}
             }
         }
     }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{Metadata, TrainingState};
+use ata_learn::Metadata;
 use ata_record::{BEST_MODEL_FILE, MODEL_FILE, RecordError, RunEvent};
-use ata_scheduler::SavedEngine;
 use tokio::sync::mpsc;
 
 use super::{Command, Owner};
-use crate::checkpoint::{Cadence, Checkpoint, Job, Progress, Saved, VERSION};
+use crate::checkpoint::{Cadence, Job, Progress, Saved, VERSION};
 use crate::parameters::ParameterSet;
 use crate::training::Work;
 
@@ -25,8 +24,6 @@ pub(super) struct Checkpoints {
     cadence: Cadence,
     epoch: u64,
     described: Described,
-    /// The engine after the last step.
-    boundary: Option<SavedEngine>,
     /// When the last one was begun.
     last_s: f64,
     /// How many jobs the thread has not reported on.
@@ -35,8 +32,8 @@ pub(super) struct Checkpoints {
     is_saving: bool,
     /// The next step, which waits for the checkpoint that is being written.
     waiting: Option<Work>,
-    /// The last iteration of the newest one.
-    pub(super) saved: Option<u64>,
+    /// The last iteration of the newest one; 0 if there is none.
+    saved: u64,
     /// Why the last one could not be written, if it could not.
     pub(super) failed: Option<String>,
     model_failed: Option<RecordError>,
@@ -48,6 +45,7 @@ impl Checkpoints {
         cadence: Cadence,
         epoch: u64,
         described: Described,
+        saved: u64,
         now_s: f64,
     ) -> Self {
         Self {
@@ -55,12 +53,11 @@ impl Checkpoints {
             cadence,
             epoch,
             described,
-            boundary: None,
             last_s: now_s,
             under_way: 0,
             is_saving: false,
             waiting: None,
-            saved: None,
+            saved,
             failed: None,
             model_failed: None,
         }
@@ -77,10 +74,6 @@ impl Checkpoints {
 impl Owner {
     /// Saves the run after an iteration if that is due.
     pub(super) fn save_if_due(&mut self, iteration: u64) {
-        if self.checkpoints.cadence == Cadence::Never {
-            return;
-        }
-        self.checkpoints.boundary = self.engine.save();
         // One that is due by time can be late.
         let is_late = self.checkpoints.is_saving && matches!(self.checkpoints.cadence, Cadence::Seconds(_));
         if !is_late && self.checkpoints.cadence.is_due(iteration, self.now_s, self.checkpoints.last_s) {
@@ -98,9 +91,9 @@ impl Owner {
         }
     }
 
-    /// Has the state after the last step written, beside the iterations.
+    /// Has the state after the last step written, beside the iterations. No step may be under way.
     fn save(&mut self) {
-        let Some(engine) = self.checkpoints.boundary.clone() else { return };
+        let engine = self.engine.save();
         let iteration = engine.next_iteration() - 1;
         let workers = self.sessions.names_by_departure();
         let progress = Progress {
@@ -120,14 +113,10 @@ impl Owner {
         };
         self.trace.checkpoint_begins(iteration);
         self.checkpoints.last_s = self.now_s;
-        self.checkpoints.under_way += 1;
         self.checkpoints.is_saving = true;
-        let jobs = self.checkpoints.jobs.clone();
-        let then = move |training: TrainingState| {
-            // The thread outlives this run's training.
-            drop(jobs.send(Job::Checkpoint(Box::new(Checkpoint { training, progress }))));
-        };
-        self.train(Work::Copy(Box::new(then)));
+        let (copy, training) = std_mpsc::sync_channel(1);
+        self.checkpoints.send(Job::Checkpoint { training, progress: Box::new(progress) });
+        self.train(Work::Copy(copy));
     }
 
     /// Keeps the best model so far.
@@ -137,13 +126,6 @@ impl Owner {
         let metadata = figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
         let metadata = metadata.collect();
         self.checkpoints.send(Job::Model { path, parameters, metadata });
-    }
-
-    /// The training thread failed: it will not hand over its state.
-    pub(super) fn no_copy(&mut self) {
-        let lost = usize::from(std::mem::take(&mut self.checkpoints.is_saving));
-        self.checkpoints.under_way = self.checkpoints.under_way.saturating_sub(lost);
-        self.checkpoints.boundary = None;
     }
 
     /// Records what became of a checkpoint or a model.
@@ -157,7 +139,7 @@ impl Owner {
         let time_s = self.now_s;
         match saved {
             Saved::Checkpoint { iteration, place, seconds } => {
-                (self.checkpoints.saved, self.checkpoints.failed) = (Some(iteration), None);
+                (self.checkpoints.saved, self.checkpoints.failed) = (iteration, None);
                 self.publisher.publish(RunEvent::Checkpoint { time_s, iteration, path: place, seconds });
             }
             Saved::CheckpointFailed { iteration, reason } => {
@@ -165,7 +147,9 @@ impl Owner {
                 self.checkpoints.failed = Some(reason.clone());
                 self.publisher.publish(RunEvent::CheckpointFailed { time_s, iteration, reason });
             }
-            Saved::Model { result: Ok(()), .. } => {}
+            Saved::Model { path, result: Ok(()) } => {
+                self.checkpoints.model_failed.take_if(|failed| failed.path == path);
+            }
             Saved::Model { path, result: Err(cause) } => {
                 tracing::warn!("cannot write {}: {cause}", path.display());
                 self.checkpoints.model_failed = Some(RecordError { path, cause: Arc::new(cause) });
@@ -183,8 +167,8 @@ impl Owner {
         self.checkpoints.waiting = None;
         let is_idle = |owner: &Self| owner.checkpoints.under_way == 0;
         self.settle(commands, is_idle).await;
-        let last = self.checkpoints.boundary.as_ref().map(|engine| engine.next_iteration() - 1);
-        if last.is_some() && last != self.checkpoints.saved {
+        let is_saved = self.checkpoints.saved == self.parameters.iteration - 1;
+        if self.checkpoints.cadence != Cadence::Never && !is_saved {
             self.save();
             self.settle(commands, is_idle).await;
         }
@@ -193,7 +177,6 @@ impl Owner {
     /// Writes the model that was trained.
     pub(super) async fn write_model(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<(), RecordError> {
         let parameters = self.parameters.clone();
-        self.checkpoints.model_failed = None;
         let path = self.run_folder.join(MODEL_FILE);
         self.checkpoints.send(Job::Model { path, parameters, metadata: Metadata::new() });
         self.settle(commands, |owner| owner.checkpoints.under_way == 0).await;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ata_learn::{Model, Optimizer, TrainingState};
-use ata_record::{JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
+use ata_record::{BEST_MODEL_FILE, JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig, Policy, WorkerId};
 use tokio::sync::{mpsc, watch};
 
@@ -41,6 +41,8 @@ pub(super) struct Begun {
     pub(super) time_s: f64,
     /// How often the run was resumed.
     pub(super) epoch: u64,
+    /// The last iteration of the checkpoint that it goes on from; 0 if it begins.
+    pub(super) saved: u64,
     pub(super) tasks_outlasted: u64,
     pub(super) best: Best,
 }
@@ -76,6 +78,7 @@ pub(super) fn begin(
         publisher,
         time_s: 0.0,
         epoch: 0,
+        saved: 0,
         tasks_outlasted: 0,
         best: Best::default(),
     })
@@ -97,7 +100,10 @@ fn resume(
     let engine = Engine::restore(settings.engine, settings.policy, engine)?;
     let mut listeners = settings.listeners;
     let past = resume_journal(settings.folder, iteration, |event| listeners.recall(event))?;
+    // If the best model is lost, the best one from now on takes its place.
+    let has_best = settings.folder.join(BEST_MODEL_FILE).exists();
     let best = Best { accuracy: best_accuracy, loss: past.lowest_test_loss };
+    let best = if has_best { best } else { Best::default() };
     let failed = sender(commands, Command::RecordFailed);
     let publisher = Publisher::append(settings.folder, past, state, listeners, failed)?;
     publisher.publish(RunEvent::Resume {
@@ -111,5 +117,5 @@ fn resume(
     let known = |(number, name): (u32, String)| Some((WorkerId::new(number)?, name.parse().ok()?));
     let expelled = expelled.into_iter().filter_map(|(name, why)| Some((name.parse().ok()?, why)));
     let names = Names::restored(workers.into_iter().filter_map(known), expelled);
-    Ok(Begun { engine, names, training, publisher, time_s, epoch, tasks_outlasted, best })
+    Ok(Begun { engine, names, training, publisher, time_s, epoch, saved: iteration, tasks_outlasted, best })
 }

@@ -2,6 +2,7 @@
 
 mod any_order;
 mod exactly_once;
+mod stops;
 
 use std::collections::BTreeMap;
 
@@ -18,9 +19,15 @@ use crate::checkpoint::{Cadence, FolderStore};
 use crate::config::{Start, TrainingData, TransferLimits};
 use crate::session::Presence;
 use crate::sessions::SessionHandle;
+use crate::training::Work;
+use std::sync::mpsc as std_mpsc;
 use tokio::sync::oneshot;
 
 const HEARTBEAT_TIMEOUT_S: f64 = 2.0;
+
+const CHECKPOINTS: &str = "checkpoints";
+
+const MODEL: &str = "cnn:widths=1/1/1/1";
 
 struct Rig {
     owner: Owner,
@@ -53,8 +60,12 @@ impl Rig {
     }
 
     fn saving(cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let model = builtin_model("cnn:widths=1/1/1/1").unwrap();
+        Self::begin(tempfile::tempdir().unwrap(), Start::Random, cadence, policy, budget, iterations)
+    }
+
+    /// A run in this folder.
+    fn begin(folder: TempDir, start: Start, cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
+        let model = builtin_model(MODEL).unwrap();
         let parameters = model.parameter_count();
         let test_data = model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap();
         let config = CoordinatorConfig {
@@ -74,10 +85,10 @@ impl Rig {
             optimizer: Optimizer::default(),
             learning_rate: LearningRate::constant(0.1),
             eval_every: None,
-            start: Start::Random,
+            start,
             checkpoints: CheckpointConfig {
                 cadence,
-                store: Box::new(FolderStore::new(folder.path().join("checkpoints"))),
+                store: Box::new(FolderStore::new(folder.path().join(CHECKPOINTS))),
                 ..CheckpointConfig::never()
             },
             model_metadata: Metadata::new(),
@@ -98,9 +109,20 @@ impl Rig {
         let (state, seen) = watch::channel(RunState::default());
         let mut owner = Owner::new(config, &sender, Pool::default(), state).unwrap();
         let (given, work) = std_mpsc::channel();
-        let training = std::mem::replace(&mut owner.training, given);
+        let training = std::mem::replace(&mut owner.training.work, given);
         owner.tell(Event::Proceed);
-        Self { owner, commands, work, training, now_s: 0.0, parameters, folder, failures: 0, state: seen }
+        let now_s = owner.now_s;
+        Self { owner, commands, work, training, now_s, parameters, folder, failures: 0, state: seen }
+    }
+
+    /// Ends the run as its loop does, while the training thread does what it was given.
+    fn end(self, ending: Ending) -> (RunReport, TempDir) {
+        let Self { owner, commands, work, training, folder, .. } = self;
+        // It ends when the owner does. The training thread may have failed.
+        std::thread::spawn(move || work.into_iter().try_for_each(|work| training.send(work)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let report = runtime.block_on(owner.finish(ending, commands, pin!(std::future::pending())));
+        (report, folder)
     }
 
     /// Lets time pass, then handles a command.
@@ -109,15 +131,19 @@ impl Rig {
         self.owner.turn(self.now_s, command)
     }
 
-    /// Takes the step that is due, if any; otherwise only time passes.
+    /// Takes the step and writes the checkpoint that are due, if any; otherwise only time passes.
     fn step(&mut self) -> Option<Ending> {
-        let mut is_due = false;
+        let mut reports = 0;
         for work in self.work.try_iter() {
-            is_due |= matches!(work, Work::Step { .. });
+            reports += usize::from(matches!(work, Work::Step { .. } | Work::Copy(_)));
             self.training.send(work).unwrap();
         }
-        let report = if is_due { self.commands.blocking_recv() } else { None };
-        self.turn(0.1, report)
+        let mut ending = self.turn(0.1, None);
+        for _ in 0..reports {
+            let report = self.commands.blocking_recv();
+            ending = ending.or(self.turn(0.0, report));
+        }
+        ending
     }
 
     fn ask<T>(&mut self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> T {
