@@ -47,7 +47,7 @@ mod training;
 #[cfg(feature = "object-store")]
 pub use checkpoint::ObjectStore;
 pub use checkpoint::{Cadence, Checkpoint, Damage, FolderStore, Found, PlaceError, Progress, Retention, Store};
-pub use checkpoint::{is_url, newest, newest_settings, open_store};
+pub use checkpoint::{go_on_from, is_url, newest, newest_settings, open_store};
 pub use config::{CheckpointConfig, CoordinatorConfig, Start, TrainingData, TransferLimits};
 pub use report::{RunError, RunReport, StopReason};
 

@@ -215,6 +215,11 @@ pub(crate) struct CommonArgs {
 }
 
 impl CommonArgs {
+    /// Whether a run that has nothing to go on from begins again in the same folder.
+    pub(crate) fn begins_again(&self) -> bool {
+        self.resume.as_deref() == Some("auto")
+    }
+
     /// The settings of the run, from these defaults on, and the run that is to go on, if any.
     pub(crate) fn settings(
         &self,

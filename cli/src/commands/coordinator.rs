@@ -20,7 +20,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
     let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
-    let run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;
+    let mut run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;
     if run.is_complete(resumption.as_ref()) {
         return Ok(ExitCode::SUCCESS);
     }
@@ -34,8 +34,9 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let bound = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, DEFAULT_DASHBOARD).await?;
     let Entrance { security, join, token_file } = settings.entrance(bound)?;
-    let folder = run.folder(resumption.as_ref())?;
-    eprintln!("run {} listens on {bound}; waiting for {min_workers} worker(s)", folder.run_id);
+    let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
+    let waits = if run.finished().is_some() { String::new() } else { format!("; waiting for {min_workers} worker(s)") };
+    eprintln!("run {} listens on {bound}{waits}", folder.run_id);
     eprintln!("start workers with: {join}");
     if matches!(*security, Security::Open) && !bound.ip().is_loopback() {
         eprintln!("--insecure: whoever reaches this address can join, read along and change what is sent");

@@ -46,7 +46,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let workers = settings.workers.count;
     let expected = ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means };
     let (coordinator, named) = (DeviceChoice::Cpu, Some(device_name.clone()));
-    let run = Run::new(settings.clone(), extensions, inputs, coordinator, named, expected, resumption.as_ref())?;
+    let mut run = Run::new(settings.clone(), extensions, inputs, coordinator, named, expected, resumption.as_ref())?;
     if run.is_complete(resumption.as_ref()) {
         return Ok(ExitCode::SUCCESS);
     }
@@ -59,9 +59,11 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::internal)?;
     let address = listener.local_addr().map_err(Failure::internal)?;
     let dashboard = Dashboard::bind(&settings, "off").await?;
-    let folder = run.folder(resumption.as_ref())?;
+    let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
     let address = format!("http://{address}");
-    let mut children = Children::start(&settings, &devices, &address, training_file.as_deref(), args.traces.url())?;
+    let is_over = run.finished().is_some();
+    let start = || Children::start(&settings, &devices, &address, training_file.as_deref(), args.traces.url());
+    let mut children = if is_over { Children::default() } else { start()? };
 
     let mut received = None;
     let state = run.state();
@@ -70,7 +72,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
             // The signal first: Ctrl-C ends the workers as well.
             biased;
             signal = &mut signal => received = Some(signal),
-            () = children.too_few(&state) => {}
+            () = children.too_few(&state), if !is_over => {}
         }
     };
     let trained = Box::pin(run.train(&folder, listener, Arc::new(Security::Open), dashboard, stop)).await;
@@ -126,6 +128,7 @@ pub(super) fn worker_command(
 }
 
 /// The worker processes. They are killed if this is dropped.
+#[derive(Default)]
 struct Children {
     running: JoinSet<(u32, std::io::Result<std::process::ExitStatus>)>,
 }

@@ -4,52 +4,53 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ata_record::{CONFIG_FILE, RUN_FILES, SUMMARY_FILE, write_atomically};
+use ata_record::{CONFIG_FILE, JOURNAL_FILE, LOCK_FILE, RUN_FILES, SUMMARY_FILE, discard_journal, write_atomically};
 use rand::TryRng;
 
+use super::hold::Hold;
 use super::resume::{RUNS, Resumption};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// A new folder that holds one run.
+/// The folder of a run, which no other coordinator writes in.
 pub(crate) struct RunFolder {
     pub(crate) run_id: String,
     pub(crate) path: PathBuf,
+    _hold: Hold,
 }
 
 impl RunFolder {
-    /// Creates the folder, and writes the complete configuration into it.
-    pub(crate) fn create(settings: &Settings) -> Result<Self, Failure> {
+    /// Creates the folder, and writes the complete configuration into it. A run in it that never began is cleared away, and with
+    /// `again` also one that has nothing to go on from.
+    pub(crate) fn create(settings: &Settings, again: bool) -> Result<Self, Failure> {
         let run_id = new_run_id(&settings.policy);
         let path = settings.out.clone().unwrap_or_else(|| Path::new(RUNS).join(&run_id));
-        std::fs::create_dir_all(&path)
-            .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", path.display())))?;
-        if let Some(file) = RUN_FILES.iter().find(|file| path.join(file).exists()) {
-            let shown = path.display();
-            return Err(Failure::usage(format!("{shown} already holds a run ({file}): choose another --out")));
-        }
-        let folder = Self { run_id, path };
+        // Nothing but a run locks its folder first.
+        let was_held = path.join(LOCK_FILE).exists();
+        check_free(&path, was_held, again)?;
+        let hold = Hold::take(&path, settings.checkpoint.as_deref())?;
+        // Another process may have been faster.
+        check_free(&path, was_held, again)?;
+        clear(&path).map_err(|cause| Failure::disk(format!("cannot clear {}: {cause}", path.display())))?;
+        let folder = Self { run_id, path, _hold: hold };
         // Without the folder, so that the file can be used for another run.
         folder.write(CONFIG_FILE, &Settings { out: None, ..settings.clone() }.to_toml()?)?;
         Ok(folder)
     }
 
-    /// Opens the folder of a run that goes on, and replaces its configuration.
-    pub(crate) fn reopen(resumption: &Resumption, run_id: &str, settings: &Settings) -> Result<Self, Failure> {
-        let folder = Self { run_id: run_id.into(), path: resumption.folder.clone() };
-        // It may be gone if the checkpoints are elsewhere.
-        std::fs::create_dir_all(&folder.path)
-            .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.path.display())))?;
+    /// Opens the folder of a run that goes on from the checkpoint of `iteration`, and replaces its configuration.
+    pub(crate) fn reopen(
+        hold: Hold,
+        resumption: &Resumption,
+        run_id: &str,
+        iteration: u64,
+        settings: &Settings,
+    ) -> Result<Self, Failure> {
+        resumption.go_on_from(iteration)?;
+        let folder = Self { run_id: run_id.into(), path: resumption.folder.clone(), _hold: hold };
         // How it ended before is no longer so, even if this process ends without a word.
-        match std::fs::remove_file(folder.path.join(SUMMARY_FILE)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Failure::disk(format!(
-                    "cannot remove {}: {error}",
-                    folder.path.join(SUMMARY_FILE).display()
-                )));
-            }
-            _ => {}
-        }
+        let removed = remove(&folder.path.join(SUMMARY_FILE));
+        removed.map_err(|cause| Failure::disk(format!("cannot clear {}: {cause}", folder.path.display())))?;
         folder.write(CONFIG_FILE, &settings.to_toml()?)?;
         Ok(folder)
     }
@@ -59,6 +60,33 @@ impl RunFolder {
         let path = self.path.join(name);
         write_atomically(&path, content.as_bytes())
             .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))
+    }
+}
+
+/// Checks that a folder holds nothing that a new run must not replace.
+fn check_free(path: &Path, was_held: bool, again: bool) -> Result<(), Failure> {
+    let Some(file) = RUN_FILES.iter().find(|file| path.join(file).exists()) else { return Ok(()) };
+    let is_a_run = was_held || path.join(CONFIG_FILE).exists();
+    let has_begun = path.join(JOURNAL_FILE).metadata().map_or(!was_held, |journal| journal.len() > 0);
+    if is_a_run && (again || !has_begun) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{} already holds a run ({file}): --resume auto goes on with it; a new run needs another --out",
+        path.display()
+    )))
+}
+
+/// Removes what a run wrote that has nothing to go on from; its events are kept aside. What tells that it began goes first.
+fn clear(run: &Path) -> std::io::Result<()> {
+    discard_journal(run)?;
+    RUN_FILES.iter().try_for_each(|file| remove(&run.join(file)))
+}
+
+fn remove(file: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! # Layout
 //! - here: [`Run`], which is ready to begin, and [`Trained`], which is over
-//! - `folder`: the run's folder; `place`: where its checkpoints are; `resume`: the run that `--resume` names
+//! - `folder`: the run's folder; `place`: where its checkpoints are; `hold`: who may write there
+//! - `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
 //! - `model`: what model files carry, and reading them
 //! - `tables`: the human-readable result
@@ -13,6 +14,7 @@
 pub(crate) mod counterfactual;
 pub(crate) mod dashboard;
 mod folder;
+mod hold;
 pub(crate) mod model;
 mod place;
 pub(crate) mod recorded;
@@ -27,6 +29,7 @@ pub(crate) use folder::new_run_id;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -36,10 +39,10 @@ use ata_coordinator::{
 use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
 use ata_observe::{CostRow, Cursor, Prices, viewed};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, steps_after};
-use ata_scheduler::{EngineConfig, Policy, PolicyContext, Verify, WorkerStatistics};
+use ata_scheduler::{EngineConfig, FinishReason, Policy, PolicyContext, Verify, WorkerStatistics};
 use ata_wire::Security;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::Extensions;
 use crate::args::CommonArgs;
@@ -52,6 +55,7 @@ use crate::telemetry;
 use counterfactual::{Counterfactual, counterfactuals};
 pub(crate) use dashboard::Dashboard;
 use dashboard::Observers;
+use hold::Hold;
 use resume::Resumption;
 use summary::Summary;
 
@@ -84,6 +88,8 @@ pub(crate) struct Run {
     training: TrainingData,
     test: Arc<dyn Dataset>,
     min_workers: usize,
+    /// Of the run that goes on.
+    hold: Option<Hold>,
     /// The device as the summary names it.
     device_name: String,
     state: watch::Sender<RunState>,
@@ -112,10 +118,9 @@ impl Run {
         if let (Some(place), None) = (&settings.checkpoint, resumption) {
             place::check_empty(place)?;
         }
+        let hold = resumption.map(Resumption::hold).transpose()?;
         let start = match (resumption, &settings.init) {
-            (Some(resumption), _) => {
-                Start::Checkpoint(Box::new(resumption.load(&model.table(), settings.optimizer())?))
-            }
+            (Some(resumption), _) => Start::Checkpoint(Box::new(resumption.load(&model.table(), &settings)?)),
             (None, Some(file)) => Start::Parameters(model::read(file, &model.table())?.0),
             (None, None) => Start::Random,
         };
@@ -134,30 +139,44 @@ impl Run {
             training,
             test,
             min_workers: expected.at_least,
+            hold,
             device_name,
             state: watch::Sender::new(RunState::default()),
         })
     }
 
-    /// Whether the run that is to go on has all its iterations, and says so.
+    /// Why the run that is to go on is over, if it is: only its end is left, or not even that.
+    pub(crate) fn finished(&self) -> Option<FinishReason> {
+        let Start::Checkpoint(checkpoint) = &self.start else { return None };
+        checkpoint.progress.engine.finished(self.settings.iterations, &self.settings.limits())
+    }
+
+    /// Whether the run that is to go on is over and has all its results, and says so.
     pub(crate) fn is_complete(&self, resumption: Option<&Resumption>) -> bool {
-        let Start::Checkpoint(checkpoint) = &self.start else { return false };
+        let (Start::Checkpoint(checkpoint), Some(reason)) = (&self.start, self.finished()) else { return false };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
-        if *iteration >= self.settings.iterations {
-            eprintln!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
-            return true;
+        if !resumption.is_some_and(Resumption::has_results) {
+            eprintln!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
+            return false;
         }
-        let Some(rule) = resumption.and_then(|run| run.ended_by(&self.settings)) else { return false };
-        eprintln!(
-            "run {run_id} is finished: it reached its {rule} after {iteration} iterations; another limit extends it"
-        );
+        match reason {
+            FinishReason::Iterations => {
+                eprintln!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it")
+            }
+            _ => eprintln!(
+                "run {run_id} is finished: it reached its {} after {iteration} iterations; another limit extends it",
+                reason.name()
+            ),
+        }
         true
     }
 
-    /// The run's folder: a new one, or that of the run that goes on.
-    pub(crate) fn folder(&self, resumption: Option<&Resumption>) -> Result<RunFolder, Failure> {
-        let (Some(resumption), Start::Checkpoint(checkpoint)) = (resumption, &self.start) else {
-            return RunFolder::create(&self.settings);
+    /// The run's folder: that of the run that goes on, or a new one; with `again`, one with a run in it that has nothing to go
+    /// on from.
+    pub(crate) fn folder(&mut self, resumption: Option<&Resumption>, again: bool) -> Result<RunFolder, Failure> {
+        let (Some(resumption), Some(hold), Start::Checkpoint(checkpoint)) = (resumption, self.hold.take(), &self.start)
+        else {
+            return RunFolder::create(&self.settings, again);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         let again = match steps_after(&resumption.folder, *iteration)? {
@@ -166,7 +185,7 @@ impl Run {
             later => format!("; {later} later iterations are computed again"),
         };
         eprintln!("resuming run {run_id} after iteration {iteration}{again}");
-        RunFolder::reopen(resumption, run_id, &self.settings)
+        RunFolder::reopen(hold, resumption, run_id, *iteration, &self.settings)
     }
 
     /// The state of the run, for watching it.
@@ -259,8 +278,8 @@ pub(crate) struct Trained {
 
 impl Trained {
     /// Writes the run's results, prints the table or the JSON, and returns the exit code. `received` stopped the run; if
-    /// nothing did, it did not fail, and it is to stay, its dashboard does until `signal` resolves: who supervises a run
-    /// must hear of its failure.
+    /// nothing did, it did not fail, and it is to stay, its dashboard does until `signal` resolves: a supervisor must hear of a
+    /// failure.
     pub(crate) async fn finish(
         self,
         folder: &RunFolder,
@@ -269,70 +288,88 @@ impl Trained {
         signal: impl Future<Output = Signal>,
     ) -> Result<ExitCode, Failure> {
         let Self { report, settings, device_name, observers } = self;
-        let code = Self::finished(report, &settings, &device_name, folder, *json, received);
-        if *stay && received.is_none() && code.is_ok() && observers.are_seen() {
+        let mut summary = Summary::new(&folder.run_id, &settings, &device_name, &report);
+        let written = write_results(&summary, &report, folder);
+        let mut signal = pin!(signal);
+        let (is_stopped, rows) = match received {
+            // A supervisor waits for the end.
+            Some(Signal::Terminate) => (true, Vec::new()),
+            Some(Signal::Interrupt) => (true, other_policies(&report.state, &settings).await),
+            None => tokio::select! {
+                rows = other_policies(&report.state, &settings) => (false, rows),
+                _ = &mut signal => (true, Vec::new()),
+            },
+        };
+        summary.counterfactual = Some(rows);
+        let written = written.and_then(|()| write_page(&summary, folder, &settings.workers.prices));
+        if *json {
+            print!("{}", summary.to_json()?);
+        } else {
+            print!("{}", tables::render(&summary, &folder.path));
+        }
+        let code = exit_code(report, written, received);
+        if *stay && !is_stopped && code.is_ok() && observers.are_seen() {
             eprintln!("the dashboard stays until Ctrl-C");
             signal.await;
         }
         observers.end().await;
         code
     }
+}
 
-    fn finished(
-        report: RunReport,
-        settings: &Settings,
-        device_name: &str,
-        folder: &RunFolder,
-        json: bool,
-        signal: Option<Signal>,
-    ) -> Result<ExitCode, Failure> {
-        let counterfactual = counterfactuals(&counterfactual::recorded(&report.state), settings.budget, settings.seed);
-        let summary = Summary::new(&folder.run_id, settings, device_name, &report, counterfactual);
-        let written = write(&summary, &report, folder, &settings.workers.prices);
-        if json {
-            print!("{}", summary.to_json()?);
-        } else {
-            print!("{}", tables::render(&summary, &folder.path));
+/// What other policies would have cost, which takes seconds in a large cluster. A process that ends does not wait for it.
+async fn other_policies(run: &RunState, settings: &Settings) -> Vec<Counterfactual> {
+    let (recorded, budget, seed) = (counterfactual::recorded(run), settings.budget, settings.seed);
+    let (sender, rows) = oneshot::channel();
+    std::thread::spawn(move || drop(sender.send(counterfactuals(&recorded, budget, seed))));
+    // A panic is printed, and the table does without.
+    rows.await.unwrap_or_default()
+}
+
+/// How the program ends after a run, whose results were written or not.
+fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Signal>) -> Result<ExitCode, Failure> {
+    // A failure of the run takes precedence over one to write its results.
+    let stopped = report.ended.inspect_err(|_| {
+        if let Err(failure) = &written {
+            tracing::warn!("{failure}");
         }
-        // A failure of the run takes precedence over one to write its results.
-        let stopped = report.ended.inspect_err(|_| {
-            if let Err(failure) = &written {
-                tracing::warn!("{failure}");
-            }
-        })?;
-        written?;
-        if let (StopReason::Stopped, Some(reason)) = (stopped, report.not_saved) {
-            return Err(Failure::disk(format!("{reason}; the checkpoints before it are kept")));
+    })?;
+    written?;
+    if let (StopReason::Stopped, Some(reason)) = (stopped, report.not_saved) {
+        return Err(Failure::disk(format!("{reason}; the checkpoints before it are kept")));
+    }
+    match (stopped, signal) {
+        (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
+        // Without checkpoints too: it is not done, and its supervisor should start it again.
+        (StopReason::Stopped, Some(Signal::Terminate)) => Ok(ExitCode::from(RESUMABLE)),
+        (StopReason::Stopped, None) => {
+            Err(Failure::internal("too few workers are left to continue; see the messages above"))
         }
-        match (stopped, signal) {
-            (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
-            // Without checkpoints too: it is not done, and whoever supervises it should start it again.
-            (StopReason::Stopped, Some(Signal::Terminate)) => Ok(ExitCode::from(RESUMABLE)),
-            (StopReason::Stopped, None) => {
-                Err(Failure::internal("too few workers are left to continue; see the messages above"))
-            }
-            _ => Ok(ExitCode::SUCCESS),
-        }
+        _ => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// `report.html`: what the dashboard showed at the end.
-fn page(summary: &Summary, folder: &Path, prices: &Prices) -> Result<String, Failure> {
-    let view = viewed(folder, prices.clone())?;
-    let costs: Vec<CostRow> = summary.counterfactual.iter().map(Counterfactual::row).collect();
-    Ok(ata_observe::report(&format!("Run {}", summary.run_id), &[view.message(0, &mut Cursor::default(), &costs)]))
+/// Writes what scripts and later runs read.
+fn write_results(summary: &Summary, report: &RunReport, folder: &RunFolder) -> Result<(), Failure> {
+    folder.write(STATISTICS_FILE, &statistics::to_json(&report.statistics)?)?;
+    folder.write(SUMMARY_FILE, &summary.to_json()?)
 }
 
-fn write(summary: &Summary, report: &RunReport, folder: &RunFolder, prices: &Prices) -> Result<(), Failure> {
-    let summary_written = folder.write(SUMMARY_FILE, &summary.to_json()?);
-    let statistics_written = folder.write(STATISTICS_FILE, &statistics::to_json(&report.statistics)?);
-    summary_written.and(statistics_written)?;
-    // The page is optional: the run and its numbers are valid without it.
+/// Writes `report.html`, and the summary once more, which is complete now.
+fn write_page(summary: &Summary, folder: &RunFolder, prices: &Prices) -> Result<(), Failure> {
     if summary.iterations > 0 {
-        let page = page(summary, &folder.path, prices).and_then(|html| folder.write(REPORT_FILE, &html));
-        if let Err(failure) = page {
+        let written = page(summary, &folder.path, prices).and_then(|html| folder.write(REPORT_FILE, &html));
+        if let Err(failure) = written {
+            // The run and its numbers are valid without it.
             tracing::warn!(%failure, "no report.html");
         }
     }
-    Ok(())
+    folder.write(SUMMARY_FILE, &summary.to_json()?)
+}
+
+/// What the dashboard showed at the end.
+fn page(summary: &Summary, folder: &Path, prices: &Prices) -> Result<String, Failure> {
+    let view = viewed(folder, prices.clone())?;
+    let costs: Vec<CostRow> = summary.counterfactual.iter().flatten().map(Counterfactual::row).collect();
+    Ok(ata_observe::report(&format!("Run {}", summary.run_id), &[view.message(0, &mut Cursor::default(), &costs)]))
 }

@@ -1,6 +1,6 @@
 //! Where the checkpoints of a run are kept.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ata_coordinator::{FolderStore, Store, is_url, open_store};
 
@@ -14,6 +14,15 @@ pub(crate) fn open(checkpoint: Option<&str>, run: &Path) -> Result<Box<dyn Store
     match checkpoint {
         Some(place) => open_store(place).map_err(Failure::usage),
         None => Ok(Box::new(FolderStore::new(run.join(CHECKPOINTS)))),
+    }
+}
+
+/// The folder that this place is; `None` for an object store.
+pub(crate) fn folder(checkpoint: Option<&str>, run: &Path) -> Option<PathBuf> {
+    match checkpoint {
+        Some(place) if is_url(place) => None,
+        Some(place) => Some(place.into()),
+        None => Some(run.join(CHECKPOINTS)),
     }
 }
 

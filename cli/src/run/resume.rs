@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use ata_coordinator::{Checkpoint, Damage, FolderStore, Found, Store, newest, newest_settings};
-use ata_learn::{Optimizer, ParameterTable};
-use ata_record::{CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, resume_journal};
+use ata_learn::ParameterTable;
+use ata_record::{CONFIG_FILE, MODEL_FILE, REPORT_FILE, STATISTICS_FILE, SUMMARY_FILE};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use toml::Table;
 
+use super::hold::Hold;
 use super::place::{self, CHECKPOINTS, has_checkpoints};
 use crate::failure::Failure;
 use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
@@ -34,10 +36,7 @@ impl Resumption {
         let candidates = [path.to_owned(), Path::new(RUNS).join(text)];
         match text {
             "auto" => match out {
-                Some(out) => match Self::of_run(out, checkpoint)? {
-                    Some(run) => Ok(Some(run)),
-                    None => begin_again(out).map(|()| None),
-                },
+                Some(out) => Self::of_run(out, checkpoint),
                 None => first(runs().into_iter().filter(|run| !is_finished(run))),
             },
             "latest" => match first(runs())? {
@@ -107,48 +106,93 @@ impl Resumption {
         let own = self.own_settings()?;
         let before = Settings::extended(own.clone(), &[], &[])?;
         let settings = Settings::extended(own, &file.into_iter().collect::<Vec<_>>(), flags)?;
-        let (was, is) = (table(&before)?, table(&settings)?);
-        if let Some(key) = FIXED.into_iter().find(|key| was.get(*key) != is.get(*key)) {
-            let show = |table: &Table| table.get(key).map_or("unset".into(), ToString::to_string);
+        if let Some(Change { key, was, is }) = Change::find(&before, &settings, |_| true)? {
             return Err(Failure::usage(format!(
-                "{key} = {}: the run that is resumed has {key} = {}, which cannot change. Leave it out, or begin a new \
-                 run (--init takes the parameters of this one)",
-                show(&is),
-                show(&was)
+                "{key} = {is}: the run that is resumed has {key} = {was}, which cannot change. Leave it out, or begin a new \
+                 run (--init takes the parameters of this one)"
             )));
         }
         Ok(Settings { out: None, ..settings })
     }
 
-    /// The stopping rule that ended the run, if these settings have the same limits.
-    pub(crate) fn ended_by(&self, settings: &Settings) -> Option<String> {
-        let summary = summary(&self.folder).filter(|summary| summary.state == "finished")?;
-        let own = Settings::extended(self.own_settings().ok()?, &[], &[]).ok()?;
-        let is_same = own.limits() == settings.limits();
-        summary.ended_by.filter(|rule| is_same && self.chosen.is_none() && rule != "iterations")
+    /// Keeps other coordinators away from it.
+    pub(crate) fn hold(&self) -> Result<Hold, Failure> {
+        Hold::take(&self.folder, self.checkpoint.as_deref())
+    }
+
+    /// Checkpoints after `iteration` do not count any more.
+    pub(crate) fn go_on_from(&self, iteration: u64) -> Result<(), Failure> {
+        let store = self.store()?;
+        let failed = |cause| Failure::disk(format!("cannot write to {}: {cause}", store.describe("")));
+        ata_coordinator::go_on_from(&*store, iteration).map_err(failed)
+    }
+
+    /// Whether all results of a run that is over are there.
+    pub(crate) fn has_results(&self) -> bool {
+        let is_there = |file: &str| self.folder.join(file).exists();
+        summary(&self.folder).is_some_and(|ended| ended.is_final())
+            && [MODEL_FILE, STATISTICS_FILE, REPORT_FILE].into_iter().all(is_there)
     }
 
     /// Reads the newest checkpoint that is whole, or the chosen one. Damaged ones are reported on standard error.
-    pub(crate) fn load(&self, table: &ParameterTable, optimizer: Optimizer) -> Result<Checkpoint, Failure> {
-        let store = self.store()?;
+    pub(crate) fn load(&self, table: &ParameterTable, settings: &Settings) -> Result<Checkpoint, Failure> {
+        let (store, optimizer) = (self.store()?, settings.optimizer());
         let damaged = |name: &str, damage: &Damage| format!("{} is damaged: {damage}", store.describe(name));
-        if let Some(name) = &self.chosen {
-            return Checkpoint::decode(table, optimizer, |file| store.get(name, file))
-                .map_err(|damage| Failure::data(damaged(name, &damage)));
-        }
-        match newest(&*store, table, optimizer) {
-            Ok(Some(Found { checkpoint, damaged: skipped, .. })) => {
-                for (name, damage) in &skipped {
-                    eprintln!("{}; using the one before it", damaged(name, damage));
+        let found = match &self.chosen {
+            Some(name) => Checkpoint::settings(|file| store.get(name, file)).ok(),
+            None => newest_settings(&*store).ok().flatten(),
+        };
+        // Those of another model cannot even be read.
+        found.map_or(Ok(()), |found| check_identity(&store.describe(""), &found, settings))?;
+        let (name, checkpoint) = match &self.chosen {
+            Some(name) => match Checkpoint::decode(table, optimizer, |file| store.get(name, file)) {
+                Ok(checkpoint) => (name.clone(), checkpoint),
+                Err(damage) => return Err(Failure::data(damaged(name, &damage))),
+            },
+            None => match newest(&*store, table, optimizer) {
+                Ok(Some(Found { name, checkpoint, damaged: skipped })) => {
+                    for (name, damage) in &skipped {
+                        eprintln!("{}; using the one before it", damaged(name, damage));
+                    }
+                    (name, checkpoint)
                 }
-                Ok(checkpoint)
-            }
-            Ok(None) => Err(Failure::data(format!("{} holds no checkpoint", store.describe("")))),
-            Err(all) => {
-                let all: Vec<String> = all.iter().map(|(name, damage)| damaged(name, damage)).collect();
-                Err(Failure::data(format!("no checkpoint is whole: {}", all.join("; "))))
-            }
+                Ok(None) => return Err(Failure::data(format!("{} holds no checkpoint", store.describe("")))),
+                Err(all) => {
+                    let all: Vec<String> = all.iter().map(|(name, damage)| damaged(name, damage)).collect();
+                    return Err(Failure::data(format!("no checkpoint is whole: {}", all.join("; "))));
+                }
+            },
+        };
+        check_identity(&store.describe(&name), &checkpoint.progress.settings, settings)?;
+        Ok(checkpoint)
+    }
+}
+
+/// Checks that the settings that a checkpoint holds are those of the same run.
+fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), Failure> {
+    let found = Settings::extended(read_text(found, &format!("the settings in {place}"))?, &[], &[])?;
+    match Change::find(&found, settings, |key| key != "checkpoint")? {
+        None => Ok(()),
+        Some(Change { key, was, is }) => {
+            Err(Failure::data(format!("{place} is of another run: it has {key} = {was}, this one {key} = {is}")))
         }
+    }
+}
+
+/// A setting that cannot change in a run, and did.
+struct Change {
+    key: &'static str,
+    was: String,
+    is: String,
+}
+
+impl Change {
+    /// The first of those that matter.
+    fn find(was: &Settings, is: &Settings, matters: impl Fn(&str) -> bool) -> Result<Option<Self>, Failure> {
+        let (was, is) = (table(was)?, table(is)?);
+        let key = FIXED.into_iter().find(|key| matters(key) && was.get(*key) != is.get(*key));
+        let show = |table: &Table, key| table.get(key).map_or("unset".into(), ToString::to_string);
+        Ok(key.map(|key| Self { key, was: show(&was, key), is: show(&is, key) }))
     }
 }
 
@@ -165,7 +209,18 @@ fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption
 #[derive(Deserialize)]
 struct Ended {
     state: String,
-    ended_by: Option<String>,
+    counterfactual: Option<IgnoredAny>,
+}
+
+impl Ended {
+    fn is_finished(&self) -> bool {
+        self.state == "finished"
+    }
+
+    /// Whether nothing is left to be added to it.
+    fn is_final(&self) -> bool {
+        self.is_finished() && self.counterfactual.is_some()
+    }
 }
 
 fn summary(run: &Path) -> Option<Ended> {
@@ -173,7 +228,7 @@ fn summary(run: &Path) -> Option<Ended> {
 }
 
 fn is_finished(run: &Path) -> bool {
-    summary(run).is_some_and(|ended| ended.state == "finished")
+    summary(run).is_some_and(|ended| ended.is_finished())
 }
 
 /// The runs in the folder of runs, the newest first.
@@ -187,21 +242,6 @@ pub(crate) fn runs() -> Vec<PathBuf> {
         .collect();
     runs.sort_by(|a, b| b.cmp(a));
     runs.into_iter().map(|(_, run)| run).collect()
-}
-
-/// A run in this folder that ended before its first checkpoint begins again: its events are kept aside.
-fn begin_again(out: &Path) -> Result<(), Failure> {
-    if !out.join(JOURNAL_FILE).exists() {
-        return Ok(());
-    }
-    resume_journal(out, 0, |_| ())?;
-    let remove = |name: &str| match std::fs::remove_file(out.join(name)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Failure::disk(format!("cannot remove {}: {error}", out.join(name).display())))
-        }
-        _ => Ok(()),
-    };
-    [CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE].into_iter().try_for_each(remove)
 }
 
 #[cfg(test)]
@@ -252,14 +292,5 @@ mod tests {
             let name = key.split(' ').next().unwrap();
             assert!(error.contains(&format!("{name} = ")) && error.contains("which cannot change"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_run_without_checkpoints_begins_again() {
-        let folder = tempfile::tempdir().unwrap();
-        run(folder.path(), &[]);
-        std::fs::write(folder.path().join(JOURNAL_FILE), "").unwrap();
-        assert_eq!(Resumption::find("auto", Some(folder.path()), None).unwrap(), None);
-        assert!(!folder.path().join(CONFIG_FILE).exists());
     }
 }

@@ -69,8 +69,8 @@ pub(crate) struct Summary {
     pub(crate) expelled: BTreeMap<u32, String>,
     /// Number of refused results, by reason.
     refused: BTreeMap<RefusalKind, u64>,
-    /// What other policies would have cost on the recorded task times.
-    pub(crate) counterfactual: Vec<Counterfactual>,
+    /// What other policies would have cost on the recorded task times. Null until that is known, as the last of all results.
+    pub(crate) counterfactual: Option<Vec<Counterfactual>>,
 }
 
 /// What there is to say of some workers, by number.
@@ -79,13 +79,7 @@ fn of_workers<T>(run: &RunState, what: impl Fn(&WorkerState) -> Option<T>) -> BT
 }
 
 impl Summary {
-    pub(crate) fn new(
-        run_id: &str,
-        settings: &Settings,
-        device: &str,
-        report: &RunReport,
-        counterfactual: Vec<Counterfactual>,
-    ) -> Self {
+    pub(crate) fn new(run_id: &str, settings: &Settings, device: &str, report: &RunReport) -> Self {
         let (state, ended_by) = match &report.ended {
             Ok(StopReason::Finished(reason)) => (EndState::Finished, Some(reason.name())),
             Ok(StopReason::Stopped) => (EndState::Stopped, None),
@@ -131,7 +125,7 @@ impl Summary {
             liars: of_workers(run, |worker| Some(worker.lies).filter(|lies| *lies > 0)),
             expelled: of_workers(run, |worker| worker.expelled.clone()),
             refused: run.refused.clone(),
-            counterfactual,
+            counterfactual: None,
         }
     }
 

@@ -31,7 +31,8 @@ fn costs(summary: &Summary) -> Table {
         seconds(summary.total_worker_time_s * per_iteration),
         format!("{:.1}", summary.tasks_wasted as f64 * per_iteration),
     ]];
-    rows.extend(summary.counterfactual.iter().map(|other| {
+    let others = summary.counterfactual.as_deref().unwrap_or_default();
+    rows.extend(others.iter().map(|other| {
         let (runtime, worker_time) = (seconds(other.mean_iteration_s), seconds(other.mean_total_worker_time_s));
         vec![other.label().into(), runtime, worker_time, format!("{:.1}", other.mean_tasks_wasted)]
     }));
@@ -40,7 +41,7 @@ fn costs(summary: &Summary) -> Table {
         0 => String::new(),
         idle => format!(", without {idle} worker(s) that completed no task"),
     };
-    let others = if summary.counterfactual.is_empty() {
+    let others = if others.is_empty() {
         String::new()
     } else {
         format!("; for other policies, what they would have cost on the same times of tasks and transfers{left_out}")

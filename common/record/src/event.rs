@@ -304,6 +304,18 @@ pub enum RefusalKind {
     Disputed,
 }
 
+impl RunEvent {
+    /// The iteration that it is part of.
+    pub(crate) fn iteration(&self) -> Option<u64> {
+        match self {
+            Self::Allocation { iteration, .. } | Self::Task { iteration, .. } | Self::Step { iteration, .. } => {
+                Some(*iteration)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl RefusalKind {
     /// All of them.
     pub const ALL: [Self; 12] = [

@@ -21,13 +21,32 @@ pub const BEST_MODEL_FILE: &str = "model-best.safetensors";
 /// Tables and figures.
 pub const REPORT_FILE: &str = "report.html";
 
-/// The files that a run writes: a folder that has any of them holds a run.
-pub const RUN_FILES: [&str; 6] = [CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, STATISTICS_FILE, REPORT_FILE];
+/// The files that a run writes and a new one would replace.
+pub const RUN_FILES: [&str; 8] =
+    [JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, STATISTICS_FILE, REPORT_FILE, MODEL_FILE, BEST_MODEL_FILE, CONFIG_FILE];
+
+/// Creates a folder, and those above it, so that they are there even if the machine stops.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = folder_of(path);
+    create_folder(above)?;
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
+        _ => sync_folder(above),
+    }
+}
+
+/// The folder that a path is in, even if the path leaves it out.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
 
 /// Writes a file completely or not at all, even if the machine stops: to a temporary file that is synced, then renamed.
 pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let partial = folder.join(format!(".{name}.partial"));
     let written = write_durably(&partial, content).and_then(|()| std::fs::rename(&partial, path));
     if written.is_err() {
@@ -62,6 +81,17 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn folders_are_created_with_those_above_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/c");
+        create_folder(&path).unwrap();
+        create_folder(&path).unwrap();
+        assert!(path.is_dir());
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert!(create_folder(&folder.path().join("file/a")).is_err());
     }
 
     #[test]

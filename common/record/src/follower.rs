@@ -123,7 +123,7 @@ mod tests {
         append(&line(&step(4))[..10]);
         assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is whole");
         assert_eq!(poll(Some(2)), [], "what is about to be cut is not new");
-        resume_journal(folder.path(), 2, |_| ()).unwrap();
+        resume_journal(folder.path(), "run", 2, |_| ()).unwrap();
         assert_eq!(poll(None), []);
         let policy = "uta".to_owned();
         let resume =

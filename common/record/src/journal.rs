@@ -1,7 +1,8 @@
 //! The journal: one line of JSON per event.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::event::{JOURNAL_VERSION, RunEvent};
@@ -22,7 +23,7 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
         /// Why.
-        cause: std::io::Error,
+        cause: io::Error,
     },
     /// A line is not an event.
     #[error("{path}, line {line}: {reason}")]
@@ -34,6 +35,18 @@ pub enum JournalError {
         /// What is wrong with it.
         reason: String,
     },
+    /// It is not that of the run that is resumed.
+    #[error(
+        "{path} is the journal of run {found}, and the checkpoint is of run {expected}; name the folder of that run"
+    )]
+    OtherRun {
+        /// The file.
+        path: PathBuf,
+        /// The run in the journal.
+        found: String,
+        /// The run that is resumed.
+        expected: String,
+    },
 }
 
 /// The last line of a journal that was not written to its end, as after a crash or on a full disk. Its event is lost.
@@ -43,27 +56,69 @@ pub struct Torn {
     pub line: u64,
 }
 
+/// The lines of a journal, blank ones left out.
+pub(crate) struct Lines {
+    file: BufReader<File>,
+    line: Line,
+}
+
+/// A line, or a piece of [`MAX_LINE_BYTES`] of what is no line: a file that was not written before a power loss may hold any
+/// number of zeros.
+#[derive(Default)]
+pub(crate) struct Line {
+    pub(crate) number: u64,
+    /// Where it is in the file, with the blank lines before it.
+    pub(crate) bytes: Range<u64>,
+    pub(crate) text: Vec<u8>,
+}
+
+impl Line {
+    /// Whether the file ends before the line does.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.text.last() != Some(&b'\n') && (self.text.len() as u64) < MAX_LINE_BYTES
+    }
+
+    /// What it says.
+    pub(crate) fn event(&self) -> Result<RunEvent, String> {
+        parse(&self.text)
+    }
+}
+
+impl Lines {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: BufReader::new(File::open(path)?), line: Line::default() })
+    }
+
+    /// Reads the next line; `None` at the end.
+    pub(crate) fn next(&mut self) -> io::Result<Option<&Line>> {
+        let Self { file, line } = self;
+        line.bytes.start = line.bytes.end;
+        loop {
+            line.text.clear();
+            let length = file.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line.text)?;
+            if length == 0 {
+                return Ok(None);
+            }
+            line.number += 1;
+            line.bytes.end += length as u64;
+            if !line.text.trim_ascii().is_empty() {
+                return Ok(Some(line));
+            }
+        }
+    }
+}
+
 /// Reads a journal, or the one in a run's folder, event by event. Returns the last line if it is torn.
 pub fn read_journal(path: &Path, mut hear: impl FnMut(RunEvent)) -> Result<Option<Torn>, JournalError> {
     let path: PathBuf = if path.is_dir() { path.join(JOURNAL_FILE) } else { path.into() };
     let io = |cause| JournalError::Io { path: path.clone(), cause };
-    let mut lines = BufReader::new(File::open(&path).map_err(io)?);
-    let mut text = Vec::new();
-    for line in 1.. {
-        text.clear();
-        let length = lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut text).map_err(io)?;
-        if length == 0 {
-            break;
-        }
-        let is_whole = text.last() == Some(&b'\n');
-        if text.trim_ascii().is_empty() {
-            continue;
-        }
-        match parse(&text) {
+    let mut lines = Lines::open(&path).map_err(io)?;
+    while let Some(line) = lines.next().map_err(io)? {
+        match line.event() {
             Ok(event) => hear(event),
             // An event is written in one call with its newline: a line without one is incomplete.
-            Err(_) if !is_whole && (length as u64) < MAX_LINE_BYTES => return Ok(Some(Torn { line })),
-            Err(reason) => return Err(JournalError::Line { path, line, reason }),
+            Err(_) if line.is_torn() => return Ok(Some(Torn { line: line.number })),
+            Err(reason) => return Err(JournalError::Line { path, line: line.number, reason }),
         }
     }
     Ok(None)
@@ -111,10 +166,17 @@ fn check(event: &RunEvent) -> Result<(), String> {
     }
 }
 
+/// Appends an event as a line of the journal.
+pub(crate) fn write_line(event: &RunEvent, lines: &mut Vec<u8>) {
+    serde_json::to_writer(&mut *lines, event).expect("names and numbers can be written");
+    lines.push(b'\n');
+}
+
 /// An event as a line of the journal.
+#[cfg(test)]
 pub(crate) fn line(event: &RunEvent) -> Vec<u8> {
-    let mut line = serde_json::to_vec(event).expect("names and numbers can be written");
-    line.push(b'\n');
+    let mut line = Vec::new();
+    write_line(event, &mut line);
     line
 }
 

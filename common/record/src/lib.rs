@@ -10,13 +10,14 @@
 //! - `writer`: [`Writer`], the thread that writes both; `resumption`: both cut back to a checkpoint
 //! - `listener`: [`Listener`], who hears of each event as it is written
 //! - `state`: [`RunState`], the state that the events add up to, of bounded size
-//! - `folder`: a run's folder, and atomic writes
+//! - `folder`: a run's folder, and atomic writes; `lock`: one writer at a time
 
 mod event;
 mod folder;
 mod follower;
 mod journal;
 mod listener;
+mod lock;
 mod metrics;
 mod resumption;
 mod state;
@@ -25,11 +26,12 @@ mod writer;
 pub use event::{EndState, Fate, JOURNAL_VERSION, RefusalKind, RunEvent};
 pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE,
-    SUMMARY_FILE, sync_folder, write_atomically,
+    SUMMARY_FILE, create_folder, sync_folder, write_atomically,
 };
 pub use follower::{Follower, Polled};
 pub use journal::{JournalError, Torn, read_journal};
 pub use listener::{Listener, Listeners};
-pub use resumption::{DISCARDED_FILE, resume_journal, steps_after};
+pub use lock::{FolderLock, LOCK_FILE, LockError};
+pub use resumption::{DAMAGED_FILE, DISCARDED_FILE, Resumed, discard_journal, resume_journal, steps_after};
 pub use state::{RunPhase, RunState, WorkerState};
 pub use writer::{RecordError, Writer};

@@ -1,49 +1,51 @@
-//! Taking up a run's journal where its checkpoint ends.
+//! Cutting a run's journal back to a checkpoint.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use crate::event::RunEvent;
-use crate::folder::{JOURNAL_FILE, METRICS_FILE, write_atomically};
-use crate::journal::{JournalError, parse, read_journal};
+use crate::folder::{JOURNAL_FILE, METRICS_FILE, sync_folder, write_atomically};
+use crate::journal::{JournalError, Lines, parse};
 use crate::metrics;
 use crate::state::RunState;
 
 /// Where the events of iterations go that are computed again.
 pub const DISCARDED_FILE: &str = "events-discarded.jsonl";
 
+/// Where a journal goes that cannot be read as a whole.
+pub const DAMAGED_FILE: &str = "events-damaged.jsonl";
+
 /// How much of a journal is read to find the steps after a checkpoint: those of a minute, in a large run. Beyond this, all of
 /// it is read, which takes a second for each 100 MB.
 const TAIL_BYTES: u64 = 16 << 20;
 
 /// How many steps after `iteration` the journal in a run's folder holds: a run that is resumed there computes them again.
+/// Lines that cannot be read hold none.
 pub fn steps_after(folder: &Path, iteration: u64) -> Result<u64, JournalError> {
-    if !folder.join(JOURNAL_FILE).exists() {
+    let path = folder.join(JOURNAL_FILE);
+    if !path.exists() {
         return Ok(0);
     }
-    if let Some(steps) = steps_in_tail(folder, iteration, TAIL_BYTES)? {
+    let io = |cause| JournalError::Io { path: path.clone(), cause };
+    if let Some(steps) = steps_in_tail(&path, iteration, TAIL_BYTES).map_err(io)? {
         return Ok(steps);
     }
-    let mut steps = 0;
-    read_journal(folder, |event| {
-        steps += u64::from(matches!(event, RunEvent::Step { iteration: at, .. } if at > iteration));
-    })?;
+    let (mut steps, mut lines) = (0, Lines::open(&path).map_err(io)?);
+    while let Some(line) = lines.next().map_err(io)? {
+        steps += u64::from(matches!(line.event(), Ok(RunEvent::Step { iteration: at, .. }) if at > iteration));
+    }
     Ok(steps)
 }
 
 /// The same from the journal's last bytes only; `None` if they do not reach back to the step of `iteration`.
-fn steps_in_tail(folder: &Path, iteration: u64, bytes: u64) -> Result<Option<u64>, JournalError> {
-    let path = folder.join(JOURNAL_FILE);
-    let tail = || -> io::Result<Vec<u8>> {
-        let mut file = File::open(&path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
-        let mut tail = Vec::new();
-        file.read_to_end(&mut tail)?;
-        Ok(tail)
-    };
-    let tail = tail().map_err(|cause| JournalError::Io { path: path.clone(), cause })?;
+fn steps_in_tail(path: &Path, iteration: u64, bytes: u64) -> io::Result<Option<u64>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
     // The first line may be half of one, and the last one torn: neither is a step that counts.
     let steps = tail.split(|byte| *byte == b'\n').filter_map(|line| match parse(line) {
         Ok(RunEvent::Step { iteration, .. }) => Some(iteration),
@@ -53,69 +55,143 @@ fn steps_in_tail(folder: &Path, iteration: u64, bytes: u64) -> Result<Option<u64
     Ok((!earlier.is_empty()).then_some(later.len() as u64))
 }
 
-/// Cuts the journal in a run's folder after the step of `iteration`, and rewrites `metrics.csv` to match. What comes after
-/// is kept in [`DISCARDED_FILE`]; a torn last line is dropped. A journal that ends earlier is kept as it is, and an absent
-/// one is no error. Returns the state that the events left add up to; `hear` is called with each of them.
-pub fn resume_journal(
-    folder: &Path,
-    iteration: u64,
-    mut hear: impl FnMut(&RunEvent),
-) -> Result<RunState, JournalError> {
-    let path = folder.join(JOURNAL_FILE);
-    let io = |cause| JournalError::Io { path: path.clone(), cause };
-    let file = match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(RunState::default());
-        }
-        file => file.map_err(io)?,
-    };
-    let mut state = RunState::default();
-    let mut table = metrics::HEADER.to_owned();
-    let (mut kept_bytes, mut tail) = (0, Vec::new());
-    let mut is_past = iteration == 0;
-    let mut lines = BufReader::new(file);
-    let mut text = Vec::new();
-    for line in 1.. {
-        text.clear();
-        if lines.read_until(b'\n', &mut text).map_err(io)? == 0 || text.last() != Some(&b'\n') {
-            break;
-        }
-        if text.trim_ascii().is_empty() {
-            kept_bytes += text.len() as u64;
-            continue;
-        }
-        let event = parse(&text).map_err(|reason| JournalError::Line { path: path.clone(), line, reason })?;
-        if is_past {
-            tail.extend_from_slice(&text);
-            continue;
-        }
-        is_past = matches!(event, RunEvent::Step { iteration: at, .. } if at >= iteration);
-        state.apply(&event);
-        hear(&event);
-        table.extend(metrics::line(&event));
-        kept_bytes += text.len() as u64;
-    }
-    keep_aside(folder, &tail).map_err(io)?;
-    let journal = OpenOptions::new().write(true).open(&path).map_err(io)?;
-    journal.set_len(kept_bytes).and_then(|()| journal.sync_all()).map_err(io)?;
-    write_atomically(&folder.join(METRICS_FILE), table.as_bytes()).map_err(io)?;
-    Ok(state)
+/// What is left of a run's journal when the run is resumed.
+#[derive(Debug, Default)]
+pub struct Resumed {
+    /// What its events add up to.
+    pub state: RunState,
+    /// Lines up to the checkpoint that could not be read. What they said is missing.
+    pub unreadable: u64,
 }
 
-fn keep_aside(folder: &Path, tail: &[u8]) -> io::Result<()> {
-    if tail.is_empty() {
+/// Cuts the journal of run `run_id` in its folder after the step of `iteration`, and rewrites `metrics.csv` to match. What comes
+/// after is kept in [`DISCARDED_FILE`]; a torn last line is dropped. Lines that cannot be read are left out, and the journal as it
+/// was is kept in [`DAMAGED_FILE`]. A journal that ends earlier is kept as it is, and an absent one is no error. `hear` is called
+/// with each event that is left.
+pub fn resume_journal(
+    folder: &Path,
+    run_id: &str,
+    iteration: u64,
+    mut hear: impl FnMut(&RunEvent),
+) -> Result<Resumed, JournalError> {
+    let path = folder.join(JOURNAL_FILE);
+    let io = |cause| JournalError::Io { path: path.clone(), cause };
+    let mut lines = match Lines::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Resumed::default()),
+        lines => lines.map_err(io)?,
+    };
+    let mut resumed = Resumed::default();
+    let mut table = metrics::HEADER.to_owned();
+    let mut kept = Kept::default();
+    let mut later: Option<Range<u64>> = (iteration == 0).then_some(0..0);
+    while let Some(line) = lines.next().map_err(io)? {
+        if line.is_torn() {
+            break;
+        }
+        if let Some(later) = &mut later {
+            later.end = line.bytes.end;
+            continue;
+        }
+        let Ok(event) = line.event() else {
+            resumed.unreadable += 1;
+            continue;
+        };
+        if let RunEvent::Run { run_id: found, .. } = &event
+            && found != run_id
+        {
+            let (found, expected) = (found.clone(), run_id.to_owned());
+            return Err(JournalError::OtherRun { path, found, expected });
+        }
+        let step = event.iteration();
+        if step.is_some_and(|at| at > iteration) {
+            // The step of `iteration` itself cannot be read.
+            later = Some(line.bytes.clone());
+            continue;
+        }
+        if step == Some(iteration) && matches!(event, RunEvent::Step { .. }) {
+            later = Some(line.bytes.end..line.bytes.end);
+        }
+        resumed.state.apply(&event);
+        hear(&event);
+        table.extend(metrics::line(&event));
+        kept.add(line.bytes.clone());
+    }
+    later.map_or(Ok(()), |later| keep_aside(folder, later)).map_err(io)?;
+    kept.cut(folder).map_err(io)?;
+    write_atomically(&folder.join(METRICS_FILE), table.as_bytes()).map_err(io)?;
+    Ok(resumed)
+}
+
+/// Sets the whole journal in a run's folder aside: the run begins again.
+pub fn discard_journal(folder: &Path) -> io::Result<()> {
+    let path = folder.join(JOURNAL_FILE);
+    let length = match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        metadata => metadata?.len(),
+    };
+    keep_aside(folder, 0..length)?;
+    std::fs::remove_file(path)
+}
+
+/// The parts of a journal that are kept.
+#[derive(Default)]
+struct Kept(Vec<Range<u64>>);
+
+impl Kept {
+    fn add(&mut self, bytes: Range<u64>) {
+        match self.0.last_mut() {
+            Some(last) if last.end == bytes.start => last.end = bytes.end,
+            _ => self.0.push(bytes),
+        }
+    }
+
+    /// Cuts the journal down to these parts.
+    fn cut(&self, folder: &Path) -> io::Result<()> {
+        let path = folder.join(JOURNAL_FILE);
+        let end = match &self.0[..] {
+            [] => 0,
+            [only] if only.start == 0 => only.end,
+            parts => {
+                let whole = folder.join(format!(".{JOURNAL_FILE}.partial"));
+                let mut file = File::create(&whole)?;
+                parts.iter().try_for_each(|part| copy(&path, part.clone(), &mut file))?;
+                file.sync_all()?;
+                std::fs::rename(&path, folder.join(DAMAGED_FILE))?;
+                std::fs::rename(whole, &path)?;
+                return sync_folder(folder);
+            }
+        };
+        let journal = OpenOptions::new().write(true).open(path)?;
+        journal.set_len(end)?;
+        journal.sync_all()
+    }
+}
+
+/// Appends a part of the journal to [`DISCARDED_FILE`].
+fn keep_aside(folder: &Path, part: Range<u64>) -> io::Result<()> {
+    if part.is_empty() {
         return Ok(());
     }
     let mut file = OpenOptions::new().create(true).append(true).open(folder.join(DISCARDED_FILE))?;
-    file.write_all(tail)?;
+    copy(&folder.join(JOURNAL_FILE), part, &mut file)?;
     file.sync_all()
+}
+
+fn copy(path: &Path, part: Range<u64>, into: &mut impl Write) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(part.start))?;
+    io::copy(&mut file.take(part.end - part.start), into).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::tests::step;
-    use crate::journal::line;
+    use crate::journal::{line, read_journal};
+
+    fn resumed(folder: &Path, iteration: u64) -> Resumed {
+        resume_journal(folder, "run", iteration, |_| ()).unwrap()
+    }
 
     fn folder(torn: &[u8]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -132,9 +208,10 @@ mod tests {
         let folder = folder(b"{\"event\":\"st");
         assert_eq!(steps_after(folder.path(), 2).unwrap(), 2);
         let line_bytes = line(&step(4)).len() as u64 + 20;
-        let tail = |lines: u64, after| steps_in_tail(folder.path(), after, lines * line_bytes).unwrap();
+        let path = folder.path().join(JOURNAL_FILE);
+        let tail = |lines: u64, after| steps_in_tail(&path, after, lines * line_bytes).unwrap();
         assert_eq!((tail(2, 3), tail(2, 2), tail(9, 2)), (Some(1), None, Some(2)), "a tail may be too short");
-        assert_eq!(resume_journal(folder.path(), 2, |_| ()).unwrap().iterations, 2);
+        assert_eq!(resumed(folder.path(), 2).state.iterations, 2);
         let mut events = Vec::new();
         assert_eq!(read_journal(folder.path(), |event| events.push(event)).unwrap(), None);
         assert_eq!(events, [step(1), step(2)]);
@@ -143,7 +220,7 @@ mod tests {
         let aside = std::fs::read_to_string(folder.path().join(DISCARDED_FILE)).unwrap();
         assert_eq!(aside.lines().count(), 3);
         assert_eq!(steps_after(folder.path(), 2).unwrap(), 0, "nothing is left to cut");
-        assert_eq!(resume_journal(folder.path(), 2, |_| ()).unwrap().iterations, 2);
+        assert_eq!(resumed(folder.path(), 2).state.iterations, 2);
     }
 
     /// A machine that crashed may have a checkpoint newer than its journal.
@@ -151,17 +228,77 @@ mod tests {
     fn a_journal_that_ends_before_the_checkpoint_is_kept() {
         let folder = folder(b"");
         assert_eq!(steps_after(folder.path(), 9).unwrap(), 0);
-        assert_eq!(resume_journal(folder.path(), 9, |_| ()).unwrap().iterations, 4);
+        assert_eq!(resumed(folder.path(), 9).state.iterations, 4);
         assert!(!folder.path().join(DISCARDED_FILE).exists());
         let empty = tempfile::tempdir().unwrap();
         assert_eq!(steps_after(empty.path(), 0).unwrap(), 0);
-        assert_eq!(resume_journal(empty.path(), 9, |_| ()).unwrap().iterations, 0);
+        assert_eq!(resumed(empty.path(), 9).state.iterations, 0);
+    }
+
+    /// Power was lost: parts of the journal hold zeros or garbage. What can be read is kept, and read again without a word.
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        for (damage, unreadable) in [
+            (&b"nonsense\n"[..], 1),
+            (&[b"\n\n", &[0; 3000][..], b"\n"].concat(), 1),
+            (&[&[0; 20 << 20][..], b"\n{}\n"].concat(), 3),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(JOURNAL_FILE);
+            let text = [&line(&step(1))[..], damage, &line(&step(2)), &line(&step(3))].concat();
+            std::fs::write(&path, &text).unwrap();
+            assert_eq!(steps_after(folder.path(), 0).unwrap(), 3);
+            let found = resumed(folder.path(), 2);
+            assert_eq!((found.state.iterations, found.unreadable), (2, unreadable));
+            let mut events = Vec::new();
+            assert_eq!(read_journal(folder.path(), |event| events.push(event)).unwrap(), None);
+            assert_eq!(events, [step(1), step(2)]);
+            assert!(std::fs::read(folder.path().join(DAMAGED_FILE)).unwrap() == text);
+            assert_eq!(std::fs::read(folder.path().join(DISCARDED_FILE)).unwrap(), line(&step(3)));
+            assert_eq!(resumed(folder.path(), 2).unreadable, 0);
+        }
+    }
+
+    /// If the checkpoint's own step is lost, the journal is cut where the next iteration begins.
+    #[test]
+    fn the_step_itself_may_be_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = [&line(&step(1))[..], b"nonsense\n", &line(&step(3)), &line(&step(4))].concat();
+        std::fs::write(folder.path().join(JOURNAL_FILE), text).unwrap();
+        let found = resumed(folder.path(), 2);
+        assert_eq!((found.state.iterations, found.unreadable), (1, 1));
+        assert_eq!(std::fs::read(folder.path().join(JOURNAL_FILE)).unwrap(), line(&step(1)));
     }
 
     #[test]
-    fn a_damaged_journal_is_named_with_its_line() {
-        let folder = folder(b"nonsense\n");
-        let error = resume_journal(folder.path(), 2, |_| ()).unwrap_err().to_string();
-        assert!(error.contains("events.jsonl, line 6"), "{error}");
+    fn the_journal_of_another_run_is_left_alone() {
+        let folder = folder(b"");
+        let run = RunEvent::Run {
+            version: crate::event::JOURNAL_VERSION,
+            run_id: "another".into(),
+            policy: "uta".into(),
+            budget: 4,
+            iterations: 9,
+            task_batch: 1,
+            seed: 1,
+            model: None,
+        };
+        let path = folder.path().join(JOURNAL_FILE);
+        let text = [line(&run), std::fs::read(&path).unwrap()].concat();
+        std::fs::write(&path, &text).unwrap();
+        let error = resume_journal(folder.path(), "run", 2, |_| ()).unwrap_err();
+        assert!(matches!(&error, JournalError::OtherRun { found, .. } if found == "another"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), text);
+        assert_eq!(resume_journal(folder.path(), "another", 2, |_| ()).unwrap().state.iterations, 2);
+    }
+
+    #[test]
+    fn a_run_that_begins_again_keeps_its_events_aside() {
+        let folder = folder(b"{\"event\":\"st");
+        discard_journal(folder.path()).unwrap();
+        discard_journal(folder.path()).unwrap();
+        assert!(!folder.path().join(JOURNAL_FILE).exists());
+        let aside = std::fs::read_to_string(folder.path().join(DISCARDED_FILE)).unwrap();
+        assert_eq!(aside.lines().count(), 6);
     }
 }

@@ -15,6 +15,9 @@ use crate::{journal, metrics};
 /// longer holds up the run, which loses no worker by that.
 const QUEUED_BATCHES: usize = 1 << 14;
 
+/// Lines that are gathered before they are written, in bytes: a write costs as much as serializing a hundred events.
+const GATHERED_BYTES: usize = 1 << 16;
+
 /// A file of the run cannot be written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot write {path}: {cause}")]
@@ -57,11 +60,12 @@ impl Output {
         }
     }
 
-    /// Writes whole lines in one call. If that fails halfway, as on a full disk, the partial line is removed.
-    fn write(&mut self, lines: &[u8]) -> Result<(), RecordError> {
+    /// Writes whole lines in one call, and clears them. If that fails halfway, as on a full disk, all of them are removed.
+    fn write(&mut self, lines: &mut Vec<u8>) -> Result<(), RecordError> {
         match self.file.write_all(lines) {
             Ok(()) => {
                 self.whole_bytes += lines.len() as u64;
+                lines.clear();
                 Ok(())
             }
             Err(cause) => {
@@ -70,6 +74,11 @@ impl Output {
                 Err(RecordError { path: self.path.clone(), cause: cause.into() })
             }
         }
+    }
+
+    /// Makes what was written durable.
+    fn sync(&self) -> Result<(), RecordError> {
+        self.file.sync_data().map_err(|cause| RecordError { path: self.path.clone(), cause: cause.into() })
     }
 }
 
@@ -83,7 +92,7 @@ impl Writer {
     ) -> Result<Self, RecordError> {
         let journal = Output::create(folder, JOURNAL_FILE)?;
         let mut metrics = Output::create(folder, METRICS_FILE)?;
-        metrics.write(metrics::HEADER.as_bytes())?;
+        metrics.write(&mut metrics::HEADER.into())?;
         Ok(Self::start(journal, metrics, listeners, failed))
     }
 
@@ -96,7 +105,7 @@ impl Writer {
         let journal = Output::append(folder, JOURNAL_FILE)?;
         let mut metrics = Output::append(folder, METRICS_FILE)?;
         if metrics.whole_bytes == 0 {
-            metrics.write(metrics::HEADER.as_bytes())?;
+            metrics.write(&mut metrics::HEADER.into())?;
         }
         Ok(Self::start(journal, metrics, listeners, failed))
     }
@@ -109,11 +118,24 @@ impl Writer {
     ) -> Self {
         let (batches, received) = mpsc::sync_channel::<Vec<RunEvent>>(QUEUED_BATCHES);
         let mut write = move || -> Result<(), RecordError> {
-            for event in received.iter().flatten() {
-                listeners.hear(&event);
-                journal.write(&journal::line(&event))?;
-                if let Some(line) = metrics::line(&event) {
-                    metrics.write(line.as_bytes())?;
+            let (mut lines, mut rows) = (Vec::new(), Vec::new());
+            while let Ok(first) = received.recv() {
+                let (mut batch, mut is_saved) = (Some(first), false);
+                // What else is waiting is written in the same call.
+                while let Some(events) = batch {
+                    for event in events {
+                        listeners.hear(&event);
+                        journal::write_line(&event, &mut lines);
+                        rows.extend(metrics::line(&event).into_iter().flat_map(String::into_bytes));
+                        is_saved |= matches!(event, RunEvent::Checkpoint { .. });
+                    }
+                    batch = if lines.len() < GATHERED_BYTES { received.try_recv().ok() } else { None };
+                }
+                journal.write(&mut lines)?;
+                metrics.write(&mut rows)?;
+                if is_saved {
+                    journal.sync()?;
+                    metrics.sync()?;
                 }
             }
             Ok(())
@@ -173,7 +195,7 @@ mod tests {
     fn a_full_disk_is_told() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut output = Output { path: "journal".into(), file: full, whole_bytes: 0 };
-        let error = output.write(b"a line\n").unwrap_err();
+        let error = output.write(&mut b"a line\n".to_vec()).unwrap_err();
         assert_eq!(error.cause.kind(), std::io::ErrorKind::StorageFull);
         assert!(error.to_string().starts_with("cannot write journal: "));
     }

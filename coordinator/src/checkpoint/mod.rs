@@ -21,7 +21,7 @@ mod store;
 mod tests;
 
 pub use cadence::{Cadence, Retention};
-pub use newest::{Found, newest, newest_settings};
+pub use newest::{Found, go_on_from, newest, newest_settings};
 #[cfg(feature = "object-store")]
 pub use object::ObjectStore;
 pub use store::{FolderStore, PlaceError, Store, is_url, open_store};

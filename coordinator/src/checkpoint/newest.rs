@@ -36,6 +36,21 @@ pub(super) fn iterations(store: &dyn Store) -> io::Result<Vec<u64>> {
     Ok(iterations)
 }
 
+/// Those that count: not the ones of iterations that the run, having been resumed before them, has not come to again.
+fn counting(store: &dyn Store) -> io::Result<Vec<u64>> {
+    let mut all = iterations(store)?;
+    if let Some(latest) = store.latest()?.as_deref().and_then(iteration_of) {
+        all.retain(|iteration| *iteration <= latest);
+    }
+    Ok(all)
+}
+
+/// A run goes on from the checkpoint of `iteration`: those after it do not count any more.
+pub fn go_on_from(store: &dyn Store, iteration: u64) -> io::Result<()> {
+    let name = name_of(iteration);
+    if store.latest()?.as_ref() == Some(&name) { Ok(()) } else { store.set_latest(&name) }
+}
+
 /// Reads the newest checkpoint that is whole. The error lists the damaged ones if there are only such; `None` if the
 /// store has no checkpoint.
 pub fn newest(
@@ -45,7 +60,7 @@ pub fn newest(
 ) -> Result<Option<Found>, Vec<(String, Damage)>> {
     let unreadable = |cause: io::Error| vec![(store.describe(""), Damage { file: "", reason: cause.to_string() })];
     let mut damaged = Vec::new();
-    for iteration in iterations(store).map_err(unreadable)? {
+    for iteration in counting(store).map_err(unreadable)? {
         let name = name_of(iteration);
         match Checkpoint::decode(table, optimizer, |file| store.get(&name, file)) {
             Ok(checkpoint) if checkpoint.progress.iteration == iteration => {
@@ -64,5 +79,5 @@ pub fn newest(
 /// Reads the settings of the newest checkpoint whose `state.json` is whole; `None` if there is none.
 pub fn newest_settings(store: &dyn Store) -> io::Result<Option<String>> {
     let settings = |iteration| Checkpoint::settings(|file| store.get(&name_of(iteration), file)).ok();
-    Ok(iterations(store)?.into_iter().find_map(settings))
+    Ok(counting(store)?.into_iter().find_map(settings))
 }

@@ -20,7 +20,7 @@ use tokio_stream::StreamExt as _;
 use url::Url;
 
 use super::STATE;
-use super::store::{LATEST, NAME_PREFIX, Store};
+use super::store::{LATEST, NAME_PREFIX, Store, latest_name, latest_text};
 
 /// A request that takes longer has failed: a large model's file comes in one answer, over a link that may be slow. The
 /// variables `AWS_TIMEOUT`, `GOOGLE_TIMEOUT` and `AZURE_TIMEOUT` override it.
@@ -141,9 +141,11 @@ impl Objects {
         for (file, content) in files {
             self.write(self.path(name, &file), content).await?;
         }
-        let latest = format!("{name}\n");
-        self.backend.put(&self.prefix.clone().join(LATEST), latest.into()).await?;
         Ok(())
+    }
+
+    fn latest(&self) -> Path {
+        self.prefix.clone().join(LATEST)
     }
 
     async fn write(&self, path: Path, mut content: Bytes) -> object_store::Result<()> {
@@ -211,6 +213,22 @@ impl Store for ObjectStore {
         self.wait(async move { objects.remove(&name).await })
     }
 
+    fn set_latest(&self, name: &str) -> io::Result<()> {
+        let (objects, text) = (self.objects.clone(), latest_text(name));
+        self.wait(async move { objects.backend.put(&objects.latest(), text.into()).await.map(drop) })
+    }
+
+    fn latest(&self) -> io::Result<Option<String>> {
+        let objects = self.objects.clone();
+        let read = self.wait(async move {
+            match objects.backend.get(&objects.latest()).await {
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                found => Ok(Some(found?.bytes().await?)),
+            }
+        })?;
+        Ok(read.and_then(|text| latest_name(&text)))
+    }
+
     fn describe(&self, name: &str) -> String {
         if name.is_empty() { self.place.clone() } else { format!("{}/{name}", self.place) }
     }
@@ -254,9 +272,10 @@ mod tests {
             let objects = store.objects.clone();
             let left = store.wait(async move { objects.files().await }).unwrap();
             assert_eq!(left.len(), 6, "all files of the first are gone: {left:?}");
-            let (objects, latest) = (store.objects.clone(), store.objects.prefix.clone().join(LATEST));
-            let latest = store.wait(async move { objects.backend.get(&latest).await?.bytes().await }).unwrap();
-            assert_eq!(latest, "step-000003\n");
+            assert_eq!(store.latest().unwrap().as_deref(), Some("step-000003"));
+            // A run that is resumed from an earlier one says so before it saves again.
+            store.set_latest("step-000002").unwrap();
+            assert_eq!(find_in(&store).unwrap().unwrap().name, "step-000002");
             // The run was resumed from an earlier checkpoint, and saves again.
             save(&[2]);
             assert_eq!(find_in(&store).unwrap().unwrap().name, "step-000002");

@@ -107,7 +107,8 @@ impl Saver {
         }
         let (name, files) = (name_of(iteration), checkpoint.encode(&self.table, &self.metadata));
         let place = self.store.describe(&name);
-        self.store.put(&name, &files).map_err(|cause| format!("cannot write {place}: {cause}"))?;
+        let put = self.store.put(&name, &files).and_then(|()| self.store.set_latest(&name));
+        put.map_err(|cause| format!("cannot write {place}: {cause}"))?;
         self.drop_old(iteration);
         Ok(Saved::Checkpoint { iteration, place, seconds: began.elapsed().as_secs_f64() })
     }

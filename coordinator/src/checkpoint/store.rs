@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ata_record::{sync_folder, write_atomically};
+use ata_record::{create_folder, sync_folder, write_atomically};
 
 /// Keeps checkpoints by name. A checkpoint that was put is durable, and it is there completely or not at all.
 pub trait Store: Send + Sync {
@@ -19,6 +19,12 @@ pub trait Store: Send + Sync {
 
     /// Drops a checkpoint.
     fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Names the newest checkpoint that counts; those of later iterations do not.
+    fn set_latest(&self, name: &str) -> io::Result<()>;
+
+    /// What was named last, if anything was.
+    fn latest(&self) -> io::Result<Option<String>>;
 
     /// Names a checkpoint for people.
     fn describe(&self, name: &str) -> String;
@@ -67,6 +73,16 @@ pub struct FolderStore {
 /// The name of the file that names the newest checkpoint.
 pub(super) const LATEST: &str = "latest";
 
+/// What that file holds.
+pub(super) fn latest_text(name: &str) -> String {
+    format!("{name}\n")
+}
+
+/// The name in that file, unless it is damaged.
+pub(super) fn latest_name(text: &[u8]) -> Option<String> {
+    std::str::from_utf8(text).ok()?.strip_suffix('\n').map(str::to_owned)
+}
+
 /// What the name of a checkpoint begins with.
 pub(super) const NAME_PREFIX: &str = "step-";
 
@@ -96,7 +112,7 @@ impl FolderStore {
 
 impl Store for FolderStore {
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
-        std::fs::create_dir_all(&self.root)?;
+        create_folder(&self.root)?;
         let partial = self.root.join(format!(".{name}.partial"));
         // One that a crash left behind.
         drop(std::fs::remove_dir_all(&partial));
@@ -105,8 +121,7 @@ impl Store for FolderStore {
             // Half a checkpoint is useless, and takes up space on a disk that may be full.
             drop(std::fs::remove_dir_all(&partial));
         }
-        written?;
-        write_atomically(&self.root.join(LATEST), format!("{name}\n").as_bytes())
+        written
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
@@ -125,6 +140,17 @@ impl Store for FolderStore {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         std::fs::remove_dir_all(self.root.join(name))
+    }
+
+    fn set_latest(&self, name: &str) -> io::Result<()> {
+        write_atomically(&self.root.join(LATEST), latest_text(name).as_bytes())
+    }
+
+    fn latest(&self) -> io::Result<Option<String>> {
+        match std::fs::read(self.root.join(LATEST)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            text => Ok(latest_name(&text?)),
+        }
     }
 
     fn describe(&self, name: &str) -> String {

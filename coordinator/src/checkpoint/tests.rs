@@ -150,6 +150,14 @@ impl Store for Memory {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
+    fn set_latest(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn latest(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+
     fn describe(&self, name: &str) -> String {
         name.into()
     }
@@ -222,6 +230,28 @@ fn parts_that_disagree_are_refused() {
     let damaged = find(folder.path()).unwrap_err();
     assert_eq!((damaged.len(), damaged[0].1.file), (1, MODEL));
     assert_eq!(damaged[0].1.reason, "it holds step 5, and state.json step 4");
+}
+
+/// A run that goes on from an earlier checkpoint does not come back to the later ones, even if it ends before it saves.
+#[test]
+fn checkpoints_after_the_one_resumed_from_do_not_count() {
+    let folder = TempDir::new().unwrap();
+    let store = FolderStore::new(folder.path());
+    let newest = || find(folder.path()).unwrap().unwrap().name;
+    save(folder.path(), Retention { newest: 9, every: None }, &[10, 20, 30]);
+    go_on_from(&store, 10).unwrap();
+    assert_eq!((newest(), newest_settings(&store).unwrap().is_some()), (name_of(10), true));
+    // Nothing is lost until it saves again.
+    go_on_from(&store, 30).unwrap();
+    assert_eq!(newest(), name_of(30));
+    go_on_from(&store, 10).unwrap();
+    save(folder.path(), TWO, &[15]);
+    assert_eq!(newest(), name_of(15));
+    assert_eq!(store.names().unwrap().len(), 2);
+    for damage in ["", "step-", "step-000010", "nonsense\n"] {
+        std::fs::write(folder.path().join("latest"), damage).unwrap();
+        assert_eq!(newest(), name_of(15), "{damage:?}");
+    }
 }
 
 #[test]

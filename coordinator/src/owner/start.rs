@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use ata_learn::{Model, Optimizer, TrainingState};
-use ata_record::{BEST_MODEL_FILE, JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
-use ata_scheduler::{Engine, EngineConfig, Policy, WorkerId};
+use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
+use ata_scheduler::{Engine, EngineConfig, Ledger, Policy, WorkerId};
 use tokio::sync::{mpsc, watch};
 
 use super::evaluation::Best;
 use super::{Command, sender};
-use crate::checkpoint::{Checkpoint, Progress};
+use crate::checkpoint::Checkpoint;
 use crate::config::Start;
 use crate::names::Names;
 use crate::publisher::Publisher;
@@ -29,6 +29,22 @@ pub(super) struct Settings<'a> {
     pub(super) data: &'a str,
     pub(super) folder: &'a Path,
     pub(super) listeners: Listeners,
+}
+
+impl Settings<'_> {
+    /// The first line of the journal.
+    fn run(&self) -> RunEvent {
+        RunEvent::Run {
+            version: JOURNAL_VERSION,
+            run_id: self.run_id.into(),
+            policy: self.policy_specification.clone(),
+            budget: self.engine.budget,
+            iterations: self.engine.iterations,
+            task_batch: self.task_batch,
+            seed: self.engine.seed,
+            model: Some(self.model_specification.into()),
+        }
+    }
 }
 
 /// A run that has begun, and goes on.
@@ -59,18 +75,9 @@ pub(super) fn begin(
         Start::Parameters(parameters) => parameters,
         Start::Random => settings.model.initial_parameters(settings.engine.seed),
     };
-    let failed = sender(commands, Command::RecordFailed);
+    let (begins, failed) = (settings.run(), sender(commands, Command::RecordFailed));
     let publisher = Publisher::create(settings.folder, state, settings.listeners, failed)?;
-    publisher.publish(RunEvent::Run {
-        version: JOURNAL_VERSION,
-        run_id: settings.run_id.into(),
-        policy: settings.policy_specification,
-        budget: settings.engine.budget,
-        iterations: settings.engine.iterations,
-        task_batch: settings.task_batch,
-        seed: settings.engine.seed,
-        model: Some(settings.model_specification.into()),
-    });
+    publisher.publish(begins);
     Ok(Begun {
         engine: Engine::new(settings.engine, settings.policy),
         names: Names::default(),
@@ -91,31 +98,74 @@ fn resume(
     state: watch::Sender<RunState>,
 ) -> Result<Begun, RunError> {
     let Checkpoint { training, progress } = checkpoint;
-    let Progress { iteration, time_s, tasks_outlasted, best_accuracy, workers, expelled, engine, .. } = progress;
     if progress.data != settings.data {
         return Err(RunError::OtherData { was: progress.data, is: settings.data.into() });
     }
-    let epoch = progress.epoch + 1;
-    let iterations = settings.engine.iterations;
-    let engine = Engine::restore(settings.engine, settings.policy, engine)?;
+    let begins = settings.run();
+    let engine = Engine::restore(settings.engine, settings.policy, progress.engine)?;
     let mut listeners = settings.listeners;
-    let past = resume_journal(settings.folder, iteration, |event| listeners.recall(event))?;
+    let hear = |event: &RunEvent| listeners.recall(event);
+    let resumed = resume_journal(settings.folder, settings.run_id, progress.iteration, hear)?;
+    if resumed.unreadable > 0 {
+        let (lines, kept) = (resumed.unreadable, settings.folder.join(DAMAGED_FILE));
+        tracing::warn!("{lines} lines of the journal cannot be read; it is kept as it was in {}", kept.display());
+    }
+    let mut past = resumed.state;
+    let has_first_line = past.budget > 0;
+    if past.iterations != progress.iteration {
+        let (found, all) = (past.iterations, progress.iteration);
+        tracing::warn!("the journal holds {found} of {all} steps: figures lack the others, the checkpoint does not");
+        correct(&mut past, engine.ledger(), &progress.workers, progress.time_s);
+    }
     // If the best model is lost, the best one from now on takes its place.
     let has_best = settings.folder.join(BEST_MODEL_FILE).exists();
-    let best = Best { accuracy: best_accuracy, loss: past.lowest_test_loss };
-    let best = if has_best { best } else { Best::default() };
+    let best = Best { accuracy: progress.best_accuracy, loss: past.lowest_test_loss };
     let failed = sender(commands, Command::RecordFailed);
     let publisher = Publisher::append(settings.folder, past, state, listeners, failed)?;
+    if !has_first_line {
+        publisher.publish(begins);
+    }
+    let epoch = progress.epoch + 1;
     publisher.publish(RunEvent::Resume {
-        time_s,
+        time_s: progress.time_s,
         version: JOURNAL_VERSION,
         epoch,
-        iteration,
+        iteration: progress.iteration,
         policy: settings.policy_specification,
-        iterations,
+        iterations: settings.engine.iterations,
     });
     let known = |(number, name): (u32, String)| Some((WorkerId::new(number)?, name.parse().ok()?));
-    let expelled = expelled.into_iter().filter_map(|(name, why)| Some((name.parse().ok()?, why)));
-    let names = Names::restored(workers.into_iter().filter_map(known), expelled);
-    Ok(Begun { engine, names, training, publisher, time_s, epoch, saved: iteration, tasks_outlasted, best })
+    let expelled = progress.expelled.into_iter().filter_map(|(name, why)| Some((name.parse().ok()?, why)));
+    Ok(Begun {
+        engine,
+        names: Names::restored(progress.workers.into_iter().filter_map(known), expelled),
+        training,
+        publisher,
+        time_s: progress.time_s,
+        epoch,
+        saved: progress.iteration,
+        tasks_outlasted: progress.tasks_outlasted,
+        best: if has_best { best } else { Best::default() },
+    })
+}
+
+/// Sets the sums that an incomplete journal got wrong to what the checkpoint says.
+fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(u32, String)], time_s: f64) {
+    past.iterations = ledger.iterations;
+    past.iteration_time_s = ledger.iteration_time_s;
+    past.total_worker_time_s = ledger.total_worker_time_s;
+    past.tasks_applied = ledger.tasks_applied;
+    past.tasks_wasted = ledger.tasks_wasted;
+    past.employments = ledger.employments;
+    past.results = ledger.results;
+    past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
+    for (number, name) in workers {
+        let known = WorkerId::new(*number).and_then(|worker| ledger.workers.get(worker.slot()));
+        let worker = past.workers.entry(*number).or_default();
+        worker.name.clone_from(name);
+        if let Some(known) = known {
+            (worker.tasks_applied, worker.busy_s, worker.overhead_s) =
+                (known.tasks_applied, known.busy_s, known.overhead_s);
+        }
+    }
 }

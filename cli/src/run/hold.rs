@@ -1,0 +1,45 @@
+//! What keeps other coordinators away from a run.
+
+use std::path::Path;
+
+use ata_record::{FolderLock, LockError, create_folder};
+
+use super::place;
+use crate::failure::Failure;
+
+/// The exclusive right to write in a run's folder and in the folder of its checkpoints. It ends with the process, however that
+/// ends.
+pub(crate) struct Hold {
+    _locks: Vec<FolderLock>,
+}
+
+impl Hold {
+    /// Takes the folder of a run, which is created if it is missing, and the place that the setting `checkpoint` names.
+    pub(crate) fn take(run: &Path, checkpoint: Option<&str>) -> Result<Self, Failure> {
+        let folders = [Some(run.to_owned()), place::folder(checkpoint, run)];
+        let locks = folders.into_iter().flatten().filter_map(|folder| lock(&folder).transpose());
+        Ok(Self { _locks: locks.collect::<Result<_, _>>()? })
+    }
+}
+
+/// Locks a folder; `None` where that cannot be done.
+fn lock(folder: &Path) -> Result<Option<FolderLock>, Failure> {
+    create_folder(folder).map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.display())))?;
+    match FolderLock::take(folder, &holder()) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error @ LockError::Unsupported { .. }) => {
+            tracing::warn!("{error}; make sure that no other coordinator writes there");
+            Ok(None)
+        }
+        Err(error @ LockError::Held { .. }) => {
+            Err(Failure::disk(format!("{error}: stop it first, or choose another folder")))
+        }
+        Err(error @ LockError::Io { .. }) => Err(Failure::disk(error)),
+    }
+}
+
+/// What this process says of itself to those that come later.
+fn holder() -> String {
+    let host = hostname::get().unwrap_or_default();
+    format!("process {} on {}", std::process::id(), host.to_string_lossy())
+}

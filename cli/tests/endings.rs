@@ -1,0 +1,328 @@
+//! Runs that are stopped or killed at any moment, from the start of the process to its end: `--resume auto` brings each of them
+//! to its end, with all result files and the parameters of a run that was never disturbed.
+#![cfg(unix)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use support::{Process, Sandbox, TINY, until};
+
+/// A run of a second, which is never saved before its end unless a test says so.
+const RUN: [&str; 6] = ["--iterations", "40", "--budget", "4", "--workers", "1"];
+
+/// What a run that is over leaves.
+const RESULTS: [&str; 7] = [
+    "config.toml",
+    "events.jsonl",
+    "metrics.csv",
+    "summary.json",
+    "statistics.json",
+    "model.safetensors",
+    "report.html",
+];
+
+fn up<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["up", "--task-time", "none"], &RUN[..], &TINY, more].concat()
+}
+
+fn resumable<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    up(&[&["--out", "run", "--resume", "auto"], more].concat())
+}
+
+fn undisturbed(sandbox: &Sandbox) -> Value {
+    sandbox.summary(&up(&["--out", "undisturbed"]))
+}
+
+fn journal(sandbox: &Sandbox) -> String {
+    std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default()
+}
+
+fn summary(run: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(run.join("summary.json")).unwrap()).unwrap()
+}
+
+/// Brings a run to its end, and compares it with one that was never disturbed.
+fn ends_well(sandbox: &Sandbox, args: &[&str], expected: &Value) {
+    let output = sandbox.run(args);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    let run = sandbox.path("run");
+    for file in RESULTS {
+        assert!(run.join(file).exists(), "{file} is missing: {log}");
+    }
+    let summary = summary(&run);
+    for key in ["parameters_sha256", "iterations", "test_loss", "tasks_applied", "state"] {
+        assert_eq!(summary[key], expected[key], "{key}: {log}");
+    }
+    // The metadata in front of the tensors are in no order.
+    let tensors = |run: &str| {
+        let file = std::fs::read(sandbox.path(run).join("model.safetensors")).unwrap();
+        let (length, rest) = file.split_first_chunk().unwrap();
+        rest[u64::from_le_bytes(*length) as usize..].to_vec()
+    };
+    assert!(tensors("run") == tensors("undisturbed"), "the models differ");
+}
+
+fn stops(process: Process, signal: &str, code: Option<i32>) {
+    process.signal(signal);
+    let (ended, _, log) = process.end();
+    assert_eq!(ended, code, "{log}");
+}
+
+/// The run has all its iterations, and lacks results: those of its end, or what was removed since.
+#[test]
+fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    ends_well(&sandbox, &resumable(&[]), &expected);
+    for lost in [&["model.safetensors"][..], &["summary.json"], &["report.html", "statistics.json"], &RESULTS[..]] {
+        for file in lost {
+            std::fs::remove_file(sandbox.path("run").join(file)).unwrap();
+        }
+        ends_well(&sandbox, &resumable(&[]), &expected);
+    }
+    // As when a process ends after it wrote the summary, and before it knew the costs of other policies.
+    let mut early = summary(&sandbox.path("run"));
+    early["counterfactual"] = Value::Null;
+    std::fs::write(sandbox.path("run/summary.json"), early.to_string()).unwrap();
+    ends_well(&sandbox, &resumable(&[]), &expected);
+    assert!(summary(&sandbox.path("run"))["counterfactual"].is_array());
+    // Now nothing is left to be done.
+    let before = journal(&sandbox);
+    ends_well(&sandbox, &resumable(&[]), &expected);
+    assert_eq!(journal(&sandbox), before);
+}
+
+/// Killed, or told to stop, in the evaluation after the last step.
+#[test]
+fn a_run_that_ends_in_its_last_evaluation_is_not_over() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.path("data").to_str().unwrap().to_owned();
+    // An evaluation takes long enough to be caught in it.
+    let made = sandbox.run(&["data", "synth", &data, "--train", "400", "--test", "20000"]);
+    assert!(made.status.success());
+    let more = ["--data", &data, "--checkpoint-every", "10"];
+    let expected = sandbox.summary(&up(&[&more[..], &["--out", "undisturbed"]].concat()));
+    for (resumed, (signal, code)) in [("TERM", Some(75)), ("KILL", None), ("INT", Some(130))].into_iter().enumerate() {
+        let process = sandbox.start(&resumable(&more));
+        // What an earlier process wrote of it is set aside first.
+        let evaluations = |file| {
+            let text = std::fs::read_to_string(sandbox.path("run").join(file)).unwrap_or_default();
+            text.matches(r#""event":"evaluating""#).count()
+        };
+        until("the last evaluation", || {
+            evaluations("events-discarded.jsonl") == resumed && evaluations("events.jsonl") == 1
+        });
+        stops(process, signal, code);
+        let file = sandbox.path("run/summary.json");
+        assert_eq!(file.exists(), signal != "KILL");
+        assert!(!file.exists() || summary(&sandbox.path("run"))["state"] == "stopped");
+    }
+    ends_well(&sandbox, &resumable(&more), &expected);
+}
+
+/// Before its first step a run has nothing to go on from, and begins again in the same folder.
+#[test]
+fn a_run_that_is_stopped_before_its_first_step_begins_again() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    for (signal, code) in [("TERM", Some(75)), ("INT", Some(130)), ("KILL", None)] {
+        // No worker comes.
+        let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--resume", "auto"];
+        let mut head = sandbox.start(&[&head[..], &RUN[..4], &TINY].concat());
+        head.wait_for("listens on");
+        until("the journal", || !journal(&sandbox).is_empty());
+        stops(head, signal, code);
+    }
+    ends_well(&sandbox, &resumable(&[]), &expected);
+    assert!(sandbox.path("run/events-discarded.jsonl").exists());
+}
+
+/// A process that ended while it created its folder leaves some of the files. Whatever it leaves, the run begins.
+#[test]
+fn half_a_folder_is_no_run() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    let run = sandbox.path("run");
+    let config = std::fs::read(sandbox.path("undisturbed/config.toml")).unwrap();
+    let states: [&[(&str, &[u8])]; 5] = [
+        &[],
+        &[("lock", b"process 1 on a host\n")],
+        &[("lock", b""), ("config.toml", &config)],
+        &[("lock", b""), ("config.toml", &config), ("events.jsonl", b"")],
+        &[("lock", b""), ("config.toml", &config), ("events.jsonl", b""), ("metrics.csv", b"iteration")],
+    ];
+    for (files, resume) in states.into_iter().flat_map(|files| [(files, true), (files, false)]) {
+        std::fs::create_dir_all(&run).unwrap();
+        for (file, content) in files {
+            std::fs::write(run.join(file), content).unwrap();
+        }
+        let args = if resume { resumable(&[]) } else { up(&["--out", "run"]) };
+        ends_well(&sandbox, &args, &expected);
+        std::fs::remove_dir_all(&run).unwrap();
+    }
+    // Written by a release without locks.
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(run.join("config.toml"), &config).unwrap();
+    ends_well(&sandbox, &resumable(&[]), &expected);
+}
+
+/// What is not a run's is left alone, the first time and the second.
+#[test]
+fn files_of_others_are_not_replaced() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.path("run");
+    for file in ["config.toml", "model.safetensors", "summary.json", "events.jsonl"] {
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::write(run.join(file), "mine").unwrap();
+        for _ in 0..2 {
+            let output = sandbox.run(&up(&["--out", "run"]));
+            assert_eq!(output.status.code(), Some(64), "{file}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains(file));
+            assert_eq!(std::fs::read_to_string(run.join(file)).unwrap(), "mine");
+        }
+        std::fs::remove_dir_all(&run).unwrap();
+    }
+}
+
+#[test]
+fn a_second_coordinator_is_refused_and_told_of_the_first() {
+    let sandbox = Sandbox::new();
+    let more = ["--checkpoint", "saved", "--checkpoint-every", "1"];
+    let long =
+        ["up", "--out", "run", "--task-time", "const(20)", "--workers", "1", "--budget", "4", "--iterations", "40000"];
+    let first = sandbox.start(&[&long[..], &TINY, &more].concat());
+    until("a checkpoint", || journal(&sandbox).contains(r#""event":"checkpoint""#));
+    let process = format!("process {}", first.id());
+    let others: [&[&str]; 4] = [
+        &["up", "--out", "run"],
+        &["up", "--resume", "run"],
+        &["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--resume", "auto"],
+        // Another folder for the same checkpoints.
+        &["up", "--out", "other", "--resume", "auto", "--checkpoint", "saved"],
+    ];
+    for other in others {
+        let output = sandbox.run(other);
+        let log = String::from_utf8_lossy(&output.stderr);
+        let expected = if other == others[0] { 64 } else { 74 };
+        assert_eq!(output.status.code(), Some(expected), "{other:?}: {log}");
+        assert!(expected == 64 || log.contains("is in use by") && log.contains(&process), "{log}");
+    }
+    stops(first, "KILL", None);
+    // Death has released it.
+    let output = sandbox.run(&["up", "--resume", "run", "--task-time", "none", "--max-employments", "1", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn checkpoints(run: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> =
+        std::fs::read_dir(run.join("checkpoints")).unwrap().map(|e| e.unwrap().path()).collect();
+    all.retain(|path| path.is_dir());
+    all.sort();
+    all
+}
+
+/// Who goes back to an earlier checkpoint stays there, even if the process ends before it saves.
+#[test]
+fn a_rollback_is_not_undone() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    ends_well(&sandbox, &resumable(&["--checkpoint-every", "10", "--keep", "9"]), &expected);
+    let run = sandbox.path("run");
+    let tenth = "run/checkpoints/step-000010";
+    assert!(checkpoints(&run).len() >= 4);
+    // No worker comes, and it is killed before it saves.
+    let mut head = sandbox.start(&["coordinator", "--listen", "127.0.0.1:0", "--resume", tenth]);
+    head.wait_for("listens on");
+    until("the journal is cut", || journal(&sandbox).contains(r#""event":"resume""#));
+    stops(head, "KILL", None);
+    let output = sandbox.run(&resumable(&[]));
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && log.contains("after iteration 10"), "{log}");
+    ends_well(&sandbox, &resumable(&[]), &expected);
+    assert_eq!(journal(&sandbox).matches(r#""event":"step""#).count(), 40);
+}
+
+/// Checkpoints of a run with another seed, model or budget are not taken for this one's, nor those of another name.
+#[test]
+fn checkpoints_of_another_run_are_refused() {
+    let sandbox = Sandbox::new();
+    let begin = |out, seed, budget, model| {
+        let settings = ["--out", out, "--seed", seed, "--budget", budget, "--model", model];
+        let more =
+            ["--workers", "1", "--task-time", "none", "--task-batch", "2", "--device", "cpu", "--iterations", "3"];
+        assert!(sandbox.run(&[&["up"], &settings[..], &more].concat()).status.success());
+    };
+    begin("run", "1", "4", TINY[1]);
+    let (run, other) = (sandbox.path("run"), sandbox.path("other"));
+    let before = journal(&sandbox);
+    for (seed, budget, model, says) in [
+        ("2", "4", TINY[1], "it has seed = 2, this one seed = 1"),
+        ("1", "5", TINY[1], "it has budget = 5"),
+        ("1", "4", "cnn:widths=4/4/8/8", "cnn:widths=4/4/8/8"),
+        ("1", "4", TINY[1], "is the journal of run"),
+    ] {
+        begin("other", seed, budget, model);
+        std::fs::remove_dir_all(run.join("checkpoints")).unwrap();
+        std::fs::rename(other.join("checkpoints"), run.join("checkpoints")).unwrap();
+        std::fs::remove_dir_all(&other).unwrap();
+        let output = sandbox.run(&["up", "--resume", "run", "--iterations", "5"]);
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(65), "{log}");
+        assert!(log.contains(says), "{says}: {log}");
+        assert_eq!(journal(&sandbox), before, "nothing was cut");
+    }
+}
+
+/// Power was lost: the checkpoint is whole, and the journal is not.
+#[test]
+fn a_damaged_journal_does_not_hold_up_a_run() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    let path = sandbox.path("run/events.jsonl");
+    for damage in ["zeros", "a bad line", "gone"] {
+        ends_well(&sandbox, &up(&["--out", "run", "--resume", "auto"]), &expected);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        match damage {
+            "zeros" => bytes[middle..middle + 9000].fill(0),
+            "a bad line" => drop(bytes.splice(middle..middle + 10, *b"nonsense")),
+            _ => bytes.clear(),
+        }
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::remove_file(sandbox.path("run/summary.json")).unwrap();
+        ends_well(&sandbox, &resumable(&[]), &expected);
+        let status = sandbox.run(&["status", "run"]);
+        assert!(status.status.success(), "{damage}: {}", String::from_utf8_lossy(&status.stderr));
+        std::fs::remove_dir_all(sandbox.path("run")).unwrap();
+    }
+}
+
+/// Killed at any moment from the start of the process to its end.
+#[test]
+fn a_process_that_is_killed_at_any_moment_leaves_a_run_that_goes_on() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    let args = resumable(&["--checkpoint-every", "7"]);
+    let began = std::time::Instant::now();
+    ends_well(&sandbox, &args, &expected);
+    let usual = began.elapsed();
+    let mut killed = 0;
+    for moment in 0..12 {
+        std::fs::remove_dir_all(sandbox.path("run")).unwrap();
+        for part in 1..=2 {
+            let mut process = sandbox.start(&args);
+            let end = began.elapsed() + usual.mul_f64(f64::from(moment) / f64::from(11 * part));
+            // The moment itself is what is tested: there is no condition to wait for.
+            while began.elapsed() < end && process.is_running() {
+                std::thread::yield_now();
+            }
+            killed += u32::from(process.is_running());
+            process.kill();
+        }
+        ends_well(&sandbox, &args, &expected);
+    }
+    assert!(killed > 5, "only {killed} processes were caught");
+}
