@@ -21,7 +21,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
     let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
     let mut run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;
-    if run.is_complete(resumption.as_ref()) {
+    if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
         return Ok(ExitCode::SUCCESS);
     }
 

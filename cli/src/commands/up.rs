@@ -47,7 +47,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let expected = ExpectedWorkers { at_least: workers as usize, exactly: Some(workers), means };
     let (coordinator, named) = (DeviceChoice::Cpu, Some(device_name.clone()));
     let mut run = Run::new(settings.clone(), extensions, inputs, coordinator, named, expected, resumption.as_ref())?;
-    if run.is_complete(resumption.as_ref()) {
+    if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
         return Ok(ExitCode::SUCCESS);
     }
     say_what(&settings, &device_name);

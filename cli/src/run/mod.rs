@@ -151,8 +151,14 @@ impl Run {
         checkpoint.progress.engine.finished(self.settings.iterations, &self.settings.limits())
     }
 
-    /// Whether the run that is to go on is over and has all its results, and says so.
-    pub(crate) fn is_complete(&self, resumption: Option<&Resumption>) -> bool {
+    /// Whether the run that is to go on is over and has all its results, and says so; with `again`, a run may be over that left
+    /// nothing to go on from.
+    pub(crate) fn is_complete(&self, resumption: Option<&Resumption>, again: bool) -> bool {
+        let out = self.settings.out.as_deref().filter(|_| again && resumption.is_none());
+        if let Some(out) = out.filter(|out| resume::is_finished(out)) {
+            eprintln!("the run in {} is finished, and left no checkpoint to go on from", out.display());
+            return true;
+        }
         let (Start::Checkpoint(checkpoint), Some(reason)) = (&self.start, self.finished()) else { return false };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         if !resumption.is_some_and(Resumption::has_results) {

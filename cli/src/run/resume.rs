@@ -227,7 +227,8 @@ fn summary(run: &Path) -> Option<Ended> {
     serde_json::from_slice(&std::fs::read(run.join(SUMMARY_FILE)).ok()?).ok()
 }
 
-fn is_finished(run: &Path) -> bool {
+/// Whether a run has come to its end, according to its summary.
+pub(super) fn is_finished(run: &Path) -> bool {
     summary(run).is_some_and(|ended| ended.is_finished())
 }
 
