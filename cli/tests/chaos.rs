@@ -11,7 +11,11 @@ const SMALL: [&str; 6] = ["--workers", "2", "--model", TINY[1], "--heartbeat-tim
 
 /// Runs `ata chaos`, and returns its verdict. How fast a run recovers is not for a test to judge: the machine may be busy.
 fn chaos(sandbox: &Sandbox, args: &[&str]) -> Value {
-    let output = sandbox.run(&[&["chaos", "--out", "chaos", "--json"], args, &SMALL].concat());
+    verdict(sandbox, &[&["chaos", "--out", "chaos", "--json"], args, &SMALL].concat())
+}
+
+fn verdict(sandbox: &Sandbox, args: &[&str]) -> Value {
+    let output = sandbox.run(args);
     let log = String::from_utf8_lossy(&output.stderr);
     let verdict: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {log}"));
     let broken: Vec<&str> = verdict["broken"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
@@ -27,10 +31,11 @@ fn chaos(sandbox: &Sandbox, args: &[&str]) -> Value {
 #[test]
 fn a_run_under_faults_ends_as_one_without() {
     let sandbox = Sandbox::new();
-    let kinds = "kill-coordinator,fill-disk,kill-worker,stop-worker,cut-link,slow-link";
-    let verdict = chaos(&sandbox, &["--faults", "6", "--only", kinds]);
+    let kinds =
+        "kill-coordinator,kill-start,kill-end,end-coordinator,fill-disk,kill-worker,stop-worker,cut-link,slow-link";
+    let verdict = chaos(&sandbox, &["--faults", "9", "--only", kinds]);
     let faults = verdict["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), 6);
+    assert_eq!(faults.len(), 9);
     for fault in faults {
         assert_eq!((&fault["fired"], &fault["saved_steps_lost"]), (&1.into(), &0.into()), "{fault}");
     }
@@ -41,10 +46,22 @@ fn a_run_under_faults_ends_as_one_without() {
 fn a_killed_coordinator_loses_a_step_at_most() {
     let sandbox = Sandbox::new();
     let kills = ["--faults", "6", "--only", "kill-coordinator", "--task-time", "none", "--seed", "2"];
+    let kills = [&kills[..], &["--checkpoint-every", "1"]].concat();
     let verdict = chaos(&sandbox, &kills);
     let kills = &verdict["faults"][0];
     assert_eq!((&kills["fired"], &kills["saved_steps_lost"]), (&6.into(), &0.into()));
     assert!(kills["steps_again_worst"].as_u64() <= Some(1), "{kills}");
+}
+
+/// Whoever is told to stop, whether or not a step is being taken, saves all of its steps, however rarely it saves otherwise.
+#[test]
+fn a_coordinator_that_is_told_to_stop_loses_no_step() {
+    let sandbox = Sandbox::new();
+    let model = ["--model", "cnn:widths=8/16/128/512", "--workers", "2", "--task-time", "const(10)"];
+    let stops = ["chaos", "--out", "chaos", "--json", "--faults", "8", "--only", "end-coordinator"];
+    let verdict = verdict(&sandbox, &[&stops[..], &["--checkpoint-every", "60s"], &model].concat());
+    let stops = &verdict["faults"][0];
+    assert_eq!((&stops["fired"], &stops["steps_again"], &stops["saved_steps_lost"]), (&8.into(), &0.into(), &0.into()));
 }
 
 /// The processes with the sandbox's cache in their environment, as all have that were started in it.

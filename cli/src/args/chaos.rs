@@ -34,7 +34,7 @@ pub(crate) struct ChaosArgs {
     /// As for `ata up` [default: synthetic].
     #[arg(long, value_name = "DATA")]
     data: Option<String>,
-    /// As for `ata up` [default: cnn].
+    /// As for `ata up` [default: cnn:widths=8/16/256/1024, whose optimizer step takes some 20 ms].
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Tasks per iteration [default: 16].
@@ -43,12 +43,13 @@ pub(crate) struct ChaosArgs {
     /// Samples per task [default: 1, or 6 with --task-time none].
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,
-    /// Emulated task times, so that the processes do not compete for this machine's cores [default: const(20)].
+    /// Emulated task times, so that the processes do not compete for this machine's cores [default: const(20), and const(400)
+    /// for every fourth worker, which is idle mostly].
     #[arg(long, value_name = "LAW")]
     task_time: Option<String>,
-    /// How often the run is saved [default: 1].
+    /// How often the run is saved [default: another one with each coordinator: 1, 5, 2s or 60s].
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
-    checkpoint_every: Option<String>,
+    pub(crate) checkpoint_every: Option<String>,
     /// A worker not heard from for this long is lost [default: 2000].
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     heartbeat_timeout_ms: Option<u64>,
@@ -75,6 +76,12 @@ pub(crate) struct ChaosArgs {
 pub(crate) enum FaultKind {
     /// The coordinator is killed (SIGKILL), and a new one resumes the run.
     KillCoordinator,
+    /// The same, and the new ones are killed while they start, until one is left alone.
+    KillStart,
+    /// The run is brought to its end, by processes that are killed on the way; then it is extended.
+    KillEnd,
+    /// The coordinator is told to stop (SIGTERM), and a new one resumes the run.
+    EndCoordinator,
     /// The coordinator is stopped (SIGSTOP) for longer than the heartbeat timeout.
     StopCoordinator,
     /// No file of the coordinator can grow, as on a full disk: it gives up, and a new one resumes when there is room.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use ata_learn::DeviceChoice;
+use ata_learn::{DeviceChoice, ParameterTable};
 use ata_link::Link;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -22,6 +22,9 @@ use crate::settings::Settings;
 /// Time for anything that must happen at all. What takes longer is a broken promise, whatever the machine is busy with.
 pub(super) const DEADLINE: Duration = Duration::from_mins(1);
 
+/// Time in which a coordinator starts, and more.
+const STARTS_WITHIN: Duration = Duration::from_millis(500);
+
 /// In the environment of every process of a run, and so of any process that one of them would start.
 const MARK: &str = "ATA_CHAOS_RUN";
 
@@ -34,6 +37,8 @@ pub(super) struct Plan {
     pub(super) folder: PathBuf,
     /// The workers' training data, if it is not generated.
     pub(super) data: Option<PathBuf>,
+    /// The tensors of the model.
+    pub(super) table: ParameterTable,
 }
 
 impl Plan {
@@ -89,9 +94,9 @@ struct Worker {
 }
 
 impl Cluster {
-    /// Starts everything.
-    pub(super) async fn start(plan: Plan) -> Result<Self, Failure> {
-        let (coordinator, listening) = Coordinator::start(&plan).await?;
+    /// Starts everything. The run is saved this often.
+    pub(super) async fn start(plan: Plan, cadence: &str) -> Result<Self, Failure> {
+        let (coordinator, listening) = Coordinator::start(&plan, cadence).await?;
         let mut workers = Vec::new();
         for number in 1..=plan.settings.workers.count {
             let link = Link::to(listening.address).await;
@@ -102,8 +107,8 @@ impl Cluster {
     }
 
     /// Starts a new coordinator in place of one that ended. Returns the iteration after which it goes on, or 0.
-    pub(super) async fn restart_coordinator(&mut self) -> Result<u64, Failure> {
-        let (coordinator, listening) = Coordinator::start(&self.plan).await?;
+    pub(super) async fn restart_coordinator(&mut self, cadence: &str) -> Result<u64, Failure> {
+        let (coordinator, listening) = Coordinator::start(&self.plan, cadence).await?;
         self.coordinator = coordinator;
         self.workers.iter().for_each(|worker| worker.link.lead_to(Some(listening.address)));
         Ok(listening.resumed_after)
@@ -195,6 +200,15 @@ impl Cluster {
     }
 }
 
+/// Starts a coordinator and kills it while it starts, at this share of the time that a start may take. A start that failed would
+/// be seen in the next one, too.
+pub(super) async fn kill_start(plan: &Plan, cadence: &str, moment: f64) -> Result<(), Failure> {
+    let mut coordinator = Coordinator::spawn(plan, cadence)?;
+    // Nothing can be waited for: the moment is the fault.
+    tokio::time::sleep(STARTS_WITHIN.mul_f64(moment)).await;
+    coordinator.child.kill().await.map_err(Failure::internal)
+}
+
 /// A coordinator that accepts workers.
 struct Listening {
     address: SocketAddr,
@@ -202,19 +216,23 @@ struct Listening {
 }
 
 impl Coordinator {
-    async fn start(plan: &Plan) -> Result<(Self, Listening), Failure> {
+    fn spawn(plan: &Plan, cadence: &str) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::internal)?;
         let mut command = Command::new("sh");
         // A file that cannot grow is an error then, as on a full disk, and no signal.
         command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program).arg("coordinator");
         command.arg("--config").arg(&plan.file).arg("--out").arg(plan.disturbed());
-        command.args(["--resume", "auto", "--listen", "127.0.0.1:0"]);
+        command.args(["--resume", "auto", "--listen", "127.0.0.1:0", "--checkpoint-every", cadence]);
         plan.prepare(&mut command).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(Failure::internal)?;
         let (sender, lines) = mpsc::unbounded_channel();
         let said = child.stderr.take().expect("it is piped");
         tokio::spawn(pass_on(said, plan.log("coordinator.log")?, sender));
-        let mut coordinator = Self { child, lines };
+        Ok(Self { child, lines })
+    }
+
+    async fn start(plan: &Plan, cadence: &str) -> Result<(Self, Listening), Failure> {
+        let mut coordinator = Self::spawn(plan, cadence)?;
         let listening = tokio::time::timeout(DEADLINE, coordinator.listens()).await;
         let listening = listening.map_err(|_| Failure::internal("the coordinator does not listen"))??;
         Ok((coordinator, listening))
@@ -261,7 +279,7 @@ fn start_worker(plan: &Plan, number: u32, link: &Link) -> Result<Child, Failure>
     command.spawn().map_err(Failure::internal)
 }
 
-fn pid(child: &Child) -> Result<Pid, Failure> {
+pub(super) fn pid(child: &Child) -> Result<Pid, Failure> {
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     id.ok_or_else(|| Failure::internal("the process is gone"))
 }

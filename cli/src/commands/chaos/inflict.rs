@@ -7,12 +7,13 @@ use ata_link::Condition;
 use indicatif::ProgressBar;
 use rustix::process::Signal;
 
-use super::cluster::{Cluster, DEADLINE};
+use super::STOPS_WITHIN;
+use super::cluster::{Cluster, DEADLINE, kill_start};
 use super::outcome::Outcome;
 use super::schedule::Fault;
 use super::seen::Seen;
 use crate::args::FaultKind;
-use crate::failure::{Failure, RUN_FAILED};
+use crate::failure::{Failure, RESUMABLE, RUN_FAILED};
 
 /// Time between two looks at the journal: a hundredth of what recovery may take.
 const LOOK: Duration = Duration::from_millis(5);
@@ -23,6 +24,9 @@ const RESUMES_WITHIN_S: f64 = 5.0;
 /// What the loss of a worker may cost an iteration, besides the tasks that are computed again.
 const REASSIGNS_WITHIN_S: f64 = 0.5;
 
+/// How long an optimizer step is waited for: many iterations.
+const AIMS_FOR: Duration = Duration::from_secs(10);
+
 /// The exit code of a coordinator whose disk is full.
 const DISK_FULL: i32 = 74;
 
@@ -30,6 +34,7 @@ const DISK_FULL: i32 = 74;
 pub(super) struct Disturbed {
     pub(super) cluster: Cluster,
     pub(super) seen: Seen,
+    /// Of the coordinator that runs.
     pub(super) cadence: Cadence,
     pub(super) heartbeat_timeout: Duration,
     /// What is going on, on a terminal.
@@ -59,12 +64,13 @@ impl Disturbed {
         self.seen.begin();
         let mut outcome = Outcome::new(fault.kind, self.seen.step + 1);
         match fault.kind {
-            FaultKind::KillCoordinator => {
-                self.cluster.kill_coordinator().await?;
-                outcome.allowed_s = Some(RESUMES_WITHIN_S);
-                self.resume(&mut outcome, None).await?;
+            FaultKind::KillCoordinator | FaultKind::KillStart => self.kill_coordinator(fault, &mut outcome).await?,
+            FaultKind::EndCoordinator => {
+                self.end_coordinator(fault).await?;
+                self.resume(fault, &mut outcome, None).await?;
             }
-            FaultKind::FillDisk => self.fill_disk(&mut outcome).await?,
+            FaultKind::KillEnd => self.kill_end(fault, &mut outcome).await?,
+            FaultKind::FillDisk => self.fill_disk(fault, &mut outcome).await?,
             FaultKind::StopCoordinator => self.stop_coordinator(fault, &mut outcome).await?,
             _ => self.disturb_worker(fault, &mut outcome).await?,
         }
@@ -83,7 +89,56 @@ impl Disturbed {
         Ok(outcome)
     }
 
-    async fn fill_disk(&mut self, outcome: &mut Outcome) -> Result<(), Failure> {
+    /// Waits until an optimizer step is under way, if the fault is aimed at one.
+    async fn aim(&mut self, fault: &Fault) -> Result<(), Failure> {
+        let began = Instant::now();
+        let budget = self.cluster.plan.settings.budget;
+        while fault.is_aimed && !self.seen.is_stepping(budget) && began.elapsed() < AIMS_FOR {
+            self.look(None).await?;
+        }
+        Ok(())
+    }
+
+    async fn kill_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
+        self.aim(fault).await?;
+        self.cluster.kill_coordinator().await?;
+        if fault.kind == FaultKind::KillStart {
+            for moment in fault.moments {
+                kill_start(&self.cluster.plan, &fault.cadence, moment).await?;
+            }
+        } else {
+            outcome.allowed_s = Some(RESUMES_WITHIN_S);
+        }
+        self.resume(fault, outcome, None).await
+    }
+
+    /// Tells the coordinator to stop, and waits for its end.
+    async fn end_coordinator(&mut self, fault: &Fault) -> Result<(), Failure> {
+        self.aim(fault).await?;
+        self.cluster.signal_coordinator(Signal::TERM)?;
+        let status = self.cluster.coordinator_ends(STOPS_WITHIN).await?;
+        self.cluster.forget_coordinator();
+        if status.code() == Some(RESUMABLE.into()) {
+            return Ok(());
+        }
+        Err(Failure::internal(format!("after SIGTERM the coordinator ended with {status}: expected {RESUMABLE}")))
+    }
+
+    /// Brings the run to its end two steps later, by processes of which all but the last are killed.
+    async fn kill_end(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
+        self.end_coordinator(fault).await?;
+        self.seen.look()?;
+        let last = self.seen.step + 2;
+        for moment in fault.moments {
+            self.cluster.plan.kill_end(last, moment).await?;
+        }
+        self.cluster.plan.end(last).await?;
+        self.seen.pass_over(&self.cluster.plan.disturbed())?;
+        self.resume(fault, outcome, None).await
+    }
+
+    async fn fill_disk(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
+        self.aim(fault).await?;
         self.cluster.fill_disk()?;
         let status = self.cluster.coordinator_ends(DEADLINE).await?;
         self.cluster.forget_coordinator();
@@ -92,22 +147,25 @@ impl Disturbed {
                 "the coordinator ended by itself ({status}): expected {DISK_FULL} for a disk that is full"
             )));
         }
-        self.resume(outcome, Some(RUN_FAILED)).await
+        self.resume(fault, outcome, Some(RUN_FAILED)).await
     }
 
     /// Starts a coordinator in place of one that has ended, and waits for a new step.
-    async fn resume(&mut self, outcome: &mut Outcome, allowed: Option<u8>) -> Result<(), Failure> {
+    async fn resume(&mut self, fault: &Fault, outcome: &mut Outcome, allowed: Option<u8>) -> Result<(), Failure> {
         let ended = Instant::now();
         self.seen.look()?;
         self.seen.forget_steps();
         let (step, saved) = (self.seen.step, self.seen.saved);
-        let after = self.cluster.restart_coordinator().await?;
+        let after = self.cluster.restart_coordinator(&fault.cadence).await?;
         self.seen.resumed_after(after);
         outcome.steps_again = step.saturating_sub(after);
-        outcome.steps_allowed = match self.cadence {
-            Cadence::Iterations(every) if outcome.kind == FaultKind::KillCoordinator => Some(every),
+        outcome.steps_allowed = match (fault.kind, self.cadence) {
+            // Whoever ends in peace saves all steps.
+            (FaultKind::EndCoordinator | FaultKind::KillEnd, _) => Some(0),
+            (FaultKind::KillCoordinator | FaultKind::KillStart, Cadence::Iterations(every)) => Some(every),
             _ => None,
         };
+        self.cadence = fault.cadence.parse().map_err(Failure::internal)?;
         outcome.saved_steps_lost = saved.saturating_sub(after);
         let first_step = |seen: &Seen| seen.first_step_after(ended);
         self.until("no new step", allowed, |seen| first_step(seen).is_some()).await?;

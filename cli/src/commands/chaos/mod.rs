@@ -5,10 +5,12 @@
 //! - `schedule`: which faults come when
 //! - `cluster`: the processes
 //! - `inflict`: carries out a fault, and waits until the run has recovered
+//! - `ending`: brings a run to its end, and reads what it left
 //! - `seen`: what the journal shows of it
 //! - `outcome`: what came of the faults, as numbers; `verdict`: all that is reported
 
 mod cluster;
+mod ending;
 mod inflict;
 mod outcome;
 mod schedule;
@@ -16,22 +18,19 @@ mod seen;
 mod verdict;
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ata_record::SUMMARY_FILE;
 use rustix::process::Signal;
-use serde::Deserialize;
-use tokio::process::Command;
 
-use self::cluster::{Cluster, Plan};
+use self::cluster::{Cluster, Plan, kill_start};
 use self::inflict::Disturbed;
 use self::outcome::{OfKind, Outcome};
-use self::schedule::Schedule;
+use self::schedule::{Schedule, Target};
 use self::seen::Seen;
 use self::verdict::Verdict;
 use crate::Extensions;
-use crate::args::ChaosArgs;
+use crate::args::{ChaosArgs, FaultKind};
 use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
 use crate::output::live_line;
@@ -45,22 +44,18 @@ const DEFAULTS: &str = "
 device = 'cpu'
 iterations = 1_000_000_000
 eval_every = 0
-task_time = 'const(20)'
-checkpoint_every = '1'
+model = 'cnn:widths=8/16/256/1024'
+task_time = 'const(20); const(20); const(20); const(400)'
 ";
 
-/// How long faults are injected: with the run without any, two minutes in all.
-const MINUTES: f64 = 1.5;
+/// How long faults are injected: each kind comes once at least.
+const MINUTES: f64 = 2.0;
+
+/// When the first coordinators are killed, as shares of the time that a start may take.
+const FIRST_STARTS: [f64; 6] = [0.02, 0.05, 0.1, 0.2, 0.4, 0.8];
 
 /// Time that a process has to end after SIGTERM.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
-
-/// What both runs must have in common, from their `summary.json`.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-struct Trained {
-    iterations: u64,
-    parameters_sha256: String,
-}
 
 pub(crate) async fn run(args: ChaosArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
     let minutes = args.minutes.unwrap_or(MINUTES);
@@ -72,7 +67,8 @@ pub(crate) async fn run(args: ChaosArgs, extensions: Extensions) -> Result<ExitC
     let settings = Settings { out: None, ..Settings::extended(defaults, &files, &[&args])? };
     let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
     let folder = create(&args.out.clone().unwrap_or_else(|| Path::new("runs").join(new_run_id("chaos"))))?;
-    let plan = Plan { file: folder.join("settings.toml"), settings, data: inputs.training_file(), folder };
+    let (file, data, table) = (folder.join("settings.toml"), inputs.training_file(), inputs.model.table());
+    let plan = Plan { file, settings, data, folder, table };
     std::fs::write(&plan.file, plan.settings.to_toml()?).map_err(Failure::disk)?;
     let signal = signals::stop()?;
     tokio::select! {
@@ -96,13 +92,26 @@ fn create(folder: &Path) -> Result<PathBuf, Failure> {
 /// Runs the cluster under faults and then without, and compares.
 async fn disturb(args: ChaosArgs, minutes: f64, plan: Plan) -> Result<ExitCode, Failure> {
     let (workers, seed) = (plan.settings.workers.count, plan.settings.seed);
-    let schedule = Schedule::new(&args.only, workers, plan.settings.heartbeat_timeout(), seed);
+    let target = Target {
+        workers,
+        heartbeat_timeout: plan.settings.heartbeat_timeout(),
+        parameters_bytes: 4 * plan.table.parameters() as u64,
+        cadence: args.checkpoint_every.clone(),
+    };
+    let schedule = Schedule::new(&args.only, target, seed);
     let kinds = schedule.kinds().to_vec();
     let names: Vec<String> = kinds.iter().map(|kind| kind.name()).collect();
     eprintln!("{workers} workers under faults of seed {seed}: {}; logs in {}", names.join(", "), plan.folder.display());
     let (cadence, heartbeat_timeout) = (plan.settings.checkpoint_cadence()?, plan.settings.heartbeat_timeout());
     let seen = Seen::new(&plan.disturbed());
-    let (cluster, line) = (Cluster::start(plan).await?, live_line());
+    let first = plan.settings.checkpoint_every.clone();
+    if kinds.contains(&FaultKind::KillStart) {
+        // The folder is created in several steps.
+        for moment in FIRST_STARTS {
+            kill_start(&plan, &first, moment).await?;
+        }
+    }
+    let (cluster, line) = (Cluster::start(plan, &first).await?, live_line());
     let mut run = Disturbed { cluster, seen, cadence, heartbeat_timeout, line };
     run.gets_going().await?;
     let (outcomes, mut broken) = inflict_all(&mut run, schedule, args.faults, minutes).await;
@@ -172,29 +181,14 @@ async fn end(mut run: Disturbed, verdict: &mut Verdict) -> Result<(), Failure> {
     for status in workers.iter().filter(|status| !status.success()) {
         verdict.broken.push(format!("after SIGTERM a worker ended with {status}: expected 0"));
     }
+    run.seen.look()?;
     let plan = run.cluster.plan;
     verdict.processes_left = plan.processes();
-    let summary = plan.disturbed().join(SUMMARY_FILE);
-    let disturbed =
-        std::fs::read(&summary).map_err(|cause| Failure::data(format!("{}: {cause}", summary.display())))?;
-    let disturbed: Trained = serde_json::from_slice(&disturbed).map_err(Failure::data)?;
+    let steps = run.seen.step;
+    let disturbed = plan.end(steps + 1).await?;
     verdict.iterations = disturbed.iterations;
     eprintln!("the same {} iterations without faults…", disturbed.iterations);
-    let undisturbed = undisturbed(&plan, disturbed.iterations).await?;
+    let undisturbed = plan.undisturbed(disturbed.iterations).await?;
     verdict.compare(disturbed, undisturbed);
     Ok(())
-}
-
-/// Runs as many iterations without faults and without emulated slowness, and returns their result.
-async fn undisturbed(plan: &Plan, iterations: u64) -> Result<Trained, Failure> {
-    let mut command = Command::new(std::env::current_exe().map_err(Failure::internal)?);
-    command.arg("up").arg("--config").arg(&plan.file).arg("--out").arg(plan.folder.join("undisturbed"));
-    command.args(["--iterations", &iterations.to_string(), "--checkpoint-every", "never", "--task-time", "none"]);
-    let log = plan.log("undisturbed.log")?;
-    plan.prepare(command.arg("--json")).stdout(Stdio::piped()).stderr(log);
-    let output = command.output().await.map_err(Failure::internal)?;
-    if !output.status.success() {
-        return Err(Failure::internal(format!("the run without faults failed ({}): see its log", output.status)));
-    }
-    serde_json::from_slice(&output.stdout).map_err(Failure::internal)
 }

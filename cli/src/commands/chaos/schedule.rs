@@ -13,8 +13,12 @@ use crate::args::FaultKind;
 /// Time between the end of a fault and the next one, in seconds: from less than an iteration to many.
 const GAP_S: (f64, f64) = (0.1, 2.0);
 
-/// Bytes per second of a slow link: a transfer of the built-in models takes up to a second.
-const SLOW_BYTES_PER_S: (u32, u32) = (1_000_000, 10_000_000);
+/// Seconds that a transfer of the parameters takes over a slow link.
+const SLOW_TRANSFER_S: (f64, f64) = (0.1, 1.0);
+
+/// How often the run is saved by the coordinators that come one after the other: after each step, the strictest; rarely, so
+/// that steps are lost; by time; and as by default.
+const CADENCES: [&str; 4] = ["1", "5", "2s", "60s"];
 
 /// Latency of a slow link: from another city to another continent.
 const SLOW_LATENCY_MS: (u64, u64) = (10, 150);
@@ -31,6 +35,12 @@ pub(super) struct Fault {
     pub(super) lasts: Duration,
     /// Of the worker's link.
     pub(super) condition: Condition,
+    /// Whether it comes while an optimizer step is under way, if it hits the coordinator.
+    pub(super) is_aimed: bool,
+    /// When processes are killed that start or end, as shares of what they usually take.
+    pub(super) moments: [f64; 2],
+    /// How often the next coordinator saves the run.
+    pub(super) cadence: String,
 }
 
 /// The faults, without end. They come in rounds: in each, every kind comes once.
@@ -38,18 +48,27 @@ pub(super) struct Schedule {
     kinds: Vec<FaultKind>,
     /// What is left of the round.
     round: Vec<FaultKind>,
-    workers: u32,
-    heartbeat_timeout: Duration,
+    target: Target,
     rng: ChaCha8Rng,
+}
+
+/// What the faults hit.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) workers: u32,
+    pub(super) heartbeat_timeout: Duration,
+    pub(super) parameters_bytes: u64,
+    /// How often every coordinator saves the run, if they all are to do the same.
+    pub(super) cadence: Option<String>,
 }
 
 impl Schedule {
     /// Draws faults of these kinds; none stands for all.
-    pub(super) fn new(kinds: &[FaultKind], workers: u32, heartbeat_timeout: Duration, seed: u64) -> Self {
+    pub(super) fn new(kinds: &[FaultKind], target: Target, seed: u64) -> Self {
         let mut kinds = if kinds.is_empty() { FaultKind::value_variants().to_vec() } else { kinds.to_vec() };
         kinds.sort_unstable();
         kinds.dedup();
-        Self { kinds, round: Vec::new(), workers, heartbeat_timeout, rng: ChaCha8Rng::seed_from_u64(seed) }
+        Self { kinds, round: Vec::new(), target, rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     /// The kinds that are drawn.
@@ -65,9 +84,14 @@ impl Schedule {
         self.round.pop().expect("there is a kind at least")
     }
 
+    fn slow_bytes_per_s(&mut self) -> u32 {
+        let transfer_s = self.rng.random_range(SLOW_TRANSFER_S.0..SLOW_TRANSFER_S.1);
+        (self.target.parameters_bytes as f64 / transfer_s).clamp(1.0, f64::from(u32::MAX)) as u32
+    }
+
     /// A time as a multiple of the heartbeat timeout.
     fn timeouts(&mut self, from: f64, to: f64) -> Duration {
-        self.heartbeat_timeout.mul_f64(self.rng.random_range(from..to))
+        self.target.heartbeat_timeout.mul_f64(self.rng.random_range(from..to))
     }
 }
 
@@ -80,21 +104,29 @@ impl Iterator for Schedule {
             FaultKind::StopCoordinator => self.timeouts(1.5, 5.0),
             FaultKind::StopWorker | FaultKind::StallLink => self.timeouts(1.5, 2.5),
             FaultKind::SlowLink => self.timeouts(1.0, 2.0),
-            FaultKind::KillCoordinator | FaultKind::FillDisk | FaultKind::KillWorker | FaultKind::CutLink => {
-                Duration::ZERO
-            }
+            _ => Duration::ZERO,
         };
         let condition = match kind {
             FaultKind::StallLink => Condition { stalled: true, ..Condition::default() },
             FaultKind::SlowLink => Condition {
                 latency: Duration::from_millis(self.rng.random_range(SLOW_LATENCY_MS.0..=SLOW_LATENCY_MS.1)),
-                bytes_per_s: Some(self.rng.random_range(SLOW_BYTES_PER_S.0..=SLOW_BYTES_PER_S.1)),
+                bytes_per_s: Some(self.slow_bytes_per_s()),
                 stalled: false,
             },
             _ => Condition::default(),
         };
         let after = Duration::from_secs_f64(self.rng.random_range(GAP_S.0..GAP_S.1));
-        Some(Fault { kind, after, worker: self.rng.random_range(1..=self.workers), lasts, condition })
+        let cadence = CADENCES[self.rng.random_range(0..CADENCES.len())];
+        Some(Fault {
+            kind,
+            after,
+            worker: self.rng.random_range(1..=self.target.workers),
+            lasts,
+            condition,
+            is_aimed: self.rng.random_bool(0.5),
+            moments: [self.rng.random(), self.rng.random()],
+            cadence: self.target.cadence.clone().unwrap_or_else(|| cadence.into()),
+        })
     }
 }
 
@@ -107,7 +139,9 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(2);
 
     fn faults(kinds: &[FaultKind], seed: u64, count: usize) -> Vec<Fault> {
-        Schedule::new(kinds, 4, TIMEOUT, seed).take(count).collect()
+        let target =
+            Target { workers: 4, heartbeat_timeout: TIMEOUT, parameters_bytes: 20_000_000, cadence: Some("7".into()) };
+        Schedule::new(kinds, target, seed).take(count).collect()
     }
 
     #[test]

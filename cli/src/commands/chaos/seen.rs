@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ata_record::{Fate, Follower, RunEvent};
+use ata_record::{Fate, Follower, Polled, RunEvent};
 
 use crate::failure::Failure;
 
@@ -18,6 +18,8 @@ pub(super) struct Seen {
     pub(super) step: u64,
     /// The last iteration of the newest checkpoint.
     pub(super) saved: u64,
+    /// Tasks of the step after [`Self::step`] that are done.
+    tasks: u64,
     /// The workers that are present, by number.
     pub(super) present: BTreeSet<u32>,
     /// Seconds of the last iterations without a fault.
@@ -64,6 +66,7 @@ impl Seen {
             follower: Follower::new(folder),
             step: 0,
             saved: 0,
+            tasks: 0,
             present: BTreeSet::new(),
             usual_s: VecDeque::new(),
             lost_without_fault: 0,
@@ -100,6 +103,26 @@ impl Seen {
     pub(super) fn resumed_after(&mut self, iteration: u64) {
         self.follower.resume_after(iteration);
         self.present.clear();
+        self.tasks = 0;
+    }
+
+    /// Other processes have taken the run to another step: all that they wrote is passed over.
+    pub(super) fn pass_over(&mut self, folder: &Path) -> Result<(), Failure> {
+        self.follower = Follower::new(folder);
+        let (step, saved) = (&mut self.step, &mut self.saved);
+        let mut note = |event| match event {
+            RunEvent::Step { iteration, .. } => *step = iteration,
+            RunEvent::Checkpoint { iteration, .. } => *saved = iteration,
+            _ => {}
+        };
+        while self.follower.poll(&mut note)? == Polled::More {}
+        Ok(())
+    }
+
+    /// Whether all results of an iteration with this budget have come, and its step has not: it is being taken, or waits for a
+    /// checkpoint.
+    pub(super) fn is_stepping(&self, budget: u64) -> bool {
+        self.tasks >= budget
     }
 
     /// How long after `instant` the first new step came.
@@ -133,6 +156,7 @@ impl Seen {
             }
             RunEvent::Checkpoint { iteration, .. } => self.saved = iteration,
             RunEvent::Task { iteration, task, busy_s, outcome, .. } => {
+                self.tasks += u64::from(outcome == Fate::Applied && iteration == self.step + 1);
                 let Some(since) = &mut self.since else { return };
                 let iteration = since.iterations.entry(iteration).or_default();
                 match outcome {
@@ -147,7 +171,7 @@ impl Seen {
     }
 
     fn stepped(&mut self, step: u64, runtime_s: f64, now: Instant) {
-        self.step = step;
+        (self.step, self.tasks) = (step, 0);
         if let Some(since) = &mut self.since {
             since.iterations.entry(step).or_default().runtime_s = Some(runtime_s);
             if step > since.step {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::Trained;
+use super::ending::Trained;
 use super::outcome::{OfKind, table};
 use crate::failure::Failure;
 use crate::output::render_table;
@@ -36,6 +36,9 @@ impl Verdict {
     pub(super) fn compare(&mut self, disturbed: Trained, undisturbed: Trained) {
         if disturbed != undisturbed {
             self.broken.push("the parameters are not those of the run without faults".into());
+        }
+        if disturbed.model_sha256 != disturbed.parameters_sha256 {
+            self.broken.push("the model's file does not hold the parameters of the last step".into());
         }
         self.parameters_sha256 = Some(disturbed.parameters_sha256);
         self.undisturbed_sha256 = Some(undisturbed.parameters_sha256);
