@@ -2,6 +2,7 @@
 //!
 //! A model's tensors have PyTorch's names and layouts, so that PyTorch's `load_state_dict` takes them as they are.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use safetensors::tensor::TensorView;
@@ -50,7 +51,7 @@ pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metad
     let tensors = table.tensors.iter().map(|entry| {
         let (own, others) = rest.split_at(entry.len());
         rest = others;
-        (entry.name.as_str(), entry.shape.clone(), bytes_of(&entry.to_pytorch(own)))
+        (entry.name.as_str(), entry.shape.clone(), entry.to_pytorch(own))
     });
     encode(&tensors.collect::<Vec<_>>(), metadata)
 }
@@ -86,7 +87,7 @@ pub fn sha256_of_parameters(parameters: &[f32]) -> [u8; 32] {
 
 /// Writes vectors by name.
 pub fn encode_vectors<'a>(vectors: impl Iterator<Item = (&'static str, &'a [f32])>, metadata: &Metadata) -> Vec<u8> {
-    let tensors = vectors.map(|(name, values)| (name, vec![values.len()], bytes_of(values)));
+    let tensors = vectors.map(|(name, values)| (name, vec![values.len()], values.into()));
     encode(&tensors.collect::<Vec<_>>(), metadata)
 }
 
@@ -97,8 +98,10 @@ pub fn decode_vectors(file: &[u8], length: usize) -> Result<Vec<(String, Vec<f32
     names.map(|name| Ok((name.to_owned(), values_of(&tensors, name, &[length])?))).collect()
 }
 
-fn encode(tensors: &[(&str, Vec<usize>, Vec<u8>)], metadata: &Metadata) -> Vec<u8> {
-    let views = tensors.iter().map(|(name, shape, bytes)| {
+fn encode(tensors: &[(&str, Vec<usize>, Cow<'_, [f32]>)], metadata: &Metadata) -> Vec<u8> {
+    let views = tensors.iter().map(|(name, shape, values)| {
+        // The format is little-endian, and so is every machine that ata runs on: the wire insists.
+        let bytes = bytemuck::cast_slice(values);
         (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("four bytes per element"))
     });
     let metadata = metadata.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -120,11 +123,6 @@ fn values_of(tensors: &SafeTensors<'_>, name: &str, shape: &[usize]) -> Result<V
     }
     let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("chunks of four"));
     Ok(tensor.data().chunks_exact(4).map(number).collect())
-}
-
-/// The format is little-endian, and so is every machine that ata runs on: the wire insists.
-fn bytes_of(values: &[f32]) -> Vec<u8> {
-    bytemuck::cast_slice(values).to_vec()
 }
 
 #[cfg(test)]

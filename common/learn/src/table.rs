@@ -1,5 +1,7 @@
 //! The names and shapes of a model's parameters, as PyTorch has them.
 
+use std::borrow::Cow;
+
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
@@ -33,8 +35,8 @@ impl TensorEntry {
     }
 
     /// Converts its part of the flat vector to PyTorch's layout.
-    pub(crate) fn to_pytorch(&self, flat: &[f32]) -> Vec<f32> {
-        if self.is_transposed { transpose(flat, self.shape[0]) } else { flat.to_vec() }
+    pub(crate) fn to_pytorch<'a>(&self, flat: &'a [f32]) -> Cow<'a, [f32]> {
+        if self.is_transposed { transpose(flat, self.shape[0]).into() } else { flat.into() }
     }
 
     /// Converts PyTorch's layout to its part of the flat vector.
@@ -113,7 +115,7 @@ mod tests {
         let entry = TensorEntry { name: "a".into(), shape: vec![2, 3], is_transposed: true };
         // burn's [3, 2] is PyTorch's [2, 3].
         let flat = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
-        assert_eq!(entry.to_pytorch(&flat), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(*entry.to_pytorch(&flat), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(entry.to_flat(&entry.to_pytorch(&flat)), flat);
     }
 }
