@@ -197,7 +197,7 @@ fn check(seed: u64, policy: &str) -> (Tried, [u8; 32]) {
     assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "seed {seed}, {policy}: {ending:?}");
     let sha256 = rig.owner.parameters.sha256();
     let steps = if policy.starts_with("asgd") || policy.starts_with("ringmaster") { 4 } else { 24 };
-    check_journal(rig, seed, steps);
+    check_end(rig, ending, seed, steps);
     (tried, sha256)
 }
 
