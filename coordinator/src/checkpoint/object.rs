@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
@@ -47,8 +48,15 @@ pub struct ObjectStore {
     objects: Objects,
     /// As the user named it.
     place: String,
+    /// What this process puts into [`WRITER`].
+    writer: String,
+    has_claimed: AtomicBool,
     requests: UnboundedSender<Request>,
 }
+
+/// The object that says who writes checkpoints. An object store knows no locks: who comes last writes, and whoever wrote before
+/// notices, and stops.
+const WRITER: &str = "writer";
 
 type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -69,7 +77,9 @@ impl ObjectStore {
             }
         };
         std::thread::Builder::new().name("object-store".into()).spawn(move || runtime.block_on(serve))?;
-        Ok(Self { objects: Objects { backend, prefix }, place: place.into(), requests })
+        let writer = format!("process {}, {:08x}", std::process::id(), rand::random::<u32>());
+        let objects = Objects { backend, prefix };
+        Ok(Self { objects, place: place.into(), writer, has_claimed: AtomicBool::new(false), requests })
     }
 
     /// Opens what a URL names, with credentials from the environment. The error says what is wrong with it.
@@ -87,6 +97,23 @@ impl ObjectStore {
             _ => return Err(EXPECTED.into()),
         };
         Self::new(backend, prefix, place.strip_suffix('/').unwrap_or(place)).map_err(|error| error.to_string())
+    }
+
+    /// Becomes the one who writes, or makes sure that it still is.
+    fn claim(&self) -> io::Result<()> {
+        let (objects, path) = (self.objects.clone(), self.objects.prefix.clone().join(WRITER));
+        if !self.has_claimed.load(Ordering::Relaxed) {
+            let text = self.writer.clone();
+            self.wait(async move { objects.backend.put(&path, text.into()).await.map(drop) })?;
+            self.has_claimed.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        let found = self.wait(async move { objects.backend.get(&path).await?.bytes().await })?;
+        if found == self.writer {
+            return Ok(());
+        }
+        let other = String::from_utf8_lossy(&found[..found.len().min(100)]).into_owned();
+        Err(io::Error::other(format!("another coordinator saves there now ({other:?}): stop one of them")))
     }
 
     /// Waits for a request.
@@ -191,6 +218,7 @@ impl Objects {
 
 impl Store for ObjectStore {
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
+        self.claim()?;
         let (objects, name) = (self.objects.clone(), name.to_owned());
         let files = files.iter().map(|(file, content)| ((*file).to_owned(), Bytes::copy_from_slice(content))).collect();
         self.wait(async move { objects.put(&name, files).await })
@@ -322,6 +350,21 @@ mod tests {
             save_in(Box::new(self::store(&backend)), TWO, &[3]);
             assert!(store.get("step-000002", MODEL).is_err());
             assert_eq!(find_in(&store).unwrap().unwrap().name, "step-000003");
+        });
+    }
+
+    #[test]
+    fn who_comes_last_writes() {
+        on_both(|backend| {
+            let (first, second) = (store(&backend), store(&backend));
+            let put = |store: &ObjectStore, name| store.put(name, &[(STATE, b"{}".to_vec())]);
+            put(&first, "step-000001").unwrap();
+            put(&first, "step-000002").unwrap();
+            put(&second, "step-000003").unwrap();
+            let refused = put(&first, "step-000004").unwrap_err().to_string();
+            assert!(refused.contains("another coordinator saves there now"), "{refused}");
+            put(&second, "step-000005").unwrap();
+            assert_eq!(second.names().unwrap().len(), 4);
         });
     }
 

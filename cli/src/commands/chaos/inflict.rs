@@ -18,7 +18,7 @@ use crate::failure::{Failure, RESUMABLE, RUN_FAILED};
 /// Time between two looks at the journal: a hundredth of what recovery may take.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Time from a coordinator's end to the first new step.
+/// Time from a coordinator's end to the first new step, besides what an iteration takes.
 const RESUMES_WITHIN_S: f64 = 5.0;
 
 /// What the loss of a worker may cost an iteration, besides the tasks that are computed again.
@@ -107,7 +107,7 @@ impl Disturbed {
                 kill_start(&self.cluster.plan, &fault.cadence, moment).await?;
             }
         } else {
-            outcome.allowed_s = Some(RESUMES_WITHIN_S);
+            outcome.allowed_s = Some(RESUMES_WITHIN_S + self.seen.usual_s());
         }
         self.resume(fault, outcome, None).await
     }

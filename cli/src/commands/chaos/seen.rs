@@ -48,7 +48,7 @@ struct Iteration {
     runtime_s: Option<f64>,
     /// Tasks whose lease was lost.
     lost: BTreeSet<u64>,
-    /// Seconds that those took when they were computed again.
+    /// Seconds that those took when they were computed again, on their way included.
     again_s: f64,
 }
 
@@ -130,10 +130,15 @@ impl Seen {
         Some(self.since.as_ref()?.first_step?.saturating_duration_since(instant))
     }
 
+    /// Seconds that an iteration takes.
+    pub(super) fn usual_s(&self) -> f64 {
+        median(&self.usual_s)
+    }
+
     /// The worst delay of an iteration that lost tasks, or that was under way when the fault began.
     pub(super) fn delay(&self) -> Delay {
         let Some(since) = &self.since else { return Delay::default() };
-        let usual_s = median(&self.usual_s);
+        let usual_s = self.usual_s();
         let hit = since.iterations.iter().filter(|(k, iteration)| **k == since.step + 1 || !iteration.lost.is_empty());
         let delays = hit.filter_map(|(_, iteration)| {
             let extra_s = (iteration.runtime_s? - usual_s).max(0.0);
@@ -155,13 +160,15 @@ impl Seen {
                 }
             }
             RunEvent::Checkpoint { iteration, .. } => self.saved = iteration,
-            RunEvent::Task { iteration, task, busy_s, outcome, .. } => {
+            RunEvent::Task { iteration, task, busy_s, overhead_s, outcome, .. } => {
                 self.tasks += u64::from(outcome == Fate::Applied && iteration == self.step + 1);
                 let Some(since) = &mut self.since else { return };
                 let iteration = since.iterations.entry(iteration).or_default();
                 match outcome {
                     Fate::Lost | Fate::Failed => drop(iteration.lost.insert(task)),
-                    Fate::Applied if iteration.lost.contains(&task) => iteration.again_s += busy_s.unwrap_or(0.0),
+                    Fate::Applied if iteration.lost.contains(&task) => {
+                        iteration.again_s += busy_s.unwrap_or(0.0) + overhead_s.unwrap_or(0.0);
+                    }
                     _ => {}
                 }
             }
