@@ -38,7 +38,7 @@ pub(crate) const EXIT_CODES: [(u8, &str); 10] = [
     (Kind::Data as u8, "bad data: a data set, a journal, a checkpoint, a model file, a time trace"),
     (Kind::Unreachable as u8, "a coordinator or server cannot be reached, or does not serve"),
     (Kind::Internal as u8, "internal error, a missing device, or a run that failed; the message says what"),
-    (Kind::Disk as u8, "a file cannot be written"),
+    (Kind::Disk as u8, "a file cannot be written, or another process writes the run"),
     (
         RESUMABLE,
         "an unfinished run was stopped by SIGTERM, and saved unless that is turned off: start it again with `--resume auto`",

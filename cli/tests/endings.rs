@@ -132,6 +132,38 @@ fn a_run_that_ends_in_its_last_evaluation_is_not_over() {
     ends_well(&sandbox, &resumable(&more), &expected);
 }
 
+/// In a large cluster it takes long to tell what other policies would have cost. The results are there before, and a stop does not wait.
+#[test]
+fn results_do_not_wait_for_the_costs_of_other_policies() {
+    let sandbox = Sandbox::new();
+    let expected = undisturbed(&sandbox);
+    ends_well(&sandbox, &resumable(&[]), &expected);
+    let path = sandbox.path("run/events.jsonl");
+    let journal = std::fs::read_to_string(&path).unwrap();
+    let (before, after) = journal.split_once(r#"{"event":"step","iteration":40"#).unwrap();
+    let others: String = (2..5000)
+        .map(|worker| {
+            let join = format!(r#"{{"event":"join","time_s":0.1,"worker":{worker},"name":"w{worker}","device":"cpu"}}"#);
+            let task = format!(
+                r#"{{"event":"task","iteration":39,"task":1,"worker":{worker},"busy_s":0.{worker},"outcome":"ignored"}}"#
+            );
+            format!("{join}\n{task}\n")
+        })
+        .collect();
+    std::fs::write(&path, format!("{before}{others}{{\"event\":\"step\",\"iteration\":40{after}")).unwrap();
+    let file = sandbox.path("run/summary.json");
+    std::fs::remove_file(&file).unwrap();
+    let process = sandbox.start(&resumable(&[]));
+    until("the summary", || file.exists());
+    assert_eq!(
+        (&summary(&sandbox.path("run"))["state"], summary(&sandbox.path("run"))["counterfactual"].is_null()),
+        (&"finished".into(), true)
+    );
+    stops(process, "TERM", Some(0));
+    assert_eq!(summary(&sandbox.path("run"))["counterfactual"], Value::Array(Vec::new()));
+    assert!(sandbox.path("run/report.html").exists());
+}
+
 /// Before its first step a run has nothing to go on from, and begins again in the same folder.
 #[test]
 fn a_run_that_is_stopped_before_its_first_step_begins_again() {
