@@ -63,6 +63,11 @@ const REST_S: f64 = 1.0;
 /// last failure are two minutes apart at least, longer than a driver needs to recover or a full disk to be noticed.
 const EXPEL_AFTER: u32 = 8;
 
+/// Tasks must fail everywhere for so long, with no result of any worker in between, before a run is given up: twice the outage
+/// that it is promised to survive. With half of this, an outage of a minute could end it; with twice, training that has
+/// diverged, whose gradients are all NaN, would go on for four minutes.
+const OUTAGE_S: f64 = 120.0;
+
 /// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
     /// How many to wait for before the first iteration.
@@ -203,6 +208,7 @@ impl Run {
                 lease_timeout_s: Some(settings.lease_timeout_s),
                 rest_s: REST_S,
                 expel_after: Some(EXPEL_AFTER),
+                outage_s: OUTAGE_S,
                 verify: verify(settings.verify),
                 seed: settings.seed,
                 overcommit: settings.overcommit,
