@@ -45,7 +45,7 @@ use crate::Extensions;
 use crate::args::CommonArgs;
 use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
-use crate::output::show_progress;
+use crate::output::{escaped, escaped_json, show_progress};
 use crate::settings::Settings;
 use crate::signals::Signal;
 use crate::telemetry;
@@ -148,6 +148,7 @@ impl Run {
     pub(crate) fn is_complete(&self, resumption: Option<&Resumption>) -> bool {
         let Start::Checkpoint(checkpoint) = &self.start else { return false };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
+        let run_id = escaped(run_id);
         if *iteration >= self.settings.iterations {
             eprintln!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
             return true;
@@ -170,7 +171,7 @@ impl Run {
             1 => "; one later iteration is computed again".into(),
             later => format!("; {later} later iterations are computed again"),
         };
-        eprintln!("resuming run {run_id} after iteration {iteration}{again}");
+        eprintln!("resuming run {} after iteration {iteration}{again}", escaped(run_id));
         RunFolder::reopen(resumption, run_id, &self.settings)
     }
 
@@ -296,7 +297,7 @@ impl Trained {
         let summary = Summary::new(&folder.run_id, settings, device_name, &report, counterfactual);
         let written = write(&summary, &report, folder, &settings.workers.prices);
         if json {
-            print!("{}", summary.to_json()?);
+            print!("{}", escaped_json(&summary.to_json()?));
         } else {
             print!("{}", tables::render(&summary, &folder.path));
         }

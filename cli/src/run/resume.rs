@@ -10,6 +10,7 @@ use toml::Table;
 
 use super::place::{self, CHECKPOINTS, has_checkpoints};
 use crate::failure::Failure;
+use crate::output::escaped;
 use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
 
 /// The folder of runs without `--out`.
@@ -139,7 +140,7 @@ impl Resumption {
         match newest(&*store, table, optimizer) {
             Ok(Some(Found { checkpoint, damaged: skipped, .. })) => {
                 for (name, damage) in &skipped {
-                    eprintln!("{}; using the one before it", damaged(name, damage));
+                    eprintln!("{}; using the one before it", escaped(&damaged(name, damage)));
                 }
                 Ok(checkpoint)
             }
