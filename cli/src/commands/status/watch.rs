@@ -200,6 +200,7 @@ mod tests {
     use ata_record::RunEvent;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use ratatui::buffer::Cell;
 
     use super::*;
 
@@ -239,7 +240,7 @@ mod tests {
         let (mut terminal, mut screen) = (Terminal::new(TestBackend::new(120, 40)).unwrap(), screen);
         terminal.draw(|frame| screen.draw(frame, &shown)).unwrap();
         let cells = terminal.backend().buffer().content();
-        let text: String = cells.iter().map(|cell| cell.symbol()).collect();
+        let text: String = cells.iter().map(Cell::symbol).collect();
         assert!(text.matches("evil").count() >= 3, "{text}");
         assert!(!text.contains(is_unsafe), "{text:?}");
     }
