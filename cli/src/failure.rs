@@ -11,6 +11,8 @@ use ata_simulator::{ExperimentError, LawError};
 use ata_wire::{ConnectError, SecurityError};
 use ata_worker::WorkerError;
 
+use crate::output::escaped;
+
 /// The error that ends the program.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -88,9 +90,9 @@ impl Failure {
     }
 
     fn new(kind: Kind, message: impl Display) -> Self {
-        // The message is one line, even if the cause has several.
+        // The message is one line, even if the cause has several. It may quote a worker, a server or a file.
         let message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        Self { kind, message }
+        Self { kind, message: escaped(&message).into_owned() }
     }
 
     /// Prints the message and returns the exit code.
@@ -199,5 +201,26 @@ impl From<WorkerError> for Failure {
             WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Kind::Internal,
         };
         Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ata_scheduler::{AbortReason, TaskRange};
+
+    use super::*;
+
+    /// A run that failed quotes the worker that failed last.
+    #[test]
+    fn a_message_commands_no_terminal() {
+        let (tasks, lasted_s) = (TaskRange { first: 0, count: 1 }, 128.0);
+        let reason = AbortReason::TasksFailed { iteration: 3, tasks, attempts: 9, workers: 4, lasted_s };
+        let last_failure = "worker 2: \u{1b}[2J\u{1b}[31mall is well\nata: done\u{202e}".into();
+        let failure = Failure::from(RunError::Aborted { reason, last_failure });
+        assert_eq!(
+            failure.to_string(),
+            "1 task(s) from index 0 of iteration 3 failed 9 times, on 4 worker(s), and nothing succeeded for 128 s; the last \
+             failure: worker 2: \\u{1b}[2J\\u{1b}[31mall is well ata: done\\u{202e}"
+        );
     }
 }

@@ -12,7 +12,7 @@
 //! - `inputs`: the model and the data that they name
 //! - `commands`: one file or folder per subcommand
 //! - `run`: what `ata up` and `ata coordinator` have in common, from settings to the final table
-//! - `output`: progress and tables
+//! - `output`: progress, tables and JSON, and the escaping of what comes from outside
 //! - `telemetry`: the log, and spans for a collector
 //! - `signals`, `failure`: what ends the program, and its exit codes
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_record::RefusalKind;
+use ata_scheduler::MachineId;
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
@@ -175,7 +176,8 @@ impl Coordinator for Service {
             return Err(Status::invalid_argument("the first message must be Hello"));
         };
         peer.may_be_called(&hello.name).map_err(Status::permission_denied)?;
-        let handle = self.ask(|reply| Command::Hello { hello, reply }).await??;
+        let machine = MachineId(peer.machine());
+        let handle = self.ask(|reply| Command::Hello { hello, machine, reply }).await??;
         peer.mark_known();
         let SessionHandle { token, messages, presence } = handle;
         tokio::spawn(read_control(self.owner.clone(), token, incoming, presence));

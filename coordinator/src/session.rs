@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ata_record::RefusalKind;
-use ata_scheduler::{Lease, LeaseId, WorkerId};
+use ata_scheduler::{Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{HEARTBEATS_MISSED, MAX_BATCH, MAX_QUEUED_MESSAGES, MAX_UPLOADS};
 use ata_wire::{Assignment, FarewellReason, Hello, Reader, ToWorker, TraceContext, WorkerName};
 use tokio::sync::mpsc;
@@ -19,6 +19,8 @@ use crate::past_leases::PastLeases;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) worker: WorkerId,
+    /// Where it connected from.
+    pub(crate) machine: MachineId,
     pub(crate) name: WorkerName,
     pub(crate) device: String,
     pub(crate) instance: u64,
@@ -142,11 +144,17 @@ impl Drop for Download {
 
 impl Session {
     /// A session that begins, and the receiver of its messages.
-    pub(crate) fn new(now_s: f64, worker: WorkerId, hello: &Hello) -> (Self, mpsc::Receiver<ToWorker>) {
+    pub(crate) fn new(
+        now_s: f64,
+        worker: WorkerId,
+        machine: MachineId,
+        hello: &Hello,
+    ) -> (Self, mpsc::Receiver<ToWorker>) {
         let (messages, receiver) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let presence = Presence::new();
         let session = Self {
             worker,
+            machine,
             name: hello.name.clone(),
             device: hello.device.clone(),
             instance: hello.instance,

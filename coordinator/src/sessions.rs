@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ata_scheduler::WorkerId;
+use ata_scheduler::{MachineId, WorkerId};
 use ata_wire::{Hello, SessionToken, ToWorker, WorkerName};
 use rand::TryRng;
 use tokio::sync::mpsc;
@@ -40,7 +40,7 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// Opens a session.
-    pub(crate) fn open(&mut self, now_s: f64, hello: &Hello) -> Result<Opened, Status> {
+    pub(crate) fn open(&mut self, now_s: f64, hello: &Hello, machine: MachineId) -> Result<Opened, Status> {
         if let Some(why) = self.names.expelled(&hello.name) {
             let text = format!("worker '{}' was expelled from this run: {why}", hello.name);
             return Err(Status::permission_denied(text));
@@ -58,7 +58,7 @@ impl Sessions {
             return Err(Status::already_exists(text));
         }
         let replaced = self.remove(claim.worker);
-        let (session, messages) = Session::new(now_s, claim.worker, hello);
+        let (session, messages) = Session::new(now_s, claim.worker, machine, hello);
         let handle = SessionHandle { token, messages, presence: session.presence() };
         self.by_worker.insert(claim.worker, token);
         self.by_token.insert(token, session);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn open(sessions: &mut Sessions, name: &str, instance: u64) -> Opened {
-        sessions.open(0.0, &hello(name, instance)).unwrap()
+        sessions.open(0.0, &hello(name, instance), MachineId(1)).unwrap()
     }
 
     fn parameters(iteration: u64) -> ParameterSet {
@@ -208,7 +208,7 @@ mod tests {
     fn a_name_in_use_is_refused_but_the_same_process_replaces_itself() {
         let mut sessions = Sessions::default();
         let first = open(&mut sessions, "a", 1);
-        assert_eq!(sessions.open(0.0, &hello("a", 2)).err().unwrap().code(), tonic::Code::AlreadyExists);
+        assert_eq!(sessions.open(0.0, &hello("a", 2), MachineId(1)).err().unwrap().code(), tonic::Code::AlreadyExists);
         let second = open(&mut sessions, "a", 1);
         assert_eq!(second.replaced.unwrap().worker, first.claim.worker);
         assert_eq!(second.claim.worker, first.claim.worker);

@@ -6,12 +6,17 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{Learner, LearnerError, Partial, TaskGradient, reduce_in_order, with_own_threads};
+use ata_learn::{DataError, Learner, LearnerError, Partial, TaskGradient, reduce_in_order, with_own_threads};
 use ata_wire::{Pool, RunSpec};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
 use crate::trace::Lease;
+
+/// Milliseconds between attempts to read the samples of a task, 1.3 s in all: by then a disk that was busy answers again. What
+/// takes longer is reported, for the coordinator has other workers. That is far less than the shortest time after which a
+/// lease counts as hung.
+const READ_WAITS_MS: [u64; 7] = [10, 20, 40, 80, 160, 320, 640];
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
@@ -199,10 +204,8 @@ impl Worker<'_> {
         }
         // Reading the samples is part of the task: the device waits for them.
         let started = Instant::now();
-        let learner = &mut self.learner;
-        let result =
-            if tasks == 1 { learner.gradient(iteration, first) } else { learner.fused(iteration, first, tasks) };
-        let result = result.map_err(|error| match error {
+        let result = self.gradient(iteration, first, tasks, cancelled).map_err(|error| match error {
+            LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
             LearnerError::Data(error) => Stop::Failed(error.to_string()),
             LearnerError::Device(_) => Stop::Broken(error.to_string()),
         })?;
@@ -212,6 +215,29 @@ impl Worker<'_> {
         let rest = target.checked_sub(computed);
         let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
         Ok(Timed { result, busy, is_outlasted: rest.is_none() })
+    }
+
+    /// Computes some tasks as one batch. Samples that cannot be read are tried again.
+    fn gradient(
+        &mut self,
+        iteration: u64,
+        first: u64,
+        tasks: u64,
+        cancelled: &CancelFlag,
+    ) -> Result<TaskGradient, LearnerError> {
+        let mut waits_ms = READ_WAITS_MS.into_iter();
+        loop {
+            let learner = &mut self.learner;
+            let result =
+                if tasks == 1 { learner.gradient(iteration, first) } else { learner.fused(iteration, first, tasks) };
+            let is_unreadable = matches!(result, Err(LearnerError::Data(DataError::Io { .. })));
+            match waits_ms.next() {
+                Some(wait_ms) if is_unreadable && !cancelled.is_set() => {
+                    wait(Duration::from_millis(wait_ms), cancelled);
+                }
+                _ => return result,
+            }
+        }
     }
 }
 
@@ -245,4 +271,55 @@ fn wait(duration: Duration, cancelled: &CancelFlag) -> Duration {
         std::thread::park_timeout(left);
     }
     started.elapsed()
+}
+
+#[cfg(test)]
+mod tests {
+    use ata_wire::{Assignment, DataSpec, SpanLinks};
+
+    use super::*;
+
+    /// Its data cannot be read for so many attempts.
+    struct Unreadable(usize);
+
+    impl Learner for Unreadable {
+        fn load(&mut self, _parameters: &[f32]) {}
+
+        fn warm_up(&mut self, _largest: u64) -> Result<(), LearnerError> {
+            Ok(())
+        }
+
+        fn gradient(&mut self, _iteration: u64, _index: u64) -> Result<TaskGradient, LearnerError> {
+            if self.0 == 0 {
+                return Ok(TaskGradient { gradient: vec![1.0], loss: 0.0 });
+            }
+            self.0 -= 1;
+            Err(DataError::io("train.bin")(std::io::ErrorKind::UnexpectedEof.into()).into())
+        }
+    }
+
+    /// Whether a lease is computed whose data cannot be read for so many attempts.
+    fn is_computed(unreadable: usize) -> bool {
+        let run = RunSpec {
+            model: String::new(),
+            parameters: 1,
+            seed: 1,
+            budget: 1,
+            task_batch: 1,
+            data: DataSpec::Generated { seed: 1 },
+        };
+        let (reports, mut reported) = mpsc::channel(4);
+        let compute = Compute::start(move || Box::new(Unreadable(unreadable)), &run, false, None, reports);
+        assert!(matches!(reported.blocking_recv(), Some(Report::Ready)));
+        let assignment = Assignment { lease: 1, iteration: 1, first_task: 0, tasks: 1, trace: None };
+        let lease = Lease::new(assignment, SpanLinks::default(), &"one".parse().unwrap());
+        compute.push(Job::Compute { lease, cancelled: CancelFlag::default() });
+        matches!(reported.blocking_recv(), Some(Report::Computed(_)))
+    }
+
+    #[test]
+    fn data_that_cannot_be_read_is_tried_again() {
+        assert!(is_computed(3));
+        assert!(!is_computed(1 + READ_WAITS_MS.len()), "but not for ever");
+    }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::EvalArgs;
 use crate::failure::Failure;
 use crate::inputs::open_split;
-use crate::output::{Counter, render_table};
+use crate::output::{Counter, print_json, render_table};
 use crate::run::model;
 use crate::run::resume::RUNS;
 use crate::settings::Settings;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Fa
         model: path,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&result).map_err(Failure::internal)?);
+        print_json(&result)?;
     } else {
         print(&result);
     }

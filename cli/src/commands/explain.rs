@@ -8,7 +8,7 @@ use ata_observe::{Explained, Explanation, Prices, explain, explained_at, seconds
 use super::watched::Watched;
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
-use crate::output::render_table;
+use crate::output::{escaped, print_json, render_table};
 
 /// Workers that are explained in words, unless one is chosen.
 const WORKERS_SHOWN: usize = 16;
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(format!("--worker {worker}: the run has no worker of that number")));
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&explanation).map_err(Failure::internal)?);
+        print_json(&explanation)?;
     } else {
         print!("{}", rendered(&explanation, if args.worker.is_some() { usize::MAX } else { WORKERS_SHOWN }));
     }
@@ -44,7 +44,8 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
 
 fn rendered(explanation: &Explanation, most: usize) -> String {
     let Explanation { iteration, policy, rule, budget, expected_s, workers } = explanation;
-    let mut text = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}\n");
+    let title = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}");
+    let mut text = escaped(&title).into_owned() + "\n";
     text.extend(expected_s.map(|expected_s| format!("expected to take {}\n", seconds(expected_s))));
     let header =
         ["worker", "tasks", "timed", "mean time (95 %)", "bound", "overhead", "done after", "+1 task", "-1 task"];
@@ -54,7 +55,8 @@ fn rendered(explanation: &Explanation, most: usize) -> String {
         rows: workers.iter().map(row).collect(),
     };
     text += &render_table(&table, most);
-    text.extend(workers.iter().take(most).map(|of| format!("\n{} {}: {}", of.worker, of.name, of.why)));
+    let why = |of: &Explained| format!("\n{} {}: {}", of.worker, escaped(&of.name), escaped(&of.why));
+    text.extend(workers.iter().take(most).map(why));
     text + "\n"
 }
 

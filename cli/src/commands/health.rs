@@ -6,10 +6,11 @@ use ata_observe::Client;
 
 use crate::args::HealthArgs;
 use crate::failure::Failure;
+use crate::output::escaped;
 
 pub(crate) async fn run(args: HealthArgs) -> Result<ExitCode, Failure> {
     let client: Client = args.url.parse()?;
     let answer = client.get(if args.ready { "/readyz" } else { "/healthz" }).await?;
-    print!("{}", String::from_utf8_lossy(&answer));
+    println!("{}", escaped(String::from_utf8_lossy(&answer).trim_end()));
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ use ata_scheduler::POLICIES;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::output::print_json;
 
 #[derive(Serialize)]
 struct Line {
@@ -26,7 +27,7 @@ pub(crate) fn run(json: bool) -> Result<ExitCode, Failure> {
                 parameters: policy.parameters,
             })
             .collect();
-        println!("{}", serde_json::to_string_pretty(&lines).map_err(Failure::internal)?);
+        print_json(&lines)?;
     } else {
         println!("Policies, written --policy NAME or --policy NAME:key=value,key=value\n");
         for policy in POLICIES {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Extensions;
 use crate::args::ReplayArgs;
 use crate::failure::Failure;
-use crate::output::{Counter, render_table};
+use crate::output::{Counter, print_json, render_table};
 use crate::run::counterfactual::{Cost, Replay};
 use crate::run::recorded;
 use crate::settings::policy_list;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
         eprintln!("report and figure: {}", folder.join("report.html").display());
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&lines).map_err(Failure::internal)?);
+        print_json(&lines)?;
     } else {
         print!("{}", render_table(&table, usize::MAX));
         println!(

@@ -1,10 +1,12 @@
-//! Human-readable output: progress on standard error, tables on standard output.
+//! What is printed: progress on standard error, tables and JSON on standard output.
 
 mod counter;
+mod escape;
 mod progress;
 mod table;
 
 pub(crate) use counter::Counter;
+pub(crate) use escape::{JsonLines, escaped, escaped_json, is_unsafe, print_json};
 #[cfg(target_os = "linux")]
 pub(crate) use progress::live_line;
 pub(crate) use progress::show_progress;

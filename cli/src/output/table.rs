@@ -2,13 +2,17 @@
 
 use ata_figures::Table;
 
-/// Renders the first `limit` rows, and how many more there are. Names are left-aligned, numbers right-aligned.
+use super::escaped;
+
+/// Renders the first `limit` rows, and how many more there are. Names are left-aligned, numbers right-aligned. What a cell
+/// holds may come from outside.
 pub(crate) fn render_table(table: &Table, limit: usize) -> String {
     let rows = &table.rows[..limit.min(table.rows.len())];
-    let lines: Vec<&Vec<String>> = std::iter::once(&table.header).chain(rows).collect();
+    let line = |line: &Vec<String>| line.iter().map(|cell| escaped(cell).into_owned()).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(&table.header).chain(rows).map(line).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..table.header.len()).map(width).collect();
-    let mut text = format!("\n{}\n\n", table.title);
+    let mut text = format!("\n{}\n\n", escaped(&table.title));
     for line in lines {
         let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
             if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
@@ -38,5 +42,14 @@ mod tests {
         let expected = "\nCosts\n\npolicy      time\nuniform      1 s\ngta       10.5 s\n… and 1 more\n";
         assert_eq!(render_table(&table, 2), expected);
         assert!(render_table(&table, 3).ends_with("fta          1 s\n"));
+    }
+
+    /// A cell from outside is one cell, and as wide as it looks.
+    #[test]
+    fn cells_are_escaped() {
+        let cells = |cells: [&str; 2]| cells.map(String::from).to_vec();
+        let rows = vec![cells(["1 \u{1b}[2J\n", "1 s"])];
+        let table = Table { title: "by \u{202e}".into(), header: cells(["worker", "time"]), rows };
+        assert_eq!(render_table(&table, 1), "\nby \\u{202e}\n\nworker          time\n1 \\u{1b}[2J\\n    1 s\n");
     }
 }

@@ -48,7 +48,7 @@ use crate::Extensions;
 use crate::args::CommonArgs;
 use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
-use crate::output::show_progress;
+use crate::output::{escaped, escaped_json, show_progress};
 use crate::settings::Settings;
 use crate::signals::Signal;
 use crate::telemetry;
@@ -66,6 +66,11 @@ const REST_S: f64 = 1.0;
 /// A worker that fails this many times in a row is expelled. Its rests double from [`REST_S`] on, so that the first and the
 /// last failure are two minutes apart at least, longer than a driver needs to recover or a full disk to be noticed.
 const EXPEL_AFTER: u32 = 8;
+
+/// Tasks must fail everywhere for so long, with no result of any worker in between, before a run is given up: twice the outage
+/// that it is promised to survive. With half of this, an outage of a minute could end it; with twice, training that has
+/// diverged, whose gradients are all NaN, would go on for four minutes.
+const OUTAGE_S: f64 = 120.0;
 
 /// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
@@ -161,6 +166,7 @@ impl Run {
         }
         let (Start::Checkpoint(checkpoint), Some(reason)) = (&self.start, self.finished()) else { return false };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
+        let run_id = escaped(run_id);
         if !resumption.is_some_and(Resumption::has_results) {
             eprintln!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
             return false;
@@ -190,7 +196,7 @@ impl Run {
             1 => "; one later iteration is computed again".into(),
             later => format!("; {later} later iterations are computed again"),
         };
-        eprintln!("resuming run {run_id} after iteration {iteration}{again}");
+        eprintln!("resuming run {} after iteration {iteration}{again}", escaped(run_id));
         RunFolder::reopen(hold, resumption, run_id, *iteration, &self.settings)
     }
 
@@ -228,6 +234,7 @@ impl Run {
                 lease_timeout_s: Some(settings.lease_timeout_s),
                 rest_s: REST_S,
                 expel_after: Some(EXPEL_AFTER),
+                outage_s: OUTAGE_S,
                 verify: verify(settings.verify),
                 seed: settings.seed,
                 overcommit: settings.overcommit,
@@ -309,7 +316,7 @@ impl Trained {
         summary.counterfactual = Some(rows);
         let written = written.and_then(|()| write_page(&summary, folder, &settings.workers.prices));
         if *json {
-            print!("{}", summary.to_json()?);
+            print!("{}", escaped_json(&summary.to_json()?));
         } else {
             print!("{}", tables::render(&summary, &folder.path));
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use ata_figures::Table;
 
 use super::summary::Summary;
-use crate::output::render_table;
+use crate::output::{escaped, render_table};
 use ata_observe::seconds;
 
 /// Workers shown on a terminal.
@@ -14,12 +14,13 @@ const WORKERS_SHOWN: usize = 16;
 /// Renders a run's result for the terminal.
 pub(crate) fn render(summary: &Summary, folder: &Path) -> String {
     let Summary { run_id, iterations, runtime_s, .. } = summary;
-    let mut text = format!("\nrun {run_id}: {iterations} iterations in {runtime_s:.1} s\n");
+    let mut text = format!("\nrun {}: {iterations} iterations in {runtime_s:.1} s\n", escaped(run_id));
     text += &render_table(&costs(summary), usize::MAX);
     text += &render_table(&workers(summary), WORKERS_SHOWN);
     let mut lines = result(summary);
     lines.push(("files", folder.display().to_string()));
-    let lines: Vec<String> = lines.into_iter().map(|(name, value)| format!("\n{name:<16}{value}")).collect();
+    let lines: Vec<String> =
+        lines.into_iter().map(|(name, value)| format!("\n{name:<16}{}", escaped(&value))).collect();
     text + &lines.concat() + "\n"
 }
 

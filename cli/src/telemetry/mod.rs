@@ -2,12 +2,14 @@
 //!
 //! # Layout
 //! - here: the log, and what is refused in a build without the feature `otlp`
+//! - `fields`: what is in a line of it
 //! - `otlp`: the only place that names OpenTelemetry
 
+mod fields;
 #[cfg(feature = "otlp")]
 mod otlp;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
 use ata_wire::SpanLinks;
 use tracing_subscriber::layer::SubscriberExt;
@@ -17,6 +19,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::args::LogFormat;
 use crate::failure::Failure;
+use crate::output::JsonLines;
+use fields::EscapedFields;
 
 /// Where spans go, and under which names.
 #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only the URL is named when it is refused"))]
@@ -48,7 +52,7 @@ pub(crate) fn start(
     if let Some(collector) = collector {
         return with_spans(filter, format, collector);
     }
-    Registry::default().with(filter).with(log(format)).try_init().map_err(Failure::internal)?;
+    Registry::default().with(filter).with(log(format, io::stderr)).try_init().map_err(Failure::internal)?;
     Ok(Telemetry {
         #[cfg(feature = "otlp")]
         _exporter: None,
@@ -59,7 +63,7 @@ pub(crate) fn start(
 fn with_spans(filter: EnvFilter, format: LogFormat, collector: &Collector<'_>) -> Result<Telemetry, Failure> {
     let (exporter, spans) = otlp::start(collector)?;
     // Each with a filter of its own: the log does not show spans, and not all that is logged is sent.
-    let log = log(format).with_filter(filter);
+    let log = log(format, io::stderr).with_filter(filter);
     Registry::default().with(log).with(spans).try_init().map_err(Failure::internal)?;
     Ok(Telemetry { _exporter: Some(exporter) })
 }
@@ -78,16 +82,52 @@ pub(crate) fn span_links() -> SpanLinks {
     SpanLinks::default()
 }
 
-fn log<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+fn log<S, W>(format: LogFormat, writer: impl Fn() -> W + Send + Sync + 'static) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    W: io::Write + 'static,
 {
-    let log = tracing_subscriber::fmt::layer()
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+    let log = tracing_subscriber::fmt::layer().with_target(false).with_ansi(io::stderr().is_terminal());
     match format {
-        LogFormat::Text => log.boxed(),
-        LogFormat::Json => log.json().flatten_event(true).boxed(),
+        LogFormat::Text => log.fmt_fields(EscapedFields).with_writer(writer).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).with_writer(move || JsonLines(writer())).boxed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What a worker says of itself, and why it failed, as the coordinator logs it.
+    #[test]
+    fn a_line_is_a_line_whatever_a_worker_says() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let (written, evil) = (Written::default(), "\x1b[2J\u{9b}1m\u{202e}\nERROR all is lost");
+            let writer = written.clone();
+            let subscriber = Registry::default().with(log(format, move || writer.clone()));
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(worker = 3, reason = evil, device = %evil, "refused: {evil}");
+            });
+            let line = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+            let (line, end) = line.split_at(line.len() - 1);
+            assert_eq!(end, "\n");
+            assert!(line.contains("refused: ") && line.contains("worker") && line.contains("all is lost"), "{line}");
+            assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{line:?}");
+        }
     }
 }

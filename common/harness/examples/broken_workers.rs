@@ -1,19 +1,20 @@
-//! What two broken workers out of five cost, compared with the three good ones alone, from iteration 21 on.
+//! What broken workers cost, compared with the good ones alone, from iteration 21 on: two of five, and three machines beside five
+//! good ones that come back under a new name after each failure.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/broken_workers
 
 use std::time::Duration;
 
-use ata_harness::{Cluster, Settings, WorkerSettings, poisoned_toy};
+use ata_harness::{Breaks, Cluster, Settings, WorkerSettings, come_back_again, poisoned_toy};
 use ata_record::RunEvent;
+use tokio::task::JoinSet;
 
 const TASK_TIME: Duration = Duration::from_millis(5);
 
 #[tokio::main]
 async fn main() {
-    let none = || Vec::new();
-    let (alone, sha256) = measure(none()).await;
-    println!("three good workers: {:.2} ms per iteration", alone * 1e3);
+    let (alone, sha256) = measure("ata-auto", 3, Vec::new(), None).await;
+    println!("ata-auto, three good workers: {:.2} ms per iteration", alone * 1e3);
     let bad = |name| WorkerSettings { task_time: TASK_TIME, ..WorkerSettings::new(name) };
     let poisoned = |name| WorkerSettings { models: poisoned_toy, ..bad(name) };
     let hanging = |name| WorkerSettings { task_time: Duration::from_hours(24), ..bad(name) };
@@ -21,23 +22,47 @@ async fn main() {
         ("two whose gradients are always NaN", vec![poisoned("bad-1"), poisoned("bad-2")]),
         ("two that always hang", vec![hanging("bad-1"), hanging("bad-2")]),
     ] {
-        let (with, same) = measure(workers).await;
-        assert_eq!(same, sha256, "the parameters are the same");
-        println!("with {what}: {:.2} ms per iteration, {:+.1} %", with * 1e3, (with / alone - 1.0) * 100.0);
+        compare(what, (alone, sha256), measure("ata-auto", 3, workers, None).await);
+    }
+    for policy in ["uta", "pull", "ata-auto"] {
+        let (alone, sha256) = measure(policy, 5, Vec::new(), None).await;
+        println!("{policy}, five good workers: {:.2} ms per iteration", alone * 1e3);
+        for (what, breaks) in [
+            ("three that always fail, under new names", Breaks::Fails),
+            ("three that always hang, under new names", Breaks::Hangs),
+        ] {
+            compare(what, (alone, sha256), measure(policy, 5, Vec::new(), Some(breaks)).await);
+        }
     }
 }
 
+fn compare(what: &str, (alone, sha256): (f64, [u8; 32]), (with, same): (f64, [u8; 32])) {
+    assert_eq!(same, sha256, "the parameters are the same");
+    println!("with {what}: {:.2} ms per iteration, {:+.1} %", with * 1e3, (with / alone - 1.0) * 100.0);
+}
+
 /// Mean seconds per iteration from the 21st on, and the SHA-256 of the parameters.
-async fn measure(bad: Vec<WorkerSettings>) -> (f64, [u8; 32]) {
-    let workers = 3 + bad.len();
-    let settings =
-        Settings { policy: "ata-auto", iterations: 1000, min_workers: workers, rest_s: 1.0, ..Settings::default() };
+async fn measure(
+    policy: &'static str,
+    good: usize,
+    bad: Vec<WorkerSettings>,
+    renamed: Option<Breaks>,
+) -> (f64, [u8; 32]) {
+    let min_workers = good + bad.len() + renamed.map_or(0, |_| 3);
+    let (iterations, lease_timeout_s) = (1000, 5.0);
+    let settings = Settings { policy, iterations, min_workers, rest_s: 1.0, lease_timeout_s, ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;
-    for name in ["good-1", "good-2", "good-3"] {
-        cluster.worker(WorkerSettings { task_time: TASK_TIME, ..WorkerSettings::new(name) });
+    for number in 1..=good {
+        cluster.worker(WorkerSettings { task_time: TASK_TIME, ..WorkerSettings::new(format!("good-{number}")) });
     }
     for settings in bad {
         cluster.worker(settings);
+    }
+    let mut renaming = JoinSet::new();
+    if let Some(breaks) = renamed {
+        for name in ["x", "y", "z"] {
+            renaming.spawn(come_back_again(cluster.address, name.into(), breaks));
+        }
     }
     let ended = cluster.end().await;
     assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
@@ -46,6 +71,5 @@ async fn measure(bad: Vec<WorkerSettings>) -> (f64, [u8; 32]) {
         _ => None,
     });
     let at = |wanted: u64| times.clone().find(|(iteration, _)| *iteration == wanted).expect("it is in the journal").1;
-    let iterations = settings.iterations;
     ((at(iterations) - at(20)) / (iterations - 20) as f64, ended.report.parameters_sha256)
 }

@@ -51,6 +51,8 @@ pub struct Settings {
     pub rest_s: f64,
     /// Failures in a row that expel a worker.
     pub expel_after: u32,
+    /// Seconds for which nothing may succeed before a run is given up.
+    pub outage_s: f64,
     /// Share of leases that two workers compute.
     pub verify: f64,
     /// What becomes of an iteration's gradients.
@@ -81,6 +83,8 @@ impl Default for Settings {
             lease_timeout_s: 30.0,
             rest_s: 0.1,
             expel_after: 8,
+            // As the program has it.
+            outage_s: 120.0,
             verify: 0.0,
             aggregate: Aggregate::Mean,
             overcommit: 0.0,
@@ -286,6 +290,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             lease_timeout_s: Some(settings.lease_timeout_s),
             rest_s: settings.rest_s,
             expel_after: Some(settings.expel_after),
+            outage_s: settings.outage_s,
             verify: (settings.verify > 0.0).then_some(Verify { share: settings.verify, secret: 7 }),
             overcommit: settings.overcommit,
             seed,

@@ -9,9 +9,11 @@
 //! - `spans`: [`SpanKeeper`], in the place of a collector of traces
 //! - `rate`: how fast a run goes
 //! - `peer`: [`Peer`], a scripted client that may violate the contract
+//! - `broken`: machines that break whatever they are given
 //! - `frames`: [`Frames`] of every RPC as valid examples, and a [`Reader`] of what arrives
 //! - `flood`: [`Flood`], mutated calls to a live coordinator
 
+mod broken;
 mod cluster;
 mod flood;
 mod frames;
@@ -23,6 +25,7 @@ mod spans;
 mod toy;
 
 pub use ata_link::{Condition, Link};
+pub use broken::{Breaks, come_back_again, fail_all};
 pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
 pub use flood::{Answers, Flood};
 pub use frames::{Frames, Reader};

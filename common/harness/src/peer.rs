@@ -115,6 +115,13 @@ impl Session {
         }
     }
 
+    /// Says nothing more, and waits until the coordinator has heard all and closed the session.
+    pub async fn leave(self) {
+        let Self { mut incoming, outgoing, .. } = self;
+        drop(outgoing);
+        while soon("the end of the session", incoming.next()).await.is_some_and(|message| message.is_ok()) {}
+    }
+
     /// The session's token.
     pub fn token(&self) -> SessionToken {
         self.welcome.session

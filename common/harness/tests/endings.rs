@@ -7,7 +7,7 @@ use ata_worker::WorkerEnd;
 
 /// A run with one worker on a given model.
 async fn run(model: &'static str, models: ata_learn::ModelResolver) -> Ended {
-    let mut cluster = Cluster::start(&Settings { model, rest_s: 0.01, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(&Settings { model, rest_s: 0.01, outage_s: 0.1, ..Settings::default() }).await;
     cluster.worker(WorkerSettings { models, ..WorkerSettings::new("one") });
     cluster.end().await
 }

@@ -48,7 +48,8 @@ fn run(policy: Box<dyn Policy>) -> (f64, f64) {
     let mut now_s = 0.0;
     let mut effects = Vec::new();
     for worker in (0..TIME_S.len()).map(WorkerId::from_slot) {
-        let joined = Event::WorkerJoined { worker, prior: WorkerStatistics::default(), fuses: false };
+        let (machine, prior) = (worker.into(), WorkerStatistics::default());
+        let joined = Event::WorkerJoined { worker, machine, prior, fuses: false };
         engine.handle(now_s, joined, &mut effects);
     }
     engine.handle(now_s, Event::Proceed, &mut effects);

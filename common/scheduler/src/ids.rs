@@ -1,4 +1,4 @@
-//! Identifiers: workers, leases, ranges of tasks.
+//! Identifiers: workers, machines, leases, ranges of tasks.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -44,6 +44,18 @@ impl WorkerId {
 impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Identifies the machine that a worker runs on, opaquely: workers of one machine may be the same process under several
+/// names, or may share the cause of a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MachineId(pub u64);
+
+impl From<WorkerId> for MachineId {
+    /// The machine of a worker that shares it with no other.
+    fn from(worker: WorkerId) -> Self {
+        Self(worker.number().into())
     }
 }
 

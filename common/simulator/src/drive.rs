@@ -310,7 +310,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
         self.cluster.interrupt(self.now, worker);
         let prior = self.priors.get(worker.slot()).copied().unwrap_or_default();
         let fuses = self.cluster.fuses(worker);
-        self.tell(Event::WorkerJoined { worker, prior, fuses });
+        self.tell(Event::WorkerJoined { worker, machine: worker.into(), prior, fuses });
     }
 
     fn step(&mut self, iteration: u64, lr_factor: f64) {

@@ -61,7 +61,8 @@ impl Observer for Log<'_> {
             *engine = Engine::restore(self.config, policy(self.policy), saved).unwrap();
         }
         for &worker in &present {
-            engine.handle(now, Event::WorkerJoined { worker, prior: prior(worker), fuses: false }, effects);
+            let (machine, prior) = (worker.into(), prior(worker));
+            engine.handle(now, Event::WorkerJoined { worker, machine, prior, fuses: false }, effects);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the other tasks send to the owner.
 
 use ata_record::{RecordError, RefusalKind};
-use ata_scheduler::LeaseId;
+use ata_scheduler::{LeaseId, MachineId};
 use ata_wire::{GradientHeader, Hello, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -18,8 +18,8 @@ use crate::training::Report;
 
 /// An event or a request for the owner.
 pub(crate) enum Command {
-    /// A worker introduced itself.
-    Hello { hello: Hello, reply: oneshot::Sender<Result<SessionHandle, Status>> },
+    /// A worker introduced itself, from a machine.
+    Hello { hello: Hello, machine: MachineId, reply: oneshot::Sender<Result<SessionHandle, Status>> },
     /// A worker can compute, as one batch a lease if it fuses.
     Ready { session: SessionToken, fuses: bool },
     /// A lease failed.
@@ -68,7 +68,7 @@ pub(crate) enum NotAnnounced {
 impl Owner {
     pub(super) fn command(&mut self, command: Command) {
         match command {
-            Command::Hello { hello, reply } => answer(reply, self.hello(&hello)),
+            Command::Hello { hello, machine, reply } => answer(reply, self.hello(&hello, machine)),
             Command::Ready { session, fuses } => self.ready(session, fuses),
             Command::LeaseFailed { session, lease, kind, reason } => {
                 self.lease_failed(session, LeaseId(lease), kind, &reason);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use ata_learn::{Aggregate, DataSource, DeviceChoice, Metadata, Optimizer, Split, builtin_model};
 use ata_record::{RefusalKind, RunPhase, read_journal};
-use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_scheduler::{EngineConfig, MachineId, PolicyContext, build_policy};
 use ata_wire::{Assignment, GradientHeader, Hello, Reader, Receipt, SessionToken, ToWorker};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -160,7 +160,8 @@ impl Rig {
             device: String::new(),
             version: String::new(),
         };
-        let SessionHandle { token, messages, presence } = self.ask(|reply| Command::Hello { hello, reply }).ok()?;
+        let hello = |reply| Command::Hello { hello, machine: MachineId(1), reply };
+        let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
         assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
         presence.hear_heartbeat(false);
         Some(Client { token, messages, presence, leases: Vec::new() })

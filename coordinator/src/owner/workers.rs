@@ -1,7 +1,7 @@
 //! How sessions begin and end.
 
 use ata_record::RunEvent;
-use ata_scheduler::Event;
+use ata_scheduler::{Event, MachineId};
 use ata_wire::{FarewellReason, Hello, SessionToken, ToWorker, Welcome};
 use tonic::Status;
 
@@ -13,8 +13,8 @@ use crate::sessions::{Opened, SessionHandle};
 const CPU: &str = "cpu";
 
 impl Owner {
-    pub(super) fn hello(&mut self, hello: &Hello) -> Result<SessionHandle, Status> {
-        let Opened { handle, claim, replaced } = self.sessions.open(self.now_s, hello)?;
+    pub(super) fn hello(&mut self, hello: &Hello, machine: MachineId) -> Result<SessionHandle, Status> {
+        let Opened { handle, claim, replaced } = self.sessions.open(self.now_s, hello, machine)?;
         if let Some(session) = replaced {
             self.lost(&session, "it reconnected");
         }
@@ -48,11 +48,12 @@ impl Owner {
         }
         session.is_ready = true;
         session.is_exact = !fuses && session.device == CPU;
-        let (worker, name, device) = (session.worker, session.name.to_string(), session.device.clone());
+        let (worker, machine) = (session.worker, session.machine);
+        let (name, device) = (session.name.to_string(), session.device.clone());
         tracing::info!(%worker, name, fuses, "worker ready");
         let prior = self.warm_start.get(&name).copied().unwrap_or_default();
         self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker: worker.number(), name, device });
-        self.tell(Event::WorkerJoined { worker, prior, fuses });
+        self.tell(Event::WorkerJoined { worker, machine, prior, fuses });
     }
 
     /// Ends a session whose worker does not do its part.

@@ -114,11 +114,8 @@ fn join(workers: usize) {
     engine.handle(0.0, Event::Proceed, &mut effects);
     for worker in (0..workers).map(WorkerId::from_slot) {
         effects.clear();
-        engine.handle(
-            0.0,
-            Event::WorkerJoined { worker, prior: WorkerStatistics::default(), fuses: false },
-            &mut effects,
-        );
+        let (machine, prior) = (worker.into(), WorkerStatistics::default());
+        engine.handle(0.0, Event::WorkerJoined { worker, machine, prior, fuses: false }, &mut effects);
     }
     black_box(&engine);
 }

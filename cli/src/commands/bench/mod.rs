@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::args::{BenchArgs, BenchSubject};
 use crate::failure::Failure;
+use crate::output::print_json;
 
 /// A measured figure and its reference.
 #[derive(Debug, Serialize)]
@@ -73,7 +74,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
         figures.extend(measured);
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&figures).map_err(Failure::internal)?);
+        print_json(&figures)?;
     }
     Ok(ExitCode::SUCCESS)
 }

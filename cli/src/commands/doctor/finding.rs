@@ -4,6 +4,8 @@ use std::iter;
 
 use serde::Serialize;
 
+use crate::output::escaped;
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -65,8 +67,8 @@ impl Finding {
 /// A line for each finding, and one more for its mend; then how many there are of each kind.
 pub(super) fn render(findings: &[Finding]) -> String {
     let lines = findings.iter().flat_map(|Finding { check, status, found, mend }| {
-        let line = format!("{:<8} {check:<12} {found}\n", status.name());
-        iter::once(line).chain(mend.iter().map(|mend| format!("{:<21} mend: {mend}\n", "")))
+        let line = format!("{:<8} {check:<12} {}\n", status.name(), escaped(found));
+        iter::once(line).chain(mend.iter().map(|mend| format!("{:<21} mend: {}\n", "", escaped(mend))))
     });
     lines.collect::<String>() + &in_short(findings) + "\n"
 }

@@ -39,6 +39,7 @@ use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::failure::Failure;
+use crate::output::{escaped, print_json};
 use crate::run::resume::RUNS;
 use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
 
@@ -71,7 +72,7 @@ pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit
         Subject::new(&args, settings, extensions, None)?.examine_cluster()?
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&examination).map_err(Failure::internal)?);
+        print_json(&examination)?;
     } else {
         print(&examination);
     }
@@ -82,7 +83,7 @@ pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit
 fn print(examination: &Examination) {
     println!("devices of this build on this machine:");
     for found in &examination.devices {
-        println!("  --device {:<8} {}", found.device, found.name);
+        println!("  --device {:<8} {}", found.device, escaped(&found.name));
     }
     print!("{}", finding::render(&examination.findings));
 }

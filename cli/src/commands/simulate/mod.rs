@@ -18,7 +18,7 @@ use crate::args::{ProblemName, SimulateArgs};
 
 use crate::failure::Failure;
 use crate::inputs::open_split;
-use crate::output::{Counter, render_table};
+use crate::output::{Counter, print_json, render_table};
 use crate::settings::policy_list;
 
 pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCod
         eprintln!("report and figures: {}", folder.join("report.html").display());
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&results).map_err(Failure::internal)?);
+        print_json(&results)?;
     } else {
         print(&experiment, &results, learning.as_ref());
     }

@@ -9,7 +9,7 @@ use ata_simulator::experiment::suite::{Suite, SuiteResult};
 use crate::Extensions;
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
-use crate::output::{Counter, render_table};
+use crate::output::{Counter, print_json, render_table};
 use crate::settings::policy_list;
 
 /// Runs the suite that `--experiment` names; `None` if it names an experiment.
@@ -57,7 +57,7 @@ fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<
         write(suite, &result, folder)?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&result.costs).map_err(Failure::internal)?);
+        print_json(&result.costs)?;
     } else {
         for table in result.tables() {
             print!("{}", render_table(&table, usize::MAX));

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::watched::{self, Watched};
 use crate::args::StatusArgs;
 use crate::failure::Failure;
-use crate::output::render_table;
+use crate::output::{escaped, print_json, render_table};
 use crate::run::counterfactual::cost_rows;
 use shown::{Shown, Worker};
 
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
     let text = state(&watched).await?;
     if args.json {
         let value: serde_json::Value = serde_json::from_slice(&text).map_err(Failure::data)?;
-        println!("{value:#}");
+        print_json(&value)?;
     } else {
         print!("{}", rendered(&Shown::read(&text)?));
     }
@@ -53,7 +53,7 @@ async fn state(watched: &Watched) -> Result<Bytes, Failure> {
 }
 
 fn rendered(shown: &Shown) -> String {
-    let mut text = shown.headline() + "\n";
+    let mut text = escaped(&shown.headline()).into_owned() + "\n";
     text.extend(shown.facts().into_iter().map(|(name, value)| format!("{name:<16}{value}\n")));
     let per_iteration = |row: &shown::Cost| {
         vec![row.label.clone(), seconds(row.iteration_s), seconds(row.worker_time_s), format!("{:.1}", row.wasted)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ata_observe::{Cursor, View, follow, seconds};
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use super::shown::{Shown, Worker};
 use super::{Watched, state, watched};
 use crate::failure::Failure;
+use crate::output::is_unsafe;
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -142,6 +144,7 @@ impl Screen {
         let keys = "up, down, page up, page down: workers    q: end";
         let text = self.trouble.as_deref().unwrap_or(keys);
         frame.render_widget(Line::from(text).style(Modifier::DIM), foot);
+        disarm(frame.buffer_mut());
     }
 
     fn draw_workers(&mut self, frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
@@ -158,6 +161,14 @@ impl Screen {
             .header(Row::new(Worker::COLUMNS).style(Modifier::BOLD))
             .block(Block::bordered().title(title));
         frame.render_stateful_widget(table, area, &mut self.table);
+    }
+}
+
+/// Removes what would command the terminal from the cells. The widgets leave out control characters only.
+fn disarm(screen: &mut Buffer) {
+    for cell in screen.content.iter_mut().filter(|cell| cell.symbol().contains(is_unsafe)) {
+        let safe: String = cell.symbol().chars().filter(|c| !is_unsafe(*c)).collect();
+        cell.set_symbol(&safe);
     }
 }
 
@@ -189,6 +200,7 @@ mod tests {
     use ata_record::RunEvent;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use ratatui::buffer::Cell;
 
     use super::*;
 
@@ -213,5 +225,23 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
         terminal.draw(|frame| screen.draw(frame, &shown)).unwrap();
         assert!(terminal.backend().to_string().contains("worker-40"));
+    }
+
+    /// Cells of the screen hold no text that commands a terminal, wherever it was shown.
+    #[test]
+    fn what_a_worker_says_stays_in_its_cells() {
+        let evil = "\u{1b}[2J\u{9b}1m\u{202e}evil\n";
+        let mut view = View::new(Prices::default());
+        view.apply(&RunEvent::Join { time_s: 0.0, worker: 1, name: evil.into(), device: evil.into() });
+        view.apply(&RunEvent::Loss { time_s: 1.0, worker: 1, why: evil.into() });
+        let message = view.message(0, &mut Cursor::default(), &[]);
+        let shown = Shown::read(&serde_json::to_vec(&message).unwrap()).unwrap();
+        let screen = Screen { trouble: Some(evil.into()), ..Screen::default() };
+        let (mut terminal, mut screen) = (Terminal::new(TestBackend::new(120, 40)).unwrap(), screen);
+        terminal.draw(|frame| screen.draw(frame, &shown)).unwrap();
+        let cells = terminal.backend().buffer().content();
+        let text: String = cells.iter().map(Cell::symbol).collect();
+        assert!(text.matches("evil").count() >= 3, "{text}");
+        assert!(!text.contains(is_unsafe), "{text:?}");
     }
 }

@@ -7,7 +7,7 @@ use crate::ids::WorkerId;
 /// The failures of the same tasks so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Blame {
-    /// The workers they failed on, each once.
+    /// The workers they failed on, each once; the one that failed last is the last.
     pub(super) workers: SmallVec<[WorkerId; 4]>,
     /// Attempts that failed.
     pub(super) attempts: u32,
@@ -16,8 +16,7 @@ pub(super) struct Blame {
 impl Blame {
     pub(super) fn add(&mut self, worker: WorkerId) {
         self.attempts += 1;
-        if !self.workers.contains(&worker) {
-            self.workers.push(worker);
-        }
+        self.workers.retain(|before| *before != worker);
+        self.workers.push(worker);
     }
 }

@@ -223,6 +223,7 @@ impl Engine {
         for Taken { worker, busy_s, .. } in liars {
             self.lied(now_s, worker, busy_s, effects);
         }
+        self.record_success();
     }
 
     /// A worker's result was refuted: it rests, and others compute what it holds.
@@ -256,9 +257,12 @@ impl Engine {
         while let Phase::Collecting(iteration) = &self.phase
             && let Some(check) = iteration.checks.get(&tasks.first).filter(|check| check.lacks() > 0)
         {
-            if self.is_hopeless(&check.blame) {
+            if self.is_hopeless(now_s, &check.blame) {
                 let (number, blame) = (iteration.number, check.blame.clone());
                 return self.give_up(number, tasks, &blame, effects);
+            }
+            if self.is_paused() {
+                return;
             }
             let (differ, is_waiting) = (check.differing > 0, check.held.is_empty());
             let witness = if check.needs() <= MAX_RESULTS { self.witness(tasks) } else { None };

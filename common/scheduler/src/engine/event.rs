@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::limits::FinishReason;
-use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
+use crate::ids::{Lease, LeaseId, MachineId, TaskRange, WorkerId};
 use crate::ledger::IterationCost;
 use crate::policy::{Decision, StepOutcome};
 use crate::statistics::WorkerStatistics;
@@ -17,6 +17,8 @@ pub enum Event {
     WorkerJoined {
         /// The worker.
         worker: WorkerId,
+        /// The machine that it runs on.
+        machine: MachineId,
         /// What an earlier run learned about it; used only if this run has not observed it. It fades, and is dropped
         /// when observations contradict it.
         prior: WorkerStatistics,
@@ -112,7 +114,8 @@ pub enum Effect {
         /// Seconds since it last reported anything.
         silent_s: f64,
     },
-    /// A worker failed or hung, and gets no work for a while, unless all workers present rest.
+    /// A worker failed or hung, or comes from a machine whose worker did, and gets no work for a while, unless all workers
+    /// present rest.
     Rest {
         /// The worker.
         worker: WorkerId,
@@ -227,7 +230,7 @@ impl fmt::Display for WaitReason {
 }
 
 /// Why a run cannot continue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum AbortReason {
     /// The same tasks failed on so many workers that no worker is to blame.
     TasksFailed {
@@ -239,6 +242,8 @@ pub enum AbortReason {
         attempts: u32,
         /// On how many different workers.
         workers: usize,
+        /// Seconds from the first failure of any tasks to the last one, in which nobody delivered anything.
+        lasted_s: f64,
     },
     /// The policy made a decision that cannot be carried out.
     BadDecision {
@@ -254,10 +259,10 @@ pub enum AbortReason {
 impl fmt::Display for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TasksFailed { iteration, tasks: TaskRange { first, count }, attempts, workers } => write!(
+            Self::TasksFailed { iteration, tasks: TaskRange { first, count }, attempts, workers, lasted_s } => write!(
                 f,
                 "{count} task(s) from index {first} of iteration {iteration} failed {attempts} times, \
-                 on {workers} worker(s)"
+                 on {workers} worker(s), and nothing succeeded for {lasted_s:.0} s"
             ),
             Self::BadDecision { iteration, policy, problem } => {
                 write!(

@@ -15,7 +15,8 @@
 //! - `event`: what it takes in, and what it returns
 //! - `course`: an iteration begun, allocated, stepped, committed
 //! - `collect`: which results make a step, one file per mode
-//! - `results`: what workers report; `recovery`: lost, hung and failing workers; `checks`: results that two must confirm
+//! - `results`: what workers report; `recovery`: lost, hung and failing workers; `trouble`: when nothing succeeds any more;
+//!   `checks`: results that two must confirm
 //! - `plan`: tasks handed out in parts, as the policy orders; `midway`: what it sees and says; `pool`: tasks that no worker has
 //!   been given yet; `copies`: tasks that several compute
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
@@ -43,6 +44,7 @@ mod results;
 mod roster;
 mod saved;
 mod time;
+mod trouble;
 mod worker_set;
 
 pub use checks::Verify;
@@ -53,7 +55,7 @@ pub use saved::{RestoreError, SavedEngine};
 
 use std::collections::VecDeque;
 
-use crate::ids::{Lease, LeaseId, WorkerId};
+use crate::ids::{Lease, LeaseId, MachineId, WorkerId};
 use crate::ledger::Ledger;
 use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;
@@ -61,6 +63,7 @@ use iteration::{Employed, Iteration, Taken, Waste};
 use leases::Leases;
 use priors::Priors;
 use roster::Roster;
+use trouble::Trouble;
 
 /// How an [`Engine`] runs.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +82,9 @@ pub struct EngineConfig {
     pub rest_s: f64,
     /// A worker that fails this many times in a row, without a result in between, is expelled. `None`: none is.
     pub expel_after: Option<u32>,
+    /// Seconds that tasks must go on failing, while nobody delivers anything, before the run is given up: longer than any
+    /// outage that it is to survive.
+    pub outage_s: f64,
     /// Spot checks. They need a policy that waits for all of its tasks.
     pub verify: Option<Verify>,
     /// Seed of everything random in the scheduler.
@@ -100,6 +106,7 @@ impl Default for EngineConfig {
             lease_timeout_s: None,
             rest_s: 0.0,
             expel_after: None,
+            outage_s: 0.0,
             verify: None,
             seed: 0,
             overcommit: 0.0,
@@ -138,6 +145,8 @@ pub struct Engine {
     finished: Option<FinishReason>,
     /// Why the run ends once the step under way is committed, if it does.
     aborting: Option<AbortReason>,
+    /// If the last thing that workers reported is a failure.
+    trouble: Option<Trouble>,
     phase: Phase,
     last_wait: Option<WaitReason>,
 }
@@ -186,6 +195,7 @@ impl Engine {
             has_begun: false,
             finished: None,
             aborting: None,
+            trouble: None,
             phase: Phase::Between { next: 1, may_begin: false },
             last_wait: None,
         }
@@ -194,7 +204,9 @@ impl Engine {
     /// Handles an event at `now_s`, seconds since the run began (never decreasing), and appends what to do.
     pub fn handle(&mut self, now_s: f64, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::WorkerJoined { worker, prior, fuses } => self.join(now_s, worker, prior, fuses, effects),
+            Event::WorkerJoined { worker, machine, prior, fuses } => {
+                self.join(now_s, worker, machine, prior, fuses, effects);
+            }
             Event::WorkerLost { worker } => self.lose(now_s, worker, effects),
             Event::WorkerForgotten { worker } => self.forget(worker),
             Event::Offence { worker } => self.offence(now_s, worker, effects),
@@ -226,10 +238,12 @@ impl Engine {
     pub fn poll_timeout(&mut self) -> Option<f64> {
         let (deadline_s, rest_end_s) = (self.leases.next_deadline_s(), self.roster.next_rest_end_s());
         let ask_again_s = match &self.phase {
-            Phase::Collecting(iteration) => iteration.orders.ask_again_s,
+            // During a pause the policy is not asked.
+            Phase::Collecting(iteration) if !self.is_paused() => iteration.orders.ask_again_s,
             _ => None,
         };
-        deadline_s.into_iter().chain(rest_end_s).chain(ask_again_s).reduce(f64::min)
+        let pause_ends_s = self.pause_ends_s();
+        deadline_s.into_iter().chain(rest_end_s).chain(ask_again_s).chain(pause_ends_s).reduce(f64::min)
     }
 
     /// The iteration under way, or the next one; once the run is over, the last one committed.
@@ -274,7 +288,15 @@ impl Engine {
         self.policy.name()
     }
 
-    fn join(&mut self, now_s: f64, worker: WorkerId, prior: WorkerStatistics, fuses: bool, effects: &mut Vec<Effect>) {
+    fn join(
+        &mut self,
+        now_s: f64,
+        worker: WorkerId,
+        machine: MachineId,
+        prior: WorkerStatistics,
+        fuses: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         let slot = worker.slot();
         self.roster.add(worker);
         self.leases.add(worker);
@@ -282,7 +304,15 @@ impl Engine {
         self.statistics.resize(self.statistics.len().max(slot + 1), WorkerStatistics::default());
         self.lose(now_s, worker, effects);
         self.roster.set_fuses(worker, fuses);
-        let was_here = self.roster.join(now_s, worker, self.current());
+        let was_here = self.roster.left_in(worker) == self.current();
+        if !self.has_delivered(worker) {
+            let inherited = self.roster.inherit(now_s, worker, machine);
+            effects.extend(inherited.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
+        }
+        self.roster.join(now_s, worker, machine);
+        if self.roster.is_fit(worker) {
+            self.shorten_pause();
+        }
         if self.statistics[slot].observed == 0
             && let Some(known) = self.priors.add(worker, prior)
         {
@@ -326,6 +356,10 @@ impl Engine {
             if self.leases.is_free(worker) {
                 self.roster.release(worker);
             }
+        }
+        if self.pause_ends_s().is_some_and(|at_s| at_s <= now_s) {
+            self.end_pause();
+            return self.recover(now_s, effects);
         }
         self.employ_idle(now_s, effects);
         self.resume(now_s, effects);

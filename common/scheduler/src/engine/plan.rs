@@ -12,6 +12,9 @@ use crate::policy::Collect;
 impl Engine {
     /// Asks the policy what to do next, if the iteration's tasks are handed out in parts.
     pub(super) fn resume(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
+        if self.is_paused() {
+            return;
+        }
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let Some(pool) = iteration.mode.pool() else { return };
         let left = pool.left();

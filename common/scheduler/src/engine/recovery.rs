@@ -12,11 +12,6 @@ use super::{Engine, Phase};
 use crate::allocation::ras_by_cost;
 use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
 
-/// A run ends when this many attempts at the same tasks have failed, on as many different workers or on all that are
-/// present: one worker may be broken, and a second, but with three the fault is in the task or the model (diverged
-/// training makes every gradient NaN).
-const MAX_FAILURES: usize = 3;
-
 /// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
 /// variation of 1 exceed ten times their mean once in 20,000.
 const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
@@ -59,7 +54,7 @@ impl Engine {
 
     /// If workers are to compute all the time, those with nothing to do get a task.
     pub(super) fn employ_idle(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        if !matches!(&self.phase, Phase::Collecting(iteration) if iteration.mode.keeps_busy()) {
+        if self.is_paused() || !matches!(&self.phase, Phase::Collecting(iteration) if iteration.mode.keeps_busy()) {
             return;
         }
         for worker in self.roster.idle(self.leases.is_empty()) {
@@ -129,6 +124,7 @@ impl Engine {
     /// A worker failed, which took it `lost_s` seconds: it rests. Returns false if it rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, effects: &mut Vec<Effect>) -> bool {
         self.policy.failed(worker, lost_s);
+        self.record_failure(now_s);
         let struck = self.roster.strike(now_s, worker, lost_s, self.config.rest_s);
         effects.extend(struck.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
         struck.is_some()
@@ -173,30 +169,6 @@ impl Engine {
         effects.push(Effect::Expel { worker, strikes, lies });
     }
 
-    /// In an asynchronous iteration no worker retries a task, so failures are counted from step to step.
-    pub(super) fn blame_asynchronously(&mut self, worker: WorkerId, tasks: TaskRange, effects: &mut Vec<Effect>) {
-        let (Phase::Collecting(iteration) | Phase::Committing(iteration)) = &mut self.phase else { return };
-        if iteration.is_asynchronous() {
-            iteration.blame.add(worker);
-            let (number, blame) = (iteration.number, iteration.blame.clone());
-            if self.is_hopeless(&blame) {
-                self.give_up(number, tasks, &blame, effects);
-            }
-        }
-    }
-
-    /// Whether tasks failed so often, and on so many workers (or on all that are present), that no worker is to blame.
-    pub(super) fn is_hopeless(&self, blame: &Blame) -> bool {
-        let present = || blame.workers.iter().filter(|&&worker| self.roster.is_present(worker)).count();
-        blame.attempts as usize >= MAX_FAILURES
-            && (blame.workers.len() >= MAX_FAILURES || present() == self.roster.present())
-    }
-
-    pub(super) fn give_up(&mut self, iteration: u64, tasks: TaskRange, blame: &Blame, effects: &mut Vec<Effect>) {
-        let (attempts, workers) = (blame.attempts, blame.workers.len());
-        self.abort(AbortReason::TasksFailed { iteration, tasks, attempts, workers }, effects);
-    }
-
     /// Ends the run; a step under way is committed before.
     pub(super) fn abort(&mut self, reason: AbortReason, effects: &mut Vec<Effect>) {
         if matches!(self.phase, Phase::Committing(_)) {
@@ -233,7 +205,7 @@ impl Engine {
             let hung_at = lost.first().map(|ended| ended.lease.tasks);
             self.lost(worker, lost, true, effects);
             if let Some(tasks) = hung_at {
-                self.blame_asynchronously(worker, tasks, effects);
+                self.blame_asynchronously(now_s, worker, tasks, effects);
             }
             self.recover(now_s, effects);
             if matches!(self.phase, Phase::Over { .. }) {
@@ -247,15 +219,18 @@ impl Engine {
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let (number, mut orphans) = (iteration.number, std::mem::take(&mut iteration.orphans));
         let blamed = orphans.iter().filter_map(|orphan| Some((orphan.tasks, orphan.blame.clone()?)));
-        if let Some((tasks, blame)) = { blamed }.find(|(_, blame)| self.is_hopeless(blame)) {
+        if let Some((tasks, blame)) = { blamed }.find(|(_, blame)| self.is_hopeless(now_s, blame)) {
             self.give_up(number, tasks, &blame, effects);
             return;
         }
-        if self.roster.present() == 0 {
+        let is_alone = self.roster.present() == 0;
+        if is_alone || self.is_paused() {
             if let Phase::Collecting(iteration) = &mut self.phase {
                 iteration.orphans = orphans;
             }
-            self.wait(WaitReason::Workers { present: 0, needed: 1 }, effects);
+            if is_alone {
+                self.wait(WaitReason::Workers { present: 0, needed: 1 }, effects);
+            }
             return;
         }
         self.last_wait = None;
@@ -296,16 +271,21 @@ impl Engine {
         }
     }
 
-    /// The workers that tasks with this history may go to: those that have not failed them and do not rest, or else
-    /// those that have not failed them, or else all that may be given work.
+    /// The workers that tasks with this history may go to: of those that have not failed them, the ones that do not rest and
+    /// have delivered before, or else that do not rest, or else all; or else the one that failed them the longest ago.
     fn takers(&mut self, blame: Option<&Blame>) -> Vec<WorkerId> {
-        let failed = |worker: &WorkerId| blame.is_some_and(|blame| blame.workers.contains(worker));
         let available = self.roster.available();
-        let mut takers: Vec<WorkerId> = available.iter().copied().filter(|worker| !failed(worker)).collect();
-        if takers.is_empty() {
-            takers = self.roster.all_present().filter(|worker| !failed(worker)).collect();
+        let Some(blame) = blame else { return available.to_vec() };
+        let is_new = |worker: &WorkerId| !blame.workers.contains(worker);
+        let (proven, others): (Vec<WorkerId>, Vec<WorkerId>) =
+            available.iter().copied().filter(is_new).partition(|worker| self.has_delivered(*worker));
+        let resting = || self.roster.all_present().filter(is_new).collect();
+        let fit = if proven.is_empty() { others } else { proven };
+        let new: Vec<WorkerId> = if fit.is_empty() { resting() } else { fit };
+        if !new.is_empty() {
+            return new;
         }
-        if takers.is_empty() { available.to_vec() } else { takers }
+        blame.workers.iter().copied().find(|worker| available.contains(worker)).into_iter().collect()
     }
 
     /// Expected seconds per task: a worker's mean or, without one, the largest mean of any worker.

@@ -55,6 +55,7 @@ impl Engine {
         if self.must_be_confirmed(&taken.lease) {
             return self.unconfirmed(now_s, taken, effects);
         }
+        let has_paused = self.record_success();
         let Phase::Collecting(iteration) = &mut self.phase else { return };
         let Taken { worker, lease, busy_s, timing } = taken;
         if iteration.mode.wants(lease.tasks) {
@@ -77,6 +78,9 @@ impl Engine {
             if is_free {
                 self.assign_next(now_s, worker, effects);
             }
+            if has_paused {
+                return self.recover(now_s, effects);
+            }
             if has_leftovers {
                 self.reassign(now_s, effects);
             }
@@ -86,6 +90,7 @@ impl Engine {
 
     /// A result of an asynchronous run arrived; it waits while a step is under way.
     fn arrived(&mut self, now_s: f64, arrival: Taken, effects: &mut Vec<Effect>) {
+        self.record_success();
         self.roster.await_step(arrival.worker);
         self.arrivals.push_back(arrival);
         self.next_arrival(now_s, effects);
@@ -137,7 +142,7 @@ impl Engine {
                 self.orphan(tasks, Some(&blame));
             }
         }
-        self.blame_asynchronously(worker, lease.tasks, effects);
+        self.blame_asynchronously(now_s, worker, lease.tasks, effects);
         self.expel_if_due(now_s, worker, effects);
         self.recover(now_s, effects);
         Ok(())

@@ -1,14 +1,16 @@
 //! Which workers are present, rest after failures, or have nothing to do.
 
+mod inherited;
+
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 use super::worker_set::WorkerSet;
-use crate::ids::WorkerId;
+use crate::ids::{MachineId, WorkerId};
 
 /// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
 /// work then costs a run a twentieth of its time, and half as much with each further failure.
@@ -31,7 +33,13 @@ pub(super) struct Strikes {
 #[derive(Clone, Debug, Default)]
 struct Member {
     present: bool,
+    /// Where it ran last.
+    machine: MachineId,
     strikes: Strikes,
+    /// How many of the strikes it took over from another worker of its machine.
+    inherited: u32,
+    /// What its last rest would have been after a first failure.
+    single_rest_s: f64,
     /// Results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
     waiting: u32,
     /// The last iteration in which it left.
@@ -53,8 +61,10 @@ pub(super) struct Roster {
     fuses: Vec<bool>,
     /// When the rests of those present end. Outdated entries are skipped.
     rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
-    /// How many workers have failed since their last result.
+    /// How many workers have failed since their last result…
     struck: usize,
+    /// …and those of them that are absent, by their machine.
+    fled: BTreeSet<(MachineId, WorkerId)>,
     /// Results that wait for an asynchronous step.
     waiting: usize,
     /// What [`Self::available`] returned last, if still valid.
@@ -118,26 +128,44 @@ impl Roster {
         self.idle.contains(worker)
     }
 
-    /// A worker joined. Returns whether it was present in `iteration` before.
-    pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, iteration: u64) -> bool {
+    /// The last iteration in which a worker left, or 0.
+    pub(super) fn left_in(&self, worker: WorkerId) -> u64 {
+        self.members[worker.slot()].left_in
+    }
+
+    /// Where a worker runs, or ran last.
+    pub(super) fn machine_of(&self, worker: WorkerId) -> MachineId {
+        self.members[worker.slot()].machine
+    }
+
+    /// Whether a worker is present and does not rest.
+    pub(super) fn is_fit(&self, worker: WorkerId) -> bool {
+        self.fit.contains(worker)
+    }
+
+    /// A worker joined.
+    pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
-        member.present = true;
+        self.fled.remove(&(member.machine, worker));
+        (member.present, member.machine) = (true, machine);
         self.present.insert(worker);
         self.available = None;
-        let (until_s, left_in) = (member.strikes.rests_until_s, member.left_in);
+        let until_s = member.strikes.rests_until_s;
         if until_s > now_s {
             self.rests.push(Reverse((Time(until_s), worker)));
         } else {
             self.fit.insert(worker);
             self.release(worker);
         }
-        left_in == iteration
     }
 
     /// A worker left.
     pub(super) fn leave(&mut self, worker: WorkerId, iteration: u64) {
         let member = &mut self.members[worker.slot()];
         (member.present, member.left_in) = (false, iteration);
+        if member.strikes.count > 0 {
+            self.fled.insert((member.machine, worker));
+        }
         for set in [&mut self.present, &mut self.fit, &mut self.idle] {
             set.remove(worker);
         }
@@ -147,6 +175,7 @@ impl Roster {
     /// Forgets an absent worker's past.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.delivered(worker);
+        self.fled.remove(&(self.machine_of(worker), worker));
         self.members[worker.slot()] = Member::default();
     }
 
@@ -179,23 +208,25 @@ impl Roster {
     pub(super) fn delivered(&mut self, worker: WorkerId) {
         // Usually no worker has failed, and there is no need to look.
         if self.struck > 0 {
-            let count = &mut self.members[worker.slot()].strikes.count;
+            let Member { strikes: Strikes { count, .. }, inherited, .. } = &mut self.members[worker.slot()];
             self.struck -= usize::from(*count > 0);
-            *count = 0;
+            (*count, *inherited) = (0, 0);
         }
     }
 
     /// A worker failed, which took `lost_s` seconds, and must rest, for at least `least_s`. Returns for how long, and
     /// after how many failures; `None` if it rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
-        let Strikes { count, rests_until_s, .. } = &mut self.members[worker.slot()].strikes;
+        let Member { strikes: Strikes { count, rests_until_s, .. }, single_rest_s, .. } =
+            &mut self.members[worker.slot()];
         if *rests_until_s > now_s {
             return None;
         }
         self.struck += usize::from(*count == 0);
         *count = count.saturating_add(1);
+        *single_rest_s = least_s.max(REST_PER_LOST * lost_s);
         let doublings = f64::from(1_u32 << (*count - 1).min(MAX_DOUBLINGS));
-        let rest_s = least_s.max(REST_PER_LOST * lost_s) * doublings;
+        let rest_s = *single_rest_s * doublings;
         *rests_until_s = now_s + rest_s;
         let strikes = *count;
         if self.present.contains(worker) && rest_s > 0.0 {
@@ -225,9 +256,11 @@ impl Roster {
         self.members[worker.slot()].strikes.lies
     }
 
-    /// How often a worker failed since its last result.
+    /// How often a worker failed since its last result, not counting what it took over: it is neither expelled nor given more
+    /// time because of other workers at its address.
     pub(super) fn strikes_of(&self, worker: WorkerId) -> u32 {
-        if self.struck == 0 { 0 } else { self.members[worker.slot()].strikes.count }
+        let Member { strikes, inherited, .. } = &self.members[worker.slot()];
+        if self.struck == 0 { 0 } else { strikes.count - inherited }
     }
 
     /// When the next rest ends.
@@ -284,7 +317,7 @@ mod tests {
         let mut roster = Roster::default();
         for number in 1..=workers {
             roster.add(worker(number));
-            roster.join(0.0, worker(number), 1);
+            roster.join(0.0, worker(number), MachineId::from(worker(number)));
         }
         roster
     }
@@ -317,7 +350,8 @@ mod tests {
         roster.strike(0.0, worker(1), 0.0, 4.0);
         roster.leave(worker(1), 1);
         assert_eq!(roster.next_rest_end_s(), None, "an absent worker's rest is not waited for");
-        assert!(roster.join(3.0, worker(1), 1));
+        assert_eq!(roster.left_in(worker(1)), 1);
+        roster.join(3.0, worker(1), MachineId::from(worker(1)));
         assert_eq!(available(&mut roster), [2]);
         assert_eq!((roster.end_rests(3.9), roster.end_rests(4.0)), (vec![], vec![worker(1)]));
     }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ata_scheduler::{
-    Decision, Effect, Engine, Event, Lease, LeaseId, Report, SavedEngine, StepOutcome, WorkerId, WorkerStatistics,
+    Decision, Effect, Engine, Event, Lease, LeaseId, MachineId, Report, SavedEngine, StepOutcome, WorkerId,
+    WorkerStatistics,
 };
 
 use crate::Counts;
@@ -221,7 +222,8 @@ impl Coordinator {
         self.next_token += 1;
         self.sessions.insert(worker, Session { token: session, process, heard_s: now_s });
         self.acts.push(Act::Send(worker, ToWorker::Welcome { process, session }));
-        self.tell(now_s, Event::WorkerJoined { worker, prior: WorkerStatistics::default(), fuses });
+        let (machine, prior) = (MachineId(machine), WorkerStatistics::default());
+        self.tell(now_s, Event::WorkerJoined { worker, machine, prior, fuses });
     }
 
     fn close(&mut self, now_s: f64, worker: WorkerId) {
@@ -281,7 +283,11 @@ impl Coordinator {
         }
         let is_collecting = self.iteration.as_ref().is_some_and(|iteration| iteration.step.is_none());
         let nobody_computes = self.held.is_empty() && !self.sessions.is_empty();
-        assert!(self.is_over || !is_collecting || !nobody_computes, "workers are present, and none computes");
+        let may_pause = self.counts.failures >= MAX_FAILURES && self.engine.poll_timeout().is_some();
+        assert!(
+            self.is_over || !is_collecting || !nobody_computes || may_pause,
+            "workers are present, and none computes"
+        );
     }
 
     /// Saves what is due, as the real one does; the next iteration begins unless it has to wait for that.

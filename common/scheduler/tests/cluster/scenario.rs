@@ -85,7 +85,7 @@ impl Scenario {
         let workers = rng.random_range(if at < POLICIES.len() { 1 } else { 3 }..=6);
         let one_of = |rng: &mut ChaCha8Rng, values: [f64; 4]| values[rng.random_range(0..4)];
         let (budget, task_s) = (rng.random_range(1..=16), rng.random_range(0.02..0.3));
-        let engine = EngineConfig {
+        let mut engine = EngineConfig {
             budget,
             iterations: rng.random_range(3..=12),
             min_workers: rng.random_range(1..=workers as usize),
@@ -101,18 +101,11 @@ impl Scenario {
             duplicate: one_of(rng, [0.0, 0.01, 0.1, 0.5]),
             straggle: one_of(rng, [0.0, 0.01, 0.05, 0.2]),
         };
-        Self {
-            seed,
-            policy,
-            engine,
-            workers,
-            rates,
-            fail: one_of(rng, [0.0, 0.0, 0.01, 0.1]),
-            fault_every_s: rng.random_range(0.5..6.0),
-            faults_end_s: rng.random_range(5.0..40.0),
-            save_every: rng.random_range(1..=3),
-            task_s,
-        }
+        let fail = one_of(rng, [0.0, 0.0, 0.01, 0.1]);
+        let (fault_every_s, faults_end_s) = (rng.random_range(0.5..6.0), rng.random_range(5.0..40.0));
+        let save_every = rng.random_range(1..=3);
+        engine.outage_s = one_of(rng, [0.0, 0.0, 1.0, 20.0]);
+        Self { seed, policy, engine, workers, rates, fail, fault_every_s, faults_end_s, save_every, task_s }
     }
 
     pub(crate) fn policy(&self) -> Box<dyn Policy> {

@@ -218,7 +218,7 @@ fn three_failures_without_a_step_end_the_run() {
     assert_eq!(cluster.fail(1, &leases[0].1), []);
     assert_eq!(cluster.fail(2, &leases[1].1), []);
     let tasks = leases[2].1.tasks;
-    let reason = AbortReason::TasksFailed { iteration: 1, tasks, attempts: 3, workers: 3 };
+    let reason = AbortReason::TasksFailed { iteration: 1, tasks, attempts: 3, workers: 3, lasted_s: 0.0 };
     assert_eq!(cluster.fail(3, &leases[2].1), [Effect::Abort { reason }]);
 }
 

@@ -150,7 +150,8 @@ fn failed_tasks_go_to_another_worker_and_end_the_run_when_all_have_failed() {
         holder = next;
     }
     let told = cluster.fail(holder.0, &holder.1);
-    let reason = AbortReason::TasksFailed { iteration: 1, tasks: holder.1.tasks, attempts: 3, workers: 2 };
+    let reason =
+        AbortReason::TasksFailed { iteration: 1, tasks: holder.1.tasks, attempts: 3, workers: 2, lasted_s: 0.0 };
     assert_eq!(told, [Effect::Abort { reason }]);
 }
 

@@ -62,7 +62,7 @@ fn a_race_in_which_everybody_hangs_ends() {
         assert_eq!(assigned(&cluster.join(1))[0].1.tasks, tasks);
     }
     cluster.now_s += 241.0;
-    let reason = AbortReason::TasksFailed { iteration: 1, tasks, attempts: 3, workers: 1 };
+    let reason = AbortReason::TasksFailed { iteration: 1, tasks, attempts: 3, workers: 1, lasted_s: 362.0 };
     assert_eq!(cluster.timeout()[1..], [Effect::Abort { reason }]);
 }
 

@@ -16,6 +16,7 @@ const CONFIG: EngineConfig = EngineConfig {
     lease_timeout_s: Some(60.0),
     rest_s: 1.0,
     expel_after: None,
+    outage_s: 0.0,
     verify: None,
     seed: 1,
     overcommit: 0.0,
@@ -128,6 +129,8 @@ fn a_step_under_way_is_committed_before_the_run_is_aborted() {
     let mut cluster = Cluster::with("asgd", config);
     let leases = cluster.join_all(4);
     cluster.done(1, &leases[0].1).unwrap();
+    // No other one has delivered anything.
+    cluster.lose(1);
     let aborted = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Abort { .. }));
     for (number, lease) in &leases[1..] {
         assert!(!aborted(&cluster.fail(*number, lease)));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, Policy, PolicyContext, Refusal, Report,
+    Decision, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, Policy, PolicyContext, Refusal, Report,
     StepOutcome, TaskRange, Timing, Truth, WorkerId, WorkerStatistics, build_policy,
 };
 
@@ -92,13 +92,13 @@ impl Cluster {
 
     /// A worker joins that an earlier run learned about.
     pub(crate) fn join_known(&mut self, number: u32, prior: WorkerStatistics) -> Vec<Effect> {
-        self.tell(Event::WorkerJoined { worker: worker(number), prior, fuses: false })
+        self.tell(joined(number, MachineId::from(worker(number)), prior, false))
     }
 
     /// A worker joins that computes a lease as one batch.
     pub(crate) fn join_fusing(&mut self, number: u32) -> Vec<Effect> {
         self.fusing.push(number);
-        self.tell(Event::WorkerJoined { worker: worker(number), prior: WorkerStatistics::default(), fuses: true })
+        self.tell(joined(number, MachineId::from(worker(number)), WorkerStatistics::default(), true))
     }
 
     /// Workers 1 to `number` join; returns the leases of all of them.
@@ -140,6 +140,10 @@ impl Cluster {
     pub(crate) fn applied_and_wasted(&self) -> (u64, u64) {
         (self.engine.ledger().tasks_applied, self.engine.ledger().tasks_wasted)
     }
+}
+
+fn joined(number: u32, machine: MachineId, prior: WorkerStatistics, fuses: bool) -> Event {
+    Event::WorkerJoined { worker: worker(number), machine, prior, fuses }
 }
 
 /// Whether this iteration begins.

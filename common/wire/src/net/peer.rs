@@ -1,6 +1,7 @@
 //! Whoever is at the other end of a connection.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -87,6 +88,18 @@ impl Peer {
         ))
     }
 
+    /// Identifies the machine at the other end, within this process: by its certificate or, without one, by its address. Both
+    /// are facts, and not what a worker says of itself; but machines behind one router, or with copies of one certificate,
+    /// are not told apart.
+    pub fn machine(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match &self.names {
+            Some(names) => names.hash(&mut hasher),
+            None => self.address.ip().to_canonical().hash(&mut hasher),
+        }
+        hasher.finish()
+    }
+
     /// Closes its connection, with all of its calls: none can be ended from within while it waits for its peer.
     pub fn close(&self) {
         self.standing.close();
@@ -129,6 +142,18 @@ impl Drop for Upload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_is_its_certificate_or_its_address() {
+        let peer = |address: &str| Peer::new(address.parse().unwrap(), Arc::default());
+        let machine = |address: &str| peer(address).machine();
+        assert_eq!(machine("10.0.0.1:1"), machine("10.0.0.1:2"), "whatever the port");
+        assert_eq!(machine("10.0.0.1:1"), machine("[::ffff:10.0.0.1]:1"), "of a socket for both protocols");
+        assert_ne!(machine("10.0.0.1:1"), machine("10.0.0.2:1"));
+        let certified = |address: &str, name: &str| peer(address).with_names(Some(vec![name.into()])).machine();
+        assert_eq!(certified("10.0.0.1:1", "rig"), certified("10.0.0.2:1", "rig"), "it was given another address");
+        assert_ne!(certified("10.0.0.1:1", "rig"), certified("10.0.0.1:1", "rog"));
+    }
 
     #[test]
     fn a_certificate_is_good_for_its_own_names() {

@@ -10,7 +10,7 @@ use ureq::{Agent, Timeout};
 use super::answer::{Answer, version};
 use super::partial::Partial;
 use crate::failure::Failure;
-use crate::output::Counter;
+use crate::output::{Counter, escaped};
 
 /// No server takes longer to be found and to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub(super) fn download(url: &str, partial: &mut Partial, retries: u32) -> Result
         }
         let wait = wait(tried);
         tried += 1;
-        eprintln!("{cause}; trying again in {} s", wait.as_secs());
+        eprintln!("{}; trying again in {} s", escaped(&cause), wait.as_secs());
         std::thread::sleep(wait);
     }
 }

@@ -17,6 +17,7 @@ use ureq::http::Uri;
 
 use crate::args::FetchArgs;
 use crate::failure::Failure;
+use crate::output::print_json;
 use partial::Partial;
 
 /// Whatever the URL calls it: the name that `--data` has in the documentation.
@@ -47,7 +48,7 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
     let bytes = path.metadata().map_err(|cause| Failure::disk(format!("{}: {cause}", path.display())))?.len();
     if args.json {
         let fetched = Fetched { path: &path, bytes, sha256: &args.sha256 };
-        println!("{}", serde_json::to_string_pretty(&fetched).map_err(Failure::internal)?);
+        print_json(&fetched)?;
     } else {
         println!("{}: {bytes} bytes, sha256 {}", path.display(), args.sha256);
         println!("{}", splits.join("\n"));

@@ -33,7 +33,8 @@ impl Coordinator {
                 self.acts.push(Act::Send(worker, ToWorker::Gone { session }));
             }
             Effect::Compare { .. } => panic!("no lease is checked by a second worker"),
-            Effect::Rest { .. } => assert!(self.counts.failures > 0),
+            // Of failures before a crash, too.
+            Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 0.0 && strikes > 0),
             Effect::Wait { .. } => {}
             Effect::Finish { .. } => self.is_over = true,
             Effect::Abort { reason: AbortReason::TasksFailed { .. } } => {

@@ -1,0 +1,42 @@
+//! The fields of a line of the log, which may quote a worker.
+
+use std::fmt;
+
+use tracing::field::{Field, Visit};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::Writer;
+
+use crate::output::escaped;
+
+/// Writes the message and `name=value`, each on the same line and without what commands a terminal. The formatter of
+/// `tracing-subscriber` lets newlines through, and what changes the order of a text.
+pub(super) struct EscapedFields;
+
+impl<'writer> FormatFields<'writer> for EscapedFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut line = Line { writer, separator: "", written: Ok(()) };
+        fields.record(&mut line);
+        line.written
+    }
+}
+
+struct Line<'writer> {
+    writer: Writer<'writer>,
+    separator: &'static str,
+    written: fmt::Result,
+}
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Those of the crate `log` are in the metadata already.
+        if self.written.is_err() || field.name().starts_with("log.") {
+            return;
+        }
+        let (text, separator) = (format!("{value:?}"), std::mem::replace(&mut self.separator, " "));
+        self.written = match field.name() {
+            "message" => write!(self.writer, "{separator}{}", escaped(&text)),
+            name => write!(self.writer, "{separator}{name}={}", escaped(&text)),
+        };
+    }
+}

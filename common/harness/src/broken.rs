@@ -1,0 +1,65 @@
+//! A broken machine that comes back under another name after each failure, as a container does that is started again.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ata_wire::{Assignment, FromWorker, ToWorker, connect};
+
+use crate::peer::{Peer, Session};
+
+/// Between the heartbeats of a worker without work: far less than the time after which it counts as lost.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What a broken machine does with its leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breaks {
+    /// It fails them at once.
+    Fails,
+    /// It never answers.
+    Hangs,
+}
+
+/// Joins as `NAME-1`, breaks whatever it is given, and comes back as `NAME-2` and so on, until the run is over.
+pub async fn come_back_again(coordinator: SocketAddr, name: String, breaks: Breaks) {
+    for number in 1.. {
+        let endpoint = format!("http://{coordinator}").parse().expect("an address");
+        let Ok(connection) = connect(&endpoint).await else { return };
+        let Ok(mut session) = Peer { connection }.hello(&format!("{name}-{number}"), number).await else { return };
+        session.say(FromWorker::Ready { fuses: false }).await;
+        while let Some(leases) = next_leases(&mut session).await {
+            if breaks == Breaks::Fails {
+                fail(&session, leases).await;
+                break;
+            }
+        }
+        session.leave().await;
+    }
+}
+
+/// Fails whatever a session is given, until it is over.
+pub async fn fail_all(mut session: Session) {
+    while let Some(leases) = next_leases(&mut session).await {
+        fail(&session, leases).await;
+    }
+}
+
+async fn fail(session: &Session, leases: Vec<Assignment>) {
+    for Assignment { lease, .. } in leases {
+        session.say(FromWorker::LeaseFailed { lease, reason: "it is broken".into() }).await;
+    }
+}
+
+/// Waits for leases; `None` when the session is over.
+async fn next_leases(session: &mut Session) -> Option<Vec<Assignment>> {
+    let mut heartbeats = tokio::time::interval(HEARTBEAT_INTERVAL);
+    loop {
+        tokio::select! {
+            message = session.next() => match message? {
+                ToWorker::Assign(leases) => return Some(leases),
+                ToWorker::Farewell { .. } => return None,
+                ToWorker::Cancel(_) | ToWorker::Welcome(_) => {}
+            },
+            _ = heartbeats.tick() => session.say(FromWorker::Heartbeat { idle: false }).await,
+        }
+    }
+}

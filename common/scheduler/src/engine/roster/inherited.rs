@@ -1,0 +1,116 @@
+//! Failures of a machine that comes back under another name.
+
+use super::{Member, Roster, Strikes, Time};
+use crate::ids::{MachineId, WorkerId};
+
+/// The longest rest that is taken over, in rests after a first failure. A machine that hangs whenever it is given work, under
+/// ever new names, then costs a run a fortieth of its time, and an honest worker at its address gets its first task after 40
+/// minutes at most with the default limit on a lease. At twice this, the cost halves and the wait doubles.
+const LONGEST_REST: f64 = 2.0;
+
+/// The same in seconds, if that is more: a machine that fails at once then does so once a minute.
+const LONGEST_REST_S: f64 = 60.0;
+
+impl Roster {
+    /// Lets a worker that is about to join, and has never delivered anything, take over the failures of a worker of its
+    /// machine that has left: it is probably the same one under another name. But it may be an honest worker at the same
+    /// address, so it takes over only a part of a long rest, and is not expelled for failures that are not its own. Returns
+    /// for how long it rests and after how many failures, if it does.
+    pub(in crate::engine) fn inherit(
+        &mut self,
+        now_s: f64,
+        worker: WorkerId,
+        machine: MachineId,
+    ) -> Option<(f64, u32)> {
+        if self.members[worker.slot()].strikes.count > 0 {
+            return None;
+        }
+        let of_machine = self.fled.range((machine, WorkerId::from_slot(0))..).take_while(|(of, _)| *of == machine);
+        let rests_until_s = |fled: WorkerId| Time(self.members[fled.slot()].strikes.rests_until_s);
+        let fled = of_machine.map(|(_, fled)| *fled).max_by_key(|fled| rests_until_s(*fled))?;
+        self.fled.remove(&(machine, fled));
+        let Member { strikes, inherited, single_rest_s, .. } = &mut self.members[fled.slot()];
+        let (count, single_rest_s) = (std::mem::take(&mut strikes.count), *single_rest_s);
+        *inherited = 0;
+        let longest_s = (LONGEST_REST * single_rest_s).max(LONGEST_REST_S);
+        let inherited_until_s = strikes.rests_until_s.min(now_s + longest_s);
+        let member = &mut self.members[worker.slot()];
+        let rests_until_s = inherited_until_s.max(member.strikes.rests_until_s);
+        (member.inherited, member.single_rest_s) = (count, single_rest_s);
+        member.strikes = Strikes { count, rests_until_s, ..member.strikes };
+        (rests_until_s > now_s).then_some((rests_until_s - now_s, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: MachineId = MachineId(7);
+
+    fn worker(number: u32) -> WorkerId {
+        WorkerId::new(number).unwrap()
+    }
+
+    /// A newcomer joins; returns for how long it rests.
+    fn join(roster: &mut Roster, now_s: f64, number: u32, machine: MachineId) -> Option<f64> {
+        roster.add(worker(number));
+        let inherited = roster.inherit(now_s, worker(number), machine);
+        roster.join(now_s, worker(number), machine);
+        assert_eq!(roster.is_fit(worker(number)), inherited.is_none());
+        inherited.map(|(rest_s, _)| rest_s)
+    }
+
+    /// A roster whose worker 1 failed and left.
+    fn fled(lost_s: f64) -> Roster {
+        let mut roster = Roster::default();
+        join(&mut roster, 0.0, 1, MACHINE);
+        roster.strike(0.0, worker(1), lost_s, 1.0);
+        roster.leave(worker(1), 1);
+        roster
+    }
+
+    #[test]
+    fn a_new_name_does_not_shorten_a_rest() {
+        let mut roster = fled(0.5);
+        assert_eq!(join(&mut roster, 4.0, 2, MACHINE), Some(6.0));
+        assert_eq!(roster.end_rests(10.0), [worker(2)]);
+        assert_eq!(roster.strike(10.0, worker(2), 0.5, 1.0), Some((20.0, 2)), "it is the second failure");
+        assert_eq!(roster.strikes_of(worker(2)), 1, "one is its own");
+        roster.leave(worker(2), 1);
+        assert_eq!(join(&mut roster, 30.0, 3, MACHINE), None, "the rest is over");
+        assert_eq!(roster.strike(30.0, worker(3), 0.5, 1.0), Some((40.0, 3)));
+        roster.delivered(worker(3));
+        assert_eq!(roster.strike(99.0, worker(3), 0.5, 1.0), Some((10.0, 1)), "a result proves that it is sound");
+    }
+
+    #[test]
+    fn others_at_the_same_address_are_left_alone() {
+        let mut roster = fled(0.5);
+        assert_eq!(join(&mut roster, 1.0, 2, MachineId(8)), None, "another address");
+        assert_eq!(join(&mut roster, 1.0, 3, MACHINE), Some(9.0));
+        assert_eq!(join(&mut roster, 1.0, 4, MACHINE), None, "one failed, and one came back");
+        roster.leave(worker(1), 1);
+        assert_eq!(join(&mut roster, 1.0, 5, MACHINE), None, "nor does its own name count any more");
+    }
+
+    #[test]
+    fn a_long_rest_is_not_taken_over_whole() {
+        let mut roster = fled(60.0);
+        let mut now_s = 0.0;
+        for (name, rest_s) in (2..).zip([1200.0, 2400.0, 2400.0, 2400.0]) {
+            assert_eq!(join(&mut roster, now_s, name, MACHINE), Some(rest_s));
+            now_s += rest_s;
+            roster.end_rests(now_s);
+            roster.strike(now_s, worker(name), 60.0, 1.0);
+            roster.leave(worker(name), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_taken_over() {
+        let mut roster = fled(0.5);
+        roster.forget(worker(1));
+        assert_eq!(join(&mut roster, 1.0, 2, MACHINE), None);
+    }
+}

@@ -1,0 +1,326 @@
+//! A run in virtual time, from its first iteration to its end: sound workers, outages, and machines that are broken.
+
+use std::collections::BTreeMap;
+
+use ata_scheduler::{
+    AbortReason, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, PolicyContext, Report,
+    StepOutcome, WorkerId, WorkerStatistics, build_policy,
+};
+
+use crate::support::worker;
+
+/// Seconds until a task fails: its data cannot be opened, or its first number is NaN.
+const FAILS_S: f64 = 0.001;
+
+/// Seconds that a machine takes to come back after a failure.
+const BACK_S: f64 = 0.01;
+
+/// As the program has it.
+pub(crate) fn config(budget: u64, iterations: u64) -> EngineConfig {
+    EngineConfig {
+        budget,
+        iterations,
+        lease_timeout_s: Some(60.0),
+        rest_s: 1.0,
+        expel_after: Some(8),
+        outage_s: 120.0,
+        seed: 3,
+        ..EngineConfig::default()
+    }
+}
+
+/// What a worker does with its leases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Nature {
+    /// Computes them, in so many seconds a task.
+    Sound(f64),
+    /// Fails each of them.
+    Fails,
+    /// Never answers.
+    Hangs,
+}
+
+/// What a broken machine calls itself after each failure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Return {
+    /// By its old name; it never left.
+    Same,
+    /// By a new name.
+    Renamed,
+    /// By a new name, and its address is new as well.
+    Moved,
+}
+
+/// A machine with one worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) address: u64,
+    pub(crate) nature: Nature,
+    pub(crate) returns: Return,
+}
+
+/// How a run went.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// Why it was given up, if it was.
+    pub(crate) aborted: Option<AbortReason>,
+    /// When it ended.
+    pub(crate) at_s: f64,
+    /// When each iteration began.
+    pub(crate) starts_s: Vec<f64>,
+    /// When leases failed.
+    pub(crate) failures_s: Vec<f64>,
+    pub(crate) expelled: Vec<WorkerId>,
+    /// Names that took part.
+    pub(crate) names: u32,
+}
+
+impl Ended {
+    /// Seconds per iteration from the 21st on.
+    pub(crate) fn pace_s(&self) -> f64 {
+        let iterations = self.starts_s.len() as f64;
+        (self.at_s - self.starts_s[20]) / (iterations - 20.0)
+    }
+}
+
+/// Leases in the order in which they are computed, and when the first one began.
+struct Working {
+    machine: Machine,
+    leases: Vec<Lease>,
+    begun_s: f64,
+}
+
+pub(crate) struct Drill {
+    engine: Engine,
+    now_s: f64,
+    workers: BTreeMap<WorkerId, Working>,
+    /// Machines that come back, when, and with which number.
+    away: Vec<(f64, Machine, u32)>,
+    /// Whether all machines have the same address, as behind a router.
+    is_one_address: bool,
+    /// When no lease can be computed by anyone.
+    outage_s: (f64, f64),
+    /// A task that no worker can compute.
+    cursed: Option<(u64, u64)>,
+    ended: Option<Ended>,
+    so_far: Ended,
+}
+
+impl Drill {
+    pub(crate) fn new(policy: &str, config: EngineConfig) -> Self {
+        let engine = Engine::new(config, build_policy(policy, &PolicyContext::default()).unwrap());
+        Self {
+            engine,
+            now_s: 0.0,
+            workers: BTreeMap::new(),
+            away: Vec::new(),
+            is_one_address: false,
+            outage_s: (0.0, 0.0),
+            cursed: None,
+            ended: None,
+            so_far: Ended::default(),
+        }
+    }
+
+    /// Sound workers, each on a machine of its own, from address 1 on.
+    pub(crate) fn sound(mut self, workers: u64, task_s: f64) -> Self {
+        for address in 1..=workers {
+            self = self.with(Machine { address, nature: Nature::Sound(task_s), returns: Return::Same });
+        }
+        self
+    }
+
+    pub(crate) fn with(self, machine: Machine) -> Self {
+        self.later(0.0, machine)
+    }
+
+    /// A machine that joins at some time.
+    pub(crate) fn later(mut self, at_s: f64, machine: Machine) -> Self {
+        let number = self.new_number();
+        self.away.push((at_s, machine, number));
+        self
+    }
+
+    /// All machines have the same address, if `is_so`.
+    pub(crate) fn at_one_address(self, is_so: bool) -> Self {
+        Self { is_one_address: is_so, ..self }
+    }
+
+    /// Nothing can be computed from one time to the other.
+    pub(crate) fn outage(mut self, from_s: f64, until_s: f64) -> Self {
+        self.outage_s = (from_s, until_s);
+        self
+    }
+
+    /// One task of one iteration fails wherever it is computed.
+    pub(crate) fn cursed(mut self, iteration: u64, task: u64) -> Self {
+        self.cursed = Some((iteration, task));
+        self
+    }
+
+    pub(crate) fn run(mut self) -> Ended {
+        self.tell(Event::Proceed);
+        for _ in 0..1_000_000 {
+            if let Some(ended) = self.ended {
+                return ended;
+            }
+            self.advance();
+        }
+        panic!("the run does not end: {:?}", self.so_far);
+    }
+
+    /// Goes on to what happens next.
+    fn advance(&mut self) {
+        let back = self.away.iter().map(|(at_s, ..)| *at_s).fold(f64::INFINITY, f64::min);
+        let ready = self.workers.iter().filter_map(|(worker, working)| Some((self.ends(working)?, *worker)));
+        let (result_s, first) = ready.min_by(|a, b| a.0.total_cmp(&b.0)).unzip();
+        let result_s = result_s.unwrap_or(f64::INFINITY);
+        let timeout_s = self.engine.poll_timeout().unwrap_or(f64::INFINITY);
+        let next_s = back.min(result_s).min(timeout_s);
+        assert!(next_s.is_finite(), "nothing will ever happen: {:?}", self.so_far);
+        self.now_s = self.now_s.max(next_s);
+        if next_s == back {
+            let at = self.away.iter().position(|(at_s, ..)| *at_s == back).unwrap();
+            let (_, machine, number) = self.away.remove(at);
+            self.join(machine, worker(number));
+        } else if next_s == result_s {
+            self.answer(first.unwrap());
+        } else {
+            // A deadline has passed only after its time.
+            self.now_s = self.now_s.next_up();
+            self.tell(Event::Timeout);
+        }
+    }
+
+    /// When a worker answers for its first lease.
+    fn ends(&self, working: &Working) -> Option<f64> {
+        let lease = working.leases.first()?;
+        if self.fails(working, lease) {
+            return Some(working.begun_s + FAILS_S);
+        }
+        match working.machine.nature {
+            Nature::Sound(task_s) => Some(working.begun_s + task_s * lease.tasks.count as f64),
+            _ => None,
+        }
+    }
+
+    fn fails(&self, working: &Working, lease: &Lease) -> bool {
+        let (from_s, until_s) = self.outage_s;
+        let is_cursed = self
+            .cursed
+            .is_some_and(|(iteration, task)| lease.iteration == iteration && lease.tasks.indices().contains(&task));
+        working.machine.nature == Nature::Fails || (from_s..until_s).contains(&working.begun_s) || is_cursed
+    }
+
+    fn answer(&mut self, worker: WorkerId) {
+        let working = &self.workers[&worker];
+        let lease = working.leases[0];
+        let has_failed = self.fails(working, &lease);
+        let busy_s = match working.machine.nature {
+            Nature::Sound(task_s) => vec![task_s; lease.tasks.count as usize],
+            _ => Vec::new(),
+        };
+        let report = if has_failed { Report::Failed } else { Report::Done { busy_s: &busy_s } };
+        self.report(worker, lease.id, report);
+        let is_still_there = self.workers.get(&worker).map(|working| working.machine);
+        if let (true, Some(machine)) = (has_failed && self.ended.is_none(), is_still_there)
+            && machine.returns != Return::Same
+        {
+            self.workers.remove(&worker);
+            self.tell(Event::WorkerLost { worker });
+            self.come_back(machine, worker);
+        }
+    }
+
+    fn new_number(&mut self) -> u32 {
+        self.so_far.names += 1;
+        self.so_far.names
+    }
+
+    fn come_back(&mut self, mut machine: Machine, worker: WorkerId) {
+        let number = if machine.returns == Return::Same { worker.number() } else { self.new_number() };
+        if machine.returns == Return::Moved {
+            machine.address = 1000 + u64::from(number);
+        }
+        self.away.push((self.now_s + BACK_S, machine, number));
+    }
+
+    fn join(&mut self, machine: Machine, worker: WorkerId) {
+        self.workers.insert(worker, Working { machine, leases: Vec::new(), begun_s: self.now_s });
+        let address = if self.is_one_address { 0 } else { machine.address };
+        let (machine, prior) = (MachineId(address), WorkerStatistics::default());
+        self.tell(Event::WorkerJoined { worker, machine, prior, fuses: false });
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.engine.handle(self.now_s, event, &mut effects);
+        self.carry_out(effects);
+    }
+
+    fn report(&mut self, worker: WorkerId, lease: LeaseId, report: Report<'_>) {
+        let mut effects = Vec::new();
+        self.engine.report(self.now_s, worker, lease, report, &mut effects).unwrap();
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Start { .. } => self.so_far.starts_s.push(self.now_s),
+                Effect::Assign { worker, lease } => {
+                    let now_s = self.now_s;
+                    let working = self.workers.get_mut(&worker).expect("only workers that are present get tasks");
+                    if working.leases.is_empty() {
+                        working.begun_s = now_s;
+                    }
+                    working.leases.push(lease);
+                }
+                Effect::End { worker, lease, outcome } => self.lease_ended(worker, lease, outcome),
+                Effect::Evict { worker, .. } => {
+                    let machine =
+                        self.workers.remove(&worker).expect("only workers that are present are evicted").machine;
+                    self.come_back(machine, worker);
+                }
+                Effect::Expel { worker, .. } => {
+                    self.so_far.expelled.push(worker);
+                    let evicted =
+                        |(at, (.., number)): (usize, &(f64, Machine, u32))| (*number == worker.number()).then_some(at);
+                    if let Some(at) = self.away.iter().enumerate().find_map(evicted) {
+                        // Its old name is refused.
+                        self.away.remove(at);
+                    } else if let Some(Working { machine, .. }) = self.workers.remove(&worker)
+                        && machine.returns != Return::Same
+                    {
+                        self.come_back(machine, worker);
+                    }
+                }
+                Effect::Step { iteration, .. } => {
+                    self.tell(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
+                }
+                Effect::Committed { .. } => self.tell(Event::Proceed),
+                Effect::Finish { .. } => self.end(None),
+                Effect::Abort { reason } => self.end(Some(reason)),
+                Effect::Compare { tasks, first, second } => {
+                    self.tell(Event::Compared { tasks, first, second, agree: true });
+                }
+                Effect::Rest { .. } | Effect::Wait { .. } => {}
+            }
+        }
+    }
+
+    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: Outcome) {
+        if matches!(outcome, Outcome::Failed(_)) {
+            self.so_far.failures_s.push(self.now_s);
+        }
+        let Some(working) = self.workers.get_mut(&worker) else { return };
+        if working.leases.first() == Some(&lease) {
+            working.begun_s = self.now_s;
+        }
+        working.leases.retain(|held| *held != lease);
+    }
+
+    fn end(&mut self, aborted: Option<AbortReason>) {
+        self.ended = Some(Ended { aborted, at_s: self.now_s, ..std::mem::take(&mut self.so_far) });
+    }
+}

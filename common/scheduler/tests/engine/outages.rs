@@ -1,0 +1,164 @@
+//! Failures that many workers share, and machines that fail under ever new names: when a run goes on, and when it is given up.
+
+use ata_scheduler::{AbortReason, EngineConfig};
+
+use crate::drill::{Drill, Ended, Machine, Nature, Return, config};
+
+/// One policy of each way to collect results.
+const POLICIES: [&str; 7] = ["uta", "ata", "pull", "ata-auto", "gta", "k-sync:k=2", "asgd"];
+
+/// Seconds that a task takes.
+const TASK_S: f64 = 0.01;
+
+fn drill(policy: &str, min_workers: usize, iterations: u64) -> Drill {
+    Drill::new(policy, EngineConfig { min_workers, ..config(12, iterations) })
+}
+
+fn finished(ended: &Ended, what: &str) {
+    assert_eq!(ended.aborted, None, "{what}: {} failures until {} s", ended.failures_s.len(), ended.at_s);
+}
+
+/// The run was given up, but not before an outage could have passed, and not long after.
+fn given_up(ended: &Ended, what: &str) {
+    let what = format!("{what}: {} failures until {} s", ended.failures_s.len(), ended.at_s);
+    assert!(matches!(ended.aborted, Some(AbortReason::TasksFailed { .. })), "{what}");
+    assert!((120.0..=260.0).contains(&ended.at_s), "{what}");
+}
+
+/// Four sound workers that can compute nothing for a while.
+fn outage(policy: &str, is_one_address: bool, from_s: f64, lasts_s: f64) -> Ended {
+    // Long enough that the outage falls into it.
+    let iterations = if policy == "asgd" { 2400 } else { 200 };
+    let drill = drill(policy, 4, iterations).sound(4, TASK_S).at_one_address(is_one_address);
+    drill.outage(from_s, from_s + lasts_s).run()
+}
+
+/// Promise 23: an outage that all workers share costs a run its own time, and as much again at most.
+#[test]
+fn an_outage_of_all_workers_does_not_end_the_run() {
+    for policy in POLICIES {
+        let undisturbed = outage(policy, false, 0.0, 0.0);
+        for (lasts_s, is_one_address) in [(0.05, false), (1.0, true), (10.0, false), (60.0, false), (60.0, true)] {
+            // In the first iteration, before anybody has delivered anything, and later.
+            for from_s in [0.0, 0.3] {
+                let ended = outage(policy, is_one_address, from_s, lasts_s);
+                let what = format!("{policy}, {lasts_s} s from {from_s} s on");
+                finished(&ended, &what);
+                assert!(!ended.failures_s.is_empty() && ended.expelled.is_empty(), "{what}: {ended:?}");
+                let lost_s = ended.at_s - undisturbed.at_s;
+                println!("{what}: {lost_s:.2} s longer");
+                assert!(lost_s <= 2.0 * lasts_s + 2.0, "{what}: {lost_s} s longer");
+            }
+        }
+    }
+}
+
+/// An outage of minutes ends the run, with its true reason.
+#[test]
+fn an_outage_without_end_ends_the_run() {
+    for policy in POLICIES {
+        for workers in [1, 4, 51, 400] {
+            for is_one_address in [false, true] {
+                let drill = drill(policy, workers, 500_000).sound(workers as u64, TASK_S);
+                let ended = drill.at_one_address(is_one_address).outage(0.3, f64::INFINITY).run();
+                let what = format!("{policy}, {workers} workers, one address: {is_one_address}");
+                println!("{what}: {} s, {} failures", ended.at_s, ended.failures_s.len());
+                given_up(&ended, &what);
+                // Attempts become rare, and so does what is written about them.
+                assert!(ended.failures_s.len() <= 40 * 12.max(workers), "{what}: {}", ended.failures_s.len());
+            }
+        }
+    }
+}
+
+/// One task fails everywhere, and all others succeed.
+#[test]
+fn a_task_that_no_worker_can_compute_ends_the_run() {
+    for policy in ["uta", "ata", "pull", "ata-auto"] {
+        for workers in [5, 51] {
+            for is_one_address in [false, true] {
+                let drill = drill(policy, workers, 200).sound(workers as u64, TASK_S).cursed(7, 3);
+                let ended = drill.at_one_address(is_one_address).run();
+                given_up(&ended, &format!("{policy}, {workers} workers, one address: {is_one_address}"));
+            }
+        }
+    }
+}
+
+fn broken(address: u64, nature: Nature, returns: Return) -> Machine {
+    Machine { address, nature, returns }
+}
+
+/// One machine under four names counts as one, and as long as others deliver it does not matter at all.
+#[test]
+fn a_client_with_four_names_does_not_end_the_run() {
+    for policy in POLICIES {
+        for sound in [1, 5] {
+            for is_one_address in [false, true] {
+                let mut drill = drill(policy, 4 + sound, 100).at_one_address(is_one_address);
+                for _ in 0..4 {
+                    drill = drill.with(broken(99, Nature::Fails, Return::Same));
+                }
+                finished(&drill.sound(sound as u64, TASK_S).run(), &format!("{policy}, {sound} sound workers"));
+            }
+        }
+    }
+}
+
+/// Three broken machines, to which five sound ones are added.
+fn three(drill: Drill, nature: Nature, returns: Return) -> Drill {
+    (101..=103).fold(drill, |drill, address| drill.with(broken(address, nature, returns)))
+}
+
+/// Promises 17 and 24: machines that always fail or hang, and come back under new names, as containers do, cost a run
+/// next to nothing.
+#[test]
+fn broken_machines_under_new_names_cost_little() {
+    // An hour, so that the rests of a machine that hangs end, too.
+    let (task_s, iterations) = (0.1, 12_000);
+    for policy in ["uta", "ata", "pull", "ata-auto"] {
+        let alone = drill(policy, 5, iterations).sound(5, task_s).run();
+        for nature in [Nature::Fails, Nature::Hangs] {
+            for (returns, is_one_address) in [(Return::Same, false), (Return::Renamed, false), (Return::Renamed, true)]
+            {
+                let drill = drill(policy, 8, iterations).at_one_address(is_one_address);
+                let ended = three(drill, nature, returns).sound(5, task_s).run();
+                let what = format!("{policy}, {nature:?}, {returns:?}, one address: {is_one_address}");
+                finished(&ended, &what);
+                let ratio = ended.pace_s() / alone.pace_s();
+                println!("{what}: {ratio:.4} times as long, {} names", ended.names);
+                assert!(ratio <= 1.1, "{what}: {ratio:.3} times as long");
+            }
+        }
+    }
+}
+
+/// If their address is new as well, nothing tells that they are the same; the sound workers finish all the same.
+#[test]
+fn broken_machines_at_new_addresses_do_not_end_the_run() {
+    for policy in POLICIES {
+        for nature in [Nature::Fails, Nature::Hangs] {
+            let drill = three(drill(policy, 8, 30), nature, Return::Moved).sound(5, TASK_S);
+            finished(&drill.run(), &format!("{policy}, {nature:?}"));
+        }
+    }
+}
+
+/// Nor do they while the first results of the sound workers take longer than any outage.
+#[test]
+fn sound_workers_that_are_slow_are_waited_for() {
+    for policy in POLICIES {
+        let config = EngineConfig { min_workers: 8, lease_timeout_s: Some(7200.0), ..config(12, 3) };
+        let drill = three(Drill::new(policy, config), Nature::Fails, Return::Moved).sound(5, 600.0);
+        finished(&drill.run(), policy);
+    }
+}
+
+/// A sound worker that joins while all others fail is given work at once.
+#[test]
+fn a_newcomer_does_not_wait_for_the_next_attempt() {
+    let drill = Drill::new("uta", config(12, 10)).with(broken(99, Nature::Fails, Return::Same));
+    let ended = drill.later(50.0, broken(1, Nature::Sound(TASK_S), Return::Same)).run();
+    finished(&ended, "uta");
+    assert!(ended.at_s < 55.0, "it ended at {} s", ended.at_s);
+}
