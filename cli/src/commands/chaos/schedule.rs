@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ata_link::Condition;
+use ata_wire::duration;
 use clap::ValueEnum;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -67,7 +68,7 @@ impl Schedule {
 
     /// A time as a multiple of the heartbeat timeout.
     fn timeouts(&mut self, from: f64, to: f64) -> Duration {
-        self.heartbeat_timeout.mul_f64(self.rng.random_range(from..to))
+        duration(self.heartbeat_timeout.as_secs_f64() * self.rng.random_range(from..to))
     }
 }
 
@@ -93,7 +94,7 @@ impl Iterator for Schedule {
             },
             _ => Condition::default(),
         };
-        let after = Duration::from_secs_f64(self.rng.random_range(GAP_S.0..GAP_S.1));
+        let after = duration(self.rng.random_range(GAP_S.0..GAP_S.1));
         Some(Fault { kind, after, worker: self.rng.random_range(1..=self.workers), lasts, condition })
     }
 }

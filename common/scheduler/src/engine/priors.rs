@@ -103,6 +103,12 @@ impl Priors {
         }
     }
 
+    /// Whether they can be those of so many workers.
+    pub(super) fn is_valid(&self, workers: usize) -> bool {
+        let possible = |prior: &Prior| prior.earlier.is_valid() && prior.own.is_valid();
+        self.known.len() <= workers && self.known.iter().flatten().all(possible)
+    }
+
     /// Records an observation of this run.
     pub(super) fn observe(&mut self, worker: WorkerId, observe: impl FnOnce(&mut WorkerStatistics)) {
         let Some(Some(prior)) = self.known.get_mut(worker.slot()) else { return };

@@ -9,7 +9,7 @@ use super::{Engine, EngineConfig, Phase};
 use crate::ids::WorkerId;
 use crate::ledger::Ledger;
 use crate::policy::{Policy, PolicyState};
-use crate::statistics::WorkerStatistics;
+use crate::statistics::{MOST, WorkerStatistics};
 
 /// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 1;
@@ -59,17 +59,23 @@ impl SavedEngine {
         self.next_iteration
     }
 
-    fn check(&self) -> Result<(), RestoreError> {
+    /// Refuses what no engine saved, apart from the state of its policy.
+    pub fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
             return Err(RestoreError::Version(self.version));
         }
         let workers = self.statistics.len();
         let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
-        damaged(self.next_iteration >= 1, "iterations begin at 1")?;
+        let reached = 1..=u64::MAX >> 1;
+        damaged(reached.contains(&self.next_iteration), "an iteration that no run reaches")?;
+        damaged(self.next_lease <= *reached.end(), "a lease that no run reaches")?;
         damaged(self.ledger.iterations == self.next_iteration - 1, "the ledger and the next iteration do not agree")?;
         damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
+        damaged(self.priors.is_valid(workers), "priors that cannot have been learned")?;
         damaged(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
-        damaged(self.strikes.iter().all(|strikes| strikes.rests_until_s.is_finite()), "a worker's rest has no end")
+        let times =
+            self.strikes.iter().map(|strikes| strikes.rests_until_s).chain(self.began_s).chain(self.last_step_s);
+        damaged(times.into_iter().all(|time_s| time_s.abs() <= MOST), "a time that no clock shows")
     }
 }
 

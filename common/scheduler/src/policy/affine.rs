@@ -59,7 +59,10 @@ impl Affine {
         let State { shares, done } = &mut self.state;
         shares.resize(shares.len().max(round.statistics.len()), BatchStatistics::default());
         for (worker, tasks, busy_s) in done.take() {
-            shares[worker.slot()].observe(tasks, busy_s);
+            // A file may name more workers than there are.
+            if let Some(shares) = shares.get_mut(worker.slot()) {
+                shares.observe(tasks, busy_s);
+            }
         }
     }
 

@@ -331,6 +331,9 @@ impl Policy for AtaAuto {
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
         (self.known, self.noise, self.moved, self.spending, self.search) = from_state(state)?;
+        if !self.search.is_valid() {
+            return Err("a turn of no worker".into());
+        }
         for slot in 0..self.known.len() {
             self.place(slot);
         }

@@ -3,8 +3,8 @@
 use rand::Rng;
 use rand_distr::{Distribution, Exp1, Gamma, LogNormal, StandardNormal, Uniform, Weibull};
 
-use super::LawError;
 use super::trace::Trace;
+use super::{LONGEST, LawError};
 
 /// A law's name and the names of its parameters.
 #[derive(Debug, PartialEq)]
@@ -99,17 +99,15 @@ impl WorkerLaw {
             value: values[index],
             expected,
         };
+        let of = |index: usize, good: bool, expected: &'static str| {
+            if good { Ok(values[index]) } else { Err(bad(index, expected)) }
+        };
+        let is_time = |value: f64| (0.0..=LONGEST).contains(&value);
         let positive = |index: usize| {
-            let value = values[index];
-            if value.is_finite() && value > 0.0 { Ok(value) } else { Err(bad(index, "a positive number")) }
+            of(index, values[index] > 0.0 && is_time(values[index]), "a positive number of at most 1e100")
         };
-        let not_negative = |index: usize| {
-            let value = values[index];
-            if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(bad(index, "a number of at least 0")) }
-        };
-        let finite = |index: usize| {
-            if values[index].is_finite() { Ok(values[index]) } else { Err(bad(index, "a finite number")) }
-        };
+        let not_negative = |index: usize| of(index, is_time(values[index]), "a number from 0 to 1e100");
+        let finite = |index: usize| of(index, values[index].is_finite(), "a finite number");
         let (shift, noise, mean) = match kind.name {
             "const" => (positive(0)?, Noise::None, positive(0)?),
             "exp" => (0.0, Noise::Exponential { mean: positive(0)? }, positive(0)?),
@@ -229,7 +227,8 @@ impl WorkerLaw {
             Noise::Batch(batch) => batch.sample(1, rng),
             Noise::Trace(trace) => trace.draw(),
         };
-        self.shift + noise
+        // A law with a heavy tail may draw what no number can say.
+        (self.shift + noise).min(LONGEST)
     }
 }
 
@@ -294,15 +293,17 @@ mod tests {
             ("const(ln(0-1))", "x is NaN"),
             ("exp(1/(i-2))", "mean is inf"),
             ("exp(0-1)", "mean is -1"),
-            ("shifted_exp(0-1, 1)", "shift is -1, expected a number of at least 0"),
+            ("shifted_exp(0-1, 1)", "shift is -1, expected a number from 0 to 1e100"),
             ("uniform(3, 2)", "hi is 2, expected at least lo"),
             ("gamma(0, 0, 1)", "shape is 0"),
             ("weibull(0, 1, 0)", "scale is 0"),
             ("lognormal(0, 1, -1)", "sigma is -1"),
             ("half_normal(0, 0)", "sigma is 0"),
-            ("affine(0-1, 1)", "o is -1, expected a number of at least 0"),
+            ("affine(0-1, 1)", "o is -1, expected a number from 0 to 1e100"),
+            ("const(1e101)", "expected a positive number of at most 1e100"),
+            ("exp(1e308*i)", "expected a positive number of at most 1e100"),
             ("affine(1, 0)", "s is 0, expected a positive number"),
-            ("affine(1, 1, 0-1)", "cv is -1, expected a number of at least 0"),
+            ("affine(1, 1, 0-1)", "cv is -1, expected a number from 0 to 1e100"),
         ] {
             let error = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap_err().to_string();
             assert!(error.contains(message) && error.contains("worker 2 of 3"), "{text}: {error}");
