@@ -1,5 +1,7 @@
-//! A worker that joins and leaves ten times a second beside three honest ones: their rate compared with that before, and
-//! this process's memory every minute.
+//! A worker that joins and leaves ten times a second beside three honest ones, under a new name each time, as a container that
+//! is started again and again: their rate compared with that before, this process's memory every minute, and what is saved.
+//! Checkpoints are written at the default cadence. The run fails if the rate falls below 90 %, or the memory or what is saved
+//! grow.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/flapping --minutes 10
 
@@ -15,7 +17,13 @@ async fn main() {
         [flag, minutes] if flag == "--minutes" => minutes.parse().expect("a number of minutes"),
         _ => 10,
     };
-    let settings = Settings { policy: "ata-auto", iterations: u64::MAX, min_workers: 3, ..Settings::default() };
+    let settings = Settings {
+        policy: "ata-auto",
+        iterations: u64::MAX,
+        min_workers: 3,
+        checkpoint_every_s: Some(60.0),
+        ..Settings::default()
+    };
     let mut cluster = Cluster::start(&settings).await;
     for name in ["honest-1", "honest-2", "honest-3"] {
         cluster.worker(WorkerSettings { task_time: Duration::from_millis(5), ..WorkerSettings::new(name) });
@@ -29,7 +37,7 @@ async fn main() {
         for joined in 1_u64.. {
             turns.tick().await;
             let (control, bulk) = tokio::join!(Peer::connect(address), Peer::connect(address));
-            let session = control.join("flapper").await;
+            let session = control.join(&format!("flapper-{joined}")).await;
             // It may be gone when its parameters come.
             let sets = bulk.parameters(&session).await;
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -39,10 +47,21 @@ async fn main() {
             }
         }
     });
+    let mut settled = None;
     for minute in 1..=minutes {
         let rate = Rate::measure(&cluster, MINUTE).await;
         let relative = undisturbed.iteration_s / rate.iteration_s;
-        println!("minute {minute}: {rate}, rate {relative:.3} of undisturbed, {} kB resident", resident_kb());
+        let (resident, saved) = (resident_kb(), cluster.saved_bytes());
+        println!(
+            "minute {minute}: {rate}, rate {relative:.3} of undisturbed, {resident} kB resident, {saved} bytes of state.json"
+        );
         assert!(!flapper.is_finished(), "it flaps");
+        assert!(relative >= 0.9, "the honest workers are held up");
+        // After the first minute as many names are remembered as ever will be, and after the second a checkpoint holds them.
+        if minute >= 2 {
+            let (resident_then, saved_then) = *settled.get_or_insert((resident, saved));
+            let grown = resident as f64 / resident_then as f64;
+            assert!(grown < 1.05 && saved <= saved_then * 5 / 4, "{grown:.3} of the memory after two minutes");
+        }
     }
 }

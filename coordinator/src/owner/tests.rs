@@ -2,6 +2,7 @@
 
 mod any_order;
 mod exactly_once;
+mod many_names;
 
 use std::collections::BTreeMap;
 

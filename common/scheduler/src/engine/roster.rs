@@ -147,7 +147,9 @@ impl Roster {
     /// Forgets an absent worker's past.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.delivered(worker);
-        self.members[worker.slot()] = Member::default();
+        let member = &mut self.members[worker.slot()];
+        // Its last result may still wait for a step.
+        *member = Member { waiting: member.waiting, ..Member::default() };
     }
 
     /// A worker got something to do.

@@ -7,7 +7,7 @@ use super::priors::Priors;
 use super::roster::{Roster, Strikes};
 use super::{Engine, EngineConfig, Phase};
 use crate::ids::WorkerId;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::{Policy, PolicyState};
 use crate::statistics::{MOST, WorkerStatistics};
 
@@ -84,19 +84,34 @@ impl Engine {
     /// A run that finished can be saved too, and continued.
     pub fn save(&self) -> Option<SavedEngine> {
         let (Phase::Between { next, .. } | Phase::Over { next: Some(next) }) = self.phase else { return None };
+        let mut strikes = self.roster.strikes();
+        let slots = self.slots_to_save(&strikes);
+        strikes.truncate(slots);
+        let workers = self.ledger.workers[..slots].to_vec();
         Some(SavedEngine {
             version: VERSION,
             next_iteration: next,
             next_lease: self.leases.next_id(),
             began_s: self.began_s,
             last_step_s: self.last_step_s,
-            statistics: self.statistics.clone(),
+            statistics: self.statistics[..slots].to_vec(),
             priors: self.priors.clone(),
-            strikes: self.roster.strikes(),
-            ledger: self.ledger.clone(),
+            strikes,
+            ledger: Ledger { workers, ..self.ledger },
             policy: self.policy.name().into(),
             policy_state: self.policy.save(),
         })
+    }
+
+    /// How many of the first slots there is something to say of: workers that were forgotten may have had the others.
+    fn slots_to_save(&self, strikes: &[Strikes]) -> usize {
+        let is_new = |slot: &usize| {
+            self.statistics[*slot] == WorkerStatistics::default()
+                && strikes[*slot] == Strikes::default()
+                && self.ledger.workers[*slot] == WorkerCost::default()
+        };
+        let new = (0..strikes.len()).rev().take_while(is_new).count();
+        (strikes.len() - new).max(self.priors.slots())
     }
 
     /// An engine that continues where one was saved. Its clock continues as well: no event may be earlier than the

@@ -24,7 +24,7 @@ use std::collections::BinaryHeap;
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{
     Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome,
-    from_state, to_state,
+    from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
 use crate::ids::WorkerId;
@@ -326,7 +326,7 @@ impl Policy for AtaAuto {
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&(&self.known, self.noise, self.moved, self.spending, &self.search))
+        to_state(&(trimmed(&self.known), self.noise, self.moved, self.spending, &self.search))
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
