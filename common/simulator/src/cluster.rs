@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ata_scheduler::{Lease, LeaseId, WorkerId};
 
 use crate::completions::{Completion, Completions, End};
+use crate::law::LONGEST;
 use crate::times::TaskTimes;
 
 /// So few void results are not worth clearing out.
@@ -109,14 +110,14 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             at = now + self.overhead.as_mut().map_or(0.0, |overhead| overhead.draw(worker));
         }
         let mut draw = || {
-            let time = state.slowness * self.times.draw(state.law);
+            let time = (state.slowness * self.times.draw(state.law)).min(LONGEST);
             at += time;
             time
         };
         let end = if lease.tasks.count == 1 {
             End::One(draw())
         } else if state.fuses {
-            let time = state.slowness * self.times.draw_batch(state.law, lease.tasks.count);
+            let time = (state.slowness * self.times.draw_batch(state.law, lease.tasks.count)).min(LONGEST);
             at += time;
             End::One(time)
         } else {
@@ -264,7 +265,8 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
 
     /// From now on the worker's tasks take `factor` times as long.
     pub(crate) fn slow_down(&mut self, worker: WorkerId, factor: f64) {
-        self.workers[worker.slot()].slowness *= factor;
+        let slowness = &mut self.workers[worker.slot()].slowness;
+        *slowness = (*slowness * factor).clamp(1.0 / LONGEST, LONGEST);
         self.changed(worker);
     }
 

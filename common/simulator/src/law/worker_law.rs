@@ -91,64 +91,19 @@ impl Batch {
 
 impl WorkerLaw {
     pub(super) fn new(kind: &'static Kind, values: &[f64], worker: u32, workers: u32) -> Result<Self, LawError> {
-        let bad = |index: usize, expected: &'static str| LawError::BadParameter {
+        let bad = |parameter: &'static str, value: f64, expected: &'static str| LawError::BadParameter {
             law: kind.name,
             worker,
             workers,
-            parameter: kind.parameters[index],
-            value: values[index],
+            parameter,
+            value,
             expected,
         };
-        let of = |index: usize, good: bool, expected: &'static str| {
-            if good { Ok(values[index]) } else { Err(bad(index, expected)) }
-        };
-        let is_time = |value: f64| (0.0..=LONGEST).contains(&value);
-        let positive = |index: usize| {
-            of(index, values[index] > 0.0 && is_time(values[index]), "a positive number of at most 1e100")
-        };
-        let not_negative = |index: usize| of(index, is_time(values[index]), "a number from 0 to 1e100");
-        let finite = |index: usize| of(index, values[index].is_finite(), "a finite number");
-        let (shift, noise, mean) = match kind.name {
-            "const" => (positive(0)?, Noise::None, positive(0)?),
-            "exp" => (0.0, Noise::Exponential { mean: positive(0)? }, positive(0)?),
-            "shifted_exp" => {
-                let (shift, mean) = (not_negative(0)?, positive(1)?);
-                (shift, Noise::Exponential { mean }, shift + mean)
-            }
-            "uniform" => {
-                let (lo, hi) = (not_negative(0)?, positive(1)?);
-                let uniform = Uniform::new_inclusive(lo, hi).map_err(|_| bad(1, "at least lo"))?;
-                (0.0, Noise::Uniform(Box::new(uniform)), f64::midpoint(lo, hi))
-            }
-            "half_normal" => {
-                let (shift, sigma) = (not_negative(0)?, positive(1)?);
-                (shift, Noise::HalfNormal { sigma }, shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
-            }
-            "lognormal" => {
-                let (shift, mu, sigma) = (not_negative(0)?, finite(1)?, not_negative(2)?);
-                let noise = LogNormal::new(mu, sigma).map_err(|_| bad(2, "a number of at least 0"))?;
-                (shift, Noise::LogNormal(Box::new(noise)), shift + (mu + sigma * sigma / 2.0).exp())
-            }
-            "gamma" => {
-                let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
-                let noise = Gamma::new(shape, scale).map_err(|_| bad(1, "a positive number"))?;
-                (shift, Noise::Gamma(Box::new(noise)), shift + shape * scale)
-            }
-            "weibull" => {
-                let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
-                let noise = Weibull::new(scale, shape).map_err(|_| bad(1, "a positive number"))?;
-                (shift, Noise::Weibull(Box::new(noise)), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
-            }
-            "scale" => (0.0, Noise::Scale, positive(0)?),
-            "affine" => {
-                let (fixed, per_task) = (not_negative(0)?, positive(1)?);
-                let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
-                let batch = Batch::new(fixed, per_task, cv).ok_or_else(|| bad(2, "a number of at least 0"))?;
-                (0.0, Noise::Batch(Box::new(batch)), fixed + per_task)
-            }
-            _ => unreachable!("the parser takes no other law with numbers"),
-        };
-        Ok(Self { shift, noise, mean })
+        let wrong = |index: usize, expected: &'static str| bad(kind.parameters[index], values[index], expected);
+        let (shift, noise, mean) = parts(kind, values, wrong)?;
+        // Of what has no mean, no policy and no regret can be told.
+        let has_mean = mean > 0.0 && is_time(mean);
+        if has_mean { Ok(Self { shift, noise, mean }) } else { Err(bad("its mean", mean, POSITIVE)) }
     }
 
     /// The law that plays a trace.
@@ -232,6 +187,67 @@ impl WorkerLaw {
     }
 }
 
+/// What is expected of a time.
+const POSITIVE: &str = "a positive number of at most 1e100";
+
+fn is_time(value: f64) -> bool {
+    (0.0..=LONGEST).contains(&value)
+}
+
+/// A law's shift, noise and mean; `wrong` is the error about a parameter that is none of what is expected.
+fn parts(
+    kind: &Kind,
+    values: &[f64],
+    wrong: impl Fn(usize, &'static str) -> LawError,
+) -> Result<(f64, Noise, f64), LawError> {
+    let of = |index: usize, good: bool, expected: &'static str| {
+        if good { Ok(values[index]) } else { Err(wrong(index, expected)) }
+    };
+    let positive = |index: usize| of(index, values[index] > 0.0 && is_time(values[index]), POSITIVE);
+    let not_negative = |index: usize| of(index, is_time(values[index]), "a number from 0 to 1e100");
+    let finite = |index: usize| of(index, values[index].is_finite(), "a finite number");
+    Ok(match kind.name {
+        "const" => (positive(0)?, Noise::None, positive(0)?),
+        "exp" => (0.0, Noise::Exponential { mean: positive(0)? }, positive(0)?),
+        "shifted_exp" => {
+            let (shift, mean) = (not_negative(0)?, positive(1)?);
+            (shift, Noise::Exponential { mean }, shift + mean)
+        }
+        "uniform" => {
+            let (lo, hi) = (not_negative(0)?, positive(1)?);
+            let uniform = Uniform::new_inclusive(lo, hi).map_err(|_| wrong(1, "at least lo"))?;
+            (0.0, Noise::Uniform(Box::new(uniform)), f64::midpoint(lo, hi))
+        }
+        "half_normal" => {
+            let (shift, sigma) = (not_negative(0)?, positive(1)?);
+            (shift, Noise::HalfNormal { sigma }, shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
+        }
+        "lognormal" => {
+            let (shift, mu, sigma) = (not_negative(0)?, finite(1)?, not_negative(2)?);
+            let noise = LogNormal::new(mu, sigma).map_err(|_| wrong(2, "a number of at least 0"))?;
+            (shift, Noise::LogNormal(Box::new(noise)), shift + (mu + sigma * sigma / 2.0).exp())
+        }
+        "gamma" => {
+            let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
+            let noise = Gamma::new(shape, scale).map_err(|_| wrong(1, "a positive number"))?;
+            (shift, Noise::Gamma(Box::new(noise)), shift + shape * scale)
+        }
+        "weibull" => {
+            let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
+            let noise = Weibull::new(scale, shape).map_err(|_| wrong(1, "a positive number"))?;
+            (shift, Noise::Weibull(Box::new(noise)), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
+        }
+        "scale" => (0.0, Noise::Scale, positive(0)?),
+        "affine" => {
+            let (fixed, per_task) = (not_negative(0)?, positive(1)?);
+            let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
+            let batch = Batch::new(fixed, per_task, cv).ok_or_else(|| wrong(2, "a number of at least 0"))?;
+            (0.0, Noise::Batch(Box::new(batch)), fixed + per_task)
+        }
+        _ => unreachable!("the parser takes no other law with numbers"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::TimeLaws;
@@ -300,6 +316,8 @@ mod tests {
             ("lognormal(0, 1, -1)", "sigma is -1"),
             ("half_normal(0, 0)", "sigma is 0"),
             ("affine(0-1, 1)", "o is -1, expected a number from 0 to 1e100"),
+            ("lognormal(0, 0, 40)", "its mean is inf, expected a positive number"),
+            ("lognormal(0, 0-1000, 0)", "its mean is 0, expected a positive number"),
             ("const(1e101)", "expected a positive number of at most 1e100"),
             ("exp(1e308*i)", "expected a positive number of at most 1e100"),
             ("affine(1, 0)", "s is 0, expected a positive number"),
