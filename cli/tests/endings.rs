@@ -355,7 +355,7 @@ fn a_process_that_is_killed_at_any_moment_leaves_a_run_that_goes_on() {
         std::fs::remove_dir_all(sandbox.path("run")).unwrap();
         for part in 1..=2 {
             let mut process = sandbox.start(&args);
-            let end = began.elapsed() + usual.mul_f64(f64::from(moment) / f64::from(11 * part));
+            let end = began.elapsed() + usual * moment / (11 * part);
             // The moment itself is what is tested: there is no condition to wait for.
             while began.elapsed() < end && process.is_running() {
                 std::thread::yield_now();

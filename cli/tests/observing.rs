@@ -4,8 +4,10 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
+use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{Sandbox, TINY};
 
 const SHORT: [&str; 12] = [
@@ -23,7 +25,7 @@ const SHORT: [&str; 12] = [
     "--eval-every=0",
 ];
 
-fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
+fn told(sandbox: &Sandbox, args: &[&str]) -> Value {
     let output = sandbox.run(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -46,7 +48,7 @@ fn finished() -> (Sandbox, Value) {
 #[test]
 fn a_finished_run_is_shown_from_its_folder() {
     let (sandbox, summary) = finished();
-    let state = json(&sandbox, &["status", "run", "--json"]);
+    let state = told(&sandbox, &["status", "run", "--json"]);
     assert_eq!((&state["phase"], &state["totals"]["iterations"]), (&"finished".into(), &8.into()));
     assert_eq!(state["totals"]["tasks_applied"], summary["tasks_applied"]);
     assert_eq!(state["steps"]["points"].as_array().unwrap().len(), 8);
@@ -56,9 +58,9 @@ fn a_finished_run_is_shown_from_its_folder() {
     let shown = text(&sandbox, &["status", "run"]);
     assert!(shown.contains("iteration 8 of 8") && shown.contains("2 worker-2"), "{shown}");
 
-    let last = json(&sandbox, &["explain", "run", "--json"]);
+    let last = told(&sandbox, &["explain", "run", "--json"]);
     assert_eq!((&last["iteration"], last["workers"].as_array().unwrap().len()), (&8.into(), 2));
-    let second = json(&sandbox, &["explain", "run", "--iteration", "2", "--worker", "2", "--json"]);
+    let second = told(&sandbox, &["explain", "run", "--iteration", "2", "--worker", "2", "--json"]);
     assert_eq!((&second["iteration"], &second["workers"][0]["worker"]), (&2.into(), &2.into()));
     assert!(second["workers"][0]["observed"].as_u64() < last["workers"][1]["observed"].as_u64());
     for (args, code) in [
@@ -93,8 +95,8 @@ fn a_run_is_watched_while_it_goes_on_and_after() {
     let url = line.trim().split("dashboard: ").nth(1).unwrap().to_owned();
     assert_eq!(text(&sandbox, &["health", &url]), "ok\n");
     process.wait_for("the dashboard stays");
-    assert_eq!(json(&sandbox, &["status", &url, "--json"])["phase"], "finished");
-    assert_eq!(json(&sandbox, &["explain", &url, "--iteration", "3", "--json"])["iteration"], 3);
+    assert_eq!(told(&sandbox, &["status", &url, "--json"])["phase"], "finished");
+    assert_eq!(told(&sandbox, &["explain", &url, "--iteration", "3", "--json"])["iteration"], 3);
     let metrics = get(&url, "/metrics");
     assert!(metrics.contains("\nata_iterations_total 8\n") && metrics.contains("ata_test_accuracy"), "{metrics}");
     process.signal("TERM");
@@ -120,10 +122,10 @@ fn elsewhere_the_dashboard_takes_the_status_token() {
     let url = line.split("dashboard: ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
     head.port();
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
-    assert_eq!(json(&sandbox, &["status", "--token-file", "credentials/status-token", "--json"])["phase"], "waiting");
+    assert_eq!(told(&sandbox, &["status", "--token-file", "credentials/status-token", "--json"])["phase"], "waiting");
     let here = url.replace("127.0.0.1", "localhost");
     let tunnelled = ["status", &here, "--token-file", "credentials/status-token", "--json"];
-    assert_eq!(json(&sandbox, &tunnelled)["phase"], "waiting");
+    assert_eq!(told(&sandbox, &tunnelled)["phase"], "waiting");
     assert_eq!(sandbox.run(&["status", &url]).status.code(), Some(77));
     assert_eq!(text(&sandbox, &["health", &url, "--ready"]), "ready\n");
     head.signal("TERM");
@@ -139,4 +141,68 @@ fn a_page_is_served_from_a_folder() {
     assert!(get(url, "/").contains("\"live\":true"));
     server.signal("INT");
     assert_eq!(server.end().0, Some(0));
+}
+
+/// A journal of thousands of workers, each with a task in each of a few iterations.
+fn write_large_journal(folder: &Path, workers: u32) {
+    let mut journal = format!(
+        "{}\n",
+        json!({
+            "event": "run", "version": 2, "run_id": "large", "policy": "ata-auto", "budget": workers, "iterations": 100,
+            "task_batch": 1, "seed": 1
+        })
+    );
+    let mut tell = |event: Value| journal += &(event.to_string() + "\n");
+    for worker in 1..=workers {
+        tell(
+            json!({"event": "join", "time_s": 0.1, "worker": worker, "name": format!("rig-{worker}"), "device": "cpu"}),
+        );
+    }
+    let all: Vec<u32> = (1..=workers).collect();
+    for iteration in 1..=8_u32 {
+        let time_s = 10 * iteration;
+        let scores_s: Vec<f64> = all.iter().map(|worker| 0.001 * f64::from(*worker)).collect();
+        tell(json!({
+            "event": "allocation", "iteration": iteration, "time_s": time_s, "workers": all, "allocation": vec![1; all.len()],
+            "probes": all, "scores_s": scores_s, "rule": "RAS"
+        }));
+        for (worker, busy_s) in all.iter().zip(scores_s) {
+            tell(json!({
+                "event": "task", "iteration": iteration, "task": worker - 1, "worker": worker, "lease": worker, "time_s": time_s,
+                "busy_s": busy_s, "overhead_s": 0.01, "outcome": "applied"
+            }));
+        }
+        tell(json!({
+            "event": "step", "iteration": iteration, "time_s": time_s + 9, "loss": 4.0, "runtime_s": 9.0,
+            "total_worker_time_s": 100.0, "tasks": workers, "wasted": 0, "employments": workers, "results": workers
+        }));
+    }
+    std::fs::create_dir(folder).unwrap();
+    std::fs::write(folder.join("events.jsonl"), journal).unwrap();
+}
+
+/// What is asked of a large run is answered; the times are printed.
+#[test]
+fn a_run_of_thousands_of_workers_is_shown() {
+    let sandbox = Sandbox::new();
+    write_large_journal(&sandbox.path("large"), 5000);
+    let timed = |args: &[&str]| {
+        let began = Instant::now();
+        let shown = text(&sandbox, args);
+        println!("ata {}: {:.2} s", args.join(" "), began.elapsed().as_secs_f64());
+        shown
+    };
+    let shown = timed(&["status", "large"]);
+    assert!(
+        shown.contains("1 rig-1 ") && shown.contains("greedy (gta)") && shown.ends_with("… and 4968 more\n"),
+        "{shown}"
+    );
+    assert!(timed(&["explain", "large"]).contains("iteration 8, policy ata-auto, budget 5000"));
+    timed(&["report", "large"]);
+    let mut server = sandbox.start(&["report", "large", "--serve", "127.0.0.1:0"]);
+    let line = server.wait_for("dashboard: ");
+    let url = line.trim().split("dashboard: ").nth(1).unwrap();
+    support::until("the journal is read", || text(&sandbox, &["status", url]).contains("iteration 8 of 100"));
+    assert!(timed(&["status", url]).ends_with("… and 4968 more\n"));
+    assert_eq!(timed(&["health", url]), "ok\n");
 }

@@ -43,13 +43,15 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
+    use ata_wire::duration;
+
     use super::*;
 
     #[test]
     fn pauses_do_not_count() {
         let start = Instant::now();
         let mut clock = Clock::new(start, 0.0, tick(Duration::from_secs(2)));
-        let mut look = |seconds: f64| clock.look(start + Duration::from_secs_f64(seconds));
+        let mut look = |seconds: f64| clock.look(start + duration(seconds));
         assert_eq!([look(0.25), look(0.5), look(1.25)], [0.25, 0.5, 1.25]);
         let after = look(11.25);
         assert!((after - 1.5).abs() < 1e-9, "{after}");

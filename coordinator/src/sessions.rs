@@ -146,6 +146,11 @@ impl Sessions {
         workers.into_iter().filter_map(|(_, worker)| self.close(worker)).collect()
     }
 
+    /// Forgets the workers that are absent the longest, if there are many; returns their numbers, which others may have now.
+    pub(crate) fn forget_long_absent(&mut self) -> Vec<WorkerId> {
+        self.names.forget_long_absent()
+    }
+
     /// Ends all sessions.
     pub(crate) fn close_all(&mut self) -> Vec<Session> {
         self.by_worker.clear();

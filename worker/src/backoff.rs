@@ -26,7 +26,7 @@ impl Backoff {
 
     /// The next wait.
     pub(crate) fn next(&mut self) -> Duration {
-        let wait = self.wait.mul_f64(self.rng.random_range(0.5..1.0));
+        let wait = self.rng.random_range(self.wait / 2..self.wait);
         self.wait = (self.wait * 2).min(LONGEST);
         wait
     }

@@ -2,12 +2,18 @@
 
 use std::path::PathBuf;
 
+use ata_learn::RECORD_BYTES;
+use ata_wire::limits::MAX_DATA_BYTES;
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 
 /// Where the authors of CIFAR-100 publish its binary version.
 const OFFICIAL_URL: &str = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz";
 /// As TensorFlow Datasets and others record it; the authors publish the archive's MD5, 03b5dce01913d631647c71ecec9e9cb8.
 const OFFICIAL_SHA256: &str = "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec";
+
+/// Records of a file that a coordinator can still send to its workers.
+const MAX_RECORDS: u64 = MAX_DATA_BYTES / RECORD_BYTES as u64;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
@@ -28,10 +34,12 @@ pub(crate) enum DataCommand {
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Number of records in train.bin.
-        #[arg(long, default_value_t = 50_000)]
+        #[arg(long, default_value_t = 50_000, allow_negative_numbers = true,
+              value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_RECORDS))]
         train: u32,
         /// Number of records in test.bin.
-        #[arg(long, default_value_t = 10_000)]
+        #[arg(long, default_value_t = 10_000, allow_negative_numbers = true,
+              value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_RECORDS))]
         test: u32,
     },
 }

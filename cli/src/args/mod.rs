@@ -20,12 +20,14 @@ pub(crate) use watching::{ExplainArgs, HealthArgs, ReportArgs, RunOrUrl, StatusA
 
 use std::path::PathBuf;
 
+use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
+use clap::builder::RangedU64ValueParser;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::settings::{DEFAULT_DASHBOARD, Fuse};
+use crate::settings::{DEFAULT_DASHBOARD, Fuse, MAX_THREADS};
 
 /// Distributed training that learns how fast each worker is.
 ///
@@ -279,10 +281,12 @@ pub(crate) struct WorkerArgs {
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<PathBuf>,
     /// How long to keep trying to reach a coordinator, in seconds since the last contact.
-    #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true)]
+    #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_TIME.as_secs()))]
     pub(crate) retry_for: u64,
     /// CPU threads to compute with [default: all cores].
-    #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=MAX_THREADS as u64))]
     pub(crate) threads: Option<usize>,
     /// Emulated task times: a law in terms of the worker's number i and the number of workers n. With 'affine(o, s)' it
     /// computes its share as one batch.
@@ -292,7 +296,13 @@ pub(crate) struct WorkerArgs {
     #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME", default_value = "1ms", help_heading = "Emulated slowness")]
     pub(crate) time_unit: String,
     /// The number i that this worker asks for [default: chosen by the coordinator].
-    #[arg(long, value_name = "I", allow_negative_numbers = true, help_heading = "Emulated slowness")]
+    #[arg(
+        long,
+        value_name = "I",
+        allow_negative_numbers = true,
+        value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
+        help_heading = "Emulated slowness"
+    )]
     pub(crate) number: Option<u32>,
     /// The number of workers n.
     #[arg(
@@ -300,6 +310,7 @@ pub(crate) struct WorkerArgs {
         value_name = "N",
         default_value_t = 1,
         allow_negative_numbers = true,
+        value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
         help_heading = "Emulated slowness"
     )]
     pub(crate) workers: u32,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ata_simulator::experiment::MAX_BUDGET;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -110,7 +111,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) seed: u64,
     /// Tasks per iteration [default: the run's].
     #[arg(long, value_name = "B", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+          value_parser = clap::value_parser!(u64).range(1..=MAX_BUDGET))]
     pub(crate) budget: Option<u64>,
     /// Iterations [default: the run's].
     #[arg(long, value_name = "K", allow_negative_numbers = true,

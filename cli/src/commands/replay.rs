@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Report, Table};
+use ata_simulator::experiment::MAX_BUDGET;
 use serde::Serialize;
 
 use crate::Extensions;
@@ -36,7 +37,12 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
         let none = recorded.times.len() - workers;
         eprintln!("{none} worker(s) completed no task in that run and are left out");
     }
-    let budget = args.budget.unwrap_or(recorded.state.budget);
+    let budget = args.budget.unwrap_or(recorded.state.budget).max(1);
+    if budget > MAX_BUDGET {
+        return Err(Failure::usage(format!(
+            "that run has {budget} tasks per iteration, and a replay at most {MAX_BUDGET}: add --budget B"
+        )));
+    }
     let iterations = args.iterations.unwrap_or(recorded.state.iterations);
     let replay = Replay::new(&recorded.times, budget, iterations)
         .ok_or_else(|| Failure::data("that run recorded no task times"))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ata_learn::{DataError, DeviceChoice, ModelResolver, default_cache_dir, limit_threads};
 use ata_simulator::{TimeLaws, worker_rng};
-use ata_wire::{Endpoint, WorkerName};
+use ata_wire::{Endpoint, WorkerName, duration};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
 use sd_notify::NotifyState;
@@ -23,9 +23,6 @@ use crate::signals::{self, Signal, notify};
 use crate::telemetry;
 
 pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
-    if args.threads == Some(0) || args.workers == 0 || args.number == Some(0) {
-        return Err(Failure::usage("--threads, --workers and --number: expected at least 1"));
-    }
     if let Some(threads) = args.threads {
         limit_threads(threads);
     }
@@ -162,8 +159,7 @@ fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<TaskTimes>, Failure
         let of_batch = Box::new(move |iteration: u64, tasks: u64, computed: Duration| {
             law.begins(iteration);
             let time = law.sample_batch(tasks, computed.as_secs_f64(), &mut rng) * unit_s;
-            // A time that a `Duration` cannot hold means practically forever.
-            Duration::try_from_secs_f64(time).unwrap_or(Duration::from_secs(u32::MAX.into()))
+            duration(time)
         });
         Ok(TaskTime { fuses, of_batch })
     })))

@@ -86,16 +86,24 @@ pub(crate) fn cost_rows(run: &RunState) -> Vec<CostRow> {
 /// Simulated iterations: the mean of this many is accurate to well within a percent.
 const ITERATIONS: u64 = 1000;
 
-/// Simulated tasks, which limit the iterations if the budget is large: they take a second or two.
-const TASKS: u64 = 2_000_000;
+/// Simulated tasks, which limit the iterations if there are many in each: they take half a second. With so many, the mean of
+/// fewer iterations is as accurate.
+const TASKS: u64 = 500_000;
 
 /// The policies that a run is compared with: the oracle that knows the mean times, the plain rule that one would try
 /// first, the work queue, greedy and uniform allocation.
 const OTHERS: [&str; 5] = ["fta", "ema", "pull", "gta", "uta"];
 
-/// The costs of [`OTHERS`].
+/// Iterations that are simulated; `None` if even one would have more than [`TASKS`]. Under a greedy policy all workers begin a
+/// task in each, however small the budget.
+fn simulated(workers: usize, budget: u64) -> Option<u64> {
+    let iterations = TASKS / budget.max(workers as u64).max(1);
+    (iterations > 0).then_some(iterations.min(ITERATIONS))
+}
+
+/// The costs of [`OTHERS`]; empty if nothing was recorded, or the iterations are too large.
 pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64) -> Vec<Counterfactual> {
-    let iterations = (TASKS / budget).clamp(1, ITERATIONS);
+    let Some(iterations) = simulated(workers.len(), budget) else { return Vec::new() };
     let Some(replay) = Replay::new(workers, budget, iterations) else { return Vec::new() };
     OTHERS
         .into_iter()
@@ -192,6 +200,20 @@ mod tests {
                 close("pull", (3.0, 6.0));
                 close("gta", (3.0, 6.0));
             }
+        }
+    }
+
+    /// What is simulated does not grow with the budget or the workers, and takes no memory for a budget that a file names.
+    #[test]
+    fn no_more_is_simulated_in_larger_runs() {
+        for (workers, budget, iterations) in [
+            (4, 16, Some(1000)),
+            (51, 500, Some(1000)),
+            (4, 5000, Some(100)),
+            (5000, 16, Some(100)),
+            (4, 1 << 24, None),
+        ] {
+            assert_eq!(simulated(workers, budget), iterations, "{workers} workers, B = {budget}");
         }
     }
 

@@ -21,11 +21,14 @@ use std::time::Duration;
 use ata_learn::{DeviceChoice, RuleName, ScheduleName};
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
-use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_WORKERS};
+use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_TIME, MAX_WORKERS};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::failure::Failure;
+
+/// Threads that a worker computes with: more than the largest machines have cores.
+pub(crate) const MAX_THREADS: usize = 1024;
 
 /// Every setting of a run, as in `config.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -211,12 +214,12 @@ impl Settings {
         in_range("workers", self.workers.count.into(), 1, MAX_WORKERS as u64)?;
         self.workers.check()?;
         in_range("min_workers", self.min_workers as u64, 1, MAX_WORKERS as u64)?;
-        in_range("threads", self.threads as u64, 0, 1024)?;
+        in_range("threads", self.threads as u64, 0, MAX_THREADS as u64)?;
         in_range("seed", self.seed, 0, u64::MAX >> 1)?;
         // Below, a merely busy worker would be lost; above, a dead one would hold up an iteration for over an hour.
         in_range("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 100, 3_600_000)?;
         self.check_training()?;
-        positive("lease_timeout_s", self.lease_timeout_s)?;
+        waited("lease_timeout_s", self.lease_timeout_s)?;
         check_overcommit(self.overcommit)?;
         self.policy_specification()?;
         self.check_trust()?;
@@ -340,6 +343,15 @@ pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
     Err(Failure::usage(format!("overcommit = {overcommit}: expected a number from 0 to 10")))
 }
 
+/// Checks a time in seconds that something is waited for.
+fn waited(name: &str, value: f64) -> Result<(), Failure> {
+    let most = MAX_TIME.as_secs_f64();
+    if value > 0.0 && value <= most {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{name} = {value}: expected a number of seconds above 0, and at most {most}")))
+}
+
 fn positive(name: &str, value: f64) -> Result<(), Failure> {
     if value.is_finite() && value > 0.0 {
         return Ok(());
@@ -361,7 +373,7 @@ pub(crate) fn parse_time_unit(text: &str) -> Result<Duration, Failure> {
     };
     let number: f64 = number.trim().parse().map_err(|_| wrong())?;
     let duration = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-    if duration.is_zero() { Err(wrong()) } else { Ok(duration) }
+    if duration.is_zero() || duration > MAX_TIME { Err(wrong()) } else { Ok(duration) }
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ fn nonsense_is_refused_with_its_place() {
         ("", "task_time = 'exp(x)'", "at character 5"),
         ("", "time_unit = '3 fortnights'", "time unit '3 fortnights'"),
         ("heartbeat_timeout_ms = 1", "", "expected a whole number from 100"),
+        ("", "lease_timeout_s = 1e20", "expected a number of seconds above 0, and at most 1000000000"),
+        ("", "lease_timeout_s = 0.0", "expected a number of seconds above 0"),
     ] {
         let error = resolve(file, flags).unwrap_err();
         assert!(error.contains(message), "{file}{flags}: {error}");
@@ -78,7 +80,7 @@ fn time_units() {
     for (text, nanoseconds) in [("1ms", 1_000_000), ("0.1ms", 100_000), ("2 s", 2_000_000_000), ("10us", 10_000)] {
         assert_eq!(parse_time_unit(text).unwrap(), Duration::from_nanos(nanoseconds));
     }
-    for text in ["", "1", "ms", "-1ms", "0s", "1 h", "NaNs", "1e999s"] {
+    for text in ["", "1", "ms", "-1ms", "0s", "1 h", "NaNs", "1e999s", "1e10s"] {
         assert!(parse_time_unit(text).is_err(), "{text}");
     }
 }

@@ -3,6 +3,9 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+#[cfg(target_os = "linux")]
+pub(crate) mod extremes;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};

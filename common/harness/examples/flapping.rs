@@ -1,8 +1,11 @@
-//! A worker that joins and leaves ten times a second beside three honest ones: their rate compared with that before, and
-//! this process's memory every minute.
+//! A worker that joins and leaves ten times a second beside three honest ones, under a new name each time, as a container that
+//! is started again and again. Their rate is compared with that of three others, in a run of their own at the same time; this
+//! process's memory and what is saved are told every minute. Checkpoints are written at the default cadence. The program fails
+//! if the rate falls below 90 %, or the memory or what is saved grow.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/flapping --minutes 10
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ata_harness::{Cluster, Peer, Rate, Settings, WorkerSettings, resident_kb};
@@ -15,34 +18,58 @@ async fn main() {
         [flag, minutes] if flag == "--minutes" => minutes.parse().expect("a number of minutes"),
         _ => 10,
     };
-    let settings = Settings { policy: "ata-auto", iterations: u64::MAX, min_workers: 3, ..Settings::default() };
+    let (undisturbed, disturbed) = tokio::join!(three_honest_workers(), three_honest_workers());
+    let flapper = tokio::spawn(flap(disturbed.address));
+    let mut settled = None;
+    for minute in 1..=minutes {
+        let (usual, rate) = tokio::join!(Rate::measure(&undisturbed, MINUTE), Rate::measure(&disturbed, MINUTE));
+        let relative = usual.iteration_s / rate.iteration_s;
+        let (resident, saved) = (resident_kb(), disturbed.saved_bytes());
+        println!(
+            "minute {minute}: {:.2} ms per iteration, rate {relative:.3} of undisturbed, {resident} kB resident, \
+             {saved} bytes of state.json",
+            rate.iteration_s * 1e3
+        );
+        assert!(!flapper.is_finished(), "it flaps");
+        assert!(relative >= 0.9, "the honest workers are held up");
+        // After the first minute as many names are remembered as ever will be, and after the second a checkpoint holds them.
+        if minute >= 2 {
+            let (resident_then, saved_then) = *settled.get_or_insert((resident, saved));
+            let grown = resident as f64 / resident_then as f64;
+            assert!(grown < 1.05 && saved <= saved_then * 5 / 4, "{grown:.3} of the memory after two minutes");
+        }
+    }
+}
+
+/// A run that goes on.
+async fn three_honest_workers() -> Cluster {
+    let settings = Settings {
+        policy: "ata-auto",
+        iterations: u64::MAX,
+        min_workers: 3,
+        checkpoint_every_s: Some(60.0),
+        ..Settings::default()
+    };
     let mut cluster = Cluster::start(&settings).await;
     for name in ["honest-1", "honest-2", "honest-3"] {
         cluster.worker(WorkerSettings { task_time: Duration::from_millis(5), ..WorkerSettings::new(name) });
     }
     cluster.wait_for("the first iterations", |state| state.iterations > 50).await;
-    let undisturbed = Rate::measure(&cluster, MINUTE).await;
-    println!("undisturbed: {undisturbed}, {} kB resident", resident_kb());
-    let address = cluster.address;
-    let flapper = tokio::spawn(async move {
-        let mut turns = tokio::time::interval(Duration::from_millis(100));
-        for joined in 1_u64.. {
-            turns.tick().await;
-            let (control, bulk) = tokio::join!(Peer::connect(address), Peer::connect(address));
-            let session = control.join("flapper").await;
-            // It may be gone when its parameters come.
-            let sets = bulk.parameters(&session).await;
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            drop((session, sets));
-            if joined % 600 == 0 {
-                println!("{joined} sessions of the flapping worker");
-            }
+    cluster
+}
+
+async fn flap(address: SocketAddr) {
+    let mut turns = tokio::time::interval(Duration::from_millis(100));
+    for joined in 1_u64.. {
+        turns.tick().await;
+        let (control, bulk) = tokio::join!(Peer::connect(address), Peer::connect(address));
+        let session = control.join(&format!("flapper-{joined}")).await;
+        // It may be gone when its parameters come.
+        let sets = bulk.parameters(&session).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop((session, sets));
+        if joined % 600 == 0 {
+            println!("{joined} sessions of the flapping worker");
         }
-    });
-    for minute in 1..=minutes {
-        let rate = Rate::measure(&cluster, MINUTE).await;
-        let relative = undisturbed.iteration_s / rate.iteration_s;
-        println!("minute {minute}: {rate}, rate {relative:.3} of undisturbed, {} kB resident", resident_kb());
-        assert!(!flapper.is_finished(), "it flaps");
     }
 }

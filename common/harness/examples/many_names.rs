@@ -1,24 +1,50 @@
-//! Many names in one run, one after the other: time per session, and this process's memory.
+//! Many names in one run, one after the other, beside one worker that stays: time per session, what an iteration takes before
+//! and after, and what is kept and saved of them. Checkpoints are written all the time. The run fails if an iteration
+//! takes a tenth more of the cores than before, or what is saved keeps growing.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/many_names
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ata_harness::{Cluster, Peer, Settings, resident_kb};
+use ata_harness::{Cluster, Peer, Rate, Settings, WorkerSettings, resident_kb};
 
 const NAMES: usize = 20_000;
 
+/// Names after which what is saved has its largest size.
+const SETTLED: usize = 2000;
+
+/// Time in which iterations without newcomers are measured.
+const MEASURED: Duration = Duration::from_secs(20);
+
 #[tokio::main]
 async fn main() {
-    let cluster = Cluster::start(&Settings { budget: 1, iterations: 1_000_000, ..Settings::default() }).await;
+    let settings = Settings {
+        model: "toy:100000",
+        policy: "ata-auto",
+        budget: 4,
+        iterations: u64::MAX,
+        checkpoint_every_s: Some(1.0),
+        ..Settings::default()
+    };
+    let mut cluster = Cluster::start(&settings).await;
+    cluster.worker(WorkerSettings { task_time: Duration::from_micros(500), ..WorkerSettings::new("stays") });
+    cluster.wait_for("the first iterations", |state| state.iterations > 50).await;
+    let before = Rate::measure(&cluster, MEASURED).await;
+    println!("before: {before}");
     let peer = Peer::connect(cluster.address).await;
-    let started = Instant::now();
+    let (started, mut settled) = (Instant::now(), 0);
     for i in 1..=NAMES {
         let mut session = peer.join(&format!("name-{i}")).await;
         session.assigned().await;
-        if i % 2000 == 0 {
+        if i % SETTLED == 0 {
             let each_ms = started.elapsed().as_secs_f64() * 1e3 / i as f64;
-            println!("{i} names: {each_ms:.2} ms each, {} MiB resident", resident_kb() / 1024);
+            let (saved, resident) = (cluster.saved_bytes(), resident_kb() / 1024);
+            println!("{i} names: {each_ms:.2} ms each, {saved} bytes of state.json, {resident} MiB resident");
+            settled = if i == SETTLED { saved } else { settled };
         }
     }
+    let after = Rate::measure(&cluster, MEASURED).await;
+    println!("after: {after}, {} bytes of state.json", cluster.saved_bytes());
+    assert!(settled > 0 && cluster.saved_bytes() < 2 * settled, "what is saved grows with the names");
+    assert!(after.cpu_s < 1.1 * before.cpu_s, "iterations cost more than before");
 }

@@ -65,6 +65,8 @@ pub struct Settings {
     pub transfers: TransferLimits,
     /// Iterations between two checkpoints; none are written if it is not given.
     pub checkpoint_every: Option<u64>,
+    /// Seconds between two checkpoints, in place of iterations.
+    pub checkpoint_every_s: Option<f64>,
     /// What keeps the coordinator's spans.
     pub span_links: SpanLinks,
 }
@@ -92,6 +94,7 @@ impl Default for Settings {
             heartbeat_timeout: Duration::from_secs(10),
             transfers: TransferLimits::default(),
             checkpoint_every: None,
+            checkpoint_every_s: None,
             span_links: SpanLinks::default(),
         }
     }
@@ -231,6 +234,13 @@ impl Cluster {
         assert!(seen.is_ok(), "{what}: the run is over");
     }
 
+    /// Bytes of `state.json` in the newest checkpoint: what is saved besides the parameters. 0 if there is none.
+    pub fn saved_bytes(&self) -> u64 {
+        let checkpoints = self.folder.path().join("checkpoints");
+        let newest = std::fs::read_to_string(checkpoints.join("latest")).unwrap_or_default();
+        checkpoints.join(newest.trim()).join("state.json").metadata().map_or(0, |file| file.len())
+    }
+
     /// Tells the coordinator to stop.
     pub fn stop(&mut self) {
         self.stop.take();
@@ -269,10 +279,13 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn checkpoints(settings: &Settings, folder: &Path) -> CheckpointConfig {
-    let Some(every) = settings.checkpoint_every else { return CheckpointConfig::never() };
-    // None is dropped while the folder is copied.
-    let retention = Retention { newest: usize::MAX, every: None };
-    CheckpointConfig { cadence: Cadence::Iterations(every), retention, store: Box::new(store(folder)) }
+    let (cadence, newest) = match (settings.checkpoint_every, settings.checkpoint_every_s) {
+        // None is dropped while the folder is copied.
+        (Some(every), _) => (Cadence::Iterations(every), usize::MAX),
+        (None, Some(every_s)) => (Cadence::Seconds(every_s), 3),
+        (None, None) => return CheckpointConfig::never(),
+    };
+    CheckpointConfig { cadence, retention: Retention { newest, every: None }, store: Box::new(store(folder)) }
 }
 
 fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig {

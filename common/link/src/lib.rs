@@ -154,7 +154,10 @@ async fn direction(
             };
             tokio::time::sleep_until(read_at + condition.latency).await;
             if let Some(bytes_per_s) = condition.bytes_per_s {
-                tokio::time::sleep(Duration::from_secs_f64(piece.len() as f64 / f64::from(bytes_per_s))).await;
+                tokio::time::sleep(Duration::from_micros(
+                    1_000_000 * piece.len() as u64 / u64::from(bytes_per_s.max(1)),
+                ))
+                .await;
             }
             if to.write_all(&piece).await.is_err() {
                 return;

@@ -1,7 +1,11 @@
 //! The events of a run.
 
+mod fields;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use fields::{is_one, number, numbers, one};
 
 /// The version of [`RunEvent`] that this release writes. It reads all versions up to this one: version 1 had only
 /// allocations, tasks and steps, and no first line with its version.
@@ -113,7 +117,8 @@ pub enum RunEvent {
         /// Those of them that compute an extra task as a probe.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         probes: Vec<u32>,
-        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds.
+        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds. Null is no number.
+        #[serde(deserialize_with = "numbers")]
         scores_s: Vec<f64>,
         /// The rule that made the allocation.
         rule: String,
@@ -150,6 +155,7 @@ pub enum RunEvent {
         /// When.
         time_s: f64,
         /// Mean loss of its tasks.
+        #[serde(deserialize_with = "number")]
         loss: f64,
         /// C_k: from the first assignment to the last result that the step needed.
         runtime_s: f64,
@@ -199,7 +205,8 @@ pub enum RunEvent {
         time_s: f64,
         /// The iteration whose parameters were evaluated.
         iteration: u64,
-        /// Mean loss.
+        /// Mean loss; null if it is no number, as when the training diverged.
+        #[serde(deserialize_with = "number")]
         loss: f64,
         /// Share of samples classified correctly, from 0 to 1, if the problem has classes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,15 +242,6 @@ pub enum RunEvent {
         /// Which rule ended it, what stopped it, or what went wrong.
         reason: String,
     },
-}
-
-fn one() -> u64 {
-    1
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
-fn is_one(count: &u64) -> bool {
-    *count == 1
 }
 
 /// The outcome of an attempt at a task.

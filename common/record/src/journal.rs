@@ -14,6 +14,15 @@ const MAX_LINE_BYTES: u64 = 16 << 20;
 /// Largest worker number in a journal: more than any run has.
 const MAX_WORKER: u32 = 1 << 20;
 
+/// Most tasks of an iteration, as many as a run may have: iterations of so many are computed again, to compare policies.
+const MAX_BUDGET: u64 = 1 << 24;
+
+/// Largest of the other counts: wasted tasks may be more than the budget, and sums over any journal are still numbers.
+const MAX_COUNT: u64 = 1 << 32;
+
+/// Longest time: thirty million years, of which sums and squares are still numbers.
+const MAX_TIME_S: f64 = 1e15;
+
 /// Why a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -133,37 +142,55 @@ pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, String> {
 
 /// Refuses events that parse but cannot have happened.
 fn check(event: &RunEvent) -> Result<(), String> {
-    let worker = |number: u32| {
-        let good = (1..=MAX_WORKER).contains(&number);
-        if good { Ok(()) } else { Err(format!("worker {number}: expected a number from 1 to {MAX_WORKER}")) }
-    };
-    let time = |name: &str, value: f64| {
-        let good = value.is_finite() && value >= 0.0;
-        if good { Ok(()) } else { Err(format!("{name} is {value}: expected a time of at least 0")) }
-    };
+    event.time_s().map_or(Ok(()), |time_s| time("time_s", time_s))?;
     match event {
         RunEvent::Run { version, .. } | RunEvent::Resume { version, .. } if *version > JOURNAL_VERSION => {
             Err(format!("version {version}: expected at most {JOURNAL_VERSION}; read it with a newer release of ata"))
         }
+        RunEvent::Run { budget, .. } => count("budget", *budget, MAX_BUDGET),
         RunEvent::Join { worker: number, .. }
         | RunEvent::Loss { worker: number, .. }
-        | RunEvent::Rest { worker: number, .. }
-        | RunEvent::Expulsion { worker: number, .. }
-        | RunEvent::Refusal { worker: number, .. } => worker(*number),
-        RunEvent::Allocation { workers, probes, .. } => {
-            workers.iter().chain(probes).try_for_each(|number| worker(*number))
-        }
-        RunEvent::Task { worker: number, busy_s, cut_s, .. } => {
+        | RunEvent::Expulsion { worker: number, .. } => worker(*number),
+        RunEvent::Rest { worker: number, rest_s, .. } => {
             worker(*number)?;
-            busy_s.map_or(Ok(()), |busy_s| time("busy_s", busy_s))?;
-            cut_s.map_or(Ok(()), |cut_s| time("cut_s", cut_s))
+            time("rest_s", *rest_s)
         }
-        RunEvent::Step { runtime_s, total_worker_time_s, .. } => {
+        RunEvent::Refusal { worker: number, count: results, .. } => {
+            worker(*number)?;
+            count("count", *results, MAX_COUNT)
+        }
+        RunEvent::Allocation { workers, allocation, probes, .. } => {
+            workers.iter().chain(probes).try_for_each(|number| worker(*number))?;
+            allocation.iter().try_for_each(|tasks| count("allocation", *tasks, MAX_COUNT))
+        }
+        RunEvent::Task { worker: number, busy_s, cut_s, overhead_s, .. } => {
+            worker(*number)?;
+            let times = [("busy_s", busy_s), ("cut_s", cut_s), ("overhead_s", overhead_s)];
+            times.into_iter().try_for_each(|(name, value)| value.map_or(Ok(()), |value| time(name, value)))
+        }
+        RunEvent::Step { runtime_s, total_worker_time_s, tasks, wasted, employments, results, .. } => {
             time("runtime_s", *runtime_s)?;
-            time("total_worker_time_s", *total_worker_time_s)
+            time("total_worker_time_s", *total_worker_time_s)?;
+            count("tasks", *tasks, MAX_BUDGET)?;
+            let counts = [("wasted", wasted), ("employments", employments), ("results", results)];
+            counts.into_iter().try_for_each(|(name, value)| count(name, *value, MAX_COUNT))
         }
         _ => Ok(()),
     }
+}
+
+fn worker(number: u32) -> Result<(), String> {
+    let good = (1..=MAX_WORKER).contains(&number);
+    if good { Ok(()) } else { Err(format!("worker {number}: expected a number from 1 to {MAX_WORKER}")) }
+}
+
+fn time(name: &str, value: f64) -> Result<(), String> {
+    let good = (0.0..=MAX_TIME_S).contains(&value);
+    if good { Ok(()) } else { Err(format!("{name} is {value}: expected a time from 0 to {MAX_TIME_S:e}")) }
+}
+
+fn count(name: &str, value: u64, most: u64) -> Result<(), String> {
+    if value <= most { Ok(()) } else { Err(format!("{name} is {value}: expected at most {most}")) }
 }
 
 /// Appends an event as a line of the journal.
@@ -228,6 +255,18 @@ mod tests {
         assert_eq!(events, [of(Some(0.25)), of(None)]);
     }
 
+    /// A training that diverged still has a journal.
+    #[test]
+    fn what_is_no_number_is_read_back() {
+        let event = RunEvent::Evaluation { time_s: 1.0, iteration: 2, loss: f64::NAN, accuracy: None };
+        let (events, _) = read(std::str::from_utf8(&line(&event)).unwrap()).unwrap();
+        let RunEvent::Evaluation { loss, .. } = events[0] else { panic!("{events:?}") };
+        assert!(loss.is_nan());
+        let scores = VERSION_1.replace("\"scores_s\":[]", "\"scores_s\":[null,2.5]");
+        let RunEvent::Allocation { ref scores_s, .. } = read(&scores).unwrap().0[0] else { panic!("{scores}") };
+        assert!(scores_s[0].is_nan() && scores_s[1] == 2.5);
+    }
+
     #[test]
     fn what_is_written_is_read_back() {
         let events = [
@@ -278,9 +317,22 @@ mod tests {
     fn nonsense_is_refused_with_its_line() {
         let newer =
             r#"{"event":"run","version":99,"run_id":"","policy":"","budget":1,"iterations":1,"task_batch":1,"seed":1}"#;
+        let huge = r#"{"event":"run","version":2,"run_id":"","policy":"","budget":4294967296,"iterations":1,"task_batch":1,"seed":1}"#;
         for (text, message) in [
             (VERSION_1.replace("0.25", "-0.25"), "line 3: busy_s is -0.25"),
             (VERSION_1.replace("0.25", "NaN"), "line 3: "),
+            (VERSION_1.replace("0.25", "1e300"), "line 3: busy_s is 1"),
+            (VERSION_1.replace("0.1", "1e300"), "line 1: time_s is 1"),
+            (
+                VERSION_1.replace(r#""tasks":2"#, r#""tasks":4294967296"#),
+                "line 5: tasks is 4294967296: expected at most",
+            ),
+            (
+                VERSION_1.replace(r#""wasted":1"#, &format!(r#""wasted":{}"#, u64::MAX)),
+                "line 5: wasted is 18446744073709551615",
+            ),
+            (VERSION_1.replace("[1,1]", "[1,4294967297]"), "line 1: allocation is 4294967297"),
+            (format!("{huge}\n"), "line 1: budget is 4294967296: expected at most 16777216"),
             (VERSION_1.replace(r#""worker":1"#, r#""worker":0"#), "line 3: worker 0"),
             (VERSION_1.replace(r#""event":"step""#, r#""event":"stop""#), "line 5: unknown variant"),
             (VERSION_1.replace(r#""runtime_s":0.5"#, r#""runtime_s":-1"#), "line 5: runtime_s is -1"),

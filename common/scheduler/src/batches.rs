@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::statistics::MOST;
+
 /// The batches of one worker, as the sums that least squares needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,9 +128,12 @@ impl BatchStatistics {
     /// Whether the numbers can have been observed.
     pub(crate) fn is_valid(&self) -> bool {
         let Self { count, tasks, squared_tasks, total_s, task_seconds, squares_s2, largest } = *self;
-        let sums = [count, tasks, squared_tasks, total_s, task_seconds, squares_s2];
+        let counts = [count, tasks, squared_tasks / MOST, largest as f64].map(|count| (0.0..=MOST).contains(&count));
+        // Their means, as a share of the weight of batches may be left.
+        let times = [(total_s, count), (task_seconds, tasks), (squares_s2 / MOST, count)];
+        let bounded = times.map(|(sum, count)| (0.0..=count * MOST).contains(&sum));
         let possible = tasks >= count && squared_tasks >= tasks && largest >= 1;
-        sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0) && (possible || *self == Self::default())
+        counts.into_iter().chain(bounded).all(|good| good) && (possible || *self == Self::default())
     }
 }
 
@@ -223,6 +228,9 @@ mod tests {
         assert_eq!([1, 4, 12].map(|tasks| batches.at_most_s(tasks).unwrap()), [3.0, 3.0, 9.0]);
         assert_eq!(BatchStatistics::default().line(), None);
         assert!(BatchStatistics::default().is_valid());
-        assert!(!BatchStatistics { tasks: 0.5, ..batches }.is_valid());
+        assert!(batches.is_valid() && !BatchStatistics { tasks: 0.5, ..batches }.is_valid());
+        let whole = BatchStatistics { total_s: f64::MAX, ..batches };
+        assert!(!whole.is_valid() && !BatchStatistics { largest: u64::MAX, ..batches }.is_valid());
+        assert!(batches.scaled(1e-300).is_valid(), "a share of it has the same means");
     }
 }

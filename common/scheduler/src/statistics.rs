@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::batches::{BatchStatistics, Line};
 
+/// The largest count, and the longest time in seconds, that anyone observes: thirty million years. Sums and products of a few
+/// such numbers are still numbers, and one more can be counted.
+pub(crate) const MOST: f64 = 1e15;
+
 /// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and what other policies need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,8 +123,9 @@ impl WorkerStatistics {
 
     /// Whether the numbers can have been observed: for statistics that come from a file.
     pub fn is_valid(&self) -> bool {
-        let sums = [self.total_s, self.squares_s2, self.cut_s, self.overhead_s];
-        sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0)
+        let sums = [self.total_s, self.squares_s2 / MOST, self.cut_s, self.overhead_s];
+        let counts = [self.observed, self.assignments].map(|count| count as f64);
+        sums.into_iter().chain(counts).all(|sum| (0.0..=MOST).contains(&sum))
             && (self.observed > 0 || self.total_s == 0.0)
             && self.batches.is_valid()
     }

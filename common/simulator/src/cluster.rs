@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ata_scheduler::{Lease, LeaseId, WorkerId};
 
 use crate::completions::{Completion, Completions, End};
+use crate::law::LONGEST;
 use crate::times::TaskTimes;
 
 /// So few void results are not worth clearing out.
@@ -109,14 +110,14 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
             at = now + self.overhead.as_mut().map_or(0.0, |overhead| overhead.draw(worker));
         }
         let mut draw = || {
-            let time = state.slowness * self.times.draw(state.law);
+            let time = (state.slowness * self.times.draw(state.law)).min(LONGEST);
             at += time;
             time
         };
         let end = if lease.tasks.count == 1 {
             End::One(draw())
         } else if state.fuses {
-            let time = state.slowness * self.times.draw_batch(state.law, lease.tasks.count);
+            let time = (state.slowness * self.times.draw_batch(state.law, lease.tasks.count)).min(LONGEST);
             at += time;
             End::One(time)
         } else {
@@ -159,16 +160,26 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
     /// Workers stop computing what was cancelled, and go on with the other leases they hold. Often many leases of a worker
     /// are cancelled at once.
     pub(crate) fn settle(&mut self, now: f64) {
-        if self.cancelled.is_empty() {
-            return;
+        if !self.cancelled.is_empty() {
+            let mut cancelled = std::mem::take(&mut self.cancelled);
+            cancelled.sort_unstable();
+            for of_worker in cancelled.chunk_by(|a, b| a.0 == b.0) {
+                self.stop(now, of_worker[0].0, of_worker);
+            }
+            cancelled.clear();
+            self.cancelled = cancelled;
         }
-        let mut cancelled = std::mem::take(&mut self.cancelled);
-        cancelled.sort_unstable();
-        for of_worker in cancelled.chunk_by(|a, b| a.0 == b.0) {
-            self.stop(now, of_worker[0].0, of_worker);
+        self.clear_out();
+    }
+
+    /// Drops the results of interrupted workers, which are void and pile up. Only once everything is settled do at least half
+    /// of so many results go, so that each look pays for itself.
+    fn clear_out(&mut self) {
+        if self.completions.len() > 2 * self.all_out + FEW {
+            let workers = &self.workers;
+            let is_live = |next: &Completion| next.interrupts == workers[next.worker.slot()].interrupts;
+            self.completions.retain(self.all_out == 0, is_live);
         }
-        cancelled.clear();
-        self.cancelled = cancelled;
     }
 
     fn stop(&mut self, now: f64, worker: WorkerId, cancelled: &[(WorkerId, LeaseId)]) {
@@ -201,12 +212,6 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
         self.all_out -= 1;
         while self.out.len() > 1 && self.out[0].1 == 0 {
             self.out.pop_front();
-        }
-        // Results of leases that are over are void, and pile up.
-        if self.completions.len() > 2 * self.all_out + FEW {
-            let workers = &self.workers;
-            let is_live = |next: &Completion| next.interrupts == workers[next.worker.slot()].interrupts;
-            self.completions.retain(self.all_out == 0, is_live);
         }
     }
 
@@ -260,7 +265,8 @@ impl<'a, T: TaskTimes> VirtualCluster<'a, T> {
 
     /// From now on the worker's tasks take `factor` times as long.
     pub(crate) fn slow_down(&mut self, worker: WorkerId, factor: f64) {
-        self.workers[worker.slot()].slowness *= factor;
+        let slowness = &mut self.workers[worker.slot()].slowness;
+        *slowness = (*slowness * factor).clamp(1.0 / LONGEST, LONGEST);
         self.changed(worker);
     }
 
@@ -302,5 +308,48 @@ impl<T> View for VirtualCluster<'_, T> {
     fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
         let worker = &self.workers[worker.slot()];
         worker.slowness * of_laws[worker.law.slot()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ata_scheduler::TaskRange;
+
+    use super::*;
+
+    /// Every task takes as long.
+    struct Constant;
+
+    impl TaskTimes for Constant {
+        fn draw(&mut self, _worker: WorkerId) -> f64 {
+            1.0
+        }
+    }
+
+    /// At the end of each iteration of a greedy policy, nearly all workers are cancelled.
+    #[test]
+    fn many_that_are_cancelled_at_once_are_looked_at_once() {
+        const WORKERS: u32 = 10_000;
+        let (mut times, mut overhead) = (Constant, Constant);
+        let mut cluster = VirtualCluster::new(WORKERS, &mut times, Some(&mut overhead));
+        let leases: Vec<(WorkerId, Lease)> = (0..u64::from(WORKERS))
+            .map(|at| {
+                (
+                    WorkerId::from_slot(at as usize),
+                    Lease { id: LeaseId(at), iteration: 1, tasks: TaskRange::single(at) },
+                )
+            })
+            .collect();
+        for (worker, lease) in &leases {
+            cluster.assign(0.0, *worker, *lease);
+        }
+        for (worker, lease) in &leases[1..] {
+            cluster.ended(*worker, lease);
+            cluster.cancel(*worker, lease);
+        }
+        cluster.settle(1.0);
+        assert!(cluster.completions.looked_at <= leases.len(), "{} looks", cluster.completions.looked_at);
+        assert_eq!(cluster.pop().unwrap().lease, LeaseId(0));
+        assert!(cluster.pop().is_none(), "the others are void");
     }
 }

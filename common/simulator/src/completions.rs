@@ -57,6 +57,9 @@ pub(crate) struct Completions {
     sorted: Vec<Completion>,
     late: BinaryHeap<Reverse<Completion>>,
     is_sorted: bool,
+    /// Results that [`Self::retain`] looked at.
+    #[cfg(test)]
+    pub(crate) looked_at: usize,
 }
 
 impl Completions {
@@ -75,6 +78,10 @@ impl Completions {
 
     /// Drops all results that are not to be kept; `none_is` says beforehand that none is.
     pub(crate) fn retain(&mut self, none_is: bool, keep: impl Fn(&Completion) -> bool) {
+        #[cfg(test)]
+        {
+            self.looked_at += self.len();
+        }
         if none_is {
             self.sorted.clear();
             self.late.clear();

@@ -77,9 +77,13 @@ impl Observer for Log<'_> {
 }
 
 fn policy(name: &str) -> Box<dyn ata_scheduler::Policy> {
-    let means: Vec<f64> = (1..=WORKERS).map(f64::from).collect();
+    policy_of(WORKERS, name)
+}
+
+fn policy_of(workers: u32, name: &str) -> Box<dyn ata_scheduler::Policy> {
+    let means: Vec<f64> = (1..=workers).map(f64::from).collect();
     let truth = Some(Arc::new(means.clone()) as Arc<dyn Truth>);
-    let context = PolicyContext { means: Some(means), workers: Some(WORKERS), truth };
+    let context = PolicyContext { means: Some(means), workers: Some(workers), truth };
     build_policy(name, &context).unwrap()
 }
 
@@ -164,5 +168,52 @@ proptest! {
             }
             prop_assert_eq!((expected.len(), expected_end), (found.len(), end));
         }
+    }
+}
+
+/// Workers that come and leave, and how many of them stay.
+const MANY: u32 = 200;
+const FEW: u32 = 2;
+
+/// Forgets most workers in the middle of a run, and keeps the size of what is saved before and after.
+#[derive(Default)]
+struct Forgetting(Vec<usize>);
+
+impl Observer for Forgetting {
+    fn step(&mut self, _step: &Step<'_>) -> StepOutcome {
+        StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), accuracy: None }
+    }
+
+    fn committed(&mut self, now: f64, engine: &mut Engine, effects: &mut Vec<Effect>) {
+        // By then each of them was observed, under asynchronous policies as well.
+        if engine.ledger().iterations != u64::from(2 * MANY) {
+            return;
+        }
+        let size = |engine: &Engine| serde_json::to_string(&engine.save()).unwrap().len();
+        self.0.push(size(engine));
+        for worker in (FEW..MANY).map(|slot| WorkerId::from_slot(slot as usize)) {
+            engine.handle(now, Event::WorkerLost { worker }, effects);
+            engine.handle(now, Event::WorkerForgotten { worker }, effects);
+        }
+        self.0.push(size(engine));
+    }
+}
+
+#[test]
+fn nothing_is_saved_of_workers_that_are_forgotten() {
+    for entry in POLICIES {
+        let laws: TimeLaws = "shifted_exp(3, 2)".parse().unwrap();
+        let config =
+            EngineConfig { budget: u64::from(MANY), iterations: u64::from(3 * MANY), ..EngineConfig::default() };
+        let mut simulation = Simulation::new(MANY, LawTimes::new(&laws, MANY, 1).unwrap());
+        let known = WorkerStatistics { observed: 3, total_s: 15.0, squares_s2: 80.0, ..WorkerStatistics::default() };
+        simulation.priors = vec![known; MANY as usize];
+        let mut forgetting = Forgetting::default();
+        let min_workers = MANY as usize;
+        let mut engine = Engine::new(EngineConfig { min_workers, ..config }, policy_of(MANY, entry.name));
+        // With so few workers left, some policies cannot go on.
+        drop(simulation.run(&mut engine, &mut forgetting));
+        let [before, after] = forgetting.0[..] else { panic!("{}: {:?}", entry.name, forgetting.0) };
+        assert!(after * 20 < before, "{}: {before} bytes, and then {after}", entry.name);
     }
 }

@@ -11,6 +11,7 @@
 //! - [`limits`]: every limit, with the reason for its value
 //! - `memory`: how much memory there is
 //! - `net`: both ends of a connection, with those limits set
+//! - `seconds`: a number of seconds as a time, whatever number it is
 //! - `security`: TLS, join tokens, secrets
 //! - `spans`: spans of an iteration on several machines, as children of one another
 
@@ -19,6 +20,7 @@ pub mod limits;
 mod memory;
 mod message;
 mod net;
+mod seconds;
 mod security;
 mod spans;
 mod transfer;
@@ -36,6 +38,7 @@ pub use message::{
     RunSpec, SessionToken, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
 };
 pub use net::{ConnectError, Connection, Endpoint, Peer, Probed, connect, files_for, padding, raise_file_limit, serve};
+pub use seconds::duration;
 pub use security::{
     Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,
     Trust, Validity, check_key, http_client, validity, why_refused,

@@ -128,5 +128,8 @@ pub const IDLE_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2500);
 /// A worker is lost after this many heartbeats that did not come.
 pub const HEARTBEATS_MISSED: u32 = 4;
 
+/// The longest time that anything is told to take or to wait: 30 years stand for ever, and `Instant` can add them.
+pub const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
+
 /// Time a connection attempt may take before it counts as failed.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -33,6 +33,7 @@ use ata_learn::{
     encode_vectors, hex, sha256_of_parameters,
 };
 use ata_scheduler::SavedEngine;
+use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -86,6 +87,25 @@ pub struct Progress {
     pub engine: SavedEngine,
     /// The run's settings, as in `config.toml`.
     pub settings: String,
+}
+
+impl Progress {
+    /// Refuses numbers that no run comes to: others are made of them. Such a checkpoint is passed over for the one before it.
+    fn check(&self) -> Result<(), String> {
+        let count = |name: &str, value: u64, most: u64| {
+            if value <= most { Ok(()) } else { Err(format!("{name} is {value}: expected at most {most}")) }
+        };
+        let counts = [("iteration", self.iteration), ("epoch", self.epoch), ("tasks_outlasted", self.tasks_outlasted)];
+        counts.into_iter().try_for_each(|(name, value)| count(name, value, u64::MAX >> 1))?;
+        self.workers
+            .iter()
+            .try_for_each(|(number, _)| count("a worker's number", (*number).into(), MAX_WORKERS as u64))?;
+        let longest_s = MAX_TIME.as_secs_f64();
+        if !(0.0..=longest_s).contains(&self.time_s) {
+            return Err(format!("time_s is {}: expected a time from 0 to {longest_s}", self.time_s));
+        }
+        self.engine.check().map_err(|error| error.to_string())
+    }
 }
 
 /// What `state.json` holds.
@@ -197,7 +217,9 @@ fn decode_state(bytes: &[u8]) -> Result<StateFile, Damage> {
     if let Some(object) = value.as_object_mut() {
         object.remove("sha256");
     }
-    serde_json::from_value(value).map_err(|error| damage(STATE, error))
+    let state: StateFile = serde_json::from_value(value).map_err(|error| damage(STATE, error))?;
+    state.progress.check().map_err(|reason| damage(STATE, reason))?;
+    Ok(state)
 }
 
 fn damage(file: &'static str, reason: impl std::fmt::Display) -> Damage {

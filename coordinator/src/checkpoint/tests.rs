@@ -255,6 +255,22 @@ fn checkpoints_after_the_one_resumed_from_do_not_count() {
 }
 
 #[test]
+fn numbers_that_no_run_comes_to_are_refused() {
+    let refused = |change: fn(&mut Progress), message: &str| {
+        let mut checkpoint = checkpoint(1);
+        change(&mut checkpoint.progress);
+        let files = checkpoint.encode(&table(), &Metadata::new());
+        let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
+        let damage = Checkpoint::decode(&table(), Optimizer::default(), read).unwrap_err().to_string();
+        assert!(damage.contains(message), "{damage}");
+    };
+    refused(|progress| progress.epoch = u64::MAX, "epoch is 18446744073709551615");
+    refused(|progress| progress.time_s = 1e300, "expected a time from 0 to 1000000000");
+    refused(|progress| progress.time_s = -1.0, "time_s is -1");
+    refused(|progress| progress.workers[0].0 = u32::MAX, "a worker's number is 4294967295: expected at most 16384");
+}
+
+#[test]
 fn if_all_are_damaged_all_are_named() {
     let folder = TempDir::new().unwrap();
     save(folder.path(), TWO, &[4, 5]);

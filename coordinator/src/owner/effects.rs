@@ -171,6 +171,10 @@ impl Owner {
         if self.is_ending {
             return;
         }
+        // Only now: nothing that happens in an iteration must be put down to another worker of the same number.
+        for worker in self.sessions.forget_long_absent() {
+            self.tell(Event::WorkerForgotten { worker });
+        }
         self.evaluate_if_due(cost.iteration);
         self.save_if_due(cost.iteration);
         self.tell(Event::Proceed);

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use ata_learn::LearningRate;
 use ata_record::{EndState, RecordError, RunEvent, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerStatistics};
-use ata_wire::{FarewellReason, Pool, RunSpec};
+use ata_wire::{FarewellReason, Pool, RunSpec, duration};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
@@ -210,7 +210,7 @@ impl Owner {
 
     /// Time until something may be overdue.
     fn until_next_look(&mut self) -> Duration {
-        let timeout = self.engine.poll_timeout().map(|at_s| Duration::from_secs_f64((at_s - self.now_s).max(0.0)));
+        let timeout = self.engine.poll_timeout().map(|at_s| duration(at_s - self.now_s));
         // A millisecond more: a deadline has passed only after its time, not at it.
         let tick = tick(self.patience.heartbeat);
         timeout.map_or(tick, |timeout| tick.min(timeout + Duration::from_millis(1)))

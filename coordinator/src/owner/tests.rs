@@ -2,6 +2,7 @@
 
 mod any_order;
 mod exactly_once;
+mod many_names;
 mod stops;
 
 use std::collections::BTreeMap;
@@ -98,7 +99,7 @@ impl Rig {
             test_data,
             device: DeviceChoice::Cpu.open().unwrap(),
             warm_start: BTreeMap::new(),
-            heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
+            heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
             transfers: TransferLimits::default(),
             run_folder: folder.path().to_owned(),
             listeners: ata_record::Listeners::default(),

@@ -12,7 +12,7 @@ use ata_learn::{
     builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_wire::SpanLinks;
+use ata_wire::{SpanLinks, duration};
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -82,7 +82,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, Failure>
     let report = Box::pin(ata_coordinator::run(config, listener, state, std::future::pending())).await;
     working.shutdown().await;
     std::fs::remove_dir_all(&folder).map_err(Failure::disk)?;
-    Ok(Duration::from_secs_f64(report?.state.runtime_s()) / ITERATIONS as u32)
+    Ok(duration(report?.state.runtime_s()) / ITERATIONS as u32)
 }
 
 /// One task per worker.

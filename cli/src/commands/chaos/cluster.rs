@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ata_learn::{DeviceChoice, ParameterTable};
 use ata_link::Link;
+use ata_wire::duration;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
@@ -22,8 +23,8 @@ use crate::settings::Settings;
 /// Time for anything that must happen at all. What takes longer is a broken promise, whatever the machine is busy with.
 pub(super) const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Time in which a coordinator starts, and more.
-const STARTS_WITHIN: Duration = Duration::from_millis(500);
+/// Seconds in which a coordinator starts, and more.
+const STARTS_WITHIN_S: f64 = 0.5;
 
 /// In the environment of every process of a run, and so of any process that one of them would start.
 const MARK: &str = "ATA_CHAOS_RUN";
@@ -205,7 +206,7 @@ impl Cluster {
 pub(super) async fn kill_start(plan: &Plan, cadence: &str, moment: f64) -> Result<(), Failure> {
     let mut coordinator = Coordinator::spawn(plan, cadence)?;
     // Nothing can be waited for: the moment is the fault.
-    tokio::time::sleep(STARTS_WITHIN.mul_f64(moment)).await;
+    tokio::time::sleep(duration(STARTS_WITHIN_S * moment)).await;
     coordinator.child.kill().await.map_err(Failure::internal)
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use ata_learn::sha256_of_parameters;
 use ata_record::{CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, STATISTICS_FILE, SUMMARY_FILE};
+use ata_wire::duration;
 use rustix::process::{Signal, kill_process_group};
 use serde::Deserialize;
 use tokio::process::Command;
@@ -14,8 +14,8 @@ use super::cluster::{Plan, pid};
 use crate::failure::Failure;
 use crate::run::model;
 
-/// Time in which a process takes the last steps of a run and ends, and more.
-const ENDS_WITHIN: Duration = Duration::from_secs(6);
+/// Seconds in which a process takes the last steps of a run and ends, and more.
+const ENDS_WITHIN_S: f64 = 6.0;
 
 /// What a run that is over must have left.
 const RESULTS: [&str; 7] =
@@ -46,7 +46,7 @@ impl Plan {
         let mut child = command.process_group(0).spawn().map_err(Failure::internal)?;
         let group = pid(&child)?;
         // Nothing can be waited for: the moment is the fault.
-        tokio::time::sleep(ENDS_WITHIN.mul_f64(moment)).await;
+        tokio::time::sleep(duration(ENDS_WITHIN_S * moment)).await;
         // It may have come to its end by then.
         kill_process_group(group, Signal::KILL).unwrap_or(());
         child.wait().await.map(drop).map_err(Failure::internal)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ata_link::Condition;
+use ata_wire::duration;
 use clap::ValueEnum;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -91,7 +92,7 @@ impl Schedule {
 
     /// A time as a multiple of the heartbeat timeout.
     fn timeouts(&mut self, from: f64, to: f64) -> Duration {
-        self.target.heartbeat_timeout.mul_f64(self.rng.random_range(from..to))
+        duration(self.target.heartbeat_timeout.as_secs_f64() * self.rng.random_range(from..to))
     }
 }
 
@@ -115,7 +116,7 @@ impl Iterator for Schedule {
             },
             _ => Condition::default(),
         };
-        let after = Duration::from_secs_f64(self.rng.random_range(GAP_S.0..GAP_S.1));
+        let after = duration(self.rng.random_range(GAP_S.0..GAP_S.1));
         let cadence = CADENCES[self.rng.random_range(0..CADENCES.len())];
         Some(Fault {
             kind,

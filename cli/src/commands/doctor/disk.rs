@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_slow_disk_is_told() {
         let run = RunSpace { folder: ".".into(), parameters: 100_000_000, kept: 3 };
-        let speed = |took_s| run.speed("disk", MEASURED_BYTES, Duration::from_secs_f64(took_s)).status;
+        let speed = |took_s| run.speed("disk", MEASURED_BYTES, ata_wire::duration(took_s)).status;
         assert_eq!([0.1, 0.5, 1.0].map(speed), [Status::Ok, Status::Ok, Status::Warning]);
     }
 

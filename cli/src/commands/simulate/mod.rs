@@ -10,6 +10,7 @@ use ata_learn::{DeviceChoice, Split, Tasks};
 use ata_simulator::experiment::suite::SUITES;
 use ata_simulator::experiment::{self, BUILTIN_EXPERIMENTS, Group, LearningSpec, Row, RunResult};
 use ata_simulator::{Experiment, Learning};
+use ata_wire::limits::MAX_TASK_BATCH;
 
 use cnn_descent::CnnTraining;
 
@@ -130,9 +131,9 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Le
     let Some(LearningSpec::Cnn { data, model, task_batch, lr }) = &experiment.learning else {
         return Ok(experiment.learning()?);
     };
-    if !(lr.is_finite() && *lr > 0.0 && *task_batch > 0) {
+    if !(lr.is_finite() && *lr > 0.0 && (1..=MAX_TASK_BATCH).contains(task_batch)) {
         return Err(Failure::usage(format!(
-            "learning: lr = {lr}, task_batch = {task_batch}: expected positive numbers"
+            "learning: lr = {lr}, task_batch = {task_batch}: expected positive numbers, and task_batch at most {MAX_TASK_BATCH}"
         )));
     }
     let model = (extensions.models)(model)?;

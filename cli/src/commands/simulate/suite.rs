@@ -50,6 +50,7 @@ fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
 }
 
 fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+    suite.check()?;
     let progress = Counter::new("simulated iterations", suite.total_iterations());
     let result = suite.run(extensions.policies, &|done| progress.add(done))?;
     progress.finish();

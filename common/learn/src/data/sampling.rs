@@ -46,12 +46,14 @@ impl TaskSampler {
             let mut rng = stream(seed, Purpose::ExtraTask, iteration.wrapping_mul(1 << 32).wrapping_add(index));
             return (0..size).map(|_| rng.random_range(0..count)).collect();
         }
-        let first = ((iteration - 1) * budget + index) * size;
+        // Positions wrap around, as a coordinator may name any iteration.
+        let first = (iteration - 1).wrapping_mul(budget).wrapping_add(index).wrapping_mul(size);
         let epoch_of = |position: u64| position / u64::from(count);
         let oldest = epoch_of(first);
-        self.permutations.retain(|&epoch, _| epoch >= oldest && epoch <= epoch_of(first + size));
-        (first..first + size)
-            .map(|position| {
+        self.permutations.retain(|&epoch, _| epoch >= oldest && epoch <= epoch_of(first.wrapping_add(size)));
+        (0..size)
+            .map(|at| {
+                let position = first.wrapping_add(at);
                 let permutation = self.permutations.entry(epoch_of(position)).or_insert_with_key(|&epoch| {
                     let mut permutation: Vec<u32> = (0..count).collect();
                     permutation.shuffle(&mut stream(seed, Purpose::Epoch, epoch));
@@ -117,6 +119,13 @@ mod tests {
     fn the_order_is_the_same_on_every_machine() {
         assert_eq!(tasks(3, 4, 4).samples(2, 1), [954, 290, 691, 1321]);
         assert_eq!(tasks(3, 4, 4).samples(2, 4), [608, 88, 1490, 1455]);
+    }
+
+    /// The positions of this task's samples end where numbers do.
+    #[test]
+    fn any_iteration_has_samples() {
+        let last = u64::MAX / 3 + 1;
+        assert_eq!(tasks(3, 1, 3).samples(last, 0).len(), 3);
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod told;
 
 pub use message::{CostRow, Cursor, Message};
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,7 +49,7 @@ pub(crate) struct Decided {
     pub(crate) rule: String,
     /// Tasks by worker, of those that have some.
     pub(crate) tasks: BTreeMap<u32, u64>,
-    pub(crate) probes: Vec<u32>,
+    pub(crate) probes: BTreeSet<u32>,
     /// Whether every worker computes until enough results are there.
     pub(crate) is_race: bool,
 }
@@ -144,7 +144,7 @@ impl View {
 
     /// Applies the next event.
     pub fn apply(&mut self, event: &RunEvent) {
-        self.now_s = told::time_s(event).map_or(self.now_s, |time_s| self.now_s.max(time_s));
+        self.now_s = event.time_s().map_or(self.now_s, |time_s| self.now_s.max(time_s));
         self.before(event);
         self.state.apply(event);
         self.after(event);
@@ -214,7 +214,7 @@ impl View {
             iteration: *iteration,
             rule: rule.clone(),
             tasks: tasks.collect(),
-            probes: probes.clone(),
+            probes: probes.iter().copied().collect(),
             is_race: ["racing", "asynchronous"].contains(&rule.as_str()),
         };
         for (worker, bound_s) in workers.iter().zip(scores_s).filter(|(_, bound_s)| **bound_s > 0.0) {

@@ -2,28 +2,6 @@
 
 use ata_record::{EndState, RefusalKind, RunEvent, RunState};
 
-/// When an event was, if it says so.
-pub(super) fn time_s(event: &RunEvent) -> Option<f64> {
-    match event {
-        RunEvent::Run { .. } => None,
-        RunEvent::Task { time_s, .. } => *time_s,
-        RunEvent::Resume { time_s, .. }
-        | RunEvent::Wait { time_s, .. }
-        | RunEvent::Join { time_s, .. }
-        | RunEvent::Loss { time_s, .. }
-        | RunEvent::Rest { time_s, .. }
-        | RunEvent::Expulsion { time_s, .. }
-        | RunEvent::Allocation { time_s, .. }
-        | RunEvent::Step { time_s, .. }
-        | RunEvent::Refusal { time_s, .. }
-        | RunEvent::Evaluating { time_s, .. }
-        | RunEvent::Evaluation { time_s, .. }
-        | RunEvent::Checkpoint { time_s, .. }
-        | RunEvent::CheckpointFailed { time_s, .. }
-        | RunEvent::End { time_s, .. } => Some(*time_s),
-    }
-}
-
 /// An event's kind and sentence; `None` for those that a run is full of.
 pub(super) fn line(event: &RunEvent, state: &RunState) -> Option<(&'static str, String)> {
     let name = |number: &u32| match state.workers.get(number).map(|worker| worker.name.as_str()) {

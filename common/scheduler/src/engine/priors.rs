@@ -101,6 +101,19 @@ impl Priors {
         if let Some(heard) = self.heard.get_mut(worker.slot()) {
             *heard = false;
         }
+        while self.known.pop_if(|prior| prior.is_none()).is_some() {}
+        while self.heard.pop_if(|heard| !*heard).is_some() {}
+    }
+
+    /// Whether they can be those of so many workers.
+    pub(super) fn is_valid(&self, workers: usize) -> bool {
+        let possible = |prior: &Prior| prior.earlier.is_valid() && prior.own.is_valid();
+        self.known.len() <= workers && self.known.iter().flatten().all(possible)
+    }
+
+    /// How many of the first slots there is something to say of.
+    pub(super) fn slots(&self) -> usize {
+        self.known.len().max(self.heard.len())
     }
 
     /// Records an observation of this run.

@@ -176,7 +176,9 @@ impl Roster {
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.delivered(worker);
         self.fled.remove(&(self.machine_of(worker), worker));
-        self.members[worker.slot()] = Member::default();
+        let member = &mut self.members[worker.slot()];
+        // Its last result may still wait for a step.
+        *member = Member { waiting: member.waiting, ..Member::default() };
     }
 
     /// A worker got something to do.

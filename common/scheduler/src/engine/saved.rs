@@ -8,9 +8,9 @@ use super::priors::Priors;
 use super::roster::{Roster, Strikes};
 use super::{Engine, EngineConfig, Phase};
 use crate::ids::WorkerId;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::{Policy, PolicyState};
-use crate::statistics::WorkerStatistics;
+use crate::statistics::{MOST, WorkerStatistics};
 
 /// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 2;
@@ -77,17 +77,23 @@ impl SavedEngine {
         same_limits.map(|ended| ended.reason).or(is_last.then_some(FinishReason::Iterations))
     }
 
-    fn check(&self) -> Result<(), RestoreError> {
+    /// Refuses what no engine saved, apart from the state of its policy.
+    pub fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
             return Err(RestoreError::Version(self.version));
         }
         let workers = self.statistics.len();
         let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
-        damaged(self.next_iteration >= 1, "iterations begin at 1")?;
+        let reached = 1..=u64::MAX >> 1;
+        damaged(reached.contains(&self.next_iteration), "an iteration that no run reaches")?;
+        damaged(self.next_lease <= *reached.end(), "a lease that no run reaches")?;
         damaged(self.ledger.iterations == self.next_iteration - 1, "the ledger and the next iteration do not agree")?;
         damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
+        damaged(self.priors.is_valid(workers), "priors that cannot have been learned")?;
         damaged(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
-        damaged(self.strikes.iter().all(|strikes| strikes.rests_until_s.is_finite()), "a worker's rest has no end")
+        let times =
+            self.strikes.iter().map(|strikes| strikes.rests_until_s).chain(self.began_s).chain(self.last_step_s);
+        damaged(times.into_iter().all(|time_s| time_s.abs() <= MOST), "a time that no clock shows")
     }
 }
 
@@ -96,6 +102,10 @@ impl Engine {
     /// be saved too, and continued.
     pub fn save(&self) -> SavedEngine {
         let by_limit = self.finished.filter(|reason| *reason != FinishReason::Iterations);
+        let mut strikes = self.roster.strikes();
+        let slots = self.slots_to_save(&strikes);
+        strikes.truncate(slots);
+        let workers = self.ledger.workers[..slots].to_vec();
         SavedEngine {
             version: VERSION,
             next_iteration: self.next_iteration(),
@@ -103,13 +113,24 @@ impl Engine {
             next_lease: self.leases.next_id(),
             began_s: self.began_s,
             last_step_s: self.last_step_s,
-            statistics: self.statistics.clone(),
+            statistics: self.statistics[..slots].to_vec(),
             priors: self.priors.clone(),
-            strikes: self.roster.strikes(),
-            ledger: self.ledger.clone(),
+            strikes,
+            ledger: Ledger { workers, ..self.ledger },
             policy: self.policy.name().into(),
             policy_state: self.policy.save(),
         }
+    }
+
+    /// How many of the first slots there is something to say of: workers that were forgotten may have had the others.
+    fn slots_to_save(&self, strikes: &[Strikes]) -> usize {
+        let is_new = |slot: &usize| {
+            self.statistics[*slot] == WorkerStatistics::default()
+                && strikes[*slot] == Strikes::default()
+                && self.ledger.workers[*slot] == WorkerCost::default()
+        };
+        let new = (0..strikes.len()).rev().take_while(is_new).count();
+        (strikes.len() - new).max(self.priors.slots())
     }
 
     /// An engine that continues where one was saved. Its clock continues as well: no event may be earlier than the

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::{PolicyEntry, PolicyKind};
 use super::shares::{LEAST_S, new_workers_first};
 use super::tally::Tally;
-use super::{Arguments, Decision, Policy, PolicyState, Round, SchedulerRng, from_state, to_state};
+use super::{Arguments, Decision, Policy, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state};
 use crate::allocation::{Rule, ras_by_cost};
 use crate::batches::BatchStatistics;
 use crate::ids::WorkerId;
@@ -35,6 +35,7 @@ pub struct Affine {
 #[serde(deny_unknown_fields)]
 struct State {
     /// The shares of the iterations that are over, by slot.
+    #[serde(serialize_with = "save_trimmed")]
     shares: Vec<BatchStatistics>,
     /// What was done in the iteration under way.
     done: Tally,
@@ -59,7 +60,10 @@ impl Affine {
         let State { shares, done } = &mut self.state;
         shares.resize(shares.len().max(round.statistics.len()), BatchStatistics::default());
         for (worker, tasks, busy_s) in done.take() {
-            shares[worker.slot()].observe(tasks, busy_s);
+            // A file may name more workers than there are.
+            if let Some(shares) = shares.get_mut(worker.slot()) {
+                shares.observe(tasks, busy_s);
+            }
         }
     }
 

@@ -24,7 +24,7 @@ use std::collections::BinaryHeap;
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{
     Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome,
-    from_state, to_state,
+    from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
 use crate::ids::WorkerId;
@@ -326,11 +326,14 @@ impl Policy for AtaAuto {
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&(&self.known, self.noise, self.moved, self.spending, &self.search))
+        to_state(&(trimmed(&self.known), self.noise, self.moved, self.spending, &self.search))
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
         (self.known, self.noise, self.moved, self.spending, self.search) = from_state(state)?;
+        if !self.search.is_valid() {
+            return Err("a turn of no worker".into());
+        }
         for slot in 0..self.known.len() {
             self.place(slot);
         }

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::entry::{PolicyEntry, PolicyKind};
 use super::shares::{LEAST_S, in_proportion, new_workers_first};
 use super::tally::Tally;
-use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state};
+use super::{
+    Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
+};
 use crate::allocation::Rule;
 use crate::ids::WorkerId;
 
@@ -43,6 +45,7 @@ pub struct Controller {
 #[serde(deny_unknown_fields)]
 struct State {
     /// Exact shares in tasks, by slot; `None` until a worker was tried.
+    #[serde(serialize_with = "save_trimmed")]
     shares: Vec<Option<f64>>,
     /// What was done in the iteration under way.
     done: Tally,

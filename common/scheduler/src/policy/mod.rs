@@ -60,8 +60,8 @@ pub use truth::Truth;
 pub use uta::Uta;
 
 use rand::rngs::ChaCha8Rng;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
 
 pub use crate::engine::{Doing, Midway, Orders};
 use crate::ids::WorkerId;
@@ -135,6 +135,18 @@ pub trait Policy: Send {
 /// The state of a policy as plain data.
 fn to_state(state: &impl Serialize) -> PolicyState {
     serde_json::to_value(state).expect("names and numbers can be written")
+}
+
+/// A list by slot without its end, if all that is there is as of workers never seen: what is saved does not grow with workers
+/// that are forgotten.
+fn trimmed<T: Default + PartialEq>(by_slot: &[T]) -> &[T] {
+    let end = by_slot.iter().rposition(|item| *item != T::default()).map_or(0, |last| last + 1);
+    &by_slot[..end]
+}
+
+/// The same, for a field of a state.
+fn save_trimmed<T: Default + PartialEq + Serialize, S: Serializer>(by_slot: &[T], to: S) -> Result<S::Ok, S::Error> {
+    trimmed(by_slot).serialize(to)
 }
 
 /// The state of a policy from plain data.

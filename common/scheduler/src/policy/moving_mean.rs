@@ -1,7 +1,7 @@
 //! Exponentially weighted means of the workers' task times.
 
 use super::shares::LEAST_S;
-use super::{Arguments, PolicyError, PolicyState, Round, from_state, to_state};
+use super::{Arguments, PolicyError, PolicyState, Round, from_state, to_state, trimmed};
 use crate::ids::WorkerId;
 
 /// The weight of the newest task time, if none is given.
@@ -53,7 +53,7 @@ impl MovingMeans {
     }
 
     pub(super) fn save(&self) -> PolicyState {
-        to_state(&self.means_s)
+        to_state(&trimmed(&self.means_s))
     }
 
     pub(super) fn restore(&mut self, state: PolicyState) -> Result<(), String> {

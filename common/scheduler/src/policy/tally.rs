@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::save_trimmed;
 use crate::ids::WorkerId;
 
 /// What the workers did since the tally was last cleared.
@@ -9,6 +10,7 @@ use crate::ids::WorkerId;
 #[serde(transparent)]
 pub(super) struct Tally {
     /// Tasks and their total seconds, by slot; none beyond the end.
+    #[serde(serialize_with = "save_trimmed")]
     done: Vec<(u64, f64)>,
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, Policy, PolicyContext, Refusal, Report,
-    StepOutcome, TaskRange, Timing, Truth, WorkerId, WorkerStatistics, build_policy,
+    Decision, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, Policy, PolicyContext, Refusal,
+    Report, StepOutcome, TaskRange, Timing, Truth, WorkerId, WorkerStatistics, build_policy,
 };
 
 /// Seconds that each task or batch takes in the reports of [`Cluster::done`].

@@ -52,8 +52,8 @@ pub struct ChangeSpec {
     pub fail: Option<Workers>,
 }
 
-/// The most changes that one entry may stand for: more than a run could need, and 32 MB.
-const MAX_CHANGES: u64 = 1_000_000;
+/// The most changes of a run, and that one entry may stand for: more than a run could need, and 32 MB.
+pub(super) const MAX_CHANGES: u64 = 1_000_000;
 
 impl ChangeSpec {
     /// All that happens, and when, in a run of `iterations` iterations of `workers` workers; errors call it `name`.

@@ -26,6 +26,6 @@ pub use change::{ChangeSpec, Workers};
 pub use error::ExperimentError;
 pub use plots::figures;
 pub use run::{PolicyResolver, RunResult, run};
-pub use spec::{Experiment, LearningSpec, LimitsSpec};
+pub use spec::{Experiment, LearningSpec, LimitsSpec, MAX_BUDGET};
 pub use summary::{Group, Row, groups};
 pub use trace::{Checkpoint, Trace};

@@ -97,7 +97,7 @@ impl Experiment {
 
     /// Simulated iterations in all, for progress.
     pub fn total_iterations(&self) -> u64 {
-        self.iterations * self.cases().len() as u64
+        self.iterations.saturating_mul(self.cases().len() as u64)
     }
 
     fn cases(&self) -> Vec<Case<'_>> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use ata_scheduler::Limits;
 use serde::{Deserialize, Serialize};
 
-use super::change::ChangeSpec;
+use super::change::{ChangeSpec, MAX_CHANGES};
 use super::error::ExperimentError;
 use crate::change::{Change, When};
 use crate::law::TimeLaws;
@@ -190,20 +190,30 @@ impl Experiment {
         not_empty("workers", &self.workers)?;
         not_empty("overcommit", &self.overcommit)?;
         not_empty("warm_start", &self.warm_start)?;
-        for (name, value) in [
-            ("budget", self.budget),
-            ("iterations", self.iterations),
-            ("seeds", self.seeds),
-            ("warm_tasks", self.warm_tasks),
+        for (name, value, most) in [
+            ("budget", self.budget, MAX_BUDGET),
+            ("iterations", self.iterations, MAX_ITERATIONS),
+            ("seeds", self.seeds, MAX_RUNS),
+            ("warm_tasks", self.warm_tasks, MAX_WARM_TASKS),
         ] {
-            check(name, &value, (1..=MAX_COUNT).contains(&value), "a whole number from 1 to 10^12")?;
+            check(name, &value, (1..=most).contains(&value), &format!("a whole number from 1 to {most}"))?;
         }
+        check("seed", &self.seed, self.seed <= MAX_SEED, &format!("a whole number of at most {MAX_SEED}"))?;
         for &workers in &self.workers {
-            check("workers", &workers, (1..=MAX_WORKERS).contains(&workers), "a whole number from 1 to 10^6")?;
+            check(
+                "workers",
+                &workers,
+                (1..=MAX_WORKERS).contains(&workers),
+                &format!("a whole number from 1 to {MAX_WORKERS}"),
+            )?;
         }
         for &share in &self.overcommit {
             check("overcommit", &share, (0.0..=10.0).contains(&share), "a number from 0 to 10")?;
         }
+        let lists = [&self.policies, &self.laws, &self.warm_start].map(Vec::len);
+        let lists = lists.into_iter().chain([self.workers.len(), self.overcommit.len()]);
+        let runs = lists.fold(self.seeds, |runs, list| runs.saturating_mul(list as u64));
+        check("runs", &runs, runs <= MAX_RUNS, &format!("at most {MAX_RUNS} policies × laws × workers × seeds"))?;
         check("verify", &self.verify, (0.0..=1.0).contains(&self.verify), "a number from 0 to 1")?;
         let limits = self.limits;
         for (name, limit) in [
@@ -227,15 +237,31 @@ impl Experiment {
 
     /// The changes in a run of `workers` workers, checked.
     pub(super) fn changes(&self, workers: u32) -> Result<Vec<(When, Change)>, ExperimentError> {
-        let of_entries = (1..).zip(&self.change);
-        let of_entries =
-            of_entries.map(|(at, change)| change.expand(&format!("change {at}"), workers, self.iterations));
-        Ok(of_entries.collect::<Result<Vec<_>, _>>()?.concat())
+        let mut all = Vec::new();
+        for (at, change) in (1..).zip(&self.change) {
+            let name = format!("change {at}");
+            all.extend(change.expand(&name, workers, self.iterations)?);
+            let found = format!("{} changes so far", all.len());
+            check(&name, &found, all.len() as u64 <= MAX_CHANGES, "at most a million in all")?;
+        }
+        Ok(all)
     }
 }
 
-/// With larger numbers, no run would ever end.
-const MAX_COUNT: u64 = 1_000_000_000_000;
+/// Tasks per iteration: a million take 130 MB.
+pub const MAX_BUDGET: u64 = 1_000_000;
+
+/// With a larger number, no run would ever end.
+const MAX_ITERATIONS: u64 = 1_000_000_000_000;
+
+/// Runs, one for each policy, law, number of workers and seed: the course of each is kept until the end, in 20 kB.
+const MAX_RUNS: u64 = 100_000;
+
+/// The largest first seed: that of a real run, and the seeds after it are numbers, too.
+const MAX_SEED: u64 = u64::MAX >> 1;
+
+/// Tasks that were observed beforehand: beyond this, the mean of a worker's times is as good as known.
+const MAX_WARM_TASKS: u64 = 1_000_000;
 
 /// Bounds memory: a few hundred bytes each.
 const MAX_WORKERS: u32 = 1_000_000;

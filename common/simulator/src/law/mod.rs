@@ -20,6 +20,9 @@ use parser::Parser;
 use trace::TraceArguments;
 use worker_law::Kind;
 
+/// The longest time: sums of all times of a run, and of their squares, are still numbers.
+pub(crate) const LONGEST: f64 = 1e100;
+
 /// What is wrong with a time law.
 #[derive(Debug, thiserror::Error)]
 pub enum LawError {

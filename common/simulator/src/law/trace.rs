@@ -18,8 +18,8 @@ use std::sync::Arc;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-use super::LawError;
 use super::parser::Parser;
+use super::{LONGEST, LawError};
 
 /// The arguments of `trace`.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,8 +113,8 @@ fn read(path: &Path) -> Result<String, LawError> {
 }
 
 fn time(path: &Path, line: usize, field: &str) -> Result<f64, LawError> {
-    let time = field.parse().ok().filter(|time: &f64| time.is_finite() && *time > 0.0);
-    time.ok_or_else(|| error(path, format!("line {line}: '{field}' is not a positive time")))
+    let time = field.parse().ok().filter(|time: &f64| *time > 0.0 && *time <= LONGEST);
+    time.ok_or_else(|| error(path, format!("line {line}: '{field}' is not a positive time of at most 1e100")))
 }
 
 /// The fields of each line that has any, with its number.

@@ -3,8 +3,8 @@
 use rand::Rng;
 use rand_distr::{Distribution, Exp1, Gamma, LogNormal, StandardNormal, Uniform, Weibull};
 
-use super::LawError;
 use super::trace::Trace;
+use super::{LONGEST, LawError};
 
 /// A law's name and the names of its parameters.
 #[derive(Debug, PartialEq)]
@@ -91,66 +91,19 @@ impl Batch {
 
 impl WorkerLaw {
     pub(super) fn new(kind: &'static Kind, values: &[f64], worker: u32, workers: u32) -> Result<Self, LawError> {
-        let bad = |index: usize, expected: &'static str| LawError::BadParameter {
+        let bad = |parameter: &'static str, value: f64, expected: &'static str| LawError::BadParameter {
             law: kind.name,
             worker,
             workers,
-            parameter: kind.parameters[index],
-            value: values[index],
+            parameter,
+            value,
             expected,
         };
-        let positive = |index: usize| {
-            let value = values[index];
-            if value.is_finite() && value > 0.0 { Ok(value) } else { Err(bad(index, "a positive number")) }
-        };
-        let not_negative = |index: usize| {
-            let value = values[index];
-            if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(bad(index, "a number of at least 0")) }
-        };
-        let finite = |index: usize| {
-            if values[index].is_finite() { Ok(values[index]) } else { Err(bad(index, "a finite number")) }
-        };
-        let (shift, noise, mean) = match kind.name {
-            "const" => (positive(0)?, Noise::None, positive(0)?),
-            "exp" => (0.0, Noise::Exponential { mean: positive(0)? }, positive(0)?),
-            "shifted_exp" => {
-                let (shift, mean) = (not_negative(0)?, positive(1)?);
-                (shift, Noise::Exponential { mean }, shift + mean)
-            }
-            "uniform" => {
-                let (lo, hi) = (not_negative(0)?, positive(1)?);
-                let uniform = Uniform::new_inclusive(lo, hi).map_err(|_| bad(1, "at least lo"))?;
-                (0.0, Noise::Uniform(Box::new(uniform)), f64::midpoint(lo, hi))
-            }
-            "half_normal" => {
-                let (shift, sigma) = (not_negative(0)?, positive(1)?);
-                (shift, Noise::HalfNormal { sigma }, shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
-            }
-            "lognormal" => {
-                let (shift, mu, sigma) = (not_negative(0)?, finite(1)?, not_negative(2)?);
-                let noise = LogNormal::new(mu, sigma).map_err(|_| bad(2, "a number of at least 0"))?;
-                (shift, Noise::LogNormal(Box::new(noise)), shift + (mu + sigma * sigma / 2.0).exp())
-            }
-            "gamma" => {
-                let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
-                let noise = Gamma::new(shape, scale).map_err(|_| bad(1, "a positive number"))?;
-                (shift, Noise::Gamma(Box::new(noise)), shift + shape * scale)
-            }
-            "weibull" => {
-                let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
-                let noise = Weibull::new(scale, shape).map_err(|_| bad(1, "a positive number"))?;
-                (shift, Noise::Weibull(Box::new(noise)), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
-            }
-            "scale" => (0.0, Noise::Scale, positive(0)?),
-            "affine" => {
-                let (fixed, per_task) = (not_negative(0)?, positive(1)?);
-                let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
-                let batch = Batch::new(fixed, per_task, cv).ok_or_else(|| bad(2, "a number of at least 0"))?;
-                (0.0, Noise::Batch(Box::new(batch)), fixed + per_task)
-            }
-            _ => unreachable!("the parser takes no other law with numbers"),
-        };
-        Ok(Self { shift, noise, mean })
+        let wrong = |index: usize, expected: &'static str| bad(kind.parameters[index], values[index], expected);
+        let (shift, noise, mean) = parts(kind, values, wrong)?;
+        // Of what has no mean, no policy and no regret can be told.
+        let has_mean = mean > 0.0 && is_time(mean);
+        if has_mean { Ok(Self { shift, noise, mean }) } else { Err(bad("its mean", mean, POSITIVE)) }
     }
 
     /// The law that plays a trace.
@@ -229,8 +182,70 @@ impl WorkerLaw {
             Noise::Batch(batch) => batch.sample(1, rng),
             Noise::Trace(trace) => trace.draw(),
         };
-        self.shift + noise
+        // A law with a heavy tail may draw what no number can say.
+        (self.shift + noise).min(LONGEST)
     }
+}
+
+/// What is expected of a time.
+const POSITIVE: &str = "a positive number of at most 1e100";
+
+fn is_time(value: f64) -> bool {
+    (0.0..=LONGEST).contains(&value)
+}
+
+/// A law's shift, noise and mean; `wrong` is the error about a parameter that is none of what is expected.
+fn parts(
+    kind: &Kind,
+    values: &[f64],
+    wrong: impl Fn(usize, &'static str) -> LawError,
+) -> Result<(f64, Noise, f64), LawError> {
+    let of = |index: usize, good: bool, expected: &'static str| {
+        if good { Ok(values[index]) } else { Err(wrong(index, expected)) }
+    };
+    let positive = |index: usize| of(index, values[index] > 0.0 && is_time(values[index]), POSITIVE);
+    let not_negative = |index: usize| of(index, is_time(values[index]), "a number from 0 to 1e100");
+    let finite = |index: usize| of(index, values[index].is_finite(), "a finite number");
+    Ok(match kind.name {
+        "const" => (positive(0)?, Noise::None, positive(0)?),
+        "exp" => (0.0, Noise::Exponential { mean: positive(0)? }, positive(0)?),
+        "shifted_exp" => {
+            let (shift, mean) = (not_negative(0)?, positive(1)?);
+            (shift, Noise::Exponential { mean }, shift + mean)
+        }
+        "uniform" => {
+            let (lo, hi) = (not_negative(0)?, positive(1)?);
+            let uniform = Uniform::new_inclusive(lo, hi).map_err(|_| wrong(1, "at least lo"))?;
+            (0.0, Noise::Uniform(Box::new(uniform)), f64::midpoint(lo, hi))
+        }
+        "half_normal" => {
+            let (shift, sigma) = (not_negative(0)?, positive(1)?);
+            (shift, Noise::HalfNormal { sigma }, shift + sigma * std::f64::consts::FRAC_2_PI.sqrt())
+        }
+        "lognormal" => {
+            let (shift, mu, sigma) = (not_negative(0)?, finite(1)?, not_negative(2)?);
+            let noise = LogNormal::new(mu, sigma).map_err(|_| wrong(2, "a number of at least 0"))?;
+            (shift, Noise::LogNormal(Box::new(noise)), shift + (mu + sigma * sigma / 2.0).exp())
+        }
+        "gamma" => {
+            let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
+            let noise = Gamma::new(shape, scale).map_err(|_| wrong(1, "a positive number"))?;
+            (shift, Noise::Gamma(Box::new(noise)), shift + shape * scale)
+        }
+        "weibull" => {
+            let (shift, shape, scale) = (not_negative(0)?, positive(1)?, positive(2)?);
+            let noise = Weibull::new(scale, shape).map_err(|_| wrong(1, "a positive number"))?;
+            (shift, Noise::Weibull(Box::new(noise)), shift + scale * libm::tgamma(1.0 + 1.0 / shape))
+        }
+        "scale" => (0.0, Noise::Scale, positive(0)?),
+        "affine" => {
+            let (fixed, per_task) = (not_negative(0)?, positive(1)?);
+            let cv = if values.len() > 2 { not_negative(2)? } else { 0.0 };
+            let batch = Batch::new(fixed, per_task, cv).ok_or_else(|| wrong(2, "a number of at least 0"))?;
+            (0.0, Noise::Batch(Box::new(batch)), fixed + per_task)
+        }
+        _ => unreachable!("the parser takes no other law with numbers"),
+    })
 }
 
 #[cfg(test)]
@@ -294,15 +309,19 @@ mod tests {
             ("const(ln(0-1))", "x is NaN"),
             ("exp(1/(i-2))", "mean is inf"),
             ("exp(0-1)", "mean is -1"),
-            ("shifted_exp(0-1, 1)", "shift is -1, expected a number of at least 0"),
+            ("shifted_exp(0-1, 1)", "shift is -1, expected a number from 0 to 1e100"),
             ("uniform(3, 2)", "hi is 2, expected at least lo"),
             ("gamma(0, 0, 1)", "shape is 0"),
             ("weibull(0, 1, 0)", "scale is 0"),
             ("lognormal(0, 1, -1)", "sigma is -1"),
             ("half_normal(0, 0)", "sigma is 0"),
-            ("affine(0-1, 1)", "o is -1, expected a number of at least 0"),
+            ("affine(0-1, 1)", "o is -1, expected a number from 0 to 1e100"),
+            ("lognormal(0, 0, 40)", "its mean is inf, expected a positive number"),
+            ("lognormal(0, 0-1000, 0)", "its mean is 0, expected a positive number"),
+            ("const(1e101)", "expected a positive number of at most 1e100"),
+            ("exp(1e308*i)", "expected a positive number of at most 1e100"),
             ("affine(1, 0)", "s is 0, expected a positive number"),
-            ("affine(1, 1, 0-1)", "cv is -1, expected a number of at least 0"),
+            ("affine(1, 1, 0-1)", "cv is -1, expected a number from 0 to 1e100"),
         ] {
             let error = text.parse::<TimeLaws>().unwrap().of_worker(2, 3).unwrap_err().to_string();
             assert!(error.contains(message) && error.contains("worker 2 of 3"), "{text}: {error}");

@@ -7,6 +7,15 @@ use super::cholesky::Cholesky;
 use super::stream::{self, Normals};
 use super::{Problem, ProblemError};
 
+/// The most parameters: their normal equations take 128 MiB, and are solved within a minute.
+const MAX_DIMENSION: usize = 4096;
+
+/// The most samples of a task: its gradient takes as long as a second of a real one.
+const MAX_BATCH: usize = 1_000_000;
+
+/// The most numbers in all samples: 1 GiB.
+const MAX_VALUES: usize = 1 << 27;
+
 /// How large a [`LinearRegression`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegressionSizes {
@@ -48,13 +57,19 @@ impl LinearRegression {
     /// Draws the data from `seed`, and solves the normal equations.
     pub fn new(sizes: RegressionSizes, seed: u64) -> Result<Self, ProblemError> {
         let RegressionSizes { samples: count, dimension, batch } = sizes;
-        for (setting, found) in [("dimension", dimension), ("batch", batch)] {
-            if found == 0 {
-                return Err(bad_size(setting, found, "at least 1"));
+        for (setting, found, most, expected) in [
+            ("dimension", dimension, MAX_DIMENSION, "a whole number from 1 to 4096"),
+            ("batch", batch, MAX_BATCH, "a whole number from 1 to 1000000"),
+        ] {
+            if !(1..=most).contains(&found) {
+                return Err(bad_size(setting, found, expected));
             }
         }
         if count < dimension {
             return Err(bad_size("samples", count, "at least dimension"));
+        }
+        if count > MAX_VALUES / (dimension + 1) {
+            return Err(bad_size("samples", count, "2^27 numbers at most, of which each has dimension + 1"));
         }
         let samples = draw_samples(&sizes, seed);
         let (gram, moments) = normal_equations(&samples, dimension);
@@ -219,8 +234,11 @@ mod tests {
     #[test]
     fn settings_without_meaning_are_refused() {
         for (sizes, message) in [
-            (RegressionSizes { dimension: 0, ..SMALL }, "dimension is 0, expected at least 1"),
-            (RegressionSizes { batch: 0, ..SMALL }, "batch is 0, expected at least 1"),
+            (RegressionSizes { dimension: 0, ..SMALL }, "dimension is 0, expected a whole number from 1 to 4096"),
+            (RegressionSizes { batch: 0, ..SMALL }, "batch is 0, expected a whole number from 1"),
+            (RegressionSizes { samples: usize::MAX, ..SMALL }, "expected 2^27 numbers at most"),
+            (RegressionSizes { dimension: usize::MAX, ..SMALL }, "expected a whole number from 1 to 4096"),
+            (RegressionSizes { batch: usize::MAX, ..SMALL }, "expected a whole number from 1 to 1000000"),
             (RegressionSizes { samples: 6, ..SMALL }, "samples is 6, expected at least dimension"),
         ] {
             let error = LinearRegression::new(sizes, 0).unwrap_err().to_string();

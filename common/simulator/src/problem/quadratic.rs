@@ -6,6 +6,9 @@
 use super::stream::{self, Normals};
 use super::{Problem, ProblemError};
 
+/// The most parameters: 8 MB for each iterate that is kept.
+const MAX_DIMENSION: usize = 1_000_000;
+
 /// A convex quadratic, from x⁰ = (√d, 0, …, 0): f(x) = ½·xᵀA·x − bᵀx with A = ¼·tridiag(−1, 2, −1) and
 /// b = ¼·(−1, 0, …, 0).
 ///
@@ -31,8 +34,8 @@ impl Quadratic {
     pub fn new(dimension: usize, sigma: f64, seed: u64) -> Result<Self, ProblemError> {
         let bad =
             |setting, found, expected| ProblemError::BadSetting { problem: "quadratic", setting, found, expected };
-        if dimension == 0 {
-            return Err(bad("dimension", 0.0, "at least 1"));
+        if !(1..=MAX_DIMENSION).contains(&dimension) {
+            return Err(bad("dimension", dimension as f64, "a whole number from 1 to 1000000"));
         }
         if !(sigma.is_finite() && sigma >= 0.0) {
             return Err(bad("sigma", sigma, "a number of at least 0"));
@@ -111,7 +114,8 @@ mod tests {
     #[test]
     fn settings_without_meaning_are_refused() {
         for (dimension, sigma, message) in [
-            (0, 0.01, "quadratic problem: dimension is 0, expected at least 1"),
+            (0, 0.01, "quadratic problem: dimension is 0, expected a whole number from 1"),
+            (usize::MAX, 0.01, "expected a whole number from 1 to 1000000"),
             (3, -1.0, "sigma is -1, expected a number of at least 0"),
             (3, f64::NAN, "sigma is NaN"),
             (3, f64::INFINITY, "sigma is inf"),

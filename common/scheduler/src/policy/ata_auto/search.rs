@@ -75,6 +75,11 @@ impl Allowance {
 }
 
 impl Search {
+    /// Whether its turns are those of workers.
+    pub(super) fn is_valid(&self) -> bool {
+        self.queue.iter().all(|slot| (*slot as usize) < self.queue.len())
+    }
+
     /// Idle workers to look at, each with the longest time that its probe may take. `idle` says where a worker stands among
     /// those that can be probed.
     pub(super) fn next(

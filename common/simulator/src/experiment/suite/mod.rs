@@ -73,9 +73,14 @@ impl Suite {
         self
     }
 
+    /// Checks everything that can be checked before anything is run.
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        self.cases.iter().try_for_each(|case| case.experiment.check())
+    }
+
     /// Simulated iterations in all, for progress.
     pub fn total_iterations(&self) -> u64 {
-        self.cases.iter().map(|case| case.experiment.total_iterations()).sum()
+        self.cases.iter().fold(0, |total, case| case.experiment.total_iterations().saturating_add(total))
     }
 
     /// Runs all cases in parallel; the results do not depend on the number of threads. `progress` is called with how
@@ -85,9 +90,7 @@ impl Suite {
         policies: PolicyResolver,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<SuiteResult, ExperimentError> {
-        for case in &self.cases {
-            case.experiment.check()?;
-        }
+        self.check()?;
         let costs = self.cases.par_iter().map(|case| case.run(policies, progress));
         Ok(SuiteResult { costs: costs.collect::<Result<Vec<_>, _>>()?.concat() })
     }

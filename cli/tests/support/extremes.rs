@@ -1,0 +1,102 @@
+//! Numbers that are as large, as small or as wrong as they can be, for the tests of whatever reads them.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::LazyLock;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use serde_json::{Value, json};
+
+use super::Sandbox;
+
+/// Address space of a command: three times what a small run needs, and a fraction of what any of the numbers would take.
+const ADDRESS_SPACE: u64 = 1 << 30;
+
+/// What a command says that has accepted its flags, and now takes its time: it is told to stop.
+const AT_WORK: [&str; 4] = ["listens on", "trying again", "simulated iterations", "under faults of seed"];
+
+/// The pages that are made from the command line's own description: commands with their flags, and exit codes.
+pub(crate) struct Described {
+    pub(crate) flags: Vec<(String, String)>,
+    pub(crate) exit_codes: BTreeSet<i32>,
+}
+
+pub(crate) static DESCRIBED: LazyLock<Described> = LazyLock::new(|| {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("reference");
+    assert!(sandbox.run(&["reference", "--out", folder.to_str().unwrap()]).status.success());
+    let page = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let mut flags = Vec::new();
+    let mut command = String::new();
+    for line in page("cli.md").lines() {
+        if let Some(name) = line.trim_start_matches('#').strip_prefix(" ata ") {
+            name.clone_into(&mut command);
+        }
+        let usage = line.strip_prefix("| `--").and_then(|row| row.split('`').next());
+        if let Some((flag, _)) = usage.and_then(|usage| usage.split_once(' ')) {
+            flags.push((command.clone(), format!("--{flag}")));
+        }
+    }
+    let codes = page("exit-codes.md");
+    let exit_codes = codes.lines().filter_map(|line| line.split('|').nth(1)?.trim().parse().ok()).collect();
+    Described { flags, exit_codes }
+});
+
+/// Runs a command to its end, or tells it to stop once it is at work. Fails if it panics, or ends in another way than
+/// documented.
+pub(crate) fn ends_well(sandbox: &Sandbox, args: &[&str]) -> (ExitStatus, String) {
+    let mut command = sandbox.ata(args);
+    // Each arena and each thread's stack take address space, as many as there are cores.
+    command.env("MALLOC_ARENA_MAX", "2").env("TOKIO_WORKER_THREADS", "2").env("RAYON_NUM_THREADS", "2");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    let limit = Rlimit { current: Some(ADDRESS_SPACE), maximum: Some(ADDRESS_SPACE) };
+    // It may have ended already.
+    prlimit(Some(pid), Resource::As, limit).ok();
+    let (mut said, mut is_stopped) = (String::new(), false);
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    while let Ok(1..) = lines.read_line(&mut said) {
+        let line = said.lines().last().unwrap_or_default();
+        if !is_stopped && AT_WORK.iter().any(|text| line.contains(text)) {
+            is_stopped = true;
+            kill_process(pid, Signal::TERM).ok();
+        }
+    }
+    lines.read_to_string(&mut said).unwrap_or(0);
+    let status = child.wait().unwrap();
+    let as_told = is_stopped && status.signal() == Some(Signal::TERM.as_raw());
+    let is_documented = status.code().is_some_and(|code| DESCRIBED.exit_codes.contains(&code));
+    assert!(is_documented || as_told, "{args:?} ended with {status}: {said}");
+    assert!(!said.contains("panicked"), "{args:?}: {said}");
+    (status, said)
+}
+
+/// Where a value has numbers.
+pub(crate) fn places(value: &Value) -> Vec<String> {
+    let within = |(name, value): (String, &Value)| -> Vec<String> {
+        places(value).into_iter().map(|place| format!("/{name}{place}")).collect()
+    };
+    match value {
+        Value::Number(_) => vec![String::new()],
+        Value::Array(items) => (0..).map(|at: u32| at.to_string()).zip(items).flat_map(within).collect(),
+        Value::Object(fields) => fields.iter().map(|(name, field)| (name.clone(), field)).flat_map(within).collect(),
+        Value::Null | Value::Bool(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+/// The value with the number in each of these places replaced by each of some others, in turn.
+pub(crate) fn changed(value: &Value, places: &[String]) -> Vec<Value> {
+    let with = |place: &String, number: Value| {
+        let mut value = value.clone();
+        *value.pointer_mut(place).unwrap_or_else(|| panic!("nothing is at {place}")) = number;
+        value
+    };
+    places.iter().flat_map(|place| numbers().into_iter().map(move |number| with(place, number))).collect()
+}
+
+pub(crate) fn numbers() -> Vec<Value> {
+    let whole = [0, u32::MAX.into(), 1 << 32, 1 << 53, u64::MAX].map(|number: u64| json!(number));
+    whole.into_iter().chain([json!(-1), json!(1e20), json!(1e308)]).collect()
+}
