@@ -9,7 +9,7 @@
 //! - `effects`: carries out the engine's effects, in order
 //! - `start`: the state in which a run begins or goes on
 //! - `workers`: how sessions begin and end
-//! - `transfers`: parameters, gradients and data
+//! - `transfers`: parameters, gradients and data; `uploads`: which gradients may arrive, and when
 //! - `trust`: workers that send what does not count
 //! - `evaluation`, `saving`: evaluations, checkpoints and models, beside the iterations
 
@@ -22,6 +22,7 @@ mod start;
 mod tests;
 mod transfers;
 mod trust;
+mod uploads;
 mod workers;
 
 pub(crate) use command::{Command, Gradient, NotAnnounced};
@@ -30,14 +31,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::{Duration, Instant};
 
 use ata_learn::LearningRate;
 use ata_record::{EndState, RecordError, RunEvent, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerStatistics};
 use ata_wire::{FarewellReason, Pool, RunSpec};
-use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
@@ -48,10 +48,12 @@ use crate::parameters::{ParameterSet, Versions};
 use crate::publisher::Publisher;
 use crate::refusals::Refusals;
 use crate::report::{RunError, RunReport, StopReason};
+use crate::send_file::TrainingFile;
 use crate::session::{Patience, Session};
 use crate::sessions::Sessions;
 use crate::trace::Trace;
 use crate::training::{self, Arrived, Taken, Work};
+use crate::uploads::Uploads;
 use evaluation::Evaluations;
 use saving::{Checkpoints, Described};
 use start::Begun;
@@ -66,6 +68,7 @@ pub(crate) struct Owner {
     /// Gradients that were accepted, and wait for the outcome of their lease.
     arrived: HashMap<LeaseId, Arrived>,
     refusals: Refusals,
+    uploads: Uploads,
     /// Those of the current iteration.
     parameters: ParameterSet,
     versions: Versions,
@@ -80,7 +83,7 @@ pub(crate) struct Owner {
     run_id: String,
     run_spec: RunSpec,
     run_folder: PathBuf,
-    training_file: Option<(Bytes, PathBuf)>,
+    training_file: Option<Arc<TrainingFile>>,
     patience: Patience,
     /// Seconds of the run's clock, as of this turn.
     now_s: f64,
@@ -147,6 +150,7 @@ impl Owner {
             broken: Vec::new(),
             arrived: HashMap::new(),
             refusals: Refusals::default(),
+            uploads: Uploads::new(config.transfers.uploads(run_spec.parameters)),
             parameters,
             versions,
             training,
@@ -178,10 +182,12 @@ impl Owner {
     ) -> RunReport {
         let mut stop = pin!(stop);
         let mut clock = Clock::new(Instant::now(), self.now_s, tick(self.patience.heartbeat));
+        let room_freed = self.uploads.freed();
         self.tell(Event::Proceed);
         let ending = loop {
             let command = tokio::select! {
                 command = commands.recv() => command,
+                () = room_freed.notified() => None,
                 () = tokio::time::sleep(self.until_next_look()) => None,
                 () = &mut stop => break Ending::Stop(StopReason::Stopped),
             };
@@ -199,6 +205,7 @@ impl Owner {
             self.command(command);
         }
         self.look_at_the_time();
+        self.make_room();
         self.carry_out_all();
         self.ending.take()
     }
@@ -217,6 +224,7 @@ impl Owner {
             for (session, why) in self.sessions.close_overdue(self.now_s, &self.patience) {
                 self.dismiss(session, why);
             }
+            self.look_at_uploads();
             self.write_refusals(false);
         }
         if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {

@@ -2,13 +2,14 @@
 
 mod any_order;
 mod exactly_once;
+mod uploads;
 
 use std::collections::BTreeMap;
 
 use ata_learn::{Aggregate, DataSource, DeviceChoice, Metadata, Optimizer, Split, builtin_model};
 use ata_record::{RefusalKind, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_wire::{Assignment, GradientHeader, Hello, Reader, Receipt, SessionToken, ToWorker};
+use ata_wire::{Assignment, GradientHeader, Hello, Peer, Reader, Receipt, SessionToken, ToWorker};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -53,6 +54,10 @@ impl Rig {
     }
 
     fn saving(cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
+        Self::limited(TransferLimits::default(), cadence, policy, budget, iterations)
+    }
+
+    fn limited(transfers: TransferLimits, cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = builtin_model("cnn:widths=1/1/1/1").unwrap();
         let parameters = model.parameter_count();
@@ -88,7 +93,7 @@ impl Rig {
             device: DeviceChoice::Cpu.open().unwrap(),
             warm_start: BTreeMap::new(),
             heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
-            transfers: TransferLimits::default(),
+            transfers,
             run_folder: folder.path().to_owned(),
             listeners: ata_record::Listeners::default(),
             security: std::sync::Arc::new(ata_wire::Security::Open),
@@ -134,7 +139,8 @@ impl Rig {
             device: String::new(),
             version: String::new(),
         };
-        let SessionHandle { token, messages, presence } = self.ask(|reply| Command::Hello { hello, reply }).ok()?;
+        let hello = |reply| Command::Hello { hello, peer: Peer::default(), reply };
+        let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
         assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
         presence.hear_heartbeat(false);
         Some(Client { token, messages, presence, leases: Vec::new() })
@@ -142,8 +148,8 @@ impl Rig {
 
     /// Whether a gradient may be sent.
     fn announce(&mut self, session: SessionToken, lease: &Assignment) -> bool {
-        let (lease, iteration) = (lease.lease, lease.iteration);
-        self.ask(|reply| Command::Announce { session, lease, iteration, reply }).is_ok()
+        let (lease, iteration, peer) = (lease.lease, lease.iteration, Peer::default());
+        self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).is_ok()
     }
 
     /// Announces a gradient, and sends it if it may be sent.

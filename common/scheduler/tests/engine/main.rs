@@ -4,6 +4,7 @@ mod asynchronous;
 mod barrier;
 mod batches;
 mod checks;
+mod held_up;
 mod limits;
 mod overcommit;
 mod parts;
