@@ -37,7 +37,10 @@ pub(crate) const EXIT_CODES: [(u8, &str); 10] = [
     (0, "done"),
     (1, "`ata doctor` found a problem"),
     (Kind::Usage as u8, "wrong usage or configuration"),
-    (Kind::Data as u8, "bad data: a data set, a journal, a checkpoint, a model file, a time trace"),
+    (
+        Kind::Data as u8,
+        "bad data: a data set (also one that the coordinator cannot send), a journal, a checkpoint, a model file, a time trace",
+    ),
     (Kind::Unreachable as u8, "a coordinator or server cannot be reached, or does not serve"),
     (Kind::Internal as u8, "internal error, a missing device, or a run that failed; the message says what"),
     (Kind::Disk as u8, "a file cannot be written, or another process writes the run"),
@@ -197,7 +200,7 @@ impl From<WorkerError> for Failure {
                 Kind::Usage
             }
             WorkerError::Data(ref error) => data_kind(error),
-            WorkerError::OtherData { .. } => Kind::Data,
+            WorkerError::OtherData { .. } | WorkerError::NoData { .. } => Kind::Data,
             WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Kind::Internal,
         };
         Self::new(kind, error)

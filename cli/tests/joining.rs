@@ -52,6 +52,7 @@ fn the_printed_line_joins_and_nothing_else_does() {
     coordinator.wait_for("a connection ");
     let old = join.clone();
     assert_ne!(token(&sandbox, &["rotate"]), current);
+    coordinator.wait_for("read again");
     let (code, log) = worker(&sandbox, &old);
     assert_eq!((code, log.contains("not valid (any more)")), (Some(77), true), "{log}");
 

@@ -10,10 +10,10 @@ use ata_record::Listeners;
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
 use ata_wire::{DataSpec, RunSpec, Security, SpanLinks};
-use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
+use crate::send_file::TrainingFile;
 use crate::session::Patience;
 
 /// A run's settings.
@@ -153,11 +153,11 @@ pub enum TrainingData {
 }
 
 impl TrainingData {
-    /// The digest and the path of a file.
-    pub(crate) fn file(&self) -> Option<(Bytes, PathBuf)> {
+    /// A file, to be sent.
+    pub(crate) fn file(&self) -> Option<Arc<TrainingFile>> {
         match self {
             Self::Generated { .. } => None,
-            Self::File(file) => Some((Bytes::copy_from_slice(&file.sha256), file.path.clone())),
+            Self::File(file) => Some(Arc::new(TrainingFile::new(file.clone()))),
         }
     }
 

@@ -16,7 +16,7 @@
 //! - `owner`: the task that owns the engine: commands in, effects out
 //! - `probe`: answers whoever measures the way to the coordinator
 //! - `session`, `sessions`: the connected workers; `names`: the number of each worker
-//! - `past_leases`: which leases a session had
+//! - `past_leases`: which leases a session had; `uploads`: room for the gradients that arrive
 //! - `parameters`: the parameters that are sent; `send_file`: the training data
 //! - `training`: the thread that sums gradients and takes optimizer steps; `evaluation`: the one that evaluates
 //! - `checkpoint`: what is saved, when, where, and how it is read back; the thread that writes it
@@ -43,6 +43,7 @@ mod session;
 mod sessions;
 mod trace;
 mod training;
+mod uploads;
 
 #[cfg(feature = "object-store")]
 pub use checkpoint::ObjectStore;

@@ -1,30 +1,74 @@
-//! Sends a worker the training data.
+//! Sends workers the training data.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata_learn::{DataFile, FileState};
 use ata_wire::limits::CHUNK_BYTES;
 use ata_wire::proto::{TransferPart, transfer_part};
 use ata_wire::{Peer, SessionToken, file_parts};
-use tokio::io::AsyncReadExt;
-use tokio::sync::{Semaphore, mpsc};
+use sha2::{Digest, Sha256};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Status;
 
 use crate::owner::Command;
 use crate::session::Presence;
 
-/// A data file that a session may be sent.
+/// The training data of a run, for the workers that lack them.
+#[derive(Debug)]
+pub(crate) struct TrainingFile {
+    file: DataFile,
+    /// In which state it was found to hold something else.
+    changed: watch::Sender<Option<FileState>>,
+}
+
+impl TrainingFile {
+    pub(crate) fn new(file: DataFile) -> Self {
+        Self { file, changed: watch::Sender::new(None) }
+    }
+
+    pub(crate) fn sha256(&self) -> &[u8; 32] {
+        &self.file.sha256
+    }
+
+    /// The state of the file, unless it is known to hold something else in that state.
+    fn unchanged(&self) -> Result<FileState, NotSent> {
+        let state = self.file.state()?;
+        if state.bytes != self.file.bytes || *self.changed.borrow() == Some(state) {
+            return Err(self.has_changed(state));
+        }
+        Ok(state)
+    }
+
+    /// Remembers that the file holds something else in this state, and logs it once.
+    fn has_changed(&self, state: FileState) -> NotSent {
+        let path = self.file.path.display();
+        if self.changed.send_replace(Some(state)) != Some(state) {
+            tracing::error!(%path, "the training data have changed since the run began: workers that lack them cannot join");
+        }
+        NotSent::Changed(path.to_string())
+    }
+
+    /// The chunk from this byte on, and the digest of all up to its end.
+    fn chunk(&self, offset: u64, mut digest: Sha256) -> io::Result<(Vec<u8>, Sha256)> {
+        let mut data = vec![0; (self.file.bytes - offset).min(CHUNK_BYTES as u64) as usize];
+        self.file.read_at(&mut data, offset)?;
+        digest.update(&data);
+        Ok((data, digest))
+    }
+}
+
+/// The training data for a session.
 #[derive(Debug)]
 pub(crate) struct File {
-    pub(crate) path: PathBuf,
+    pub(crate) training: Arc<TrainingFile>,
     pub(crate) presence: Presence,
     /// Held for as long as it is being sent.
     pub(crate) _sending: Arc<()>,
 }
 
-/// A data file on its way to a worker.
+/// The training data on their way to a worker.
 pub(crate) struct DataTransfer {
     pub(crate) file: File,
     pub(crate) sender: mpsc::Sender<Result<TransferPart, Status>>,
@@ -40,6 +84,10 @@ pub(crate) struct DataTransfer {
 enum NotSent {
     #[error("the coordinator cannot read its training data: {0}")]
     Read(#[from] io::Error),
+    #[error(
+        "the training data at the coordinator, {0}, have changed since the run began: put them back, or begin another run"
+    )]
+    Changed(String),
     #[error("it does not read the training data")]
     Stalled,
     /// The call is over.
@@ -55,43 +103,57 @@ impl DataTransfer {
             // What is left of the call does not keep the memory of its chunks.
             () = self.file.presence.ended.cancelled() => return self.peer.close(),
         };
-        match sent {
-            Ok(()) | Err(NotSent::Dropped) => {}
+        let answer = match sent {
+            Ok(()) | Err(NotSent::Dropped) => return,
             Err(error @ NotSent::Stalled) => {
                 self.peer.close();
                 // If the owner is gone, all sessions are over.
-                owner.send(Command::Left { session, why: error.to_string() }).await.unwrap_or(());
+                return owner.send(Command::Left { session, why: error.to_string() }).await.unwrap_or(());
             }
+            Err(error @ NotSent::Changed(_)) => Status::data_loss(error.to_string()),
             Err(error @ NotSent::Read(_)) => {
-                tracing::warn!(path = %self.file.path.display(), %error, "cannot send the training data");
-                // The worker may have given up.
-                self.sender.send(Err(Status::internal(error.to_string()))).await.unwrap_or(());
+                tracing::warn!(path = %self.file.training.file.path.display(), "{error}");
+                Status::internal(error.to_string())
             }
-        }
+        };
+        // The worker may have given up.
+        self.sender.send(Err(answer)).await.unwrap_or(());
     }
 
+    /// Sends what was hashed when the run began, or an error in place of its end.
     async fn send(&self) -> Result<(), NotSent> {
         let _permit = tokio::select! {
             permit = self.permits.acquire() => permit.map_err(|_| NotSent::Dropped)?,
             () = self.sender.closed() => return Err(NotSent::Dropped),
         };
-        let mut file = tokio::fs::File::open(&self.file.path).await?;
-        let mut left = file.metadata().await?.len();
-        for header in file_parts(left, []) {
+        let training = &self.file.training;
+        let state = blocking(training, TrainingFile::unchanged).await?;
+        let bytes = training.file.bytes;
+        for header in file_parts(bytes, []) {
             self.send_part(header).await?;
         }
-        while left > 0 {
-            let mut data = vec![0; left.min(CHUNK_BYTES as u64) as usize];
-            file.read_exact(&mut data).await?;
-            left -= data.len() as u64;
+        let (mut sent, mut digest) = (0, Sha256::new());
+        while sent < bytes {
+            let (data, so_far) = blocking(training, move |training| Ok(training.chunk(sent, digest)?)).await?;
+            (sent, digest) = (sent + data.len() as u64, so_far);
             self.send_part(TransferPart { kind: Some(transfer_part::Kind::Chunk(ata_wire::chunk(data.into()))) })
                 .await?;
         }
-        Ok(())
+        if digest.finalize()[..] == training.file.sha256 { Ok(()) } else { Err(training.has_changed(state)) }
     }
 
     async fn send_part(&self, part: TransferPart) -> Result<(), NotSent> {
         let sent = tokio::time::timeout(self.timeout, self.sender.send(Ok(part))).await;
         sent.map_err(|_| NotSent::Stalled)?.map_err(|_| NotSent::Dropped)
     }
+}
+
+/// Does what may have to wait for the disk.
+async fn blocking<T: Send + 'static>(
+    training: &Arc<TrainingFile>,
+    work: impl FnOnce(&TrainingFile) -> Result<T, NotSent> + Send + 'static,
+) -> Result<T, NotSent> {
+    let training = training.clone();
+    let done = tokio::task::spawn_blocking(move || work(&training)).await;
+    done.unwrap_or_else(|error| Err(io::Error::other(error).into()))
 }

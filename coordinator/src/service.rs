@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_record::RefusalKind;
-use ata_scheduler::MachineId;
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
@@ -25,6 +24,7 @@ use crate::probe::{Answer, Probes};
 use crate::send_file::DataTransfer;
 use crate::session::Presence;
 use crate::sessions::SessionHandle;
+use crate::uploads::{GAVE_UP, GAVE_WAY, Room};
 
 /// Time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ impl Untold {
 impl Drop for Untold {
     fn drop(&mut self) {
         if let Some((session, lease)) = self.lease.take() {
-            let (owner, reason) = (self.owner.clone(), "the worker gave up sending its gradient".to_owned());
+            let (owner, reason) = (self.owner.clone(), GAVE_UP.to_owned());
             let failed = Command::LeaseFailed { session, lease, kind: RefusalKind::NotReceived, reason };
             // If the owner is gone, the run is over.
             tokio::spawn(async move { owner.send(failed).await.unwrap_or(()) });
@@ -61,8 +61,6 @@ pub(crate) struct Service {
     parameters: u64,
     /// Buffers for them.
     pool: Pool,
-    /// How many may arrive at the same time.
-    uploads: Arc<Semaphore>,
     /// How many data files may be sent at the same time.
     data_transfers: Arc<Semaphore>,
     probes: Arc<Probes>,
@@ -80,7 +78,6 @@ impl Service {
             owner,
             parameters,
             pool,
-            uploads: Arc::new(Semaphore::new(limits.uploads(parameters))),
             data_transfers: Arc::new(Semaphore::new(MAX_DATA_TRANSFERS)),
             probes: Arc::new(Probes::new(config.run_id.clone(), run)),
             timeout: limits.timeout,
@@ -94,25 +91,14 @@ impl Service {
         answer.await.map_err(|_| over())
     }
 
-    /// Receives a gradient that was announced, and tells the owner what came of it, even if this is dropped.
-    async fn receive(
-        &self,
-        upload: GradientUpload,
-        header: GradientHeader,
-        presence: Presence,
-    ) -> Result<Receipt, Status> {
-        let (session, lease) = (header.session, header.lease);
+    /// Receives a gradient that there is room for, and tells the owner what came of it, even if this is dropped.
+    async fn receive(&self, upload: GradientUpload, header: GradientHeader, room: Room) -> Result<Receipt, Status> {
+        let (session, lease, presence) = (header.session, header.lease, &room.presence);
         let mut untold = Untold { owner: self.owner.clone(), lease: Some((session, lease)) };
-        // Kept until the gradient is the owner's.
-        let mut room = None;
-        let received = async {
-            // The first to come is the first to be received. Until then its sender waits for HTTP/2 to let it send.
-            room = Some(self.uploads.acquire().await.map_err(|_| over())?);
-            upload.values(self.parameters, &self.pool, || presence.hear()).await
-        };
         let received = tokio::select! {
-            received = received => received,
+            received = upload.values(self.parameters, &self.pool, |bytes| presence.receive(bytes)) => received,
             () = presence.ended.cancelled() => Err(Status::unauthenticated("the session is over").into()),
+            () = room.gives_way.cancelled() => Err(Status::deadline_exceeded(GAVE_WAY).into()),
         };
         let values = match received {
             Ok(values) if header.loss_sum.is_finite() => values,
@@ -126,6 +112,7 @@ impl Service {
         let (reply, receipt) = oneshot::channel();
         untold.tell(Command::Gradient(Gradient { header, values, reply })).await?;
         let receipt = receipt.await;
+        // By now the gradient is the owner's.
         drop(room);
         receipt.map_err(|_| over())
     }
@@ -148,8 +135,10 @@ impl Transfers for Service {
         let header = GradientHeader::try_from(upload.header().await?)?;
         // Only the holder of the lease may make us receive a gradient.
         let (session, lease, iteration) = (header.session, header.lease, header.iteration);
-        match self.ask(|reply| Command::Announce { session, lease, iteration, reply }).await? {
-            Ok(presence) => self.receive(upload, header, presence).await,
+        let peer = upload.peer().clone();
+        // Until there is room, its sender waits for HTTP/2 to let it send.
+        match self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).await? {
+            Ok(room) => self.receive(upload, header, room).await,
             Err(NotAnnounced::NoSession(status)) => Err(status),
             Err(NotAnnounced::NotHeld { reason }) => Ok(Receipt::NotHeld { reason }),
         }
@@ -176,9 +165,7 @@ impl Coordinator for Service {
             return Err(Status::invalid_argument("the first message must be Hello"));
         };
         peer.may_be_called(&hello.name).map_err(Status::permission_denied)?;
-        let machine = MachineId(peer.machine());
-        let handle = self.ask(|reply| Command::Hello { hello, machine, reply }).await??;
-        peer.mark_known();
+        let handle = self.ask(|reply| Command::Hello { hello, peer, reply }).await??;
         let SessionHandle { token, messages, presence } = handle;
         tokio::spawn(read_control(self.owner.clone(), token, incoming, presence));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
@@ -189,7 +176,8 @@ impl Coordinator for Service {
         let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let session = SessionToken::from_wire(&request.session)?;
-        let file = self.ask(|reply| Command::Data { session, sha256: request.sha256, reply }).await??;
+        let (sha256, caller) = (request.sha256, peer.clone());
+        let file = self.ask(|reply| Command::Data { session, sha256, peer: caller, reply }).await??;
         let (sender, receiver) = mpsc::channel(2);
         let (permits, timeout) = (Arc::clone(&self.data_transfers), self.timeout);
         let transfer = DataTransfer { file, sender, peer, permits, timeout };

@@ -1,19 +1,19 @@
 //! The session of a connected worker.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ata_record::RefusalKind;
 use ata_scheduler::{Lease, LeaseId, MachineId, WorkerId};
-use ata_wire::limits::{HEARTBEATS_MISSED, MAX_BATCH, MAX_QUEUED_MESSAGES, MAX_UPLOADS};
-use ata_wire::{Assignment, FarewellReason, Hello, Reader, ToWorker, TraceContext, WorkerName};
+use ata_wire::limits::{CONNECTIONS_PER_WORKER, HEARTBEATS_MISSED, MAX_BATCH, MAX_QUEUED_MESSAGES};
+use ata_wire::{Assignment, FarewellReason, Hello, Peer, Reader, Stay, ToWorker, TraceContext, WorkerName};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
 use crate::past_leases::PastLeases;
+use crate::uploads::{Place, Room, Sending};
 
 /// The owner's side of a worker's session. Dropping it ends the session.
 #[derive(Debug)]
@@ -34,8 +34,10 @@ pub(crate) struct Session {
     leases: usize,
     /// Those that it had.
     pub(crate) past: PastLeases,
-    /// Leases whose gradients are in transit.
-    uploading: Vec<LeaseId>,
+    /// The gradients that it sends.
+    pub(crate) sending: Sending,
+    /// Its connections, which may stay for as long as it lives.
+    connections: Vec<Stay>,
     /// The parameters to send next. With those that are being sent, at most two versions are kept for the worker.
     due: DueParameters,
     /// The iteration of the parameters that became due last.
@@ -66,17 +68,25 @@ struct Signs {
     heard: AtomicBool,
     /// Whether the next heartbeat is that of a worker without work.
     is_idle: AtomicBool,
+    /// Bytes of gradients that have arrived.
+    arrived: AtomicU64,
 }
 
 impl Presence {
-    fn new() -> Self {
-        let signs = Signs { heard: AtomicBool::new(false), is_idle: AtomicBool::new(true) };
+    pub(crate) fn new() -> Self {
+        let signs = Signs { heard: AtomicBool::new(false), is_idle: AtomicBool::new(true), arrived: AtomicU64::new(0) };
         Self { signs: Arc::new(signs), ended: CancellationToken::new() }
     }
 
     /// Notes a sign of life.
     pub(crate) fn hear(&self) {
         self.signs.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that so many bytes of a gradient have arrived.
+    pub(crate) fn receive(&self, bytes: usize) {
+        self.signs.arrived.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.hear();
     }
 
     /// Notes a heartbeat, which tells whether the worker is idle and its next one comes late.
@@ -163,7 +173,8 @@ impl Session {
             is_exact: false,
             leases: 0,
             past: PastLeases::default(),
-            uploading: Vec::new(),
+            sending: Sending::default(),
+            connections: Vec::new(),
             due: DueParameters::default(),
             sent: None,
             download: None,
@@ -181,9 +192,29 @@ impl Session {
         self.presence.clone()
     }
 
+    /// Lets a connection stay for as long as the session lives. One that comes after those that a worker needs does not belong
+    /// to it, whatever is called on it.
+    pub(crate) fn admit(&mut self, peer: &Peer) {
+        let is_new = !self.connections.iter().any(|connection| connection.is_of(peer));
+        if is_new && self.connections.len() < CONNECTIONS_PER_WORKER {
+            self.connections.push(peer.stay());
+        }
+    }
+
+    /// Room for a gradient that it sends.
+    pub(crate) fn room(&self, place: Place) -> Room {
+        self.sending.room(self.presence(), place)
+    }
+
+    /// The bytes per second at which its gradients arrive, if they are too few for too long while `others_wait`.
+    pub(crate) fn sends_too_slowly(&mut self, now_s: f64, others_wait: bool) -> Option<f64> {
+        let arrived = self.presence.signs.arrived.load(Ordering::Relaxed);
+        self.sending.too_slow(now_s, arrived, others_wait)
+    }
+
     /// Why the session must end, if it must.
     pub(crate) fn overdue(&mut self, now_s: f64, patience: &Patience) -> Option<&'static str> {
-        let Signs { heard, is_idle } = &*self.presence.signs;
+        let Signs { heard, is_idle, .. } = &*self.presence.signs;
         if heard.swap(false, Ordering::Relaxed) {
             self.heard_s = now_s;
         }
@@ -233,7 +264,7 @@ impl Session {
 
     /// Records that a lease ended.
     pub(crate) fn ended(&mut self, lease: LeaseId) {
-        self.uploading.retain(|uploading| *uploading != lease);
+        self.sending.ended(lease);
         // It may be one of an earlier session of the worker.
         self.leases = self.leases.saturating_sub(1);
         // Without a lease it needs no parameters.
@@ -244,6 +275,7 @@ impl Session {
 
     /// The parameters to send to the worker, as they come; an error says why it must not ask for them.
     pub(crate) fn parameters(&mut self, now_s: f64, reader: Reader) -> Result<DueSets, Status> {
+        self.admit(reader.peer());
         let sets = self.due.receiver();
         let sets =
             sets.ok_or_else(|| Status::resource_exhausted("this session's parameters are being sent already"))?;
@@ -260,19 +292,6 @@ impl Session {
         let sending = Arc::new(());
         self.data = Arc::downgrade(&sending);
         Ok(sending)
-    }
-
-    /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
-    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), (RefusalKind, &'static str)> {
-        if self.uploading.contains(&lease) {
-            return Err((RefusalKind::Replayed, "its gradient is being sent already"));
-        }
-        // A lease that failed in transit leaves the list, so an honest worker stays below this.
-        if self.uploading.len() >= 2 * MAX_UPLOADS {
-            return Err((RefusalKind::TooMany, "the worker is sending too many gradients at a time"));
-        }
-        self.uploading.push(lease);
-        Ok(())
     }
 
     /// Queues the messages of the outbox; `false` if the worker does not read them fast enough, or is gone.

@@ -151,6 +151,24 @@ impl Sessions {
         self.names.forget_long_absent()
     }
 
+    /// How many gradients of a session have room.
+    pub(crate) fn room_held(&self, token: SessionToken) -> usize {
+        self.by_token.get(&token).map_or(0, |session| session.sending.held())
+    }
+
+    /// The session whose gradients arrive most slowly, of those that must give way to others. `others_wait` tells whether some
+    /// wait for the room that a session has.
+    pub(crate) fn slowest_sender(
+        &mut self,
+        now_s: f64,
+        others_wait: impl Fn(SessionToken) -> bool,
+    ) -> Option<&mut Session> {
+        let sessions = self.by_token.iter_mut();
+        let slow = sessions
+            .filter_map(|(token, session)| Some((session.sends_too_slowly(now_s, others_wait(*token))?, session)));
+        slow.min_by(|(a, one), (b, other)| a.total_cmp(b).then(one.worker.cmp(&other.worker))).map(|(_, slow)| slow)
+    }
+
     /// Ends all sessions.
     pub(crate) fn close_all(&mut self) -> Vec<Session> {
         self.by_worker.clear();
@@ -321,9 +339,9 @@ mod tests {
         let session = sessions.of_worker(opened.claim.worker).unwrap();
         let lease = lease(1, 3);
         session.assign(&lease, &parameters(3), None);
-        assert_eq!(session.begin_upload(lease.id), Ok(()));
-        assert!(session.begin_upload(lease.id).is_err());
+        assert_eq!(session.sending.begin(lease.id), Ok(()));
+        assert!(session.sending.begin(lease.id).is_err());
         session.ended(lease.id);
-        assert_eq!(session.begin_upload(lease.id), Ok(()), "the engine checks which lease it is");
+        assert_eq!(session.sending.begin(lease.id), Ok(()), "the engine checks which lease it is");
     }
 }

@@ -1,39 +1,72 @@
-//! How long to wait before the next attempt to connect.
+//! How long to wait before the next attempt.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
-
-/// The first wait.
-const FIRST: Duration = Duration::from_millis(100);
-/// The longest wait: a coordinator that comes back has its workers again within about a second.
-const LONGEST: Duration = Duration::from_secs(1);
 
 /// Waits that double up to a limit, each drawn from the upper half of its range, so that workers that lost the same
 /// coordinator do not all come back at the same instant.
 pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
     wait: Duration,
     rng: rand::rngs::ChaCha8Rng,
 }
 
 impl Backoff {
-    pub(crate) fn new() -> Self {
+    /// Waits for a coordinator: one that comes back has its workers again within about a second.
+    pub(crate) fn to_connect() -> Self {
+        Self::new(Duration::from_millis(100), Duration::from_secs(1))
+    }
+
+    /// Waits for the training data: an attempt may cost the coordinator as much as a transfer of all of them.
+    pub(crate) fn to_fetch() -> Self {
+        Self::new(Duration::from_secs(1), Duration::from_mins(1))
+    }
+
+    fn new(first: Duration, longest: Duration) -> Self {
         // Without randomness from the system, the process id still spreads the waits.
         let rng = rand::rngs::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
             .unwrap_or_else(|_| rand::rngs::ChaCha8Rng::seed_from_u64(u64::from(std::process::id())));
-        Self { wait: FIRST, rng }
+        Self { first, longest, wait: first, rng }
     }
 
     /// The next wait.
     pub(crate) fn next(&mut self) -> Duration {
         let wait = self.rng.random_range(self.wait / 2..self.wait);
-        self.wait = (self.wait * 2).min(LONGEST);
+        self.wait = (self.wait * 2).min(self.longest);
         wait
     }
 
     /// Starts over after a success.
     pub(crate) fn reset(&mut self) {
-        self.wait = FIRST;
+        self.wait = self.first;
+    }
+}
+
+/// Attempts at something that a coordinator lacks, for a limited time.
+pub(crate) struct Attempts {
+    backoff: Backoff,
+    /// When the first one failed.
+    since: Option<Instant>,
+}
+
+impl Attempts {
+    pub(crate) fn new(backoff: Backoff) -> Self {
+        Self { backoff, since: None }
+    }
+
+    /// How long to wait after one that failed; `None` if `patience` is over.
+    pub(crate) fn next(&mut self, patience: Duration) -> Option<Duration> {
+        let tried = self.since.get_or_insert_with(Instant::now).elapsed();
+        let left = patience.checked_sub(tried).filter(|left| !left.is_zero())?;
+        Some(self.backoff.next().min(left))
+    }
+
+    /// Starts over after a success.
+    pub(crate) fn reset(&mut self) {
+        self.since = None;
+        self.backoff.reset();
     }
 }
 
@@ -43,12 +76,16 @@ mod tests {
 
     #[test]
     fn waits_grow_to_a_limit() {
-        let mut backoff = Backoff::new();
-        for longest in [100, 200, 400, 800, 1000, 1000] {
-            let wait = backoff.next();
-            assert!(wait * 2 >= Duration::from_millis(longest) && wait <= Duration::from_millis(longest));
+        for (mut backoff, expected_ms) in [
+            (Backoff::to_connect(), &[100, 200, 400, 800, 1000, 1000][..]),
+            (Backoff::to_fetch(), &[1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]),
+        ] {
+            for &longest in expected_ms {
+                let wait = backoff.next();
+                assert!(wait * 2 >= Duration::from_millis(longest) && wait <= Duration::from_millis(longest));
+            }
+            backoff.reset();
+            assert!(backoff.next() <= Duration::from_millis(expected_ms[0]));
         }
-        backoff.reset();
-        assert!(backoff.next() <= FIRST);
     }
 }

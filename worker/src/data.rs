@@ -91,8 +91,8 @@ async fn download(
 ) -> Result<NamedTempFile, SessionError> {
     let mut file = NamedTempFile::new_in(cache).map_err(DataError::cache(cache))?;
     let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
-    let mut parts =
-        connection.coordinator().data(request).await.map_err(|status| SessionError::call(&status))?.into_inner();
+    let opened = connection.coordinator().data(request).await;
+    let mut parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();
     let received = async {
         let mut assembler = Assembler::new(receive_header(&mut parts).await?, bytes)?;
         let mut digest = Sha256::new();
@@ -106,9 +106,9 @@ async fn download(
         assembler.finish()?;
         Ok(Ok(digest))
     };
-    let digest = received.await.map_err(SessionError::receive)??;
+    let digest = received.await.map_err(SessionError::fetch)??;
     if digest.finalize()[..] != sha256 {
-        return Err(SessionError::Broken("the training data arrived damaged".into()));
+        return Err(SessionError::NoData("the training data arrived damaged: their SHA-256 is another one".into()));
     }
     Ok(file)
 }

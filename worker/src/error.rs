@@ -65,6 +65,14 @@ pub enum WorkerError {
         /// The digest of the coordinator's file.
         expected: String,
     },
+    /// The coordinator has not sent its training data in time.
+    #[error("{cause}; gave up after {} s (--retry-for)", tried.as_secs())]
+    NoData {
+        /// Why the last attempt failed.
+        cause: String,
+        /// How long the worker tried.
+        tried: Duration,
+    },
     /// The emulated slowness is invalid for this worker's number.
     #[error("{0}")]
     TaskTime(String),
@@ -78,6 +86,8 @@ pub enum WorkerError {
 pub(crate) enum SessionError {
     /// The connection broke, or could not be made: try again.
     Broken(String),
+    /// The coordinator is there, but not its training data: try again later.
+    NoData(String),
     /// The name is taken: wait for it, or try another one.
     NameTaken,
     /// Trying again would not help.
@@ -118,6 +128,18 @@ impl SessionError {
                 Self::Fatal(WorkerError::Refused(text))
             }
             _ => Self::Broken(format!("lost the coordinator: {text}")),
+        }
+    }
+
+    /// The error of a fetch of the training data. That the coordinator lacks them, or that they are not what it said, may take a
+    /// while to change; anything else is as with other calls.
+    pub(crate) fn fetch(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Call(status) if matches!(status.code(), Code::DataLoss | Code::Internal) => {
+                Self::NoData(status.message().to_owned())
+            }
+            ReceiveError::Content(cause) => Self::NoData(format!("the training data arrived damaged: {cause}")),
+            error => Self::receive(error),
         }
     }
 

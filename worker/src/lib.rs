@@ -10,7 +10,7 @@
 //! - `data`: the training data, from disk, from the cache, or from the coordinator
 //! - `transfer`: parameters in, gradients out
 //! - `trace`: the spans of a lease
-//! - `backoff`: how long to wait before the next attempt to connect
+//! - `backoff`: how long to wait before the next attempt
 
 mod backoff;
 mod compute;
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use ata_wire::FarewellReason;
 
-use backoff::Backoff;
+use backoff::{Attempts, Backoff};
 use error::SessionError;
 use session::History;
 
@@ -56,7 +56,7 @@ pub enum WorkerEnd {
 /// Works for a coordinator until its run is over, or until `stop` resolves; reconnects whenever the connection breaks.
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
-    let mut backoff = Backoff::new();
+    let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
     let mut history = History { contact: Instant::now(), worked: false, data: None };
     let mut name_taken_since: Option<Instant> = None;
     // The last cause logged: each is logged once, not at every attempt.
@@ -71,6 +71,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         };
         if history.worked {
             backoff.reset();
+            fetching.reset();
         }
         if !matches!(ended, Err(SessionError::NameTaken)) {
             name_taken_since = None;
@@ -85,6 +86,10 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             }
             Ok(FarewellReason::Stopping) => ("the coordinator stopped".into(), backoff.next().min(left)),
             Err(SessionError::Broken(cause)) => (cause, backoff.next().min(left)),
+            Err(SessionError::NoData(cause)) => match fetching.next(config.retry_for) {
+                Some(wait) => (cause, wait),
+                None => return Err(WorkerError::NoData { cause, tried: config.retry_for }),
+            },
             Err(SessionError::Fatal(error)) => return Err(error),
             Err(SessionError::NameTaken) if config.name_is_fixed => {
                 if name_taken_since.get_or_insert_with(Instant::now).elapsed() >= NAME_TIMEOUT {

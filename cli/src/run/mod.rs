@@ -173,7 +173,7 @@ impl Run {
         }
         match reason {
             FinishReason::Iterations => {
-                eprintln!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it")
+                eprintln!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
             }
             _ => eprintln!(
                 "run {run_id} is finished: it reached its {} after {iteration} iterations; another limit extends it",

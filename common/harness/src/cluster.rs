@@ -241,6 +241,12 @@ impl Cluster {
         checkpoints.join(newest.trim()).join("state.json").metadata().map_or(0, |file| file.len())
     }
 
+    /// Waits until a worker ends, and returns its name and how it ended.
+    pub async fn worker_ends(&mut self) -> (String, Result<WorkerEnd, WorkerError>) {
+        let ended = soon("the end of a worker", self.workers.join_next()).await;
+        ended.expect("a worker was started").expect("it was not killed")
+    }
+
     /// Tells the coordinator to stop.
     pub fn stop(&mut self) {
         self.stop.take();

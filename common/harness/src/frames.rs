@@ -146,7 +146,7 @@ impl Reader {
         let Ok(header) = GradientHeader::try_from(header) else { return false };
         let again = proto::GradientHeader::from(header.clone());
         assert!(GradientHeader::try_from(again).is_ok(), "{header:?}");
-        let Ok(values) = upload.values(VALUES, &self.pool, || {}).await else { return false };
+        let Ok(values) = upload.values(VALUES, &self.pool, |_| {}).await else { return false };
         assert!(values.len() as u64 == VALUES && values.iter().all(|value| value.is_finite()));
         drop(self.pool.lend(values));
         true

@@ -1,11 +1,14 @@
-//! HTTP/2 by hand, for peers that no HTTP/2 library would be.
+//! HTTP/2 by hand, for peers that no HTTP/2 library would be, and for those that want to know when their connection is closed.
 
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 
+use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use crate::frames::prefixed;
 
 /// What a client sends first (RFC 9113, section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -22,7 +25,7 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// A connection that opens calls and sends no more than the length of a message on each. It answers pings.
+/// A connection that opens calls, sends the beginning of each, and ends none. It answers pings.
 pub struct RawConnection {
     stream: TcpStream,
     open: HashSet<u32>,
@@ -31,12 +34,25 @@ pub struct RawConnection {
 impl RawConnection {
     /// Opens a call to each path, and announces a message of so many bytes on each.
     pub async fn announcing(address: SocketAddr, paths: &[&str], bytes: u32) -> io::Result<Self> {
+        let announced = [&[0], &bytes.to_be_bytes()[..]].concat();
+        let calls: Vec<_> = paths.iter().map(|path| (*path, &announced[..])).collect();
+        Self::open(address, &calls).await
+    }
+
+    /// Makes a call with this message, and waits until it is answered.
+    pub async fn calling(address: SocketAddr, path: &str, message: &impl Message) -> io::Result<Self> {
+        let mut connection = Self::open(address, &[(path, &prefixed(&message.encode_to_vec()))]).await?;
+        while !matches!(connection.frame().await?, DATA | HEADERS) {}
+        Ok(connection)
+    }
+
+    async fn open(address: SocketAddr, calls: &[(&str, &[u8])]) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address).await?;
         let mut sent = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
-        let ids = (1..).step_by(2).take(paths.len());
-        for (id, path) in ids.clone().zip(paths) {
+        let ids = (1..).step_by(2).take(calls.len());
+        for (id, (path, data)) in ids.clone().zip(calls) {
             sent.extend(frame(HEADERS, END_HEADERS, id, &headers(path)));
-            sent.extend(frame(DATA, 0, id, &[&[0], &bytes.to_be_bytes()[..]].concat()));
+            sent.extend(frame(DATA, 0, id, data));
         }
         stream.write_all(&sent).await?;
         Ok(Self { stream, open: ids.collect() })
@@ -45,22 +61,33 @@ impl RawConnection {
     /// Waits until all calls are over; an error means that the connection is.
     pub async fn all_over(&mut self) -> io::Result<()> {
         while !self.open.is_empty() {
-            let mut head = [0; 9];
-            self.stream.read_exact(&mut head).await?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            let mut payload = vec![0; length as usize];
-            self.stream.read_exact(&mut payload).await?;
-            let (kind, flags) = (head[3], head[4]);
-            let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            match kind {
-                PING if flags & ACK == 0 => self.stream.write_all(&frame(PING, ACK, 0, &payload)).await?,
-                SETTINGS if flags & ACK == 0 => self.stream.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
-                RST_STREAM => drop(self.open.remove(&id)),
-                DATA | HEADERS if flags & END_STREAM != 0 => drop(self.open.remove(&id)),
-                _ => {}
-            }
+            self.frame().await?;
         }
         Ok(())
+    }
+
+    /// Waits until the connection is closed.
+    pub async fn closed(&mut self) {
+        while self.frame().await.is_ok() {}
+    }
+
+    /// The type of the next frame.
+    async fn frame(&mut self) -> io::Result<u8> {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).await?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        self.stream.read_exact(&mut payload).await?;
+        let (kind, flags) = (head[3], head[4]);
+        let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        match kind {
+            PING if flags & ACK == 0 => self.stream.write_all(&frame(PING, ACK, 0, &payload)).await?,
+            SETTINGS if flags & ACK == 0 => self.stream.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
+            RST_STREAM => drop(self.open.remove(&id)),
+            DATA | HEADERS if flags & END_STREAM != 0 => drop(self.open.remove(&id)),
+            _ => {}
+        }
+        Ok(kind)
     }
 }
 

@@ -37,8 +37,8 @@ mod table;
 pub use aggregate::{Aggregate, AggregateError, Aggregator, Estimate};
 pub use cache::default_cache_dir;
 pub use data::{
-    CHANNELS, CLASS_NAMES, CLASSES, DataError, DataFile, DataSource, IMAGE_BYTES, ImageBatch, ImageInput, Images,
-    RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, extract_archive, find_split, hex,
+    CHANNELS, CLASS_NAMES, CLASSES, DataError, DataFile, DataSource, FileState, IMAGE_BYTES, ImageBatch, ImageInput,
+    Images, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, extract_archive, find_split, hex,
     sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};

@@ -98,7 +98,10 @@ pub fn decode_vectors(file: &[u8], length: usize) -> Result<Vec<(String, Vec<f32
     names.map(|name| Ok((name.to_owned(), values_of(&tensors, name, &[length])?))).collect()
 }
 
-fn encode(tensors: &[(&str, Vec<usize>, Cow<'_, [f32]>)], metadata: &Metadata) -> Vec<u8> {
+/// Name, shape and values of a tensor.
+type Named<'a> = (&'a str, Vec<usize>, Cow<'a, [f32]>);
+
+fn encode(tensors: &[Named<'_>], metadata: &Metadata) -> Vec<u8> {
     let views = tensors.iter().map(|(name, shape, values)| {
         // The format is little-endian, and so is every machine that ata runs on: the wire insists.
         let bytes = bytemuck::cast_slice(values);

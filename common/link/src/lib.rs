@@ -30,6 +30,7 @@ pub struct Link {
     pub address: SocketAddr,
     state: watch::Sender<State>,
     hindered: Arc<AtomicU64>,
+    made: Arc<AtomicU64>,
     /// Stops accepting when the link is dropped.
     _accepting: JoinSet<()>,
 }
@@ -68,11 +69,12 @@ impl Link {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let (state, seen) = watch::channel(State { target, condition: Condition::default(), cuts: 0 });
-        let hindered = Arc::new(AtomicU64::new(0));
-        let counter = hindered.clone();
+        let (hindered, made) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (counter, count) = (hindered.clone(), made.clone());
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
                 // Without a target, the connection is closed at once.
                 let Some(target) = seen.borrow().target else { continue };
                 if let Ok(far) = TcpStream::connect(target).await {
@@ -82,7 +84,7 @@ impl Link {
                 }
             }
         });
-        Self { address, state, hindered, _accepting: accepting }
+        Self { address, state, hindered, made, _accepting: accepting }
     }
 
     /// Leads new connections to another address, or nowhere.
@@ -93,6 +95,11 @@ impl Link {
     /// How many pieces of data the link has delayed or held back so far.
     pub fn hindered(&self) -> u64 {
         self.hindered.load(Ordering::Relaxed)
+    }
+
+    /// How many connections were made to it so far.
+    pub fn connections(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
     }
 
     /// Changes the condition.
@@ -206,5 +213,6 @@ mod tests {
         link.cut();
         assert!(!answers(&mut stream).await);
         assert!(answers(&mut TcpStream::connect(link.address).await.unwrap()).await, "new connections are accepted");
+        assert_eq!(link.connections(), 3);
     }
 }

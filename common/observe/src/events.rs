@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata_wire::Peer;
 use axum::body::Body;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -64,9 +65,9 @@ impl Viewers {
     }
 }
 
-/// The events for one more browser; `None` if there are too many.
-pub(crate) fn stream(shared: Arc<Shared>) -> Option<Body> {
-    let place = shared.viewers.places.clone().try_acquire_owned().ok()?;
+/// The events for one more browser, whose connection stays while it watches; `None` if there are too many.
+pub(crate) fn stream(shared: Arc<Shared>, peer: &Peer) -> Option<Body> {
+    let place = (shared.viewers.places.clone().try_acquire_owned().ok()?, peer.stay());
     let (sender, events) = mpsc::channel::<Result<Bytes, Infallible>>(1);
     tokio::spawn(tell(shared, sender));
     // The place is given back when all was written, or the connection is gone.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_record::RunState;
+use ata_wire::Peer;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Form, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, Form, Query, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Json, Redirect, Response};
 use axum::routing::{get, post};
@@ -158,8 +159,8 @@ async fn ready(State(shared): Site) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response()
 }
 
-async fn watch_events(State(shared): Site) -> Response {
-    match events::stream(shared) {
+async fn watch_events(State(shared): Site, Extension(peer): Extension<Peer>) -> Response {
+    match events::stream(shared, &peer) {
         Some(body) => {
             let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
             (headers, body).into_response()

@@ -1,7 +1,7 @@
 //! The HTTP server, as clients see it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ata_observe::{Access, App, Client, ClientError, Live, Metrics, Prices, Source, serve};
 use ata_record::{JOURNAL_VERSION, Listener, Listeners, RunEvent, Writer};
@@ -154,6 +154,12 @@ async fn on_loopback_only_local_names_are_answered() {
     assert!(ask("evil.example").await.starts_with("HTTP/1.1 403"));
 }
 
+/// Access with the secret of the credentials in a folder.
+fn secret(folder: &TempDir) -> Access {
+    let credentials = Credentials::open(&folder.path().join("credentials")).unwrap();
+    Access::Secret(Box::new(ServerTls::new(credentials.tls_files()).unwrap()), Secrets::of(&credentials).unwrap())
+}
+
 /// The secret for status, and nothing else, opens the dashboard; health can be asked for without.
 #[tokio::test]
 async fn elsewhere_the_status_secret_is_wanted() {
@@ -167,7 +173,7 @@ async fn elsewhere_the_status_secret_is_wanted() {
             secret: credentials.secret(role).unwrap(),
         };
         tokens = Some((token(Role::Status), token(Role::Worker)));
-        Access::Secret(Box::new(ServerTls::new(credentials.tls_files()).unwrap()), Secrets::of(&credentials).unwrap())
+        secret(folder)
     })
     .await;
     served.live.hear(&run());
@@ -196,22 +202,57 @@ async fn elsewhere_the_status_secret_is_wanted() {
     assert!(served.get("/healthz").await.is_err(), "not without encryption");
 }
 
-/// Connections that say nothing, or never send what they announced, do not keep others out for longer than they have time for it.
-#[tokio::test]
-async fn silent_connections_are_closed() {
-    let served = Served::start(|_| Access::Local).await;
-    let mut silent = Vec::new();
-    for at in 0..300 {
-        let mut stream = TcpStream::connect(&served.address).await.unwrap();
-        if at % 2 == 0 {
-            let form = "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 33";
-            stream
-                .write_all(format!("POST /login HTTP/1.1\r\nHost: localhost\r\n{form}\r\n\r\n").as_bytes())
-                .await
-                .unwrap();
+/// Connections that come to nothing, several times as many as the dashboard has places for: if each had to run into its own
+/// deadline, this would take longer than [`DEADLINE`].
+const SILENT: usize = 1500;
+
+/// Connections that say nothing, or only the beginning of something, make room for those who want to know something.
+async fn health_comes_first(access: impl FnOnce(&TempDir) -> Access, said: &[u8], client: impl Fn(&Served) -> Client) {
+    ata_wire::raise_file_limit();
+    let mut served = Served::start(access).await;
+    served.live.hear(&run());
+    let (mut silent, began) = (Vec::new(), Instant::now());
+    let answered = async {
+        for _ in 0..SILENT {
+            let mut stream = TcpStream::connect(&served.address).await.unwrap();
+            stream.write_all(said).await.unwrap();
+            silent.push(stream);
         }
-        silent.push(stream);
+        let (client, connected) = (client(&served), Instant::now());
+        for path in ["/healthz", "/api/state"] {
+            assert!(client.get(path).await.is_ok(), "{path}");
+        }
+        println!(
+            "{SILENT} connections that said {} bytes, made in {:?}: both answers {:?} later",
+            said.len(),
+            connected.duration_since(began),
+            connected.elapsed()
+        );
+    };
+    tokio::time::timeout(DEADLINE, answered).await.expect("answers before the silent ones run into their deadlines");
+}
+
+#[tokio::test]
+async fn health_comes_first_in_plain_text() {
+    let client = |served: &Served| format!("http://{}", served.address).parse().unwrap();
+    for said in [
+        &b""[..],
+        b"GET /healthz HTTP/1.1\r\nHost:",
+        b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 33\r\n\r\n",
+    ] {
+        health_comes_first(|_| Access::Local, said, client).await;
     }
-    let answer = tokio::time::timeout(DEADLINE, served.get("/healthz")).await;
-    assert_eq!(answer.unwrap().unwrap(), "ok\n");
+}
+
+#[tokio::test]
+async fn health_comes_first_with_tls() {
+    for said in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
+        let client = |served: &Served| {
+            let credentials = Credentials::open(&served.folder.path().join("credentials")).unwrap();
+            let (address, pin) = (served.address.parse().unwrap(), credentials.tls_files().pin().unwrap());
+            let token = JoinToken { address, pin, secret: credentials.secret(Role::Status).unwrap() };
+            token.to_string().parse().unwrap()
+        };
+        health_comes_first(secret, said, client).await;
+    }
 }

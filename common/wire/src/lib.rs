@@ -37,7 +37,10 @@ pub use message::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, ProbeIntake, ProbeSummary, Receipt,
     RunSpec, SessionToken, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
 };
-pub use net::{ConnectError, Connection, Endpoint, Peer, Probed, connect, files_for, padding, raise_file_limit, serve};
+pub use net::{
+    Arrived, ConnectError, Connection, Endpoint, Entrance, Peer, Probed, Protocol, Stay, Transport, connect, files_for,
+    padding, raise_file_limit, serve,
+};
 pub use seconds::duration;
 pub use security::{
     Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,

@@ -52,6 +52,14 @@ pub const MAX_CONNECTIONS: usize = 2 * CONNECTIONS_PER_WORKER * MAX_WORKERS;
 /// downloads and at most [`MAX_UPLOADS`] for uploads.
 pub const MAX_STREAMS: u32 = 16;
 
+/// Bytes per second below which a worker that is sending gradients gives way to those that wait for room: slower than the
+/// slowest link that is promised to work, which carries 100 kB/s, all of its gradients together.
+pub const LEAST_UPLOAD_BYTES_PER_S: u64 = 64 << 10;
+
+/// Time over which that rate is measured: longer than TCP takes to recover from losses on a poor link, and than a coordinator
+/// may be stopped without anyone being blamed for it.
+pub const UPLOAD_PATIENCE: Duration = Duration::from_secs(20);
+
 /// Gradients a worker may send at the same time: enough to hide the latency of one behind the next.
 pub const MAX_UPLOADS: usize = 4;
 
@@ -64,19 +72,24 @@ pub const MAX_QUEUED_MESSAGES: usize = 4096;
 pub const FRAME_BYTES: u32 = 1 << 20;
 
 /// HTTP/2 flow-control windows of connections, from the largest: what may be on its way before the receiver says that it read
-/// something; a stream gets half of it. On a machine whose cores compute, saying so takes a while: with a fourth of the
-/// largest, a model of 16 MB takes a third longer. The smallest is the default of HTTP/2.
+/// something. A stream gets one part in [`MAX_UPLOADS`] of it at the coordinator, so that gradients that wait do not fill the
+/// window of one that does not. On a machine whose cores compute, saying so takes a while: with a fourth of the largest, a model
+/// of 16 MB takes a third longer. The smallest is the default of HTTP/2.
 pub const CONNECTION_WINDOWS: [u32; 5] = [32 << 20, 8 << 20, 2 << 20, 512 << 10, 64 << 10];
 
 /// A connection gets the largest window that is at most one part in so many of the memory left for windows.
 pub const WINDOW_SHARE: usize = 16;
 
-/// Connections without a session, of which the oldest is closed when there are more: a worker's is one for a few round trips,
-/// and with its buffers and calls one takes 100 kB.
+/// Connections of browsers, of health checks and of scripts to the dashboard: a few for each browser, and few enough that
+/// their files and buffers do not count next to those of the workers.
+pub const MAX_VISITORS: usize = 256;
+
+/// Connections of a port that belong to nothing, of which one is closed when there are more: a worker's is one for a few round
+/// trips, and with its buffers and calls one takes 100 kB.
 pub const MAX_STRANGERS: usize = 512;
 
-/// Time that a connection may be open without belonging to a session: TLS and Hello take three round trips, and even by
-/// satellite links one takes little more than a second.
+/// Time for a handshake, and time that a worker's connection may be open while it belongs to no session, before its first or
+/// after its last one: TLS and Hello take three round trips, and even by satellite links one takes little more than a second.
 pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Silence after which the other side is sent a keepalive ping…

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ata_wire::limits::STRANGER_TIMEOUT;
 use ata_wire::proto::{DataRequest, ParametersRequest};
@@ -20,6 +21,9 @@ use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::transport::{Certificate, Identity};
 use tonic::{Code, Status};
+
+/// What takes longer hangs.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A service that counts the calls which reach it.
 #[derive(Clone, Default)]
@@ -90,6 +94,16 @@ async fn ask(connection: &Connection) -> Result<(), Status> {
     connection.transfers().parameters(request).await.map(drop)
 }
 
+/// Waits until a file that was replaced is read again, which takes a moment.
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let known = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(DEADLINE, known).await.is_ok(), "{what}");
+}
+
 fn refusal(error: ConnectError) -> String {
     let ConnectError::Distrusted { reason, .. } = error else { panic!("{error:?}") };
     reason
@@ -157,7 +171,7 @@ async fn a_rotated_secret_lets_in_no_new_session() {
     // This service has no sessions, which is said to whoever gets in.
     assert_eq!(begin(&old).await, Code::Unimplemented);
     own.credentials.rotate(Role::Worker).unwrap();
-    assert_eq!(begin(&old).await, Code::PermissionDenied);
+    until("the old secret is refused", async || begin(&old).await == Code::PermissionDenied).await;
     ask(&old).await.unwrap();
     let probed = old.probe(0, 0).await.unwrap_err();
     assert_eq!(probed.code(), Code::PermissionDenied, "whoever asks may be about to begin a session");
@@ -265,6 +279,8 @@ async fn certificates_are_replaced_without_a_restart() {
     let (address, counting) = start(Security::Certificates(authority.tls(authority.issue("head", 2020)))).await;
     refusal(connect(&authority.endpoint(address, Some(&good))).await.unwrap_err());
     authority.issue("head", 4000);
+    let is_good = async || connect(&authority.endpoint(address, Some(&good))).await.is_ok();
+    until("the new certificate is shown", is_good).await;
     ask(&connect(&authority.endpoint(address, Some(&good))).await.unwrap()).await.unwrap();
     // Nonsense leaves the last good one in use.
     std::fs::write(authority.path("head.pem"), "nonsense").unwrap();

@@ -55,7 +55,7 @@ impl Transfers for Own {
             std::future::pending::<()>().await;
         }
         assert_eq!(found, header(1));
-        let received = upload.values(VALUES as u64, &Pool::default(), || ()).await?;
+        let received = upload.values(VALUES as u64, &Pool::default(), |_| ()).await?;
         assert!(received == values(1));
         Ok(Receipt::Refused { reason: "I only looked".into() })
     }

@@ -1,8 +1,8 @@
 //! What the other tasks send to the owner.
 
 use ata_record::{RecordError, RefusalKind};
-use ata_scheduler::{LeaseId, MachineId};
-use ata_wire::{GradientHeader, Hello, Reader, Receipt, SessionToken};
+use ata_scheduler::LeaseId;
+use ata_wire::{GradientHeader, Hello, Peer, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tonic::Status;
@@ -12,14 +12,14 @@ use crate::checkpoint::Saved;
 use crate::evaluation::Evaluated;
 use crate::parameters::DueSets;
 use crate::send_file::File;
-use crate::session::Presence;
 use crate::sessions::SessionHandle;
 use crate::training::Report;
+use crate::uploads::Reply;
 
 /// An event or a request for the owner.
 pub(crate) enum Command {
-    /// A worker introduced itself, from a machine.
-    Hello { hello: Hello, machine: MachineId, reply: oneshot::Sender<Result<SessionHandle, Status>> },
+    /// A worker introduced itself.
+    Hello { hello: Hello, peer: Peer, reply: oneshot::Sender<Result<SessionHandle, Status>> },
     /// A worker can compute, as one batch a lease if it fuses.
     Ready { session: SessionToken, fuses: bool },
     /// A lease failed.
@@ -28,17 +28,12 @@ pub(crate) enum Command {
     Left { session: SessionToken, why: String },
     /// A worker is ready to receive parameters.
     Parameters { session: SessionToken, reader: Reader, reply: oneshot::Sender<Result<DueSets, Status>> },
-    /// A worker is about to send a gradient; the reply says whether it may.
-    Announce {
-        session: SessionToken,
-        lease: u64,
-        iteration: u64,
-        reply: oneshot::Sender<Result<Presence, NotAnnounced>>,
-    },
+    /// A worker is about to send a gradient; the reply says whether it may, once there is room.
+    Announce { session: SessionToken, lease: u64, iteration: u64, peer: Peer, reply: Reply },
     /// A complete, finite gradient arrived.
     Gradient(Gradient),
     /// A worker asks for the training data.
-    Data { session: SessionToken, sha256: Bytes, reply: oneshot::Sender<Result<File, Status>> },
+    Data { session: SessionToken, sha256: Bytes, peer: Peer, reply: oneshot::Sender<Result<File, Status>> },
     /// The training thread took a step, or failed.
     Training(Report),
     /// The evaluation thread is done with an evaluation.
@@ -68,7 +63,7 @@ pub(crate) enum NotAnnounced {
 impl Owner {
     pub(super) fn command(&mut self, command: Command) {
         match command {
-            Command::Hello { hello, machine, reply } => answer(reply, self.hello(&hello, machine)),
+            Command::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
             Command::Ready { session, fuses } => self.ready(session, fuses),
             Command::LeaseFailed { session, lease, kind, reason } => {
                 self.lease_failed(session, LeaseId(lease), kind, &reason);
@@ -79,11 +74,11 @@ impl Owner {
                 }
             }
             Command::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
-            Command::Announce { session, lease, iteration, reply } => {
-                answer(reply, self.announced(session, LeaseId(lease), iteration));
+            Command::Announce { session, lease, iteration, peer, reply } => {
+                self.announced(session, LeaseId(lease), iteration, &peer, reply);
             }
             Command::Gradient(Gradient { header, values, reply }) => answer(reply, self.gradient(&header, values)),
-            Command::Data { session, sha256, reply } => answer(reply, self.data(session, &sha256)),
+            Command::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
             Command::Training(Report::Stepped(stepped)) => self.stepped(stepped),
             Command::Training(Report::Compared(comparison, agree)) => self.compared(comparison, agree),
             Command::Training(Report::Failed) => {
@@ -98,6 +93,6 @@ impl Owner {
 }
 
 /// Answers a request. The sender may be gone by now, which does not matter.
-fn answer<T>(reply: oneshot::Sender<T>, value: T) {
+pub(super) fn answer<T>(reply: oneshot::Sender<T>, value: T) {
     drop(reply.send(value));
 }

@@ -101,6 +101,7 @@ impl Owner {
 
     fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
         self.trace.lease_ends(lease.id, outcome);
+        self.need_not_wait(lease.id);
         let cancelled = matches!(outcome, Outcome::Cancelled(_));
         if let Some(session) = self.sessions.addressed(worker) {
             session.ended(lease.id);

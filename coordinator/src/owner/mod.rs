@@ -9,7 +9,7 @@
 //! - `effects`: carries out the engine's effects, in order
 //! - `start`: the state in which a run begins or goes on
 //! - `workers`: how sessions begin and end
-//! - `transfers`: parameters, gradients and data
+//! - `transfers`: parameters, gradients and data; `uploads`: which gradients may arrive, and when
 //! - `trust`: workers that send what does not count
 //! - `evaluation`, `saving`: evaluations, checkpoints and models, beside the iterations
 
@@ -22,6 +22,7 @@ mod start;
 mod tests;
 mod transfers;
 mod trust;
+mod uploads;
 mod workers;
 
 pub(crate) use command::{Command, Gradient, NotAnnounced};
@@ -30,13 +31,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ata_learn::LearningRate;
+use ata_learn::{Dataset, LearningRate, OpenDevice};
 use ata_record::{EndState, RecordError, RunEvent, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerStatistics};
 use ata_wire::{FarewellReason, Pool, RunSpec, duration};
-use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
@@ -47,10 +48,12 @@ use crate::parameters::{ParameterSet, Versions};
 use crate::publisher::Publisher;
 use crate::refusals::Refusals;
 use crate::report::{RunError, RunReport, StopReason};
+use crate::send_file::TrainingFile;
 use crate::session::{Patience, Session};
 use crate::sessions::Sessions;
 use crate::trace::Trace;
 use crate::training::{self, Arrived, Report, Taken, TrainingThread};
+use crate::uploads::Uploads;
 use evaluation::Evaluations;
 use saving::{Checkpoints, Described};
 use start::Begun;
@@ -65,6 +68,7 @@ pub(crate) struct Owner {
     /// Gradients that were accepted, and wait for the outcome of their lease.
     arrived: HashMap<LeaseId, Arrived>,
     refusals: Refusals,
+    uploads: Uploads,
     /// Those of the current iteration.
     parameters: ParameterSet,
     versions: Versions,
@@ -79,7 +83,7 @@ pub(crate) struct Owner {
     run_id: String,
     run_spec: RunSpec,
     run_folder: PathBuf,
-    training_file: Option<(Bytes, PathBuf)>,
+    training_file: Option<Arc<TrainingFile>>,
     patience: Patience,
     /// Seconds of the run's clock, as of this turn.
     now_s: f64,
@@ -135,13 +139,11 @@ impl Owner {
         let (training, parameters) =
             training::spawn(training, config.aggregate, pool, config.span_links, sender(commands, Command::Training));
         versions.add(&parameters);
-        let (test_data, device) = (config.test_data, config.device);
-        let evaluator = move || test_data.evaluator(&device);
-        let evaluation = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluated));
+        let evaluation = evaluation(config.test_data, config.device, commands);
         let CheckpointConfig { cadence, retention, store } = config.checkpoints;
         let saver = Saver { store, retention, table: config.model.table(), metadata: config.model_metadata };
-        let described = Described { settings: config.settings, data };
         let jobs = saver.spawn(sender(commands, Command::Saved));
+        let described = Described { settings: config.settings, data };
         Ok(Self {
             engine,
             sessions: Sessions::restored(names),
@@ -149,6 +151,7 @@ impl Owner {
             broken: Vec::new(),
             arrived: HashMap::new(),
             refusals: Refusals::default(),
+            uploads: Uploads::new(config.transfers.uploads(run_spec.parameters)),
             parameters,
             versions,
             training,
@@ -183,10 +186,12 @@ impl Owner {
         let mut clock = Clock::new(Instant::now(), self.now_s, tick(self.patience.heartbeat));
         // The evaluation after the last step that was saved is no part of the checkpoint.
         self.evaluate_if_due(self.parameters.iteration - 1);
+        let room_freed = self.uploads.freed();
         self.tell(Event::Proceed);
         let ending = loop {
             let command = tokio::select! {
                 command = commands.recv() => command,
+                () = room_freed.notified() => None,
                 () = tokio::time::sleep(self.until_next_look()) => None,
                 () = &mut stop => break Ending::Stop(StopReason::Stopped),
             };
@@ -204,6 +209,7 @@ impl Owner {
             self.command(command);
         }
         self.look_at_the_time();
+        self.make_room();
         self.carry_out_all();
         self.ending.take()
     }
@@ -222,6 +228,7 @@ impl Owner {
             for (session, why) in self.sessions.close_overdue(self.now_s, &self.patience) {
                 self.dismiss(session, why);
             }
+            self.look_at_uploads();
             self.write_refusals(false);
         }
         if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {
@@ -320,6 +327,11 @@ impl Owner {
             session.farewell(reason, detail);
         }
     }
+}
+
+/// The thread that evaluates on the test images.
+fn evaluation(test_data: Arc<dyn Dataset>, device: OpenDevice, commands: &mpsc::Sender<Command>) -> EvaluationThread {
+    EvaluationThread::spawn(move || test_data.evaluator(&device), sender(commands, Command::Evaluated))
 }
 
 /// Sends what a thread reports to the owner. If that is gone, the run is over, and the report no longer matters.

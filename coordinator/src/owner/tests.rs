@@ -4,13 +4,14 @@ mod any_order;
 mod exactly_once;
 mod many_names;
 mod stops;
+mod uploads;
 
 use std::collections::BTreeMap;
 
 use ata_learn::{Aggregate, DataSource, DeviceChoice, Metadata, Optimizer, Split, builtin_model};
 use ata_record::{RefusalKind, RunPhase, read_journal};
-use ata_scheduler::{EngineConfig, MachineId, PolicyContext, build_policy};
-use ata_wire::{Assignment, GradientHeader, Hello, Reader, Receipt, SessionToken, ToWorker};
+use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_wire::{Assignment, GradientHeader, Hello, Peer, Reader, Receipt, SessionToken, ToWorker};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -61,11 +62,20 @@ impl Rig {
     }
 
     fn saving(cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
-        Self::begin(tempfile::tempdir().unwrap(), Start::Random, cadence, policy, budget, iterations)
+        let folder = tempfile::tempdir().unwrap();
+        Self::begin(folder, Start::Random, TransferLimits::default(), cadence, policy, budget, iterations)
     }
 
     /// A run in this folder.
-    fn begin(folder: TempDir, start: Start, cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
+    fn begin(
+        folder: TempDir,
+        start: Start,
+        transfers: TransferLimits,
+        cadence: Cadence,
+        policy: &str,
+        budget: u64,
+        iterations: u64,
+    ) -> Self {
         let model = builtin_model(MODEL).unwrap();
         let parameters = model.parameter_count();
         let test_data = model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap();
@@ -100,7 +110,7 @@ impl Rig {
             device: DeviceChoice::Cpu.open().unwrap(),
             warm_start: BTreeMap::new(),
             heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
-            transfers: TransferLimits::default(),
+            transfers,
             run_folder: folder.path().to_owned(),
             listeners: ata_record::Listeners::default(),
             security: std::sync::Arc::new(ata_wire::Security::Open),
@@ -161,7 +171,7 @@ impl Rig {
             device: String::new(),
             version: String::new(),
         };
-        let hello = |reply| Command::Hello { hello, machine: MachineId(1), reply };
+        let hello = |reply| Command::Hello { hello, peer: Peer::default(), reply };
         let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
         assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
         presence.hear_heartbeat(false);
@@ -170,8 +180,8 @@ impl Rig {
 
     /// Whether a gradient may be sent.
     fn announce(&mut self, session: SessionToken, lease: &Assignment) -> bool {
-        let (lease, iteration) = (lease.lease, lease.iteration);
-        self.ask(|reply| Command::Announce { session, lease, iteration, reply }).is_ok()
+        let (lease, iteration, peer) = (lease.lease, lease.iteration, Peer::default());
+        self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).is_ok()
     }
 
     /// Announces a gradient, and sends it if it may be sent.

@@ -3,23 +3,22 @@
 use ata_learn::Partial;
 use ata_record::RefusalKind;
 use ata_scheduler::{LeaseId, Report};
-use ata_wire::{GradientHeader, Reader, Receipt, SessionToken};
+use ata_wire::{GradientHeader, Peer, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tonic::Status;
 
 use super::Owner;
-use super::command::NotAnnounced;
 use crate::parameters::DueSets;
 use crate::send_file::File;
-use crate::session::Presence;
 use crate::training::Arrived;
 
 impl Owner {
-    pub(super) fn data(&mut self, token: SessionToken, sha256: &Bytes) -> Result<File, Status> {
+    pub(super) fn data(&mut self, token: SessionToken, sha256: &Bytes, peer: &Peer) -> Result<File, Status> {
         let session = self.sessions.of_token(token)?;
+        session.admit(peer);
         match &self.training_file {
-            Some((expected, path)) if expected == sha256 => {
-                Ok(File { path: path.clone(), presence: session.presence(), _sending: session.data()? })
+            Some(training) if training.sha256() == &sha256[..] => {
+                Ok(File { training: training.clone(), presence: session.presence(), _sending: session.data()? })
             }
             _ => Err(Status::not_found("this run does not use that data set")),
         }
@@ -27,30 +26,6 @@ impl Owner {
 
     pub(super) fn parameters(&mut self, token: SessionToken, reader: Reader) -> Result<DueSets, Status> {
         self.sessions.of_token(token)?.parameters(self.now_s, reader)
-    }
-
-    /// Checks that the worker holds that lease and is not sending its gradient yet, so that it may begin to.
-    pub(super) fn announced(
-        &mut self,
-        token: SessionToken,
-        lease: LeaseId,
-        iteration: u64,
-    ) -> Result<Presence, NotAnnounced> {
-        self.heard(token);
-        let session = self.sessions.of_token(token).map_err(NotAnnounced::NoSession)?;
-        let (worker, presence) = (session.worker, session.presence());
-        let announced = match self.engine.lease(worker, lease) {
-            None => Err(self.why_not_held(worker, lease)),
-            Some(held) if held.iteration != iteration => {
-                let reason = format!("lease {lease} is of iteration {}, not {iteration}", held.iteration);
-                Err((RefusalKind::Foreign, reason))
-            }
-            Some(_) => session.begin_upload(lease).map_err(|(kind, why)| (kind, format!("lease {lease}: {why}"))),
-        };
-        announced.map(|()| presence).map_err(|(kind, reason)| {
-            self.refuse(worker, kind, &reason);
-            NotAnnounced::NotHeld { reason }
-        })
     }
 
     /// Hands a gradient that passed every other check to the engine, which decides whether it counts.

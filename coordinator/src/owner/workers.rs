@@ -2,7 +2,7 @@
 
 use ata_record::RunEvent;
 use ata_scheduler::{Event, MachineId};
-use ata_wire::{FarewellReason, Hello, SessionToken, ToWorker, Welcome};
+use ata_wire::{FarewellReason, Hello, Peer, SessionToken, ToWorker, Welcome};
 use tonic::Status;
 
 use super::Owner;
@@ -13,11 +13,13 @@ use crate::sessions::{Opened, SessionHandle};
 const CPU: &str = "cpu";
 
 impl Owner {
-    pub(super) fn hello(&mut self, hello: &Hello, machine: MachineId) -> Result<SessionHandle, Status> {
+    pub(super) fn hello(&mut self, hello: &Hello, peer: &Peer) -> Result<SessionHandle, Status> {
+        let machine = MachineId(peer.machine());
         let Opened { handle, claim, replaced } = self.sessions.open(self.now_s, hello, machine)?;
         if let Some(session) = replaced {
             self.lost(&session, "it reconnected");
         }
+        self.sessions.of_token(handle.token)?.admit(peer);
         if claim.is_taken_over {
             self.tell(Event::WorkerForgotten { worker: claim.worker });
         }

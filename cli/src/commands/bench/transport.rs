@@ -128,7 +128,7 @@ impl Transfers for Endless {
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         upload.header().await?;
-        self.pool.give(upload.values(self.values, &self.pool, || ()).await?);
+        self.pool.give(upload.values(self.values, &self.pool, |_| ()).await?);
         Ok(Receipt::Accepted)
     }
 }

@@ -68,7 +68,7 @@ pub(crate) async fn run(args: ChaosArgs, extensions: Extensions) -> Result<ExitC
     let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
     let folder = create(&args.out.clone().unwrap_or_else(|| Path::new("runs").join(new_run_id("chaos"))))?;
     let (file, data, table) = (folder.join("settings.toml"), inputs.training_file(), inputs.model.table());
-    let plan = Plan { file, settings, data, folder, table };
+    let plan = Plan { settings, file, folder, data, table };
     std::fs::write(&plan.file, plan.settings.to_toml()?).map_err(Failure::disk)?;
     let signal = signals::stop()?;
     tokio::select! {

@@ -149,7 +149,7 @@ mod tests {
     fn few_open_files_are_few_workers() {
         let needed = files_for(1000);
         let status = |allowed| files(allowed, needed, 1000).status;
-        let limits = [100, 1024, 2127, 2128, 4127, needed].map(status);
+        let limits = [100, 1024, 2383, 2384, 4383, needed].map(status);
         assert_eq!(limits, [Problem, Problem, Problem, Warning, Warning, Ok]);
         let mend = files(1024, needed, 1000).mend.unwrap();
         assert!(mend.contains("LimitNOFILE=") && mend.contains(&needed.to_string()), "{mend}");

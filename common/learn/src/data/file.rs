@@ -1,22 +1,33 @@
 //! Files of data, identified by their content.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
 use super::DataError;
 
-/// A file of data and the identity of its content.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A file of data and the identity of its content. It stays open: another file may take its place meanwhile.
+#[derive(Clone, Debug)]
 pub struct DataFile {
-    /// Where it is.
+    /// Where it was.
     pub path: PathBuf,
     /// SHA-256 of all of it.
     pub sha256: [u8; 32],
     /// Its size.
     pub bytes: u64,
+    file: Arc<File>,
+}
+
+/// Tells versions of a file that is written to apart, as far as can be told without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileState {
+    /// Its size.
+    pub bytes: u64,
+    modified: Option<SystemTime>,
 }
 
 impl DataFile {
@@ -28,13 +39,34 @@ impl DataFile {
         let mut bytes = 0;
         loop {
             match file.read(&mut buffer).map_err(DataError::io(path))? {
-                0 => return Ok(Self { path: path.into(), sha256: digest.finalize().into(), bytes }),
+                0 => return Ok(Self { path: path.into(), sha256: digest.finalize().into(), bytes, file: file.into() }),
                 read => {
                     digest.update(&buffer[..read]);
                     bytes += read as u64;
                 }
             }
         }
+    }
+
+    /// The state of the file now.
+    pub fn state(&self) -> io::Result<FileState> {
+        let metadata = self.file.metadata()?;
+        Ok(FileState { bytes: metadata.len(), modified: metadata.modified().ok() })
+    }
+
+    /// Reads what the file has now, from this byte on. Any number of threads may do so at the same time.
+    #[cfg(unix)]
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&*self.file, buffer, offset)
+    }
+
+    /// The same where a file has only one place to read from.
+    #[cfg(not(unix))]
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        use std::io::{Seek, SeekFrom};
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(buffer)
     }
 }
 
@@ -62,5 +94,21 @@ mod tests {
         let longer = DataFile::identify(file.path()).unwrap();
         assert_eq!(longer.bytes, 100_000);
         assert_eq!(longer.sha256[..], Sha256::digest(vec![7; 100_000])[..]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_was_identified_can_be_read_although_another_file_took_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("data"), folder.path().join("other"));
+        std::fs::write(&path, "abcdef").unwrap();
+        std::fs::write(&other, "ABCDEF").unwrap();
+        let found = DataFile::identify(&path).unwrap();
+        let state = found.state().unwrap();
+        std::fs::rename(other, &path).unwrap();
+        let mut read = [0; 3];
+        found.read_at(&mut read, 2).unwrap();
+        assert_eq!((&read, found.state().unwrap()), (b"cde", state));
+        assert!(found.read_at(&mut read, 4).is_err(), "it ends before");
     }
 }

@@ -11,7 +11,7 @@ mod synthetic;
 
 pub use archive::extract_archive;
 pub use cifar::{CLASS_NAMES, RecordFile, find_split};
-pub use file::{DataFile, hex, sha256_of_file};
+pub use file::{DataFile, FileState, hex, sha256_of_file};
 pub use images::{ImageBatch, ImageInput, Images};
 pub use sampling::{TaskSampler, Tasks};
 pub use synthetic::Synthetic;

@@ -4,23 +4,22 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata_wire::limits::MAX_VISITORS;
+use ata_wire::{Arrived, Entrance, Protocol, ServerTls};
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
 
 use super::Shared;
 
-/// Connections at a time: a few per browser, and the rest of a coordinator's files is for its workers.
-const MOST_CONNECTIONS: usize = 256;
-
-/// Time for a TLS handshake, and for the headers of a request.
+/// Time for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time in which a peer must take some of what it is sent.
@@ -30,47 +29,37 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// What is read ahead of a connection.
 const BUFFER_BYTES: usize = 16 << 10;
 
+/// Serves whoever connects. A new connection always finds a place, so that health checks are answered whatever others do: the
+/// oldest ones make room, except those that watch.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, router: Router) -> Infallible {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    loop {
-        let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let (shared, router) = (shared.clone(), router.clone());
-                tokio::spawn(async move {
-                    meet(stream, &shared, router).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the dashboard cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
+    let tls = move || shared.access.tls().map(ServerTls::for_http);
+    Entrance::new(Protocol::Http, MAX_VISITORS, tls)
+        .accept(listener, move |arrived| speak(arrived, router.clone()))
+        .await
 }
 
-async fn meet(stream: TcpStream, shared: &Shared, router: Router) {
-    stream.set_nodelay(true).unwrap_or(());
+async fn speak(arrived: Arrived, router: Router) {
     // A peer that reads nothing is noticed by the system: its connection breaks.
     #[cfg(target_os = "linux")]
-    SockRef::from(&stream).set_tcp_user_timeout(Some(WRITE_TIMEOUT)).unwrap_or(());
-    let Some(tls) = shared.access.tls() else { return speak(stream, router).await };
-    let handshake = TlsAcceptor::from(tls.for_http()).accept(stream);
-    // Who speaks no TLS here, or refuses our certificate, is told so by TLS itself.
-    if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
-        speak(stream, router).await;
-    }
-}
-
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
-    let served = http1::Builder::new()
+    SockRef::from(arrived.tcp()).set_tcp_user_timeout(Some(WRITE_TIMEOUT)).unwrap_or(());
+    let Arrived { stream, peer, place: _place, .. } = arrived;
+    let closed = peer.closed();
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        router.call(request)
+    });
+    let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection to the dashboard broke");
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        served = serving => {
+            if let Err(error) = served {
+                tracing::debug!(%error, "a connection to the dashboard broke");
+            }
+        }
+        () = closed => tracing::debug!("a connection to the dashboard made room"),
     }
 }

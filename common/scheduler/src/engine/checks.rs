@@ -1,9 +1,10 @@
-//! Spot checks: of some leases, a result is taken only once two workers agree on it.
+//! Spot checks: of some leases, a result is taken only once two workers on different machines agree on it.
 //!
 //! A lease that is drawn is split into subtrees, so that any worker can compute them, and each is given to a second worker
 //! as well. The driver compares the results, which the engine does not see. If two differ, further workers are asked, one at
 //! a time, until two agree: whoever differs from them has lied. If no further worker is there, all that differ are struck,
-//! and the tasks are computed again.
+//! and the tasks are computed again. Each is on a machine of its own, because one that lies could confirm itself under another
+//! name. Only if all workers are on one machine do two of them confirm each other.
 
 use smallvec::SmallVec;
 
@@ -68,9 +69,10 @@ impl Check {
         self.needs().saturating_sub(self.results.len() + self.held.len())
     }
 
-    fn involves(&self, worker: WorkerId) -> bool {
-        let answered = self.results.iter().any(|taken| taken.worker == worker);
-        answered || self.held.iter().any(|(holder, _)| *holder == worker)
+    /// Who has a part in it.
+    fn involved(&self) -> impl Iterator<Item = WorkerId> {
+        let answered = self.results.iter().map(|taken| taken.worker);
+        answered.chain(self.held.iter().map(|(holder, _)| *holder))
     }
 
     /// The leases to be compared next, if their results are there.
@@ -281,20 +283,23 @@ impl Engine {
         }
     }
 
-    /// The worker that finishes tasks under check soonest, of those that have no part in the check yet: if possible one
-    /// that does not rest, or at least did not fail them.
+    /// The worker that finishes tasks under check soonest, of those on machines that have no part in the check yet: if possible
+    /// one that does not rest, or at least did not fail them.
     fn witness(&mut self, tasks: TaskRange) -> Option<WorkerId> {
         let available = self.roster.available();
-        let check = self.check(tasks)?;
+        let Phase::Collecting(iteration) = &self.phase else { return None };
+        let check = iteration.checks.get(&tasks.first)?;
+        let machine = |worker: WorkerId| self.roster.machine_of(worker);
+        let mut machines = self.roster.all_present().map(machine);
+        let is_alone = machines.next().is_none_or(|first| machines.all(|other| other == first));
+        let is_same = |a: WorkerId, b: WorkerId| a == b || !is_alone && machine(a) == machine(b);
+        let is_new = |worker: &WorkerId| !check.involved().any(|involved| is_same(involved, *worker));
         let failed = |worker: &WorkerId| check.blame.workers.contains(worker);
         let mut workers: Vec<WorkerId> =
-            available.iter().copied().filter(|worker| !check.involves(*worker) && !failed(worker)).collect();
+            available.iter().copied().filter(|worker| is_new(worker) && !failed(worker)).collect();
         if workers.is_empty() {
-            let Phase::Collecting(iteration) = &self.phase else { return None };
-            let check = iteration.checks.get(&tasks.first)?;
-            let others = || self.roster.all_present().filter(|worker| !check.involves(*worker));
-            let untried = others().find(|worker| !check.blame.workers.contains(worker));
-            workers = untried.or_else(|| others().next()).into_iter().collect();
+            let others = || self.roster.all_present().filter(is_new);
+            workers = others().find(|worker| !failed(worker)).or_else(|| others().next()).into_iter().collect();
         }
         let expected_s = self.expected_s(&workers);
         let ends_s = |i: usize| (self.needed_tasks(workers[i]) + tasks.count) as f64 * expected_s[i];

@@ -41,6 +41,16 @@ pub enum Event {
         /// The worker.
         worker: WorkerId,
     },
+    /// A worker has to wait for the driver before it can report what it computed: its deadline stands still.
+    WorkerHeldUp {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A worker that was held up goes on, and its deadline with it.
+    WorkerGoesOn {
+        /// The worker.
+        worker: WorkerId,
+    },
     /// The results of [`Effect::Compare`] were compared.
     Compared {
         /// The tasks.

@@ -3,7 +3,7 @@
 mod deadlines;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::blame::Blame;
 use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
@@ -74,6 +74,8 @@ pub(super) struct Leases {
     queues: Vec<Queue>,
     /// Earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
+    /// Workers whose deadline stands still, and since when.
+    held_up: BTreeMap<WorkerId, f64>,
     next_id: u64,
 }
 
@@ -218,6 +220,7 @@ impl Leases {
         let mut next = queue.first;
         (queue.first, queue.last, queue.len) = (NONE, NONE, 0);
         queue.deadlines = queue.deadlines.wrapping_add(1);
+        self.held_up.remove(&worker);
         let mut all = Vec::new();
         while next != NONE {
             let entry = &mut self.entries[next as usize];

@@ -210,6 +210,8 @@ impl Engine {
             Event::WorkerLost { worker } => self.lose(now_s, worker, effects),
             Event::WorkerForgotten { worker } => self.forget(worker),
             Event::Offence { worker } => self.offence(now_s, worker, effects),
+            Event::WorkerHeldUp { worker } => self.leases.hold_up(now_s, worker),
+            Event::WorkerGoesOn { worker } => self.go_on(now_s, worker),
             Event::Compared { tasks, first, second, agree } => {
                 self.compared(now_s, tasks, (first, second), agree, effects);
             }

@@ -192,6 +192,13 @@ impl Engine {
         self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
     }
 
+    /// A worker goes on that may have been held up.
+    pub(super) fn go_on(&mut self, now_s: f64, worker: WorkerId) {
+        if self.leases.go_on(now_s, worker) {
+            self.set_deadline(worker);
+        }
+    }
+
     /// Evicts the workers that missed their deadline.
     pub(super) fn evict_overdue(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
         for Overdue { worker, silent_s } in self.leases.overdue(now_s) {

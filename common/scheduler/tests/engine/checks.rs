@@ -1,7 +1,7 @@
 //! Spot checks and expulsion.
 
 use ata_scheduler::{
-    AbortReason, Effect, EngineConfig, Event, Lease, LeaseId, Outcome, Report, TaskRange, Verify, WaitReason,
+    AbortReason, Effect, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, Report, TaskRange, Verify, WaitReason,
 };
 
 use crate::support::{Cluster, assigned, indices, steps, worker};
@@ -89,6 +89,40 @@ fn a_third_worker_decides() {
     assert_eq!(outcomes(&effects), [(liar, "refuted"), (honest, "applied"), (witness, "ignored")]);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == liar)));
     assert_eq!(steps(&effects).len(), 1);
+}
+
+/// A machine that lies does not confirm itself under other names, neither at first nor once it is found to differ.
+#[test]
+fn a_machine_does_not_confirm_itself() {
+    let mut cluster = checked(1, 4);
+    let liar = MachineId(9);
+    let mut leases: Vec<(u32, Lease)> = (1..=3).flat_map(|number| assigned(&cluster.join_on(number, liar))).collect();
+    leases.extend(assigned(&cluster.join(4)));
+    let [(other, two)] = leases.iter().copied().filter(|(number, _)| *number == 4).collect::<Vec<_>>()[..] else {
+        panic!("{leases:?}: the only other machine confirms")
+    };
+    let [(first, one)] = leases.iter().copied().filter(|(number, _)| *number != 4).collect::<Vec<_>>()[..] else {
+        panic!("{leases:?}")
+    };
+    cluster.done(first, &one).unwrap();
+    let pair = pairs(&cluster.done(other, &two).unwrap())[0];
+    let effects = say(&mut cluster, pair, false);
+    assert_eq!(outcomes(&effects), [(first, "disputed"), (other, "disputed")], "nobody else has a vote");
+    let again = assigned(&effects);
+    assert!(again.iter().any(|(number, _)| *number == other), "{again:?}: begun anew, by both machines");
+    assert_eq!(again.len(), 2);
+}
+
+/// On one machine, as on a laptop, its workers confirm each other.
+#[test]
+fn workers_of_the_only_machine_confirm_each_other() {
+    let mut cluster = checked(1, 2);
+    let leases: Vec<(u32, Lease)> =
+        (1..=2).flat_map(|number| assigned(&cluster.join_on(number, MachineId(9)))).collect();
+    let [(a, one), (b, two)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(a, &one).unwrap();
+    let pair = pairs(&cluster.done(b, &two).unwrap())[0];
+    assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
 }
 
 /// Two lie, each in its own way: five workers are enough to find the two that agree.

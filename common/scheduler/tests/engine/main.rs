@@ -5,6 +5,7 @@ mod barrier;
 mod batches;
 mod checks;
 mod drill;
+mod held_up;
 mod limits;
 mod outages;
 mod overcommit;

@@ -95,6 +95,11 @@ impl Cluster {
         self.tell(joined(number, MachineId::from(worker(number)), prior, false))
     }
 
+    /// A worker joins whose machine may have others.
+    pub(crate) fn join_on(&mut self, number: u32, machine: MachineId) -> Vec<Effect> {
+        self.tell(joined(number, machine, WorkerStatistics::default(), false))
+    }
+
     /// A worker joins that computes a lease as one batch.
     pub(crate) fn join_fusing(&mut self, number: u32) -> Vec<Effect> {
         self.fusing.push(number);

@@ -27,6 +27,11 @@ impl Reader {
         Self { peer, progress: Arc::default() }
     }
 
+    /// The other end of its connection.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
     /// The iteration whose parameters are being sent. Unless [`Self::taken`] grows, the peer does not read them.
     pub fn reading(&self) -> Option<u64> {
         Some(self.progress.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0)

@@ -129,16 +129,13 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
     let request: ParametersRequest = Incoming::new(body).message().await.map_err(Status::from)?;
-    let reader = Reader::new(peer.clone());
+    let reader = Reader::new(peer);
     let sets = transfers.parameters(SessionToken::from_wire(&request.session)?, reader.clone()).await?;
-    peer.mark_known();
     Ok(response(Sets { coming: Some(Box::pin(sets)), current: None, reader }))
 }
 
 async fn submit_gradient(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
-    let receipt: GradientReceipt =
-        transfers.submit_gradient(GradientUpload::from_body(body, peer.clone())).await?.into();
-    peer.mark_known();
+    let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::from_body(body, peer)).await?.into();
     Ok(response(Unary { message: Some(prefixed(&receipt)), is_over: false }))
 }
 

@@ -1,47 +1,34 @@
-//! How many connections may be open, and how much each may send ahead.
+//! How many connections may be open, and which of them make room for others.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::peer::Standing;
-use crate::limits::{CONNECTION_WINDOWS, MAX_STRANGERS, WINDOW_SHARE};
+use crate::limits::MAX_STRANGERS;
 
-/// Bytes of a window that a permit stands for; all windows are multiples of it.
-const UNIT_BYTES: u32 = 64 << 10;
-
-/// The places for connections, and the memory for what they send ahead.
+/// The places for connections of one port.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(super) struct Admission {
     places: Arc<Semaphore>,
-    /// Units of windows.
-    memory: Arc<Semaphore>,
-    /// Connections in the order of their arrival; those that are known or closed are passed over.
-    strangers: Mutex<VecDeque<Weak<Standing>>>,
+    strangers: Mutex<Strangers>,
 }
 
-/// Held by an open connection.
-#[derive(Debug)]
-pub(crate) struct Window {
-    /// Its number in [`CONNECTION_WINDOWS`].
-    pub(crate) size: usize,
-    _memory: Option<OwnedSemaphorePermit>,
-}
+/// Connections that nothing lets stay, in the order of their arrival; those that meanwhile may stay, or are closed, are passed
+/// over.
+#[derive(Debug, Default)]
+struct Strangers(VecDeque<(IpAddr, Weak<Standing>)>);
 
 impl Admission {
-    /// At most `connections`, which may send `memory_bytes` ahead, apart from the smallest windows.
-    pub(crate) fn new(connections: usize, memory_bytes: u64) -> Self {
-        let units = (memory_bytes / u64::from(UNIT_BYTES)).min(Semaphore::MAX_PERMITS as u64 / 2) as usize;
-        Self {
-            places: Arc::new(Semaphore::new(connections)),
-            memory: Arc::new(Semaphore::new(units)),
-            strangers: Mutex::default(),
-        }
+    /// At most `connections`.
+    pub(super) fn new(connections: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(connections)), strangers: Mutex::default() }
     }
 
-    /// Waits for a place. If all are taken, the connection that has gone longest without a session makes room.
-    pub(crate) async fn place(&self) -> OwnedSemaphorePermit {
+    /// Waits for a place. If all are taken, a stranger makes room.
+    pub(super) async fn place(&self) -> OwnedSemaphorePermit {
         if let Ok(place) = self.places.clone().try_acquire_owned() {
             return place;
         }
@@ -49,104 +36,106 @@ impl Admission {
         self.places.clone().acquire_owned().await.expect("it is never closed")
     }
 
-    /// Remembers a connection that belongs to no session yet. If there are too many, the oldest has to go.
-    pub(crate) fn enter(&self, standing: &Arc<Standing>) {
+    /// Remembers a connection that has just arrived. If there are too many strangers, one of them has to go.
+    pub(super) fn enter(&self, address: IpAddr, standing: &Arc<Standing>) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        if strangers.len() >= MAX_STRANGERS {
-            strangers.retain(|stranger| is_stranger(stranger).is_some());
+        if strangers.0.len() >= MAX_STRANGERS {
+            strangers.forget();
         }
-        if strangers.len() >= MAX_STRANGERS {
-            close_oldest(&mut strangers);
+        if strangers.0.len() >= MAX_STRANGERS {
+            strangers.close_one();
         }
-        strangers.push_back(Arc::downgrade(standing));
+        strangers.0.push_back((address, Arc::downgrade(standing)));
     }
 
-    /// Makes the oldest stranger go.
-    pub(crate) fn expel(&self) {
-        close_oldest(&mut self.strangers.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// The largest window that is at most [`WINDOW_SHARE`] of the memory left, or else the smallest.
-    pub(crate) fn window(&self) -> Window {
-        let left = self.memory.available_permits();
-        for (size, bytes) in CONNECTION_WINDOWS.iter().enumerate() {
-            let units = bytes / UNIT_BYTES;
-            if units as usize <= left / WINDOW_SHARE
-                && let Ok(memory) = self.memory.clone().try_acquire_many_owned(units)
-            {
-                return Window { size, _memory: Some(memory) };
-            }
-        }
-        Window { size: CONNECTION_WINDOWS.len() - 1, _memory: None }
+    /// Makes a stranger go.
+    pub(super) fn expel(&self) {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        strangers.forget();
+        strangers.close_one();
     }
 }
 
-/// The connection, if it is open and belongs to no session.
-fn is_stranger(connection: &Weak<Standing>) -> Option<Arc<Standing>> {
-    connection.upgrade().filter(|standing| !standing.is_known())
-}
+impl Strangers {
+    /// Forgets those that are strangers no more.
+    fn forget(&mut self) {
+        self.0.retain(|(_, connection)| is_stranger(connection).is_some());
+    }
 
-fn close_oldest(strangers: &mut VecDeque<Weak<Standing>>) {
-    while let Some(oldest) = strangers.pop_front() {
-        if let Some(oldest) = is_stranger(&oldest) {
+    /// Closes the oldest one of the address that has most: nobody else's connections make room for a flood from there.
+    fn close_one(&mut self) {
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for (address, _) in &self.0 {
+            *counts.entry(*address).or_default() += 1;
+        }
+        let Some(most) = counts.values().copied().max() else { return };
+        let oldest = self.0.iter().position(|(address, _)| counts[address] == most);
+        if let Some((_, oldest)) = oldest.and_then(|at| self.0.remove(at))
+            && let Some(oldest) = oldest.upgrade()
+        {
             oldest.close();
-            return;
         }
     }
+}
+
+/// The connection, if it is open and nothing lets it stay.
+fn is_stranger(connection: &Weak<Standing>) -> Option<Arc<Standing>> {
+    connection.upgrade().filter(|standing| standing.is_stranger())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::net::Peer;
+    use std::net::Ipv4Addr;
 
-    #[test]
-    fn windows_fit_in_the_memory() {
-        let memory_bytes = 1 << 30;
-        let admission = Admission::new(10, memory_bytes);
-        let open: Vec<Window> = (0..1000).map(|_| admission.window()).collect();
-        let smallest = CONNECTION_WINDOWS.len() - 1;
-        let granted = open.iter().filter(|window| window.size < smallest);
-        let bytes: u64 = granted.map(|window| u64::from(CONNECTION_WINDOWS[window.size])).sum();
-        assert!(bytes <= memory_bytes && bytes > memory_bytes / 2, "{bytes}");
-        assert!(open.is_sorted_by_key(|window| window.size), "first come, first served");
-        assert_eq!((open[0].size, open[999].size), (0, smallest));
-        drop(open);
-        assert_eq!(admission.window().size, 0, "what is closed makes room");
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn enter(admission: &Admission, address: IpAddr) -> Peer {
+        let peer = Peer::default();
+        admission.enter(address, peer.standing());
+        peer
+    }
+
+    fn is_closed(peer: &Peer) -> bool {
+        peer.standing().is_closed()
     }
 
     #[tokio::test]
     async fn the_oldest_stranger_makes_room() {
-        let admission = Admission::new(3, 0);
-        let enter = async || {
-            let place = admission.place().await;
-            let peer = Peer::default();
-            admission.enter(peer.standing());
-            (peer, place)
-        };
-        let (known, _kept) = enter().await;
-        known.mark_known();
-        let (oldest, place) = enter().await;
-        let (_later, _kept_too) = enter().await;
+        let admission = Admission::new(3);
+        let (known, _kept) = (enter(&admission, HERE), admission.place().await);
+        let _stays = known.stay();
+        let (oldest, place) = (enter(&admission, HERE), admission.place().await);
+        let (_later, _kept_too) = (enter(&admission, HERE), admission.place().await);
         tokio::select! {
-            _ = enter() => panic!("there is no place"),
-            () = oldest.standing().closed().cancelled() => drop(place),
+            _ = admission.place() => panic!("there is no place"),
+            () = oldest.closed() => drop(place),
         }
-        drop(enter().await);
+        drop(admission.place().await);
     }
 
     #[test]
     fn strangers_are_few() {
-        let admission = Admission::new(10_000, 0);
-        let peers: Vec<Peer> = (0..2 * MAX_STRANGERS).map(|_| Peer::default()).collect();
-        peers[3].mark_known();
-        for peer in &peers {
-            admission.enter(peer.standing());
-        }
-        let closed: Vec<bool> = peers.iter().map(|peer| peer.standing().closed().is_cancelled()).collect();
-        assert!(!closed[3], "it belongs to a session");
+        let admission = Admission::new(10_000);
+        let mut peers: Vec<Peer> = (0..4).map(|_| enter(&admission, HERE)).collect();
+        let _stays = peers[3].stay();
+        peers.extend((4..2 * MAX_STRANGERS).map(|_| enter(&admission, HERE)));
+        let closed: Vec<bool> = peers.iter().map(is_closed).collect();
+        assert!(!closed[3], "something lets it stay");
         assert!(closed[..MAX_STRANGERS].iter().filter(|closed| !**closed).count() <= 2, "the oldest are gone");
         assert!(closed[MAX_STRANGERS + 1..].iter().all(|closed| !closed));
-        assert!(admission.strangers.lock().unwrap().len() <= MAX_STRANGERS);
+        assert!(admission.strangers.lock().unwrap().0.len() <= MAX_STRANGERS);
+    }
+
+    /// A flood costs those who flood their own connections, and nobody else's.
+    #[test]
+    fn a_flood_from_one_address_closes_no_connection_of_another() {
+        let admission = Admission::new(10_000);
+        let elsewhere: Vec<Peer> = (1..=5).map(|at| enter(&admission, Ipv4Addr::new(10, 0, 0, at).into())).collect();
+        let flood: Vec<Peer> = (0..3 * MAX_STRANGERS).map(|_| enter(&admission, HERE)).collect();
+        assert!(!elsewhere.iter().any(is_closed));
+        assert_eq!(flood.iter().filter(|peer| !is_closed(peer)).count(), MAX_STRANGERS - elsewhere.len());
+        assert!(!is_closed(flood.last().unwrap()), "the newest may try");
     }
 }

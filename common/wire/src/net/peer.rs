@@ -1,15 +1,21 @@
 //! Whoever is at the other end of a connection.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Extensions;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::entrance::Protocol;
 use super::warnings::Warnings;
+use crate::limits::STRANGER_TIMEOUT;
 use crate::message::WorkerName;
 
 /// What is known about the other end; every request of the connection carries it.
@@ -25,16 +31,17 @@ pub struct Peer {
 /// Whether a connection may stay, and what is under way on it.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
-    is_known: AtomicBool,
+    /// How many [`Stay`]s there are.
+    stays: watch::Sender<usize>,
     closed: CancellationToken,
     /// Gradients that are arriving.
     uploads: AtomicUsize,
 }
 
 impl Standing {
-    /// Whether it belongs to a session.
-    pub(crate) fn is_known(&self) -> bool {
-        self.is_known.load(Ordering::Relaxed)
+    /// Whether nothing lets the connection stay.
+    pub(crate) fn is_stranger(&self) -> bool {
+        *self.stays.borrow() == 0
     }
 
     /// Closes the connection, whatever it waits for.
@@ -42,9 +49,26 @@ impl Standing {
         self.closed.cancel();
     }
 
-    /// Cancelled when the connection must be closed.
-    pub(crate) fn closed(&self) -> &CancellationToken {
-        &self.closed
+    /// Whether the connection must be closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+}
+
+/// Lets a connection stay until this is dropped.
+#[derive(Debug)]
+pub struct Stay(Arc<Standing>);
+
+impl Stay {
+    /// Whether it is for the connection of this peer.
+    pub fn is_of(&self, peer: &Peer) -> bool {
+        Arc::ptr_eq(&self.0, &peer.standing)
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.0.stays.send_modify(|stays| *stays -= 1);
     }
 }
 
@@ -66,10 +90,35 @@ impl Peer {
         &self.standing
     }
 
-    /// Records that its connection belongs to a session. Those that do not are closed after
-    /// [`crate::limits::STRANGER_TIMEOUT`], or sooner if others need their place.
-    pub fn mark_known(&self) {
-        self.standing.is_known.store(true, Ordering::Relaxed);
+    /// Lets its connection stay. Connections without make room for new ones.
+    pub fn stay(&self) -> Stay {
+        self.standing.stays.send_modify(|stays| *stays += 1);
+        Stay(self.standing.clone())
+    }
+
+    /// Closes its connection if nothing lets it stay for [`STRANGER_TIMEOUT`], counted from `since` at first. Ends when the
+    /// connection is gone.
+    pub(crate) fn probation(&self, since: Instant) -> impl Future<Output = ()> + Send + use<> {
+        let (address, warnings) = (self.address.ip(), self.warnings.clone());
+        let (standing, mut stays) = (Arc::downgrade(&self.standing), self.standing.stays.subscribe());
+        async move {
+            let mut deadline = since + STRANGER_TIMEOUT;
+            loop {
+                let stays_now =
+                    timeout_at(deadline, stays.wait_for(|stays| *stays > 0)).await.map(|stays| stays.is_ok());
+                match stays_now {
+                    Ok(true) if stays.wait_for(|stays| *stays == 0).await.is_ok() => {}
+                    // The connection is gone.
+                    Ok(_) => return,
+                    Err(_) => break,
+                }
+                deadline = Instant::now() + STRANGER_TIMEOUT;
+            }
+            if let Some(standing) = standing.upgrade() {
+                warnings.warn(address, format_args!("was closed: it belongs to no session"));
+                standing.close();
+            }
+        }
     }
 
     /// Whether it may take part under a name: a certificate for `rig` is good for `rig`, and for `rig-2` or `rig-wgpu0` of the
@@ -94,7 +143,7 @@ impl Peer {
     pub fn machine(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         match &self.names {
-            Some(names) => names.hash(&mut hasher),
+            Some(names) => names.iter().collect::<BTreeSet<_>>().hash(&mut hasher),
             None => self.address.ip().to_canonical().hash(&mut hasher),
         }
         hasher.finish()
@@ -103,6 +152,11 @@ impl Peer {
     /// Closes its connection, with all of its calls: none can be ended from within while it waits for its peer.
     pub fn close(&self) {
         self.standing.close();
+    }
+
+    /// Resolves when its connection must be closed.
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.standing.closed.clone().cancelled_owned()
     }
 
     /// Whether gradients are arriving, behind which other data may have to wait.
@@ -125,7 +179,7 @@ impl Peer {
 /// One of whom nothing is known, as if the request had come by no connection.
 impl Default for Peer {
     fn default() -> Self {
-        Self::new((Ipv4Addr::UNSPECIFIED, 0).into(), Arc::default())
+        Self::new((Ipv4Addr::UNSPECIFIED, 0).into(), Arc::new(Warnings::about(Protocol::Grpc)))
     }
 }
 
@@ -145,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_machine_is_its_certificate_or_its_address() {
-        let peer = |address: &str| Peer::new(address.parse().unwrap(), Arc::default());
+        let peer = |address: &str| Peer { address: address.parse().unwrap(), ..Peer::default() };
         let machine = |address: &str| peer(address).machine();
         assert_eq!(machine("10.0.0.1:1"), machine("10.0.0.1:2"), "whatever the port");
         assert_eq!(machine("10.0.0.1:1"), machine("[::ffff:10.0.0.1]:1"), "of a socket for both protocols");
@@ -157,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_good_for_its_own_names() {
-        let peer = Peer::new("127.0.0.1:1".parse().unwrap(), Arc::default());
+        let peer = Peer::default();
         let may = |peer: &Peer, name: &str| peer.may_be_called(&name.parse().unwrap());
         assert_eq!(may(&peer, "anything"), Ok(()), "without certificates, names are free");
         let peer = peer.with_names(Some(vec!["rig".into(), "gpu.example.org".into()]));
@@ -166,6 +220,30 @@ mod tests {
         }
         for bad in ["rig2", "ri", "other", "gpu", "x-rig"] {
             assert!(may(&peer, bad).unwrap_err().contains("[rig, gpu.example.org]"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_that_of_the_same_machine() {
+        let of = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Peer::default().with_names(Some(names)).machine()
+        };
+        assert_eq!(of(&["rig", "gpu.example.org"]), of(&["gpu.example.org", "rig", "rig"]));
+        assert_ne!(of(&["rig"]), of(&["rig-2"]));
+    }
+
+    /// What supervises a connection ends with it, whether or not it ever stayed.
+    #[tokio::test]
+    async fn nobody_watches_over_a_connection_that_is_gone() {
+        for has_stayed in [false, true] {
+            let peer = Peer::default();
+            if has_stayed {
+                drop(peer.stay());
+            }
+            let probation = tokio::spawn(peer.probation(Instant::now()));
+            drop(peer);
+            tokio::time::timeout(STRANGER_TIMEOUT / 2, probation).await.expect("its end").unwrap();
         }
     }
 }

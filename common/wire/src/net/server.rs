@@ -3,39 +3,32 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep};
-use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::either::Either;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::body::Body;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tower_service::Service;
 
-use super::admission::{Admission, Window};
-use super::handshake::handshake;
+use super::entrance::{Arrived, Entrance, Protocol, Transport};
 use super::peer::Peer;
-use super::warnings::Warnings;
+use super::windows::{Window, Windows};
 use crate::limits::{
     CONNECTION_WINDOWS, CONNECTIONS_PER_WORKER, FRAME_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS,
-    MAX_STREAMS, STRANGER_TIMEOUT,
+    MAX_STREAMS, MAX_UPLOADS, MAX_VISITORS,
 };
-use crate::security::{Guard, Security};
+use crate::security::{Guard, Security, ServerTls};
 
-/// Files that a coordinator has open besides its connections.
-const OTHER_FILES: usize = 128;
+/// Files that a coordinator has open besides its workers' connections: those of the dashboard, and its own.
+const OTHER_FILES: usize = MAX_VISITORS + 128;
 
 /// Connections that may wait to be served.
 const QUEUED_CONNECTIONS: usize = 16;
@@ -56,7 +49,7 @@ pub async fn serve<S>(
     let (over, is_over) = watch::channel(());
     let mut servers = JoinSet::new();
     let queues = CONNECTION_WINDOWS.map(|window_bytes| {
-        let (queue, connections) = mpsc::channel(QUEUED_CONNECTIONS);
+        let (queue, connections) = mpsc::channel::<io::Result<Guarded>>(QUEUED_CONNECTIONS);
         let (service, mut is_over) = (service.clone(), is_over.clone());
         servers.spawn(async move {
             let connections = ReceiverStream::new(connections);
@@ -66,15 +59,20 @@ pub async fn serve<S>(
         });
         queue
     });
-    let connections = raise_file_limit();
-    let entrance = Entrance {
-        security,
-        admission: Arc::new(Admission::new(connections, memory_bytes)),
-        warnings: Arc::default(),
-        queues: Arc::new(queues),
+    let (windows, queues) = (Arc::new(Windows::new(memory_bytes)), Arc::new(queues));
+    let tls = move || security.tls().map(ServerTls::current);
+    let entrance = Entrance::new(Protocol::Grpc, raise_file_limit(), tls);
+    let meet = move |arrived: Arrived| {
+        let (window, queues) = (windows.window(), queues.clone());
+        tokio::spawn(arrived.peer.probation(arrived.since));
+        async move {
+            let queue = &queues[window.size];
+            // An error here means that the server is gone.
+            drop(queue.send(Ok(Guarded::new(arrived, window))).await);
+        }
     };
     tokio::select! {
-        never = entrance.accept(listener) => match never {},
+        never = entrance.accept(listener, meet) => match never {},
         () = stop => {}
     }
     drop(over);
@@ -84,7 +82,8 @@ pub async fn serve<S>(
 /// A tonic server with the limits that its defaults lack.
 fn server(window_bytes: u32) -> Server {
     Server::builder()
-        .initial_stream_window_size(window_bytes / 2)
+        // What waits for its turn is not read. However many gradients of a worker do, the window has room for the one that does not.
+        .initial_stream_window_size(window_bytes / MAX_UPLOADS as u32)
         .initial_connection_window_size(window_bytes)
         .max_frame_size(FRAME_BYTES)
         .max_concurrent_streams(MAX_STREAMS)
@@ -109,98 +108,23 @@ pub fn raise_file_limit() -> usize {
     (allowed.min(needed as u64) as usize).saturating_sub(OTHER_FILES).max(1)
 }
 
-/// Where connections come in.
-struct Entrance {
-    security: Arc<Security>,
-    admission: Arc<Admission>,
-    warnings: Arc<Warnings>,
-    /// Of the servers, by the window that they grant.
-    queues: Arc<[mpsc::Sender<io::Result<Guarded>>; CONNECTION_WINDOWS.len()]>,
-}
-
-impl Entrance {
-    async fn accept(&self, listener: TcpListener) -> Infallible {
-        loop {
-            let place = self.admission.place().await;
-            match listener.accept().await {
-                Ok((stream, address)) => self.enter(stream, address, place),
-                Err(error) => {
-                    // Out of file descriptors, or a connection that was closed at once.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    self.admission.expel();
-                    sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-    }
-
-    /// Hands a connection to a server when it has made itself known.
-    fn enter(&self, stream: TcpStream, address: SocketAddr, place: OwnedSemaphorePermit) {
-        let peer = Peer::new(address, self.warnings.clone());
-        self.admission.enter(peer.standing());
-        let (security, admission, queues) = (self.security.clone(), self.admission.clone(), self.queues.clone());
-        tokio::spawn(async move {
-            let mut probation = Box::pin(sleep(STRANGER_TIMEOUT));
-            let met = tokio::select! {
-                met = handshake(stream, security.tls()) => met,
-                () = &mut probation => Err("did not finish its handshake in time".into()),
-                () = peer.standing().closed().cancelled() => Err("made room before its handshake was done".into()),
-            };
-            match met {
-                Ok((stream, names)) => {
-                    let (peer, window) = (peer.with_names(names), admission.window());
-                    let queue = &queues[window.size];
-                    // An error here means that the server is gone.
-                    drop(queue.send(Ok(Guarded::new(stream, peer, probation, window, place))).await);
-                }
-                Err(why) => peer.warn(format_args!("{why}")),
-            }
-        });
-    }
-}
-
-type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
-
-/// A connection that keeps its place until it is dropped, and breaks when its [`Peer`] is closed, or belongs to no session for
-/// too long.
+/// A connection that keeps its place until it is dropped, and breaks when its [`Peer`] is closed.
 struct Guarded {
     stream: Transport,
     peer: Peer,
-    closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// When it must belong to a session; `None` if it does.
-    probation: Option<Pin<Box<Sleep>>>,
+    closed: Pin<Box<dyn Future<Output = ()> + Send>>,
     _window: Window,
     _place: OwnedSemaphorePermit,
 }
 
 impl Guarded {
-    fn new(
-        stream: Transport,
-        peer: Peer,
-        probation: Pin<Box<Sleep>>,
-        window: Window,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
-        let closed = Box::pin(peer.standing().closed().clone().cancelled_owned());
-        Self { stream, peer, closed, probation: Some(probation), _window: window, _place: place }
-    }
-
-    /// Whether it has to go. Whatever it waits for, `cx` is woken when it has.
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.peer.standing().is_known() {
-            self.probation = None;
-        }
-        if self.probation.as_mut().is_some_and(|probation| probation.as_mut().poll(cx).is_ready()) {
-            self.probation = None;
-            self.peer.warn(format_args!("was closed: it began no session"));
-            self.peer.close();
-        }
-        self.closed.as_mut().poll(cx).is_ready()
+    fn new(Arrived { stream, peer, place, .. }: Arrived, window: Window) -> Self {
+        let closed = Box::pin(peer.closed());
+        Self { stream, peer, closed, _window: window, _place: place }
     }
 
     fn check(&self) -> io::Result<()> {
-        let is_closed = self.peer.standing().closed().is_cancelled();
-        if is_closed { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+        if self.peer.standing().is_closed() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 }
 
@@ -214,7 +138,8 @@ impl Connected for Guarded {
 
 impl AsyncRead for Guarded {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.is_over(cx) {
+        // Whatever it waits for, it is woken when it has to go.
+        if self.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.check());
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)

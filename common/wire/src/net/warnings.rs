@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::entrance::Protocol;
+
 /// Time between two lines about the same address.
 const INTERVAL: Duration = Duration::from_secs(10);
 
@@ -13,19 +15,31 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const MAX_ADDRESSES: usize = 1024;
 
 /// Logs at most one line per address and interval, and counts the others.
-#[derive(Debug, Default)]
-pub(crate) struct Warnings(Mutex<HashMap<IpAddr, (Instant, u64)>>);
+#[derive(Debug)]
+pub(crate) struct Warnings {
+    protocol: Protocol,
+    told: Mutex<HashMap<IpAddr, (Instant, u64)>>,
+}
 
 impl Warnings {
+    /// About the connections of a port.
+    pub(crate) fn about(protocol: Protocol) -> Self {
+        Self { protocol, told: Mutex::default() }
+    }
+
     pub(crate) fn warn(&self, address: IpAddr, what: fmt::Arguments<'_>) {
+        let port = match self.protocol {
+            Protocol::Grpc => "",
+            Protocol::Http => " to the dashboard",
+        };
         if let Some(untold) = self.is_due(address, Instant::now()) {
-            tracing::warn!(%address, untold, "a connection {what}");
+            tracing::warn!(%address, untold, "a connection{port} {what}");
         }
     }
 
     /// Whether a line may be written now, and how many were not since the last one.
     fn is_due(&self, address: IpAddr, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MAX_ADDRESSES && !told.contains_key(&address) {
             told.retain(|_, (last, _)| now.duration_since(*last) < INTERVAL);
             if told.len() >= MAX_ADDRESSES {
@@ -53,7 +67,7 @@ mod tests {
 
     #[test]
     fn one_line_per_address_and_interval() {
-        let (warnings, begin) = (Warnings::default(), Instant::now());
+        let (warnings, begin) = (Warnings::about(Protocol::Grpc), Instant::now());
         let address = |i: u32| IpAddr::from(Ipv4Addr::from(i));
         assert_eq!(warnings.is_due(address(1), begin), Some(0));
         assert_eq!(warnings.is_due(address(1), begin + INTERVAL / 2), None);
@@ -62,7 +76,7 @@ mod tests {
         for i in 0..2 * MAX_ADDRESSES as u32 {
             warnings.is_due(address(i), begin + INTERVAL);
         }
-        assert_eq!(warnings.0.lock().unwrap().len(), MAX_ADDRESSES);
+        assert_eq!(warnings.told.lock().unwrap().len(), MAX_ADDRESSES);
         assert_eq!(warnings.is_due(address(u32::MAX), begin + 3 * INTERVAL), Some(0));
     }
 }

@@ -79,6 +79,9 @@ pub enum SecurityError {
         /// Why.
         cause: String,
     },
+    /// No thread can be started.
+    #[error("cannot start the thread that looks at certificates and secrets: {0}")]
+    Thread(io::Error),
     /// The system gives no random bytes.
     #[error("this system gives no random bytes for a secret")]
     NoRandomness,

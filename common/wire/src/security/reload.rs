@@ -2,46 +2,67 @@
 
 use std::fs::Metadata;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
 
 use super::SecurityError;
 
-/// What some files say, read again when one of them was replaced.
-pub(crate) struct Reloaded<T> {
-    files: Vec<PathBuf>,
-    read: Box<dyn Fn() -> Result<T, SecurityError> + Send + Sync>,
-    current: Mutex<(Vec<Stamp>, Arc<T>)>,
-}
+/// Time between two looks at the files: a replaced secret counts as soon as it could be typed in elsewhere, and looking takes
+/// microseconds.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What some files say, read again when one of them was replaced. A thread of its own looks at them, as a file system may
+/// take any time to answer.
+pub(crate) struct Reloaded<T>(watch::Receiver<Arc<T>>);
 
 /// Tells versions of a file apart: one that was put in its place has another number or, if that was reused, another time.
 type Stamp = Option<(SystemTime, u64)>;
 
-impl<T> Reloaded<T> {
+impl<T: Send + Sync + 'static> Reloaded<T> {
     /// Reads the files for the first time.
     pub(crate) fn new(
         files: Vec<PathBuf>,
-        read: impl Fn() -> Result<T, SecurityError> + Send + Sync + 'static,
+        read: impl Fn() -> Result<T, SecurityError> + Send + 'static,
     ) -> Result<Self, SecurityError> {
-        let current = Mutex::new((stamps(&files), Arc::new(read()?)));
-        Ok(Self { files, read: Box::new(read), current })
+        let read_stamps = stamps(&files);
+        let (current, seen) = watch::channel(Arc::new(read()?));
+        thread::Builder::new()
+            .name("credentials".into())
+            .spawn(move || look(&files, read_stamps, read, &current))
+            .map_err(SecurityError::Thread)?;
+        Ok(Self(seen))
     }
 
-    /// What the files say now or, if that makes no sense, what they said before.
+    /// What the files said at the last look or, if that made no sense, what they said before.
     pub(crate) fn current(&self) -> Arc<T> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamps = stamps(&self.files);
-        if stamps != current.0 {
-            current.0 = stamps;
-            match (self.read)() {
-                Ok(new) => {
-                    tracing::info!(files = ?self.files, "read again");
-                    current.1 = Arc::new(new);
-                }
-                Err(error) => tracing::warn!("{error}; what was there before stays in use"),
-            }
+        self.0.borrow().clone()
+    }
+}
+
+/// Looks at the files until nobody wants to know what they say.
+fn look<T>(
+    files: &[PathBuf],
+    mut known: Vec<Stamp>,
+    read: impl Fn() -> Result<T, SecurityError>,
+    current: &watch::Sender<Arc<T>>,
+) {
+    while !current.is_closed() {
+        thread::sleep(LOOK_INTERVAL);
+        let stamps = stamps(files);
+        if stamps == known {
+            continue;
         }
-        current.1.clone()
+        known = stamps;
+        match read() {
+            Ok(new) => {
+                tracing::info!(?files, "read again");
+                current.send_replace(Arc::new(new));
+            }
+            Err(error) => tracing::warn!("{error}; what was there before stays in use"),
+        }
     }
 }
 
@@ -58,4 +79,50 @@ fn number(metadata: &Metadata) -> u64 {
 #[cfg(not(unix))]
 fn number(metadata: &Metadata) -> u64 {
     metadata.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Mutex, mpsc};
+    use std::time::Instant;
+
+    /// More than any look takes.
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    /// Whoever asks is answered, even if the file system is not.
+    #[test]
+    fn nobody_waits_for_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, replacement) = (folder.path().join("secret"), folder.path().join("new"));
+        std::fs::write(&file, "old").unwrap();
+        let ((reading, begun), (go_on, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+        let (path, gate) = (file.clone(), Mutex::new(gate));
+        let read = move || {
+            let text = std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, cause))?;
+            reading.send(()).unwrap();
+            if text == "new" {
+                gate.lock().unwrap().recv().unwrap();
+            }
+            Ok(text)
+        };
+        let reloaded = Arc::new(Reloaded::new(vec![file.clone()], read).unwrap());
+        let ask = || {
+            let (reloaded, (answer, answered)) = (reloaded.clone(), mpsc::channel());
+            thread::spawn(move || drop(answer.send(reloaded.current())));
+            answered.recv_timeout(DEADLINE).expect("an answer")
+        };
+        begun.recv().unwrap();
+        std::fs::write(&replacement, "new").unwrap();
+        std::fs::rename(replacement, file).unwrap();
+        assert_eq!(*ask(), "old");
+        begun.recv_timeout(DEADLINE).expect("the new file is being read");
+        assert_eq!(*ask(), "old");
+        go_on.send(()).unwrap();
+        let asked = Instant::now();
+        while *ask() != "new" {
+            assert!(asked.elapsed() < DEADLINE, "what was read does not count");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }

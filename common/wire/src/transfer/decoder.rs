@@ -32,6 +32,16 @@ pub(super) enum Item {
     Data(Bytes),
 }
 
+impl Item {
+    /// How many bytes it holds.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Message(bytes) | Self::Data(bytes) => bytes.len(),
+            Self::Chunk { .. } => 0,
+        }
+    }
+}
+
 /// Takes the bytes of a call apart. The data of chunks pass through without being gathered, so that memory is needed for
 /// nothing but what has arrived.
 #[derive(Debug, Default)]

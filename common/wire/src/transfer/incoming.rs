@@ -189,6 +189,11 @@ impl GradientUpload {
         Self { incoming: Incoming::new(body), peer }
     }
 
+    /// The other end of its connection.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
     /// Receives the header, within [`HEADER_TIMEOUT`] or, while other gradients arrive on the same connection, within
     /// [`CHUNK_TIMEOUT`].
     pub async fn header(&mut self) -> Result<proto::GradientHeader, ReceiveError> {
@@ -205,19 +210,19 @@ impl GradientUpload {
         }
     }
 
-    /// Receives `expected` finite values after the header, in a vector from `pool`. Calls `heard` whenever some arrive. The
-    /// time before this call does not count.
+    /// Receives `expected` finite values after the header, in a vector from `pool`. Tells `heard` how many bytes have arrived
+    /// whenever some do. The time before this call does not count.
     pub async fn values(
         mut self,
         expected: u64,
         pool: &Pool,
-        mut heard: impl FnMut(),
+        mut heard: impl FnMut(usize),
     ) -> Result<Vec<f32>, ReceiveError> {
         let _counted = self.peer.upload();
         self.incoming.since = Instant::now();
         let mut tensor = TensorReceiver::new(expected * 4, expected)?;
         while let Some(item) = self.incoming.next_soon().await? {
-            heard();
+            heard(item.bytes());
             Part::of(item, gradient_part)?.add_to(&mut tensor, pool, true)?;
         }
         Ok(tensor.finish()?)

@@ -20,7 +20,7 @@ struct Tried {
     overtaken: u64,
 }
 
-struct Peer {
+struct Member {
     name: &'static str,
     client: Client,
 }
@@ -29,7 +29,7 @@ struct Peer {
 struct World {
     rig: Rig,
     rng: ChaCha8Rng,
-    peers: Vec<Peer>,
+    peers: Vec<Member>,
     /// Sessions, open or over, and what they were assigned.
     assigned: Vec<(SessionToken, Assignment)>,
     accepted: Vec<(SessionToken, Assignment)>,
@@ -44,7 +44,7 @@ impl World {
 
     /// The sessions take note of what they were sent.
     fn read(&mut self) {
-        for Peer { client, .. } in &mut self.peers {
+        for Member { client, .. } in &mut self.peers {
             client.read();
             let new = client.leases.iter().map(|lease| (client.token, *lease));
             let known: Vec<_> = new.filter(|new| !self.assigned.contains(new)).collect();
@@ -70,7 +70,7 @@ impl World {
         assert_eq!(receipt == Some(Receipt::Accepted), is_held, "{receipt:?} for {lease:?}");
         if is_held {
             self.accepted.push((token, lease));
-            for Peer { client, .. } in &mut self.peers {
+            for Member { client, .. } in &mut self.peers {
                 client.leases.retain(|held| *held != lease || client.token != token);
             }
         }
@@ -82,7 +82,7 @@ impl World {
         if let Some(client) = self.rig.join(name, self.rng.random_range(1..3)) {
             // Only a session of the same process is replaced, and one that is over.
             self.peers.retain(|peer| peer.name != name);
-            self.peers.push(Peer { name, client });
+            self.peers.push(Member { name, client });
         }
     }
 

@@ -39,7 +39,7 @@ fn go_on(folder: TempDir, policy: &str, cadence: Cadence) -> Rig {
         std::fs::remove_dir_all(folder.path()).unwrap();
         std::fs::create_dir(folder.path()).unwrap();
     }
-    Rig::begin(folder, start, cadence, policy, BUDGET, ITERATIONS)
+    Rig::begin(folder, start, TransferLimits::default(), cadence, policy, BUDGET, ITERATIONS)
 }
 
 /// Lets a run go on for a while, and stops it.

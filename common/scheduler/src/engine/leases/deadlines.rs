@@ -38,9 +38,25 @@ impl Leases {
         }
     }
 
+    /// Has the deadline of a worker stand still.
+    pub(in crate::engine) fn hold_up(&mut self, now_s: f64, worker: WorkerId) {
+        if !self.is_free(worker) {
+            self.held_up.entry(worker).or_insert(now_s);
+        }
+    }
+
+    /// Has a worker go on; returns whether it was held up, so that its deadline must be set anew. The time that it waited does
+    /// not count as silence.
+    pub(in crate::engine) fn go_on(&mut self, now_s: f64, worker: WorkerId) -> bool {
+        let Some(since_s) = self.held_up.remove(&worker) else { return false };
+        let queue = &mut self.queues[worker.slot()];
+        queue.heard_s += now_s - since_s.max(queue.heard_s);
+        true
+    }
+
     fn holds(&self, deadline: &Deadline) -> bool {
         let queue = &self.queues[deadline.worker.slot()];
-        queue.len > 0 && queue.deadlines == deadline.set
+        queue.len > 0 && queue.deadlines == deadline.set && !self.held_up.contains_key(&deadline.worker)
     }
 
     /// The next deadline.
@@ -86,6 +102,37 @@ mod tests {
         assert_eq!(leases.overdue(9.0), []);
         assert_eq!(leases.overdue(9.5), [Overdue { worker: worker(2), silent_s: 9.5 }]);
         assert_eq!((leases.overdue(99.0), leases.next_deadline_s()), (vec![], None));
+    }
+
+    #[test]
+    fn a_deadline_stands_still_while_its_worker_is_held_up() {
+        let mut leases = table(2);
+        leases.hold_up(0.0, worker(1));
+        assert!(!leases.go_on(1.0, worker(1)), "it holds nothing");
+        let first = grant(&mut leases, 0.0, 1, 0);
+        grant(&mut leases, 0.0, 1, 1);
+        leases.set_deadline(worker(1), 5.0);
+        leases.hold_up(4.0, worker(1));
+        leases.hold_up(6.0, worker(1));
+        assert_eq!((leases.next_deadline_s(), leases.overdue(99.0)), (None, vec![]));
+        assert!(leases.go_on(100.0, worker(1)) && !leases.go_on(100.0, worker(1)));
+        leases.set_deadline(worker(1), 5.0);
+        assert_eq!(leases.next_deadline_s(), Some(101.0), "a second is left of it");
+
+        // What it reports meanwhile begins its time anew.
+        leases.hold_up(100.5, worker(1));
+        leases.finish(110.0, worker(1), first, 1.0);
+        leases.set_deadline(worker(1), 5.0);
+        assert_eq!(leases.next_deadline_s(), None);
+        leases.go_on(112.0, worker(1));
+        leases.set_deadline(worker(1), 5.0);
+        assert_eq!(leases.next_deadline_s(), Some(117.0));
+
+        leases.hold_up(113.0, worker(1));
+        leases.revoke_all(114.0, worker(1));
+        grant(&mut leases, 115.0, 1, 2);
+        leases.set_deadline(worker(1), 5.0);
+        assert_eq!(leases.next_deadline_s(), Some(120.0), "who comes back waits no more");
     }
 
     #[test]

@@ -1,0 +1,205 @@
+//! A request without credentials changes nothing: every call of both ports, made against a coordinator with a run in progress
+//! by those who know all but the secret.
+#![cfg(unix)]
+
+mod support;
+
+use ata_observe::Client;
+use ata_wire::proto::{DataRequest, ParametersRequest, ProbeRequest, WorkerMessage};
+use ata_wire::{
+    Assignment, Connection, FromWorker, GradientHeader, Hello, JoinToken, Receipt, Secret, ToWorker, Welcome, connect,
+    gradient_parts,
+};
+use serde_json::Value;
+use support::{Process, Sandbox, TINY, until};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+use ureq::http::{Method, Request};
+use ureq::tls::TlsConfig;
+
+/// The worker that takes part, and that the others pretend to be.
+fn hello() -> WorkerMessage {
+    let hello = Hello {
+        name: "honest".parse().unwrap(),
+        instance: 1,
+        number: None,
+        device: "scripted".into(),
+        version: String::new(),
+    };
+    FromWorker::Hello(hello).into()
+}
+
+/// A worker that computes only what it is told to.
+struct Worker {
+    connection: Connection,
+    incoming: Streaming<ata_wire::proto::CoordinatorMessage>,
+    /// Its control stream is open for as long as this is.
+    _outgoing: mpsc::Sender<WorkerMessage>,
+    welcome: Welcome,
+}
+
+impl Worker {
+    async fn join(token: JoinToken) -> Self {
+        let connection = connect(&token.into()).await.unwrap();
+        let (outgoing, messages) = mpsc::channel(4);
+        outgoing.send(hello()).await.unwrap();
+        outgoing.send(FromWorker::Ready { fuses: false }.into()).await.unwrap();
+        let mut incoming = connection.coordinator().session(ReceiverStream::new(messages)).await.unwrap().into_inner();
+        let first = incoming.message().await.unwrap().unwrap();
+        let Ok(ToWorker::Welcome(welcome)) = ToWorker::try_from(first) else { panic!("no Welcome") };
+        Self { connection, incoming, _outgoing: outgoing, welcome }
+    }
+
+    async fn next(&mut self) -> ToWorker {
+        self.incoming.message().await.unwrap().unwrap().try_into().unwrap()
+    }
+
+    async fn assigned(&mut self) -> Assignment {
+        let ToWorker::Assign(leases) = self.next().await else { panic!("expected a lease") };
+        leases[0]
+    }
+
+    /// A gradient that counts, of the right session, lease and length.
+    fn gradient(&self, lease: &Assignment) -> (GradientHeader, Vec<f32>) {
+        let header = GradientHeader {
+            session: self.welcome.session,
+            lease: lease.lease,
+            iteration: lease.iteration,
+            busy_s: vec![0.1; lease.tasks as usize],
+            loss_sum: 1.0,
+            outlasted: 0,
+        };
+        (header, vec![0.5; self.welcome.run.parameters as usize])
+    }
+}
+
+/// Makes every call of the workers' port in the name of the worker; returns what each says. All at the same time, as a wrong
+/// secret is answered after a second.
+async fn try_all_calls(stranger: &Connection, worker: &Worker, lease: &Assignment) -> [Result<(), Status>; 5] {
+    let session = worker.welcome.session.to_wire();
+    let (header, values) = worker.gradient(lease);
+    let data = DataRequest { session: session.clone(), sha256: vec![0; 32].into() };
+    let probe = ProbeRequest { answer_bytes: 1, padding: Vec::new().into() };
+    let [mut replaces, mut fetches, mut probes] = [(); 3].map(|()| stranger.coordinator());
+    let [mut reads, mut submits] = [(); 2].map(|()| stranger.transfers());
+    let (session, data, probe, parameters, gradient) = tokio::join!(
+        replaces.session(tokio_stream::once(hello())),
+        fetches.data(data),
+        probes.probe(tokio_stream::once(probe)),
+        reads.parameters(ParametersRequest { session }),
+        submits.submit_gradient(gradient_parts(header.into(), values)),
+    );
+    [session.map(drop), data.map(drop), probe.map(drop), parameters.map(drop), gradient.map(drop)]
+}
+
+/// What the dashboard has, and something that it has not.
+const PATHS: [&str; 9] =
+    ["/", "/events", "/api/state", "/api/explain", "/metrics", "/login", "/healthz", "/readyz", "/nothing"];
+
+/// Asks the dashboard for a path in every way; nobody may be let in, and only health is no secret.
+fn try_path(dashboard: &str, path: &str, secrets: &[String]) {
+    let tls = TlsConfig::builder().disable_verification(true).build();
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).tls_config(tls).build().into();
+    for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+        for secret in secrets {
+            let request = Request::builder().method(&method).uri(format!("{dashboard}{path}"));
+            let request = request
+                .header("Authorization", format!("Bearer {secret}"))
+                .header("Cookie", format!("ata-status={secret}"))
+                .header("Content-Type", "application/x-www-form-urlencoded");
+            let answer = agent.run(request.body(format!("secret={secret}")).unwrap()).unwrap();
+            let is_no_secret = matches!(path, "/healthz" | "/readyz") && method == Method::GET;
+            assert_eq!(answer.status().is_success(), is_no_secret, "{method} {path}: {answer:?}");
+        }
+    }
+}
+
+/// Asks for all paths at the same time, as a wrong secret is answered after a second.
+fn try_all_paths(dashboard: &str, secrets: &[String]) {
+    std::thread::scope(|scope| {
+        for path in PATHS {
+            scope.spawn(move || try_path(dashboard, path, secrets));
+        }
+    });
+}
+
+struct Head {
+    sandbox: Sandbox,
+    coordinator: Process,
+    dashboard: String,
+    join: JoinToken,
+}
+
+fn start() -> Head {
+    let sandbox = Sandbox::new();
+    let head = ["coordinator", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1", "--dashboard", "0.0.0.0:0"];
+    let run = ["--out", "run", "--iterations", "2", "--budget", "1", "--policy", "uta", "--json"];
+    // Longer than this test takes, which has no worker that tells that it is alive.
+    let patience = ["--heartbeat-timeout-ms", "600000", "--lease-timeout-s", "600"];
+    let mut coordinator = sandbox.start(&[&head[..], &run, &patience, &TINY].concat());
+    let line = coordinator.wait_for("dashboard: ");
+    let dashboard = line.split_whitespace().nth(1).unwrap().to_owned();
+    let line = coordinator.wait_for("start workers with: ata worker ");
+    let join = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
+    Head { sandbox, coordinator, dashboard, join }
+}
+
+impl Head {
+    fn journal(&self) -> String {
+        std::fs::read_to_string(self.sandbox.path("run/events.jsonl")).unwrap_or_default()
+    }
+
+    /// The secret for reading how the run goes.
+    fn status_secret(&self) -> Secret {
+        let shown = self.sandbox.run(&["token", "show", "--status"]);
+        String::from_utf8(shown.stdout).unwrap().trim().parse().unwrap()
+    }
+
+    async fn state(&self) -> Value {
+        let address = self.dashboard.strip_prefix("https://").unwrap().parse().unwrap();
+        let token = JoinToken { address, secret: self.status_secret(), ..self.join.clone() };
+        let client: Client = token.to_string().parse().unwrap();
+        serde_json::from_slice(&client.get("/api/state").await.unwrap()).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_credentials_changes_nothing() {
+    let head = start();
+    let mut worker = Worker::join(head.join.clone()).await;
+    let lease = worker.assigned().await;
+    until("a lease in the journal", || head.journal().contains("\"allocation\""));
+    let before = (head.journal(), head.state().await);
+
+    for secret in [Secret::random().unwrap(), head.status_secret()] {
+        let stranger = connect(&JoinToken { secret, ..head.join.clone() }.into()).await.unwrap();
+        for (call, answer) in try_all_calls(&stranger, &worker, &lease).await.into_iter().enumerate() {
+            assert_eq!(answer.unwrap_err().code(), Code::PermissionDenied, "call {call}");
+        }
+    }
+    let plain = connect(&head.join.address.to_string().parse().unwrap()).await.unwrap();
+    for answer in try_all_calls(&plain, &worker, &lease).await {
+        assert!(answer.is_err(), "it is not encrypted");
+    }
+    let (url, secrets) = (head.dashboard.clone(), [Secret::random().unwrap(), head.join.secret.clone()]);
+    let secrets = secrets.map(|secret| secret.to_string());
+    tokio::task::spawn_blocking(move || try_all_paths(&url, &secrets)).await.unwrap();
+
+    assert_eq!((head.journal(), head.state().await), before, "nothing changed");
+    // The session lives, and its leases are still its own.
+    let mut lease = lease;
+    for iteration in 1..=2 {
+        assert_eq!(lease.iteration, iteration);
+        let (header, values) = worker.gradient(&lease);
+        assert_eq!(worker.connection.submit_gradient(header, values).await.unwrap(), Receipt::Accepted);
+        match worker.next().await {
+            ToWorker::Assign(leases) => lease = leases[0],
+            other => assert!(matches!(other, ToWorker::Farewell { .. }) && iteration == 2, "{other:?}"),
+        }
+    }
+    let (code, summary, log) = head.coordinator.end();
+    assert_eq!(code, Some(0), "{log}");
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["refused"], serde_json::json!({}), "{summary}");
+}

@@ -1,0 +1,161 @@
+//! Room for gradients is shared, and nobody is blamed for waiting for it.
+
+use ata_coordinator::TransferLimits;
+use ata_harness::{Cluster, Ended, Peer, Session, Settings, WorkerSettings, soon};
+use ata_record::RunEvent;
+use ata_wire::limits::MAX_UPLOADS;
+use ata_wire::proto::{DataRequest, GradientPart};
+use ata_wire::{Assignment, Receipt, gradient_parts};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+const SIZE: usize = 64;
+
+/// With room for two gradients.
+fn settings() -> Settings {
+    let transfers = TransferLimits { memory_bytes: 0, ..TransferLimits::default() };
+    // The first rest of a worker that fails is longer than any of these tests.
+    Settings { iterations: 1, transfers, rest_s: 1000.0, ..Settings::default() }
+}
+
+/// A worker that sends gradients part by part, on a connection of its own.
+struct Sender {
+    peer: Peer,
+    session: Session,
+}
+
+/// A gradient that is being sent.
+struct Upload {
+    parts: mpsc::Sender<GradientPart>,
+    rest: GradientPart,
+    answer: JoinHandle<Result<Receipt, Status>>,
+}
+
+impl Sender {
+    async fn join(cluster: &Cluster, name: &str) -> Self {
+        let peer = Peer::connect(cluster.address).await;
+        let session = peer.join(name).await;
+        Self { peer, session }
+    }
+
+    /// Sends the header of a gradient, and returns when it has been read.
+    async fn announce(&self, lease: &Assignment) -> Upload {
+        let parts: Vec<_> = gradient_parts(self.session.header(lease).into(), vec![0.5; SIZE]).collect().await;
+        let [first, rest] = parts.try_into().expect("a header and a chunk");
+        let (sender, parts) = mpsc::channel(2);
+        sender.send(first).await.unwrap();
+        let peer = self.peer.clone();
+        let answer = tokio::spawn(async move { peer.submit_parts(ReceiverStream::new(parts)).await });
+        // On one thread, calls are served in the order in which they are made.
+        for _ in 0..10 {
+            let request = DataRequest { session: self.session.token().to_wire(), sha256: vec![0; 32].into() };
+            let refused = self.peer.connection.coordinator().data(request).await.unwrap_err();
+            assert_eq!(refused.code(), Code::NotFound);
+        }
+        Upload { parts: sender, rest, answer }
+    }
+}
+
+impl Upload {
+    /// Sends the rest, and returns the answer.
+    async fn complete(self) -> Receipt {
+        self.parts.send(self.rest).await.unwrap();
+        drop(self.parts);
+        soon("an answer", self.answer).await.unwrap().unwrap()
+    }
+}
+
+/// A worker with several leases announces the gradients of all, and sends nothing. Another one's gradient still arrives.
+#[tokio::test]
+async fn no_worker_keeps_all_of_the_room() {
+    let cluster = Cluster::start(&Settings { budget: 6, min_workers: 2, ..settings() }).await;
+    let (mut slow, mut quick) = (Sender::join(&cluster, "slow").await, Sender::join(&cluster, "quick").await);
+    let (leases, others) = (slow.session.assigned().await, quick.session.assigned().await);
+    assert_eq!((leases.len(), others.len()), (2, 2), "three tasks are two subtrees");
+    let [first, second] = [slow.announce(&leases[0]).await, slow.announce(&leases[1]).await];
+    for lease in &others {
+        assert_eq!(quick.announce(lease).await.complete().await, Receipt::Accepted);
+    }
+    assert!(!first.answer.is_finished() && !second.answer.is_finished(), "it waited for them");
+    assert_eq!(first.complete().await, Receipt::Accepted);
+    assert_eq!(second.complete().await, Receipt::Accepted);
+    assert!(cluster.end().await.report.ended.is_ok());
+}
+
+/// Two workers take all of the room and hang. They miss their deadlines; the one that had to wait for them does not.
+#[tokio::test]
+async fn whoever_waits_for_room_misses_no_deadline() {
+    // Long enough that all three have announced their gradients by then.
+    let settings = Settings { budget: 3, min_workers: 3, lease_timeout_s: 8.0, ..settings() };
+    let mut cluster = Cluster::start(&settings).await;
+    let mut uploads = Vec::new();
+    let mut senders = Vec::new();
+    for name in ["hung", "hung-too", "waiting"] {
+        senders.push(Sender::join(&cluster, name).await);
+    }
+    for sender in &mut senders {
+        let lease = sender.session.assigned().await[0];
+        uploads.push(sender.announce(&lease).await);
+    }
+    assert_eq!(uploads.pop().unwrap().complete().await, Receipt::Accepted);
+    // The tasks of the others are its own now, and it leaves them to a worker that computes.
+    drop(senders.pop());
+    cluster.worker(WorkerSettings::new("honest"));
+    let Ended { report, events, .. } = cluster.end().await;
+    assert!(report.ended.is_ok(), "{:?}", report.ended);
+    let evicted = events.iter().filter_map(|event| match event {
+        RunEvent::Loss { worker, why, .. } if why.starts_with("no result for") => Some(*worker),
+        _ => None,
+    });
+    let mut evicted: Vec<u32> = evicted.collect();
+    evicted.sort_unstable();
+    let hung = [&senders[0], &senders[1]].map(|sender| sender.session.welcome.number);
+    assert_eq!(evicted, hung);
+}
+
+/// A worker sends four gradients of 4 MB at a time, of which one has room. Those that wait leave it some of the connection's HTTP/2
+/// window.
+#[tokio::test]
+async fn gradients_that_wait_do_not_stop_others_of_their_worker() {
+    let settings = Settings { model: "toy:1000000", budget: 15, ..settings() };
+    let cluster = Cluster::start(&settings).await;
+    let mut sender = Sender::join(&cluster, "a").await;
+    let leases = sender.session.assigned().await;
+    assert_eq!(leases.len(), MAX_UPLOADS);
+    let mut uploads = JoinSet::new();
+    for lease in &leases {
+        let (connection, header) = (sender.peer.connection.clone(), sender.session.header(lease));
+        uploads.spawn(async move { connection.submit_gradient(header, vec![0.5; 1_000_000]).await });
+    }
+    for receipt in soon("an answer to each", uploads.join_all()).await {
+        assert_eq!(receipt.unwrap(), Receipt::Accepted);
+    }
+    assert!(cluster.end().await.report.ended.is_ok());
+}
+
+/// A worker that gives up while its gradient waits leaves its lease to others.
+#[tokio::test]
+async fn whoever_gives_up_waiting_fails_its_lease() {
+    let mut cluster = Cluster::start(&Settings { budget: 3, min_workers: 3, ..settings() }).await;
+    let (mut senders, mut uploads) = (Vec::new(), Vec::new());
+    for name in ["a", "b", "fickle"] {
+        senders.push(Sender::join(&cluster, name).await);
+    }
+    for sender in &mut senders {
+        let lease = sender.session.assigned().await[0];
+        uploads.push(sender.announce(&lease).await);
+    }
+    uploads.pop().unwrap().answer.abort();
+    cluster.wait_for("a refusal", |state| !state.refused.is_empty()).await;
+    for upload in uploads {
+        assert_eq!(upload.complete().await, Receipt::Accepted);
+    }
+    drop(senders);
+    cluster.worker(WorkerSettings::new("honest"));
+    let Ended { report, .. } = cluster.end().await;
+    assert!(report.ended.is_ok(), "{:?}", report.ended);
+    assert_eq!(report.state.refused, [(ata_record::RefusalKind::NotReceived, 1)].into());
+}
