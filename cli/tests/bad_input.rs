@@ -30,7 +30,7 @@ fn wrong_usage() {
         (&["up", "--budget", "-3"], "-3"),
         (&["up", "--budget", "0"], "budget = 0"),
         (&["up", "--lr", "nan"], "lr"),
-        (&["up", "--policy", "fta", "--task-time", "lognormal(0, 800, 1)"], "means"),
+        (&["up", "--policy", "fta", "--task-time", "lognormal(0, 800, 1)"], "its mean is inf"),
         (&["up", "--task-time", "exp(29*j)"], "at character"),
         (&["up", "--time-unit", "1 week"], "1 week"),
         (&["up", "--device", "cuda"], "cuda"),

@@ -95,7 +95,7 @@ mod tests {
         writer.write(vec![run("uta", 4), join(1), task(1, 1, Some(1.0), Fate::Applied), step(1, 1.0), step(2, 2.0)]);
         writer.finish().unwrap();
         until(&view, "two steps", |view| view.state.iterations == 2);
-        resume_journal(folder.path(), "run", 1, |_| ()).unwrap();
+        resume_journal(folder.path(), "test-run", 1, |_| ()).unwrap();
         until(&view, "one step less", |view| view.state.iterations == 1);
         assert_eq!(viewed(folder.path(), Prices::default()).unwrap().state.iterations, 1);
     }

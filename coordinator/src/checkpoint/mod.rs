@@ -97,9 +97,11 @@ impl Progress {
         };
         let counts = [("iteration", self.iteration), ("epoch", self.epoch), ("tasks_outlasted", self.tasks_outlasted)];
         counts.into_iter().try_for_each(|(name, value)| count(name, value, u64::MAX >> 1))?;
-        self.workers
-            .iter()
-            .try_for_each(|(number, _)| count("a worker's number", (*number).into(), MAX_WORKERS as u64))?;
+        if let Some((number, _)) =
+            self.workers.iter().find(|(number, _)| !(1..=MAX_WORKERS).contains(&(*number as usize)))
+        {
+            return Err(format!("a worker's number is {number}: expected one from 1 to {MAX_WORKERS}"));
+        }
         let longest_s = MAX_TIME.as_secs_f64();
         if !(0.0..=longest_s).contains(&self.time_s) {
             return Err(format!("time_s is {}: expected a time from 0 to {longest_s}", self.time_s));

@@ -267,7 +267,8 @@ fn numbers_that_no_run_comes_to_are_refused() {
     refused(|progress| progress.epoch = u64::MAX, "epoch is 18446744073709551615");
     refused(|progress| progress.time_s = 1e300, "expected a time from 0 to 1000000000");
     refused(|progress| progress.time_s = -1.0, "time_s is -1");
-    refused(|progress| progress.workers[0].0 = u32::MAX, "a worker's number is 4294967295: expected at most 16384");
+    refused(|progress| progress.workers[0].0 = u32::MAX, "number is 4294967295: expected one from 1 to 16384");
+    refused(|progress| progress.workers[0].0 = 0, "number is 0: expected one from 1 to 16384");
 }
 
 #[test]
