@@ -60,6 +60,11 @@ for i in $(seq "$count"); do
         esac
         code=0; wait $process || code=$?
         codes="$codes $code"
+        # Before it listens for signals, SIGTERM ends it at once.
+        case "$how $code" in
+            *' 0' | 'term 75' | 'term 143' | 'full 74' | 'kill 137') ;;
+            *) echo "run $i: a stop ended with $code"; failed=$((failed + 1)) ;;
+        esac
         rm -f disk/filler
     done
     code=0; "$ata" "${again[@]}" >log.last 2>&1 || code=$?

@@ -115,5 +115,5 @@ fn a_disk_too_full_for_checkpoints_does_not_end_a_run() {
     assert!((3..=4).contains(&failed), "after each iteration, and perhaps once more at the end: {failed}");
     assert!(sandbox.path("run/model.safetensors").exists());
     let left = std::fs::read_dir(sandbox.path("run/checkpoints")).unwrap().map(|entry| entry.unwrap().file_name());
-    assert!(left.eq(["lock"]), "no half checkpoint is left");
+    assert!(left.eq(["checkpoints.lock"]), "no half checkpoint is left");
 }

@@ -162,7 +162,7 @@ impl TrainingData {
     }
 
     /// Tells data of different content apart.
-    pub(crate) fn identity(&self) -> String {
+    pub fn identity(&self) -> String {
         match self {
             Self::Generated { seed } => format!("synthetic, seed {seed}"),
             Self::File(file) => format!("sha256 {}", ata_learn::hex(&file.sha256)),

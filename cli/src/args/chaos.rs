@@ -16,7 +16,7 @@ Examples:
   ata chaos --only kill-coordinator --faults 100
   ata chaos --only kill-worker,stop-worker --faults 20 --checkpoint-every 10")]
 pub(crate) struct ChaosArgs {
-    /// For how long faults are injected [default: 1.5].
+    /// For how long faults are injected [default: 2].
     #[arg(long, value_name = "M", conflicts_with = "faults", allow_negative_numbers = true)]
     #[serde(skip)]
     pub(crate) minutes: Option<f64>,

@@ -4,11 +4,15 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ata_record::{CONFIG_FILE, JOURNAL_FILE, LOCK_FILE, RUN_FILES, SUMMARY_FILE, discard_journal, write_atomically};
+use ata_record::{
+    BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, RUN_FILES, RUN_LOCK, SUMMARY_FILE,
+    discard_journal, write_atomically,
+};
 use rand::TryRng;
 
 use super::hold::Hold;
-use super::resume::{RUNS, Resumption};
+use super::place;
+use super::resume::{RUNS, Results, Resumption};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -25,12 +29,10 @@ impl RunFolder {
     pub(crate) fn create(settings: &Settings, again: bool) -> Result<Self, Failure> {
         let run_id = new_run_id(&settings.policy);
         let path = settings.out.clone().unwrap_or_else(|| Path::new(RUNS).join(&run_id));
-        // Nothing but a run locks its folder first.
-        let was_held = path.join(LOCK_FILE).exists();
-        check_free(&path, was_held, again)?;
+        check_free(&path, settings, again)?;
         let hold = Hold::take(&path, settings.checkpoint.as_deref())?;
         // Another process may have been faster.
-        check_free(&path, was_held, again)?;
+        check_free(&path, settings, again)?;
         clear(&path).map_err(|cause| Failure::disk(format!("cannot clear {}: {cause}", path.display())))?;
         let folder = Self { run_id, path, _hold: hold };
         // Without the folder, so that the file can be used for another run.
@@ -63,12 +65,20 @@ impl RunFolder {
     }
 }
 
-/// Checks that a folder holds nothing that a new run must not replace.
-fn check_free(path: &Path, was_held: bool, again: bool) -> Result<(), Failure> {
-    let Some(file) = RUN_FILES.iter().find(|file| path.join(file).exists()) else { return Ok(()) };
-    let is_a_run = was_held || path.join(CONFIG_FILE).exists();
-    let has_begun = path.join(JOURNAL_FILE).metadata().map_or(!was_held, |journal| journal.len() > 0);
-    if is_a_run && (again || !has_begun) {
+/// What a run that never began may have written.
+const NEVER_BEGUN: [&str; 3] = [CONFIG_FILE, JOURNAL_FILE, METRICS_FILE];
+
+/// Checks that neither a folder nor the place for checkpoints holds anything that a new run must not replace.
+fn check_free(path: &Path, settings: &Settings, again: bool) -> Result<(), Failure> {
+    place::check_empty(settings.checkpoint.as_deref(), path)?;
+    let holds = |file: &&&str| path.join(**file).exists();
+    let Some(file) = RUN_FILES.iter().find(holds) else { return Ok(()) };
+    let has_begun = path.join(JOURNAL_FILE).metadata().is_ok_and(|journal| journal.len() > 0)
+        || RUN_FILES.iter().filter(holds).any(|file| !NEVER_BEGUN.contains(file));
+    // Nothing but a run locks its folder, and does so first.
+    let is_a_run = path.join(RUN_LOCK).exists() || !has_begun && again && is_written_by_a_run(&path.join(CONFIG_FILE));
+    let may_begin_again = again && Results::of(path).is_none();
+    if is_a_run && (may_begin_again || !has_begun) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -77,10 +87,25 @@ fn check_free(path: &Path, was_held: bool, again: bool) -> Result<(), Failure> {
     )))
 }
 
-/// Removes what a run wrote that has nothing to go on from; its events are kept aside. What tells that it began goes first.
+/// Whether a configuration is complete, and reads as a run writes it.
+fn is_written_by_a_run(config: &Path) -> bool {
+    let Ok(text) = std::fs::read_to_string(config) else { return false };
+    let own = text.parse().ok().and_then(|own| Settings::extended(own, &[], &[]).ok()?.to_toml().ok());
+    own.is_some_and(|own| own == text)
+}
+
+/// Clears away what a run wrote that has nothing to go on from; its events and models are kept aside. What tells that it began
+/// goes last.
 fn clear(run: &Path) -> std::io::Result<()> {
-    discard_journal(run)?;
-    RUN_FILES.iter().try_for_each(|file| remove(&run.join(file)))
+    for model in [MODEL_FILE, BEST_MODEL_FILE] {
+        let file = run.join(model);
+        if file.exists() {
+            std::fs::rename(&file, run.join(model.replace(".safetensors", "-discarded.safetensors")))?;
+        }
+    }
+    let others = RUN_FILES.iter().filter(|file| **file != JOURNAL_FILE);
+    others.map(|file| run.join(file)).try_for_each(|file| remove(&file))?;
+    discard_journal(run)
 }
 
 fn remove(file: &Path) -> std::io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ata_record::{FolderLock, LockError, create_folder};
+use ata_record::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK, create_folder};
 
 use super::place;
 use crate::failure::Failure;
@@ -10,22 +10,25 @@ use crate::failure::Failure;
 /// The exclusive right to write in a run's folder and in the folder of its checkpoints. It ends with the process, however that
 /// ends.
 pub(crate) struct Hold {
-    _locks: Vec<FolderLock>,
+    /// Of the folders whose file systems know locks.
+    _locks: Vec<Option<FolderLock>>,
 }
 
 impl Hold {
     /// Takes the folder of a run, which is created if it is missing, and the place that the setting `checkpoint` names.
     pub(crate) fn take(run: &Path, checkpoint: Option<&str>) -> Result<Self, Failure> {
-        let folders = [Some(run.to_owned()), place::folder(checkpoint, run)];
-        let locks = folders.into_iter().flatten().filter_map(|folder| lock(&folder).transpose());
-        Ok(Self { _locks: locks.collect::<Result<_, _>>()? })
+        let mut locks = vec![lock(run, RUN_LOCK)?];
+        if let Some(folder) = place::folder(checkpoint, run) {
+            locks.push(lock(&folder, CHECKPOINTS_LOCK)?);
+        }
+        Ok(Self { _locks: locks })
     }
 }
 
 /// Locks a folder; `None` where that cannot be done.
-fn lock(folder: &Path) -> Result<Option<FolderLock>, Failure> {
+fn lock(folder: &Path, file: &str) -> Result<Option<FolderLock>, Failure> {
     create_folder(folder).map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.display())))?;
-    match FolderLock::take(folder, &holder()) {
+    match FolderLock::take(folder, file, &holder()) {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ LockError::Unsupported { .. }) => {
             tracing::warn!("{error}; make sure that no other coordinator writes there");

@@ -34,11 +34,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ata_coordinator::{
-    CheckpointConfig, CoordinatorConfig, Progress, RunReport, Start, StopReason, TrainingData, TransferLimits,
+    CheckpointConfig, CoordinatorConfig, Progress, RunError, RunReport, Start, StopReason, TrainingData, TransferLimits,
 };
 use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
 use ata_observe::{CostRow, Cursor, Prices, viewed};
-use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, steps_after};
+use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
 use ata_scheduler::{EngineConfig, FinishReason, Policy, PolicyContext, Verify, WorkerStatistics};
 use ata_wire::Security;
 use tokio::net::TcpListener;
@@ -56,7 +56,7 @@ use counterfactual::{Counterfactual, counterfactuals};
 pub(crate) use dashboard::Dashboard;
 use dashboard::Observers;
 use hold::Hold;
-use resume::Resumption;
+use resume::{Results, Resumption};
 use summary::Summary;
 
 /// The first rest of a worker after a failure, in seconds: longer than a network glitch, short compared with a run.
@@ -101,7 +101,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Checks everything that can be checked before anything is bound or written.
+    /// Checks everything that can be checked before anything is bound or written, but for the lock of a run that goes on.
     pub(crate) fn new(
         settings: Settings,
         extensions: Extensions,
@@ -120,9 +120,6 @@ impl Run {
         if settings.verify > 0.0 && expected.exactly == Some(1) {
             return Err(Failure::usage("--verify: one worker cannot be checked by another; expected at least 2"));
         }
-        if let (Some(place), None) = (&settings.checkpoint, resumption) {
-            place::check_empty(place)?;
-        }
         let hold = resumption.map(Resumption::hold).transpose()?;
         let start = match (resumption, &settings.init) {
             (Some(resumption), _) => Start::Checkpoint(Box::new(resumption.load(&model.table(), &settings)?)),
@@ -130,7 +127,14 @@ impl Run {
             (None, None) => Start::Random,
         };
         let context = PolicyContext { means: expected.means, workers: expected.exactly, ..PolicyContext::default() };
-        let policy = (extensions.policies)(&settings.policy_specification()?, &context)?;
+        let specification = settings.policy_specification()?;
+        let policy = || (extensions.policies)(&specification, &context);
+        if let (Some(resumption), Start::Checkpoint(checkpoint)) = (resumption, &start) {
+            checkpoint.progress.check_data(&training.identity())?;
+            check_run(&resumption.folder, &checkpoint.progress.run_id)?;
+            checkpoint.progress.engine.teach(&mut *policy()?).map_err(RunError::from)?;
+        }
+        let policy = policy()?;
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
         let device = device.open()?;
         let device_name = device_name.unwrap_or_else(|| device.name.clone());
@@ -160,14 +164,18 @@ impl Run {
     /// nothing to go on from.
     pub(crate) fn is_complete(&self, resumption: Option<&Resumption>, again: bool) -> bool {
         let out = self.settings.out.as_deref().filter(|_| again && resumption.is_none());
-        if let Some(out) = out.filter(|out| resume::is_finished(out)) {
-            eprintln!("the run in {} is finished, and left no checkpoint to go on from", out.display());
+        if let Some((out, results)) = out.and_then(|out| Some((out, Results::of(out)?))) {
+            let (out, iterations) = (out.display(), results.iterations);
+            eprintln!(
+                "the run in {out} is finished after {iterations} iterations, and left no checkpoint to go on from"
+            );
             return true;
         }
         let (Start::Checkpoint(checkpoint), Some(reason)) = (&self.start, self.finished()) else { return false };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         let run_id = escaped(run_id);
-        if !resumption.is_some_and(Resumption::has_results) {
+        let results = resumption.and_then(|resumption| Results::of(&resumption.folder));
+        if results.is_none_or(|results| results.iterations != *iteration) {
             eprintln!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
             return false;
         }

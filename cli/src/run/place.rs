@@ -42,12 +42,16 @@ pub(crate) fn has_checkpoints(store: &dyn Store) -> Result<bool, Failure> {
 }
 
 /// Checks that the place for a new run's checkpoints is empty: it would drop those of another run.
-pub(crate) fn check_empty(place: &str) -> Result<(), Failure> {
-    let store = open_store(place).map_err(Failure::usage)?;
+pub(crate) fn check_empty(checkpoint: Option<&str>, run: &Path) -> Result<(), Failure> {
+    let store = open(checkpoint, run)?;
     if has_checkpoints(&*store)? {
+        let (place, flag) = match checkpoint {
+            Some(place) => (place.to_owned(), "--checkpoint"),
+            None => (run.display().to_string(), "--out"),
+        };
         return Err(Failure::usage(format!(
             "{place} already holds the checkpoints of a run: --resume auto with the run's --out goes on with it; a new \
-             run needs another --checkpoint"
+             run needs another {flag}"
         )));
     }
     Ok(())

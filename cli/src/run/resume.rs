@@ -38,7 +38,7 @@ impl Resumption {
         match text {
             "auto" => match out {
                 Some(out) => Self::of_run(out, checkpoint),
-                None => first(runs().into_iter().filter(|run| !is_finished(run))),
+                None => first(runs().into_iter().filter(|run| Results::of(run).is_none())),
             },
             "latest" => match first(runs())? {
                 Some(run) => Ok(Some(run)),
@@ -77,7 +77,7 @@ impl Resumption {
         let chosen = path.file_name()?.to_str()?.to_owned();
         let store = path.parent().filter(|store| store.file_name().is_some_and(|name| name == CHECKPOINTS))?;
         let is_one = FolderStore::new(store).names().ok()?.contains(&chosen);
-        let folder = store.parent().unwrap_or(Path::new("")).into();
+        let folder = store.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")).into();
         is_one.then_some(Self { folder, checkpoint: None, chosen: Some(chosen) })
     }
 
@@ -126,13 +126,6 @@ impl Resumption {
         let store = self.store()?;
         let failed = |cause| Failure::disk(format!("cannot write to {}: {cause}", store.describe("")));
         ata_coordinator::go_on_from(&*store, iteration).map_err(failed)
-    }
-
-    /// Whether all results of a run that is over are there.
-    pub(crate) fn has_results(&self) -> bool {
-        let is_there = |file: &str| self.folder.join(file).exists();
-        summary(&self.folder).is_some_and(|ended| ended.is_final())
-            && [MODEL_FILE, STATISTICS_FILE, REPORT_FILE].into_iter().all(is_there)
     }
 
     /// Reads the newest checkpoint that is whole, or the chosen one. Damaged ones are reported on standard error.
@@ -206,31 +199,26 @@ fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption
     folders.into_iter().find_map(|folder| Resumption::of_run(&folder, None).transpose()).transpose()
 }
 
-/// How a run ended, from its summary.
+/// The results of a run that is over, all of them.
 #[derive(Deserialize)]
-struct Ended {
+pub(super) struct Results {
     state: String,
+    /// After how many iterations it ended.
+    pub(super) iterations: u64,
+    /// What is added to the summary last.
     counterfactual: Option<IgnoredAny>,
 }
 
-impl Ended {
-    fn is_finished(&self) -> bool {
-        self.state == "finished"
+impl Results {
+    /// Those in a run's folder; `None` if any are missing, or the run is not over.
+    pub(super) fn of(run: &Path) -> Option<Self> {
+        let found: Self = serde_json::from_slice(&std::fs::read(run.join(SUMMARY_FILE)).ok()?).ok()?;
+        let has = |file: &str| run.join(file).exists();
+        let is_whole = found.state == "finished"
+            && found.counterfactual.is_some()
+            && [MODEL_FILE, STATISTICS_FILE, REPORT_FILE].into_iter().all(has);
+        is_whole.then_some(found)
     }
-
-    /// Whether nothing is left to be added to it.
-    fn is_final(&self) -> bool {
-        self.is_finished() && self.counterfactual.is_some()
-    }
-}
-
-fn summary(run: &Path) -> Option<Ended> {
-    serde_json::from_slice(&std::fs::read(run.join(SUMMARY_FILE)).ok()?).ok()
-}
-
-/// Whether a run has come to its end, according to its summary.
-pub(super) fn is_finished(run: &Path) -> bool {
-    summary(run).is_some_and(|ended| ended.is_finished())
 }
 
 /// The runs in the folder of runs, the newest first.

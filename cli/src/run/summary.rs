@@ -23,7 +23,7 @@ pub(crate) struct Summary {
     /// What went wrong, if it failed.
     pub(crate) error: Option<String>,
     pub(crate) policy: String,
-    /// Number of workers that ever took part.
+    /// The largest number that a worker had: how many took part, unless some were forgotten and their numbers used again.
     workers: usize,
     /// Names by number.
     pub(crate) worker_names: BTreeMap<u32, String>,

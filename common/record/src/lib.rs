@@ -31,7 +31,7 @@ pub use folder::{
 pub use follower::{Follower, Polled};
 pub use journal::{JournalError, Torn, read_journal};
 pub use listener::{Listener, Listeners};
-pub use lock::{FolderLock, LOCK_FILE, LockError};
-pub use resumption::{DAMAGED_FILE, DISCARDED_FILE, Resumed, discard_journal, resume_journal, steps_after};
+pub use lock::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK};
+pub use resumption::{DAMAGED_FILE, DISCARDED_FILE, Resumed, check_run, discard_journal, resume_journal, steps_after};
 pub use state::{RunPhase, RunState, WorkerState};
 pub use writer::{RecordError, Writer};

@@ -4,8 +4,12 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The file that is locked, in the folder. It stays when its holder ends: to remove it could part two that come after.
-pub const LOCK_FILE: &str = "lock";
+/// The file in a run's folder that is locked. It is never removed: otherwise one process could hold the lock of the removed file,
+/// and another that of the file in its place.
+pub const RUN_LOCK: &str = "run.lock";
+
+/// The same in a folder of checkpoints, which may be the run's own.
+pub const CHECKPOINTS_LOCK: &str = "checkpoints.lock";
 
 /// More than any holder says of itself.
 const MAX_HOLDER_BYTES: u64 = 1024;
@@ -46,10 +50,10 @@ pub enum LockError {
 }
 
 impl FolderLock {
-    /// Locks an existing folder; `holder` says who does, to those who come later.
-    pub fn take(folder: &Path, holder: &str) -> Result<Self, LockError> {
+    /// Locks this file of an existing folder; `holder` says who does, to those who come later.
+    pub fn take(folder: &Path, file: &str, holder: &str) -> Result<Self, LockError> {
         let failed = |cause| LockError::Io { folder: folder.into(), cause };
-        let options = File::options().read(true).write(true).create(true).truncate(false).open(folder.join(LOCK_FILE));
+        let options = File::options().read(true).write(true).create(true).truncate(false).open(folder.join(file));
         let mut file = options.map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -76,14 +80,20 @@ mod tests {
     #[test]
     fn the_second_is_told_of_the_first_and_may_come_after_it() {
         let folder = tempfile::tempdir().unwrap();
-        let first = FolderLock::take(folder.path(), "process 1 of a long name").unwrap();
-        let second = FolderLock::take(folder.path(), "process 2").unwrap_err();
-        let LockError::Held { holder, .. } = second else { panic!("{second}") };
-        assert_eq!(holder, "process 1 of a long name");
+        let take = |name: &str| FolderLock::take(folder.path(), RUN_LOCK, name);
+        let first = take("process 1 of a long name").unwrap();
+        let _other = FolderLock::take(folder.path(), CHECKPOINTS_LOCK, "process 1").unwrap();
+        let holder = |second: Result<FolderLock, LockError>| match second.unwrap_err() {
+            LockError::Held { holder, .. } => holder,
+            error => panic!("{error}"),
+        };
+        // Windows lets nobody else read what is locked.
+        let named = |name: &'static str| if cfg!(windows) { "another process" } else { name };
+        assert_eq!(holder(take("process 2")), named("process 1 of a long name"));
         drop(first);
-        let _second = FolderLock::take(folder.path(), "process 2").unwrap();
-        let third = FolderLock::take(folder.path(), "process 3").unwrap_err();
-        assert!(third.to_string().ends_with(" is in use by process 2"), "{third}");
-        assert!(FolderLock::take(&folder.path().join("none"), "x").is_err_and(|e| matches!(e, LockError::Io { .. })));
+        let _second = take("process 2").unwrap();
+        assert_eq!(holder(take("process 3")), named("process 2"));
+        let nowhere = FolderLock::take(&folder.path().join("none"), RUN_LOCK, "x");
+        assert!(nowhere.is_err_and(|error| matches!(error, LockError::Io { .. })));
     }
 }

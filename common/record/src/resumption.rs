@@ -60,8 +60,28 @@ fn steps_in_tail(path: &Path, iteration: u64, bytes: u64) -> io::Result<Option<u
 pub struct Resumed {
     /// What its events add up to.
     pub state: RunState,
+    /// Whether its first event is there, which says what run it is.
+    pub has_begun: bool,
     /// Lines up to the checkpoint that could not be read. What they said is missing.
     pub unreadable: u64,
+}
+
+/// Checks that the journal in a run's folder, if there is one, is that of run `run_id`.
+pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
+    let path = folder.join(JOURNAL_FILE);
+    let io = |cause| JournalError::Io { path: path.clone(), cause };
+    let mut lines = match Lines::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        lines => lines.map_err(io)?,
+    };
+    // It is the first one, unless that was lost.
+    while let Some(line) = lines.next().map_err(io)? {
+        if let Ok(RunEvent::Run { run_id: found, .. }) = line.event() {
+            let expected = run_id.to_owned();
+            return if found == expected { Ok(()) } else { Err(JournalError::OtherRun { path, found, expected }) };
+        }
+    }
+    Ok(())
 }
 
 /// Cuts the journal of run `run_id` in its folder after the step of `iteration`, and rewrites `metrics.csv` to match. What comes
@@ -74,6 +94,7 @@ pub fn resume_journal(
     iteration: u64,
     mut hear: impl FnMut(&RunEvent),
 ) -> Result<Resumed, JournalError> {
+    check_run(folder, run_id)?;
     let path = folder.join(JOURNAL_FILE);
     let io = |cause| JournalError::Io { path: path.clone(), cause };
     let mut lines = match Lines::open(&path) {
@@ -96,12 +117,7 @@ pub fn resume_journal(
             resumed.unreadable += 1;
             continue;
         };
-        if let RunEvent::Run { run_id: found, .. } = &event
-            && found != run_id
-        {
-            let (found, expected) = (found.clone(), run_id.to_owned());
-            return Err(JournalError::OtherRun { path, found, expected });
-        }
+        resumed.has_begun |= matches!(event, RunEvent::Run { .. });
         let step = event.iteration();
         if step.is_some_and(|at| at > iteration) {
             // The step of `iteration` itself cannot be read.
@@ -115,6 +131,9 @@ pub fn resume_journal(
         hear(&event);
         table.extend(metrics::line(&event));
         kept.add(line.bytes.clone());
+    }
+    if resumed.unreadable > 0 {
+        keep_whole(folder).map_err(io)?;
     }
     later.map_or(Ok(()), |later| keep_aside(folder, later)).map_err(io)?;
     kept.cut(folder).map_err(io)?;
@@ -156,7 +175,6 @@ impl Kept {
                 let mut file = File::create(&whole)?;
                 parts.iter().try_for_each(|part| copy(&path, part.clone(), &mut file))?;
                 file.sync_all()?;
-                std::fs::rename(&path, folder.join(DAMAGED_FILE))?;
                 std::fs::rename(whole, &path)?;
                 return sync_folder(folder);
             }
@@ -165,6 +183,15 @@ impl Kept {
         journal.set_len(end)?;
         journal.sync_all()
     }
+}
+
+/// Copies the journal to [`DAMAGED_FILE`].
+fn keep_whole(folder: &Path) -> io::Result<()> {
+    let partial = folder.join(format!(".{DAMAGED_FILE}.partial"));
+    std::fs::copy(folder.join(JOURNAL_FILE), &partial)?;
+    File::open(&partial)?.sync_all()?;
+    std::fs::rename(partial, folder.join(DAMAGED_FILE))?;
+    sync_folder(folder)
 }
 
 /// Appends a part of the journal to [`DISCARDED_FILE`].
@@ -264,10 +291,23 @@ mod tests {
     fn the_step_itself_may_be_missing() {
         let folder = tempfile::tempdir().unwrap();
         let text = [&line(&step(1))[..], b"nonsense\n", &line(&step(3)), &line(&step(4))].concat();
-        std::fs::write(folder.path().join(JOURNAL_FILE), text).unwrap();
+        std::fs::write(folder.path().join(JOURNAL_FILE), &text).unwrap();
         let found = resumed(folder.path(), 2);
         assert_eq!((found.state.iterations, found.unreadable), (1, 1));
+        assert_eq!(std::fs::read(folder.path().join(DAMAGED_FILE)).unwrap(), text);
         assert_eq!(std::fs::read(folder.path().join(JOURNAL_FILE)).unwrap(), line(&step(1)));
+    }
+
+    #[test]
+    fn a_journal_of_which_nothing_can_be_read_is_kept_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(JOURNAL_FILE), [0; 3000]).unwrap();
+        assert_eq!(resumed(folder.path(), 2).unreadable, 0, "it is torn");
+        let text = [&[0; 3000][..], b"\nnonsense\n"].concat();
+        std::fs::write(folder.path().join(JOURNAL_FILE), &text).unwrap();
+        assert_eq!(resumed(folder.path(), 2).unreadable, 2);
+        assert_eq!(std::fs::read(folder.path().join(JOURNAL_FILE)).unwrap(), b"");
+        assert_eq!(std::fs::read(folder.path().join(DAMAGED_FILE)).unwrap(), text);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use crate::event::RunEvent;
-use crate::folder::{JOURNAL_FILE, METRICS_FILE};
+use crate::folder::{JOURNAL_FILE, METRICS_FILE, sync_folder};
 use crate::listener::Listeners;
 use crate::{journal, metrics};
 
@@ -93,6 +93,7 @@ impl Writer {
         let journal = Output::create(folder, JOURNAL_FILE)?;
         let mut metrics = Output::create(folder, METRICS_FILE)?;
         metrics.write(&mut metrics::HEADER.into())?;
+        sync_folder(folder).map_err(|cause| RecordError { path: folder.into(), cause: cause.into() })?;
         Ok(Self::start(journal, metrics, listeners, failed))
     }
 
@@ -138,12 +139,15 @@ impl Writer {
                     metrics.sync()?;
                 }
             }
-            Ok(())
+            journal.sync()?;
+            metrics.sync()
         };
         let thread = std::thread::Builder::new()
             .name("journal".into())
             .spawn(move || {
                 let result = write();
+                // Whoever waits to write learns now that nothing will be written, and can take the report.
+                drop(write);
                 if let Err(error) = &result {
                     failed(error.clone());
                 }

@@ -28,6 +28,7 @@ pub use store::{FolderStore, PlaceError, Store, is_url, open_store};
 
 pub(crate) use saver::{Job, Saved, Saver};
 
+use crate::report::RunError;
 use ata_learn::{
     Metadata, Optimizer, ParameterTable, TrainingState, decode_metadata, decode_model, decode_vectors, encode_model,
     encode_vectors, hex, sha256_of_parameters,
@@ -90,6 +91,11 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Checks that the data are those that the run began with.
+    pub fn check_data(&self, is: &str) -> Result<(), RunError> {
+        if self.data == is { Ok(()) } else { Err(RunError::OtherData { was: self.data.clone(), is: is.into() }) }
+    }
+
     /// Refuses numbers that no run comes to: others are made of them. Such a checkpoint is passed over for the one before it.
     fn check(&self) -> Result<(), String> {
         let count = |name: &str, value: u64, most: u64| {

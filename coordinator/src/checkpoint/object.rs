@@ -54,8 +54,8 @@ pub struct ObjectStore {
     requests: UnboundedSender<Request>,
 }
 
-/// The object that says who writes checkpoints. An object store knows no locks: who comes last writes, and whoever wrote before
-/// notices, and stops.
+/// The object that says who writes checkpoints. An object store knows no locks: the last process to start writes, and the
+/// checkpoints of an earlier one fail from then on.
 const WRITER: &str = "writer";
 
 type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -101,19 +101,28 @@ impl ObjectStore {
 
     /// Becomes the one who writes, or makes sure that it still is.
     fn claim(&self) -> io::Result<()> {
-        let (objects, path) = (self.objects.clone(), self.objects.prefix.clone().join(WRITER));
         if !self.has_claimed.load(Ordering::Relaxed) {
-            let text = self.writer.clone();
-            self.wait(async move { objects.backend.put(&path, text.into()).await.map(drop) })?;
-            self.has_claimed.store(true, Ordering::Relaxed);
-            return Ok(());
+            return self.put_claim();
         }
-        let found = self.wait(async move { objects.backend.get(&path).await?.bytes().await })?;
+        let (objects, path) = (self.objects.clone(), self.objects.prefix.clone().join(WRITER));
+        let found = match self.wait(async move { objects.backend.get(&path).await?.bytes().await }) {
+            // Somebody cleared the place: the first to notice has it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.put_claim(),
+            found => found?,
+        };
         if found == self.writer {
             return Ok(());
         }
         let other = String::from_utf8_lossy(&found[..found.len().min(100)]).into_owned();
         Err(io::Error::other(format!("another coordinator saves there now ({other:?}): stop one of them")))
+    }
+
+    fn put_claim(&self) -> io::Result<()> {
+        let (objects, path) = (self.objects.clone(), self.objects.prefix.clone().join(WRITER));
+        let text = self.writer.clone();
+        self.wait(async move { objects.backend.put(&path, text.into()).await.map(drop) })?;
+        self.has_claimed.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Waits for a request.

@@ -98,9 +98,7 @@ fn resume(
     state: watch::Sender<RunState>,
 ) -> Result<Begun, RunError> {
     let Checkpoint { training, progress } = checkpoint;
-    if progress.data != settings.data {
-        return Err(RunError::OtherData { was: progress.data, is: settings.data.into() });
-    }
+    progress.check_data(settings.data)?;
     let begins = settings.run();
     let engine = Engine::restore(settings.engine, settings.policy, progress.engine)?;
     let mut listeners = settings.listeners;
@@ -111,10 +109,11 @@ fn resume(
         tracing::warn!("{lines} lines of the journal cannot be read; it is kept as it was in {}", kept.display());
     }
     let mut past = resumed.state;
-    let has_first_line = past.budget > 0;
     if past.iterations != progress.iteration {
         let (found, all) = (past.iterations, progress.iteration);
         tracing::warn!("the journal holds {found} of {all} steps: figures lack the others, the checkpoint does not");
+    }
+    if resumed.unreadable > 0 || past.iterations != progress.iteration {
         correct(&mut past, engine.ledger(), &progress.workers, progress.time_s);
     }
     // If the best model is lost, the best one from now on takes its place.
@@ -122,7 +121,7 @@ fn resume(
     let best = Best { accuracy: progress.best_accuracy, loss: past.lowest_test_loss };
     let failed = sender(commands, Command::RecordFailed);
     let publisher = Publisher::append(settings.folder, past, state, listeners, failed)?;
-    if !has_first_line {
+    if !resumed.has_begun {
         publisher.publish(begins);
     }
     let epoch = progress.epoch + 1;

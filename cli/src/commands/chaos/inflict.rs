@@ -66,7 +66,7 @@ impl Disturbed {
         match fault.kind {
             FaultKind::KillCoordinator | FaultKind::KillStart => self.kill_coordinator(fault, &mut outcome).await?,
             FaultKind::EndCoordinator => {
-                self.end_coordinator(fault).await?;
+                self.end_coordinator(fault, &mut outcome).await?;
                 self.resume(fault, &mut outcome, None).await?;
             }
             FaultKind::KillEnd => self.kill_end(fault, &mut outcome).await?,
@@ -90,17 +90,18 @@ impl Disturbed {
     }
 
     /// Waits until an optimizer step is under way, if the fault is aimed at one.
-    async fn aim(&mut self, fault: &Fault) -> Result<(), Failure> {
+    async fn aim(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         let began = Instant::now();
         let budget = self.cluster.plan.settings.budget;
         while fault.is_aimed && !self.seen.is_stepping(budget) && began.elapsed() < AIMS_FOR {
             self.look(None).await?;
         }
+        outcome.in_step = fault.is_aimed && self.seen.is_stepping(budget);
         Ok(())
     }
 
     async fn kill_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
-        self.aim(fault).await?;
+        self.aim(fault, outcome).await?;
         self.cluster.kill_coordinator().await?;
         if fault.kind == FaultKind::KillStart {
             for moment in fault.moments {
@@ -113,8 +114,8 @@ impl Disturbed {
     }
 
     /// Tells the coordinator to stop, and waits for its end.
-    async fn end_coordinator(&mut self, fault: &Fault) -> Result<(), Failure> {
-        self.aim(fault).await?;
+    async fn end_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
+        self.aim(fault, outcome).await?;
         self.cluster.signal_coordinator(Signal::TERM)?;
         let status = self.cluster.coordinator_ends(STOPS_WITHIN).await?;
         self.cluster.forget_coordinator();
@@ -126,7 +127,7 @@ impl Disturbed {
 
     /// Brings the run to its end two steps later, by processes of which all but the last are killed.
     async fn kill_end(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
-        self.end_coordinator(fault).await?;
+        self.end_coordinator(fault, outcome).await?;
         self.seen.look()?;
         let last = self.seen.step + 2;
         for moment in fault.moments {
@@ -138,7 +139,7 @@ impl Disturbed {
     }
 
     async fn fill_disk(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
-        self.aim(fault).await?;
+        self.aim(fault, outcome).await?;
         self.cluster.fill_disk()?;
         let status = self.cluster.coordinator_ends(DEADLINE).await?;
         self.cluster.forget_coordinator();

@@ -25,6 +25,8 @@ pub(super) struct Outcome {
     pub(super) saved_steps_lost: u64,
     /// Workers that were lost, and should not have been.
     pub(super) lost_wrongly: u64,
+    /// Whether it was aimed at an optimizer step, and one was under way.
+    pub(super) in_step: bool,
 }
 
 impl Outcome {
@@ -39,6 +41,7 @@ impl Outcome {
             steps_allowed: None,
             saved_steps_lost: 0,
             lost_wrongly: 0,
+            in_step: false,
         }
     }
 }
@@ -49,6 +52,8 @@ pub(super) struct OfKind {
     kind: FaultKind,
     /// How many were injected; each was seen to have its effect.
     pub(super) fired: usize,
+    /// How many of them while an optimizer step was known to be under way.
+    in_step: usize,
     steps_again: u64,
     steps_again_worst: u64,
     recovery_median_s: f64,
@@ -74,6 +79,7 @@ impl OfKind {
         Self {
             kind,
             fired: of_kind.len(),
+            in_step: of_kind.iter().filter(|outcome| outcome.in_step).count(),
             steps_again: of_kind.iter().map(|outcome| outcome.steps_again).sum(),
             steps_again_worst: of_kind.iter().map(|outcome| outcome.steps_again).max().unwrap_or(0),
             recovery_median_s: quantile(0.5),
@@ -112,6 +118,7 @@ impl OfKind {
         vec![
             self.kind.name(),
             self.fired.to_string(),
+            self.in_step.to_string(),
             format!("{} ({})", self.steps_again, self.steps_again_worst),
             seconds(self.recovery_median_s),
             seconds(self.recovery_p99_s),
@@ -128,6 +135,7 @@ pub(super) fn table(kinds: &[OfKind]) -> Table {
     let header = [
         "fault",
         "fired",
+        "in a step",
         "steps again (worst)",
         "median",
         "99 %",

@@ -77,6 +77,18 @@ impl SavedEngine {
         same_limits.map(|ended| ended.reason).or(is_last.then_some(FinishReason::Iterations))
     }
 
+    /// Gives a policy its state or, if it is another one than was saved, what is known of the workers.
+    pub fn teach(&self, policy: &mut dyn Policy) -> Result<(), RestoreError> {
+        if self.policy == policy.name() {
+            let wrong = |problem| RestoreError::Policy { policy: self.policy.clone(), problem };
+            return policy.restore(self.policy_state.clone()).map_err(wrong);
+        }
+        for (slot, known) in self.statistics.iter().enumerate().filter(|(_, known)| known.observed > 0) {
+            policy.learned(WorkerId::from_slot(slot), known);
+        }
+        Ok(())
+    }
+
     /// Refuses what no engine saved, apart from the state of its policy.
     pub fn check(&self) -> Result<(), RestoreError> {
         if self.version != VERSION {
@@ -145,15 +157,8 @@ impl Engine {
         saved: SavedEngine,
     ) -> Result<Self, RestoreError> {
         saved.check()?;
+        saved.teach(&mut *policy)?;
         let finished = saved.finished(config.iterations, &config.limits);
-        if saved.policy == policy.name() {
-            let wrong = |problem| RestoreError::Policy { policy: saved.policy.clone(), problem };
-            policy.restore(saved.policy_state).map_err(wrong)?;
-        } else {
-            for (slot, known) in saved.statistics.iter().enumerate().filter(|(_, known)| known.observed > 0) {
-                policy.learned(WorkerId::from_slot(slot), known);
-            }
-        }
         Ok(Self {
             roster: Roster::restored(&saved.strikes),
             leases: Leases::numbered_from(saved.next_lease, saved.statistics.len()),

@@ -19,7 +19,7 @@ fn iterate(rig: &mut Rig, clients: &mut [&mut Client]) {
 fn what_is_saved_does_not_grow_with_workers_long_gone() {
     let mut rig = Rig::new("uta", 4, u64::MAX);
     let mut stays = rig.join("stays", 1).unwrap();
-    let mut sizes = Vec::new();
+    let (mut sizes, mut saved_bytes) = (Vec::new(), Vec::new());
     for number in 1..=1200_u64 {
         let mut guest = rig.join(&format!("guest-{number}"), 1).unwrap();
         iterate(&mut rig, &mut [&mut stays, &mut guest]);
@@ -28,7 +28,9 @@ fn what_is_saved_does_not_grow_with_workers_long_gone() {
         assert!(rig.turn(0.0, Some(left)).is_none());
         if number % 400 == 0 {
             let known = rig.owner.engine.statistics().iter().filter(|known| known.observed > 0).count();
+            let saved = serde_json::to_string(&rig.owner.engine.save()).unwrap().len();
             sizes.push((rig.owner.sessions.names().count(), known, rig.owner.engine.statistics().len()));
+            saved_bytes.push(saved);
         }
         // What the guest held is computed, and a step without guests is taken.
         iterate(&mut rig, &mut [&mut stays]);
@@ -36,4 +38,6 @@ fn what_is_saved_does_not_grow_with_workers_long_gone() {
     assert_eq!(sizes[0], sizes[2], "names, workers known, numbers");
     let (_, known, numbers) = sizes[2];
     assert!(known > 200 && numbers < 400, "{sizes:?}");
+    // Sums and times get longer numbers as the run goes on.
+    assert!(saved_bytes[2] < saved_bytes[0] * 11 / 10, "{saved_bytes:?}");
 }
