@@ -77,7 +77,7 @@ impl Failure {
         Self::new(Kind::Unreachable, message)
     }
 
-    /// No entry.
+    /// Refused by the coordinator (exit code 77).
     pub(crate) fn refused(message: impl Display) -> Self {
         Self::new(Kind::Refused, message)
     }

@@ -60,8 +60,8 @@ pub(crate) struct RunArgs {
     /// usual time, but at least a tenth of this.
     #[arg(long, env = "ATA_LEASE_TIMEOUT_S", value_name = "S", allow_negative_numbers = true)]
     lease_timeout_s: Option<f64>,
-    /// Worker-seconds that a second of runtime is worth, under ata-auto: 2 for two busy workers [default: as many as are in
-    /// use]. More makes it faster and dearer, less slower and cheaper.
+    /// Price of one second of runtime, in worker-seconds, under ata-auto: 2 pays for two busy workers [default: as many as are
+    /// in use]. A higher price makes the run faster and uses more worker time.
     #[arg(long, env = "ATA_SECOND_IS_WORTH", value_name = "W", allow_negative_numbers = true)]
     second_is_worth: Option<f64>,
     /// Allocate this share of tasks beyond the budget, and take the first results: wastes work for speed [default: 0].

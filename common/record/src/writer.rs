@@ -146,7 +146,7 @@ impl Writer {
             .name("journal".into())
             .spawn(move || {
                 let result = write();
-                // Whoever waits to write learns now that nothing will be written, and can take the report.
+                // A sender that waits for room in the queue goes on, and can then take the report.
                 drop(write);
                 if let Err(error) = &result {
                     failed(error.clone());
