@@ -31,8 +31,8 @@ pub struct Follower {
     next: Place,
     /// Where the steps end, by iteration.
     steps: BTreeMap<u64, Place>,
-    /// Whether the coordinator is about to cut the journal here.
-    is_resuming: bool,
+    /// How long the journal is that a coordinator is about to cut here.
+    uncut_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,14 +44,15 @@ struct Place {
 impl Follower {
     /// A reader of the journal in a run's folder, which need not exist yet.
     pub fn new(folder: &Path) -> Self {
-        Self { path: folder.join(JOURNAL_FILE), next: Place::default(), steps: BTreeMap::new(), is_resuming: false }
+        Self { path: folder.join(JOURNAL_FILE), next: Place::default(), steps: BTreeMap::new(), uncut_bytes: None }
     }
 
-    /// A new coordinator goes on after this iteration, or begins anew after 0: the journal is about to be cut after its step.
-    pub fn resume_after(&mut self, iteration: u64) {
+    /// A new coordinator goes on after this iteration, or begins anew after 0: it cuts the journal after its step, sooner or
+    /// later. The journal had `bytes` when the coordinator was started.
+    pub fn resume_after(&mut self, iteration: u64, bytes: u64) {
         self.steps.split_off(&(iteration + 1));
         self.next = self.steps.get(&iteration).copied().unwrap_or_default();
-        self.is_resuming = true;
+        self.uncut_bytes = (bytes > self.next.bytes).then_some(bytes);
     }
 
     /// Reads what was written since the last time, or as much of it as is read at a time.
@@ -65,11 +66,6 @@ impl Follower {
             let number = self.next.lines + 1;
             let event =
                 parse(line).map_err(|reason| JournalError::Line { path: self.path.clone(), line: number, reason })?;
-            if self.is_resuming && !matches!(event, RunEvent::Run { .. } | RunEvent::Resume { .. }) {
-                // It is not cut yet.
-                return Ok(Polled::End);
-            }
-            self.is_resuming = false;
             self.next = Place { bytes: self.next.bytes + line.len() as u64, lines: number };
             if let RunEvent::Step { iteration, .. } = event {
                 self.steps.insert(iteration, self.next);
@@ -80,9 +76,15 @@ impl Follower {
     }
 
     /// The next bytes; `None` if the journal is shorter than what was read of it.
-    fn read(&self) -> io::Result<Option<Vec<u8>>> {
+    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut file = File::open(&self.path)?;
-        if file.metadata()?.len() < self.next.bytes && !self.is_resuming {
+        let bytes = file.metadata()?.len();
+        if self.uncut_bytes == Some(bytes) {
+            // Nobody writes to it until it is cut.
+            return Ok(Some(Vec::new()));
+        }
+        self.uncut_bytes = None;
+        if bytes < self.next.bytes {
             return Ok(None);
         }
         file.seek(SeekFrom::Start(self.next.bytes))?;
@@ -109,10 +111,11 @@ mod tests {
             let mut file = File::options().append(true).create(true).open(folder.path().join(JOURNAL_FILE)).unwrap();
             file.write_all(bytes).unwrap();
         };
+        let bytes = || folder.path().join(JOURNAL_FILE).metadata().unwrap().len();
         let mut follower = Follower::new(folder.path());
         let mut poll = |resumed: Option<u64>| {
             if let Some(iteration) = resumed {
-                follower.resume_after(iteration);
+                follower.resume_after(iteration, bytes());
             }
             let mut events = Vec::new();
             follower.poll(|event| events.push(event)).unwrap();
@@ -122,15 +125,21 @@ mod tests {
         append(&[line(&step(1)), line(&step(2)), line(&step(3))].concat());
         append(&line(&step(4))[..10]);
         assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is whole");
-        assert_eq!(poll(Some(2)), [], "what is about to be cut is not new");
-        resume_journal(folder.path(), "run", 2, |_| ()).unwrap();
-        assert_eq!(poll(None), []);
         let policy = "uta".to_owned();
         let resume =
             RunEvent::Resume { time_s: 2.0, version: JOURNAL_VERSION, epoch: 1, iteration: 2, policy, iterations: 9 };
-        append(&[line(&resume), line(&step(3))].concat());
-        assert_eq!(poll(None), [resume, step(3)]);
+        // The second one takes the same step again, because the first one ended before it saved it.
+        for _ in 0..2 {
+            assert_eq!(poll(Some(2)), [], "what is about to be cut is not new");
+            resume_journal(folder.path(), "run", 2, |_| ()).unwrap();
+            assert_eq!(poll(None), []);
+            append(&[line(&resume), line(&step(3))].concat());
+            assert_eq!(poll(None), [resume.clone(), step(3)]);
+        }
         append(&line(&step(4)));
         assert_eq!(poll(None), [step(4)]);
+        assert_eq!(poll(Some(4)), []);
+        append(&line(&resume));
+        assert_eq!(poll(None), [resume], "nothing had to be cut");
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ata_coordinator::Cadence;
 use ata_link::Condition;
+use ata_record::JOURNAL_FILE;
 use indicatif::ProgressBar;
 use rustix::process::Signal;
 
@@ -103,6 +104,7 @@ impl Disturbed {
     async fn kill_coordinator(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         self.aim(fault, outcome).await?;
         self.cluster.kill_coordinator().await?;
+        self.seen.look()?;
         if fault.kind == FaultKind::KillStart {
             for moment in fault.moments {
                 kill_start(&self.cluster.plan, &fault.cadence, moment).await?;
@@ -119,6 +121,7 @@ impl Disturbed {
         self.cluster.signal_coordinator(Signal::TERM)?;
         let status = self.cluster.coordinator_ends(STOPS_WITHIN).await?;
         self.cluster.forget_coordinator();
+        self.seen.look()?;
         if status.code() == Some(RESUMABLE.into()) {
             return Ok(());
         }
@@ -128,7 +131,6 @@ impl Disturbed {
     /// Brings the run to its end two steps later, by processes of which all but the last are killed.
     async fn kill_end(&mut self, fault: &Fault, outcome: &mut Outcome) -> Result<(), Failure> {
         self.end_coordinator(fault, outcome).await?;
-        self.seen.look()?;
         let last = self.seen.step + 2;
         for moment in fault.moments {
             self.cluster.plan.kill_end(last, moment).await?;
@@ -143,6 +145,7 @@ impl Disturbed {
         self.cluster.fill_disk()?;
         let status = self.cluster.coordinator_ends(DEADLINE).await?;
         self.cluster.forget_coordinator();
+        self.seen.look()?;
         if status.code() != Some(DISK_FULL) {
             return Err(Failure::internal(format!(
                 "the coordinator ended by itself ({status}): expected {DISK_FULL} for a disk that is full"
@@ -154,11 +157,12 @@ impl Disturbed {
     /// Starts a coordinator in place of one that has ended, and waits for a new step.
     async fn resume(&mut self, fault: &Fault, outcome: &mut Outcome, allowed: Option<u8>) -> Result<(), Failure> {
         let ended = Instant::now();
-        self.seen.look()?;
         self.seen.forget_steps();
         let (step, saved) = (self.seen.step, self.seen.saved);
+        let journal = self.cluster.plan.disturbed().join(JOURNAL_FILE);
+        let bytes = journal.metadata().map_or(0, |journal| journal.len());
         let after = self.cluster.restart_coordinator(&fault.cadence).await?;
-        self.seen.resumed_after(after);
+        self.seen.resumed_after(after, bytes);
         outcome.steps_again = step.saturating_sub(after);
         outcome.steps_allowed = match (fault.kind, self.cadence) {
             // Whoever ends in peace saves all steps.
