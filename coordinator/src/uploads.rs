@@ -26,7 +26,7 @@ pub(crate) const GAVE_UP: &str = "the worker gave up sending its gradient";
 /// Why a gradient fails that gives way.
 pub(crate) const GAVE_WAY: &str = "its gradient arrived too slowly while those of others waited for room";
 
-/// All of the room. No step depends on how many gradients wait, except for a logarithm.
+/// All of the room. The work per gradient is logarithmic in the number of sessions that wait.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     /// Gradients for which there is room now.
@@ -35,22 +35,22 @@ pub(crate) struct Uploads {
     share: usize,
     /// Sessions of which gradients wait or have room.
     queues: HashMap<SessionToken, Queue>,
-    /// Those that may get room, in the order in which they do.
+    /// Sessions that may get room, in the order in which they do.
     turns: BTreeMap<Turn, SessionToken>,
-    /// Those of which something changed since the engine was told who is held up.
+    /// Those that changed since the engine heard who is held up.
     changed: Vec<SessionToken>,
-    /// The sessions whose gradients wait.
+    /// The sessions of the gradients that wait.
     waiting: HashMap<LeaseId, SessionToken>,
-    /// Gradients that came so far.
-    came: u64,
+    /// Gradients that were announced so far, which orders those that wait.
+    announced: u64,
     /// Sessions that have room.
     senders: usize,
     /// How room comes back.
     returns: mpsc::UnboundedReceiver<SessionToken>,
-    lends: Lends,
+    lender: Lender,
 }
 
-/// How much room a session has, and when the first one of its gradients that wait came.
+/// How much room a session has, and the order of the first of its gradients that wait: the least is next.
 type Turn = (usize, u64);
 
 /// The gradients of a session.
@@ -59,10 +59,10 @@ struct Queue {
     worker: WorkerId,
     /// How many have room.
     held: usize,
-    /// The others, in the order in which they came, with their places in that of all.
+    /// The others, in the order in which they were announced, each with its order among all.
     waiting: VecDeque<(u64, Waiting)>,
-    /// Whether the engine knows that its worker is held up.
-    is_known_to_wait: bool,
+    /// Whether the engine was last told that its worker is held up.
+    is_reported: bool,
 }
 
 /// A gradient that waits for room.
@@ -84,11 +84,11 @@ pub(crate) struct Traffic {
 
 impl Queue {
     fn turn(&self, share: usize) -> Option<Turn> {
-        let (came, _) = self.waiting.front()?;
-        (self.held < share).then_some((self.held, *came))
+        let (order, _) = self.waiting.front()?;
+        (self.held < share).then_some((self.held, *order))
     }
 
-    /// Whether its worker can do nothing but wait for others: one of its gradients that has room is for itself to send.
+    /// Whether its worker can do nothing but wait for others. One that has room can send, whatever else of it waits.
     fn is_held_up(&self) -> bool {
         self.held == 0 && !self.waiting.is_empty()
     }
@@ -105,26 +105,26 @@ impl Uploads {
             turns: BTreeMap::new(),
             changed: Vec::new(),
             waiting: HashMap::new(),
-            came: 0,
+            announced: 0,
             senders: 0,
             returns,
-            lends: Lends { returned, freed: Arc::default(), arrived: Arc::default() },
+            lender: Lender { returned, freed: Arc::default(), arrived: Arc::default() },
         }
     }
 
     /// Notified when there is more room.
     pub(crate) fn freed(&self) -> Arc<Notify> {
-        self.lends.freed.clone()
+        self.lender.freed.clone()
     }
 
     /// Has a gradient wait.
     pub(crate) fn wait(&mut self, session: SessionToken, worker: WorkerId, lease: LeaseId, reply: Reply) {
-        let none = || Queue { worker, held: 0, waiting: VecDeque::new(), is_known_to_wait: false };
+        let none = || Queue { worker, held: 0, waiting: VecDeque::new(), is_reported: false };
         self.queues.entry(session).or_insert_with(none);
         self.waiting.insert(lease, session);
-        self.came += 1;
-        let came = self.came;
-        self.change(session, |queue| queue.waiting.push_back((came, Waiting { session, lease, reply })));
+        self.announced += 1;
+        let order = self.announced;
+        self.change(session, |queue| queue.waiting.push_back((order, Waiting { session, lease, reply })));
     }
 
     /// The gradient whose turn it is, and a place for it, if there is one.
@@ -143,7 +143,7 @@ impl Uploads {
         })??;
         self.free -= 1;
         self.waiting.remove(&waiting.lease);
-        Some((waiting, Place { session, lends: self.lends.clone() }))
+        Some((waiting, Place { session, lender: self.lender.clone() }))
     }
 
     /// Takes back the gradient of a lease, if it waits.
@@ -162,7 +162,7 @@ impl Uploads {
         for session in std::mem::take(&mut self.changed) {
             let Some(queue) = self.queues.get_mut(&session) else { continue };
             let (worker, is_held_up) = (queue.worker, queue.is_held_up());
-            if std::mem::replace(&mut queue.is_known_to_wait, is_held_up) != is_held_up {
+            if std::mem::replace(&mut queue.is_reported, is_held_up) != is_held_up {
                 news.push(if is_held_up { Event::WorkerHeldUp { worker } } else { Event::WorkerGoesOn { worker } });
             }
             if queue.held == 0 && queue.waiting.is_empty() {
@@ -176,7 +176,7 @@ impl Uploads {
     pub(crate) fn traffic_held_up_by(&self, session: SessionToken) -> Option<Traffic> {
         let queue = self.queues.get(&session)?;
         let others = self.turns.len() - usize::from(queue.turn(self.share).is_some());
-        let arrived = self.lends.arrived.load(Ordering::Relaxed);
+        let arrived = self.lender.arrived.load(Ordering::Relaxed);
         (queue.held > 0 && others > 0).then_some(Traffic { arrived, senders: self.senders })
     }
 
@@ -197,12 +197,13 @@ impl Uploads {
     }
 }
 
-/// What every place needs of those that lend it.
+/// Shared by all places.
 #[derive(Clone, Debug)]
-struct Lends {
+struct Lender {
+    /// Takes places back: the owner learns whose they were.
     returned: mpsc::UnboundedSender<SessionToken>,
     freed: Arc<Notify>,
-    /// Bytes of all gradients.
+    /// Bytes of all gradients so far.
     arrived: Arc<AtomicU64>,
 }
 
@@ -210,14 +211,14 @@ struct Lends {
 #[derive(Debug)]
 pub(crate) struct Place {
     session: SessionToken,
-    lends: Lends,
+    lender: Lender,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         // Without an owner, the run is over.
-        self.lends.returned.send(self.session).unwrap_or(());
-        self.lends.freed.notify_one();
+        self.lender.returned.send(self.session).unwrap_or(());
+        self.lender.freed.notify_one();
     }
 }
 
@@ -234,7 +235,7 @@ pub(crate) struct Room {
 impl Room {
     /// Notes that so many bytes of the gradient have arrived.
     pub(crate) fn receive(&self, bytes: usize) {
-        self.place.lends.arrived.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.place.lender.arrived.fetch_add(bytes as u64, Ordering::Relaxed);
         self.presence.receive(bytes);
     }
 }
