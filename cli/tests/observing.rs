@@ -181,28 +181,48 @@ fn write_large_journal(folder: &Path, workers: u32) {
     std::fs::write(folder.join("events.jsonl"), journal).unwrap();
 }
 
-/// What is asked of a large run is answered; the times are printed.
+/// Seconds by which twenty times the workers may delay an answer. It takes a tenth of this, and a loop over all pairs of events
+/// and workers takes several times this.
+const MOST_DELAY_S: f64 = 2.0;
+
+/// What is asked of a large run is answered, in a time that grows with the number of workers, and not with its square.
 #[test]
 fn a_run_of_thousands_of_workers_is_shown() {
     let sandbox = Sandbox::new();
-    write_large_journal(&sandbox.path("large"), 5000);
+    write_large_journal(&sandbox.path("small"), 500);
+    write_large_journal(&sandbox.path("large"), 10_000);
     let timed = |args: &[&str]| {
         let began = Instant::now();
         let shown = text(&sandbox, args);
-        println!("ata {}: {:.2} s", args.join(" "), began.elapsed().as_secs_f64());
-        shown
+        (shown, began.elapsed().as_secs_f64())
     };
-    let shown = timed(&["status", "large"]);
+    // Other programs may take the processor at any time, but hardly at each of several tries.
+    let grows = |small: &[&str], large: &[&str]| {
+        for _ in 0..5 {
+            let ((_, small_s), (shown, large_s)) = (timed(small), timed(large));
+            println!("ata {}: {small_s:.2} s with 500 workers, {large_s:.2} s with 10,000", large.join(" "));
+            if large_s - small_s < MOST_DELAY_S {
+                return shown;
+            }
+        }
+        panic!("ata {} takes too long, each time", large.join(" "))
+    };
+    let shown = grows(&["status", "small"], &["status", "large"]);
     assert!(
-        shown.contains("1 rig-1 ") && shown.contains("greedy (gta)") && shown.ends_with("… and 4968 more\n"),
+        shown.contains("1 rig-1 ") && shown.contains("greedy (gta)") && shown.ends_with("… and 9968 more\n"),
         "{shown}"
     );
-    assert!(timed(&["explain", "large"]).contains("iteration 8, policy ata-auto, budget 5000"));
-    timed(&["report", "large"]);
-    let mut server = sandbox.start(&["report", "large", "--serve", "127.0.0.1:0"]);
-    let line = server.wait_for("dashboard: ");
-    let url = line.trim().split("dashboard: ").nth(1).unwrap();
-    support::until("the journal is read", || text(&sandbox, &["status", url]).contains("iteration 8 of 100"));
-    assert!(timed(&["status", url]).ends_with("… and 4968 more\n"));
-    assert_eq!(timed(&["health", url]), "ok\n");
+    let explained = grows(&["explain", "small"], &["explain", "large"]);
+    assert!(explained.contains("iteration 8, policy ata-auto, budget 10000"));
+    grows(&["report", "small"], &["report", "large"]);
+    let serve = |run: &str| {
+        let mut server = sandbox.start(&["report", run, "--serve", "127.0.0.1:0"]);
+        let line = server.wait_for("dashboard: ");
+        let url = line.trim().split("dashboard: ").nth(1).unwrap().to_owned();
+        support::until("the journal is read", || text(&sandbox, &["status", &url]).contains("iteration 8 of 100"));
+        (server, url)
+    };
+    let [(_small, small), (_large, large)] = ["small", "large"].map(serve);
+    assert!(grows(&["status", &small], &["status", &large]).ends_with("… and 9968 more\n"));
+    assert_eq!(grows(&["health", &small], &["health", &large]), "ok\n");
 }

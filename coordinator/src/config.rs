@@ -88,8 +88,9 @@ impl Default for TransferLimits {
     }
 }
 
-/// Gradients that may arrive at the same time, whatever the memory: one is checked while the next one arrives.
-const LEAST_UPLOADS: u64 = 2;
+/// Gradients that may arrive at the same time, whatever the memory. A worker that is alone gets half of the room: one of its
+/// gradients is checked while the next one arrives. They take as much memory as [`LEAST_VERSIONS`] of the parameters.
+const LEAST_UPLOADS: u64 = 4;
 
 /// Versions of the parameters that may be in memory, whatever its size: the current and the next one, one that is being
 /// evaluated, and one for the slowest reader.

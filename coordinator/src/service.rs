@@ -29,7 +29,7 @@ use crate::uploads::{GAVE_UP, GAVE_WAY, Room};
 /// Time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A gradient that is being received, until the owner is told what came of it. A call is dropped if its sender gives up.
+/// A gradient that waits or arrives, until the owner is told what came of it. A call is dropped if its sender gives up.
 struct Untold {
     owner: mpsc::Sender<Command>,
     lease: Option<(SessionToken, u64)>,
@@ -91,12 +91,32 @@ impl Service {
         answer.await.map_err(|_| over())
     }
 
-    /// Receives a gradient that there is room for, and tells the owner what came of it, even if this is dropped.
-    async fn receive(&self, upload: GradientUpload, header: GradientHeader, room: Room) -> Result<Receipt, Status> {
-        let (session, lease, presence) = (header.session, header.lease, &room.presence);
+    /// Waits for room for a gradient. Whenever the call is dropped from now on, the owner hears that the lease failed.
+    async fn announce(&self, header: &GradientHeader, peer: Peer) -> Result<(Room, Untold), NotAnnounced> {
+        let (session, lease, iteration) = (header.session, header.lease, header.iteration);
         let mut untold = Untold { owner: self.owner.clone(), lease: Some((session, lease)) };
+        let answer = self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).await;
+        match answer.map_err(NotAnnounced::NoSession).flatten() {
+            Ok(room) => Ok((room, untold)),
+            Err(refused) => {
+                // The owner knows.
+                untold.lease = None;
+                Err(refused)
+            }
+        }
+    }
+
+    /// Receives a gradient that there is room for, and tells the owner what came of it, even if this is dropped.
+    async fn receive(
+        &self,
+        upload: GradientUpload,
+        header: GradientHeader,
+        room: Room,
+        mut untold: Untold,
+    ) -> Result<Receipt, Status> {
+        let (session, lease, presence) = (header.session, header.lease, &room.presence);
         let received = tokio::select! {
-            received = upload.values(self.parameters, &self.pool, |bytes| presence.receive(bytes)) => received,
+            received = upload.values(self.parameters, &self.pool, |bytes| room.receive(bytes)) => received,
             () = presence.ended.cancelled() => Err(Status::unauthenticated("the session is over").into()),
             () = room.gives_way.cancelled() => Err(Status::deadline_exceeded(GAVE_WAY).into()),
         };
@@ -134,11 +154,10 @@ impl Transfers for Service {
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let header = GradientHeader::try_from(upload.header().await?)?;
         // Only the holder of the lease may make us receive a gradient.
-        let (session, lease, iteration) = (header.session, header.lease, header.iteration);
         let peer = upload.peer().clone();
         // Until there is room, its sender waits for HTTP/2 to let it send.
-        match self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).await? {
-            Ok(room) => self.receive(upload, header, room).await,
+        match self.announce(&header, peer).await {
+            Ok((room, untold)) => self.receive(upload, header, room, untold).await,
             Err(NotAnnounced::NoSession(status)) => Err(status),
             Err(NotAnnounced::NotHeld { reason }) => Ok(Receipt::NotHeld { reason }),
         }
@@ -241,5 +260,77 @@ fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind,
             refused(kind, error.to_string())
         }
         Err(error) => (RefusalKind::NotReceived, error.to_string(), Err(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uploads::{Reply, Sending, Uploads};
+    use ata_scheduler::{LeaseId, WorkerId};
+    use ata_wire::{DataSpec, RunSpec};
+    use std::task::{Context, Waker};
+
+    const SESSION: SessionToken = SessionToken([1; 16]);
+
+    fn service() -> (Service, mpsc::Receiver<Command>) {
+        let (owner, commands) = mpsc::channel(8);
+        let data = DataSpec::Generated { seed: 1 };
+        let run = RunSpec { model: String::new(), parameters: 1, seed: 1, budget: 1, task_batch: 1, data };
+        let service = Service {
+            owner,
+            parameters: run.parameters,
+            pool: Pool::default(),
+            data_transfers: Arc::new(Semaphore::new(1)),
+            probes: Arc::new(Probes::new(String::new(), run)),
+            timeout: HELLO_TIMEOUT,
+        };
+        (service, commands)
+    }
+
+    fn room() -> Room {
+        let (mut uploads, (reply, _)) = (Uploads::new(1), oneshot::channel());
+        uploads.wait(SESSION, WorkerId::from_slot(0), LeaseId(7), reply);
+        let (_, place) = uploads.next().expect("a place");
+        Sending::default().room(Presence::new(), place)
+    }
+
+    fn header() -> GradientHeader {
+        GradientHeader { session: SESSION, lease: 7, iteration: 1, busy_s: vec![0.0], loss_sum: 0.0, outlasted: 0 }
+    }
+
+    /// Has a call wait for room; returns what it is answered with.
+    fn announced(call: Pin<&mut impl Future>, commands: &mut mpsc::Receiver<Command>) -> Reply {
+        assert!(call.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let Ok(Command::Announce { reply, .. }) = commands.try_recv() else { panic!("it was not announced") };
+        reply
+    }
+
+    /// A call may be dropped at any moment, such as when it was just given room and does not know it yet.
+    #[tokio::test]
+    async fn a_call_that_is_dropped_fails_its_lease() {
+        for is_answered in [true, false] {
+            let ((service, mut commands), header) = (service(), header());
+            let mut call = Box::pin(service.announce(&header, Peer::default()));
+            let reply = announced(call.as_mut(), &mut commands);
+            if is_answered {
+                assert!(reply.send(Ok(room())).is_ok());
+            }
+            drop(call);
+            tokio::task::yield_now().await;
+            let told = commands.try_recv();
+            assert!(matches!(told, Ok(Command::LeaseFailed { lease: 7, .. })), "answered: {is_answered}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gradient_that_is_refused_is_no_failure() {
+        let ((service, mut commands), header) = (service(), header());
+        let mut call = Box::pin(service.announce(&header, Peer::default()));
+        let reply = announced(call.as_mut(), &mut commands);
+        assert!(reply.send(Err(NotAnnounced::NotHeld { reason: "it ended".into() })).is_ok());
+        assert!(call.await.is_err());
+        tokio::task::yield_now().await;
+        assert!(commands.try_recv().is_err());
     }
 }

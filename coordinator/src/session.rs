@@ -13,7 +13,7 @@ use tonic::Status;
 
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
 use crate::past_leases::PastLeases;
-use crate::uploads::{Place, Room, Sending};
+use crate::uploads::{Place, Room, Sending, Traffic};
 
 /// The owner's side of a worker's session. Dropping it ends the session.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct Presence {
     pub(crate) ended: CancellationToken,
 }
 
-/// Of a worker's life.
+/// Liveness flags, shared with the gRPC handlers.
 #[derive(Debug)]
 struct Signs {
     /// Whether there was any since the owner looked last.
@@ -206,10 +206,11 @@ impl Session {
         self.sending.room(self.presence(), place)
     }
 
-    /// The bytes per second at which its gradients arrive, if they are too few for too long while `others_wait`.
-    pub(crate) fn sends_too_slowly(&mut self, now_s: f64, others_wait: bool) -> Option<f64> {
+    /// The bytes per second at which its gradients arrive, if they are too few for too long. `traffic` is what arrives of all, if
+    /// others wait for its room.
+    pub(crate) fn sends_too_slowly(&mut self, now_s: f64, traffic: Option<Traffic>) -> Option<f64> {
         let arrived = self.presence.signs.arrived.load(Ordering::Relaxed);
-        self.sending.too_slow(now_s, arrived, others_wait)
+        self.sending.too_slow(now_s, arrived, traffic)
     }
 
     /// Why the session must end, if it must.

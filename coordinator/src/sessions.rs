@@ -10,6 +10,7 @@ use tonic::Status;
 
 use crate::names::{Claim, Names};
 use crate::session::{Patience, Presence, Session};
+use crate::uploads::Traffic;
 
 /// The service's side of a session.
 #[derive(Debug)]
@@ -151,21 +152,16 @@ impl Sessions {
         self.names.forget_long_absent()
     }
 
-    /// How many gradients of a session have room.
-    pub(crate) fn room_held(&self, token: SessionToken) -> usize {
-        self.by_token.get(&token).map_or(0, |session| session.sending.held())
-    }
-
-    /// The session whose gradients arrive most slowly, of those that must give way to others. `others_wait` tells whether some
+    /// The session whose gradients arrive most slowly, of those that must give way to others. `traffic` is what arrives, if others
     /// wait for the room that a session has.
     pub(crate) fn slowest_sender(
         &mut self,
         now_s: f64,
-        others_wait: impl Fn(SessionToken) -> bool,
+        traffic: impl Fn(SessionToken) -> Option<Traffic>,
     ) -> Option<&mut Session> {
         let sessions = self.by_token.iter_mut();
-        let slow = sessions
-            .filter_map(|(token, session)| Some((session.sends_too_slowly(now_s, others_wait(*token))?, session)));
+        let slow =
+            sessions.filter_map(|(token, session)| Some((session.sends_too_slowly(now_s, traffic(*token))?, session)));
         slow.min_by(|(a, one), (b, other)| a.total_cmp(b).then(one.worker.cmp(&other.worker))).map(|(_, slow)| slow)
     }
 

@@ -327,7 +327,7 @@ impl Active<'_> {
         }
     }
 
-    /// The parameters of a lease were left out, so it cannot be computed. That is so only if it was cancelled.
+    /// The parameters of a lease were left out, so it cannot be computed. This happens only to cancelled leases.
     fn superseded(&self, lease: &Lease) {
         lease.failed();
         let assignment = &lease.assignment;

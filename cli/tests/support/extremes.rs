@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::{Value, json};
 
-use super::Sandbox;
+use super::{Sandbox, within_deadline};
 
 /// Address space of a command: three times what a small run needs, and a fraction of what any of the numbers would take.
 const ADDRESS_SPACE: u64 = 1 << 30;
@@ -44,7 +44,7 @@ pub(crate) static DESCRIBED: LazyLock<Described> = LazyLock::new(|| {
     Described { flags, exit_codes }
 });
 
-/// Runs a command to its end, or tells it to stop once it is at work. Fails if it panics, or ends in another way than
+/// Runs a command to its end, or tells it to stop once it is at work. Fails if it panics, hangs, or ends in another way than
 /// documented.
 pub(crate) fn ends_well(sandbox: &Sandbox, args: &[&str]) -> (ExitStatus, String) {
     let mut command = sandbox.ata(args);
@@ -55,17 +55,19 @@ pub(crate) fn ends_well(sandbox: &Sandbox, args: &[&str]) -> (ExitStatus, String
     let limit = Rlimit { current: Some(ADDRESS_SPACE), maximum: Some(ADDRESS_SPACE) };
     // It may have ended already.
     prlimit(Some(pid), Resource::As, limit).ok();
-    let (mut said, mut is_stopped) = (String::new(), false);
     let mut lines = BufReader::new(child.stderr.take().unwrap());
-    while let Ok(1..) = lines.read_line(&mut said) {
-        let line = said.lines().last().unwrap_or_default();
-        if !is_stopped && AT_WORK.iter().any(|text| line.contains(text)) {
-            is_stopped = true;
-            kill_process(pid, Signal::TERM).ok();
+    let (status, said, is_stopped) = within_deadline(child.id(), move || {
+        let (mut said, mut is_stopped) = (String::new(), false);
+        while let Ok(1..) = lines.read_line(&mut said) {
+            let line = said.lines().last().unwrap_or_default();
+            if !is_stopped && AT_WORK.iter().any(|text| line.contains(text)) {
+                is_stopped = true;
+                kill_process(pid, Signal::TERM).ok();
+            }
         }
-    }
-    lines.read_to_string(&mut said).unwrap_or(0);
-    let status = child.wait().unwrap();
+        lines.read_to_string(&mut said).unwrap_or(0);
+        (child.wait().unwrap(), said, is_stopped)
+    });
     let as_told = is_stopped && status.signal() == Some(Signal::TERM.as_raw());
     let is_documented = status.code().is_some_and(|code| DESCRIBED.exit_codes.contains(&code));
     assert!(is_documented || as_told, "{args:?} ended with {status}: {said}");

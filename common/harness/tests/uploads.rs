@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 const SIZE: usize = 64;
 
-/// With room for two gradients.
+/// With room for four gradients, two of each worker.
 fn settings() -> Settings {
     let transfers = TransferLimits { memory_bytes: 0, ..TransferLimits::default() };
     // The first rest of a worker that fails is longer than any of these tests.
@@ -71,17 +71,21 @@ impl Upload {
 /// A worker with several leases announces the gradients of all, and sends nothing. Another one's gradient still arrives.
 #[tokio::test]
 async fn no_worker_keeps_all_of_the_room() {
-    let cluster = Cluster::start(&Settings { budget: 6, min_workers: 2, ..settings() }).await;
+    let cluster = Cluster::start(&Settings { budget: 30, min_workers: 2, ..settings() }).await;
     let (mut slow, mut quick) = (Sender::join(&cluster, "slow").await, Sender::join(&cluster, "quick").await);
     let (leases, others) = (slow.session.assigned().await, quick.session.assigned().await);
-    assert_eq!((leases.len(), others.len()), (2, 2), "three tasks are two subtrees");
-    let [first, second] = [slow.announce(&leases[0]).await, slow.announce(&leases[1]).await];
+    assert_eq!((leases.len(), others.len()), (4, 4), "fifteen tasks are four subtrees");
+    let mut uploads = Vec::new();
+    for lease in &leases {
+        uploads.push(slow.announce(lease).await);
+    }
     for lease in &others {
         assert_eq!(quick.announce(lease).await.complete().await, Receipt::Accepted);
     }
-    assert!(!first.answer.is_finished() && !second.answer.is_finished(), "it waited for them");
-    assert_eq!(first.complete().await, Receipt::Accepted);
-    assert_eq!(second.complete().await, Receipt::Accepted);
+    assert!(!uploads.iter().any(|upload| upload.answer.is_finished()), "it waited for them");
+    for upload in uploads {
+        assert_eq!(upload.complete().await, Receipt::Accepted);
+    }
     assert!(cluster.end().await.report.ended.is_ok());
 }
 
@@ -89,7 +93,7 @@ async fn no_worker_keeps_all_of_the_room() {
 #[tokio::test]
 async fn whoever_waits_for_room_misses_no_deadline() {
     // Long enough that all three have announced their gradients by then.
-    let settings = Settings { budget: 3, min_workers: 3, lease_timeout_s: 8.0, ..settings() };
+    let settings = Settings { budget: 9, min_workers: 3, lease_timeout_s: 8.0, ..settings() };
     let mut cluster = Cluster::start(&settings).await;
     let mut uploads = Vec::new();
     let mut senders = Vec::new();
@@ -97,8 +101,11 @@ async fn whoever_waits_for_room_misses_no_deadline() {
         senders.push(Sender::join(&cluster, name).await);
     }
     for sender in &mut senders {
-        let lease = sender.session.assigned().await[0];
-        uploads.push(sender.announce(&lease).await);
+        let leases = sender.session.assigned().await;
+        assert_eq!(leases.len(), 2, "three tasks are two subtrees");
+        for lease in leases {
+            uploads.push(sender.announce(&lease).await);
+        }
     }
     assert_eq!(uploads.pop().unwrap().complete().await, Receipt::Accepted);
     // The tasks of the others are its own now, and it leaves them to a worker that computes.
@@ -116,7 +123,7 @@ async fn whoever_waits_for_room_misses_no_deadline() {
     assert_eq!(evicted, hung);
 }
 
-/// A worker sends four gradients of 4 MB at a time, of which one has room. Those that wait leave it some of the connection's HTTP/2
+/// A worker sends four gradients of 4 MB at a time, of which two have room. Those that wait leave it some of the connection's HTTP/2
 /// window.
 #[tokio::test]
 async fn gradients_that_wait_do_not_stop_others_of_their_worker() {
@@ -139,15 +146,17 @@ async fn gradients_that_wait_do_not_stop_others_of_their_worker() {
 /// A worker that gives up while its gradient waits leaves its lease to others.
 #[tokio::test]
 async fn whoever_gives_up_waiting_fails_its_lease() {
-    let mut cluster = Cluster::start(&Settings { budget: 3, min_workers: 3, ..settings() }).await;
+    let mut cluster = Cluster::start(&Settings { budget: 9, min_workers: 3, ..settings() }).await;
     let (mut senders, mut uploads) = (Vec::new(), Vec::new());
     for name in ["a", "b", "fickle"] {
         senders.push(Sender::join(&cluster, name).await);
     }
     for sender in &mut senders {
-        let lease = sender.session.assigned().await[0];
-        uploads.push(sender.announce(&lease).await);
+        for lease in sender.session.assigned().await {
+            uploads.push(sender.announce(&lease).await);
+        }
     }
+    assert_eq!(uploads.len(), 6, "three tasks are two subtrees");
     uploads.pop().unwrap().answer.abort();
     cluster.wait_for("a refusal", |state| !state.refused.is_empty()).await;
     for upload in uploads {

@@ -56,6 +56,10 @@ pub const MAX_STREAMS: u32 = 16;
 /// slowest link that is promised to work, which carries 100 kB/s, all of its gradients together.
 pub const LEAST_UPLOAD_BYTES_PER_S: u64 = 64 << 10;
 
+/// It gives way only below this part of the mean rate of all workers that are sending. If the link of the coordinator is full, all
+/// of them are slow, and nobody gains by the failure of one; the rates of connections that share a link differ by less than this.
+pub const LEAST_UPLOAD_SHARE: f64 = 0.25;
+
 /// Time over which that rate is measured: longer than TCP takes to recover from losses on a poor link, and than a coordinator
 /// may be stopped without anyone being blamed for it.
 pub const UPLOAD_PATIENCE: Duration = Duration::from_secs(20);

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::net::Peer;
 
-/// The peer of a call that sends parameters, for whoever decides how long it may take. Clones are of the same one, and the
-/// default reads nothing.
+/// Tracks a download's progress. Clones track the same download, and the default makes no progress.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     peer: Peer,

@@ -1,7 +1,7 @@
 //! How many connections may be open, and which of them make room for others.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,7 +16,7 @@ pub(super) struct Admission {
     strangers: Mutex<Strangers>,
 }
 
-/// Connections that nothing lets stay, in the order of their arrival; those that meanwhile may stay, or are closed, are passed
+/// Connections that nothing lets stay, with their [`origin`]s, in the order of their arrival; those that meanwhile may stay, or are closed, are passed
 /// over.
 #[derive(Debug, Default)]
 struct Strangers(VecDeque<(IpAddr, Weak<Standing>)>);
@@ -45,7 +45,7 @@ impl Admission {
         if strangers.0.len() >= MAX_STRANGERS {
             strangers.close_one();
         }
-        strangers.0.push_back((address, Arc::downgrade(standing)));
+        strangers.0.push_back((origin(address), Arc::downgrade(standing)));
     }
 
     /// Makes a stranger go.
@@ -62,19 +62,28 @@ impl Strangers {
         self.0.retain(|(_, connection)| is_stranger(connection).is_some());
     }
 
-    /// Closes the oldest one of the address that has most: nobody else's connections make room for a flood from there.
+    /// Closes the oldest one of the origin that has most: nobody else's connections make room for a flood from there.
     fn close_one(&mut self) {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for (address, _) in &self.0 {
-            *counts.entry(*address).or_default() += 1;
+        for (origin, _) in &self.0 {
+            *counts.entry(*origin).or_default() += 1;
         }
         let Some(most) = counts.values().copied().max() else { return };
-        let oldest = self.0.iter().position(|(address, _)| counts[address] == most);
+        let oldest = self.0.iter().position(|(origin, _)| counts[origin] == most);
         if let Some((_, oldest)) = oldest.and_then(|at| self.0.remove(at))
             && let Some(oldest) = oldest.upgrade()
         {
             oldest.close();
         }
+    }
+}
+
+/// Where connections come from, as far as one who floods cannot choose it: an address of IPv4, or the network of one of IPv6, of
+/// whose lower half a host may use every value.
+pub(super) fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -126,6 +135,22 @@ mod tests {
         assert!(closed[..MAX_STRANGERS].iter().filter(|closed| !**closed).count() <= 2, "the oldest are gone");
         assert!(closed[MAX_STRANGERS + 1..].iter().all(|closed| !closed));
         assert!(admission.strangers.lock().unwrap().0.len() <= MAX_STRANGERS);
+    }
+
+    /// A host with IPv6 has a network of addresses for itself, and one with IPv4 may be seen through a socket for both.
+    #[test]
+    fn a_flood_from_one_network_closes_no_connection_of_another() {
+        let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);
+        for elsewhere in [v6(1, 1), Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into(), HERE] {
+            let admission = Admission::new(10_000);
+            let other = enter(&admission, elsewhere);
+            let flood: Vec<Peer> = (0..2 * MAX_STRANGERS as u16).map(|host| enter(&admission, v6(2, host))).collect();
+            assert!(!is_closed(&other), "{elsewhere}");
+            assert_eq!(flood.iter().filter(|peer| !is_closed(peer)).count(), MAX_STRANGERS - 1);
+        }
+        let mapped = |address: Ipv4Addr| origin(address.to_ipv6_mapped().into());
+        assert_eq!(mapped(Ipv4Addr::LOCALHOST), HERE);
+        assert_ne!(mapped(Ipv4Addr::new(10, 0, 0, 1)), mapped(Ipv4Addr::new(10, 0, 0, 2)));
     }
 
     /// A flood costs those who flood their own connections, and nobody else's.

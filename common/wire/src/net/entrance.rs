@@ -8,12 +8,12 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use super::admission::Admission;
-use super::handshake::{Unmet, handshake};
+use super::handshake::{LATE, Unmet, handshake};
 use super::peer::Peer;
 use super::warnings::Warnings;
 use crate::limits::STRANGER_TIMEOUT;
@@ -82,12 +82,12 @@ where
             let place = this.0.admission.place().await;
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    let this = this.clone();
+                    let (this, since) = (this.clone(), Instant::now());
                     let peer = Peer::new(address, this.0.warnings.clone());
                     this.0.admission.enter(address.ip(), peer.standing());
                     tokio::spawn(async move {
                         let (entrance, meet) = &*this;
-                        if let Some(arrived) = entrance.greet(stream, peer, place).await {
+                        if let Some(arrived) = entrance.greet(stream, peer, place, since).await {
                             meet(arrived).await;
                         }
                     });
@@ -103,25 +103,66 @@ where
     }
 
     /// Settles how to talk, if the other end does its part in time.
-    async fn greet(&self, stream: TcpStream, peer: Peer, place: OwnedSemaphorePermit) -> Option<Arrived> {
-        let since = Instant::now();
+    async fn greet(
+        &self,
+        stream: TcpStream,
+        peer: Peer,
+        place: OwnedSemaphorePermit,
+        since: Instant,
+    ) -> Option<Arrived> {
         let met = tokio::select! {
-            met = timeout_at(since + STRANGER_TIMEOUT, handshake(stream, self.protocol, (self.tls)())) => met,
+            met = handshake(stream, self.protocol, (self.tls)(), since + STRANGER_TIMEOUT) => met,
             () = peer.closed() => {
                 peer.warn(format_args!("made room before its handshake was done"));
                 return None;
             }
         };
-        match met {
-            Ok(Ok((stream, names))) => Some(Arrived { stream, peer: peer.with_names(names), since, place }),
-            Ok(Err(Unmet::Left)) => None,
-            Ok(Err(Unmet::Misunderstood(why))) => {
-                peer.warn(format_args!("{why}"));
-                None
-            }
-            Err(_) => {
-                peer.warn(format_args!("did not finish its handshake in time"));
-                None
+        let why = match met {
+            Ok((stream, names)) => return Some(Arrived { stream, peer: peer.with_names(names), since, place }),
+            Err(Unmet::Left) => return None,
+            Err(Unmet::Silent) if self.protocol == Protocol::Http => return None,
+            Err(Unmet::Silent) => LATE.into(),
+            Err(Unmet::Misunderstood(why)) => why,
+        };
+        peer.warn(format_args!("{why}"));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::crypto::ring::default_provider;
+    use rustls::server::ResolvesServerCertUsingSni;
+    use tokio::io::AsyncWriteExt;
+
+    /// A server with TLS that no handshake gets through.
+    fn tls() -> Arc<ServerConfig> {
+        let config = ServerConfig::builder_with_provider(default_provider().into());
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        Arc::new(config.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())))
+    }
+
+    /// Browsers open connections on speculation, and may never use them.
+    #[tokio::test]
+    async fn a_silent_browser_is_not_worth_a_word() {
+        for (protocol, said, is_told) in
+            [(Protocol::Http, &b""[..], false), (Protocol::Http, b"\x16\x03\x01", true), (Protocol::Grpc, b"", true)]
+        {
+            for tls in [None, Some(tls())] {
+                let entrance = Entrance::new(protocol, 1, move || tls.clone());
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                let (stream, address) = listener.accept().await.unwrap();
+                if !said.is_empty() {
+                    client.write_all(said).await.unwrap();
+                    stream.readable().await.unwrap();
+                }
+                let (peer, place) = (Peer::new(address, entrance.warnings.clone()), entrance.admission.place().await);
+                let long_ago = Instant::now().checked_sub(STRANGER_TIMEOUT).unwrap();
+                assert!(entrance.greet(stream, peer, place, long_ago).await.is_none());
+                let may_be_told = entrance.warnings.is_due(address.ip(), std::time::Instant::now()).is_some();
+                assert_eq!(may_be_told, !is_told, "{protocol:?}: {said:?}");
             }
         }
     }

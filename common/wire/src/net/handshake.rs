@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 
@@ -25,6 +26,9 @@ const NO_PLAIN_HTTP2_HERE: [u8; 26] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 0,
 const NO_PLAIN_HTTP_HERE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nthis address speaks TLS: https://\n";
 
+/// What is said of a connection whose other end does not do its part in time.
+pub(super) const LATE: &str = "did not finish its handshake in time";
+
 /// A connection, and the names in the certificate that the other end has shown.
 type Met = (Transport, Option<Vec<String>>);
 
@@ -33,25 +37,39 @@ type Met = (Transport, Option<Vec<String>>);
 pub(super) enum Unmet {
     /// The other end closed it before it said anything, as browsers and health checks do.
     Left,
+    /// The other end said nothing in time, as browsers do that open connections on speculation.
+    Silent,
     /// What the other end did instead of its part.
     Misunderstood(String),
 }
 
-/// Agrees on how to talk.
+/// Agrees on how to talk, if the other end does its part by the deadline.
 pub(super) async fn handshake(
-    mut stream: TcpStream,
+    stream: TcpStream,
     protocol: Protocol,
     tls: Option<Arc<ServerConfig>>,
+    deadline: Instant,
 ) -> Result<Met, Unmet> {
-    let misunderstood = |why: &str| Err(Unmet::Misunderstood(why.into()));
     // Without this, small messages wait 40 ms for each other.
     stream.set_nodelay(true).unwrap_or(());
     let mut first = [0];
-    let seen = stream.peek(&mut first).await;
+    let seen = timeout_at(deadline, stream.peek(&mut first)).await.map_err(|_| Unmet::Silent)?;
     let seen = seen.map_err(|error| Unmet::Misunderstood(format!("broke: {error}")))?;
-    let speaks_tls = seen == 1 && first[0] == TLS_HANDSHAKE;
+    if seen == 0 {
+        return Err(Unmet::Left);
+    }
+    let agreed = timeout_at(deadline, agree(stream, protocol, tls, first[0] == TLS_HANDSHAKE)).await;
+    agreed.unwrap_or_else(|_| Err(Unmet::Misunderstood(LATE.into())))
+}
+
+async fn agree(
+    mut stream: TcpStream,
+    protocol: Protocol,
+    tls: Option<Arc<ServerConfig>>,
+    speaks_tls: bool,
+) -> Result<Met, Unmet> {
+    let misunderstood = |why: &str| Err(Unmet::Misunderstood(why.into()));
     match tls {
-        _ if seen == 0 => Err(Unmet::Left),
         None if speaks_tls => {
             drop(stream.write_all(&NO_TLS_HERE).await);
             misunderstood(match protocol {

@@ -1,4 +1,4 @@
-//! Whoever is at the other end of a connection.
+//! The other end of a connection.
 
 use std::collections::BTreeSet;
 use std::fmt;

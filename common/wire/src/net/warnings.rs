@@ -6,15 +6,16 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::admission::origin;
 use super::entrance::Protocol;
 
 /// Time between two lines about the same address.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Addresses that are told apart; beyond, those that were quiet for the interval are forgotten, or else nothing is logged.
+/// Origins that are told apart; beyond, those that were quiet for the interval are forgotten, or else nothing is logged.
 const MAX_ADDRESSES: usize = 1024;
 
-/// Logs at most one line per address and interval, and counts the others.
+/// Logs at most one line per [`origin`] and interval, and counts the others.
 #[derive(Debug)]
 pub(crate) struct Warnings {
     protocol: Protocol,
@@ -32,13 +33,13 @@ impl Warnings {
             Protocol::Grpc => "",
             Protocol::Http => " to the dashboard",
         };
-        if let Some(untold) = self.is_due(address, Instant::now()) {
+        if let Some(untold) = self.is_due(origin(address), Instant::now()) {
             tracing::warn!(%address, untold, "a connection{port} {what}");
         }
     }
 
     /// Whether a line may be written now, and how many were not since the last one.
-    fn is_due(&self, address: IpAddr, now: Instant) -> Option<u64> {
+    pub(super) fn is_due(&self, address: IpAddr, now: Instant) -> Option<u64> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MAX_ADDRESSES && !told.contains_key(&address) {
             told.retain(|_, (last, _)| now.duration_since(*last) < INTERVAL);

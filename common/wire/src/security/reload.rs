@@ -49,19 +49,28 @@ fn look<T>(
     read: impl Fn() -> Result<T, SecurityError>,
     current: &watch::Sender<Arc<T>>,
 ) {
+    // The last failure since they were known; the same one is not logged at every look.
+    let mut failure = None;
     while !current.is_closed() {
         thread::sleep(LOOK_INTERVAL);
         let stamps = stamps(files);
         if stamps == known {
+            failure = None;
             continue;
         }
-        known = stamps;
         match read() {
             Ok(new) => {
                 tracing::info!(?files, "read again");
                 current.send_replace(Arc::new(new));
+                (known, failure) = (stamps, None);
             }
-            Err(error) => tracing::warn!("{error}; what was there before stays in use"),
+            Err(error) => {
+                let error = error.to_string();
+                if failure.as_ref() != Some(&error) {
+                    tracing::warn!("{error}; what was there before stays in use");
+                    failure = Some(error);
+                }
+            }
         }
     }
 }
@@ -84,6 +93,7 @@ fn number(metadata: &Metadata) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Mutex, mpsc};
     use std::time::Instant;
 
@@ -122,6 +132,29 @@ mod tests {
         let asked = Instant::now();
         while *ask() != "new" {
             assert!(asked.elapsed() < DEADLINE, "what was read does not count");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A file that could not be read, as its disk was away for a moment, is read later.
+    #[test]
+    fn what_could_not_be_read_once_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, replacement) = (folder.path().join("secret"), folder.path().join("new"));
+        std::fs::write(&file, "old").unwrap();
+        let (path, tries) = (file.clone(), AtomicUsize::new(0));
+        let read = move || {
+            if (1..3).contains(&tries.fetch_add(1, Ordering::Relaxed)) {
+                return Err(SecurityError::file(&path, std::io::ErrorKind::ResourceBusy.into()));
+            }
+            std::fs::read_to_string(&path).map_err(|cause| SecurityError::file(&path, cause))
+        };
+        let reloaded = Reloaded::new(vec![file.clone()], read).unwrap();
+        std::fs::write(&replacement, "new").unwrap();
+        std::fs::rename(replacement, file).unwrap();
+        let asked = Instant::now();
+        while *reloaded.current() != "new" {
+            assert!(asked.elapsed() < DEADLINE, "the new file was not read");
             thread::sleep(Duration::from_millis(5));
         }
     }

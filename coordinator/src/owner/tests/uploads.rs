@@ -7,10 +7,16 @@ use crate::uploads::Room;
 
 type Answer = oneshot::Receiver<Result<Room, NotAnnounced>>;
 
+/// Room for two gradients.
+fn room_for_two(policy: &str, budget: u64) -> Rig {
+    let mut rig = Rig::new(policy, budget, 20);
+    rig.owner.uploads = Uploads::new(2);
+    rig
+}
+
 /// Room for two gradients, and three workers that hold a lease each.
 fn rig() -> (Rig, [Client; 3]) {
-    let transfers = TransferLimits { memory_bytes: 0, ..TransferLimits::default() };
-    let mut rig = Rig::begin(tempfile::tempdir().unwrap(), Start::Random, transfers, Cadence::Never, "asgd", 1, 20);
+    let mut rig = room_for_two("asgd", 1);
     let clients = ["a", "b", "c"].map(|name| rig.join(name, 1).unwrap());
     let clients = clients.map(|mut client| {
         client.read();
@@ -21,7 +27,11 @@ fn rig() -> (Rig, [Client; 3]) {
 }
 
 fn announce(rig: &mut Rig, client: &Client) -> Answer {
-    let Assignment { lease, iteration, .. } = client.leases[0];
+    announce_lease(rig, client, 0)
+}
+
+fn announce_lease(rig: &mut Rig, client: &Client, at: usize) -> Answer {
+    let Assignment { lease, iteration, .. } = client.leases[at];
     let (reply, answer) = oneshot::channel();
     let (session, peer) = (client.token, Peer::default());
     assert!(rig.turn(0.0, Some(Command::Announce { session, lease, iteration, peer, reply })).is_none());
@@ -55,8 +65,8 @@ fn who_sends_too_slowly_while_others_wait_gives_way() {
     let mut waiting = announce(&mut rig, &clients[2]);
     for _ in 0..=UPLOAD_PATIENCE.as_secs() {
         assert!(waits(&mut waiting) && !slow.gives_way.is_cancelled());
-        slow.presence.receive(LEAST_UPLOAD_BYTES_PER_S as usize / 2);
-        quick.presence.receive(2 * LEAST_UPLOAD_BYTES_PER_S as usize);
+        slow.receive(LEAST_UPLOAD_BYTES_PER_S as usize / 2);
+        quick.receive(20 * LEAST_UPLOAD_BYTES_PER_S as usize);
         second(&mut rig, &clients);
     }
     assert!(slow.gives_way.is_cancelled() && !quick.gives_way.is_cancelled());
@@ -81,7 +91,7 @@ fn the_deadline_of_a_worker_that_waits_stands_still() {
     let mut waiting = announce(&mut rig, &clients[2]);
     for _ in 0..70 {
         for room in &rooms {
-            room.presence.receive(2 * LEAST_UPLOAD_BYTES_PER_S as usize);
+            room.receive(2 * LEAST_UPLOAD_BYTES_PER_S as usize);
         }
         second(&mut rig, &clients);
     }
@@ -116,6 +126,42 @@ fn whoever_gives_up_waiting_fails() {
     let (mut rig, clients) = rig();
     let _rooms = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
     drop(announce(&mut rig, &clients[2]));
-    second(&mut rig, &clients);
+    // As the service does.
+    let (session, lease) = (clients[2].token, clients[2].leases[0].lease);
+    let (kind, reason) = (RefusalKind::NotReceived, "it gave up".into());
+    assert!(rig.turn(0.0, Some(Command::LeaseFailed { session, lease, kind, reason })).is_none());
     assert_eq!(rig.state.borrow().refused, BTreeMap::from([(RefusalKind::NotReceived, 1)]));
+}
+
+/// A worker that waits because of its own gradients is not held up by anybody else.
+#[test]
+fn a_worker_that_waits_for_itself_misses_its_deadline() {
+    let mut rig = room_for_two("uta", 3);
+    let mut client = rig.join("a", 1).unwrap();
+    client.read();
+    assert_eq!(client.leases.len(), 2, "three tasks are two subtrees");
+    let [mut first, mut second] = [0, 1].map(|at| announce_lease(&mut rig, &client, at));
+    let _room = room(&mut first);
+    assert!(waits(&mut second));
+    for _ in 0..62 {
+        client.presence.hear();
+        rig.turn(1.0, None);
+    }
+    assert_eq!(client.read(), Some(FarewellReason::Evicted));
+}
+
+/// If what arrives is as slow for all, it is the link of the coordinator that is full: nobody gains by another one's failure.
+#[test]
+fn nobody_gives_way_if_all_are_slow() {
+    let (mut rig, clients) = rig();
+    let rooms = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
+    let mut waiting = announce(&mut rig, &clients[2]);
+    for _ in 0..2 * UPLOAD_PATIENCE.as_secs() {
+        for room in &rooms {
+            room.receive(LEAST_UPLOAD_BYTES_PER_S as usize / 2);
+        }
+        second(&mut rig, &clients);
+    }
+    assert!(waits(&mut waiting));
+    assert_eq!(rooms.map(|room| room.gives_way.is_cancelled()), [false, false]);
 }
