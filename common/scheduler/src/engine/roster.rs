@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::time::Time;
 use super::worker_set::WorkerSet;
 use crate::ids::{MachineId, WorkerId};
+use crate::ledger::WorkerCost;
 
 /// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
 /// work then costs a run a twentieth of its time, and half as much with each further failure.
@@ -25,6 +26,9 @@ pub(super) struct Strikes {
     pub(super) count: u32,
     /// When its rest ends.
     pub(super) rests_until_s: f64,
+    /// Whether it rests because another worker's result differed from its own, which does not show that it is broken.
+    #[serde(default)]
+    pub(super) contested: bool,
     /// Its results that were refuted, since it joined first: further results prove nothing, as few are checked.
     #[serde(default)]
     pub(super) lies: u32,
@@ -55,6 +59,8 @@ pub(super) struct Roster {
     present: WorkerSet,
     /// Present, and not resting.
     fit: WorkerSet,
+    /// Whether they are present or not, the workers that have delivered a result in this run.
+    proven: WorkerSet,
     /// Fit, with nothing to do.
     idle: WorkerSet,
     /// By slot: whether it computes a lease as one batch, as it said when it joined last.
@@ -143,6 +149,23 @@ impl Roster {
         self.fit.contains(worker)
     }
 
+    /// Whether a worker has delivered a result in this run; what an earlier run learned about it does not count.
+    pub(super) fn is_proven(&self, worker: WorkerId) -> bool {
+        self.proven.contains(worker)
+    }
+
+    /// Whether what a worker does, or fails to do, says anything about the tasks or about others. While a worker is present
+    /// that has delivered a result, only those that have count: the others may be one broken machine under ever new names.
+    pub(super) fn counts(&self) -> impl Fn(&WorkerId) -> bool + '_ {
+        let any_is_proven = self.proven.common(&self.present) > 0;
+        move |worker| !any_is_proven || self.is_proven(*worker)
+    }
+
+    /// Whether a worker that is present rests because it failed.
+    pub(super) fn is_failing(&self, worker: WorkerId) -> bool {
+        !self.fit.contains(worker) && !self.members[worker.slot()].strikes.contested
+    }
+
     /// A worker joined.
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
@@ -174,7 +197,8 @@ impl Roster {
 
     /// Forgets an absent worker's past.
     pub(super) fn forget(&mut self, worker: WorkerId) {
-        self.delivered(worker);
+        self.forgive(worker);
+        self.proven.remove(worker);
         self.fled.remove(&(self.machine_of(worker), worker));
         let member = &mut self.members[worker.slot()];
         // Its last result may still wait for a step.
@@ -208,6 +232,11 @@ impl Roster {
 
     /// A worker delivered a result: its earlier failures no longer count.
     pub(super) fn delivered(&mut self, worker: WorkerId) {
+        self.proven.insert(worker);
+        self.forgive(worker);
+    }
+
+    fn forgive(&mut self, worker: WorkerId) {
         // Usually no worker has failed, and there is no need to look.
         if self.struck > 0 {
             let Member { strikes: Strikes { count, .. }, inherited, .. } = &mut self.members[worker.slot()];
@@ -219,13 +248,14 @@ impl Roster {
     /// A worker failed, which took `lost_s` seconds, and must rest, for at least `least_s`. Returns for how long, and
     /// after how many failures; `None` if it rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
-        let Member { strikes: Strikes { count, rests_until_s, .. }, single_rest_s, .. } =
+        let Member { strikes: Strikes { count, rests_until_s, contested, .. }, single_rest_s, .. } =
             &mut self.members[worker.slot()];
         if *rests_until_s > now_s {
             return None;
         }
         self.struck += usize::from(*count == 0);
         *count = count.saturating_add(1);
+        *contested = false;
         *single_rest_s = least_s.max(REST_PER_LOST * lost_s);
         let doublings = f64::from(1_u32 << (*count - 1).min(MAX_DOUBLINGS));
         let rest_s = *single_rest_s * doublings;
@@ -247,8 +277,14 @@ impl Roster {
         *count = count.saturating_add(1);
     }
 
+    /// A worker rests because its result differed from another one's.
+    pub(super) fn contested(&mut self, worker: WorkerId) {
+        self.members[worker.slot()].strikes.contested = true;
+    }
+
     /// A result of a worker was refuted.
     pub(super) fn lied(&mut self, worker: WorkerId) {
+        self.contested(worker);
         let lies = &mut self.members[worker.slot()].strikes.lies;
         *lies = lies.saturating_add(1);
     }
@@ -298,12 +334,16 @@ impl Roster {
         self.members.iter().map(|member| member.strikes).collect()
     }
 
-    /// A roster of absent workers with these failures.
-    pub(super) fn restored(strikes: &[Strikes]) -> Self {
+    /// A roster of absent workers with these failures and costs. Those have delivered a result of which a task is in a step: the
+    /// ledger knows it, and statistics would not tell it from what an earlier run learned.
+    pub(super) fn restored(strikes: &[Strikes], costs: &[WorkerCost]) -> Self {
+        let mut proven = WorkerSet::default();
+        let delivered = costs.iter().enumerate().filter(|(_, cost)| cost.tasks_applied > 0);
+        delivered.for_each(|(slot, _)| proven.insert(WorkerId::from_slot(slot)));
         let member = |&strikes| Member { strikes, ..Member::default() };
         let struck = strikes.iter().filter(|strikes| strikes.count > 0).count();
         let members: Vec<Member> = strikes.iter().map(member).collect();
-        Self { fuses: vec![false; members.len()], members, struck, ..Self::default() }
+        Self { fuses: vec![false; members.len()], members, struck, proven, ..Self::default() }
     }
 }
 

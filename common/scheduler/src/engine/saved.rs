@@ -155,7 +155,7 @@ impl Engine {
             }
         }
         Ok(Self {
-            roster: Roster::restored(&saved.strikes),
+            roster: Roster::restored(&saved.strikes, &saved.ledger.workers),
             leases: Leases::numbered_from(saved.next_lease, saved.statistics.len()),
             statistics: saved.statistics,
             priors: saved.priors,

@@ -42,6 +42,11 @@ impl WorkerSet {
         }
     }
 
+    /// How many workers it has in common with another set, by words of 64.
+    pub(super) fn common(&self, other: &Self) -> usize {
+        self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
+    }
+
     /// The workers, ascending.
     pub(super) fn iter(&self) -> impl Iterator<Item = WorkerId> + '_ {
         let some = if self.is_empty() { &[][..] } else { &self.words };
@@ -78,6 +83,11 @@ mod tests {
                 }
                 prop_assert_eq!(set.contains(worker), insert);
                 prop_assert_eq!((set.len(), set.is_empty()), (expected.len(), expected.is_empty()));
+                let evens = (0..100).map(|half| WorkerId::from_slot(2 * half));
+                let mut even = WorkerSet::default();
+                evens.for_each(|worker| even.insert(worker));
+                let common = expected.iter().filter(|worker| worker.slot().is_multiple_of(2)).count();
+                prop_assert_eq!((set.common(&even), even.common(&set)), (common, common));
             }
             prop_assert!(set.iter().eq(expected));
         }

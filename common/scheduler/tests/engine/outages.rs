@@ -1,8 +1,9 @@
 //! Failures that many workers share, and machines that fail under ever new names: when a run goes on, and when it is given up.
 
-use ata_scheduler::{AbortReason, EngineConfig};
+use ata_scheduler::{AbortReason, Effect, EngineConfig, Lease, MachineId, Verify};
 
 use crate::drill::{Drill, Ended, Machine, Nature, Return, config};
+use crate::support::{Cluster, assigned};
 
 /// One policy of each way to collect results.
 const POLICIES: [&str; 7] = ["uta", "ata", "pull", "ata-auto", "gta", "k-sync:k=2", "asgd"];
@@ -85,6 +86,35 @@ fn a_task_that_no_worker_can_compute_ends_the_run() {
     }
 }
 
+/// Workers at one address have failed for two minutes; what a sound worker at another address could do is still open, although it
+/// joins during the last attempt.
+#[test]
+fn a_worker_elsewhere_is_waited_for() {
+    let config = EngineConfig { min_workers: 8, expel_after: None, lease_timeout_s: None, ..config(1, 1) };
+    let mut cluster = Cluster::with("uta", config);
+    let mut attempt: Vec<(u32, Lease)> =
+        (1..=8).flat_map(|number| assigned(&cluster.join_on(number, MachineId(9)))).collect();
+    for _ in 0..1000 {
+        while attempt.is_empty() {
+            cluster.now_s = cluster.engine.poll_timeout().unwrap();
+            attempt = assigned(&cluster.timeout());
+        }
+        let (number, lease) = attempt[0];
+        let is_last = cluster.now_s > 121.0;
+        if is_last {
+            assert_eq!(assigned(&cluster.join_on(10, MachineId(1))), []);
+        }
+        cluster.now_s += 0.001;
+        let effects = cluster.fail(number, &lease);
+        assert!(!effects.iter().any(|effect| matches!(effect, Effect::Abort { .. })), "{effects:?}");
+        if is_last {
+            return;
+        }
+        attempt = assigned(&effects);
+    }
+    panic!("the failures do not last for two minutes");
+}
+
 fn broken(address: u64, nature: Nature, returns: Return) -> Machine {
     Machine { address, nature, returns }
 }
@@ -161,4 +191,34 @@ fn a_newcomer_does_not_wait_for_the_next_attempt() {
     let ended = drill.later(50.0, broken(1, Nature::Sound(TASK_S), Return::Same)).run();
     finished(&ended, "uta");
     assert!(ended.at_s < 55.0, "it ended at {} s", ended.at_s);
+}
+
+/// Five sound workers at one address, whose leases are all checked, and maybe a machine at another address.
+fn checked(other: Option<Machine>, iterations: u64) -> Ended {
+    let verify = Some(Verify { share: 1.0, secret: 7 });
+    let min_workers = 5 + usize::from(other.is_some());
+    let config = EngineConfig { min_workers, verify, ..config(12, iterations) };
+    let sound = broken(1, Nature::Sound(TASK_S), Return::Same);
+    let drill = (0..5).fold(Drill::new("uta", config), |drill, _| drill.with(sound));
+    other.into_iter().fold(drill, Drill::with).run()
+}
+
+/// If the only other machine does nothing but fail or hang, it does not keep the sound workers from confirming each other.
+#[test]
+fn a_broken_machine_does_not_hold_up_checks() {
+    let iterations = 20_000;
+    let alone = checked(None, iterations);
+    for nature in [Nature::Fails, Nature::Hangs, Nature::Breaks(TASK_S, 1.0)] {
+        for returns in [Return::RenamedAfter(3), Return::Same, Return::Renamed, Return::Moved] {
+            // Under names that nothing tells apart from new machines, each hang costs the time that a new worker may take.
+            let is_always_new = returns == Return::Moved && nature != Nature::Fails;
+            let iterations = if is_always_new { 100 } else { iterations };
+            let ended = checked(Some(broken(2, nature, returns)), iterations);
+            let what = format!("{nature:?}, {returns:?}");
+            finished(&ended, &what);
+            let ratio = ended.at_s / alone.at_s;
+            println!("{what}: {} s, {ratio:.3} times as long, {} names", ended.at_s, ended.names);
+            assert!(is_always_new || ratio <= 1.2, "{what}: {ratio:.3} times as long");
+        }
+    }
 }

@@ -31,13 +31,14 @@ impl Roster {
         self.fled.remove(&(machine, fled));
         let Member { strikes, inherited, single_rest_s, .. } = &mut self.members[fled.slot()];
         let (count, single_rest_s) = (std::mem::take(&mut strikes.count), *single_rest_s);
+        let contested = strikes.contested;
         *inherited = 0;
         let longest_s = (LONGEST_REST * single_rest_s).max(LONGEST_REST_S);
         let inherited_until_s = strikes.rests_until_s.min(now_s + longest_s);
         let member = &mut self.members[worker.slot()];
         let rests_until_s = inherited_until_s.max(member.strikes.rests_until_s);
         (member.inherited, member.single_rest_s) = (count, single_rest_s);
-        member.strikes = Strikes { count, rests_until_s, ..member.strikes };
+        member.strikes = Strikes { count, rests_until_s, contested, ..member.strikes };
         (rests_until_s > now_s).then_some((rests_until_s - now_s, count))
     }
 }
