@@ -248,7 +248,7 @@ impl Roster {
     /// A worker failed, which took `lost_s` seconds, and must rest, for at least `least_s`. Returns for how long, and
     /// after how many failures; `None` if it rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
-        let Member { strikes: Strikes { count, rests_until_s, contested, .. }, single_rest_s, .. } =
+        let Member { strikes: Strikes { count, rests_until_s, contested, .. }, inherited, single_rest_s, .. } =
             &mut self.members[worker.slot()];
         if *rests_until_s > now_s {
             return None;
@@ -257,8 +257,10 @@ impl Roster {
         *count = count.saturating_add(1);
         *contested = false;
         *single_rest_s = least_s.max(REST_PER_LOST * lost_s);
-        let doublings = f64::from(1_u32 << (*count - 1).min(MAX_DOUBLINGS));
-        let rest_s = *single_rest_s * doublings;
+        let after_s = |failures: u32| *single_rest_s * f64::from(1_u32 << (failures - 1).min(MAX_DOUBLINGS));
+        let own_s = after_s(*count - *inherited);
+        // Failures that it took over may be another worker's, and lengthen its rest only as far as a rest is taken over.
+        let rest_s = after_s(*count).min(inherited::longest_s(*single_rest_s)).max(own_s);
         *rests_until_s = now_s + rest_s;
         let strikes = *count;
         if self.present.contains(worker) && rest_s > 0.0 {
@@ -329,9 +331,11 @@ impl Roster {
         rests && self.members[worker.slot()].strikes.rests_until_s == until_s
     }
 
-    /// Failures of all workers ever seen, by slot.
+    /// Failures of all workers ever seen, by slot, without those that were taken over: later they could not be told from a
+    /// worker's own, for which it is expelled.
     pub(super) fn strikes(&self) -> Vec<Strikes> {
-        self.members.iter().map(|member| member.strikes).collect()
+        let own = |Member { strikes, inherited, .. }: &Member| Strikes { count: strikes.count - inherited, ..*strikes };
+        self.members.iter().map(own).collect()
     }
 
     /// A roster of absent workers with these failures and costs. Those have delivered a result of which a task is in a step: the
