@@ -42,9 +42,11 @@ impl WorkerSet {
         }
     }
 
-    /// How many workers it has in common with another set, by words of 64.
-    pub(super) fn common(&self, other: &Self) -> usize {
-        self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
+    /// How many workers the sets have in common, by words of 64.
+    pub(super) fn common<const N: usize>(sets: [&Self; N]) -> usize {
+        let words = sets.iter().map(|set| set.words.len()).min().unwrap_or(0);
+        let in_all = |at: usize| sets.iter().fold(u64::MAX, |word, set| word & set.words[at]);
+        (0..words).map(|at| in_all(at).count_ones() as usize).sum()
     }
 
     /// The workers, ascending.
@@ -87,7 +89,8 @@ mod tests {
                 let mut even = WorkerSet::default();
                 evens.for_each(|worker| even.insert(worker));
                 let common = expected.iter().filter(|worker| worker.slot().is_multiple_of(2)).count();
-                prop_assert_eq!((set.common(&even), even.common(&set)), (common, common));
+                prop_assert_eq!(WorkerSet::common([&set, &even]), common);
+                prop_assert_eq!(WorkerSet::common([&even, &set, &set]), common);
             }
             prop_assert!(set.iter().eq(expected));
         }

@@ -104,8 +104,12 @@ pub(crate) struct Drill {
     away: Vec<(f64, Machine, u32)>,
     /// Whether all machines have the same address, as behind a router.
     is_one_address: bool,
-    /// When no lease can be computed by anyone.
+    /// When no lease can be computed…
     outage_s: (f64, f64),
+    /// …except at this address, if there is one.
+    spared: Option<u64>,
+    /// Seconds until a task fails.
+    fails_s: f64,
     /// A task that no worker can compute.
     cursed: Option<(u64, u64)>,
     /// What the engine is told once its effects so far are carried out.
@@ -124,6 +128,8 @@ impl Drill {
             away: Vec::new(),
             is_one_address: false,
             outage_s: (0.0, 0.0),
+            spared: None,
+            fails_s: FAILS_S,
             cursed: None,
             next: VecDeque::new(),
             ended: None,
@@ -159,6 +165,16 @@ impl Drill {
     pub(crate) fn outage(mut self, from_s: f64, until_s: f64) -> Self {
         self.outage_s = (from_s, until_s);
         self
+    }
+
+    /// A failure takes so long, as if the worker tried again for a while.
+    pub(crate) fn fails_after(self, fails_s: f64) -> Self {
+        Self { fails_s, ..self }
+    }
+
+    /// An outage leaves out this address.
+    pub(crate) fn sparing(self, spared: Option<u64>) -> Self {
+        Self { spared, ..self }
     }
 
     /// One task of one iteration fails wherever it is computed.
@@ -205,7 +221,7 @@ impl Drill {
     fn ends(&self, working: &Working) -> Option<f64> {
         let lease = working.leases.first()?;
         if self.fails(working, lease) {
-            return Some(working.begun_s + FAILS_S);
+            return Some(working.begun_s + self.fails_s);
         }
         match working.machine.nature {
             Nature::Breaks(_, at_s) if working.begun_s >= at_s => None,
@@ -218,10 +234,11 @@ impl Drill {
 
     fn fails(&self, working: &Working, lease: &Lease) -> bool {
         let (from_s, until_s) = self.outage_s;
+        let is_out = (from_s..until_s).contains(&working.begun_s) && self.spared != Some(working.machine.address);
         let is_cursed = self
             .cursed
             .is_some_and(|(iteration, task)| lease.iteration == iteration && lease.tasks.indices().contains(&task));
-        working.machine.nature == Nature::Fails || (from_s..until_s).contains(&working.begun_s) || is_cursed
+        working.machine.nature == Nature::Fails || is_out || is_cursed
     }
 
     fn answer(&mut self, worker: WorkerId) {

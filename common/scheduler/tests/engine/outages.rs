@@ -54,6 +54,33 @@ fn an_outage_of_all_workers_does_not_end_the_run() {
     }
 }
 
+/// The same if a failure takes as long as a worker keeps trying to read, and if one worker happens to read nothing meanwhile.
+#[test]
+fn an_outage_of_most_workers_costs_as_little() {
+    for policy in POLICIES {
+        for spared in [None, Some(2)] {
+            let iterations = if policy == "asgd" { 24_000 } else { 2000 };
+            let run = |lasts_s: f64| {
+                let drill = drill(policy, 4, iterations).sound(4, TASK_S).fails_after(1.27).sparing(spared);
+                drill.outage(0.3, 0.3 + lasts_s).run()
+            };
+            let undisturbed = run(0.0);
+            for lasts_s in [0.5, 3.0, 10.0, 60.0] {
+                let ended = run(lasts_s);
+                let what = format!("{policy}, {lasts_s} s, spared: {spared:?}");
+                finished(&ended, &what);
+                assert_eq!(ended.expelled, [], "{what}");
+                // Policies that take the first results cancel the attempts of the others before they fail.
+                let may_fail = spared.is_none() || ["uta", "ata", "pull"].contains(&policy);
+                assert!(!may_fail || ended.failures_s.len() > 2, "{what}: {:?}", ended.failures_s);
+                let lost_s = ended.at_s - undisturbed.at_s;
+                println!("{what}: {lost_s:.2} s longer");
+                assert!(lost_s <= 2.0 * lasts_s + 2.0 + 2.0 * 1.27, "{what}: {lost_s} s longer");
+            }
+        }
+    }
+}
+
 /// An outage of minutes ends the run, with its true reason.
 #[test]
 fn an_outage_without_end_ends_the_run() {

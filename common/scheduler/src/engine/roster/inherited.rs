@@ -34,6 +34,8 @@ impl Roster {
         let rests_until_s = |fled: WorkerId| Time(self.members[fled.slot()].strikes.rests_until_s);
         let fled = of_machine.map(|(_, fled)| *fled).max_by_key(|fled| rests_until_s(*fled))?;
         self.fled.remove(&(machine, fled));
+        self.struck.remove(fled);
+        self.struck.insert(worker);
         let Member { strikes, inherited, single_rest_s, .. } = &mut self.members[fled.slot()];
         let (count, single_rest_s) = (std::mem::take(&mut strikes.count), *single_rest_s);
         let contested = strikes.contested;
