@@ -268,7 +268,7 @@ mod tests {
         for (damage, unreadable) in [
             (&b"nonsense\n"[..], 1),
             (&[b"\n\n", &[0; 3000][..], b"\n"].concat(), 1),
-            (&[&[0; 20 << 20][..], b"\n{}\n"].concat(), 3),
+            (&[&vec![0; 20 << 20][..], b"\n{}\n"].concat(), 3),
         ] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(JOURNAL_FILE);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 mod unruly;
 
 use ata_scheduler::{
-    Collect, Effect, Engine, EngineConfig, Event, Lease, LeaseId, Outcome, Policy, PolicyContext, Refusal, Report,
-    StepOutcome, TaskRange, Verify, WorkerId, WorkerStatistics, build_policy,
+    Collect, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, Policy, PolicyContext, Refusal,
+    Report, StepOutcome, TaskRange, Verify, WorkerId, WorkerStatistics, build_policy,
 };
 use proptest::prelude::*;
 use unruly::Unruly;
@@ -16,6 +16,9 @@ const ITERATIONS: u64 = 8;
 
 /// Runs that are aborted early show little; evictions make further attempts fail.
 const MAX_FAILURES: u32 = 2;
+
+/// The longest that nothing may be handed out after failures: a rest.
+const LONGEST_PAUSE_S: f64 = 1.0;
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -128,11 +131,15 @@ struct World {
     caught: BTreeSet<WorkerId>,
     failed: u32,
     evicted: u32,
+    /// Since when workers are present, and none computes.
+    idle_since_s: Option<f64>,
+    /// The workers are on so many machines.
+    machines: u32,
     over: bool,
 }
 
 impl World {
-    fn new(policy: &str, config: EngineConfig, takes: Takes, join_fusing: u64) -> Self {
+    fn new(policy: &str, config: EngineConfig, takes: Takes, join_fusing: u64, machines: u32) -> Self {
         let context = PolicyContext { workers: Some(5), ..PolicyContext::default() };
         let policy: Box<dyn Policy> = match policy {
             "unruly" => Box::new(Unruly::default()),
@@ -163,6 +170,8 @@ impl World {
             caught: BTreeSet::new(),
             failed: 0,
             evicted: 0,
+            idle_since_s: None,
+            machines,
             over: false,
         }
     }
@@ -198,14 +207,15 @@ impl World {
             self.may_proceed = false;
             self.tell(Event::Proceed);
         }
-        if !self.over && self.to_commit.is_none() && self.comparisons.is_empty() {
-            // A result that must be confirmed may wait for a second worker.
-            let fewest = usize::from(self.verify.is_some());
-            assert!(
-                self.present.len() <= fewest || !self.out.is_empty() || self.is_paused(),
-                "workers are present, and none computes"
-            );
+        // A result that must be confirmed may wait for a second worker.
+        let fewest = usize::from(self.verify.is_some());
+        let is_collecting = !self.over && self.to_commit.is_none() && self.comparisons.is_empty();
+        if !is_collecting || self.present.len() <= fewest || !self.out.is_empty() {
+            self.idle_since_s = None;
+            return;
         }
+        self.idle_since_s.get_or_insert(self.now_s);
+        assert!(self.is_paused(), "workers are present, and none computes");
     }
 
     fn apply(&mut self, effect: Effect) {
@@ -232,7 +242,8 @@ impl World {
                 self.present.remove(&worker);
             }
             Effect::Compare { tasks, first, second } => self.comparisons.push((tasks, first, second)),
-            Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 1.0 && strikes >= 1),
+            // One that is cut short may be over.
+            Effect::Rest { rest_s, strikes, .. } => assert!(rest_s >= 0.0 && strikes >= 1),
             // A worker that joins again is lost first.
             Effect::Wait { .. } => assert!(self.present.len() <= 1 + usize::from(self.verify.is_some())),
             Effect::Finish { .. } | Effect::Abort { .. } => self.over = true,
@@ -312,7 +323,8 @@ impl World {
         } else {
             self.fusing.remove(&worker)
         };
-        let (machine, prior) = (worker.into(), WorkerStatistics::default());
+        let machine = MachineId(u64::from(worker.number() % self.machines));
+        let prior = WorkerStatistics::default();
         self.tell(Event::WorkerJoined { worker, machine, prior, fuses });
         self.joining = None;
     }
@@ -365,6 +377,8 @@ impl World {
             Fault::Pass | Fault::Fail | Fault::Repeat => {
                 self.now_s = self.engine.poll_timeout().map_or(self.now_s, |at_s| self.now_s.max(at_s)) + 0.1;
                 self.tell(Event::Timeout);
+                let idle_s = self.idle_since_s.map_or(0.0, |since_s| self.now_s - since_s);
+                assert!(idle_s <= LONGEST_PAUSE_S, "workers are present, and none has computed for {idle_s} s");
             }
         }
     }
@@ -387,8 +401,8 @@ impl World {
     }
 }
 
-fn check(policy: &str, config: EngineConfig, takes: Takes, join_fusing: u64, turns: Vec<Turn>) {
-    let mut world = World::new(policy, config, takes, join_fusing);
+fn check(policy: &str, config: EngineConfig, takes: Takes, (join_fusing, machines): (u64, u32), turns: Vec<Turn>) {
+    let mut world = World::new(policy, config, takes, join_fusing, machines);
     world.carry_out(Vec::new());
     world.join(WorkerId::from_slot(0));
     let mut turns = turns.into_iter();
@@ -439,6 +453,7 @@ proptest! {
         join_fusing in prop_oneof![Just(0), any::<u64>()],
         turns in prop::collection::vec(turn(), 0..60),
         seed: u64,
+        machines in prop::sample::select(&[100, 1, 2, 3]),
         share in prop_oneof![Just(None), Just(Some(0.3)), Just(Some(1.0))],
         expel_after in prop_oneof![Just(None), Just(Some(2))],
     ) {
@@ -446,10 +461,10 @@ proptest! {
         let share = share.filter(|_| matches!(takes, Takes::All));
         let verify = share.map(|share| Verify { share, secret: !seed });
         let config = EngineConfig {
-            budget, iterations: ITERATIONS, min_workers: 1, lease_timeout_s: Some(5.0), rest_s: 1.0, seed, overcommit,
+            budget, iterations: ITERATIONS, min_workers: 1, lease_timeout_s: Some(5.0), rest_s: LONGEST_PAUSE_S, seed, overcommit,
             verify, expel_after,
             ..EngineConfig::default()
         };
-        check(policy, config, takes, join_fusing, turns);
+        check(policy, config, takes, (join_fusing, machines), turns);
     }
 }

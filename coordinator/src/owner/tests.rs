@@ -130,7 +130,7 @@ impl Rig {
     fn end(self, ending: Ending) -> (RunReport, TempDir) {
         let Self { owner, commands, work, training, folder, .. } = self;
         // It ends when the owner does. The training thread may have failed.
-        std::thread::spawn(move || work.into_iter().try_for_each(|work| training.send(work)));
+        std::thread::spawn(move || while work.iter().next().is_some_and(|work| training.send(work).is_ok()) {});
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let report = runtime.block_on(owner.finish(ending, commands, pin!(std::future::pending())));
         (report, folder)

@@ -4,7 +4,8 @@
 //! as well. The driver compares the results, which the engine does not see. If two differ, further workers are asked, one at
 //! a time, until two agree: whoever differs from them has lied. If no further worker is there, all that differ are struck,
 //! and the tasks are computed again. Each is on a machine of its own, because one that lies could confirm itself under another
-//! name. Only if all workers are on one machine do two of them confirm each other.
+//! name. Only if all workers are on one machine do two of them confirm each other. A machine that has delivered nothing yet, or
+//! rests because it failed, is not counted there, or one that is broken would hold up all the others.
 
 use smallvec::SmallVec;
 
@@ -284,23 +285,28 @@ impl Engine {
     }
 
     /// The worker that finishes tasks under check soonest, of those on machines that have no part in the check yet: if possible
-    /// one that does not rest, or at least did not fail them.
+    /// one that did not fail them, does not rest, and is known to be sound, in this order.
     fn witness(&mut self, tasks: TaskRange) -> Option<WorkerId> {
         let available = self.roster.available();
         let Phase::Collecting(iteration) = &self.phase else { return None };
         let check = iteration.checks.get(&tasks.first)?;
         let machine = |worker: WorkerId| self.roster.machine_of(worker);
-        let mut machines = self.roster.all_present().map(machine);
+        let counts = self.roster.counts();
+        let present = || self.roster.all_present();
+        // A worker that rests because others contradict it is sound as far as anybody knows: else a liar could silence it.
+        let are_all_failing = present().filter(&counts).all(|worker| self.roster.is_failing(worker));
+        let is_sound = |worker: &WorkerId| counts(worker) && (are_all_failing || !self.roster.is_failing(*worker));
+        // Whoever has answered has a say: else two workers of one machine could outvote one that has failed meanwhile.
+        let answered = check.results.iter().map(|taken| taken.worker);
+        let mut machines = present().filter(is_sound).chain(answered).map(machine);
         let is_alone = machines.next().is_none_or(|first| machines.all(|other| other == first));
         let is_same = |a: WorkerId, b: WorkerId| a == b || !is_alone && machine(a) == machine(b);
         let is_new = |worker: &WorkerId| !check.involved().any(|involved| is_same(involved, *worker));
-        let failed = |worker: &WorkerId| check.blame.workers.contains(worker);
-        let mut workers: Vec<WorkerId> =
-            available.iter().copied().filter(|worker| is_new(worker) && !failed(worker)).collect();
-        if workers.is_empty() {
-            let others = || self.roster.all_present().filter(is_new);
-            workers = others().find(|worker| !failed(worker)).or_else(|| others().next()).into_iter().collect();
-        }
+        let has_failed = |worker: &WorkerId| check.blame.workers.contains(worker);
+        let rests = |worker: &WorkerId| available.binary_search(worker).is_err();
+        let rank = |worker: &WorkerId| (has_failed(worker), rests(worker), !is_sound(worker));
+        let best = present().filter(is_new).map(|worker| rank(&worker)).min()?;
+        let workers: Vec<WorkerId> = present().filter(|worker| is_new(worker) && rank(worker) == best).collect();
         let expected_s = self.expected_s(&workers);
         let ends_s = |i: usize| (self.needed_tasks(workers[i]) + tasks.count) as f64 * expected_s[i];
         let soonest = (0..workers.len()).map(|i| (ends_s(i), i)).min_by(|a, b| a.0.total_cmp(&b.0));
@@ -316,7 +322,9 @@ impl Engine {
         for Taken { worker, lease, busy_s, timing } in results {
             effects.push(Effect::End { worker, lease, outcome: Outcome::Disputed(timing) });
             self.waste.add(lease.tasks.count, busy_s);
-            self.strike(now_s, worker, busy_s, effects);
+            if self.strike(now_s, worker, busy_s, effects) {
+                self.roster.contested(worker);
+            }
             self.expel_if_due(now_s, worker, effects);
         }
     }

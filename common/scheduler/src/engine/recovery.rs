@@ -285,7 +285,7 @@ impl Engine {
         let Some(blame) = blame else { return available.to_vec() };
         let is_new = |worker: &WorkerId| !blame.workers.contains(worker);
         let (proven, others): (Vec<WorkerId>, Vec<WorkerId>) =
-            available.iter().copied().filter(is_new).partition(|worker| self.has_delivered(*worker));
+            available.iter().copied().filter(is_new).partition(|worker| self.roster.is_proven(*worker));
         let resting = || self.roster.all_present().filter(is_new).collect();
         let fit = if proven.is_empty() { others } else { proven };
         let new: Vec<WorkerId> = if fit.is_empty() { resting() } else { fit };

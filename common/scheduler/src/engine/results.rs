@@ -129,7 +129,10 @@ impl Engine {
         let (lease, lost_s) = (ended.lease, ended.begun_s.unwrap_or(0.0));
         self.waste.add(lease.tasks.count, lost_s);
         effects.push(Effect::End { worker, lease, outcome: Outcome::Failed(ended.begun_s) });
-        self.strike(now_s, worker, lost_s, effects);
+        if self.strike(now_s, worker, lost_s, effects) {
+            let eased = self.roster.ease(now_s, worker, self.config.rest_s);
+            effects.extend(eased.into_iter().map(|(worker, rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
+        }
         if self.leases.is_free(worker) {
             self.roster.release(worker);
         } else {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::time::Time;
 use super::worker_set::WorkerSet;
 use crate::ids::{MachineId, WorkerId};
+use crate::ledger::WorkerCost;
 
 /// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
 /// work then costs a run a twentieth of its time, and half as much with each further failure.
@@ -25,6 +26,9 @@ pub(super) struct Strikes {
     pub(super) count: u32,
     /// When its rest ends.
     pub(super) rests_until_s: f64,
+    /// Whether it rests because another worker's result differed from its own, which does not show that it is broken.
+    #[serde(default)]
+    pub(super) contested: bool,
     /// Its results that were refuted, since it joined first: further results prove nothing, as few are checked.
     #[serde(default)]
     pub(super) lies: u32,
@@ -38,6 +42,8 @@ struct Member {
     strikes: Strikes,
     /// How many of the strikes it took over from another worker of its machine.
     inherited: u32,
+    /// When the failure was that began its rest; `None` if it hung, or its results were contested.
+    failed_s: Option<f64>,
     /// What its last rest would have been after a first failure.
     single_rest_s: f64,
     /// Results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
@@ -55,16 +61,20 @@ pub(super) struct Roster {
     present: WorkerSet,
     /// Present, and not resting.
     fit: WorkerSet,
+    /// Whether they are present or not, the workers that have delivered a result in this run.
+    proven: WorkerSet,
     /// Fit, with nothing to do.
     idle: WorkerSet,
     /// By slot: whether it computes a lease as one batch, as it said when it joined last.
     fuses: Vec<bool>,
     /// When the rests of those present end. Outdated entries are skipped.
     rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
-    /// How many workers have failed since their last result…
-    struck: usize,
+    /// The workers that have failed since their last result…
+    struck: WorkerSet,
     /// …and those of them that are absent, by their machine.
     fled: BTreeSet<(MachineId, WorkerId)>,
+    /// Whether most of those present had failed at the last failure.
+    is_outage: bool,
     /// Results that wait for an asynchronous step.
     waiting: usize,
     /// What [`Self::available`] returned last, if still valid.
@@ -143,6 +153,23 @@ impl Roster {
         self.fit.contains(worker)
     }
 
+    /// Whether a worker has delivered a result in this run; what an earlier run learned about it does not count.
+    pub(super) fn is_proven(&self, worker: WorkerId) -> bool {
+        self.proven.contains(worker)
+    }
+
+    /// Whether what a worker does, or fails to do, says anything about the tasks or about others. While a worker is present
+    /// that has delivered a result, only those that have count: the others may be one broken machine under ever new names.
+    pub(super) fn counts(&self) -> impl Fn(&WorkerId) -> bool + '_ {
+        let any_is_proven = WorkerSet::common([&self.proven, &self.present]) > 0;
+        move |worker| !any_is_proven || self.is_proven(*worker)
+    }
+
+    /// Whether a worker that is present rests because it failed.
+    pub(super) fn is_failing(&self, worker: WorkerId) -> bool {
+        !self.fit.contains(worker) && !self.members[worker.slot()].strikes.contested
+    }
+
     /// A worker joined.
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
@@ -174,7 +201,8 @@ impl Roster {
 
     /// Forgets an absent worker's past.
     pub(super) fn forget(&mut self, worker: WorkerId) {
-        self.delivered(worker);
+        self.forgive(worker);
+        self.proven.remove(worker);
         self.fled.remove(&(self.machine_of(worker), worker));
         let member = &mut self.members[worker.slot()];
         // Its last result may still wait for a step.
@@ -208,10 +236,15 @@ impl Roster {
 
     /// A worker delivered a result: its earlier failures no longer count.
     pub(super) fn delivered(&mut self, worker: WorkerId) {
+        self.proven.insert(worker);
+        self.forgive(worker);
+    }
+
+    fn forgive(&mut self, worker: WorkerId) {
         // Usually no worker has failed, and there is no need to look.
-        if self.struck > 0 {
+        if !self.struck.is_empty() {
             let Member { strikes: Strikes { count, .. }, inherited, .. } = &mut self.members[worker.slot()];
-            self.struck -= usize::from(*count > 0);
+            self.struck.remove(worker);
             (*count, *inherited) = (0, 0);
         }
     }
@@ -219,16 +252,19 @@ impl Roster {
     /// A worker failed, which took `lost_s` seconds, and must rest, for at least `least_s`. Returns for how long, and
     /// after how many failures; `None` if it rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
-        let Member { strikes: Strikes { count, rests_until_s, .. }, single_rest_s, .. } =
-            &mut self.members[worker.slot()];
+        let Member { strikes, inherited, failed_s, single_rest_s, .. } = &mut self.members[worker.slot()];
+        let Strikes { count, rests_until_s, contested, .. } = strikes;
         if *rests_until_s > now_s {
             return None;
         }
-        self.struck += usize::from(*count == 0);
+        self.struck.insert(worker);
         *count = count.saturating_add(1);
+        (*contested, *failed_s) = (false, None);
         *single_rest_s = least_s.max(REST_PER_LOST * lost_s);
-        let doublings = f64::from(1_u32 << (*count - 1).min(MAX_DOUBLINGS));
-        let rest_s = *single_rest_s * doublings;
+        let after_s = |failures: u32| *single_rest_s * f64::from(1_u32 << (failures - 1).min(MAX_DOUBLINGS));
+        let own_s = after_s(*count - *inherited);
+        // Failures that it took over may be another worker's, and lengthen its rest only as far as a rest is taken over.
+        let rest_s = after_s(*count).min(inherited::longest_s(*single_rest_s)).max(own_s);
         *rests_until_s = now_s + rest_s;
         let strikes = *count;
         if self.present.contains(worker) && rest_s > 0.0 {
@@ -240,15 +276,61 @@ impl Roster {
         Some((rest_s, strikes))
     }
 
+    /// A worker's rest began with a failure that it reported. If most of the workers that count have failed since their last
+    /// results, they share the cause, and what a failure cost says nothing about any of them: they rest as if it had cost
+    /// nothing, from `least_s` on and twice as long each time, so that an outage costs them about its own time again. Returns
+    /// whose rests are shorter now, for how long they go on, and after how many failures.
+    pub(super) fn ease(&mut self, now_s: f64, worker: WorkerId, least_s: f64) -> Vec<(WorkerId, f64, u32)> {
+        self.members[worker.slot()].failed_s = Some(now_s);
+        let is_outage = self.most_have_failed();
+        let was_outage = std::mem::replace(&mut self.is_outage, is_outage);
+        let (begins, goes_on) = (is_outage && !was_outage, is_outage && was_outage);
+        let all = if begins { self.present.iter().collect() } else { Vec::new() };
+        let one = goes_on.then_some(worker);
+        let counted: Vec<WorkerId> = all.into_iter().chain(one).filter(self.counts()).collect();
+        counted.into_iter().filter_map(|worker| self.ease_one(now_s, worker, least_s)).collect()
+    }
+
+    fn ease_one(&mut self, now_s: f64, worker: WorkerId, least_s: f64) -> Option<(WorkerId, f64, u32)> {
+        let Member { strikes: Strikes { count, rests_until_s, .. }, failed_s, .. } = &mut self.members[worker.slot()];
+        // A result of what it held besides forgives its failure, but does not end its rest.
+        let failures = (*count).max(1);
+        let rest_s = least_s * f64::from(1_u32 << (failures - 1).min(MAX_DOUBLINGS));
+        let until_s = ((*failed_s)? + rest_s).max(now_s);
+        if until_s >= *rests_until_s {
+            return None;
+        }
+        *rests_until_s = until_s;
+        self.rests.push(Reverse((Time(until_s), worker)));
+        Some((worker, until_s - now_s, failures))
+    }
+
+    /// Whether most of the workers that count, and more than one, have failed since their last results.
+    fn most_have_failed(&self) -> bool {
+        let Self { struck, present, proven, .. } = self;
+        let counted = match WorkerSet::common([present, proven]) {
+            0 => present,
+            _ => proven,
+        };
+        let failed = WorkerSet::common([struck, present, counted]);
+        failed > 1 && 2 * failed > WorkerSet::common([present, counted])
+    }
+
     /// A worker that rests did what no honest one does, even with what it was given before.
     pub(super) fn strike_again(&mut self, worker: WorkerId) {
         let count = &mut self.members[worker.slot()].strikes.count;
-        self.struck += usize::from(*count == 0);
+        self.struck.insert(worker);
         *count = count.saturating_add(1);
+    }
+
+    /// A worker rests because its result differed from another one's.
+    pub(super) fn contested(&mut self, worker: WorkerId) {
+        self.members[worker.slot()].strikes.contested = true;
     }
 
     /// A result of a worker was refuted.
     pub(super) fn lied(&mut self, worker: WorkerId) {
+        self.contested(worker);
         let lies = &mut self.members[worker.slot()].strikes.lies;
         *lies = lies.saturating_add(1);
     }
@@ -262,7 +344,7 @@ impl Roster {
     /// time because of other workers at its address.
     pub(super) fn strikes_of(&self, worker: WorkerId) -> u32 {
         let Member { strikes, inherited, .. } = &self.members[worker.slot()];
-        if self.struck == 0 { 0 } else { strikes.count - inherited }
+        if self.struck.is_empty() { 0 } else { strikes.count - inherited }
     }
 
     /// When the next rest ends.
@@ -293,17 +375,25 @@ impl Roster {
         rests && self.members[worker.slot()].strikes.rests_until_s == until_s
     }
 
-    /// Failures of all workers ever seen, by slot.
+    /// Failures of all workers ever seen, by slot, without those that were taken over: later they could not be told from a
+    /// worker's own, for which it is expelled.
     pub(super) fn strikes(&self) -> Vec<Strikes> {
-        self.members.iter().map(|member| member.strikes).collect()
+        let own = |Member { strikes, inherited, .. }: &Member| Strikes { count: strikes.count - inherited, ..*strikes };
+        self.members.iter().map(own).collect()
     }
 
-    /// A roster of absent workers with these failures.
-    pub(super) fn restored(strikes: &[Strikes]) -> Self {
+    /// A roster of absent workers with these failures and costs. Those have delivered a result of which a task is in a step: the
+    /// ledger knows it, and statistics would not tell it from what an earlier run learned.
+    pub(super) fn restored(strikes: &[Strikes], costs: &[WorkerCost]) -> Self {
+        let mut proven = WorkerSet::default();
+        let delivered = costs.iter().enumerate().filter(|(_, cost)| cost.tasks_applied > 0);
+        delivered.for_each(|(slot, _)| proven.insert(WorkerId::from_slot(slot)));
         let member = |&strikes| Member { strikes, ..Member::default() };
-        let struck = strikes.iter().filter(|strikes| strikes.count > 0).count();
+        let mut struck = WorkerSet::default();
+        let failed = strikes.iter().enumerate().filter(|(_, strikes)| strikes.count > 0);
+        failed.for_each(|(slot, _)| struck.insert(WorkerId::from_slot(slot)));
         let members: Vec<Member> = strikes.iter().map(member).collect();
-        Self { fuses: vec![false; members.len()], members, struck, ..Self::default() }
+        Self { fuses: vec![false; members.len()], members, struck, proven, ..Self::default() }
     }
 }
 

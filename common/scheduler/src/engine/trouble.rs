@@ -104,19 +104,17 @@ impl Engine {
             && !self.others_are_at_work(now_s, blame, trouble.since_s)
     }
 
-    /// Whether tasks failed on enough machines or, if there are fewer, on each of them and on enough of their workers. While a
-    /// worker is present that has delivered a result, the failures of those that never did prove nothing: they may be one
-    /// broken machine under ever new names.
+    /// Whether tasks failed on enough machines or, if there are fewer, on each of them and on enough of their workers, of the
+    /// workers that count.
     fn is_no_fault_of_workers(&self, blame: &Blame) -> bool {
-        let any_is_proven = self.roster.all_present().any(|worker| self.has_delivered(worker));
-        let counts = |worker: &WorkerId| !any_is_proven || self.has_delivered(*worker);
-        let failed: SmallVec<[WorkerId; 4]> = blame.workers.iter().copied().filter(counts).collect();
+        let counts = self.roster.counts();
+        let failed: SmallVec<[WorkerId; 4]> = blame.workers.iter().copied().filter(&counts).collect();
         let machines: BTreeSet<MachineId> = failed.iter().map(|worker| self.roster.machine_of(*worker)).collect();
-        let mut present = self.roster.all_present().filter(counts);
+        let present = || self.roster.all_present().filter(&counts);
         machines.len() >= MAX_FAILURES
             || failed.len() >= ENOUGH_WORKERS
-                && present.all(|worker| machines.contains(&self.roster.machine_of(worker)))
-            || present.all(|worker| failed.contains(&worker))
+                && present().all(|worker| machines.contains(&self.roster.machine_of(worker)))
+            || present().all(|worker| failed.contains(&worker))
     }
 
     /// Whether a worker that did not fail these tasks still computes what it began before the trouble.
@@ -126,11 +124,6 @@ impl Engine {
                 && self.leases.elapsed_s(now_s, worker) > now_s - since_s
                 && !blame.workers.contains(&worker)
         })
-    }
-
-    /// Whether a worker has ever delivered a result.
-    pub(super) fn has_delivered(&self, worker: WorkerId) -> bool {
-        self.statistics[worker.slot()].observed > 0
     }
 
     pub(super) fn give_up(&mut self, iteration: u64, tasks: TaskRange, blame: &Blame, effects: &mut Vec<Effect>) {

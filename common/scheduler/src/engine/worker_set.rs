@@ -42,6 +42,13 @@ impl WorkerSet {
         }
     }
 
+    /// How many workers the sets have in common, by words of 64.
+    pub(super) fn common<const N: usize>(sets: [&Self; N]) -> usize {
+        let words = sets.iter().map(|set| set.words.len()).min().unwrap_or(0);
+        let in_all = |at: usize| sets.iter().fold(u64::MAX, |word, set| word & set.words[at]);
+        (0..words).map(|at| in_all(at).count_ones() as usize).sum()
+    }
+
     /// The workers, ascending.
     pub(super) fn iter(&self) -> impl Iterator<Item = WorkerId> + '_ {
         let some = if self.is_empty() { &[][..] } else { &self.words };
@@ -78,6 +85,12 @@ mod tests {
                 }
                 prop_assert_eq!(set.contains(worker), insert);
                 prop_assert_eq!((set.len(), set.is_empty()), (expected.len(), expected.is_empty()));
+                let evens = (0..100).map(|half| WorkerId::from_slot(2 * half));
+                let mut even = WorkerSet::default();
+                evens.for_each(|worker| even.insert(worker));
+                let common = expected.iter().filter(|worker| worker.slot().is_multiple_of(2)).count();
+                prop_assert_eq!(WorkerSet::common([&set, &even]), common);
+                prop_assert_eq!(WorkerSet::common([&even, &set, &set]), common);
             }
             prop_assert!(set.iter().eq(expected));
         }

@@ -18,7 +18,7 @@ use crate::{Counts, Log};
 const END_WITHIN_S: f64 = 600.0;
 
 /// Seconds between two looks at the time.
-const LOOK_S: f64 = 0.25;
+pub(crate) const LOOK_S: f64 = 0.25;
 
 #[derive(Clone, Debug)]
 enum Happening {

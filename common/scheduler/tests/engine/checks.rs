@@ -113,6 +113,21 @@ fn a_machine_does_not_confirm_itself() {
     assert_eq!(again.len(), 2);
 }
 
+/// Nor does it outvote another machine that has answered and rests after a failure since.
+#[test]
+fn a_machine_does_not_outvote_one_that_has_failed() {
+    let mut cluster = checked(1, 3);
+    let liar = MachineId(9);
+    let mut leases: Vec<(u32, Lease)> = (1..=2).flat_map(|number| assigned(&cluster.join_on(number, liar))).collect();
+    leases.extend(assigned(&cluster.join(3)));
+    let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(first, &one).unwrap();
+    let pair = pairs(&cluster.done(second, &two).unwrap())[0];
+    cluster.tell(Event::Offence { worker: worker(3) });
+    let effects = say(&mut cluster, pair, false);
+    assert_eq!(outcomes(&effects), [(first, "disputed"), (second, "disputed")]);
+}
+
 /// On one machine, as on a laptop, its workers confirm each other.
 #[test]
 fn workers_of_the_only_machine_confirm_each_other() {

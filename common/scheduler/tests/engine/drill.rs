@@ -1,6 +1,6 @@
 //! A run in virtual time, from its first iteration to its end: sound workers, outages, and machines that are broken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use ata_scheduler::{
     AbortReason, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, PolicyContext, Report,
@@ -38,6 +38,8 @@ pub(crate) enum Nature {
     Fails,
     /// Never answers.
     Hangs,
+    /// Computes them, in so many seconds a task, but never answers for what it begins after so many seconds.
+    Breaks(f64, f64),
 }
 
 /// What a broken machine calls itself after each failure.
@@ -47,6 +49,8 @@ pub(crate) enum Return {
     Same,
     /// By a new name.
     Renamed,
+    /// By a new name, but only after so many failures.
+    RenamedAfter(usize),
     /// By a new name, and its address is new as well.
     Moved,
 }
@@ -88,6 +92,8 @@ struct Working {
     machine: Machine,
     leases: Vec<Lease>,
     begun_s: f64,
+    /// How many leases have failed.
+    failures: usize,
 }
 
 pub(crate) struct Drill {
@@ -98,10 +104,16 @@ pub(crate) struct Drill {
     away: Vec<(f64, Machine, u32)>,
     /// Whether all machines have the same address, as behind a router.
     is_one_address: bool,
-    /// When no lease can be computed by anyone.
+    /// When no lease can be computed…
     outage_s: (f64, f64),
+    /// …except at this address, if there is one.
+    spared: Option<u64>,
+    /// Seconds until a task fails.
+    fails_s: f64,
     /// A task that no worker can compute.
     cursed: Option<(u64, u64)>,
+    /// What the engine is told once its effects so far are carried out.
+    next: VecDeque<Event>,
     ended: Option<Ended>,
     so_far: Ended,
 }
@@ -116,7 +128,10 @@ impl Drill {
             away: Vec::new(),
             is_one_address: false,
             outage_s: (0.0, 0.0),
+            spared: None,
+            fails_s: FAILS_S,
             cursed: None,
+            next: VecDeque::new(),
             ended: None,
             so_far: Ended::default(),
         }
@@ -150,6 +165,16 @@ impl Drill {
     pub(crate) fn outage(mut self, from_s: f64, until_s: f64) -> Self {
         self.outage_s = (from_s, until_s);
         self
+    }
+
+    /// A failure takes so long, as if the worker tried again for a while.
+    pub(crate) fn fails_after(self, fails_s: f64) -> Self {
+        Self { fails_s, ..self }
+    }
+
+    /// An outage leaves out this address.
+    pub(crate) fn sparing(self, spared: Option<u64>) -> Self {
+        Self { spared, ..self }
     }
 
     /// One task of one iteration fails wherever it is computed.
@@ -196,20 +221,24 @@ impl Drill {
     fn ends(&self, working: &Working) -> Option<f64> {
         let lease = working.leases.first()?;
         if self.fails(working, lease) {
-            return Some(working.begun_s + FAILS_S);
+            return Some(working.begun_s + self.fails_s);
         }
         match working.machine.nature {
-            Nature::Sound(task_s) => Some(working.begun_s + task_s * lease.tasks.count as f64),
-            _ => None,
+            Nature::Breaks(_, at_s) if working.begun_s >= at_s => None,
+            Nature::Sound(task_s) | Nature::Breaks(task_s, _) => {
+                Some(working.begun_s + task_s * lease.tasks.count as f64)
+            }
+            Nature::Fails | Nature::Hangs => None,
         }
     }
 
     fn fails(&self, working: &Working, lease: &Lease) -> bool {
         let (from_s, until_s) = self.outage_s;
+        let is_out = (from_s..until_s).contains(&working.begun_s) && self.spared != Some(working.machine.address);
         let is_cursed = self
             .cursed
             .is_some_and(|(iteration, task)| lease.iteration == iteration && lease.tasks.indices().contains(&task));
-        working.machine.nature == Nature::Fails || (from_s..until_s).contains(&working.begun_s) || is_cursed
+        working.machine.nature == Nature::Fails || is_out || is_cursed
     }
 
     fn answer(&mut self, worker: WorkerId) {
@@ -217,15 +246,24 @@ impl Drill {
         let lease = working.leases[0];
         let has_failed = self.fails(working, &lease);
         let busy_s = match working.machine.nature {
-            Nature::Sound(task_s) => vec![task_s; lease.tasks.count as usize],
-            _ => Vec::new(),
+            Nature::Sound(task_s) | Nature::Breaks(task_s, _) => vec![task_s; lease.tasks.count as usize],
+            Nature::Fails | Nature::Hangs => Vec::new(),
         };
+        // A result that must be confirmed ends its lease only then, but its worker goes on.
+        self.computed(worker, lease);
         let report = if has_failed { Report::Failed } else { Report::Done { busy_s: &busy_s } };
         self.report(worker, lease.id, report);
-        let is_still_there = self.workers.get(&worker).map(|working| working.machine);
-        if let (true, Some(machine)) = (has_failed && self.ended.is_none(), is_still_there)
-            && machine.returns != Return::Same
-        {
+        let Some(working) = self.workers.get_mut(&worker).filter(|_| has_failed && self.ended.is_none()) else {
+            return;
+        };
+        working.failures += 1;
+        let machine = working.machine;
+        let is_gone = match machine.returns {
+            Return::Same => false,
+            Return::Renamed | Return::Moved => true,
+            Return::RenamedAfter(failures) => working.failures >= failures,
+        };
+        if is_gone {
             self.workers.remove(&worker);
             self.tell(Event::WorkerLost { worker });
             self.come_back(machine, worker);
@@ -246,7 +284,7 @@ impl Drill {
     }
 
     fn join(&mut self, machine: Machine, worker: WorkerId) {
-        self.workers.insert(worker, Working { machine, leases: Vec::new(), begun_s: self.now_s });
+        self.workers.insert(worker, Working { machine, leases: Vec::new(), begun_s: self.now_s, failures: 0 });
         let address = if self.is_one_address { 0 } else { machine.address };
         let (machine, prior) = (MachineId(address), WorkerStatistics::default());
         self.tell(Event::WorkerJoined { worker, machine, prior, fuses: false });
@@ -266,46 +304,52 @@ impl Drill {
 
     fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in effects {
-            match effect {
-                Effect::Start { .. } => self.so_far.starts_s.push(self.now_s),
-                Effect::Assign { worker, lease } => {
-                    let now_s = self.now_s;
-                    let working = self.workers.get_mut(&worker).expect("only workers that are present get tasks");
-                    if working.leases.is_empty() {
-                        working.begun_s = now_s;
-                    }
-                    working.leases.push(lease);
+            self.apply(effect);
+        }
+        if let Some(event) = self.next.pop_front() {
+            self.tell(event);
+        }
+    }
+
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Start { .. } => self.so_far.starts_s.push(self.now_s),
+            Effect::Assign { worker, lease } => {
+                let now_s = self.now_s;
+                let working = self.workers.get_mut(&worker).expect("only workers that are present get tasks");
+                if working.leases.is_empty() {
+                    working.begun_s = now_s;
                 }
-                Effect::End { worker, lease, outcome } => self.lease_ended(worker, lease, outcome),
-                Effect::Evict { worker, .. } => {
-                    let machine =
-                        self.workers.remove(&worker).expect("only workers that are present are evicted").machine;
+                working.leases.push(lease);
+            }
+            Effect::End { worker, lease, outcome } => self.lease_ended(worker, lease, outcome),
+            Effect::Evict { worker, .. } => {
+                let machine = self.workers.remove(&worker).expect("only workers that are present are evicted").machine;
+                self.come_back(machine, worker);
+            }
+            Effect::Expel { worker, .. } => {
+                self.so_far.expelled.push(worker);
+                let evicted =
+                    |(at, (.., number)): (usize, &(f64, Machine, u32))| (*number == worker.number()).then_some(at);
+                if let Some(at) = self.away.iter().enumerate().find_map(evicted) {
+                    // Its old name is refused.
+                    self.away.remove(at);
+                } else if let Some(Working { machine, .. }) = self.workers.remove(&worker)
+                    && machine.returns != Return::Same
+                {
                     self.come_back(machine, worker);
                 }
-                Effect::Expel { worker, .. } => {
-                    self.so_far.expelled.push(worker);
-                    let evicted =
-                        |(at, (.., number)): (usize, &(f64, Machine, u32))| (*number == worker.number()).then_some(at);
-                    if let Some(at) = self.away.iter().enumerate().find_map(evicted) {
-                        // Its old name is refused.
-                        self.away.remove(at);
-                    } else if let Some(Working { machine, .. }) = self.workers.remove(&worker)
-                        && machine.returns != Return::Same
-                    {
-                        self.come_back(machine, worker);
-                    }
-                }
-                Effect::Step { iteration, .. } => {
-                    self.tell(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
-                }
-                Effect::Committed { .. } => self.tell(Event::Proceed),
-                Effect::Finish { .. } => self.end(None),
-                Effect::Abort { reason } => self.end(Some(reason)),
-                Effect::Compare { tasks, first, second } => {
-                    self.tell(Event::Compared { tasks, first, second, agree: true });
-                }
-                Effect::Rest { .. } | Effect::Wait { .. } => {}
             }
+            Effect::Step { iteration, .. } => {
+                self.next.push_back(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
+            }
+            Effect::Committed { .. } => self.next.push_back(Event::Proceed),
+            Effect::Finish { .. } => self.end(None),
+            Effect::Abort { reason } => self.end(Some(reason)),
+            Effect::Compare { tasks, first, second } => {
+                self.next.push_back(Event::Compared { tasks, first, second, agree: true });
+            }
+            Effect::Rest { .. } | Effect::Wait { .. } => {}
         }
     }
 
@@ -313,6 +357,11 @@ impl Drill {
         if matches!(outcome, Outcome::Failed(_)) {
             self.so_far.failures_s.push(self.now_s);
         }
+        self.computed(worker, lease);
+    }
+
+    /// A worker no longer computes a lease.
+    fn computed(&mut self, worker: WorkerId, lease: Lease) {
         let Some(working) = self.workers.get_mut(&worker) else { return };
         if working.leases.first() == Some(&lease) {
             working.begun_s = self.now_s;

@@ -1,8 +1,9 @@
 //! Failures that many workers share, and machines that fail under ever new names: when a run goes on, and when it is given up.
 
-use ata_scheduler::{AbortReason, EngineConfig};
+use ata_scheduler::{AbortReason, Effect, EngineConfig, Lease, MachineId, Verify};
 
 use crate::drill::{Drill, Ended, Machine, Nature, Return, config};
+use crate::support::{Cluster, assigned};
 
 /// One policy of each way to collect results.
 const POLICIES: [&str; 7] = ["uta", "ata", "pull", "ata-auto", "gta", "k-sync:k=2", "asgd"];
@@ -53,6 +54,33 @@ fn an_outage_of_all_workers_does_not_end_the_run() {
     }
 }
 
+/// The same if a failure takes as long as a worker keeps trying to read, and if one worker happens to read nothing meanwhile.
+#[test]
+fn an_outage_of_most_workers_costs_as_little() {
+    for policy in POLICIES {
+        for spared in [None, Some(2)] {
+            let iterations = if policy == "asgd" { 24_000 } else { 2000 };
+            let run = |lasts_s: f64| {
+                let drill = drill(policy, 4, iterations).sound(4, TASK_S).fails_after(1.27).sparing(spared);
+                drill.outage(0.3, 0.3 + lasts_s).run()
+            };
+            let undisturbed = run(0.0);
+            for lasts_s in [0.5, 3.0, 10.0, 60.0] {
+                let ended = run(lasts_s);
+                let what = format!("{policy}, {lasts_s} s, spared: {spared:?}");
+                finished(&ended, &what);
+                assert_eq!(ended.expelled, [], "{what}");
+                // Policies that take the first results cancel the attempts of the others before they fail.
+                let may_fail = spared.is_none() || ["uta", "ata", "pull"].contains(&policy);
+                assert!(!may_fail || ended.failures_s.len() > 2, "{what}: {:?}", ended.failures_s);
+                let lost_s = ended.at_s - undisturbed.at_s;
+                println!("{what}: {lost_s:.2} s longer");
+                assert!(lost_s <= 2.0 * lasts_s + 2.0 + 2.0 * 1.27, "{what}: {lost_s} s longer");
+            }
+        }
+    }
+}
+
 /// An outage of minutes ends the run, with its true reason.
 #[test]
 fn an_outage_without_end_ends_the_run() {
@@ -83,6 +111,35 @@ fn a_task_that_no_worker_can_compute_ends_the_run() {
             }
         }
     }
+}
+
+/// Workers at one address have failed for two minutes; what a sound worker at another address could do is still open, although it
+/// joins during the last attempt.
+#[test]
+fn a_worker_elsewhere_is_waited_for() {
+    let config = EngineConfig { min_workers: 8, expel_after: None, lease_timeout_s: None, ..config(1, 1) };
+    let mut cluster = Cluster::with("uta", config);
+    let mut attempt: Vec<(u32, Lease)> =
+        (1..=8).flat_map(|number| assigned(&cluster.join_on(number, MachineId(9)))).collect();
+    for _ in 0..1000 {
+        while attempt.is_empty() {
+            cluster.now_s = cluster.engine.poll_timeout().unwrap();
+            attempt = assigned(&cluster.timeout());
+        }
+        let (number, lease) = attempt[0];
+        let is_last = cluster.now_s > 121.0;
+        if is_last {
+            assert_eq!(assigned(&cluster.join_on(10, MachineId(1))), []);
+        }
+        cluster.now_s += 0.001;
+        let effects = cluster.fail(number, &lease);
+        assert!(!effects.iter().any(|effect| matches!(effect, Effect::Abort { .. })), "{effects:?}");
+        if is_last {
+            return;
+        }
+        attempt = assigned(&effects);
+    }
+    panic!("the failures do not last for two minutes");
 }
 
 fn broken(address: u64, nature: Nature, returns: Return) -> Machine {
@@ -161,4 +218,34 @@ fn a_newcomer_does_not_wait_for_the_next_attempt() {
     let ended = drill.later(50.0, broken(1, Nature::Sound(TASK_S), Return::Same)).run();
     finished(&ended, "uta");
     assert!(ended.at_s < 55.0, "it ended at {} s", ended.at_s);
+}
+
+/// Five sound workers at one address, whose leases are all checked, and maybe a machine at another address.
+fn checked(other: Option<Machine>, iterations: u64) -> Ended {
+    let verify = Some(Verify { share: 1.0, secret: 7 });
+    let min_workers = 5 + usize::from(other.is_some());
+    let config = EngineConfig { min_workers, verify, ..config(12, iterations) };
+    let sound = broken(1, Nature::Sound(TASK_S), Return::Same);
+    let drill = (0..5).fold(Drill::new("uta", config), |drill, _| drill.with(sound));
+    other.into_iter().fold(drill, Drill::with).run()
+}
+
+/// If the only other machine does nothing but fail or hang, it does not keep the sound workers from confirming each other.
+#[test]
+fn a_broken_machine_does_not_hold_up_checks() {
+    let iterations = 20_000;
+    let alone = checked(None, iterations);
+    for nature in [Nature::Fails, Nature::Hangs, Nature::Breaks(TASK_S, 1.0)] {
+        for returns in [Return::RenamedAfter(3), Return::Same, Return::Renamed, Return::Moved] {
+            // Under names that nothing tells apart from new machines, each hang costs the time that a new worker may take.
+            let is_always_new = returns == Return::Moved && nature != Nature::Fails;
+            let iterations = if is_always_new { 100 } else { iterations };
+            let ended = checked(Some(broken(2, nature, returns)), iterations);
+            let what = format!("{nature:?}, {returns:?}");
+            finished(&ended, &what);
+            let ratio = ended.at_s / alone.at_s;
+            println!("{what}: {} s, {ratio:.3} times as long, {} names", ended.at_s, ended.names);
+            assert!(is_always_new || ratio <= 1.2, "{what}: {ratio:.3} times as long");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Warm start: what an earlier run learned about a worker counts until it has faded or is contradicted.
 
-use ata_scheduler::{EngineConfig, Rule, WorkerStatistics};
+use ata_scheduler::{Effect, Engine, EngineConfig, Event, MachineId, Report, Rule, WorkerStatistics};
 
-use crate::support::{BUSY_S, Cluster, assigned};
+use crate::support::{BUSY_S, Cluster, assigned, policy, worker};
 
 /// `observed` tasks of this mean time and standard deviation, in seconds.
 fn learned(observed: u64, mean_s: f64, deviation_s: f64) -> WorkerStatistics {
@@ -34,6 +34,38 @@ fn own_observations_are_added_to_it() {
     let known = cluster.engine.statistics()[0];
     assert_eq!((known.observed, known.assignments), (102, 1));
     assert!((known.total_s - 51.0).abs() < 1e-9);
+}
+
+/// A worker fails and leaves; whether another one, which joins at its address, takes over the failure.
+fn takes_over(cluster: &mut Cluster, fails: u32, number: u32, prior: WorkerStatistics) -> bool {
+    let machine = MachineId(77);
+    let joined = |number| Event::WorkerJoined {
+        worker: worker(number),
+        machine,
+        prior: WorkerStatistics::default(),
+        fuses: false,
+    };
+    cluster.tell(joined(fails));
+    cluster.tell(Event::Offence { worker: worker(fails) });
+    cluster.lose(fails);
+    cluster.join_known(number, prior);
+    cluster.tell(joined(number)).iter().any(|effect| matches!(effect, Effect::Rest { .. }))
+}
+
+/// What an earlier run learned does not show that a worker is sound now; a result does, also of before the run was resumed.
+#[test]
+fn only_a_result_proves_that_a_worker_is_sound() {
+    let config = EngineConfig { budget: 1, iterations: 9, min_workers: 1, rest_s: 1.0, ..EngineConfig::default() };
+    let mut cluster = Cluster::with("uta", config);
+    let (number, lease) = assigned(&cluster.join(1))[0];
+    assert!(takes_over(&mut cluster, 2, 3, learned(200, 1.0, 0.5)), "it delivered nothing");
+    cluster.report(number, lease.id, Report::Done { busy_s: &[BUSY_S] }).unwrap();
+    cluster.commit(1);
+    assert!(!takes_over(&mut cluster, 4, 1, WorkerStatistics::default()), "it delivered a result");
+
+    let mut resumed = Cluster::of(Engine::restore(config, policy("uta"), cluster.engine.save()).unwrap());
+    assert!(!takes_over(&mut resumed, 5, 1, WorkerStatistics::default()), "it delivered a result before");
+    assert!(takes_over(&mut resumed, 6, 7, learned(200, 1.0, 0.5)), "it delivered nothing");
 }
 
 /// An unused prior halves every thousand iterations, and is gone in the end.

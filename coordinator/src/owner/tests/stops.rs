@@ -102,12 +102,11 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
             folder = stop(&mut rng, go_on(folder, policy, cadence), how, &mut seen);
         }
         let mut rig = go_on(folder, policy, cadence);
-        let (ending, sha256) = match rig.turn(0.0, None) {
-            Some(ending) => (ending, rig.owner.parameters.sha256()),
-            None => {
-                let mut last = rig.join("last", 9).unwrap();
-                finish(&mut rig, &mut last)
-            }
+        let (ending, sha256) = if let Some(ending) = rig.turn(0.0, None) {
+            (ending, rig.owner.parameters.sha256())
+        } else {
+            let mut last = rig.join("last", 9).unwrap();
+            finish(&mut rig, &mut last)
         };
         assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "seed {seed}: {ending:?}");
         assert_eq!(sha256, expected, "seed {seed}");

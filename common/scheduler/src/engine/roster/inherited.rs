@@ -11,6 +11,11 @@ const LONGEST_REST: f64 = 2.0;
 /// The same in seconds, if that is more: a machine that fails at once then does so once a minute.
 const LONGEST_REST_S: f64 = 60.0;
 
+/// The longest rest that is taken over if a first failure has a worker rest for so long.
+pub(super) fn longest_s(single_rest_s: f64) -> f64 {
+    (LONGEST_REST * single_rest_s).max(LONGEST_REST_S)
+}
+
 impl Roster {
     /// Lets a worker that is about to join, and has never delivered anything, take over the failures of a worker of its
     /// machine that has left: it is probably the same one under another name. But it may be an honest worker at the same
@@ -29,15 +34,17 @@ impl Roster {
         let rests_until_s = |fled: WorkerId| Time(self.members[fled.slot()].strikes.rests_until_s);
         let fled = of_machine.map(|(_, fled)| *fled).max_by_key(|fled| rests_until_s(*fled))?;
         self.fled.remove(&(machine, fled));
+        self.struck.remove(fled);
+        self.struck.insert(worker);
         let Member { strikes, inherited, single_rest_s, .. } = &mut self.members[fled.slot()];
         let (count, single_rest_s) = (std::mem::take(&mut strikes.count), *single_rest_s);
+        let contested = strikes.contested;
         *inherited = 0;
-        let longest_s = (LONGEST_REST * single_rest_s).max(LONGEST_REST_S);
-        let inherited_until_s = strikes.rests_until_s.min(now_s + longest_s);
+        let inherited_until_s = strikes.rests_until_s.min(now_s + longest_s(single_rest_s));
         let member = &mut self.members[worker.slot()];
         let rests_until_s = inherited_until_s.max(member.strikes.rests_until_s);
         (member.inherited, member.single_rest_s) = (count, single_rest_s);
-        member.strikes = Strikes { count, rests_until_s, ..member.strikes };
+        member.strikes = Strikes { count, rests_until_s, contested, ..member.strikes };
         (rests_until_s > now_s).then_some((rests_until_s - now_s, count))
     }
 }
@@ -105,6 +112,33 @@ mod tests {
             roster.strike(now_s, worker(name), 60.0, 1.0);
             roster.leave(worker(name), 1);
         }
+    }
+
+    /// An honest worker at the address of a machine that failed thirteen times fails once: that costs it a minute, and not a day.
+    #[test]
+    fn what_is_taken_over_does_not_make_an_own_rest_long() {
+        let mut roster = fled(1.27);
+        let mut now_s = 0.0;
+        for name in 2..=13 {
+            now_s += join(&mut roster, now_s, name, MACHINE).unwrap_or(0.0);
+            roster.end_rests(now_s);
+            roster.strike(now_s, worker(name), 1.27, 1.0);
+            roster.leave(worker(name), 1);
+        }
+        now_s += join(&mut roster, now_s, 14, MACHINE).unwrap();
+        roster.end_rests(now_s);
+        assert_eq!(roster.strike(now_s, worker(14), 1.27, 1.0), Some((60.0, 14)));
+    }
+
+    /// After a resume a worker has only its own failures: it is not expelled for those that it took over.
+    #[test]
+    fn what_is_taken_over_is_not_saved() {
+        let mut roster = fled(0.5);
+        join(&mut roster, 11.0, 2, MACHINE);
+        roster.strike(11.0, worker(2), 0.5, 1.0);
+        assert_eq!(roster.strikes_of(worker(2)), 1);
+        let restored = Roster::restored(&roster.strikes(), &[]);
+        assert_eq!(restored.strikes_of(worker(2)), 1);
     }
 
     #[test]
