@@ -220,6 +220,10 @@ impl World {
 
     fn apply(&mut self, effect: Effect) {
         assert!(!self.over, "{effect:?} after the end");
+        if matches!(effect, Effect::End { outcome: Outcome::Disputed(_), .. }) {
+            // At the end of a pause there may be nobody to settle a dispute: that is a failure, too, after which there is another.
+            self.idle_since_s = None;
+        }
         match effect {
             Effect::Start { workers, decision, .. } => {
                 self.caught.clear();

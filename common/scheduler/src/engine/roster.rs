@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::time::Time;
 use super::worker_set::WorkerSet;
 use crate::ids::{MachineId, WorkerId};
-use crate::ledger::WorkerCost;
 
 /// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
 /// work then costs a run a twentieth of its time, and half as much with each further failure.
@@ -27,10 +26,12 @@ pub(super) struct Strikes {
     /// When its rest ends.
     pub(super) rests_until_s: f64,
     /// Whether it rests because another worker's result differed from its own, which does not show that it is broken.
-    #[serde(default)]
     pub(super) contested: bool,
+    /// When the failure was that began its rest; `None` if it hung, or its results were contested.
+    pub(super) failed_s: Option<f64>,
+    /// Whether it has delivered a result in this run.
+    pub(super) has_delivered: bool,
     /// Its results that were refuted, since it joined first: further results prove nothing, as few are checked.
-    #[serde(default)]
     pub(super) lies: u32,
 }
 
@@ -42,8 +43,6 @@ struct Member {
     strikes: Strikes,
     /// How many of the strikes it took over from another worker of its machine.
     inherited: u32,
-    /// When the failure was that began its rest; `None` if it hung, or its results were contested.
-    failed_s: Option<f64>,
     /// What its last rest would have been after a first failure.
     single_rest_s: f64,
     /// Results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
@@ -252,8 +251,8 @@ impl Roster {
     /// A worker failed, which took `lost_s` seconds, and must rest, for at least `least_s`. Returns for how long, and
     /// after how many failures; `None` if it rests already.
     pub(super) fn strike(&mut self, now_s: f64, worker: WorkerId, lost_s: f64, least_s: f64) -> Option<(f64, u32)> {
-        let Member { strikes, inherited, failed_s, single_rest_s, .. } = &mut self.members[worker.slot()];
-        let Strikes { count, rests_until_s, contested, .. } = strikes;
+        let Member { strikes, inherited, single_rest_s, .. } = &mut self.members[worker.slot()];
+        let Strikes { count, rests_until_s, contested, failed_s, .. } = strikes;
         if *rests_until_s > now_s {
             return None;
         }
@@ -281,7 +280,7 @@ impl Roster {
     /// nothing, from `least_s` on and twice as long each time, so that an outage costs them about its own time again. Returns
     /// whose rests are shorter now, for how long they go on, and after how many failures.
     pub(super) fn ease(&mut self, now_s: f64, worker: WorkerId, least_s: f64) -> Vec<(WorkerId, f64, u32)> {
-        self.members[worker.slot()].failed_s = Some(now_s);
+        self.members[worker.slot()].strikes.failed_s = Some(now_s);
         let is_outage = self.most_have_failed();
         let was_outage = std::mem::replace(&mut self.is_outage, is_outage);
         let (begins, goes_on) = (is_outage && !was_outage, is_outage && was_outage);
@@ -292,7 +291,7 @@ impl Roster {
     }
 
     fn ease_one(&mut self, now_s: f64, worker: WorkerId, least_s: f64) -> Option<(WorkerId, f64, u32)> {
-        let Member { strikes: Strikes { count, rests_until_s, .. }, failed_s, .. } = &mut self.members[worker.slot()];
+        let Strikes { count, rests_until_s, failed_s, .. } = &mut self.members[worker.slot()].strikes;
         // A result of what it held besides forgives its failure, but does not end its rest.
         let failures = (*count).max(1);
         let rest_s = least_s * f64::from(1_u32 << (failures - 1).min(MAX_DOUBLINGS));
@@ -378,15 +377,18 @@ impl Roster {
     /// Failures of all workers ever seen, by slot, without those that were taken over: later they could not be told from a
     /// worker's own, for which it is expelled.
     pub(super) fn strikes(&self) -> Vec<Strikes> {
-        let own = |Member { strikes, inherited, .. }: &Member| Strikes { count: strikes.count - inherited, ..*strikes };
-        self.members.iter().map(own).collect()
+        let own = |(slot, Member { strikes, inherited, .. }): (usize, &Member)| Strikes {
+            count: strikes.count - inherited,
+            has_delivered: self.is_proven(WorkerId::from_slot(slot)),
+            ..*strikes
+        };
+        self.members.iter().enumerate().map(own).collect()
     }
 
-    /// A roster of absent workers with these failures and costs. Those have delivered a result of which a task is in a step: the
-    /// ledger knows it, and statistics would not tell it from what an earlier run learned.
-    pub(super) fn restored(strikes: &[Strikes], costs: &[WorkerCost]) -> Self {
+    /// A roster of absent workers with these failures.
+    pub(super) fn restored(strikes: &[Strikes]) -> Self {
         let mut proven = WorkerSet::default();
-        let delivered = costs.iter().enumerate().filter(|(_, cost)| cost.tasks_applied > 0);
+        let delivered = strikes.iter().enumerate().filter(|(_, strikes)| strikes.has_delivered);
         delivered.for_each(|(slot, _)| proven.insert(WorkerId::from_slot(slot)));
         let member = |&strikes| Member { strikes, ..Member::default() };
         let mut struck = WorkerSet::default();

@@ -160,7 +160,7 @@ impl Engine {
         saved.teach(&mut *policy)?;
         let finished = saved.finished(config.iterations, &config.limits);
         Ok(Self {
-            roster: Roster::restored(&saved.strikes, &saved.ledger.workers),
+            roster: Roster::restored(&saved.strikes),
             leases: Leases::numbered_from(saved.next_lease, saved.statistics.len()),
             statistics: saved.statistics,
             priors: saved.priors,
