@@ -19,7 +19,7 @@ use crate::failure::{Failure, RESUMABLE, RUN_FAILED};
 /// Time between two looks at the journal: a hundredth of what recovery may take.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Time from a coordinator's end to the first new step, besides what an iteration takes.
+/// Time from a coordinator's end to the first step of the next one, besides what an iteration takes.
 const RESUMES_WITHIN_S: f64 = 5.0;
 
 /// What the loss of a worker may cost an iteration, besides the tasks that are computed again.
@@ -157,7 +157,6 @@ impl Disturbed {
     /// Starts a coordinator in place of one that has ended, and waits for a new step.
     async fn resume(&mut self, fault: &Fault, outcome: &mut Outcome, allowed: Option<u8>) -> Result<(), Failure> {
         let ended = Instant::now();
-        self.seen.forget_steps();
         let (step, saved) = (self.seen.step, self.seen.saved);
         let journal = self.cluster.plan.disturbed().join(JOURNAL_FILE);
         let bytes = journal.metadata().map_or(0, |journal| journal.len());

@@ -150,7 +150,7 @@ async fn inflict_all(
         match inflicted.await {
             Ok(outcome) => {
                 let worker = outcome.worker.map_or_else(String::new, |worker| format!(" {worker}"));
-                let what = if outcome.worker.is_some() { "longer" } else { "to the first new step" };
+                let what = if outcome.worker.is_some() { "longer" } else { "to the first step after it" };
                 let (iteration, took) = (outcome.iteration, seconds(outcome.recovery_s));
                 let name = fault.kind.name();
                 run.line.suspend(|| {

@@ -102,6 +102,9 @@ impl Seen {
     /// A new coordinator goes on after this iteration, with a journal that had so many bytes before.
     pub(super) fn resumed_after(&mut self, iteration: u64, bytes: u64) {
         self.follower.resume_after(iteration, bytes);
+        if let Some(since) = &mut self.since {
+            (since.step, since.first_step) = (iteration, None);
+        }
         self.present.clear();
         self.tasks = 0;
     }

@@ -307,7 +307,8 @@ impl Engine {
         self.lose(now_s, worker, effects);
         self.roster.set_fuses(worker, fuses);
         let was_here = self.roster.left_in(worker) == self.current();
-        if !self.roster.is_proven(worker) {
+        let is_over = matches!(self.phase, Phase::Over { .. });
+        if !is_over && !self.roster.is_proven(worker) {
             let inherited = self.roster.inherit(now_s, worker, machine);
             effects.extend(inherited.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
         }
