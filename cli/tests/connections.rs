@@ -100,7 +100,9 @@ const PATHS: [&str; 9] =
 /// Asks the dashboard for a path in every way; nobody may be let in, and only health is no secret.
 fn try_path(dashboard: &str, path: &str, secrets: &[String]) {
     let tls = TlsConfig::builder().disable_verification(true).build();
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).tls_config(tls).build().into();
+    // A server may close a connection after a refusal, and a connection that is used again would break at any moment.
+    let config = ureq::Agent::config_builder().http_status_as_error(false).tls_config(tls).max_idle_connections(0);
+    let agent: ureq::Agent = config.build().into();
     for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
         for secret in secrets {
             let request = Request::builder().method(&method).uri(format!("{dashboard}{path}"));
