@@ -64,7 +64,9 @@ pub(crate) async fn run(args: ChaosArgs, extensions: Extensions) -> Result<ExitC
     }
     let files: Vec<&Path> = args.config.as_deref().into_iter().collect();
     let defaults = DEFAULTS.parse().map_err(Failure::internal)?;
-    let settings = Settings { out: None, ..Settings::extended(defaults, &files, &[&args])? };
+    let mut settings = Settings { out: None, ..Settings::extended(defaults, &files, &[&args])? };
+    // With fewer, the first worker that is back has all tasks of an iteration, and it may be the slow one.
+    settings.min_workers = settings.workers.count as usize;
     let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
     let folder = create(&args.out.clone().unwrap_or_else(|| Path::new("runs").join(new_run_id("chaos"))))?;
     let (file, data, table) = (folder.join("settings.toml"), inputs.training_file(), inputs.model.table());
