@@ -7,22 +7,23 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 13] = [
-    ("common/scheduler", &[]),
+const DEPENDS_ON: [(&str, &[&str]); 14] = [
+    ("common/types", &[]),
+    ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
     ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/learn", &["burn", "rayon"]),
-    ("common/link", &["tokio"]),
+    ("tools/fault-proxy", &["tokio"]),
     (
-        "common/harness",
+        "tools/harness",
         &[
             "ata-coordinator",
             "ata-learn",
-            "ata-link",
-            "ata-mutation",
+            "ata-fault-proxy",
+            "ata-mutator",
             "ata-record",
             "ata-scheduler",
             "ata-wire",
@@ -33,7 +34,7 @@ const DEPENDS_ON: [(&str, &[&str]); 13] = [
             "tokio-stream",
         ],
     ),
-    ("common/mutation", &[]),
+    ("tools/mutator", &[]),
     (
         "coordinator",
         &[
@@ -56,7 +57,7 @@ const DEPENDS_ON: [(&str, &[&str]); 13] = [
             "ata-coordinator",
             "ata-figures",
             "ata-learn",
-            "ata-link",
+            "ata-fault-proxy",
             "ata-observe",
             "ata-record",
             "ata-scheduler",
@@ -152,7 +153,7 @@ fn object_stores_and_traces_are_optional() {
 /// No clock, thread, file, network or global random source: the scheduler's decisions depend only on its inputs.
 #[test]
 fn the_scheduler_is_pure() {
-    let pure = ["rand", "serde", "serde_json", "smallvec", "thiserror"].map(String::from).into();
+    let pure = ["ata-types", "rand", "serde", "serde_json", "smallvec", "thiserror"].map(String::from).into();
     assert_eq!(names(&manifest(&root().join("common/scheduler")), "dependencies"), pure);
 }
 

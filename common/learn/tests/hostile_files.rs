@@ -8,7 +8,7 @@ use ata_learn::{
     DataError, Metadata, ParameterTable, RECORD_BYTES, RecordFile, Split, Synthetic, decode_metadata, decode_model,
     decode_vectors, encode_model, encode_vectors, extract_archive,
 };
-use ata_mutation::{Mutator, feed, peak_bytes, reset_peak, write_file};
+use ata_mutator::{Mutator, feed, peak_bytes, reset_peak, write_file};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};

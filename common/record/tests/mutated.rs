@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ata_mutation::{Mutator, feed, write_file};
+use ata_mutator::{Mutator, feed, write_file};
 use ata_record::{
     EndState, Fate, JOURNAL_FILE, JOURNAL_VERSION, JournalError, RefusalKind, RunEvent, RunState, read_journal,
     resume_journal, steps_after,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 /// What one iteration cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

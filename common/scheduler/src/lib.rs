@@ -9,7 +9,7 @@
 //! The README shows how to use the crate on its own; docs/POLICIES.md says what the policies do.
 //!
 //! # Layout
-//! - [`ids`](WorkerId): workers, machines, leases, ranges of tasks
+//! - the ids, ranges and leases of `ata_types`
 //! - [`statistics`](WorkerStatistics): observed task times of a worker
 //! - [`batches`](BatchStatistics): what leases computed as one batch cost, o + a·s
 //! - `allocation`: [`ras`], [`ras_by_cost`], [`uniform`], and the warm-up rule of [`allocate_by_score`]
@@ -20,18 +20,18 @@
 mod allocation;
 mod batches;
 pub mod engine;
-mod ids;
+
 mod ledger;
 pub mod policy;
 mod statistics;
 
 pub use allocation::{PerWorker, Rule, allocate_by_score, ras, ras_by_cost, uniform};
+pub use ata_types::{Lease, LeaseId, MAX_LEASE_TASKS, MachineId, TaskRange, WorkerId};
 pub use batches::{BatchStatistics, Line};
 pub use engine::{
     AbortReason, CutShort, Effect, Engine, EngineConfig, Event, FinishReason, Limits, Outcome, Refusal, Report,
     RestoreError, SavedEngine, Timing, Verify, WaitReason,
 };
-pub use ids::{Lease, LeaseId, MAX_LEASE_TASKS, MachineId, TaskRange, WorkerId};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use policy::{
     Collect, Decision, POLICIES, Policy, PolicyContext, PolicyError, PolicyKind, PolicyState, Round, SchedulerRng,

@@ -1,6 +1,6 @@
 //! Whatever a time law, a trace or an experiment holds, it is refused, or it can be used.
 
-use ata_mutation::{Mutator, feed, write_file};
+use ata_mutator::{Mutator, feed, write_file};
 use ata_simulator::{Experiment, TimeLaws};
 
 /// Texts of each kind that are tried.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use ata_learn::{Optimizer, Rule};
-use ata_mutation::{Mutator, bit_flips, feed, truncations};
+use ata_mutator::{Mutator, bit_flips, feed, truncations};
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
 use tempfile::TempDir;
 

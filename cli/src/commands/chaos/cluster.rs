@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use ata_fault_proxy::FaultProxy;
 use ata_learn::{DeviceChoice, ParameterTable};
-use ata_link::Link;
 use ata_wire::duration;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -90,7 +90,7 @@ struct Coordinator {
 
 struct Worker {
     number: u32,
-    link: Link,
+    link: FaultProxy,
     child: Child,
 }
 
@@ -100,7 +100,7 @@ impl Cluster {
         let (coordinator, listening) = Coordinator::start(&plan, cadence).await?;
         let mut workers = Vec::new();
         for number in 1..=plan.settings.workers.count {
-            let link = Link::to(listening.address).await;
+            let link = FaultProxy::to(listening.address).await;
             let child = start_worker(&plan, number, &link)?;
             workers.push(Worker { number, link, child });
         }
@@ -153,7 +153,7 @@ impl Cluster {
     }
 
     /// A worker's link.
-    pub(super) fn link(&self, number: u32) -> &Link {
+    pub(super) fn link(&self, number: u32) -> &FaultProxy {
         &self.worker(number).link
     }
 
@@ -271,7 +271,7 @@ async fn pass_on(said: ChildStderr, mut log: File, lines: mpsc::UnboundedSender<
     }
 }
 
-fn start_worker(plan: &Plan, number: u32, link: &Link) -> Result<Child, Failure> {
+fn start_worker(plan: &Plan, number: u32, link: &FaultProxy) -> Result<Child, Failure> {
     let address = format!("http://{}", link.address);
     let mut command = worker_command(&plan.settings, number, DeviceChoice::Cpu, &address, plan.data.as_deref())?;
     // Far longer than any coordinator is away.

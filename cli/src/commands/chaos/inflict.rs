@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ata_coordinator::Cadence;
-use ata_link::Condition;
+use ata_fault_proxy::Condition;
 use ata_record::JOURNAL_FILE;
 use indicatif::ProgressBar;
 use rustix::process::Signal;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ata_link::Condition;
+use ata_fault_proxy::Condition;
 use ata_wire::duration;
 use clap::ValueEnum;
 use rand::rngs::ChaCha8Rng;

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 /// The failures of the same tasks so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

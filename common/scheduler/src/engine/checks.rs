@@ -14,7 +14,7 @@ use super::event::{Effect, Outcome, WaitReason};
 use super::iteration::Taken;
 use super::random::draw;
 use super::{Engine, Phase};
-use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
+use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
 
 /// Spot checks.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{TaskRange, WorkerId};
+use ata_types::{TaskRange, WorkerId};
 
 /// Who computes tasks that another worker computes as well, or did.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use super::event::{AbortReason, Effect, WaitReason};
 use super::iteration::Iteration;
 use super::limits::FinishReason;
 use super::{Engine, Phase};
-use crate::ids::{Lease, TaskRange, WorkerId};
 use crate::policy::StepOutcome;
+use ata_types::{Lease, TaskRange, WorkerId};
 
 impl Engine {
     /// Begins the next iteration, if it may begin and there are workers for it.

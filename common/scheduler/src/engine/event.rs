@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::limits::FinishReason;
-use crate::ids::{Lease, LeaseId, MachineId, TaskRange, WorkerId};
 use crate::ledger::IterationCost;
 use crate::policy::{Decision, StepOutcome};
 use crate::statistics::WorkerStatistics;
+use ata_types::{Lease, LeaseId, MachineId, TaskRange, WorkerId};
 
 /// Something that happened, passed to the engine together with its time. Events are never refused; a worker's reports
 /// may be, and go to [`super::Engine::report`].

@@ -10,9 +10,9 @@ use super::copies::Copies;
 use super::event::Timing;
 use super::midway::Orders;
 use super::worker_set::WorkerSet;
-use crate::ids::{Lease, TaskRange, WorkerId};
 use crate::ledger::{IterationCost, Ledger};
 use crate::policy::{Decision, SchedulerRng};
+use ata_types::{Lease, TaskRange, WorkerId};
 
 /// Tasks whose lease ended without a result, to be given to another worker.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use super::Engine;
 use super::random::{Purpose, stream};
 use crate::allocation::uniform;
-use crate::ids::WorkerId;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
+use ata_types::WorkerId;
 
 impl Engine {
     /// Asks the policy for its decision, on more tasks than the step needs if the run overcommits; an error says what

@@ -2,7 +2,7 @@
 
 use std::collections::BinaryHeap;
 
-use crate::ids::{MAX_LEASE_TASKS, TaskRange};
+use ata_types::{MAX_LEASE_TASKS, TaskRange};
 
 /// Lays the shares of an allocation out over the indices 0..B. Those of workers that compute a lease as one batch come
 /// last, each of them whole; the others are split.

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::blame::Blame;
-use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
+use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
 use deadlines::Deadline;
 pub(super) use deadlines::Overdue;
 

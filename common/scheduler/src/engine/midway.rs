@@ -3,7 +3,7 @@
 use super::copies::Copies;
 use super::leases::Leases;
 use super::roster::Roster;
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 /// An iteration under way whose tasks are handed out in parts.
 pub struct Midway<'a> {

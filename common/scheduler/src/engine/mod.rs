@@ -55,10 +55,10 @@ pub use saved::{RestoreError, SavedEngine};
 
 use std::collections::VecDeque;
 
-use crate::ids::{Lease, LeaseId, MachineId, WorkerId};
 use crate::ledger::Ledger;
 use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;
+use ata_types::{Lease, LeaseId, MachineId, WorkerId};
 use iteration::{Employed, Iteration, Taken, Waste};
 use leases::Leases;
 use priors::Priors;

@@ -6,8 +6,8 @@ use super::event::Effect;
 use super::iteration::{Orphan, Taken};
 use super::midway::Midway;
 use super::{Engine, Phase};
-use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
 use crate::policy::Collect;
+use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
 
 impl Engine {
     /// Asks the policy what to do next, if the iteration's tasks are handed out in parts.

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::layout::join;
-use crate::ids::{MAX_LEASE_TASKS, TaskRange};
+use ata_types::{MAX_LEASE_TASKS, TaskRange};
 
 /// Free tasks. A worker returns one summed gradient per subtree, so that as few and as large ones as possible are given
 /// out: a buddy allocator. Workers that compute a lease as one batch get theirs from the end, whole.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
+use ata_types::WorkerId;
 
 /// The most observations a prior counts for: enough to skip the warm-up of ATA-Empirical (about 70), and few compared
 /// with what a run of a thousand iterations observes.

@@ -10,7 +10,7 @@ use super::leases::{Ended, Overdue};
 use super::random::{Purpose, stream};
 use super::{Engine, Phase};
 use crate::allocation::ras_by_cost;
-use crate::ids::{Lease, LeaseId, TaskRange, WorkerId};
+use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
 
 /// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
 /// variation of 1 exceed ten times their mean once in 20,000.

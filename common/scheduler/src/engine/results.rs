@@ -4,7 +4,7 @@ use super::event::{Effect, Outcome, Refusal, Timing};
 use super::iteration::Taken;
 use super::leases::Finished;
 use super::{Engine, Phase};
-use crate::ids::{LeaseId, WorkerId};
+use ata_types::{LeaseId, WorkerId};
 
 impl Engine {
     /// A worker finished a lease.

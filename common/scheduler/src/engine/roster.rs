@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 use super::worker_set::WorkerSet;
-use crate::ids::{MachineId, WorkerId};
+use ata_types::{MachineId, WorkerId};
 
 /// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
 /// work then costs a run a twentieth of its time, and half as much with each further failure.

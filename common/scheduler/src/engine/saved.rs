@@ -7,10 +7,10 @@ use super::limits::{FinishReason, Limits};
 use super::priors::Priors;
 use super::roster::{Roster, Strikes};
 use super::{Engine, EngineConfig, Phase};
-use crate::ids::WorkerId;
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::{Policy, PolicyState};
 use crate::statistics::{MOST, WorkerStatistics};
+use ata_types::WorkerId;
 
 /// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 2;

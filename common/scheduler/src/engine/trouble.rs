@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::blame::Blame;
 use super::event::{AbortReason, Effect};
 use super::{Engine, Phase};
-use crate::ids::{MachineId, TaskRange, WorkerId};
+use ata_types::{MachineId, TaskRange, WorkerId};
 
 /// Attempts at the same tasks that must have failed, on as many machines, before a run is given up: one machine may be broken,
 /// and a second one, but with three the workers share the cause, or the tasks are it. Attempts are spaced out after as many

@@ -1,6 +1,6 @@
 //! A set of workers, as bits by slot.
 
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 const BITS: usize = u64::BITS as usize;
 

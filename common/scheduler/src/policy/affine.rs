@@ -11,7 +11,7 @@ use super::tally::Tally;
 use super::{Arguments, Decision, Policy, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state};
 use crate::allocation::{Rule, ras_by_cost};
 use crate::batches::BatchStatistics;
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "affine",

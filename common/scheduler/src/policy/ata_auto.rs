@@ -27,8 +27,8 @@ use super::{
     from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
-use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
+use ata_types::WorkerId;
 use known::{Known, Noise, Test};
 use plan::{Member, Plan, Worth};
 use search::{Allowance, Search};

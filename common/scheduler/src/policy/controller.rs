@@ -12,7 +12,7 @@ use super::{
     Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, save_trimmed, to_state,
 };
 use crate::allocation::Rule;
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "controller",

@@ -8,7 +8,7 @@ use super::moving_mean::MovingMeans;
 use super::shares::new_workers_first;
 use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng};
 use crate::allocation::{Rule, ras};
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ema",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng, Truth};
 use crate::allocation::{Rule, ras};
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "fta",

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, Round, SchedulerRng};
 use crate::allocation::Rule;
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "gradient-coding",

@@ -64,8 +64,8 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 
 pub use crate::engine::{Doing, Midway, Orders};
-use crate::ids::WorkerId;
 use crate::statistics::WorkerStatistics;
+use ata_types::WorkerId;
 
 /// The one source of randomness in the scheduler: seeded, and the same on every platform.
 pub type SchedulerRng = ChaCha8Rng;

@@ -2,7 +2,7 @@
 
 use super::shares::LEAST_S;
 use super::{Arguments, PolicyError, PolicyState, Round, from_state, to_state, trimmed};
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 /// The weight of the newest task time, if none is given.
 const WEIGHT: f64 = 0.2;

@@ -10,7 +10,7 @@ use super::shares::{in_proportion, new_workers_first};
 use super::tally::Tally;
 use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state};
 use crate::allocation::Rule;
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "proportional",

@@ -6,7 +6,7 @@
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{Collect, Decision, Midway, Orders, Policy, Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "pull",

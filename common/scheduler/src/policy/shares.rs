@@ -74,8 +74,8 @@ pub(super) fn in_proportion(weights: &[f64], budget: u64, rng: &mut SchedulerRng
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::WorkerId;
     use crate::statistics::WorkerStatistics;
+    use ata_types::WorkerId;
     use proptest::prelude::*;
     use rand::SeedableRng;
 

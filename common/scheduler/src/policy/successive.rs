@@ -7,7 +7,7 @@ use super::cmab_kl::kl_scores;
 use super::employment::Schedule;
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{Arguments, Decision, Policy, PolicyError, PolicyState, Round, SchedulerRng, from_state, to_state};
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "successive",

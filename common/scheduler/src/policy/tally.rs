@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::save_trimmed;
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 /// What the workers did since the tally was last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

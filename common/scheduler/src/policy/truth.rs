@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 /// The true speeds of the workers, as they are when an iteration is about to begin.
 pub trait Truth: fmt::Debug + Send + Sync {

@@ -3,8 +3,8 @@
 
 use super::{Mode, Spent, single_tasks};
 use crate::engine::layout::lay_out;
-use crate::ids::TaskRange;
 use crate::policy::Decision;
+use ata_types::TaskRange;
 
 /// A barrier on tasks 0..`allocated`; the tasks after them are probes.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Asynchronous: every worker always computes, and each result makes its own step.
 
 use super::{Lateness, Mode, Spent};
-use crate::ids::TaskRange;
 use crate::policy::Decision;
+use ata_types::TaskRange;
 
 #[derive(Debug)]
 pub(in crate::engine) struct Each {

@@ -2,8 +2,8 @@
 //! and k-sync, where it waits.
 
 use super::{Mode, Spent, single_tasks};
-use crate::ids::TaskRange;
 use crate::policy::Decision;
+use ata_types::TaskRange;
 
 #[derive(Debug)]
 pub(in crate::engine) struct First {

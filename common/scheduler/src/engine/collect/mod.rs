@@ -17,8 +17,8 @@ pub(super) use parts::Parts;
 pub(super) use race::Race;
 
 use super::pool::Pool;
-use crate::ids::TaskRange;
 use crate::policy::{Collect, Decision};
+use ata_types::TaskRange;
 
 /// Decides which results make the step of an iteration.
 pub(super) trait Mode: Send {

@@ -3,8 +3,8 @@
 
 use super::{Mode, Spent};
 use crate::engine::pool::Pool;
-use crate::ids::TaskRange;
 use crate::policy::Decision;
+use ata_types::TaskRange;
 
 /// A barrier on the tasks 0..B; those after them are probes.
 #[derive(Debug)]

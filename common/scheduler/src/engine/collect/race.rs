@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::{Mode, Spent};
-use crate::ids::TaskRange;
 use crate::policy::Decision;
+use ata_types::TaskRange;
 
 #[derive(Debug)]
 pub(in crate::engine) struct Race {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::Leases;
 use crate::engine::time::Time;
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 /// A worker that missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq)]

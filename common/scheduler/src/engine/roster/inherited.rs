@@ -1,7 +1,7 @@
 //! Failures of a machine that comes back under another name.
 
 use super::{Member, Roster, Strikes, Time};
-use crate::ids::{MachineId, WorkerId};
+use ata_types::{MachineId, WorkerId};
 
 /// The longest rest that is taken over, in rests after a first failure. A machine that hangs whenever it is given work, under
 /// ever new names, then costs a run a fortieth of its time, and an honest worker at its address gets its first task after 40

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::{MAX_DOUBLINGS, Roster, Strikes};
 use crate::engine::time::Time;
 use crate::engine::worker_set::WorkerSet;
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 impl Roster {
     /// A worker's rest began with a failure that it reported. If most of the workers that count have failed since their last

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::pace::Pace;
-use crate::ids::WorkerId;
 use crate::policy::{Doing, Midway, Orders};
+use ata_types::WorkerId;
 
 /// How many more assignments a share takes that is handed out in parts.
 const MORE_ASSIGNMENTS: f64 = 4.0;

@@ -6,8 +6,8 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::WorkerId;
 use crate::policy::SchedulerRng;
+use ata_types::WorkerId;
 
 /// The least share of worker time that is spent if nearly all workers are idle.
 const LEAST: f64 = 0.01;

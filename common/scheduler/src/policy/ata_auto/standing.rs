@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::ids::WorkerId;
+use ata_types::WorkerId;
 
 /// Workers in ascending order of some time. Bits of non-negative numbers are in the order of the numbers.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ata_coordinator::StopReason;
-use ata_harness::{Cluster, Condition, Ended, Link, Peer, Settings, WorkerSettings, poisoned_toy, soon};
+use ata_harness::{Cluster, Condition, Ended, FaultProxy, Peer, Settings, WorkerSettings, poisoned_toy, soon};
 use ata_record::{Fate, RefusalKind, RunEvent, RunState};
 use ata_wire::{FarewellReason, FromWorker, ToWorker};
 
@@ -139,7 +139,7 @@ async fn a_worker_behind_a_slow_link_keeps_its_session() {
         ..Settings::default()
     };
     let mut cluster = Cluster::start(&settings).await;
-    let link = Link::to(cluster.address).await;
+    let link = FaultProxy::to(cluster.address).await;
     link.set(Condition { bytes_per_s: Some(1_000_000), latency: Duration::from_millis(100), ..Condition::default() });
     cluster.worker(WorkerSettings { through: Some(link.address), ..WorkerSettings::new("far") });
     let ended = cluster.end().await;
@@ -152,7 +152,7 @@ async fn a_worker_behind_a_slow_link_keeps_its_session() {
 async fn a_cut_link_is_taken_up_again() {
     let settings = Settings { iterations: 60, ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;
-    let link = Link::to(cluster.address).await;
+    let link = FaultProxy::to(cluster.address).await;
     let far = WorkerSettings { through: Some(link.address), ..WorkerSettings::new("far") };
     cluster.worker(WorkerSettings { task_time: Duration::from_millis(2), ..far });
     for iterations in [3, 10, 25] {
@@ -171,7 +171,7 @@ async fn a_cut_link_is_taken_up_again() {
 async fn a_name_waits_for_its_dying_session() {
     let settings = Settings { iterations: 300, heartbeat_timeout: Duration::from_secs(1), ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;
-    let link = Link::to(cluster.address).await;
+    let link = FaultProxy::to(cluster.address).await;
     let slow = WorkerSettings { task_time: Duration::from_millis(1), ..WorkerSettings::new("one") };
     let killed = cluster.worker(WorkerSettings { through: Some(link.address), ..slow.clone() });
     cluster.wait_for("progress", |state| state.iterations >= 3).await;
@@ -193,7 +193,7 @@ async fn a_stalled_link_costs_a_heartbeat_timeout() {
     let settings =
         Settings { min_workers: 2, iterations: 400, heartbeat_timeout: Duration::from_secs(1), ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;
-    let link = Link::to(cluster.address).await;
+    let link = FaultProxy::to(cluster.address).await;
     let slow = |name| WorkerSettings { task_time: Duration::from_millis(1), ..WorkerSettings::new(name) };
     cluster.worker(slow("near"));
     cluster.worker(WorkerSettings { through: Some(link.address), ..slow("far") });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ata_coordinator::TransferLimits;
 use ata_harness::{
-    Cluster, Condition, Ended, Link, PREFACE, Peer, RawConnection, Session, Settings, WorkerSettings, soon,
+    Cluster, Condition, Ended, FaultProxy, PREFACE, Peer, RawConnection, Session, Settings, WorkerSettings, soon,
 };
 use ata_record::{RunEvent, RunState};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
@@ -195,7 +195,7 @@ async fn workers_behind_slow_links_keep_their_sessions() {
 async fn keeps_its_session(condition: Condition, settings: Settings, at_least_s: f64) {
     let settings = Settings { budget: 1, iterations: 1, heartbeat_timeout: Duration::from_secs(2), ..settings };
     let mut cluster = Cluster::start(&settings).await;
-    let link = Link::to(cluster.address).await;
+    let link = FaultProxy::to(cluster.address).await;
     link.set(condition);
     cluster.worker(WorkerSettings { through: Some(link.address), ..WorkerSettings::new("far") });
     cluster.wait_for("the worker", |state: &RunState| state.present() == 1).await;

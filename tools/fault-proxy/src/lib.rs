@@ -25,7 +25,7 @@ pub struct Condition {
 
 /// A link to an address. A cut closes the connections that are open; new ones are accepted.
 #[derive(Debug)]
-pub struct Link {
+pub struct FaultProxy {
     /// Where to connect to.
     pub address: SocketAddr,
     state: watch::Sender<State>,
@@ -48,7 +48,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Pieces in transit in one direction; beyond this, senders wait as with a full socket buffer.
 const PIECES: usize = 64;
 
-impl Link {
+impl FaultProxy {
     /// A good link to `target`.
     ///
     /// # Panics
@@ -57,7 +57,7 @@ impl Link {
         Self::start(Some(target)).await
     }
 
-    /// A good link that leads nowhere until [`Link::lead_to`] says where.
+    /// A good link that leads nowhere until [`FaultProxy::lead_to`] says where.
     ///
     /// # Panics
     /// If no port is free.
@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_link_leads_where_it_is_told_and_counts_what_it_hinders() {
-        let link = Link::to_nowhere().await;
+        let link = FaultProxy::to_nowhere().await;
         assert!(!answers(&mut TcpStream::connect(link.address).await.unwrap()).await);
         link.lead_to(Some(echo().await));
         let mut stream = TcpStream::connect(link.address).await.unwrap();

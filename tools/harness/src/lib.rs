@@ -3,7 +3,7 @@
 //! # Layout
 //! - `cluster`: [`Cluster`], a coordinator and the workers started for it
 //! - `toy`: models whose gradients cost nothing, correct and faulty ones
-//! - [`Link`] of `ata_link`: a connection that can be slow, silent or cut
+//! - [`FaultProxy`] of `ata_fault_proxy`: a connection that can be slow, silent or cut
 //! - `memory`: what this process uses
 //! - `raw`: [`RawConnection`], HTTP/2 by hand
 //! - `spans`: [`SpanKeeper`], in the place of a collector of traces
@@ -24,7 +24,7 @@ mod raw;
 mod spans;
 mod toy;
 
-pub use ata_link::{Condition, Link};
+pub use ata_fault_proxy::{Condition, FaultProxy};
 pub use broken::{Breaks, come_back_again, fail_all};
 pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
 pub use flood::{Answers, Flood};

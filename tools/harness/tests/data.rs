@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, Link, Peer, Session, Settings, WorkerSettings, soon};
+use ata_harness::{Cluster, Ended, FaultProxy, Peer, Session, Settings, WorkerSettings, soon};
 use ata_wire::proto::{DataRequest, TransferPart, transfer_part};
 use ata_worker::WorkerError;
 use tempfile::TempDir;
@@ -112,7 +112,7 @@ async fn a_worker_without_data_gives_up() {
     let copy = rig.copy();
     let mut cluster = Cluster::start(&rig.settings).await;
     std::fs::write(&rig.path, records(8)).unwrap();
-    let link = Link::to(cluster.address).await;
+    let link = FaultProxy::to(cluster.address).await;
     let (through, retry_for) = (Some(link.address), Duration::from_secs(4));
     cluster.worker(WorkerSettings { through, retry_for, ..WorkerSettings::new("poor") });
     let (_, ended) = cluster.worker_ends().await;

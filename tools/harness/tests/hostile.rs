@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ata_harness::{Cluster, Ended, Link, Peer, Settings, WorkerSettings, soon, toy};
+use ata_harness::{Cluster, Ended, FaultProxy, Peer, Settings, WorkerSettings, soon, toy};
 use ata_learn::{DataSource, DeviceChoice, Split, TaskGradient, Tasks};
 use ata_record::{RefusalKind, RunEvent};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
@@ -49,7 +49,7 @@ fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientP
 
 /// Sends a header, then cuts the link.
 async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
-    let link = Link::to(coordinator).await;
+    let link = FaultProxy::to(coordinator).await;
     let peer = Peer::connect(link.address).await;
     let parts = gradient_parts(header.into(), vec![0.5; SIZE]).take(1).chain(tokio_stream::pending());
     let cut = async {

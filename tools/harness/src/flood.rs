@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 
-use ata_mutation::Mutator;
+use ata_mutator::Mutator;
 use ata_wire::SessionToken;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;

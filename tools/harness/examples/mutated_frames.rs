@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use ata_harness::{Cluster, Flood, Frames, Peer, Reader, Settings, WorkerSettings};
-use ata_mutation::{Fed, Mutator, feed, resident_bytes};
+use ata_mutator::{Fed, Mutator, feed, resident_bytes};
 use ata_wire::SessionToken;
 
 /// One of so many frames goes to the coordinator.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ata_harness::{Cluster, Condition, Link, Peer, Settings, WorkerSettings, soon};
+use ata_harness::{Cluster, Condition, FaultProxy, Peer, Settings, WorkerSettings, soon};
 use ata_wire::limits::{MAX_PROBE_BYTES, MAX_PROBES};
 use ata_wire::proto::coordinator_client::CoordinatorClient;
 use ata_wire::proto::{ProbeAnswer, ProbeRequest};
@@ -28,7 +28,7 @@ async fn deaf(cluster: &Cluster) -> Streaming<ProbeAnswer> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_measures_both_directions() {
     let cluster = Cluster::start(&Settings::default()).await;
-    let link = Link::to(cluster.address).await;
+    let link = FaultProxy::to(cluster.address).await;
     link.set(Condition { bytes_per_s: Some(2_000_000), ..Condition::default() });
     let peer = Peer::connect(link.address).await;
     let began = Instant::now();

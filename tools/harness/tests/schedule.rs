@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ata_harness::{Cluster, Condition, Link, Settings, WorkerSettings, soon};
+use ata_harness::{Cluster, Condition, FaultProxy, Settings, WorkerSettings, soon};
 use ata_record::{Fate, RunEvent, RunState};
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -47,7 +47,7 @@ fn settings(policy: &'static str) -> Settings {
 struct Run {
     settings: Settings,
     cluster: Cluster,
-    links: Vec<Link>,
+    links: Vec<FaultProxy>,
     workers: Vec<AbortHandle>,
     crashes: u64,
 }
@@ -57,7 +57,7 @@ impl Run {
         let cluster = Cluster::start(&settings).await;
         let mut run = Self { settings, cluster, links: Vec::new(), workers: Vec::new(), crashes: 0 };
         for worker in 0..WORKERS {
-            run.links.push(Link::to(run.cluster.address).await);
+            run.links.push(FaultProxy::to(run.cluster.address).await);
             let handle = run.worker(worker);
             run.workers.push(handle);
         }

@@ -1,7 +1,7 @@
 //! Mutated frames of every RPC, in both directions: each is refused, or accepted as something that can be sent again.
 
 use ata_harness::{Answers, Cluster, Flood, Frames, Peer, Reader, Settings, WorkerSettings};
-use ata_mutation::{Fed, Mutator, feed};
+use ata_mutator::{Fed, Mutator, feed};
 use ata_wire::{Credentials, JoinToken, SessionToken};
 
 /// Frames of each kind.

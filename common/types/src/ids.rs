@@ -1,0 +1,103 @@
+//! Identifiers of workers, machines, iterations and leases.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A worker's 1-based number, as users see it in tables and as `i` in a time law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(transparent)]
+pub struct WorkerId(NonZeroU32);
+
+impl WorkerId {
+    /// The worker with this 1-based number; `None` for 0.
+    pub fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(Self)
+    }
+
+    /// The worker at a 0-based slot.
+    ///
+    /// # Panics
+    /// If `slot` is beyond 2^32 − 2.
+    pub fn from_slot(slot: usize) -> Self {
+        let number = u32::try_from(slot + 1).expect("a slot fits 32 bits");
+        Self::new(number).expect("slot + 1 is positive")
+    }
+
+    /// The 1-based number.
+    pub fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The 0-based slot, for indexing per-worker vectors.
+    pub fn slot(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Identifies the machine that a worker runs on, opaquely: workers of one machine may be the same process under several
+/// names, or may share the cause of a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MachineId(pub u64);
+
+impl From<WorkerId> for MachineId {
+    /// The machine of a worker that shares it with no other.
+    fn from(worker: WorkerId) -> Self {
+        Self(worker.number().into())
+    }
+}
+
+/// The number of an iteration, from 1. An iteration is one optimizer step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(transparent)]
+pub struct Iteration(pub u64);
+
+impl Iteration {
+    /// The first iteration of a run.
+    pub const FIRST: Self = Self(1);
+
+    /// The number; 0 stands for "before the first iteration", as in the version of the initial parameters.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The iteration after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// How many iterations have passed since `earlier`; 0 if it is not earlier.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for Iteration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Identifies one lease; never reused within a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(transparent)]
+pub struct LeaseId(pub u64);
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

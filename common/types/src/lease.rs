@@ -1,0 +1,19 @@
+//! Leases.
+
+use crate::{LeaseId, TaskRange};
+
+/// The most tasks a lease may have: a worker reports one time per task in one message, and a lost lease is recomputed
+/// whole.
+pub const MAX_LEASE_TASKS: u64 = 1 << 16;
+
+/// One worker's right to compute some tasks, once. A result without its lease is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Identifies this attempt.
+    pub id: LeaseId,
+    /// The iteration the tasks belong to, and the version of the parameters to compute them at.
+    pub iteration: u64,
+    /// The tasks, whose summed gradient answers the lease: one subtree of the reduction tree or, for a worker that
+    /// computes a lease as one batch, any range.
+    pub tasks: TaskRange,
+}
