@@ -14,7 +14,7 @@ const DEPENDS_ON: [(&str, &[&str]); 14] = [
     ("common/figures", &[]),
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
-    ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
+    ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/learn", &["burn", "rayon"]),
     ("tools/fault-proxy", &["tokio"]),
     (
@@ -26,6 +26,7 @@ const DEPENDS_ON: [(&str, &[&str]); 14] = [
             "ata-mutator",
             "ata-record",
             "ata-scheduler",
+            "ata-types",
             "ata-wire",
             "ata-worker",
             "prost",
@@ -41,6 +42,7 @@ const DEPENDS_ON: [(&str, &[&str]); 14] = [
             "ata-learn",
             "ata-record",
             "ata-scheduler",
+            "ata-types",
             "ata-wire",
             "object_store",
             "reqwest",
@@ -50,7 +52,7 @@ const DEPENDS_ON: [(&str, &[&str]); 14] = [
             "tonic",
         ],
     ),
-    ("worker", &["ata-learn", "ata-wire", "tokio", "tokio-stream", "tonic"]),
+    ("worker", &["ata-learn", "ata-types", "ata-wire", "tokio", "tokio-stream", "tonic"]),
     (
         "cli",
         &[
