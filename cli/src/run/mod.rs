@@ -34,7 +34,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ata_coordinator::{
-    CheckpointConfig, CoordinatorConfig, Progress, RunError, RunReport, Start, StopReason, TrainingData, TransferLimits,
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, PolicyConfig, ProblemConfig, Progress, RunConfig, RunError,
+    RunReport, Start, StopReason, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
 };
 use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
 use ata_observe::{CostRow, Cursor, Prices, viewed};
@@ -175,7 +176,7 @@ impl Run {
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         let run_id = escaped(run_id);
         let results = resumption.and_then(|resumption| Results::of(&resumption.folder));
-        if results.is_none_or(|results| results.iterations != *iteration) {
+        if results.is_none_or(|results| results.iterations != iteration.number()) {
             eprintln!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
             return false;
         }
@@ -199,7 +200,7 @@ impl Run {
             return RunFolder::create(&self.settings, again);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
-        let again = match steps_after(&resumption.folder, *iteration)? {
+        let again = match steps_after(&resumption.folder, iteration.number())? {
             0 => String::new(),
             1 => "; one later iteration is computed again".into(),
             later => format!("; {later} later iterations are computed again"),
@@ -234,7 +235,13 @@ impl Run {
             eprintln!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
         }
         let config = CoordinatorConfig {
-            run_id: folder.run_id.clone(),
+            run: RunConfig {
+                id: folder.run_id.clone(),
+                folder: folder.path.clone(),
+                settings: settings.to_toml()?,
+                listeners: observers.take_listeners(),
+                span_links: telemetry::span_links(),
+            },
             engine: EngineConfig {
                 budget: settings.budget,
                 iterations: settings.iterations,
@@ -248,33 +255,32 @@ impl Run {
                 overcommit: settings.overcommit,
                 limits: settings.limits(),
             },
-            policy,
-            policy_specification: settings.policy_specification()?,
-            model_specification: settings.model.clone(),
-            model,
-            aggregate: settings.aggregate()?,
-            optimizer: settings.optimizer(),
-            learning_rate: settings.learning_rate(),
-            eval_every: settings.evaluate_every(),
-            start,
+            policy: PolicyConfig { policy, specification: settings.policy_specification()? },
+            problem: ProblemConfig {
+                model,
+                specification: settings.model.clone(),
+                task_batch: settings.task_batch,
+                data: training,
+            },
+            training: TrainingConfig {
+                start,
+                aggregate: settings.aggregate()?,
+                optimizer: settings.optimizer(),
+                learning_rate: settings.learning_rate(),
+            },
+            evaluation: EvaluationConfig { data: test, device, every: settings.evaluate_every() },
             checkpoints: CheckpointConfig {
                 cadence: settings.checkpoint_cadence()?,
                 retention: settings.retention(),
                 store: place::open(settings.checkpoint.as_deref(), &folder.path)?,
+                model_metadata,
             },
-            model_metadata,
-            settings: settings.to_toml()?,
-            task_batch: settings.task_batch,
-            training_data: training,
-            test_data: test,
-            device,
-            warm_start,
-            heartbeat_timeout: settings.heartbeat_timeout(),
-            transfers: TransferLimits::default(),
-            run_folder: folder.path.clone(),
-            listeners: observers.take_listeners(),
+            workers: WorkersConfig {
+                heartbeat_timeout: settings.heartbeat_timeout(),
+                transfers: TransferLimits::default(),
+                warm_start,
+            },
             security,
-            span_links: telemetry::span_links(),
         };
         let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
         let report = ata_coordinator::run(config, listener, state, stop).await;
