@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use ata_scheduler::WorkerId;
+use ata_types::WorkerId;
 use ata_wire::WorkerName;
 use ata_wire::limits::MAX_WORKERS;
 

@@ -267,7 +267,7 @@ fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind,
 mod tests {
     use super::*;
     use crate::uploads::{Reply, Sending, Uploads};
-    use ata_scheduler::{LeaseId, WorkerId};
+    use ata_types::{LeaseId, WorkerId};
     use ata_wire::{DataSpec, RunSpec};
     use std::task::{Context, Waker};
 

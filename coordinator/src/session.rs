@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ata_scheduler::{Lease, LeaseId, MachineId, WorkerId};
+use ata_types::{Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{CONNECTIONS_PER_WORKER, HEARTBEATS_MISSED, MAX_BATCH, MAX_QUEUED_MESSAGES};
 use ata_wire::{Assignment, FarewellReason, Hello, Peer, Reader, Stay, ToWorker, TraceContext, WorkerName};
 use tokio::sync::mpsc;
@@ -236,15 +236,15 @@ impl Session {
 
     /// Adds a lease to the next message, and sends the parameters at which it is to be computed unless that was done.
     pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet, trace: Option<TraceContext>) {
-        debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
+        debug_assert_eq!(lease.iteration.number(), parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
         self.past.given(lease.id);
-        if self.sent.replace(lease.iteration) != Some(lease.iteration) {
+        if self.sent.replace(lease.iteration.number()) != Some(lease.iteration.number()) {
             self.due.put(parameters.clone());
         }
         let assignment = Assignment {
             lease: lease.id.0,
-            iteration: lease.iteration,
+            iteration: lease.iteration.number(),
             first_task: lease.tasks.first,
             tasks: lease.tasks.count,
             trace,

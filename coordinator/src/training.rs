@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{Aggregate, Aggregator, Estimate, Partial, TrainingState};
-use ata_scheduler::{LeaseId, TaskRange};
+use ata_types::{LeaseId, TaskRange};
 use ata_wire::{Pool, SpanLinks, TRACE_TARGET, TraceContext};
 use tracing::debug_span;
 

@@ -1,7 +1,7 @@
 //! What the other tasks send to the owner.
 
 use ata_record::{RecordError, RefusalKind};
-use ata_scheduler::LeaseId;
+use ata_types::LeaseId;
 use ata_wire::{GradientHeader, Hello, Peer, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tokio::sync::oneshot;

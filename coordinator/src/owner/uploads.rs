@@ -4,7 +4,7 @@
 //! engine is told, and the deadline of the worker stands still meanwhile.
 
 use ata_record::RefusalKind;
-use ata_scheduler::{LeaseId, WorkerId};
+use ata_types::{LeaseId, WorkerId};
 use ata_wire::{Peer, SessionToken};
 
 use super::Owner;
@@ -34,7 +34,7 @@ impl Owner {
         let worker = session.worker;
         let announced = match self.engine.lease(worker, lease) {
             None => Err(self.why_not_held(worker, lease)),
-            Some(held) if held.iteration != iteration => {
+            Some(held) if held.iteration.number() != iteration => {
                 let reason = format!("lease {lease} is of iteration {}, not {iteration}", held.iteration);
                 Err((RefusalKind::Foreign, reason))
             }
