@@ -10,7 +10,7 @@ use toml::Table;
 const DEPENDS_ON: [(&str, &[&str]); 14] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
-    ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
+    ("common/simulator", &["ata-scheduler", "ata-figures", "ata-types", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
@@ -64,6 +64,7 @@ const DEPENDS_ON: [(&str, &[&str]); 14] = [
             "ata-record",
             "ata-scheduler",
             "ata-simulator",
+            "ata-types",
             "ata-wire",
             "ata-worker",
             "opentelemetry",

@@ -2,7 +2,7 @@
 
 use ata_record::{BEST_MODEL_FILE, RunEvent};
 use ata_scheduler::{Event, IterationCost, StepOutcome};
-use ata_types::{Iteration, WorkerId};
+use ata_types::WorkerId;
 use ata_wire::WorkerName;
 
 use super::Driver;
@@ -24,14 +24,14 @@ impl Driver {
         }
         let accuracy = self.evaluations.last_accuracy();
         let outcome = StepOutcome { loss: Some(figures.loss), gradient_product, accuracy };
-        self.notify(Event::StepCommitted { iteration: iteration.number(), outcome });
+        self.notify(Event::StepCommitted { iteration, outcome });
     }
 
     /// Records a committed iteration, and lets the next one begin unless the run is ending.
     pub(super) fn committed(&mut self, cost: &IterationCost) {
         let figures = self.steps.figures();
         self.publisher.publish(RunEvent::Step {
-            iteration: cost.iteration,
+            iteration: cost.iteration.number(),
             time_s: self.now_s,
             loss: figures.loss,
             runtime_s: cost.runtime_s,
@@ -52,7 +52,7 @@ impl Driver {
             self.notify(Event::WorkerForgotten { worker });
         }
         self.evaluate_if_due();
-        if self.checkpoints.is_due(self.now_s, Iteration(cost.iteration)) {
+        if self.checkpoints.is_due(self.now_s, cost.iteration) {
             self.save();
         }
         self.notify(Event::Proceed);

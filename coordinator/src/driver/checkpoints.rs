@@ -133,7 +133,7 @@ impl Checkpoints {
         span: Span,
     ) {
         let Snapshot { engine, workers, expelled, best_accuracy } = snapshot;
-        let iteration = Iteration(engine.next_iteration() - 1);
+        let iteration = Iteration(engine.next_iteration().since(Iteration::FIRST));
         let progress = Progress {
             version: VERSION,
             run_id: self.run.run_id.clone(),

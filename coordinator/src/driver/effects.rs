@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use ata_record::RunEvent;
-use ata_scheduler::{Decision, Effect, Outcome, WaitReason};
-use ata_types::{Iteration, Lease, WorkerId};
-use ata_wire::{FarewellReason, LeaseTimes};
+use ata_scheduler::{Decision, Effect, LeaseTime, WaitReason};
+use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
+use ata_wire::FarewellReason;
 
+use super::publisher::EndedLease;
 use super::{Driver, Ending};
 use crate::report::StopReason;
 use crate::training::AcceptedResult;
@@ -42,9 +43,9 @@ impl Driver {
                 self.publish_allocation(iteration, &workers, &decision);
             }
             Effect::Assign { worker, lease } => self.assign(worker, &lease),
-            Effect::End { worker, lease, outcome } => self.lease_ended(worker, &lease, outcome),
+            Effect::End { worker, lease, outcome, time } => self.lease_ended(worker, &lease, outcome, time),
             Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
-            Effect::Expel { worker, strikes, lies } => self.expel(worker, strikes, lies),
+            Effect::Expel { worker, strikes, mismatches } => self.expel(worker, strikes, mismatches),
             Effect::Compare { tasks, first, second } => self.compare(tasks, first, second),
             Effect::Rest { worker, rest_s, strikes } => {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
@@ -54,7 +55,7 @@ impl Driver {
             Effect::Step { iteration, tasks, lr_factor, with_product } => {
                 let tasks = tasks.iter().map(|range| range.count).sum();
                 let trace = self.trace.place();
-                let order = self.steps.order(Iteration(iteration), tasks, lr_factor, with_product, trace);
+                let order = self.steps.order(iteration, tasks, lr_factor, with_product, trace);
                 if let Some(order) = self.checkpoints.admit(order) {
                     self.steps.take(order);
                 }
@@ -70,7 +71,7 @@ impl Driver {
         }
     }
 
-    fn publish_allocation(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
+    fn publish_allocation(&mut self, iteration: Iteration, workers: &Arc<[WorkerId]>, decision: &Decision) {
         let Decision { allocation, probes, scores, rule, .. } = decision;
         let mut named: Vec<usize> = if workers.len() <= NAMED_WORKERS || allocation.is_empty() {
             (0..workers.len()).collect()
@@ -81,7 +82,7 @@ impl Driver {
         named.dedup();
         let has_scores = !scores.is_empty();
         self.publisher.publish(RunEvent::Allocation {
-            iteration,
+            iteration: iteration.number(),
             time_s: self.now_s,
             workers: named.iter().map(|&i| workers[i].number()).collect(),
             allocation: if allocation.is_empty() {
@@ -103,23 +104,22 @@ impl Driver {
         }
     }
 
-    fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
+    fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, time: LeaseTime) {
         self.trace.lease_ends(lease.id, outcome);
         self.cancel_upload(lease.id);
         if let Some(session) = self.sessions.addressed(worker) {
             session.ended(lease.id);
-            if matches!(outcome, Outcome::Cancelled(_)) {
+            if outcome == TaskOutcome::Cancelled {
                 session.cancel(lease.id);
             }
         }
-        match self.results.remove(lease.id) {
-            Some(AcceptedResult { times, gradient, .. }) => {
-                self.publisher.lease_ended(self.now_s, worker, lease, outcome, &times);
-                if matches!(outcome, Outcome::Applied(_)) {
-                    self.steps.add(gradient);
-                }
-            }
-            None => self.publisher.lease_ended(self.now_s, worker, lease, outcome, &LeaseTimes::default()),
+        let result = self.results.remove(lease.id);
+        let times = result.as_ref().map(|result| &result.times);
+        self.publisher.lease_ended(self.now_s, &EndedLease { worker, lease, outcome, time, times });
+        if let Some(AcceptedResult { gradient, .. }) = result
+            && outcome == TaskOutcome::Applied
+        {
+            self.steps.add(gradient);
         }
         self.refuse_if_contradicted(worker, lease, outcome);
     }

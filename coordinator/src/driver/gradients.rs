@@ -2,8 +2,8 @@
 
 use ata_learn::Partial;
 use ata_record::RefusalKind;
-use ata_scheduler::{Event, Lease, Outcome, Report};
-use ata_types::{Iteration, LeaseId, TaskRange, WorkerId};
+use ata_scheduler::{Event, Report};
+use ata_types::{Iteration, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 use ata_wire::{GradientHeader, Peer, Receipt, SessionToken};
 use tokio::sync::oneshot;
 
@@ -49,7 +49,7 @@ impl Driver {
         let worker = session.worker();
         let checked = match self.engine.lease(worker, lease) {
             None => Err(self.why_not_held(worker, lease)),
-            Some(held) if held.iteration != iteration.number() => {
+            Some(held) if held.iteration != iteration => {
                 let reason = format!("lease {lease} is of iteration {}, not {iteration}", held.iteration);
                 Err((RefusalKind::Foreign, reason))
             }
@@ -67,7 +67,7 @@ impl Driver {
             let room = self.sessions.of_token(session).map(|session| session.room(place));
             answer(reply, room.map_err(UploadRefusal::NoSession));
         }
-        self.report_held_up();
+        self.report_blocked();
     }
 
     /// Removes the gradient of a lease that ended from the queue.
@@ -75,19 +75,19 @@ impl Driver {
         if let Some(Waiting { reply, .. }) = self.uploads.take(lease) {
             let reason = format!("lease {lease} ended while its gradient waited");
             answer(reply, Err(UploadRefusal::NotHeld { reason }));
-            self.report_held_up();
+            self.report_blocked();
         }
     }
 
-    fn report_held_up(&mut self) {
-        for event in self.uploads.held_up_changes() {
+    fn report_blocked(&mut self) {
+        for event in self.uploads.blocked_changes() {
             self.notify(event);
         }
     }
 
     /// Makes the slowest of the workers give way that send too slowly while others wait. One per check may be enough.
     pub(super) fn check_uploads(&mut self) {
-        let traffic = |session| self.uploads.traffic_held_up_by(session);
+        let traffic = |session| self.uploads.traffic_blocked_by(session);
         if let Some(slow) = self.sessions.slowest_sender(self.now_s, traffic) {
             tracing::warn!(worker = %slow.worker(), name = %slow.name(), "{}", GAVE_WAY);
             slow.give_way();
@@ -159,7 +159,7 @@ impl Driver {
             return;
         }
         match self.sessions.of_worker(worker) {
-            Some(session) if session.is_ready() => self.notify(Event::Offence { worker }),
+            Some(session) if session.is_ready() => self.notify(Event::Violation { worker }),
             // The engine does not know the worker yet.
             _ => self.ended_sessions.extend(self.sessions.close(worker).map(|session| (session, "it is not ready"))),
         }
@@ -202,10 +202,10 @@ impl Driver {
     }
 
     /// Refuses a result that other workers' results contradict, if this is why its lease ended.
-    pub(super) fn refuse_if_contradicted(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
+    pub(super) fn refuse_if_contradicted(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
         let (kind, others) = match outcome {
-            Outcome::Refuted(_) => (RefusalKind::Refuted, "the one that two other workers computed"),
-            Outcome::Disputed(_) => (RefusalKind::Disputed, "those of other workers, of which no two agree"),
+            TaskOutcome::Mismatched => (RefusalKind::Refuted, "the one that two other workers computed"),
+            TaskOutcome::Disputed => (RefusalKind::Disputed, "those of other workers, of which no two agree"),
             _ => return,
         };
         let TaskRange { first, count } = lease.tasks;

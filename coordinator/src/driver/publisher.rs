@@ -3,9 +3,21 @@
 use std::path::Path;
 
 use ata_record::{Fate, Listeners, RecordError, RunEvent, RunState, Writer};
-use ata_scheduler::{Lease, Outcome, WorkerId};
+use ata_scheduler::LeaseTime;
+use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
 use tokio::sync::watch;
+
+/// How a lease ended.
+pub(crate) struct EndedLease<'a> {
+    pub(crate) worker: WorkerId,
+    pub(crate) lease: &'a Lease,
+    pub(crate) outcome: TaskOutcome,
+    /// The engine's view of the reported times.
+    pub(crate) time: LeaseTime,
+    /// What the worker reported, if it computed the lease.
+    pub(crate) times: Option<&'a LeaseTimes>,
+}
 
 /// Publishes the events of the run.
 pub(crate) struct Publisher {
@@ -52,40 +64,37 @@ impl Publisher {
         self.writer.write(events);
     }
 
-    /// Publishes how a lease ended; `times` is what its worker reported, if it was computed. Of a batch, each task is recorded
-    /// with an equal share.
-    pub(crate) fn lease_ended(
-        &self,
-        now_s: f64,
-        worker: WorkerId,
-        lease: &Lease,
-        outcome: Outcome,
-        times: &LeaseTimes,
-    ) {
-        let LeaseTimes { busy_s, outlasted } = times;
-        let (fate, timing, cut_s) = match outcome {
-            Outcome::Applied(timing) => (Fate::Applied, Some(timing), None),
-            Outcome::Ignored(timing) => (Fate::Ignored, Some(timing), None),
-            Outcome::Cancelled(cut_s) => (Fate::Cancelled, None, cut_s),
-            Outcome::Lost(cut_s) => (Fate::Lost, None, cut_s),
-            Outcome::Failed(cut_s) => (Fate::Failed, None, cut_s),
-            Outcome::Refuted(timing) | Outcome::Disputed(timing) => (Fate::Failed, Some(timing), None),
+    /// Publishes how a lease ended. Of a batch, each task is recorded with an equal share of its time.
+    pub(crate) fn lease_ended(&self, now_s: f64, ended: &EndedLease<'_>) {
+        let &EndedLease { worker, lease, outcome, time, times } = ended;
+        let (factor, overhead_s, elapsed_s) = match time {
+            LeaseTime::Reported { factor, overhead_s } => (Some(factor), overhead_s, None),
+            LeaseTime::Censored { elapsed_s } => (None, None, elapsed_s),
         };
+        let fate = match outcome {
+            TaskOutcome::Applied => Fate::Applied,
+            TaskOutcome::Ignored => Fate::Ignored,
+            TaskOutcome::Cancelled => Fate::Cancelled,
+            TaskOutcome::Lost => Fate::Lost,
+            TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed => Fate::Failed,
+        };
+        let busy_s = times.map_or(&[][..], |times| &times.busy_s);
+        let outlasted = times.map_or(0, |times| times.outlasted.min(lease.tasks.count));
         let count = lease.tasks.count as usize;
         let share = if busy_s.len() == 1 { 1.0 / count as f64 } else { 1.0 };
         let busy_of = |at: usize| busy_s.get(if busy_s.len() == 1 { 0 } else { at });
         let last = count - 1;
         let task = |(at, task): (usize, u64)| RunEvent::Task {
-            iteration: lease.iteration,
+            iteration: lease.iteration.number(),
             task,
             worker: worker.number(),
             lease: Some(lease.id.0),
             time_s: Some(now_s),
-            busy_s: timing.zip(busy_of(at)).map(|(timing, busy_s)| timing.factor * share * busy_s),
+            busy_s: factor.zip(busy_of(at)).map(|(factor, busy_s)| factor * share * busy_s),
             // It is not known how many of the tasks the worker had begun, but it had begun the first.
-            cut_s: cut_s.filter(|_| at == 0),
-            overhead_s: timing.filter(|_| at == last).and_then(|timing| timing.overhead_s),
-            outlasted: if at == last { (*outlasted).min(lease.tasks.count) } else { 0 },
+            cut_s: elapsed_s.filter(|_| at == 0),
+            overhead_s: overhead_s.filter(|_| at == last),
+            outlasted: if at == last { outlasted } else { 0 },
             outcome: fate,
         };
         self.publish_all(lease.tasks.indices().enumerate().map(task).collect());

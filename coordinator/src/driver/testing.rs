@@ -173,7 +173,7 @@ impl VirtualRun {
 
     /// Announces a gradient.
     pub fn announce(&mut self, session: SessionToken, lease: &Lease) -> Announcement {
-        let (lease, iteration, peer) = (lease.id, Iteration(lease.iteration), Peer::default());
+        let (lease, iteration, peer) = (lease.id, lease.iteration, Peer::default());
         let (reply, answer) = oneshot::channel();
         assert!(self.turn(0.0, Some(Command::Announce { session, lease, iteration, peer, reply })).is_none());
         Announcement(answer)
@@ -189,7 +189,7 @@ impl VirtualRun {
         let header = GradientHeader {
             session,
             lease: lease.id,
-            iteration: Iteration(lease.iteration),
+            iteration: lease.iteration,
             times: LeaseTimes { busy_s: vec![0.0; lease.tasks.count as usize], outlasted: 0 },
             loss_sum: 1.0,
         };

@@ -11,8 +11,8 @@
 
 use std::collections::HashMap;
 
-use ata_scheduler::{Decision, IterationCost, Outcome};
-use ata_types::{Iteration, Lease, LeaseId, WorkerId};
+use ata_scheduler::{Decision, IterationCost};
+use ata_types::{Iteration, Lease, LeaseId, TaskOutcome, WorkerId};
 use ata_wire::{SpanLinks, TRACE_TARGET, TraceContext};
 use tracing::field::Empty;
 use tracing::{Span, debug_span};
@@ -45,14 +45,14 @@ impl Trace {
         self.place
     }
 
-    pub(crate) fn iteration_begins(&mut self, iteration: u64, decision: &Decision) {
+    pub(crate) fn iteration_begins(&mut self, iteration: Iteration, decision: &Decision) {
         self.iteration = debug_span!(
             target: TRACE_TARGET,
             parent: None,
             "iteration",
             run = self.run,
             policy = self.policy,
-            iteration,
+            iteration = iteration.number(),
             rule = %decision.rule,
             runtime_s = Empty,
             total_worker_time_s = Empty,
@@ -72,7 +72,7 @@ impl Trace {
                 "lease",
                 worker = worker.number(),
                 lease = lease.id.0,
-                iteration = lease.iteration,
+                iteration = lease.iteration.number(),
                 first_task = lease.tasks.first,
                 tasks = lease.tasks.count,
                 outcome = Empty,
@@ -86,16 +86,16 @@ impl Trace {
         place
     }
 
-    pub(crate) fn lease_ends(&mut self, lease: LeaseId, outcome: Outcome) {
+    pub(crate) fn lease_ends(&mut self, lease: LeaseId, outcome: TaskOutcome) {
         let Some(span) = self.leases.remove(&lease) else { return };
         let (outcome, is_error) = match outcome {
-            Outcome::Applied(_) => ("applied", false),
-            Outcome::Ignored(_) => ("ignored", false),
-            Outcome::Cancelled(_) => ("cancelled", false),
-            Outcome::Lost(_) => ("lost", true),
-            Outcome::Failed(_) => ("failed", true),
-            Outcome::Refuted(_) => ("refuted", true),
-            Outcome::Disputed(_) => ("disputed", true),
+            TaskOutcome::Applied => ("applied", false),
+            TaskOutcome::Ignored => ("ignored", false),
+            TaskOutcome::Cancelled => ("cancelled", false),
+            TaskOutcome::Lost => ("lost", true),
+            TaskOutcome::Failed => ("failed", true),
+            TaskOutcome::Mismatched => ("mismatched", true),
+            TaskOutcome::Disputed => ("disputed", true),
         };
         span.record("outcome", outcome);
         if is_error {

@@ -1,7 +1,7 @@
 //! Memory for the gradients that arrive, shared fairly among the workers.
 //!
 //! Gradients that find no room wait. Room goes to the worker that has the least of it, and among equals to the one that waits
-//! longest. If others have all of the room, that is no fault of a worker: the engine hears that it is held up, and its deadline
+//! longest. If others have all of the room, that is no fault of a worker: the engine hears that it is blocked, and its deadline
 //! stands still. A worker that sends too slowly while others wait gives way.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -48,7 +48,7 @@ pub(crate) struct Uploads {
     queues: HashMap<SessionToken, Queue>,
     /// The sessions that may get room, in the order in which they do.
     turns: BTreeMap<Turn, SessionToken>,
-    /// The sessions that changed since the last [`Uploads::held_up_changes`].
+    /// The sessions that changed since the last [`Uploads::blocked_changes`].
     changed: Vec<SessionToken>,
     /// The sessions of the gradients that wait.
     waiting: HashMap<LeaseId, SessionToken>,
@@ -72,7 +72,7 @@ struct Queue {
     held: usize,
     /// Those that wait, in the order in which they were announced, each with its order among all.
     waiting: VecDeque<(u64, Waiting)>,
-    /// Whether the engine knows its worker as held up.
+    /// Whether the engine knows its worker as blocked.
     is_reported: bool,
 }
 
@@ -100,7 +100,7 @@ impl Queue {
     }
 
     /// Whether its worker can only wait for others. A worker that has any room can send.
-    fn is_held_up(&self) -> bool {
+    fn is_blocked(&self) -> bool {
         self.held == 0 && !self.waiting.is_empty()
     }
 }
@@ -167,14 +167,18 @@ impl Uploads {
         Some(waiting)
     }
 
-    /// Events for the engine about workers that are held up now, or no longer.
-    pub(crate) fn held_up_changes(&mut self) -> Vec<Event> {
+    /// Events for the engine about workers that are blocked now, or no longer.
+    pub(crate) fn blocked_changes(&mut self) -> Vec<Event> {
         let mut changes = Vec::new();
         for session in std::mem::take(&mut self.changed) {
             let Some(queue) = self.queues.get_mut(&session) else { continue };
-            let (worker, is_held_up) = (queue.worker, queue.is_held_up());
-            if std::mem::replace(&mut queue.is_reported, is_held_up) != is_held_up {
-                changes.push(if is_held_up { Event::WorkerHeldUp { worker } } else { Event::WorkerGoesOn { worker } });
+            let (worker, is_blocked) = (queue.worker, queue.is_blocked());
+            if std::mem::replace(&mut queue.is_reported, is_blocked) != is_blocked {
+                changes.push(if is_blocked {
+                    Event::UploadBlocked { worker }
+                } else {
+                    Event::UploadResumed { worker }
+                });
             }
             if queue.held == 0 && queue.waiting.is_empty() {
                 self.queues.remove(&session);
@@ -184,7 +188,7 @@ impl Uploads {
     }
 
     /// The traffic of all gradients, if a session has room that a gradient of another one waits for.
-    pub(crate) fn traffic_held_up_by(&self, session: SessionToken) -> Option<Traffic> {
+    pub(crate) fn traffic_blocked_by(&self, session: SessionToken) -> Option<Traffic> {
         let queue = self.queues.get(&session)?;
         let others = self.turns.len() - usize::from(queue.turn(self.share).is_some());
         let arrived = self.lender.arrived.load(Ordering::Relaxed);

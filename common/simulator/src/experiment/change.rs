@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ata_scheduler::WorkerId;
+use ata_types::WorkerId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::error::ExperimentError;

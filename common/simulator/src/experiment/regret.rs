@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ata_scheduler::{Collect, Rule, SchedulerRng, WorkerId, ras};
+use ata_scheduler::{Collect, Rule, SchedulerRng, ras};
+use ata_types::WorkerId;
 use rand::SeedableRng;
 
 use crate::drive::Start;

@@ -25,7 +25,7 @@ fn parameters(iteration: u64) -> ParameterSet {
 }
 
 fn lease(id: u64, iteration: u64) -> Lease {
-    Lease { id: LeaseId(id), iteration, tasks: TaskRange::single(id) }
+    Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id) }
 }
 
 #[test]

@@ -49,36 +49,36 @@ fn with_room_for_two_no_worker_has_both() {
     assert!(uploads.take(LeaseId(2)).is_none());
 }
 
-/// The events for the engine, as pairs of a worker and whether it is held up.
-fn held_up_changes(uploads: &mut Uploads) -> Vec<(WorkerId, bool)> {
+/// The events for the engine, as pairs of a worker and whether it is blocked.
+fn blocked_changes(uploads: &mut Uploads) -> Vec<(WorkerId, bool)> {
     let plain = |event| match event {
-        Event::WorkerHeldUp { worker } => (worker, true),
-        Event::WorkerGoesOn { worker } => (worker, false),
+        Event::UploadBlocked { worker } => (worker, true),
+        Event::UploadResumed { worker } => (worker, false),
         other => panic!("{other:?}"),
     };
-    uploads.held_up_changes().into_iter().map(plain).collect()
+    uploads.blocked_changes().into_iter().map(plain).collect()
 }
 
 #[test]
-fn only_those_without_any_room_are_held_up() {
+fn only_workers_without_any_room_are_blocked() {
     let (mut uploads, mut given) = (Uploads::new(2), Vec::new());
     let _answers =
         [(A, 1), (A, 2), (B, 3), (C, 4), (C, 5)].map(|(session, lease)| wait(&mut uploads, session, lease));
     assert_eq!(fill(&mut uploads, &mut given), [1, 3]);
-    assert_eq!(held_up_changes(&mut uploads), [(worker(C), true)], "the first one waits for itself");
-    assert_eq!(held_up_changes(&mut uploads), []);
+    assert_eq!(blocked_changes(&mut uploads), [(worker(C), true)], "the first one waits for itself");
+    assert_eq!(blocked_changes(&mut uploads), []);
     given.remove(0);
     assert_eq!(fill(&mut uploads, &mut given), [2], "it waits longest");
-    assert_eq!(held_up_changes(&mut uploads), []);
+    assert_eq!(blocked_changes(&mut uploads), []);
     let _more = wait(&mut uploads, B, 6);
     given.remove(0);
     assert_eq!(fill(&mut uploads, &mut given), [4]);
-    assert_eq!(held_up_changes(&mut uploads), [(worker(B), true), (worker(C), false)]);
+    assert_eq!(blocked_changes(&mut uploads), [(worker(B), true), (worker(C), false)]);
     uploads.take(LeaseId(6));
-    assert_eq!(held_up_changes(&mut uploads), [(worker(B), false)]);
+    assert_eq!(blocked_changes(&mut uploads), [(worker(B), false)]);
     uploads.take(LeaseId(5));
     given.clear();
-    assert!(fill(&mut uploads, &mut given).is_empty() && held_up_changes(&mut uploads).is_empty());
+    assert!(fill(&mut uploads, &mut given).is_empty() && blocked_changes(&mut uploads).is_empty());
     assert!(uploads.queues.is_empty() && uploads.turns.is_empty() && uploads.waiting.is_empty());
     assert_eq!((uploads.free, uploads.senders), (2, 0));
 }
@@ -88,7 +88,7 @@ fn a_session_is_in_the_way_if_another_one_could_have_its_room() {
     let (mut uploads, mut given) = (Uploads::new(2), Vec::new());
     let _answers = [(A, 1), (A, 2), (B, 3), (B, 4)].map(|(session, lease)| wait(&mut uploads, session, lease));
     fill(&mut uploads, &mut given);
-    let senders = |uploads: &Uploads| [A, B, C].map(|session| Some(uploads.traffic_held_up_by(session)?.senders));
+    let senders = |uploads: &Uploads| [A, B, C].map(|session| Some(uploads.traffic_blocked_by(session)?.senders));
     assert_eq!(senders(&uploads), [None; 3], "both have their share");
     let _other = wait(&mut uploads, C, 5);
     assert_eq!(senders(&uploads), [Some(2), Some(2), None]);
@@ -139,8 +139,8 @@ fn room_is_given_in_the_order_of_announcement_however_many_wait() {
     for at in 0..waiting {
         let (given, place) = uploads.next().unwrap();
         assert_eq!(given.lease, LeaseId(at));
-        assert_eq!(uploads.traffic_held_up_by(given.session).is_some(), at + 1 < waiting);
-        uploads.held_up_changes();
+        assert_eq!(uploads.traffic_blocked_by(given.session).is_some(), at + 1 < waiting);
+        uploads.blocked_changes();
         drop(place);
     }
 }

@@ -120,7 +120,7 @@ impl Rig {
     /// Sends a gradient that depends on its tasks only, or one that must not count.
     fn gradient(&mut self, session: SessionToken, lease: &Lease, good: bool) -> (Option<Receipt>, Option<Ending>) {
         // Whole numbers, so that their sum is the same in every order.
-        let honest = || lease.tasks.indices().map(|task| (task + 10 * lease.iteration) as f32).sum();
+        let honest = || lease.tasks.indices().map(|task| (task + 10 * lease.iteration.number()) as f32).sum();
         self.run.send_gradient(session, lease, if good { honest() } else { 1e6 })
     }
 }
@@ -226,7 +226,7 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
     let mut rig = Rig::new("asgd", 1, 20);
     let (mut fast, mut slow) = (rig.join("fast", 1).unwrap(), rig.join("slow", 1).unwrap());
     slow.read();
-    assert_eq!(slow.leases[0].iteration, 1);
+    assert_eq!(slow.leases[0].iteration, Iteration::FIRST);
     for _ in 0..5 {
         fast.read();
         let lease = fast.leases.remove(0);

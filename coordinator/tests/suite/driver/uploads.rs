@@ -117,7 +117,7 @@ fn a_worker_that_gives_up_waiting_fails() {
     assert_eq!(rig.run.state().refused, BTreeMap::from([(RefusalKind::NotReceived, 1)]));
 }
 
-/// A worker that waits because of its own gradients is not held up by others.
+/// A worker that waits because of its own gradients is not blocked by others.
 #[test]
 fn a_worker_that_waits_for_itself_misses_its_deadline() {
     let mut rig = room_for_two("uta", 3);
