@@ -7,10 +7,11 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 14] = [
+const DEPENDS_ON: [(&str, &[&str]); 15] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
-    ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
+    ("common/simulator", &["ata-scheduler"]),
+    ("common/experiments", &["ata-figures", "ata-scheduler", "ata-simulator", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
@@ -55,6 +56,7 @@ const DEPENDS_ON: [(&str, &[&str]); 14] = [
         "cli",
         &[
             "ata-coordinator",
+            "ata-experiments",
             "ata-figures",
             "ata-learn",
             "ata-fault-proxy",

@@ -6,19 +6,17 @@ use ata_scheduler::{
     Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify, WorkerId,
     WorkerStatistics, policy_kind,
 };
+use ata_simulator::{
+    ClusterTruth, Foreseen, LawError, LawTimes, Learning, LearningRun, LinearRegression, Observer, Quadratic,
+    RegressionSizes, Simulation, Start, Step, TaskTimes, TimeLaws, WorkerLaw,
+};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
 
-use super::error::ExperimentError;
-use super::regret::Regret;
-use super::spec::{Experiment, LearningSpec};
-use super::trace::{Trace, Tracer};
-use crate::drive::{Observer, Simulation, Start, Step};
-use crate::law::{LawError, TimeLaws, WorkerLaw};
-use crate::learning::{Learning, LearningRun};
-use crate::problem::{LinearRegression, Quadratic, RegressionSizes};
-use crate::times::{LawTimes, TaskTimes};
-use crate::truth::{ClusterTruth, Foreseen};
+use crate::error::ExperimentError;
+use crate::regret::Regret;
+use crate::spec::{Experiment, LearningSpec};
+use crate::trace::{Trace, Tracer};
 
 /// Builds a policy from what `--policy` takes.
 pub type PolicyResolver = fn(&str, &PolicyContext) -> Result<Box<dyn Policy>, PolicyError>;

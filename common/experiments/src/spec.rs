@@ -4,12 +4,11 @@ use std::fmt::Display;
 use std::path::Path;
 
 use ata_scheduler::Limits;
+use ata_simulator::{Change, TimeLaws, When};
 use serde::{Deserialize, Serialize};
 
 use super::change::{ChangeSpec, MAX_CHANGES};
-use super::error::ExperimentError;
-use crate::change::{Change, When};
-use crate::law::TimeLaws;
+use crate::error::ExperimentError;
 
 /// An experiment: every policy on every law, number of workers and seed. Times have no unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,7 +120,7 @@ impl LimitsSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "problem", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LearningSpec {
-    /// The problem [`crate::Quadratic`].
+    /// The problem [`ata_simulator::Quadratic`].
     Quadratic {
         /// How many parameters, d.
         dimension: usize,
@@ -130,7 +129,7 @@ pub enum LearningSpec {
         /// Step size, γ.
         step: f64,
     },
-    /// The problem [`crate::LinearRegression`].
+    /// The problem [`ata_simulator::LinearRegression`].
     LinearRegression {
         /// How many samples, m.
         samples: usize,

@@ -4,7 +4,7 @@
 //! - `spec`: [`Experiment`], the file; `change`: what happens during its runs; `error`: what may be wrong with it
 //! - `builtin`: the ones that come with ata
 //! - `run`: runs all cases in parallel
-//! - `regret`: what an allocation costs beyond the best
+//! - `regret`: what an allocation costs beyond the best; `exponentials`: the maximum of exponential times
 //! - `trace`: the course of a run, at some of its iterations
 //! - `summary`: means over seeds, as a table
 //! - [`suite`]: several experiments under one name, compared with an oracle
@@ -13,6 +13,7 @@
 mod builtin;
 mod change;
 mod error;
+mod exponentials;
 mod plots;
 mod regret;
 mod run;

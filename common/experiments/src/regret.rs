@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ata_scheduler::{Collect, Rule, SchedulerRng, WorkerId, ras};
+use ata_simulator::Start;
 use rand::SeedableRng;
 
-use crate::drive::Start;
 use crate::exponentials::mean_of_maximum;
 
 /// Adds up the regret of a policy's allocations, if it is defined: against the best allocation to the workers

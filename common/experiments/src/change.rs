@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use ata_scheduler::WorkerId;
+use ata_simulator::{Change, When};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::error::ExperimentError;
-use super::spec::{bad, check};
-use crate::change::{Change, When};
+use crate::error::ExperimentError;
+use crate::spec::{bad, check};
 
 /// One change: `iteration` or `time`, one of the kinds of change, and perhaps how it is repeated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

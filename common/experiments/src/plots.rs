@@ -2,10 +2,10 @@
 
 use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Series};
 
-use super::run::RunResult;
-use super::spec::{Experiment, LearningSpec};
-use super::summary::{Group, Row, groups};
-use super::trace::Checkpoint;
+use crate::run::RunResult;
+use crate::spec::{Experiment, LearningSpec};
+use crate::summary::{Group, Row, groups};
+use crate::trace::Checkpoint;
 
 /// The most allocations over time drawn for one group.
 const MAX_ALLOCATIONS: usize = 4;

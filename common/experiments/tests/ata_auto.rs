@@ -1,14 +1,13 @@
 //! `ata-auto`, without a constant, against the oracle that knows the means.
 
+use ata_experiments::{Experiment, RunResult};
 use ata_scheduler::build_policy;
-use ata_simulator::Experiment;
-use ata_simulator::experiment::{self, RunResult};
 
 fn run(law: &str, workers: u32, iterations: u64, seeds: u64, more: &str) -> Vec<RunResult> {
     let text = format!(
         "policies = ['fta', 'ata-auto']\nlaws = ['{law}']\nworkers = [{workers}]\niterations = {iterations}\nseeds = {seeds}\n{more}"
     );
-    experiment::run(&Experiment::parse(&text, "test").unwrap(), build_policy, None, &|_| {}).unwrap()
+    ata_experiments::run(&Experiment::parse(&text, "test").unwrap(), build_policy, None, &|_| {}).unwrap()
 }
 
 type Measure = fn(&RunResult) -> f64;

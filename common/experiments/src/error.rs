@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::law::LawError;
+use ata_simulator::LawError;
 
 /// What is wrong with an experiment.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub enum ExperimentError {
     },
     /// A learning problem is wrong.
     #[error(transparent)]
-    Problem(#[from] crate::problem::ProblemError),
+    Problem(#[from] ata_simulator::ProblemError),
     /// A gradient could not be computed.
     #[error("learning failed: {reason}")]
     Learning {
@@ -69,7 +69,7 @@ pub enum ExperimentError {
         /// Its seed.
         seed: u64,
         /// The cause.
-        cause: crate::drive::SimulationError,
+        cause: ata_simulator::SimulationError,
     },
     /// Figures cannot be made.
     #[error(transparent)]

@@ -1,6 +1,6 @@
 //! Means over seeds.
 
-use super::run::RunResult;
+use crate::run::RunResult;
 
 /// The runs on one law with one number of workers.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Table};
 use serde::Serialize;
 
 use super::REFERENCE;
-use crate::experiment::summary::{Group, Row};
+use crate::summary::{Group, Row};
 
 /// What a policy costs in one case: means over the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]

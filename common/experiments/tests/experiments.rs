@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ata_experiments::suite::{CONTENDERS, REFERENCE, SUITES, Suite};
+use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, ExperimentError, RunResult};
 use ata_scheduler::build_policy;
-use ata_simulator::experiment::suite::{CONTENDERS, REFERENCE, SUITES, Suite};
-use ata_simulator::experiment::{self, BUILTIN_EXPERIMENTS, RunResult};
-use ata_simulator::{Experiment, ExperimentError, SimulationError};
+use ata_simulator::SimulationError;
 
 fn experiment(text: &str) -> Experiment {
     Experiment::parse(text, "test").unwrap()
@@ -13,7 +13,7 @@ fn experiment(text: &str) -> Experiment {
 
 fn run(experiment: &Experiment) -> Vec<RunResult> {
     let learning = experiment.learning().unwrap();
-    experiment::run(experiment, build_policy, learning.as_ref(), &|_| {}).unwrap()
+    ata_experiments::run(experiment, build_policy, learning.as_ref(), &|_| {}).unwrap()
 }
 
 /// Every built-in experiment, shortened, with every policy it names; what needs a CNN is run without learning.
@@ -27,7 +27,7 @@ fn built_in_experiments_run_and_are_drawn() {
         experiment.overcommit.truncate(2);
         let results = run(&experiment);
         assert!(results.iter().all(|run| run.iterations == 40 && run.mean_iteration_time > 0.0), "{name}");
-        let figures = experiment::figures(&experiment, &results);
+        let figures = ata_experiments::figures(&experiment, &results);
         let named: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
         assert!(named.contains(&"iteration-time") && named.contains(&"worker-time"), "{name}: {named:?}");
         assert_eq!(named.contains(&"frontier"), ["overcommit", "frontier"].contains(name));
@@ -84,7 +84,7 @@ fn gradients_are_computed_once_per_distinct_sequence_of_steps() {
             "policies = {policies}\nworkers = [5]\niterations = 50\nbudget = 4\nseeds = {seeds}{quadratic}"
         ));
         let learning = experiment.learning().unwrap().unwrap();
-        let results = experiment::run(&experiment, build_policy, Some(&learning), &|_| {}).unwrap();
+        let results = ata_experiments::run(&experiment, build_policy, Some(&learning), &|_| {}).unwrap();
         (learning.computed(), results)
     };
     let (steps, results) = computed("['fta', 'uta', 'ata', 'ata-auto']", 3);
@@ -167,7 +167,7 @@ fn the_better_oracle_is_the_reference() {
         ("'uta'", None),
     ] {
         let results = run(&experiment(&format!("policies = [{policies}]\nworkers = [3]\niterations = 2")));
-        let groups = experiment::groups(&results);
+        let groups = ata_experiments::groups(&results);
         assert_eq!(groups[0].oracle().map(|row| row.name.as_str()), oracle, "{policies}");
     }
 }
@@ -231,7 +231,7 @@ fn workers_come_and_go() {
     assert!((late - (3.0 * 2.0 + 2.0 + 6.0) / 10.0).abs() < 1e-9, "{late}");
 
     let nobody = experiment(&text("[[change]]\ntime = 5.5\nleave = 2\n[[change]]\ntime = 7.5\nleave = 1"));
-    let error = experiment::run(&nobody, build_policy, None, &|_| {}).unwrap_err();
+    let error = ata_experiments::run(&nobody, build_policy, None, &|_| {}).unwrap_err();
     let ExperimentError::Run { cause, .. } = error else { panic!("{error}") };
     assert_eq!(cause, SimulationError::NobodyLeft { at: 7.5, iteration: 7 });
 }
@@ -272,7 +272,7 @@ fn progress_adds_up() {
     let progress = |iterations| {
         done.fetch_add(iterations, Ordering::Relaxed);
     };
-    experiment::run(&experiment, build_policy, None, &progress).unwrap();
+    ata_experiments::run(&experiment, build_policy, None, &progress).unwrap();
     assert_eq!(done.into_inner(), experiment.total_iterations());
 }
 
@@ -284,8 +284,9 @@ fn a_policy_that_cannot_be_is_refused_before_anything_runs() {
         ("atta", "unknown policy 'atta'"),
     ] {
         let experiment = experiment(&format!("policies = ['uta', '{policy}']\nworkers = [4]\niterations = 10"));
-        let error =
-            experiment::run(&experiment, build_policy, None, &|_| panic!("something runs")).unwrap_err().to_string();
+        let error = ata_experiments::run(&experiment, build_policy, None, &|_| panic!("something runs"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(message), "{policy}: {error}");
     }
 }

@@ -6,10 +6,11 @@
 
 use std::path::Path;
 
+use ata_simulator::trace_columns;
+
 use super::{Suite, SuiteCase};
-use crate::experiment::spec::bad;
-use crate::experiment::{Experiment, ExperimentError};
-use crate::law;
+use crate::spec::bad;
+use crate::{Experiment, ExperimentError};
 
 pub(super) const TITLE: &str = "Recorded times of production jobs (needs --data)";
 
@@ -51,7 +52,7 @@ pub(super) fn suite(data: Option<&Path>) -> Result<Suite, ExperimentError> {
 
 fn of_job(data: &Path, job: u32, budgets: &[u64]) -> Result<Vec<SuiteCase>, ExperimentError> {
     let path = data.join(format!("job{job}.txt"));
-    let columns = law::columns(&path, WORKERS)?;
+    let columns = trace_columns(&path, WORKERS)?;
     let Some(name) = path.to_str().filter(|name| !name.contains([',', ')', ';'])) else {
         return bad("--data", data.display().to_string(), "a path without commas, semicolons and closing parentheses");
     };

@@ -3,23 +3,23 @@
 /// An experiment on what policies find hard. All of them compare the same policies, which `hard-cases.toml` names.
 macro_rules! hard_case {
     ($file:literal) => {
-        concat!(include_str!("../../experiments/hard-cases.toml"), include_str!(concat!("../../experiments/", $file)))
+        concat!(include_str!("../builtin/hard-cases.toml"), include_str!(concat!("../builtin/", $file)))
     };
 }
 
 /// Name and text of each built-in experiment.
 pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
-    ("ata-quadratic", include_str!("../../experiments/ata-quadratic.toml")),
-    ("ata-cifar100", include_str!("../../experiments/ata-cifar100.toml")),
-    ("ata-sizes", include_str!("../../experiments/ata-sizes.toml")),
-    ("ata-sqrt", include_str!("../../experiments/ata-sqrt.toml")),
-    ("ata-heterogeneous", include_str!("../../experiments/ata-heterogeneous.toml")),
-    ("ata-regret", include_str!("../../experiments/ata-regret.toml")),
-    ("ata-warm-start", include_str!("../../experiments/ata-warm-start.toml")),
-    ("cmab-regression", include_str!("../../experiments/cmab-regression.toml")),
-    ("speed-change", include_str!("../../experiments/speed-change.toml")),
-    ("frontier", include_str!("../../experiments/frontier.toml")),
-    ("overcommit", include_str!("../../experiments/overcommit.toml")),
+    ("ata-quadratic", include_str!("../builtin/ata-quadratic.toml")),
+    ("ata-cifar100", include_str!("../builtin/ata-cifar100.toml")),
+    ("ata-sizes", include_str!("../builtin/ata-sizes.toml")),
+    ("ata-sqrt", include_str!("../builtin/ata-sqrt.toml")),
+    ("ata-heterogeneous", include_str!("../builtin/ata-heterogeneous.toml")),
+    ("ata-regret", include_str!("../builtin/ata-regret.toml")),
+    ("ata-warm-start", include_str!("../builtin/ata-warm-start.toml")),
+    ("cmab-regression", include_str!("../builtin/cmab-regression.toml")),
+    ("speed-change", include_str!("../builtin/speed-change.toml")),
+    ("frontier", include_str!("../builtin/frontier.toml")),
+    ("overcommit", include_str!("../builtin/overcommit.toml")),
     ("common-mode", hard_case!("common-mode.toml")),
     ("drift", hard_case!("drift.toml")),
     ("near-ties", hard_case!("near-ties.toml")),
@@ -43,7 +43,7 @@ pub(super) fn names() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Experiment;
+    use crate::Experiment;
 
     #[test]
     fn each_is_a_good_experiment() {

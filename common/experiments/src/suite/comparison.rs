@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Suite, SuiteCase, pai};
-use crate::experiment::{Experiment, ExperimentError};
+use crate::{Experiment, ExperimentError};
 
 pub(super) const TITLE: &str = "Policies compared";
 
