@@ -15,7 +15,7 @@ const DEPENDS_ON: [(&str, &[&str]); 15] = [
     ("common/figures", &[]),
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
-    ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
+    ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/learn", &["burn", "rayon"]),
     ("tools/fault-proxy", &["tokio"]),
     (
@@ -27,6 +27,7 @@ const DEPENDS_ON: [(&str, &[&str]); 15] = [
             "ata-mutator",
             "ata-record",
             "ata-scheduler",
+            "ata-types",
             "ata-wire",
             "ata-worker",
             "prost",
@@ -42,6 +43,7 @@ const DEPENDS_ON: [(&str, &[&str]); 15] = [
             "ata-learn",
             "ata-record",
             "ata-scheduler",
+            "ata-types",
             "ata-wire",
             "object_store",
             "reqwest",
@@ -51,7 +53,7 @@ const DEPENDS_ON: [(&str, &[&str]); 15] = [
             "tonic",
         ],
     ),
-    ("worker", &["ata-learn", "ata-wire", "tokio", "tokio-stream", "tonic"]),
+    ("worker", &["ata-learn", "ata-types", "ata-wire", "tokio", "tokio-stream", "tonic"]),
     (
         "cli",
         &[

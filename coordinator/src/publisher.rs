@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ata_record::{Fate, Listeners, RecordError, RunEvent, RunState, Writer};
 use ata_scheduler::{Lease, Outcome, WorkerId};
+use ata_wire::LeaseTimes;
 use tokio::sync::watch;
 
 pub(crate) struct Publisher {
@@ -50,9 +51,17 @@ impl Publisher {
         self.writer.write(events);
     }
 
-    /// Publishes how a lease ended; `busy_s` holds the reported seconds of each task, or of the whole batch, if it was
-    /// computed. Of a batch, each task is recorded with an equal share.
-    pub(crate) fn lease_ended(&self, now_s: f64, worker: WorkerId, lease: &Lease, outcome: Outcome, busy_s: &[f64]) {
+    /// Publishes how a lease ended; `times` is what its worker reported, if it was computed. Of a batch, each task is recorded
+    /// with an equal share.
+    pub(crate) fn lease_ended(
+        &self,
+        now_s: f64,
+        worker: WorkerId,
+        lease: &Lease,
+        outcome: Outcome,
+        times: &LeaseTimes,
+    ) {
+        let LeaseTimes { busy_s, outlasted } = times;
         let (fate, timing, cut_s) = match outcome {
             Outcome::Applied(timing) => (Fate::Applied, Some(timing), None),
             Outcome::Ignored(timing) => (Fate::Ignored, Some(timing), None),
@@ -75,6 +84,7 @@ impl Publisher {
             // It is not known how many of the tasks the worker had begun, but it had begun the first.
             cut_s: cut_s.filter(|_| at == 0),
             overhead_s: timing.filter(|_| at == last).and_then(|timing| timing.overhead_s),
+            outlasted: if at == last { (*outlasted).min(lease.tasks.count) } else { 0 },
             outcome: fate,
         };
         self.publish_all(lease.tasks.indices().enumerate().map(task).collect());

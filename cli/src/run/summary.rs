@@ -119,7 +119,7 @@ impl Summary {
             seed: settings.seed,
             data: settings.data.clone(),
             model: settings.model.clone(),
-            tasks_outlasted: report.tasks_outlasted,
+            tasks_outlasted: run.tasks_outlasted,
             aggregate: settings.aggregate.clone(),
             verify: settings.verify,
             liars: of_workers(run, |worker| Some(worker.lies).filter(|lies| *lies > 0)),

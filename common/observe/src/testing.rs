@@ -37,6 +37,7 @@ pub(crate) fn task(iteration: u64, worker: u32, busy_s: Option<f64>, outcome: Fa
         busy_s,
         cut_s: None,
         overhead_s: None,
+        outlasted: 0,
         outcome,
     }
 }

@@ -5,7 +5,7 @@ mod fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use fields::{is_one, number, numbers, one};
+use fields::{is_one, is_zero, number, numbers, one};
 
 /// The version of [`RunEvent`] that this release writes. It reads all versions up to this one: version 1 had only
 /// allocations, tasks and steps, and no first line with its version.
@@ -145,6 +145,9 @@ pub enum RunEvent {
         /// On the last task that the worker held: seconds since its first one that were not computation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overhead_s: Option<f64>,
+        /// On the last task of the lease: how many of its tasks took longer than their emulated time.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        outlasted: u64,
         /// What became of it.
         outcome: Fate,
     },

@@ -66,6 +66,8 @@ pub struct RunState {
     pub allocation: Vec<(u32, u64)>,
     /// The workers by number. A number that was reassigned belongs to its last worker.
     pub workers: BTreeMap<u32, WorkerState>,
+    /// Tasks whose computation took longer than their emulated time.
+    pub tasks_outlasted: u64,
     /// Refusals by kind.
     pub refused: BTreeMap<RefusalKind, u64>,
     /// Loss and accuracy of the last evaluation; no accuracy if the problem has no classes.
@@ -151,7 +153,8 @@ impl RunState {
                 let tasks = allocation.iter().copied().chain(std::iter::repeat(1));
                 self.allocation = workers.iter().copied().zip(tasks).collect();
             }
-            RunEvent::Task { worker, busy_s: Some(busy_s), overhead_s, outcome, .. } => {
+            RunEvent::Task { worker, busy_s: Some(busy_s), overhead_s, outlasted, outcome, .. } => {
+                self.tasks_outlasted += outlasted;
                 self.computed(*worker, *busy_s, *overhead_s, *outcome);
             }
             RunEvent::Step { .. } => self.stepped(event),
@@ -265,6 +268,7 @@ mod tests {
             busy_s,
             cut_s: None,
             overhead_s: Some(0.5),
+            outlasted: 1,
             outcome,
         }
     }
@@ -311,6 +315,7 @@ mod tests {
         }
         assert_eq!((state.iterations, state.iteration_time_s, state.total_worker_time_s), (2, 4.0, 6.0));
         assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments, state.results), (2, 2, 4, 6));
+        assert_eq!(state.tasks_outlasted, 4, "of all that were computed");
         assert_eq!((state.first_loss, state.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
         let worker = |number| &state.workers[&number];
         assert_eq!((worker(1).tasks_applied, worker(1).busy_s), (1, 2.0), "the third iteration is not committed");

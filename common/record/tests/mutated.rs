@@ -27,6 +27,7 @@ fn task(iteration: u64, task: u64, worker: u32) -> RunEvent {
         lease: Some(7),
         time_s: Some(0.5),
         overhead_s: Some(0.1),
+        outlasted: 0,
     }
 }
 

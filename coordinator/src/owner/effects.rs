@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ata_record::RunEvent;
 use ata_scheduler::{Decision, Effect, Event, IterationCost, Lease, Outcome, StepOutcome, WaitReason, WorkerId};
-use ata_wire::FarewellReason;
+use ata_wire::{FarewellReason, LeaseTimes};
 
 use super::{Ending, Owner};
 use crate::report::StopReason;
@@ -110,13 +110,13 @@ impl Owner {
             }
         }
         match self.arrived.remove(&lease.id) {
-            Some(Arrived { busy_s, gradient, .. }) => {
-                self.publisher.lease_ended(self.now_s, worker, lease, outcome, &busy_s);
+            Some(Arrived { times, gradient, .. }) => {
+                self.publisher.lease_ended(self.now_s, worker, lease, outcome, &times);
                 if matches!(outcome, Outcome::Applied(_)) {
                     self.train(Work::Add(gradient));
                 }
             }
-            None => self.publisher.lease_ended(self.now_s, worker, lease, outcome, &[]),
+            None => self.publisher.lease_ended(self.now_s, worker, lease, outcome, &LeaseTimes::default()),
         }
         self.contradicted(worker, lease, outcome);
     }

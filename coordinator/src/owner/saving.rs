@@ -103,9 +103,8 @@ impl Owner {
             epoch: self.checkpoints.epoch,
             time_s: self.now_s,
             samples: iteration * self.run_spec.budget * u64::from(self.run_spec.task_batch),
-            tasks_outlasted: self.tasks_outlasted,
             best_accuracy: self.evaluations.best.accuracy,
-            workers: workers.map(|(number, name)| (number, name.to_string())).collect(),
+            workers: workers.map(|(worker, name)| (worker, name.to_string())).collect(),
             expelled: self.sessions.expelled().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             engine,
             data: self.checkpoints.described.data.clone(),
@@ -167,7 +166,7 @@ impl Owner {
         self.checkpoints.waiting = None;
         let is_idle = |owner: &Self| owner.checkpoints.under_way == 0;
         self.settle(commands, is_idle).await;
-        let is_saved = self.checkpoints.saved == self.parameters.iteration - 1;
+        let is_saved = self.checkpoints.saved == self.parameters.steps();
         if self.checkpoints.cadence != Cadence::Never && !is_saved {
             self.save();
             self.settle(commands, is_idle).await;

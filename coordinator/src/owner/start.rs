@@ -59,7 +59,6 @@ pub(super) struct Begun {
     pub(super) epoch: u64,
     /// The last iteration of the checkpoint that it goes on from; 0 if it begins.
     pub(super) saved: u64,
-    pub(super) tasks_outlasted: u64,
     pub(super) best: Best,
 }
 
@@ -86,7 +85,6 @@ pub(super) fn begin(
         time_s: 0.0,
         epoch: 0,
         saved: 0,
-        tasks_outlasted: 0,
         best: Best::default(),
     })
 }
@@ -133,7 +131,7 @@ fn resume(
         policy: settings.policy_specification,
         iterations: settings.engine.iterations,
     });
-    let known = |(number, name): (u32, String)| Some((WorkerId::new(number)?, name.parse().ok()?));
+    let known = |(worker, name): (WorkerId, String)| Some((worker, name.parse().ok()?));
     let expelled = progress.expelled.into_iter().filter_map(|(name, why)| Some((name.parse().ok()?, why)));
     Ok(Begun {
         engine,
@@ -143,13 +141,12 @@ fn resume(
         time_s: progress.time_s,
         epoch,
         saved: progress.iteration,
-        tasks_outlasted: progress.tasks_outlasted,
         best: if has_best { best } else { Best::default() },
     })
 }
 
 /// Sets the sums that an incomplete journal got wrong to what the checkpoint says.
-fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(u32, String)], time_s: f64) {
+fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String)], time_s: f64) {
     past.iterations = ledger.iterations;
     past.iteration_time_s = ledger.iteration_time_s;
     past.total_worker_time_s = ledger.total_worker_time_s;
@@ -158,9 +155,9 @@ fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(u32, String)], time
     past.employments = ledger.employments;
     past.results = ledger.results;
     past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
-    for (number, name) in workers {
-        let known = WorkerId::new(*number).and_then(|worker| ledger.workers.get(worker.slot()));
-        let worker = past.workers.entry(*number).or_default();
+    for (worker, name) in workers {
+        let known = ledger.workers.get(worker.slot());
+        let worker = past.workers.entry(worker.number()).or_default();
         worker.name.clone_from(name);
         if let Some(known) = known {
             (worker.tasks_applied, worker.busy_s, worker.overhead_s) =

@@ -25,7 +25,7 @@ impl Owner {
         }
         let welcome = ToWorker::Welcome(Welcome {
             session: handle.token,
-            number: claim.worker.number(),
+            worker: claim.worker,
             run_id: self.run_id.clone(),
             heartbeat_interval_ms: self.patience.heartbeat_interval_ms(),
             idle_heartbeat_interval_ms: self.patience.idle_heartbeat_interval_ms(),

@@ -119,7 +119,7 @@ async fn whoever_waits_for_room_misses_no_deadline() {
     });
     let mut evicted: Vec<u32> = evicted.collect();
     evicted.sort_unstable();
-    let hung = [&senders[0], &senders[1]].map(|sender| sender.session.welcome.number);
+    let hung = [&senders[0], &senders[1]].map(|sender| sender.session.welcome.worker.number());
     assert_eq!(evicted, hung);
 }
 

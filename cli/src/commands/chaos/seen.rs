@@ -232,6 +232,7 @@ mod tests {
             busy_s,
             cut_s: None,
             overhead_s: None,
+            outlasted: 0,
             outcome,
         }
     }

@@ -63,6 +63,7 @@ fn of_everything(metrics: &mut Metrics) -> View {
             busy_s: Some(1.0),
             cut_s: None,
             overhead_s: Some(1.0),
+            outlasted: 0,
             outcome: ata_record::Fate::Applied,
         },
         RunEvent::Step {

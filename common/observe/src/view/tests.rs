@@ -56,12 +56,11 @@ fn an_evaluation_without_accuracy_has_null() {
 fn shares_are_of_the_time_present() {
     let mut view = begun("uta", 4);
     view.apply(&join(1));
-    let RunEvent::Task { iteration, task, worker, lease, time_s, cut_s, outcome, .. } = task(1, 1, None, Fate::Applied)
-    else {
-        unreachable!()
-    };
-    let (busy_s, overhead_s) = (Some(1.0), Some(0.5));
-    view.apply(&RunEvent::Task { iteration, task, worker, lease, time_s, busy_s, cut_s, overhead_s, outcome });
+    let mut computed = task(1, 1, Some(1.0), Fate::Applied);
+    if let RunEvent::Task { overhead_s, .. } = &mut computed {
+        *overhead_s = Some(0.5);
+    }
+    view.apply(&computed);
     view.apply(&RunEvent::Loss { time_s: 4.0, worker: 1, why: "it left".into() });
     view.apply(&step(1, 8.0));
     let row = &told(&view, &mut Cursor::default())["workers"][0];

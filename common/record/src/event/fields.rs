@@ -46,3 +46,8 @@ pub(super) fn one() -> u64 {
 pub(super) fn is_one(count: &u64) -> bool {
     *count == 1
 }
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+pub(super) fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
