@@ -5,6 +5,7 @@ use std::path::Path;
 use ata_learn::{Model, Optimizer, TrainingState};
 use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig, Ledger, Policy, WorkerId};
+use ata_types::Iteration;
 use tokio::sync::{mpsc, watch};
 
 use super::evaluation::Best;
@@ -42,7 +43,7 @@ impl Settings<'_> {
             iterations: self.engine.iterations,
             task_batch: self.task_batch,
             seed: self.engine.seed,
-            model: Some(self.model_specification.into()),
+            model: self.model_specification.into(),
         }
     }
 }
@@ -103,7 +104,7 @@ fn resume(
     let engine = Engine::restore(settings.engine, settings.policy, progress.engine)?;
     let mut listeners = settings.listeners;
     let hear = |event: &RunEvent| listeners.recall(event);
-    let resumed = resume_journal(settings.folder, settings.run_id, progress.iteration, hear)?;
+    let resumed = resume_journal(settings.folder, settings.run_id, Iteration(progress.iteration), hear)?;
     if resumed.unreadable > 0 {
         let (lines, kept) = (resumed.unreadable, settings.folder.join(DAMAGED_FILE));
         tracing::warn!("{lines} lines of the journal cannot be read; it is kept as it was in {}", kept.display());
@@ -129,7 +130,7 @@ fn resume(
         time_s: progress.time_s,
         version: JOURNAL_VERSION,
         epoch,
-        iteration: progress.iteration,
+        iteration: Iteration(progress.iteration),
         policy: settings.policy_specification,
         iterations: settings.engine.iterations,
     });
@@ -159,8 +160,9 @@ fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(u32, String)], time
     past.results = ledger.results;
     past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
     for (number, name) in workers {
-        let known = WorkerId::new(*number).and_then(|worker| ledger.workers.get(worker.slot()));
-        let worker = past.workers.entry(*number).or_default();
+        let Some(id) = WorkerId::new(*number) else { continue };
+        let known = ledger.workers.get(id.slot());
+        let worker = past.workers.entry(id).or_default();
         worker.name.clone_from(name);
         if let Some(known) = known {
             (worker.tasks_applied, worker.busy_s, worker.overhead_s) =
