@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use ata_record::{Fate, Listeners, RecordError, RunEvent, RunState, Writer};
+use ata_record::{Listeners, RecordError, RunEvent, RunState, Writer};
 use ata_scheduler::{Lease, Outcome, WorkerId};
+use ata_types::{Iteration, TaskOutcome};
 use ata_wire::LeaseTimes;
 use tokio::sync::watch;
 
@@ -62,30 +63,31 @@ impl Publisher {
         times: &LeaseTimes,
     ) {
         let LeaseTimes { busy_s, outlasted } = times;
-        let (fate, timing, cut_s) = match outcome {
-            Outcome::Applied(timing) => (Fate::Applied, Some(timing), None),
-            Outcome::Ignored(timing) => (Fate::Ignored, Some(timing), None),
-            Outcome::Cancelled(cut_s) => (Fate::Cancelled, None, cut_s),
-            Outcome::Lost(cut_s) => (Fate::Lost, None, cut_s),
-            Outcome::Failed(cut_s) => (Fate::Failed, None, cut_s),
-            Outcome::Refuted(timing) | Outcome::Disputed(timing) => (Fate::Failed, Some(timing), None),
+        let (outcome, timing, censored_s) = match outcome {
+            Outcome::Applied(timing) => (TaskOutcome::Applied, Some(timing), None),
+            Outcome::Ignored(timing) => (TaskOutcome::Ignored, Some(timing), None),
+            Outcome::Cancelled(cut_s) => (TaskOutcome::Cancelled, None, cut_s),
+            Outcome::Lost(cut_s) => (TaskOutcome::Lost, None, cut_s),
+            Outcome::Failed(cut_s) => (TaskOutcome::Failed, None, cut_s),
+            Outcome::Refuted(timing) => (TaskOutcome::Mismatched, Some(timing), None),
+            Outcome::Disputed(timing) => (TaskOutcome::Disputed, Some(timing), None),
         };
         let count = lease.tasks.count as usize;
         let share = if busy_s.len() == 1 { 1.0 / count as f64 } else { 1.0 };
         let busy_of = |at: usize| busy_s.get(if busy_s.len() == 1 { 0 } else { at });
         let last = count - 1;
         let task = |(at, task): (usize, u64)| RunEvent::Task {
-            iteration: lease.iteration,
+            iteration: Iteration(lease.iteration),
             task,
-            worker: worker.number(),
-            lease: Some(lease.id.0),
-            time_s: Some(now_s),
+            worker,
+            lease: lease.id,
+            time_s: now_s,
             busy_s: timing.zip(busy_of(at)).map(|(timing, busy_s)| timing.factor * share * busy_s),
             // It is not known how many of the tasks the worker had begun, but it had begun the first.
-            cut_s: cut_s.filter(|_| at == 0),
+            censored_s: censored_s.filter(|_| at == 0),
             overhead_s: timing.filter(|_| at == last).and_then(|timing| timing.overhead_s),
             outlasted: if at == last { (*outlasted).min(lease.tasks.count) } else { 0 },
-            outcome: fate,
+            outcome,
         };
         self.publish_all(lease.tasks.indices().enumerate().map(task).collect());
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ata_record::RunEvent;
 use ata_scheduler::{Decision, Effect, Event, IterationCost, Lease, Outcome, StepOutcome, WaitReason, WorkerId};
+use ata_types::Iteration;
 use ata_wire::{FarewellReason, LeaseTimes};
 
 use super::{Ending, Owner};
@@ -47,8 +48,7 @@ impl Owner {
             Effect::Compare { tasks, first, second } => self.compare(tasks, first, second),
             Effect::Rest { worker, rest_s, strikes } => {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
-                let (time_s, worker) = (self.now_s, worker.number());
-                self.publisher.publish(RunEvent::Rest { time_s, worker, rest_s, strikes });
+                self.publisher.publish(RunEvent::Rest { time_s: self.now_s, worker, rest_s, strikes });
             }
             Effect::Step { iteration, tasks, lr_factor, with_product } => {
                 let tasks = tasks.iter().map(|range| range.count).sum();
@@ -77,15 +77,15 @@ impl Owner {
         named.dedup();
         let has_scores = !scores.is_empty();
         self.publisher.publish(RunEvent::Allocation {
-            iteration,
+            iteration: Iteration(iteration),
             time_s: self.now_s,
-            workers: named.iter().map(|&i| workers[i].number()).collect(),
+            workers: named.iter().map(|&i| workers[i]).collect(),
             allocation: if allocation.is_empty() {
                 Vec::new()
             } else {
                 named.iter().map(|&i| allocation.at(i)).collect()
             },
-            probes: probes.iter().map(|&i| workers[i].number()).collect(),
+            probes: probes.iter().map(|&i| workers[i]).collect(),
             scores_s: if has_scores { named.iter().map(|&i| scores.at(i)).collect() } else { Vec::new() },
             rule: rule.to_string(),
         });
@@ -126,7 +126,7 @@ impl Owner {
         tracing::warn!(%worker, detail, "worker evicted");
         self.last_failure = format!("worker {worker}: {detail}");
         if let Some(session) = self.sessions.close(worker) {
-            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: detail.clone() });
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: detail.clone() });
             session.farewell(FarewellReason::Evicted, detail);
         }
     }
@@ -156,7 +156,7 @@ impl Owner {
     /// Records a committed iteration, and lets the next one begin unless the run is ending.
     fn committed(&mut self, cost: &IterationCost) {
         self.publisher.publish(RunEvent::Step {
-            iteration: cost.iteration,
+            iteration: Iteration(cost.iteration),
             time_s: self.now_s,
             loss: self.step.loss,
             runtime_s: cost.runtime_s,
@@ -165,7 +165,7 @@ impl Owner {
             wasted: cost.tasks_wasted,
             employments: cost.employments,
             results: cost.results,
-            learning_rate: Some(self.step.learning_rate),
+            learning_rate: self.step.learning_rate,
             gradient_norm: self.step.gradient_norm,
         });
         self.trace.committed(cost, self.step.loss);

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use ata_record::RunEvent;
+use ata_types::Iteration;
 use tokio::sync::mpsc;
 
 use super::{Command, Owner};
@@ -93,7 +94,12 @@ impl Owner {
             }
         };
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
-        self.publisher.publish(RunEvent::Evaluation { time_s: self.now_s, iteration, loss, accuracy });
+        self.publisher.publish(RunEvent::Evaluation {
+            time_s: self.now_s,
+            iteration: Iteration(iteration),
+            loss,
+            accuracy,
+        });
         self.evaluations.last = Some(iteration);
         self.evaluations.last_accuracy = accuracy;
         if self.evaluations.best.update(loss, accuracy) {
@@ -108,7 +114,7 @@ impl Owner {
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<bool, RunError> {
         let iteration = self.parameters.steps();
-        self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
+        self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration: Iteration(iteration) });
         let is_idle = |owner: &Self| owner.evaluations.under_way.is_none();
         let evaluate = async {
             // An earlier one may be under way.

@@ -5,6 +5,7 @@ use std::sync::mpsc as std_mpsc;
 
 use ata_learn::Metadata;
 use ata_record::{BEST_MODEL_FILE, MODEL_FILE, RecordError, RunEvent};
+use ata_types::Iteration;
 use tokio::sync::mpsc;
 
 use super::{Command, Owner};
@@ -139,12 +140,17 @@ impl Owner {
         match saved {
             Saved::Checkpoint { iteration, place, seconds } => {
                 (self.checkpoints.saved, self.checkpoints.failed) = (iteration, None);
-                self.publisher.publish(RunEvent::Checkpoint { time_s, iteration, path: place, seconds });
+                self.publisher.publish(RunEvent::Checkpoint {
+                    time_s,
+                    iteration: Iteration(iteration),
+                    path: place,
+                    seconds,
+                });
             }
             Saved::CheckpointFailed { iteration, reason } => {
                 tracing::warn!("no checkpoint after iteration {iteration}: {reason}; those before it are kept");
                 self.checkpoints.failed = Some(reason.clone());
-                self.publisher.publish(RunEvent::CheckpointFailed { time_s, iteration, reason });
+                self.publisher.publish(RunEvent::CheckpointFailed { time_s, iteration: Iteration(iteration), reason });
             }
             Saved::Model { path, result: Ok(()) } => {
                 self.checkpoints.model_failed.take_if(|failed| failed.path == path);

@@ -5,6 +5,7 @@ use std::path::Path;
 use ata_learn::{Model, Optimizer, TrainingState};
 use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig, Ledger, Policy, WorkerId};
+use ata_types::Iteration;
 use tokio::sync::{mpsc, watch};
 
 use super::evaluation::Best;
@@ -42,7 +43,7 @@ impl Settings<'_> {
             iterations: self.engine.iterations,
             task_batch: self.task_batch,
             seed: self.engine.seed,
-            model: Some(self.model_specification.into()),
+            model: self.model_specification.into(),
         }
     }
 }
@@ -101,7 +102,7 @@ fn resume(
     let engine = Engine::restore(settings.engine, settings.policy, progress.engine)?;
     let mut listeners = settings.listeners;
     let hear = |event: &RunEvent| listeners.recall(event);
-    let resumed = resume_journal(settings.folder, settings.run_id, progress.iteration, hear)?;
+    let resumed = resume_journal(settings.folder, settings.run_id, Iteration(progress.iteration), hear)?;
     if resumed.unreadable > 0 {
         let (lines, kept) = (resumed.unreadable, settings.folder.join(DAMAGED_FILE));
         tracing::warn!("{lines} lines of the journal cannot be read; it is kept as it was in {}", kept.display());
@@ -127,7 +128,7 @@ fn resume(
         time_s: progress.time_s,
         version: JOURNAL_VERSION,
         epoch,
-        iteration: progress.iteration,
+        iteration: Iteration(progress.iteration),
         policy: settings.policy_specification,
         iterations: settings.engine.iterations,
     });
@@ -157,7 +158,7 @@ fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String)],
     past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
     for (worker, name) in workers {
         let known = ledger.workers.get(worker.slot());
-        let worker = past.workers.entry(worker.number()).or_default();
+        let worker = past.workers.entry(*worker).or_default();
         worker.name.clone_from(name);
         if let Some(known) = known {
             (worker.tasks_applied, worker.busy_s, worker.overhead_s) =

@@ -377,7 +377,7 @@ fn check_end(rig: Rig, ending: Ending, seed: u64, applied: u64) {
     assert!(matches!(report.state.phase, RunPhase::Over(EndState::Finished)), "seed {seed}");
     let mut tasks = std::collections::BTreeSet::new();
     read_journal(folder.path(), |event| {
-        if let RunEvent::Task { iteration, task, outcome: ata_record::Fate::Applied, .. } = event {
+        if let RunEvent::Task { iteration, task, outcome: ata_types::TaskOutcome::Applied, .. } = event {
             assert!(tasks.insert((iteration, task)), "seed {seed}: {iteration}, {task}");
         }
     })

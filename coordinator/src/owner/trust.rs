@@ -17,7 +17,7 @@ impl Owner {
             }
             self.publisher.publish(event);
         }
-        if !kind.is_offence() {
+        if !kind.is_violation() {
             return;
         }
         match self.sessions.of_worker(worker) {
@@ -67,7 +67,7 @@ impl Owner {
     /// A lease ended because of what other workers computed.
     pub(super) fn contradicted(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
         let (kind, others) = match outcome {
-            Outcome::Refuted(_) => (RefusalKind::Refuted, "the one that two other workers computed"),
+            Outcome::Refuted(_) => (RefusalKind::Mismatched, "the one that two other workers computed"),
             Outcome::Disputed(_) => (RefusalKind::Disputed, "those of other workers, of which no two agree"),
             _ => return,
         };
@@ -86,12 +86,12 @@ impl Owner {
             _ => format!("other workers refuted its results {lies} times, and it failed {strikes} times in a row"),
         };
         tracing::warn!(%worker, why, "worker expelled");
-        let (time_s, number) = (self.now_s, worker.number());
+        let time_s = self.now_s;
         let session = self.sessions.expel(worker, &why);
         if session.is_some() {
-            self.publisher.publish(RunEvent::Loss { time_s, worker: number, why: "it was expelled".into() });
+            self.publisher.publish(RunEvent::Loss { time_s, worker, why: "it was expelled".into() });
         }
-        self.publisher.publish(RunEvent::Expulsion { time_s, worker: number, why: why.clone() });
+        self.publisher.publish(RunEvent::Expulsion { time_s, worker, why: why.clone() });
         if let Some(session) = session {
             session.farewell(FarewellReason::Expelled, format!("it was expelled from this run: {why}"));
         }

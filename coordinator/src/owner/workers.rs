@@ -54,7 +54,7 @@ impl Owner {
         let (name, device) = (session.name.to_string(), session.device.clone());
         tracing::info!(%worker, name, fuses, "worker ready");
         let prior = self.warm_start.get(&name).copied().unwrap_or_default();
-        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker: worker.number(), name, device });
+        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker, name, device });
         self.tell(Event::WorkerJoined { worker, machine, prior, fuses });
     }
 
@@ -69,7 +69,7 @@ impl Owner {
         let worker = session.worker;
         tracing::warn!(%worker, name = %session.name, why, "worker lost");
         if session.is_ready {
-            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: why.into() });
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: why.into() });
             self.tell(Event::WorkerLost { worker });
         }
     }

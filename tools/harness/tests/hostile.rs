@@ -209,7 +209,7 @@ async fn impossibly_long_times_are_cut_to_what_has_passed() {
     let header = GradientHeader { times: LeaseTimes { busy_s: vec![1e300], outlasted: 0 }, ..session.header(&lease) };
     assert_eq!(peer.submit(header, vec![0.5; SIZE]).await.unwrap(), Receipt::Accepted);
     let Ended { report, .. } = cluster.end().await;
-    let worker = &report.state.workers[&1];
+    let worker = &report.state.workers[&ata_types::WorkerId::from_slot(0)];
     assert!(worker.busy_s > 0.0 && worker.busy_s <= report.state.runtime_s() * 1.001, "{worker:?}");
 }
 
@@ -247,7 +247,7 @@ async fn a_worker_that_only_offends_is_expelled() {
     assert_eq!(report.state.refused, BTreeMap::from([(RefusalKind::Foreign, sent)]), "all are counted");
     let written = events.iter().filter(|event| matches!(event, RunEvent::Refusal { .. })).count();
     assert!((1..=2).contains(&written), "{written} events for {sent} within a second");
-    assert!(report.state.workers[&1].expelled.is_some());
+    assert!(report.state.workers[&ata_types::WorkerId::from_slot(0)].expelled.is_some());
 }
 
 /// A gradient that has arrived is not accepted again, and the answer does not wait for 16 MB that would be discarded.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ata_coordinator::Cadence;
 use ata_fault_proxy::Condition;
 use ata_record::JOURNAL_FILE;
+use ata_types::WorkerId;
 use indicatif::ProgressBar;
 use rustix::process::Signal;
 
@@ -85,7 +86,7 @@ impl Disturbed {
             outcome.allowed_s = outcome.allowed_s.map(|allowed_s| allowed_s + delay.again_s);
         }
         let losses = self.seen.since.take().map_or_else(Vec::new, |since| since.losses);
-        let is_wrong = |lost: &&u32| outcome.worker != Some(**lost) || fault.kind == FaultKind::SlowLink;
+        let is_wrong = |lost: &&WorkerId| outcome.worker != Some(lost.number()) || fault.kind == FaultKind::SlowLink;
         outcome.lost_wrongly = losses.iter().filter(is_wrong).count() as u64;
         Ok(outcome)
     }
@@ -240,7 +241,7 @@ impl Disturbed {
     /// Waits until the coordinator has noticed that a worker is gone.
     async fn is_lost(&mut self, worker: u32) -> Result<(), Failure> {
         let began = Instant::now();
-        while !self.seen.since.as_ref().is_some_and(|since| since.losses.contains(&worker)) {
+        while !self.seen.since.as_ref().is_some_and(|since| since.losses.iter().any(|lost| lost.number() == worker)) {
             if began.elapsed() > DEADLINE {
                 return Err(Failure::internal(format!("worker {worker} is gone, and nobody notices")));
             }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ata_record::{Fate, Follower, Polled, RunEvent};
+use ata_record::{Follower, PollStatus, RunEvent};
+use ata_types::{TaskOutcome, WorkerId};
 
 use crate::failure::Failure;
 
@@ -21,7 +22,7 @@ pub(super) struct Seen {
     /// Tasks of the step after [`Self::step`] that are done.
     tasks: u64,
     /// The workers that are present, by number.
-    pub(super) present: BTreeSet<u32>,
+    pub(super) present: BTreeSet<WorkerId>,
     /// Seconds of the last iterations without a fault.
     usual_s: VecDeque<f64>,
     /// How often a worker was lost while there was no fault.
@@ -38,7 +39,7 @@ pub(super) struct Since {
     /// When the first new step was seen.
     pub(super) first_step: Option<Instant>,
     /// Workers that were lost.
-    pub(super) losses: Vec<u32>,
+    pub(super) losses: Vec<WorkerId>,
     iterations: BTreeMap<u64, Iteration>,
 }
 
@@ -101,7 +102,7 @@ impl Seen {
 
     /// A new coordinator goes on after this iteration, with a journal that had so many bytes before.
     pub(super) fn resumed_after(&mut self, iteration: u64, bytes: u64) {
-        self.follower.resume_after(iteration, bytes);
+        self.follower.resume_after(ata_types::Iteration(iteration), bytes);
         if let Some(since) = &mut self.since {
             (since.step, since.first_step) = (iteration, None);
         }
@@ -114,11 +115,11 @@ impl Seen {
         self.follower = Follower::new(folder);
         let (step, saved) = (&mut self.step, &mut self.saved);
         let mut note = |event| match event {
-            RunEvent::Step { iteration, .. } => *step = iteration,
-            RunEvent::Checkpoint { iteration, .. } => *saved = iteration,
+            RunEvent::Step { iteration, .. } => *step = iteration.number(),
+            RunEvent::Checkpoint { iteration, .. } => *saved = iteration.number(),
             _ => {}
         };
-        while self.follower.poll(&mut note)? == Polled::More {}
+        while self.follower.poll(&mut note)? == PollStatus::More {}
         Ok(())
     }
 
@@ -162,20 +163,22 @@ impl Seen {
                     None => self.lost_without_fault += 1,
                 }
             }
-            RunEvent::Checkpoint { iteration, .. } => self.saved = iteration,
+            RunEvent::Checkpoint { iteration, .. } => self.saved = iteration.number(),
             RunEvent::Task { iteration, task, busy_s, overhead_s, outcome, .. } => {
-                self.tasks += u64::from(outcome == Fate::Applied && iteration == self.step + 1);
+                self.tasks += u64::from(outcome == TaskOutcome::Applied && iteration.number() == self.step + 1);
                 let Some(since) = &mut self.since else { return };
-                let iteration = since.iterations.entry(iteration).or_default();
+                let iteration = since.iterations.entry(iteration.number()).or_default();
                 match outcome {
-                    Fate::Lost | Fate::Failed => drop(iteration.lost.insert(task)),
-                    Fate::Applied if iteration.lost.contains(&task) => {
+                    TaskOutcome::Lost | TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed => {
+                        iteration.lost.insert(task);
+                    }
+                    TaskOutcome::Applied if iteration.lost.contains(&task) => {
                         iteration.again_s += busy_s.unwrap_or(0.0) + overhead_s.unwrap_or(0.0);
                     }
                     _ => {}
                 }
             }
-            RunEvent::Step { iteration, runtime_s, .. } => self.stepped(iteration, runtime_s, now),
+            RunEvent::Step { iteration, runtime_s, .. } => self.stepped(iteration.number(), runtime_s, now),
             _ => {}
         }
     }
@@ -204,11 +207,13 @@ fn median(values: &VecDeque<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ata_types::LeaseId;
+
     use super::*;
 
     fn step(iteration: u64, runtime_s: f64) -> RunEvent {
         RunEvent::Step {
-            iteration,
+            iteration: ata_types::Iteration(iteration),
             time_s: 0.0,
             loss: 1.0,
             runtime_s,
@@ -217,20 +222,20 @@ mod tests {
             wasted: 0,
             employments: 1,
             results: 1,
-            learning_rate: None,
+            learning_rate: 0.1,
             gradient_norm: None,
         }
     }
 
-    fn task(iteration: u64, task: u64, busy_s: Option<f64>, outcome: Fate) -> RunEvent {
+    fn task(iteration: u64, task: u64, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
         RunEvent::Task {
-            iteration,
+            iteration: ata_types::Iteration(iteration),
             task,
-            worker: 1,
-            lease: None,
-            time_s: None,
+            worker: WorkerId::from_slot(0),
+            lease: LeaseId(1),
+            time_s: 0.0,
             busy_s,
-            cut_s: None,
+            censored_s: None,
             overhead_s: None,
             outlasted: 0,
             outcome,
@@ -247,10 +252,10 @@ mod tests {
         assert_eq!(seen.delay(), Delay::default());
         seen.begin();
         for event in [
-            RunEvent::Loss { time_s: 0.0, worker: 1, why: "it left".into() },
-            task(10, 1, None, Fate::Lost),
-            task(10, 0, Some(0.1), Fate::Applied),
-            task(10, 1, Some(0.25), Fate::Applied),
+            RunEvent::Loss { time_s: 0.0, worker: WorkerId::from_slot(0), why: "it left".into() },
+            task(10, 1, None, TaskOutcome::Lost),
+            task(10, 0, Some(0.1), TaskOutcome::Applied),
+            task(10, 1, Some(0.25), TaskOutcome::Applied),
             step(10, 0.5),
             // Without lost tasks, an iteration is not the fault's.
             step(11, 9.0),
@@ -259,7 +264,7 @@ mod tests {
         }
         let delay = seen.delay();
         assert!((delay.extra_s - 0.4).abs() < 1e-9 && (delay.again_s - 0.25).abs() < 1e-9, "{delay:?}");
-        assert_eq!(seen.since.as_ref().unwrap().losses, [1]);
+        assert_eq!(seen.since.as_ref().unwrap().losses, [WorkerId::from_slot(0)]);
         assert_eq!(seen.first_step_after(now), Some(Duration::ZERO));
         seen.forget_steps();
         assert_eq!((seen.first_step_after(now), seen.step), (None, 11));

@@ -10,7 +10,7 @@ pub(super) fn page() -> String {
     let schema = schema_for!(RunEvent).to_value();
     let mut text = format!(
         "`events.jsonl` in a run's folder has one JSON object per line, whose `event` names its kind. This is version \
-         {JOURNAL_VERSION}; newer versions of ata read older journals. {}\n\n",
+         {JOURNAL_VERSION}. {}\n\n",
         schema["description"].as_str().unwrap_or_default().replace('\n', " ")
     );
     for kind in schema["oneOf"].as_array().into_iter().flatten() {
