@@ -7,7 +7,7 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 14] = [
+const DEPENDS_ON: [(&str, &[&str]); 15] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
@@ -15,7 +15,8 @@ const DEPENDS_ON: [(&str, &[&str]); 14] = [
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
     ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
-    ("common/learn", &["burn", "rayon"]),
+    ("common/nn", &["rayon"]),
+    ("common/learn", &["ata-nn", "burn", "rayon"]),
     ("tools/fault-proxy", &["tokio"]),
     (
         "tools/harness",
