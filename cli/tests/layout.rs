@@ -7,7 +7,7 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 15] = [
+const DEPENDS_ON: [(&str, &[&str]); 16] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler"]),
@@ -16,7 +16,8 @@ const DEPENDS_ON: [(&str, &[&str]); 15] = [
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
     ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
-    ("common/learn", &["burn", "rayon"]),
+    ("common/nn", &["rayon"]),
+    ("common/learn", &["ata-nn", "burn", "rayon"]),
     ("tools/fault-proxy", &["tokio"]),
     (
         "tools/harness",

@@ -1,14 +1,15 @@
 //! The gradients of a convolution with ReLU and pooling.
 //!
-//! Of four pixels one is pooled, and if ReLU let it through it has a gradient: both sums take less than a quarter of the
-//! multiplications of a dense convolution's.
+//! Pooling passes on one of four pixels, and only if ReLU lets it through does it have a gradient: both sums take less than a
+//! quarter of the multiplications that a dense convolution needs.
 
 use pulp::{Simd, WithSimd};
 
-use super::dense_gradient::{Gradients, unpack_weights};
-use super::image::View;
-use super::pooled::{DEAD, Geometry, Saved};
-use super::{Aligned, arch, spread, zeros};
+use crate::conv_relu_pool::{DEAD, Geometry, Saved};
+use crate::conv3x3_gradient::{Gradients, unpack_weights};
+use crate::image::View;
+use crate::instructions::arch;
+use crate::{Aligned, spread, zeros};
 
 /// Output channels whose weights' gradients are computed at a time.
 const PIECE: usize = 8;
@@ -36,11 +37,11 @@ macro_rules! in_vectors {
     }};
 }
 
-/// The gradients of what went into the operation, from the gradient of its output; that of the input only if wanted.
+/// Computes the gradients of the operands from the gradient of the output; that of the input only if `with_x`.
 ///
 /// Those of weights and bias are sums over the samples and pooled pixels, row by row. Those of the input: see
 /// [`InputGradient`].
-pub(crate) fn gradients(saved: &Saved, weight: &[f32], gradient: View<'_>, with_x: bool) -> Gradients {
+pub fn gradients(saved: &Saved, weight: &[f32], gradient: View<'_>, with_x: bool) -> Gradients {
     let g = saved.geometry;
     let gradient = gradient.images(g.samples, g.output());
     let wide = g.input.wide_run();
@@ -58,7 +59,7 @@ pub(crate) fn gradients(saved: &Saved, weight: &[f32], gradient: View<'_>, with_
 /// A pixel with a gradient: where its patch begins, or which output it belongs to, and its value.
 type Alive = (usize, f32);
 
-/// Of the weights and biases of up to `PIECE` output channels, from `first` on.
+/// The gradient of the weights and biases of up to `PIECE` output channels, from `first` on.
 struct WeightGradient<'a> {
     saved: &'a Saved,
     gradient: &'a [f32],
@@ -159,7 +160,7 @@ fn input_gradient(saved: &Saved, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
     x
 }
 
-/// Of one sample: into an image with a border.
+/// The gradient of the input of one sample, written into an image with a border.
 ///
 /// For each pooling window, row by row, and each of its four pixels, the weights of the outputs that chose this pixel are
 /// added up in the order of the outputs; then this sum is added to the image.

@@ -2,40 +2,44 @@
 
 use pulp::Simd;
 
-use super::tile::{Blocked, numbers, vectors};
-use super::{BLOCK, by_width, spread, zeros};
+use crate::instructions::by_width;
+use crate::tile::{Blocked, numbers, vectors};
+use crate::{BLOCK, spread, zeros};
 
 /// Rows of a product that are computed as one parallel piece.
 const PIECE: usize = 32;
 
 /// A matrix of `rows` rows and `columns` columns, row by row.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Matrix<'a> {
-    pub(crate) numbers: &'a [f32],
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
+pub struct Matrix<'a> {
+    /// `rows × columns` numbers.
+    pub numbers: &'a [f32],
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub columns: usize,
 }
 
 /// `x · weight + bias`: each number is the sum over the columns of `x` in their order, plus the bias.
-pub(crate) fn forward(x: Matrix<'_>, weight: Matrix<'_>, bias: &[f32]) -> Vec<f32> {
+pub fn forward(x: Matrix<'_>, weight: Matrix<'_>, bias: &[f32]) -> Vec<f32> {
     let left = Left { numbers: x.numbers, row: x.columns, term: 1 };
     multiply(left, x.rows, &Right::new(weight), Some(bias))
 }
 
 /// `gradient · weightᵀ`: each number is the sum over the columns of the gradient in their order.
-pub(crate) fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
+pub fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
     let left = Left { numbers: gradient.numbers, row: gradient.columns, term: 1 };
     multiply(left, gradient.rows, &Right::transposed(weight), None)
 }
 
 /// `xᵀ · gradient`: each number is the sum over the samples in their order.
-pub(crate) fn weight_gradient(x: Matrix<'_>, gradient: Matrix<'_>) -> Vec<f32> {
+pub fn weight_gradient(x: Matrix<'_>, gradient: Matrix<'_>) -> Vec<f32> {
     let left = Left { numbers: x.numbers, row: 1, term: x.columns };
     multiply(left, x.columns, &Right::new(gradient), None)
 }
 
 /// The sums of the columns, over the rows in their order.
-pub(crate) fn column_sums(gradient: Matrix<'_>) -> Vec<f32> {
+pub fn column_sums(gradient: Matrix<'_>) -> Vec<f32> {
     let mut sums = vec![0.0; gradient.columns];
     for row in gradient.numbers.chunks_exact(gradient.columns) {
         sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);

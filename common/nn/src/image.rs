@@ -1,59 +1,64 @@
-//! Where the numbers of images lie.
+//! How images are stored.
 
 use std::borrow::Cow;
 
-use super::{Aligned, BLOCK, spread, zeros};
+use crate::{Aligned, BLOCK, spread, zeros};
 
-/// The size of an image, whose channels lie innermost here.
+/// The size of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size {
-    pub(crate) channels: usize,
-    pub(crate) height: usize,
-    pub(crate) width: usize,
+pub struct Size {
+    /// Numbers of a pixel.
+    pub channels: usize,
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
 }
 
 impl Size {
     /// Numbers of an image.
-    pub(crate) fn numbers(self) -> usize {
+    pub fn numbers(self) -> usize {
         self.channels * self.height * self.width
     }
 
-    pub(crate) fn pixels(self) -> usize {
+    /// Pixels of an image.
+    pub fn pixels(self) -> usize {
         self.height * self.width
     }
 
     /// Numbers from a pixel to the one below, in an image with a border of one pixel.
-    pub(super) fn row(self) -> usize {
+    pub(crate) fn row(self) -> usize {
         (self.width + 2) * self.channels
     }
 
     /// Numbers of an image with its border, and of the slack behind it for vectors that end beyond a run.
-    pub(crate) fn padded(self) -> usize {
+    pub fn padded(self) -> usize {
         ((self.height + 2) * self.row() + BLOCK).next_multiple_of(BLOCK)
     }
 
     /// Numbers of three neighbouring pixels: what a row of a 3×3 kernel covers.
-    pub(super) fn run(self) -> usize {
+    pub(crate) fn run(self) -> usize {
         3 * self.channels
     }
 
     /// A run in whole blocks.
-    pub(super) fn wide_run(self) -> usize {
+    pub(crate) fn wide_run(self) -> usize {
         self.run().next_multiple_of(BLOCK)
     }
 }
 
-/// The numbers of a tensor of shape [samples, channels, height, width], wherever they lie.
+/// The numbers of a tensor of shape [samples, channels, height, width], in any order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
+pub struct View<'a> {
     /// Begins with the tensor's first number.
-    pub(crate) numbers: &'a [f32],
-    pub(crate) strides: [usize; 4],
+    pub numbers: &'a [f32],
+    /// How far apart neighbours lie, by dimension.
+    pub strides: [usize; 4],
 }
 
 impl<'a> View<'a> {
-    /// All images, without a border.
-    pub(crate) fn images(&self, samples: usize, size: Size) -> Cow<'a, [f32]> {
+    /// All images, channels last, without a border.
+    pub fn images(&self, samples: usize, size: Size) -> Cow<'a, [f32]> {
         let [sample, channel, row, pixel] = self.strides;
         let own = [size.numbers(), 1, size.width * size.channels, size.channels];
         if [sample, channel, row, pixel] == own {
@@ -67,7 +72,7 @@ impl<'a> View<'a> {
     }
 
     /// All images, each with a border of zeros.
-    pub(super) fn padded_images(&self, samples: usize, size: Size) -> Aligned {
+    pub(crate) fn padded_images(&self, samples: usize, size: Size) -> Aligned {
         let mut images = Aligned::zeros(samples * size.padded());
         let each = images.chunks_exact_mut(size.padded()).enumerate();
         spread(each, |(n, image)| self.copy_padded(n, size, image));
@@ -75,14 +80,14 @@ impl<'a> View<'a> {
     }
 
     /// An image with a border of zeros.
-    pub(super) fn padded_image(&self, n: usize, size: Size) -> Aligned {
+    pub(crate) fn padded_image(&self, n: usize, size: Size) -> Aligned {
         let mut image = Aligned::zeros(size.padded());
         self.copy_padded(n, size, &mut image);
         image
     }
 
     /// Writes an image inside the border of zeros that is there.
-    pub(super) fn copy_padded(&self, n: usize, size: Size, image: &mut [f32]) {
+    pub(crate) fn copy_padded(&self, n: usize, size: Size, image: &mut [f32]) {
         let (row, pixel) = (size.row(), size.channels);
         self.copy(n, size, image[row..].chunks_exact_mut(row).take(size.height).map(|to| &mut to[pixel..row - pixel]));
     }

@@ -2,31 +2,40 @@
 
 use pulp::Simd;
 
-use super::norm::{Geometry, Group, PixelSums, Plain, Term, block, store};
-use super::tile::Blocked;
-use super::{BLOCK, by_width, spread, zeros};
+use crate::group_norm::{Geometry, Group, PixelSums, Plain, Term, block, store};
+use crate::instructions::by_width;
+use crate::tile::Blocked;
+use crate::{BLOCK, spread, zeros};
 
-/// What the gradients need of the forward pass, channels last.
+/// Operands and results of the forward pass that the gradients need, channels last.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Saved<'a> {
-    pub(crate) x: &'a [f32],
-    pub(crate) output: &'a [f32],
-    pub(crate) groups: &'a [Group],
-    pub(crate) gamma: &'a [f32],
+pub struct Saved<'a> {
+    /// The images.
+    pub x: &'a [f32],
+    /// The result, after ReLU if there is one.
+    pub output: &'a [f32],
+    /// The statistics.
+    pub groups: &'a [Group],
+    /// The factors.
+    pub gamma: &'a [f32],
 }
 
-/// The gradients of what went into a normalisation.
+/// The gradients of the operands of a normalisation.
 #[derive(Debug)]
-pub(crate) struct Gradients {
-    pub(crate) x: Vec<f32>,
-    pub(crate) gamma: Vec<f32>,
-    pub(crate) beta: Vec<f32>,
-    /// Of the shortcut, and of the normalised numbers before the addition.
-    pub(crate) shortcut: Vec<f32>,
+pub struct Gradients {
+    /// Gradient of the images.
+    pub x: Vec<f32>,
+    /// Gradient of the factors.
+    pub gamma: Vec<f32>,
+    /// Gradient of the terms.
+    pub beta: Vec<f32>,
+    /// Gradient of the shortcut, which is also that of the normalised numbers before the addition.
+    pub shortcut: Vec<f32>,
 }
 
-/// The gradients, from the output's. Sums over pixels are as in the forward pass; sums over samples are in their order.
-pub(crate) fn gradients(g: Geometry, saved: Saved<'_>, gradient: &[f32]) -> Gradients {
+/// Computes the gradients from that of the output. Sums over pixels are as in the forward pass; sums over samples are in
+/// their order.
+pub fn gradients(g: Geometry, saved: Saved<'_>, gradient: &[f32]) -> Gradients {
     let (per_sample, channels) = (g.size.numbers(), g.size.channels);
     let mut passed = gradient.to_vec();
     let mut x = zeros(gradient.len());
@@ -80,7 +89,7 @@ fn of_sample(g: Geometry, saved: Saved<'_>, gradient: &[f32], x: &mut [f32], sum
     by_width(InputGradient { channels, slopes: &slopes, input: saved.x, gradient, x });
 }
 
-/// The gradient times what the input differs from its mean by.
+/// The gradient times the difference between the input and its mean.
 #[derive(Clone, Copy)]
 struct Products<'a> {
     gradient: &'a [f32],
@@ -113,7 +122,7 @@ struct Slopes {
     means: Vec<f32>,
 }
 
-/// Of one sample.
+/// The gradient of the images of one sample.
 struct InputGradient<'a> {
     channels: usize,
     slopes: &'a Slopes,

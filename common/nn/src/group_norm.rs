@@ -1,44 +1,44 @@
-//! Group normalisation, with what a residual network does next: an addition and ReLU.
+//! Group normalisation, followed by the addition and the ReLU of a residual network.
 //!
 //! Source: Wu and He, "Group Normalization", ECCV 2018.
 
 use pulp::Simd;
 
-use super::image::Size;
-use super::tile::{Blocked, numbers, vectors};
-use super::{BLOCK, by_width, spread, zeros};
+use crate::image::Size;
+use crate::instructions::by_width;
+use crate::tile::{Blocked, numbers, vectors};
+use crate::{BLOCK, spread, zeros};
 
 /// Sums over pixels are four sums, each over every fourth pixel.
 const SUMS: usize = 4;
 
-/// What goes through a normalisation.
+/// The sizes and constants of a normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Geometry {
-    pub(crate) samples: usize,
-    pub(crate) size: Size,
-    pub(crate) groups: usize,
-    pub(crate) epsilon: f64,
+pub struct Geometry {
+    /// Images in the batch.
+    pub samples: usize,
+    /// Size of an image.
+    pub size: Size,
+    /// Groups of channels.
+    pub groups: usize,
+    /// Added to the variance.
+    pub epsilon: f64,
     /// Whether ReLU follows.
-    pub(crate) relu: bool,
+    pub relu: bool,
 }
 
-/// The statistics of a group of channels of a sample.
+/// Mean and scale of a group of channels in one sample.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Group {
-    pub(super) mean: f32,
+pub struct Group {
+    pub(crate) mean: f32,
     /// One over the standard deviation.
-    pub(super) scale: f32,
+    pub(crate) scale: f32,
 }
 
-/// The output, and the statistics by sample and group. Everything is channels last; `shortcut` is added before ReLU.
+/// Returns the output, and the statistics by sample and group. Everything is channels last; `shortcut` is added before ReLU.
 ///
 /// A sum over the numbers of a group is four sums per channel, each over every fourth pixel, and then the sum of these.
-pub(crate) fn forward(
-    g: Geometry,
-    x: &[f32],
-    [gamma, beta]: [&[f32]; 2],
-    shortcut: Option<&[f32]>,
-) -> (Vec<f32>, Vec<Group>) {
+pub fn forward(g: Geometry, x: &[f32], [gamma, beta]: [&[f32]; 2], shortcut: Option<&[f32]>) -> (Vec<f32>, Vec<Group>) {
     let per_sample = g.size.numbers();
     let mut output = zeros(x.len());
     let mut groups = vec![Group::default(); g.samples * g.groups];
@@ -68,7 +68,7 @@ fn statistics(g: Geometry, x: &[f32], groups: &mut [Group]) {
     }
 }
 
-/// What to multiply the numbers of a channel by, and what to add then.
+/// The factor and the term of the affine map that normalises a channel.
 struct Affine {
     factors: Vec<f32>,
     terms: Vec<f32>,
@@ -84,7 +84,7 @@ impl Affine {
 }
 
 /// The terms of sums over pixels, one sum per channel.
-pub(super) trait Term: Copy {
+pub(crate) trait Term: Copy {
     /// How many pixels there are, in numbers.
     fn len(self) -> usize;
 
@@ -94,7 +94,7 @@ pub(super) trait Term: Copy {
 
 /// The numbers themselves.
 #[derive(Clone, Copy)]
-pub(super) struct Plain<'a>(pub(super) &'a [f32]);
+pub(crate) struct Plain<'a>(pub(super) &'a [f32]);
 
 impl Term for Plain<'_> {
     #[inline(always)]
@@ -111,7 +111,7 @@ impl Term for Plain<'_> {
     }
 }
 
-/// The squares of what the numbers differ from a mean by.
+/// The squared differences between the numbers and a mean.
 #[derive(Clone, Copy)]
 struct Squares<'a> {
     x: &'a [f32],
@@ -137,7 +137,7 @@ impl Term for Squares<'_> {
 
 /// A block of numbers, of which there may be fewer.
 #[inline(always)]
-pub(super) fn block<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
+pub(crate) fn block<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
     if numbers.len() < BLOCK {
         return vectors(simd, numbers);
     }
@@ -147,9 +147,9 @@ pub(super) fn block<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f3
     block
 }
 
-/// Writes a block of numbers, of which fewer may be wanted.
+/// Writes the first numbers of a block, as many as there is room for.
 #[inline(always)]
-pub(super) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]) {
+pub(crate) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]) {
     if to.len() < BLOCK {
         to.copy_from_slice(&numbers::<S, V>(block)[..to.len()]);
     } else {
@@ -158,9 +158,9 @@ pub(super) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]
 }
 
 /// Sums over the pixels, by channel.
-pub(super) struct PixelSums<T> {
-    pub(super) channels: usize,
-    pub(super) term: T,
+pub(crate) struct PixelSums<T> {
+    pub(crate) channels: usize,
+    pub(crate) term: T,
 }
 
 impl<T: Term> Blocked for PixelSums<T> {
@@ -191,7 +191,7 @@ impl<T: Term> Blocked for PixelSums<T> {
     }
 }
 
-/// Of one sample.
+/// Normalises one sample.
 struct Normalise<'a> {
     g: Geometry,
     x: &'a [f32],
@@ -230,10 +230,4 @@ impl Blocked for Normalise<'_> {
             }
         }
     }
-}
-
-/// The means over the pixels of each image, by channel.
-pub(crate) fn pixel_means(size: Size, images: &[f32]) -> Vec<f32> {
-    let sums = |image| by_width(PixelSums { channels: size.channels, term: Plain(image) });
-    images.chunks_exact(size.numbers()).flat_map(sums).map(|sum| sum / size.pixels() as f32).collect()
 }

@@ -1,9 +1,9 @@
-//! Cross-entropy of scores.
+//! Mean cross-entropy of scores.
 
-/// The mean cross-entropy in nats of rows of scores, and by row the probabilities of the classes.
+/// Returns the mean cross-entropy in nats of rows of scores, and by row the probabilities of the classes.
 ///
 /// A row's probabilities are summed in the order of the classes, and losses in that of the rows, in `f64`.
-pub(crate) fn forward(scores: &[f32], classes: usize, labels: &[i32]) -> (f64, Vec<f32>) {
+pub fn forward(scores: &[f32], classes: usize, labels: &[i32]) -> (f64, Vec<f32>) {
     let mut probabilities = scores.to_vec();
     let mut total = 0.0;
     for (row, label) in probabilities.chunks_exact_mut(classes).zip(labels) {
@@ -24,8 +24,8 @@ pub(crate) fn forward(scores: &[f32], classes: usize, labels: &[i32]) -> (f64, V
     (total / labels.len() as f64, probabilities)
 }
 
-/// The gradient of the scores, from the loss's and the probabilities.
-pub(crate) fn gradient(mut probabilities: Vec<f32>, classes: usize, labels: &[i32], gradient: f32) -> Vec<f32> {
+/// The gradient of the scores, from that of the loss and the probabilities.
+pub fn gradient(mut probabilities: Vec<f32>, classes: usize, labels: &[i32], gradient: f32) -> Vec<f32> {
     let scale = gradient / labels.len() as f32;
     for (row, label) in probabilities.chunks_exact_mut(classes).zip(labels) {
         row[*label as usize] -= 1.0;

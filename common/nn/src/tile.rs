@@ -2,18 +2,18 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::BLOCK;
+use crate::BLOCK;
 
 /// A kernel that computes a block of numbers at a time, as `V` vectors; those that reuse a block do so for `P` rows or pixels,
 /// as many as leave the sums in registers.
-pub(super) trait Blocked {
+pub(crate) trait Blocked {
     type Output;
 
     fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) -> Self::Output;
 }
 
 /// Runs a kernel with as many vectors to a block as the CPU's width asks for.
-pub(super) struct ByWidth<K>(pub(super) K);
+pub(crate) struct ByWidth<K>(pub(super) K);
 
 impl<K: Blocked> WithSimd for ByWidth<K> {
     type Output = K::Output;
@@ -31,7 +31,7 @@ impl<K: Blocked> WithSimd for ByWidth<K> {
 
 /// Adds to `sums[p]`, for each k in turn, `rows[p][k]` times the k-th block of `weights`; `V` vectors make a block.
 #[inline(always)]
-pub(super) fn add_products<S: Simd, const P: usize, const V: usize>(
+pub(crate) fn add_products<S: Simd, const P: usize, const V: usize>(
     simd: S,
     rows: [&[f32]; P],
     weights: &[f32],
@@ -52,7 +52,7 @@ pub(super) fn add_products<S: Simd, const P: usize, const V: usize>(
 
 /// The numbers of `V` vectors, which make a block.
 #[inline(always)]
-pub(super) fn numbers<S: Simd, const V: usize>(vectors: [S::f32s; V]) -> [f32; BLOCK] {
+pub(crate) fn numbers<S: Simd, const V: usize>(vectors: [S::f32s; V]) -> [f32; BLOCK] {
     let mut numbers = [0.0; BLOCK];
     S::as_mut_simd_f32s(&mut numbers).0.copy_from_slice(&vectors);
     numbers
@@ -60,7 +60,7 @@ pub(super) fn numbers<S: Simd, const V: usize>(vectors: [S::f32s; V]) -> [f32; B
 
 /// The `V` vectors of a block, from numbers that may be fewer: the others are zero.
 #[inline(always)]
-pub(super) fn vectors<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
+pub(crate) fn vectors<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
     let mut block = [0.0; BLOCK];
     let length = numbers.len().min(BLOCK);
     block[..length].copy_from_slice(&numbers[..length]);

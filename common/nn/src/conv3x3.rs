@@ -1,32 +1,37 @@
-//! A 3×3 convolution with padding 1, and the gradient of its input, which is one too.
+//! A 3×3 convolution with padding 1, and the gradient of its input, which is a convolution as well.
 
 use pulp::Simd;
 
-use super::image::{Size, View};
-use super::tile::{Blocked, add_products, numbers, vectors};
-use super::{Aligned, BLOCK, by_width, spread, zeros};
+use crate::image::{Size, View};
+use crate::instructions::by_width;
+use crate::tile::{Blocked, add_products, numbers, vectors};
+use crate::{Aligned, BLOCK, spread, zeros};
 
-/// What goes through a convolution.
+/// The sizes of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Geometry {
-    pub(crate) samples: usize,
-    pub(crate) input: Size,
-    pub(crate) outputs: usize,
-    /// 1 or 2.
-    pub(crate) stride: usize,
+pub struct Geometry {
+    /// Images in the batch.
+    pub samples: usize,
+    /// Size of an input image.
+    pub input: Size,
+    /// Output channels.
+    pub outputs: usize,
+    /// Pixels from one patch to the next: 1 or 2.
+    pub stride: usize,
 }
 
 impl Geometry {
-    pub(crate) fn output(self) -> Size {
+    /// Size of an output image.
+    pub fn output(self) -> Size {
         let half = |length: usize| length.div_ceil(self.stride);
         Size { channels: self.outputs, height: half(self.input.height), width: half(self.input.width) }
     }
 }
 
-/// The output, without a border, and the input with one, which the gradient of the weights needs.
+/// Returns the output, without a border, and the input with one, which the gradient of the weights needs.
 ///
 /// A number is the sum over the rows of the kernel, its columns and the input channels, in this order, plus the bias.
-pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Aligned) {
+pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Aligned) {
     let mut images = Aligned::zeros(g.samples * g.input.padded());
     let mut result = zeros(g.samples * g.output().numbers());
     let pass = forward_pass(g, weight, bias);
@@ -38,8 +43,8 @@ pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) ->
     (result, images)
 }
 
-/// The output alone.
-pub(crate) fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
+/// Returns the output alone.
+pub fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let mut result = zeros(g.samples * g.output().numbers());
     let pass = forward_pass(g, weight, bias);
     let samples = result.chunks_exact_mut(g.output().numbers()).enumerate();
@@ -62,7 +67,7 @@ fn forward_pass<'a>(g: Geometry, weight: &[f32], bias: &'a [f32]) -> Pass<'a> {
 /// The gradient of the input, without a border, from the output's; and the output's with one.
 ///
 /// A number is the sum over rows, columns and channels of the output's gradient, in this order.
-pub(super) fn input_gradient(g: Geometry, gradient: View<'_>, weight: &[f32]) -> (Vec<f32>, Aligned) {
+pub(crate) fn input_gradient(g: Geometry, gradient: View<'_>, weight: &[f32]) -> (Vec<f32>, Aligned) {
     let passes: Vec<Pass<'_>> = (0..g.stride * g.stride)
         .map(|class| input_gradient_pass(g, weight, [class / g.stride, class % g.stride]))
         .collect();
@@ -114,7 +119,7 @@ fn input_gradient_pass<'a>(g: Geometry, weight: &[f32], remainders: [usize; 2]) 
 }
 
 /// Weights by block of results, then in the order of summation, those of a block side by side.
-pub(super) fn pack(
+pub(crate) fn pack(
     results: usize,
     taps: usize,
     channels: usize,
@@ -135,7 +140,7 @@ pub(super) fn pack(
 }
 
 /// Neighbouring numbers that weights are applied to; `offset` is that of the first from a pixel.
-pub(super) struct Run {
+pub(crate) struct Run {
     offset: usize,
     length: usize,
 }
@@ -147,7 +152,7 @@ struct Steps {
     pixel: usize,
 }
 
-/// Weights that go over an image.
+/// Weights that are applied to an image, pixel by pixel.
 struct Pass<'a> {
     runs: Vec<Run>,
     packed: Aligned,

@@ -2,54 +2,59 @@
 
 use pulp::Simd;
 
-use super::dense::pack;
-use super::image::{Size, View};
-use super::tile::{Blocked, add_products, numbers, vectors};
-use super::{Aligned, BLOCK, by_width, spread, zeros};
+use crate::conv3x3::pack;
+use crate::image::{Size, View};
+use crate::instructions::by_width;
+use crate::tile::{Blocked, add_products, numbers, vectors};
+use crate::{Aligned, BLOCK, spread, zeros};
 
-/// Set in a [`Saved::chosen`] whose output is zero, and so has no gradient.
-pub(super) const DEAD: u32 = 1 << 31;
+/// Marks a [`Saved::chosen`] whose output is zero, so that it has no gradient.
+pub(crate) const DEAD: u32 = 1 << 31;
 
-/// What goes through the operation.
+/// The sizes of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Geometry {
-    pub(crate) samples: usize,
-    pub(crate) input: Size,
-    pub(crate) outputs: usize,
+pub struct Geometry {
+    /// Images in the batch.
+    pub samples: usize,
+    /// Size of an input image.
+    pub input: Size,
+    /// Output channels.
+    pub outputs: usize,
 }
 
 impl Geometry {
-    /// A last odd row or column is left out.
-    pub(crate) fn output(self) -> Size {
+    /// Size of an output image. A last odd row or column is left out.
+    pub fn output(self) -> Size {
         Size { channels: self.outputs, height: self.input.height / 2, width: self.input.width / 2 }
     }
 
     /// Where the four patches of a pooling window begin, relative to the window.
-    pub(super) fn patches(self) -> [usize; 4] {
+    pub(crate) fn patches(self) -> [usize; 4] {
         let (pixel, row) = (self.input.channels, self.input.row());
         [0, pixel, row, row + pixel]
     }
 }
 
 /// Whether there is something to pool, and positions in an image can be kept in a [`Saved::chosen`].
-pub(crate) fn takes(input: Size) -> bool {
+pub fn takes(input: Size) -> bool {
     input.height >= 2 && input.width >= 2 && input.padded() < DEAD as usize
 }
 
-/// What the gradients need of the forward pass.
+/// Results of the forward pass that the gradients need.
 #[derive(Debug)]
-pub(crate) struct Saved {
-    pub(crate) geometry: Geometry,
+pub struct Saved {
+    /// The sizes.
+    pub geometry: Geometry,
     /// The images with a border of zeros.
-    pub(super) images: Aligned,
+    pub(crate) images: Aligned,
     /// Per sample, pooled pixel and output channel: where in the image the patch of the largest number begins.
-    pub(super) chosen: Vec<u32>,
+    pub(crate) chosen: Vec<u32>,
 }
 
-/// The output, channels last, and what the gradients need.
+/// Returns the output, channels last, and what the gradients need.
 ///
 /// A number before pooling is summed as in a dense convolution; the bias is added after pooling, which gives the same.
-pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Saved) {
+pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Saved) {
     let packed = packed(g, weight);
     let per_sample = g.output().numbers();
     let mut images = Aligned::zeros(g.samples * g.input.padded());
@@ -63,8 +68,8 @@ pub(crate) fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) ->
     (output, Saved { geometry: g, images, chosen })
 }
 
-/// The output alone.
-pub(crate) fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
+/// Returns the output alone.
+pub fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let packed = packed(g, weight);
     let per_sample = g.output().numbers();
     let mut output = zeros(g.samples * per_sample);
@@ -80,14 +85,14 @@ fn packed(g: Geometry, weight: &[f32]) -> Aligned {
     pack(g.outputs, 9, inputs, |o, tap, i| weight[(o * inputs + i) * 9 + tap])
 }
 
-/// Of one sample.
+/// The forward pass of one sample.
 struct Forward<'a> {
     g: Geometry,
     image: &'a [f32],
     packed: &'a [f32],
     bias: &'a [f32],
     output: &'a mut [f32],
-    /// Empty if not wanted.
+    /// Empty if no gradient will be computed.
     chosen: &'a mut [u32],
 }
 

@@ -2,26 +2,29 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::dense::{Geometry, input_gradient};
-use super::image::View;
-use super::{arch, spread};
+use crate::conv3x3::{Geometry, input_gradient};
+use crate::image::View;
+use crate::instructions::arch;
+use crate::spread;
 
 /// Output channels whose sums are kept in registers at a time.
 const TILE: usize = 4;
 
-/// The gradients of what went into a convolution; empty those that are not wanted.
+/// The gradients of the operands of a convolution; those that were not asked for are empty.
 #[derive(Debug)]
-pub(crate) struct Gradients {
-    /// Without a border.
-    pub(crate) x: Vec<f32>,
-    pub(crate) weight: Vec<f32>,
-    pub(crate) bias: Vec<f32>,
+pub struct Gradients {
+    /// Gradient of the images, without a border.
+    pub x: Vec<f32>,
+    /// Gradient of the weights, [output, input, row, column].
+    pub weight: Vec<f32>,
+    /// Gradient of the bias.
+    pub bias: Vec<f32>,
 }
 
-/// The gradients, from the input with a border, and the gradient of the output.
+/// Computes the gradients from the input with a border and the gradient of the output.
 ///
 /// Those of weights and bias are sums over the samples, the rows and the columns of the output, in this order.
-pub(crate) fn gradients(
+pub fn gradients(
     g: Geometry,
     images: &[f32],
     weight: &[f32],
@@ -64,8 +67,8 @@ fn weight_gradient(g: Geometry, images: &[f32], gradients: &[f32]) -> Vec<f32> {
     unpack_weights(g.input.channels, wide, &sums)
 }
 
-/// Weights in burn's order, [output, input, row, column], from sums by output, row, column and input.
-pub(super) fn unpack_weights(inputs: usize, wide: usize, sums: &[f32]) -> Vec<f32> {
+/// Reorders weights to [output, input, row, column] from sums by output, row, column and input.
+pub(crate) fn unpack_weights(inputs: usize, wide: usize, sums: &[f32]) -> Vec<f32> {
     let mut weights = vec![0.0; sums.len() / (3 * wide) * inputs * 9];
     for (weights, sums) in weights.chunks_exact_mut(9 * inputs).zip(sums.chunks_exact(3 * wide)) {
         for (i, weights) in weights.chunks_exact_mut(9).enumerate() {
@@ -77,7 +80,7 @@ pub(super) fn unpack_weights(inputs: usize, wide: usize, sums: &[f32]) -> Vec<f3
     weights
 }
 
-/// Of the weights of some output channels, from `first` on.
+/// The gradient of the weights of some output channels, from `first` on.
 struct WeightGradient<'a> {
     g: Geometry,
     images: &'a [f32],
