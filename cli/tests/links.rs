@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// Every page by its path in the repository, as in `docs/GPU.md`.
+/// Every page by its path in the repository, as in `docs/how-to/gpus.md`.
 fn pages() -> BTreeMap<PathBuf, String> {
     let mut paths: Vec<PathBuf> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(PathBuf::from).into();
     let mut folders = vec![PathBuf::from("docs")];

@@ -8,7 +8,8 @@
 //!
 //! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. A KL-UCB index (Garivier, Cappé,
 //! "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times decides about probes, and
-//! the test of [`window`] finds changes of speed. docs/ata-auto.md has the rule, its reasons and measurements.
+//! the test of [`window`] finds changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and
+//! measurements.
 
 mod known;
 mod pace;
@@ -53,7 +54,8 @@ const SPARE: usize = 8;
 /// The least and the most caution, for a second that is worth very much or very little.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
-/// Allocates by predicted finishing times, and plans again within the iteration. docs/ata-auto.md has the formulas.
+/// Allocates by predicted finishing times, and plans again within the iteration. docs/explanation/ata-auto.md has the
+/// formulas.
 #[derive(Clone, Debug)]
 pub struct AtaAuto {
     track: bool,
