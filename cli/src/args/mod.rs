@@ -10,7 +10,7 @@ mod simulation;
 mod watching;
 
 #[cfg(target_os = "linux")]
-pub(crate) use chaos::{ChaosArgs, FaultKind};
+pub(crate) use chaos::ChaosArgs;
 pub(crate) use data::{DataCommand, FetchArgs};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
@@ -230,6 +230,10 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) run: RunArgs,
     #[command(flatten)]
     pub(crate) head: HeadArgs,
+    /// Write a JSON object with the keys run_id, address and resumes_after (the iteration that the run goes on after, or 0) to
+    /// this file as soon as workers can connect.
+    #[arg(long, env = "ATA_READY_FILE", value_name = "FILE", help_heading = "Output")]
+    pub(crate) ready_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) traces: TraceArgs,
 }
@@ -349,32 +353,10 @@ Examples:
 pub(crate) struct BenchArgs {
     /// What to measure [default: everything].
     #[arg(value_enum)]
-    pub(crate) subjects: Vec<BenchSubject>,
+    pub(crate) subjects: Vec<ata_bench::Subject>,
     /// Print JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum BenchSubject {
-    /// RAS at n = 51, B = 23 and at n = B = 10^6.
-    Allocation,
-    /// A decision of ata-auto at n = 10^5, and its plan after a result at n = 51, B = 23.
-    Planning,
-    /// A result, a step and a join in large runs, against the same in small ones.
-    Engine,
-    /// An iteration of the simulator, at n = 51 and at n = 10^5.
-    Simulation,
-    /// Parameters and gradients through gRPC, against a TCP copy of the same bytes.
-    Transport,
-    /// The reduction of gradients, against a memory copy of the same bytes.
-    Aggregation,
-    /// The sum, the optimizer step and the next parameters, against a memory copy of as many bytes.
-    Optimizer,
-    /// Everything in an iteration that is not gradient computation, at 4 and at 64 workers.
-    Coordination,
-    /// The gradient of a task of the built-in models, against burn's own layers.
-    Gradient,
 }
 
 /// Reads the command line; help and version end the program here.

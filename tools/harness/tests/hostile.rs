@@ -54,7 +54,7 @@ async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
     let parts = gradient_parts(header.into(), vec![0.5; SIZE]).take(1).chain(tokio_stream::pending());
     let cut = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        link.cut();
+        link.sever();
     };
     let (answer, ()) = tokio::join!(peer.submit_parts(parts), cut);
     assert!(answer.is_err(), "{answer:?}");
