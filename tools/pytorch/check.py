@@ -1,7 +1,7 @@
 """Checks that ata and PyTorch compute the same with the same parameters, in both directions.
 
     pip install torch safetensors numpy
-    python docs/pytorch_check.py target/release/ata [--data cifar-100-binary] [--infer target/release/examples/infer]
+    python tools/pytorch/check.py target/release/ata [--data cifar-100-binary] [--infer target/release/examples/infer]
 
 Everything runs on the CPU, in a temporary folder. A line per comparison; the exit code is 1 if one failed.
 """
@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from pytorch_cnn import CLASSES, Cnn
+from cnn import CLASSES, Cnn
 
 # A record of CIFAR-100's binary layout: coarse label, fine label, red, green and blue plane.
 RECORD_BYTES = 2 + 3 * 32 * 32

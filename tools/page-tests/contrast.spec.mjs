@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 
+import { test } from "@playwright/test";
+
 import { asset } from "./site.mjs";
 
 const TEXT = 4.5;
@@ -61,8 +63,6 @@ function login() {
   check(style, ["line", "accent"], ["page", "card"], GRAPHICS);
 }
 
-export const CHECKS = [
-  { name: "contrast of text, in both schemes", run: text },
-  { name: "contrast of curves and frames, in both schemes", run: graphics },
-  { name: "contrast of the login form, in both schemes", run: login },
-];
+test("contrast of text, in both schemes", text);
+test("contrast of curves and frames, in both schemes", graphics);
+test("contrast of the login form, in both schemes", login);

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { DESKTOP, PHONE, WIDE } from "./browser.mjs";
+import { DESKTOP, PHONE, WIDE, check } from "./tab.mjs";
 import { SCENARIOS } from "./scenarios.mjs";
 
 const VIEWS = [PHONE, DESKTOP, { ...WIDE, dark: true }];
@@ -13,13 +13,9 @@ async function fits(tab, name, address, { width }) {
   assert.equal(await tab.overflow(), 0, `${name} is wider than ${width} pixels`);
 }
 
-const check = (view) => ({
-  name: `no page is wider than ${view.width} pixels${view.dark ? ", in the dark scheme" : ""}`,
-  view,
-  run: async (tab, site) => {
+for (const view of VIEWS) {
+  check(`no page is wider than ${view.width} pixels${view.dark ? ", in the dark scheme" : ""}`, view, async (tab, site) => {
     for (const name of [...Object.keys(SCENARIOS), "compared"]) await fits(tab, name, site.report(name), view);
     await fits(tab, "login", site.login, view);
-  },
-});
-
-export const CHECKS = VIEWS.map(check);
+  });
+}

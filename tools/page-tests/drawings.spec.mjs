@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { DESKTOP, PHONE } from "./browser.mjs";
+import { DESKTOP, PHONE, check, tileRows } from "./tab.mjs";
 
 const CHART = "#charts svg[role=img]";
 const OPEN_TIPS = "#charts .tip:not([hidden])";
@@ -109,13 +109,6 @@ async function heatWithoutChoice(tab, site) {
   }
 }
 
-/** Tiles in each row. */
-export const tileRows = (tab) => tab.call(() => {
-  const rows = new Map();
-  for (const tile of document.querySelectorAll("#numbers > div")) rows.set(tile.offsetTop, (rows.get(tile.offsetTop) ?? 0) + 1);
-  return [...rows.values()];
-});
-
 async function balancedTiles(tab, site) {
   for (const [name, expected] of [["four", [8]], ["plain", [5, 4]], ["many", [5, 5]], ["long", [6, 5]]]) {
     await tab.go(site.report(name));
@@ -125,11 +118,11 @@ async function balancedTiles(tab, site) {
 
 async function resizedTiles(tab, site) {
   await tab.go(site.report("plain"));
-  await tab.send("Emulation.setDeviceMetricsOverride", { width: 800, height: 900, deviceScaleFactor: 1, mobile: false });
+  await tab.resize(800, 900);
   await tab.until(() => document.querySelector("#numbers").clientWidth < 800);
   await tab.drawn();
   assert.deepEqual(await tileRows(tab), [5, 4]);
-  await tab.send("Emulation.setDeviceMetricsOverride", { width: 1600, height: 900, deviceScaleFactor: 1, mobile: false });
+  await tab.resize(1600, 900);
   await tab.until(() => document.querySelector("#numbers").clientWidth > 1280);
   await tab.drawn();
   assert.deepEqual(await tileRows(tab), [9]);
@@ -164,18 +157,16 @@ async function header(tab, site) {
   assert.match(await tab.text("#phase"), /^✕ Failed: task 17 of iteration 51 failed on three/);
 }
 
-export const CHECKS = [
-  { name: "hovering over a chart shows its values, and the place in all", view: DESKTOP, run: hoverChart },
-  { name: "touching a chart keeps its values", view: PHONE, run: touchChart },
-  { name: "arrow keys move along a chart, and say its values", view: DESKTOP, run: keysOnChart },
-  { name: "axes, logarithm and moving mean", view: DESKTOP, run: axes },
-  { name: "drawings have their data as tables", view: DESKTOP, run: tables },
-  { name: "arrow keys and mouse on the heat map", view: DESKTOP, run: heatMap },
-  { name: "a crowd’s heat map has the workers with tasks, or all", view: DESKTOP, run: heatOfACrowd },
-  { name: "a heat map without empty rows offers no choice", view: DESKTOP, run: heatWithoutChoice },
-  { name: "tiles are spread evenly over their rows", view: DESKTOP, run: balancedTiles },
-  { name: "tiles follow the width of the window", view: DESKTOP, run: resizedTiles },
-  { name: "a last tile has the whole row on a phone", view: PHONE, run: lastTileOnAPhone },
-  { name: "refused results are a tile, late ones are not", view: DESKTOP, run: refusedTile },
-  { name: "settings and phase in the header", view: DESKTOP, run: header },
-];
+check("hovering over a chart shows its values, and the place in all", DESKTOP, hoverChart);
+check("touching a chart keeps its values", PHONE, touchChart);
+check("arrow keys move along a chart, and say its values", DESKTOP, keysOnChart);
+check("axes, logarithm and moving mean", DESKTOP, axes);
+check("drawings have their data as tables", DESKTOP, tables);
+check("arrow keys and mouse on the heat map", DESKTOP, heatMap);
+check("a crowd’s heat map has the workers with tasks, or all", DESKTOP, heatOfACrowd);
+check("a heat map without empty rows offers no choice", DESKTOP, heatWithoutChoice);
+check("tiles are spread evenly over their rows", DESKTOP, balancedTiles);
+check("tiles follow the width of the window", DESKTOP, resizedTiles);
+check("a last tile has the whole row on a phone", PHONE, lastTileOnAPhone);
+check("refused results are a tile, late ones are not", DESKTOP, refusedTile);
+check("settings and phase in the header", DESKTOP, header);

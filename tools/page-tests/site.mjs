@@ -8,7 +8,7 @@ import http from "node:http";
 
 import { SCENARIOS, compared } from "./scenarios.mjs";
 
-const read = (file) => fs.readFileSync(new URL(`../${file}`, import.meta.url), "utf8");
+const read = (file) => fs.readFileSync(new URL(`../../common/observe/${file}`, import.meta.url), "utf8");
 
 export const asset = (name) => read(`assets/${name}`);
 

@@ -2,8 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { DESKTOP } from "./browser.mjs";
-import { tileRows } from "./drawings.mjs";
+import { DESKTOP, check, tileRows } from "./tab.mjs";
 
 const done = (tab) => tab.call(() => parseInt(document.querySelector("#progress-text").textContent, 10));
 const untilDone = (tab, iterations) =>
@@ -42,7 +41,7 @@ async function waiting(tab, site) {
   assert.equal(await tab.isShown("#curves"), true);
 }
 
-/** A gap is mended by one look at the whole state, and later messages need none. */
+/** One fetch of the whole state closes a gap, and later messages need none. */
 async function gap(tab, site) {
   const live = await open(tab, site, "four");
   await untilDone(tab, 120);
@@ -147,13 +146,11 @@ async function hidden(tab, site) {
 /** What the browser says of connections that a check breaks. */
 const BROKEN = /net::ERR_/;
 
-export const CHECKS = [
-  { name: "a live run grows, and ends", view: DESKTOP, run: growth },
-  { name: "a run that waits for workers begins", view: DESKTOP, run: waiting },
-  { name: "after a gap the state is fetched once", view: DESKTOP, run: gap },
-  { name: "a broken connection is shown, and made again", view: DESKTOP, run: reconnection, expected: BROKEN },
-  { name: "the end of a coordinator after its run is no fault", view: DESKTOP, run: endOfRun, expected: BROKEN },
-  { name: "rows of 500 workers are changed in place", view: DESKTOP, run: rowsStay },
-  { name: "a tile that is added leaves the rows even", view: DESKTOP, run: anotherTile },
-  { name: "a hidden page draws nothing", view: DESKTOP, run: hidden },
-];
+check("a live run grows, and ends", DESKTOP, growth);
+check("a run that waits for workers begins", DESKTOP, waiting);
+check("after a gap the state is fetched once", DESKTOP, gap);
+check("a broken connection is shown, and made again", DESKTOP, reconnection, BROKEN);
+check("the end of a coordinator after its run is no fault", DESKTOP, endOfRun, BROKEN);
+check("rows of 500 workers are changed in place", DESKTOP, rowsStay);
+check("a tile that is added leaves the rows even", DESKTOP, anotherTile);
+check("a hidden page draws nothing", DESKTOP, hidden);

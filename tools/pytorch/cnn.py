@@ -1,4 +1,4 @@
-"""ata's built-in network in PyTorch, for the scripts beside this one."""
+"""ata's built-in network in PyTorch, for the other scripts of this folder."""
 
 from torch import nn
 from torch.nn import functional as F

@@ -1,8 +1,8 @@
-"""Reads a run's event files with TensorBoard's own reader, and holds them against metrics.csv.
+"""Reads a run's event files with TensorBoard's own reader, and compares them with metrics.csv.
 
     python3 -m venv venv && venv/bin/pip install tensorboard
     ata up --tensorboard --out run
-    venv/bin/python docs/tensorboard_check.py run
+    venv/bin/python tools/pytorch/tensorboard_check.py run
 """
 
 import csv

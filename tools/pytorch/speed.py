@@ -1,7 +1,7 @@
 """Measures the gradients of ata's built-in networks on one CPU thread against PyTorch's, in turns.
 
     pip install torch numpy
-    python docs/pytorch_speed.py target/release/ata [--rounds 5]
+    python tools/pytorch/speed.py target/release/ata [--rounds 5]
 
 ata's times are those of `ata bench gradient`: from reading the samples to the flat gradient in host memory. PyTorch's are
 forward, cross-entropy and backward of images that are in memory. A line per network and batch: medians over the rounds, and
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from pytorch_cnn import CLASSES, Cnn
+from cnn import CLASSES, Cnn
 
 # Gradients of which PyTorch's time in a round is the median; the first ones are not counted.
 GRADIENTS, FIRST = 9, 2

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { DESKTOP } from "./browser.mjs";
+import { DESKTOP, check } from "./tab.mjs";
 
 /** What has no use without a name. */
 const NAMED = new Set([
@@ -71,9 +71,7 @@ async function headings(tab, site) {
   }
 }
 
-export const CHECKS = [
-  { name: "the Tab key goes through the page in order", view: DESKTOP, run: tabOrder },
-  { name: "a skip link can be seen, and leads to the workers", view: DESKTOP, run: skipLinks },
-  { name: "controls, images and tables have names", view: DESKTOP, run: names },
-  { name: "headings skip no rank", view: DESKTOP, run: headings },
-];
+check("the Tab key goes through the page in order", DESKTOP, tabOrder);
+check("a skip link can be seen, and leads to the workers", DESKTOP, skipLinks);
+check("controls, images and tables have names", DESKTOP, names);
+check("headings skip no rank", DESKTOP, headings);

@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import vm from "node:vm";
 
+import { test } from "@playwright/test";
+
 import { SimulatedRun } from "./simulated-run.mjs";
 import { asset } from "./site.mjs";
 
@@ -180,15 +182,13 @@ function namesOfRuns() {
   assert.deepEqual(plain(page.labels(runs("ata", "ata"))), ["run-0", "run-1"]);
 }
 
-export const CHECKS = [
-  { name: "numbers and counts in words", run: numbers },
-  { name: "durations in words", run: durations },
-  { name: "phases in words; a finished run does not say “iterations”", run: phases },
-  { name: "rules of allocations in words", run: rules },
-  { name: "late results of honest workers are not among the refused", run: lateResults },
-  { name: "20,000 axes have few ticks, and different ones", run: scales },
-  { name: "the point nearest to a place", run: nearestPoint },
-  { name: "messages add up to the whole state, and a gap is noticed", run: merging },
-  { name: "a message of another run is not merged", run: anotherRun },
-  { name: "runs are named by policy, or by id", run: namesOfRuns },
-];
+test("numbers and counts in words", numbers);
+test("durations in words", durations);
+test("phases in words; a finished run does not say “iterations”", phases);
+test("rules of allocations in words", rules);
+test("late results of honest workers are not among the refused", lateResults);
+test("20,000 axes have few ticks, and different ones", scales);
+test("the point nearest to a place", nearestPoint);
+test("messages add up to the whole state, and a gap is noticed", merging);
+test("a message of another run is not merged", anotherRun);
+test("runs are named by policy, or by id", namesOfRuns);

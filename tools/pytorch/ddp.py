@@ -1,11 +1,11 @@
 """Measures ata against PyTorch's DistributedDataParallel (DDP, over gloo) on this machine's CPU, in turns.
 
     pip install torch numpy
-    python docs/pytorch_ddp.py unequal target/release/ata cifar-100-binary [--widths 32/64/128/256]
-    python docs/pytorch_ddp.py overhead target/release/ata [--workers 2] [--batch 32]
+    python tools/pytorch/ddp.py unequal target/release/ata cifar-100-binary [--widths 32/64/128/256]
+    python tools/pytorch/ddp.py overhead target/release/ata [--workers 2] [--batch 32]
 
 `unequal`: one process with one thread per CPU quota trains the same network, with Adam and as many samples a step, in three ways:
-DDP with even batches, DDP with batches set by hand in proportion to the quotas, and ata, which is told neither speeds nor quotas.
+DDP with even batches, DDP with batches set by hand in proportion to the quotas, and ata, which knows neither speeds nor quotas.
 ata's coordinator has no quota; DDP's images are in memory and normalised before the clock starts. It needs Linux and root, for
 cgroups. The workers' seconds are those that they spend on gradients; DDP keeps each process for all of the step.
 
@@ -40,7 +40,7 @@ try:
     from torch.nn import functional as F
     from torch.nn.parallel import DistributedDataParallel
 
-    from pytorch_cnn import CLASSES, Cnn
+    from cnn import CLASSES, Cnn
 except ImportError as error:
     sys.exit(f"{Path(__file__).name} needs PyTorch and NumPy ({error}): pip install torch numpy")
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { DESKTOP } from "./browser.mjs";
+import { DESKTOP, check } from "./tab.mjs";
 
 const ROWS = "#workers-table tbody tr";
 const firstName = (tab) => tab.text(`${ROWS} .toggle`);
@@ -87,11 +87,9 @@ async function runsSideBySide(tab, site) {
   assert.equal(await tab.call(() => document.activeElement.value), "1", "the focus stays on the choice");
 }
 
-export const CHECKS = [
-  { name: "workers are sorted by keys", view: DESKTOP, run: sorting },
-  { name: "workers are filtered, and all are shown", view: DESKTOP, run: filtering },
-  { name: "a worker’s details open and close by keys", view: DESKTOP, run: details },
-  { name: "names of workers stay text", view: DESKTOP, run: names },
-  { name: "the rule of the allocation is explained", view: DESKTOP, run: rule },
-  { name: "several runs are compared, and one is chosen by keys", view: DESKTOP, run: runsSideBySide },
-];
+check("workers are sorted by keys", DESKTOP, sorting);
+check("workers are filtered, and all are shown", DESKTOP, filtering);
+check("a worker’s details open and close by keys", DESKTOP, details);
+check("names of workers stay text", DESKTOP, names);
+check("the rule of the allocation is explained", DESKTOP, rule);
+check("several runs are compared, and one is chosen by keys", DESKTOP, runsSideBySide);
