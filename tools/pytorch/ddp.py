@@ -22,7 +22,6 @@ import csv
 import json
 import multiprocessing
 import os
-import re
 import signal
 import statistics
 import subprocess
@@ -281,6 +280,7 @@ class Ata:
         self.temporary = tempfile.TemporaryDirectory()
         self.folder = Path(self.temporary.name)
         self.run = self.folder / "run"
+        self.ready = self.folder / "ready.json"
         self.processes = []
         return self
 
@@ -314,11 +314,11 @@ class Ata:
                 sys.exit(f"{command}: exit code {process.returncode}\n{tail}")
 
     def address(self):
-        """Where the coordinator, the first process, listens."""
+        """Where the coordinator listens."""
         while True:
             self.check()
-            if found := re.search(r"listens on (\S+:\d+)", self.log(0).read_text(errors="replace")):
-                return found[1]
+            if self.ready.exists():
+                return json.loads(self.ready.read_text())["address"]
             time.sleep(0.05)
 
     def finish(self):
@@ -348,7 +348,7 @@ def settings(options, samples):
 def ata_unequal(options, groups):
     with Ata(options.ata) as ata:
         limits = ("--policy", "ata-auto", "--budget", TASKS, "--min-workers", len(groups))
-        flags = ("--listen", "127.0.0.1:0", "--data", options.data, "--out", ata.run)
+        flags = ("--listen", "127.0.0.1:0", "--data", options.data, "--out", ata.run, "--ready-file", ata.ready)
         ata.start("coordinator", *flags, *limits, *settings(options, TASK_BATCH))
         url = f"http://{ata.address()}"
         for number, group in enumerate(groups, 1):
