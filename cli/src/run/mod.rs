@@ -161,6 +161,14 @@ impl Run {
         checkpoint.progress.engine.finished(self.settings.iterations, &self.settings.limits())
     }
 
+    /// The last iteration of the checkpoint that the run goes on from; 0 for a new run.
+    pub(crate) fn resumes_after(&self) -> u64 {
+        match &self.start {
+            Start::Checkpoint(checkpoint) => checkpoint.progress.iteration,
+            _ => 0,
+        }
+    }
+
     /// Whether the run that is to go on is over and has all its results, and says so; with `again`, a run may be over that left
     /// nothing to go on from.
     pub(crate) fn is_complete(&self, resumption: Option<&Resumption>, again: bool) -> bool {

@@ -158,7 +158,7 @@ async fn a_cut_link_is_taken_up_again() {
     cluster.worker(WorkerSettings { task_time: Duration::from_millis(2), ..far });
     for iterations in [3, 10, 25] {
         cluster.wait_for("progress", |state| state.iterations >= iterations).await;
-        link.cut();
+        link.sever();
         cluster.wait_for("the loss", |state| state.present() == 0).await;
     }
     let ended = cluster.end().await;

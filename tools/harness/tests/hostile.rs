@@ -13,7 +13,9 @@ use ata_wire::{
     Assignment, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken, ToWorker, gradient_parts,
 };
 use ata_worker::WorkerError;
+use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 const SIZE: usize = 64;
@@ -48,16 +50,20 @@ fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientP
     })
 }
 
-/// Sends a header, then cuts the link.
+/// Sends a header, then severs the connection.
 async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
-    let link = FaultProxy::to(coordinator).await;
-    let peer = Peer::connect(link.address).await;
-    let parts = gradient_parts(header.into(), vec![0.5; SIZE]).take(1).chain(tokio_stream::pending());
-    let cut = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        link.cut();
+    let proxy = FaultProxy::to(coordinator).await;
+    let peer = Peer::connect(proxy.address).await;
+    let (parts, sent) = mpsc::channel(1);
+    let first = gradient_parts(header.into(), vec![0.5; SIZE]).next().await.expect("a gradient begins with a header");
+    parts.send(first).await.expect("nothing was sent yet");
+    let sever = async {
+        let _next = parts.reserve().await.expect("the header was taken");
+        // The answer comes over the same connection, after the header has arrived.
+        peer.connection.probe(0, 0).await.expect("the coordinator answers");
+        proxy.sever();
     };
-    let (answer, ()) = tokio::join!(peer.submit_parts(parts), cut);
+    let (answer, ()) = tokio::join!(peer.submit_parts(ReceiverStream::new(sent)), sever);
     assert!(answer.is_err(), "{answer:?}");
 }
 
@@ -153,7 +159,7 @@ async fn misbehave(cluster: &mut Cluster, kind: RefusalKind, deed: Deed) -> u64 
         Deed::Damage => peer.submit_parts(damaged(header)).await.unwrap(),
         Deed::CutOff => {
             let mut sent = 0;
-            // If the link is cut before the header has arrived, there is nothing to refuse yet.
+            // If the connection is severed before the header is read, there is nothing to refuse yet.
             while !cluster.state.borrow().refused.contains_key(&kind) {
                 cut_off(cluster.address, header.clone()).await;
                 let refused = cluster.state.wait_for(|state| state.refused.contains_key(&kind));

@@ -90,7 +90,7 @@ impl Run {
             Fault::Crash => {
                 // Cables are pulled first, so that nothing of the old process is heard any more.
                 for link in &self.links {
-                    link.cut();
+                    link.sever();
                 }
                 let saved = self.cluster.state.borrow().saved;
                 let resumed = self.cluster.crash(&self.settings).await;
@@ -107,7 +107,7 @@ impl Run {
                 self.workers[worker] = self.worker(worker);
             }
             Fault::Cut => {
-                while !self.links[worker].cut() {
+                while !self.links[worker].sever() {
                     // It lost its connection by itself, and comes back.
                     self.progress(1).await;
                     self.is_there(worker).await;
