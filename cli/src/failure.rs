@@ -210,7 +210,8 @@ impl From<WorkerError> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use ata_scheduler::{AbortReason, TaskRange};
+    use ata_scheduler::AbortReason;
+    use ata_types::{Iteration, TaskRange};
 
     use super::*;
 
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn a_message_commands_no_terminal() {
         let (tasks, lasted_s) = (TaskRange { first: 0, count: 1 }, 128.0);
-        let reason = AbortReason::TasksFailed { iteration: 3, tasks, attempts: 9, workers: 4, lasted_s };
+        let reason = AbortReason::TasksFailed { iteration: Iteration(3), tasks, attempts: 9, workers: 4, lasted_s };
         let last_failure = "worker 2: \u{1b}[2J\u{1b}[31mall is well\nata: done\u{202e}".into();
         let failure = Failure::from(RunError::Aborted { reason, last_failure });
         assert_eq!(

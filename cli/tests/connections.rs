@@ -66,7 +66,7 @@ impl Worker {
         let header = GradientHeader {
             session: self.welcome.session,
             lease: lease.lease.id,
-            iteration: Iteration(lease.lease.iteration),
+            iteration: lease.lease.iteration,
             times: LeaseTimes { busy_s: vec![0.1; lease.lease.tasks.count as usize], outlasted: 0 },
             loss_sum: 1.0,
         };
@@ -193,7 +193,7 @@ async fn a_request_without_credentials_changes_nothing() {
     // The session lives, and its leases are still its own.
     let mut lease = lease;
     for iteration in 1..=2 {
-        assert_eq!(lease.lease.iteration, iteration);
+        assert_eq!(lease.lease.iteration, Iteration(iteration));
         let (header, values) = worker.gradient(&lease);
         assert_eq!(worker.connection.submit_gradient(header, values).await.unwrap(), Receipt::Accepted);
         match worker.next().await {

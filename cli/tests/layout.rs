@@ -10,8 +10,8 @@ use toml::Table;
 const DEPENDS_ON: [(&str, &[&str]); 19] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
-    ("common/simulator", &["ata-scheduler"]),
-    ("common/experiments", &["ata-figures", "ata-scheduler", "ata-simulator", "rayon"]),
+    ("common/simulator", &["ata-scheduler", "ata-types"]),
+    ("common/experiments", &["ata-figures", "ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
@@ -87,6 +87,7 @@ const DEPENDS_ON: [(&str, &[&str]); 19] = [
             "ata-reference",
             "ata-scheduler",
             "ata-simulator",
+            "ata-types",
             "ata-wire",
             "ata-worker",
             "opentelemetry",

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ata_record::{Listeners, RecordError, RunEvent, RunState, Writer};
-use ata_scheduler::{Lease, Outcome, WorkerId};
-use ata_types::{Iteration, TaskOutcome};
+use ata_scheduler::LeaseTime;
+use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
 use tokio::sync::watch;
 
@@ -59,33 +59,28 @@ impl Publisher {
         now_s: f64,
         worker: WorkerId,
         lease: &Lease,
-        outcome: Outcome,
+        (outcome, time): (TaskOutcome, LeaseTime),
         times: &LeaseTimes,
     ) {
         let LeaseTimes { busy_s, outlasted } = times;
-        let (outcome, timing, censored_s) = match outcome {
-            Outcome::Applied(timing) => (TaskOutcome::Applied, Some(timing), None),
-            Outcome::Ignored(timing) => (TaskOutcome::Ignored, Some(timing), None),
-            Outcome::Cancelled(cut_s) => (TaskOutcome::Cancelled, None, cut_s),
-            Outcome::Lost(cut_s) => (TaskOutcome::Lost, None, cut_s),
-            Outcome::Failed(cut_s) => (TaskOutcome::Failed, None, cut_s),
-            Outcome::Refuted(timing) => (TaskOutcome::Mismatched, Some(timing), None),
-            Outcome::Disputed(timing) => (TaskOutcome::Disputed, Some(timing), None),
+        let (factor, overhead_s, elapsed_s) = match time {
+            LeaseTime::Reported { factor, overhead_s } => (Some(factor), overhead_s, None),
+            LeaseTime::Censored { elapsed_s } => (None, None, elapsed_s),
         };
         let count = lease.tasks.count as usize;
         let share = if busy_s.len() == 1 { 1.0 / count as f64 } else { 1.0 };
         let busy_of = |at: usize| busy_s.get(if busy_s.len() == 1 { 0 } else { at });
         let last = count - 1;
         let task = |(at, task): (usize, u64)| RunEvent::Task {
-            iteration: Iteration(lease.iteration),
+            iteration: lease.iteration,
             task,
             worker,
             lease: lease.id,
             time_s: now_s,
-            busy_s: timing.zip(busy_of(at)).map(|(timing, busy_s)| timing.factor * share * busy_s),
+            busy_s: factor.zip(busy_of(at)).map(|(factor, busy_s)| factor * share * busy_s),
             // It is not known how many of the tasks the worker had begun, but it had begun the first.
-            censored_s: censored_s.filter(|_| at == 0),
-            overhead_s: timing.filter(|_| at == last).and_then(|timing| timing.overhead_s),
+            censored_s: elapsed_s.filter(|_| at == 0),
+            overhead_s: overhead_s.filter(|_| at == last),
             outlasted: if at == last { (*outlasted).min(lease.tasks.count) } else { 0 },
             outcome,
         };

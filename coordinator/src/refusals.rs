@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ata_record::{RefusalKind, RunEvent};
-use ata_scheduler::WorkerId;
+use ata_types::WorkerId;
 
 /// Seconds between two events of the same worker and kind: at most a few kilobytes per second and worker, until the worker is
 /// expelled.

@@ -268,7 +268,7 @@ fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind,
 mod tests {
     use super::*;
     use crate::uploads::{Reply, Sending, Uploads};
-    use ata_types::{Iteration, WorkerId};
+    use ata_types::{Iteration, LeaseId, WorkerId};
     use ata_wire::{DataSpec, LeaseTimes, RunSpec};
     use std::task::{Context, Waker};
 

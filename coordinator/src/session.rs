@@ -236,7 +236,7 @@ impl Session {
 
     /// Adds a lease to the next message, and sends the parameters at which it is to be computed unless that was done.
     pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet, trace: Option<TraceContext>) {
-        debug_assert_eq!(lease.iteration, parameters.iteration.number(), "leases are of the current iteration");
+        debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
         self.past.given(lease.id);
         let iteration = parameters.iteration;

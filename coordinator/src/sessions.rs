@@ -199,7 +199,7 @@ fn random_token() -> Result<SessionToken, Status> {
 mod tests {
     use super::*;
     use crate::parameters::ParameterSet;
-    use ata_scheduler::{Lease, LeaseId, TaskRange};
+    use ata_types::{Iteration, Lease, LeaseId, TaskRange};
     use ata_wire::limits::MAX_BATCH;
     use ata_wire::{Pool, Reader};
     use std::time::Duration;
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn lease(id: u64, iteration: u64) -> Lease {
-        Lease { id: LeaseId(id), iteration, tasks: TaskRange::single(id) }
+        Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id) }
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl HeldLease {
                 "lease",
                 worker = %worker,
                 lease = lease.id.0,
-                iteration = lease.iteration,
+                iteration = lease.iteration.number(),
                 first_task = lease.tasks.first,
                 tasks = lease.tasks.count,
                 outcome = Empty,
@@ -45,7 +45,7 @@ impl HeldLease {
     }
 
     pub(crate) fn iteration(&self) -> Iteration {
-        Iteration(self.lease.iteration)
+        self.lease.iteration
     }
 
     pub(crate) fn tasks(&self) -> TaskRange {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ata_scheduler::WorkerId;
 use ata_simulator::{Change, When};
+use ata_types::WorkerId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ExperimentError;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ata_scheduler::{Collect, Rule, SchedulerRng, WorkerId, ras};
+use ata_scheduler::{Collect, Rule, SchedulerRng, ras};
 use ata_simulator::Start;
+use ata_types::WorkerId;
 use rand::SeedableRng;
 
 use crate::exponentials::mean_of_maximum;

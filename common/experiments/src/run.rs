@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use ata_scheduler::{
-    Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify, WorkerId,
-    WorkerStatistics, policy_kind,
+    Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify, WorkerStatistics,
+    policy_kind,
 };
 use ata_simulator::{
     ClusterTruth, Foreseen, LawError, LawTimes, Learning, LearningRun, LinearRegression, Observer, Quadratic,
     RegressionSizes, Simulation, Start, Step, TaskTimes, TimeLaws, WorkerLaw,
 };
+use ata_types::WorkerId;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
 

@@ -26,11 +26,10 @@ pub mod policy;
 mod statistics;
 
 pub use allocation::{PerWorker, Rule, allocate_by_score, ras, ras_by_cost, uniform};
-pub use ata_types::{Lease, LeaseId, MAX_LEASE_TASKS, MachineId, TaskRange, WorkerId};
 pub use batches::{BatchStatistics, Line};
 pub use engine::{
-    AbortReason, CutShort, Effect, Engine, EngineConfig, Event, FinishReason, Limits, Outcome, Refusal, Report,
-    RestoreError, SavedEngine, Timing, Verify, WaitReason,
+    AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, Refusal, Report, RestoreError,
+    SavedEngine, Verify, WaitReason,
 };
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use policy::{

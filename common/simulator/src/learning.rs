@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ata_scheduler::{StepOutcome, TaskRange};
+use ata_scheduler::StepOutcome;
+use ata_types::TaskRange;
 
 use crate::drive::Step;
 use crate::problem::Problem;
@@ -35,7 +36,7 @@ pub struct LearningStep {
 
 impl LearningStep {
     fn new(step: &Step<'_>) -> Self {
-        let mut tasks: Vec<_> = step.leases.iter().map(|lease| (lease.iteration, lease.tasks)).collect();
+        let mut tasks: Vec<_> = step.leases.iter().map(|lease| (lease.iteration.number(), lease.tasks)).collect();
         tasks.sort_unstable();
         // However the tasks were shared out, the step is the same.
         tasks.dedup_by(|next, last| {

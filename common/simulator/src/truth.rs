@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ata_scheduler::{Truth, WorkerId};
+use ata_scheduler::Truth;
+use ata_types::WorkerId;
 
 use crate::times::{LawTimes, Source, TaskTimes};
 

@@ -76,7 +76,7 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
     );
     let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, trace()).prop_map(
         |(id, iteration, count, first, trace)| {
-            let lease = Lease { id: LeaseId(id), iteration, tasks: TaskRange { first, count } };
+            let lease = Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange { first, count } };
             Assignment { lease, trace }
         },
     );
@@ -301,7 +301,7 @@ fn a_traceparent_is_read_and_whatever_else_stands_in_its_place_changes_nothing()
 fn the_largest_message_has_room_for_the_trace_of_each_lease() {
     let trace = TraceContext::parse(TRACEPARENT);
     let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
-    let lease = Lease { id: LeaseId(u64::MAX), iteration: u64::MAX, tasks };
+    let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks };
     let message = proto::CoordinatorMessage::from(ToWorker::Assign(vec![Assignment { lease, trace }; MAX_BATCH]));
     assert!(message.encoded_len() <= MESSAGE_BYTES, "{} bytes", message.encoded_len());
 }

@@ -36,7 +36,8 @@ use std::time::{Duration, Instant};
 
 use ata_learn::{Dataset, LearningRate, OpenDevice};
 use ata_record::{EndState, RecordError, RunEvent, RunState};
-use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerId, WorkerStatistics};
+use ata_scheduler::{AbortReason, Effect, Engine, Event, WorkerStatistics};
+use ata_types::{LeaseId, WorkerId};
 use ata_wire::{FarewellReason, Pool, RunSpec, duration};
 use tokio::sync::{mpsc, watch};
 

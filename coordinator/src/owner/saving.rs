@@ -95,7 +95,7 @@ impl Owner {
     /// Has the state after the last step written, beside the iterations. No step may be under way.
     fn save(&mut self) {
         let engine = self.engine.save();
-        let iteration = engine.next_iteration() - 1;
+        let iteration = engine.next_iteration().number() - 1;
         let workers = self.sessions.names_by_departure();
         let progress = Progress {
             version: VERSION,

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use ata_learn::{Model, Optimizer, TrainingState};
 use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
-use ata_scheduler::{Engine, EngineConfig, Ledger, Policy, WorkerId};
-use ata_types::Iteration;
+use ata_scheduler::{Engine, EngineConfig, Ledger, Policy};
+use ata_types::{Iteration, WorkerId};
 use tokio::sync::{mpsc, watch};
 
 use super::evaluation::Best;

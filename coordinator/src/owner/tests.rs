@@ -181,7 +181,7 @@ impl Rig {
 
     /// Whether a gradient may be sent.
     fn announce(&mut self, session: SessionToken, lease: &Lease) -> bool {
-        let (lease, iteration, peer) = (lease.id, Iteration(lease.iteration), Peer::default());
+        let (lease, iteration, peer) = (lease.id, lease.iteration, Peer::default());
         self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).is_ok()
     }
 
@@ -195,13 +195,16 @@ impl Rig {
         let header = GradientHeader {
             session,
             lease: lease.id,
-            iteration: Iteration(lease.iteration),
+            iteration: lease.iteration,
             times: LeaseTimes { busy_s: vec![0.0; lease.tasks.count as usize], outlasted: 0 },
             loss_sum: 1.0,
         };
         // Whole numbers, so that their sum is the same in every order.
-        let value =
-            if good { lease.tasks.indices().map(|task| (task + 10 * lease.iteration) as f32).sum() } else { 1e6 };
+        let value = if good {
+            lease.tasks.indices().map(|task| (task + 10 * lease.iteration.number()) as f32).sum()
+        } else {
+            1e6
+        };
         let values = vec![value; self.parameters];
         let (reply, mut answer) = oneshot::channel();
         let ending = self.turn(0.0, Some(Command::Gradient(Gradient { header, values, reply })));
@@ -330,7 +333,7 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
     let mut rig = Rig::new("asgd", 1, 20);
     let (mut fast, mut slow) = (rig.join("fast", 1).unwrap(), rig.join("slow", 1).unwrap());
     slow.read();
-    assert_eq!(slow.leases[0].iteration, 1);
+    assert_eq!(slow.leases[0].iteration, Iteration(1));
     for _ in 0..5 {
         fast.read();
         let lease = fast.leases.remove(0);

@@ -2,7 +2,8 @@
 
 use ata_learn::Partial;
 use ata_record::RefusalKind;
-use ata_scheduler::{LeaseId, Report};
+use ata_scheduler::Report;
+use ata_types::LeaseId;
 use ata_wire::{GradientHeader, Peer, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tonic::Status;

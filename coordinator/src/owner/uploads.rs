@@ -41,7 +41,7 @@ impl Owner {
         let worker = session.worker;
         let announced = match self.engine.lease(worker, lease) {
             None => Err(self.why_not_held(worker, lease)),
-            Some(held) if held.iteration != iteration.number() => {
+            Some(held) if held.iteration != iteration => {
                 let reason = format!("lease {lease} is of iteration {}, not {iteration}", held.iteration);
                 Err((RefusalKind::Foreign, reason))
             }

@@ -1,7 +1,8 @@
 //! How sessions begin and end.
 
 use ata_record::RunEvent;
-use ata_scheduler::{Event, MachineId};
+use ata_scheduler::Event;
+use ata_types::MachineId;
 use ata_wire::{FarewellReason, Hello, Peer, SessionToken, ToWorker, Welcome};
 use tonic::Status;
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use ata_scheduler::policy::{Midway, Orders};
 use ata_scheduler::{
-    Decision, Engine, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, WorkerId, build_policy,
-    ras,
+    Decision, Engine, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, build_policy, ras,
 };
 use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
+use ata_types::WorkerId;
 use rand::SeedableRng;
 
 use crate::{BenchError, Figure, median, pair};

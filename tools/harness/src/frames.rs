@@ -217,7 +217,7 @@ fn from_worker() -> [FromWorker; 4] {
 fn to_worker(session: SessionToken) -> [ToWorker; 4] {
     let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let lease = |id, first, count| {
-        let lease = Lease { id: LeaseId(id), iteration: 2, tasks: TaskRange { first, count } };
+        let lease = Lease { id: LeaseId(id), iteration: Iteration(2), tasks: TaskRange { first, count } };
         Assignment { lease, trace }
     };
     [

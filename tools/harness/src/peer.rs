@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use ata_types::Iteration;
 use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{
     Assignment, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, ParameterStream, Pool, Receipt,
@@ -133,7 +132,7 @@ impl Session {
         GradientHeader {
             session: self.token(),
             lease: lease.lease.id,
-            iteration: Iteration(lease.lease.iteration),
+            iteration: lease.lease.iteration,
             times: LeaseTimes { busy_s: vec![0.0; lease.lease.tasks.count as usize], outlasted: 0 },
             loss_sum: 1.0,
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ata_harness::{Cluster, Ended, FaultProxy, Peer, Settings, WorkerSettings, soon, toy};
 use ata_learn::{DataSource, DeviceChoice, Split, TaskGradient, Tasks};
 use ata_record::{RefusalKind, RunEvent};
-use ata_types::{Lease, LeaseId, TaskRange};
+use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{
     Assignment, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken, ToWorker, gradient_parts,
@@ -201,7 +201,8 @@ fn computed(lease: &Assignment, parameters: &[f32]) -> (Vec<f32>, f64) {
     let tasks = Tasks { seed: 1, budget: settings().budget, task_batch: settings().task_batch };
     let mut learner = data.learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
     learner.load(parameters);
-    let TaskGradient { gradient, loss } = learner.gradient(lease.lease.iteration, lease.lease.tasks.first).unwrap();
+    let TaskGradient { gradient, loss } =
+        learner.gradient(lease.lease.iteration.number(), lease.lease.tasks.first).unwrap();
     (gradient, loss)
 }
 
@@ -267,7 +268,7 @@ async fn a_repeated_gradient_is_answered_at_once() {
     let mut receipts = Vec::new();
     for iteration in 1..=3 {
         let lease = session.assigned().await[0];
-        assert_eq!(lease.lease.iteration, iteration);
+        assert_eq!(lease.lease.iteration, Iteration(iteration));
         let (of, parameters) = soon("parameters", sets.next()).await.unwrap();
         assert_eq!(of.number(), iteration);
         let header = session.header(&lease);
@@ -311,7 +312,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let sets = peer.parameters(&again).await.unwrap();
     assert_eq!(peer.parameters(&again).await.unwrap_err().code(), Code::ResourceExhausted, "one call at a time");
     drop(sets);
-    let lease = Lease { id: LeaseId(0), iteration: 1, tasks: TaskRange::single(0) };
+    let lease = Lease { id: LeaseId(0), iteration: Iteration(1), tasks: TaskRange::single(0) };
     let lease = Assignment { lease, trace: None };
     let stranger = GradientHeader { session: SessionToken([7; 16]), ..again.header(&lease) };
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);

@@ -10,11 +10,11 @@
 use smallvec::SmallVec;
 
 use super::blame::Blame;
-use super::event::{Effect, Outcome, WaitReason};
+use super::event::{Effect, WaitReason};
 use super::iteration::Taken;
 use super::random::draw;
 use super::{Engine, Phase};
-use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
+use ata_types::{Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
 /// Spot checks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -207,33 +207,32 @@ impl Engine {
         let (taken, confirming) = pair(check.differing);
         let mut liars: SmallVec<[Taken; 2]> = SmallVec::new();
         for (at, result) in check.results.into_iter().enumerate() {
-            let Taken { worker, lease, busy_s, timing } = result;
             let outcome = match at {
-                _ if at == taken => Outcome::Applied(timing),
-                _ if at == confirming => Outcome::Ignored(timing),
-                _ => Outcome::Refuted(timing),
+                _ if at == taken => TaskOutcome::Applied,
+                _ if at == confirming => TaskOutcome::Ignored,
+                _ => TaskOutcome::Mismatched,
             };
-            effects.push(Effect::End { worker, lease, outcome });
+            effects.push(result.end(outcome));
             if at == taken {
                 iteration.take(result);
             } else {
-                self.waste.add(lease.tasks.count, busy_s);
+                self.waste.add(result.lease.tasks.count, result.busy_s);
             }
-            if matches!(outcome, Outcome::Refuted(_)) {
+            if outcome == TaskOutcome::Mismatched {
                 liars.push(result);
             }
         }
         for Taken { worker, busy_s, .. } in liars {
-            self.lied(now_s, worker, busy_s, effects);
+            self.mismatched(now_s, worker, busy_s, effects);
         }
         self.record_success();
     }
 
     /// A worker's result was refuted: it rests, and others compute what it holds.
-    fn lied(&mut self, now_s: f64, worker: WorkerId, busy_s: f64, effects: &mut Vec<Effect>) {
+    fn mismatched(&mut self, now_s: f64, worker: WorkerId, busy_s: f64, effects: &mut Vec<Effect>) {
         // What came of one fault, as of a bit that flipped in its parameters, counts once.
         if self.strike(now_s, worker, busy_s, effects) {
-            self.roster.lied(worker);
+            self.roster.mismatched(worker);
         }
         if self.expel_if_due(now_s, worker, effects) {
             return;
@@ -319,8 +318,9 @@ impl Engine {
         let results = std::mem::take(&mut check.results);
         check.differing = 0;
         results.iter().for_each(|taken| check.blame.add(taken.worker));
-        for Taken { worker, lease, busy_s, timing } in results {
-            effects.push(Effect::End { worker, lease, outcome: Outcome::Disputed(timing) });
+        for result in results {
+            let Taken { worker, lease, busy_s, .. } = result;
+            effects.push(result.end(TaskOutcome::Disputed));
             self.waste.add(lease.tasks.count, busy_s);
             if self.strike(now_s, worker, busy_s, effects) {
                 self.roster.contested(worker);

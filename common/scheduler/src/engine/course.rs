@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::blame::Blame;
 use super::collect::Lateness;
 use super::event::{AbortReason, Effect, WaitReason};
-use super::iteration::Iteration;
+use super::iteration::Collecting;
 use super::limits::FinishReason;
 use super::{Engine, Phase};
 use crate::policy::StepOutcome;
-use ata_types::{Lease, TaskRange, WorkerId};
+use ata_types::{Iteration, Lease, TaskRange, WorkerId};
 
 impl Engine {
     /// Begins the next iteration, if it may begin and there are workers for it.
@@ -40,7 +40,7 @@ impl Engine {
         };
         let count = workers.len() as u64;
         effects.push(Effect::Start { iteration: next, workers: Arc::clone(&workers), decision: Arc::clone(&decision) });
-        let mut iteration = Iteration::new(next, count, decision, now_s, std::mem::take(&mut self.employed));
+        let mut iteration = Collecting::new(next, count, decision, now_s, std::mem::take(&mut self.employed));
         if iteration.is_asynchronous() {
             // Workers compute while a step is taken, so one iteration's time begins where the last one's ended.
             iteration.started_s = self.last_step_s.unwrap_or(began_s);
@@ -95,7 +95,9 @@ impl Engine {
 
     /// All results have arrived: ends the leases that are left, and asks for the optimizer step.
     pub(super) fn step(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        let Phase::Collecting(mut iteration) = std::mem::replace(&mut self.phase, Phase::Over { next: 0 }) else {
+        let Phase::Collecting(mut iteration) =
+            std::mem::replace(&mut self.phase, Phase::Over { next: Iteration::default() })
+        else {
             return;
         };
         iteration.finished_s = now_s;
@@ -114,12 +116,12 @@ impl Engine {
     }
 
     /// Ringmaster with calculation stops: cancels computations whose delay has reached R, which would be ignored.
-    fn cancel_late(&mut self, now_s: f64, number: u64, lateness: Lateness, effects: &mut Vec<Effect>) {
+    fn cancel_late(&mut self, now_s: f64, number: Iteration, lateness: Lateness, effects: &mut Vec<Effect>) {
         // Leases that have ended are skipped; if R is large, there may be many of them.
         if self.granted.len() > 4 * self.leases.len() + 64 {
             self.granted.retain(|(worker, lease)| self.leases.find(*worker, lease.id).is_some());
         }
-        let is_late = |iteration: u64| number - iteration >= lateness.max_delay;
+        let is_late = |iteration: Iteration| number.since(iteration) >= lateness.max_delay;
         while let Some((worker, lease)) = self.granted.pop_front_if(|(_, lease)| is_late(lease.iteration)) {
             if let Some(ended) = self.leases.revoke(now_s, worker, lease.id) {
                 self.cut_short(worker, &ended, effects);
@@ -128,11 +130,17 @@ impl Engine {
         }
     }
 
-    pub(super) fn committed(&mut self, now_s: f64, number: u64, outcome: &StepOutcome, effects: &mut Vec<Effect>) {
+    pub(super) fn committed(
+        &mut self,
+        now_s: f64,
+        number: Iteration,
+        outcome: &StepOutcome,
+        effects: &mut Vec<Effect>,
+    ) {
         if !matches!(&self.phase, Phase::Committing(iteration) if iteration.number == number) {
             return;
         }
-        let between = Phase::Between { next: number + 1, may_begin: false };
+        let between = Phase::Between { next: number.next(), may_begin: false };
         let Phase::Committing(iteration) = std::mem::replace(&mut self.phase, between) else { return };
         let cost =
             iteration.commit(std::mem::take(&mut self.waste), std::mem::take(&mut self.results), &mut self.ledger);
@@ -142,14 +150,15 @@ impl Engine {
         self.policy.stepped(outcome);
         let runtime_s = now_s - self.began_s.unwrap_or(now_s);
         let limit = self.config.limits.reached(runtime_s, &self.ledger, outcome);
-        if let Some(reason) = limit.or((number >= self.config.iterations).then_some(FinishReason::Iterations)) {
-            self.finish(number + 1, reason, effects);
+        if let Some(reason) = limit.or((number.number() >= self.config.iterations).then_some(FinishReason::Iterations))
+        {
+            self.finish(number.next(), reason, effects);
         } else if let Some(reason) = self.aborting.take() {
             self.abort(reason, effects);
         }
     }
 
-    fn finish(&mut self, next: u64, reason: FinishReason, effects: &mut Vec<Effect>) {
+    fn finish(&mut self, next: Iteration, reason: FinishReason, effects: &mut Vec<Effect>) {
         self.phase = Phase::Over { next };
         self.finished = Some(reason);
         effects.push(Effect::Finish { reason });

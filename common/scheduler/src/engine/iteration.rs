@@ -7,12 +7,12 @@ use super::blame::Blame;
 use super::checks::Check;
 use super::collect::{Mode, Spent, mode};
 use super::copies::Copies;
-use super::event::Timing;
+use super::event::{Effect, LeaseTime};
 use super::midway::Orders;
 use super::worker_set::WorkerSet;
 use crate::ledger::{IterationCost, Ledger};
 use crate::policy::{Decision, SchedulerRng};
-use ata_types::{Lease, TaskRange, WorkerId};
+use ata_types::{Iteration, Lease, TaskOutcome, TaskRange, WorkerId};
 
 /// Tasks whose lease ended without a result, to be given to another worker.
 #[derive(Clone, Debug)]
@@ -27,7 +27,18 @@ pub(super) struct Taken {
     pub(super) worker: WorkerId,
     pub(super) lease: Lease,
     pub(super) busy_s: f64,
-    pub(super) timing: Timing,
+    /// Factor on the reported seconds, at most 1.
+    pub(super) factor: f64,
+    /// For the last lease that its worker held: seconds of its occupation that no report accounts for.
+    pub(super) overhead_s: Option<f64>,
+}
+
+impl Taken {
+    /// The effect that ends its lease.
+    pub(super) fn end(&self, outcome: TaskOutcome) -> Effect {
+        let Self { worker, lease, factor, overhead_s, .. } = *self;
+        Effect::End { worker, lease, outcome, time: LeaseTime::Reported { factor, overhead_s } }
+    }
 }
 
 /// Work that enters no step.
@@ -75,8 +86,8 @@ impl Employed {
 }
 
 /// Everything the engine keeps for one iteration and drops at its end.
-pub(super) struct Iteration {
-    pub(super) number: u64,
+pub(super) struct Collecting {
+    pub(super) number: Iteration,
     pub(super) decision: Arc<Decision>,
     pub(super) mode: Box<dyn Mode>,
     pub(super) started_s: f64,
@@ -97,8 +108,14 @@ pub(super) struct Iteration {
     pub(super) recovery_rng: Option<SchedulerRng>,
 }
 
-impl Iteration {
-    pub(super) fn new(number: u64, workers: u64, decision: Arc<Decision>, started_s: f64, employed: Employed) -> Self {
+impl Collecting {
+    pub(super) fn new(
+        number: Iteration,
+        workers: u64,
+        decision: Arc<Decision>,
+        started_s: f64,
+        employed: Employed,
+    ) -> Self {
         Self {
             number,
             mode: mode(&decision),
@@ -150,7 +167,7 @@ impl Iteration {
             let worker = ledger.worker(taken.worker);
             worker.tasks_applied += taken.lease.tasks.count;
             worker.busy_s += taken.busy_s;
-            worker.overhead_s += taken.timing.overhead_s.unwrap_or(0.0);
+            worker.overhead_s += taken.overhead_s.unwrap_or(0.0);
         }
         for &worker in self.employed.workers() {
             ledger.worker(worker).employments += 1;

@@ -4,12 +4,12 @@ use super::Engine;
 use super::random::{Purpose, stream};
 use crate::allocation::uniform;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
 impl Engine {
     /// Asks the policy for its decision, on more tasks than the step needs if the run overcommits; an error says what
     /// is wrong with it.
-    pub(super) fn decide(&mut self, number: u64, workers: &[WorkerId]) -> Result<Decision, String> {
+    pub(super) fn decide(&mut self, number: Iteration, workers: &[WorkerId]) -> Result<Decision, String> {
         let take = self.config.budget;
         // A product that is whole except for rounding is whole: 100 x 0.07 is 7, not 8.
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;

@@ -6,7 +6,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::blame::Blame;
-use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
+use super::event::LeaseTime;
+use ata_types::{Iteration, Lease, LeaseId, TaskRange, WorkerId};
 use deadlines::Deadline;
 pub(super) use deadlines::Overdue;
 
@@ -18,6 +19,12 @@ pub(super) struct Ended {
     pub(super) blame: Option<Box<Blame>>,
     /// Seconds since its worker began it; `None` if it had not.
     pub(super) begun_s: Option<f64>,
+}
+
+impl Ended {
+    pub(super) fn time(&self) -> LeaseTime {
+        LeaseTime::Censored { elapsed_s: self.begun_s }
+    }
 }
 
 /// A lease that its worker finished.
@@ -161,7 +168,7 @@ impl Leases {
         &mut self,
         now_s: f64,
         worker: WorkerId,
-        iteration: u64,
+        iteration: Iteration,
         tasks: TaskRange,
         blame: Option<Box<Blame>>,
     ) -> Lease {
@@ -271,7 +278,7 @@ mod tests {
     }
 
     pub(super) fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
-        leases.grant(now_s, worker(number), 1, TaskRange::single(index), None).id
+        leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), None).id
     }
 
     fn held(leases: &Leases, number: u32) -> Vec<u64> {

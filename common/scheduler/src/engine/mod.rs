@@ -48,7 +48,7 @@ mod trouble;
 mod worker_set;
 
 pub use checks::Verify;
-pub use event::{AbortReason, CutShort, Effect, Event, Outcome, Refusal, Report, Timing, WaitReason};
+pub use event::{AbortReason, Effect, Event, LeaseTime, Refusal, Report, WaitReason};
 pub use limits::{FinishReason, Limits};
 pub use midway::{Doing, Midway, Orders};
 pub use saved::{RestoreError, SavedEngine};
@@ -58,8 +58,8 @@ use std::collections::VecDeque;
 use crate::ledger::Ledger;
 use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;
-use ata_types::{Lease, LeaseId, MachineId, WorkerId};
-use iteration::{Employed, Iteration, Taken, Waste};
+use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
+use iteration::{Collecting, Employed, Taken, Waste};
 use leases::Leases;
 use priors::Priors;
 use roster::Roster;
@@ -154,18 +154,18 @@ pub struct Engine {
 enum Phase {
     /// Before the first iteration, or between two.
     Between {
-        next: u64,
+        next: Iteration,
         /// Whether [`Event::Proceed`] has arrived.
         may_begin: bool,
     },
     /// Tasks are assigned, and results awaited.
-    Collecting(Iteration),
+    Collecting(Collecting),
     /// The step is being taken.
-    Committing(Iteration),
+    Committing(Collecting),
     /// Finished or aborted.
     Over {
         /// The iteration to continue with.
-        next: u64,
+        next: Iteration,
     },
 }
 
@@ -196,7 +196,7 @@ impl Engine {
             finished: None,
             aborting: None,
             trouble: None,
-            phase: Phase::Between { next: 1, may_begin: false },
+            phase: Phase::Between { next: Iteration::FIRST, may_begin: false },
             last_wait: None,
         }
     }
@@ -209,9 +209,9 @@ impl Engine {
             }
             Event::WorkerLost { worker } => self.lose(now_s, worker, effects),
             Event::WorkerForgotten { worker } => self.forget(worker),
-            Event::Offence { worker } => self.offence(now_s, worker, effects),
-            Event::WorkerHeldUp { worker } => self.leases.hold_up(now_s, worker),
-            Event::WorkerGoesOn { worker } => self.go_on(now_s, worker),
+            Event::Violation { worker } => self.violation(now_s, worker, effects),
+            Event::UploadBlocked { worker } => self.leases.hold_up(now_s, worker),
+            Event::UploadResumed { worker } => self.go_on(now_s, worker),
             Event::Compared { tasks, first, second, agree } => {
                 self.compared(now_s, tasks, (first, second), agree, effects);
             }
@@ -249,16 +249,16 @@ impl Engine {
     }
 
     /// The iteration under way, or the next one; once the run is over, the last one committed.
-    pub fn iteration(&self) -> u64 {
+    pub fn iteration(&self) -> Iteration {
         match &self.phase {
             Phase::Between { next, .. } => *next,
             Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
-            Phase::Over { .. } => self.ledger.iterations,
+            Phase::Over { .. } => Iteration(self.ledger.iterations),
         }
     }
 
     /// The first iteration that is not committed.
-    fn next_iteration(&self) -> u64 {
+    fn next_iteration(&self) -> Iteration {
         match &self.phase {
             Phase::Between { next, .. } | Phase::Over { next } => *next,
             Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
@@ -368,11 +368,11 @@ impl Engine {
         self.resume(now_s, effects);
     }
 
-    /// The iteration under way, if there is one, else 0.
-    fn current(&self) -> u64 {
+    /// The iteration under way, if there is one.
+    fn current(&self) -> Option<Iteration> {
         match &self.phase {
-            Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
-            Phase::Between { .. } | Phase::Over { .. } => 0,
+            Phase::Collecting(iteration) | Phase::Committing(iteration) => Some(iteration.number),
+            Phase::Between { .. } | Phase::Over { .. } => None,
         }
     }
 }

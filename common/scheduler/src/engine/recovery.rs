@@ -3,14 +3,14 @@
 use smallvec::SmallVec;
 
 use super::blame::Blame;
-use super::event::{AbortReason, Effect, Outcome, WaitReason};
+use super::event::{AbortReason, Effect, WaitReason};
 use super::iteration::Orphan;
 use super::layout::{join, share_out};
 use super::leases::{Ended, Overdue};
 use super::random::{Purpose, stream};
 use super::{Engine, Phase};
 use crate::allocation::ras_by_cost;
-use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
+use ata_types::{Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
 /// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
 /// variation of 1 exceed ten times their mean once in 20,000.
@@ -23,7 +23,7 @@ const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
 
 /// A worker is expelled when this many of its results were refuted: once is a bit that flipped, and a sound machine does not
 /// have three of them in a run.
-const MAX_LIES: u32 = 3;
+const MAX_MISMATCHES: u32 = 3;
 
 /// The most doublings of the limit on a lease.
 const MAX_DOUBLINGS: u32 = 16;
@@ -64,8 +64,10 @@ impl Engine {
 
     /// Accounts for leases that were lost with their worker. `hung` tells whether it hung on the first of them.
     fn lost(&mut self, worker: WorkerId, lost: Vec<Ended>, hung: bool, effects: &mut Vec<Effect>) {
-        for (at, Ended { lease, blame, begun_s }) in lost.into_iter().enumerate() {
-            effects.push(Effect::End { worker, lease, outcome: Outcome::Lost(begun_s) });
+        for (at, ended) in lost.into_iter().enumerate() {
+            let time = ended.time();
+            let Ended { lease, blame, begun_s } = ended;
+            effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Lost, time });
             if let Some(busy_s) = begun_s {
                 self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
             }
@@ -130,8 +132,8 @@ impl Engine {
         struck.is_some()
     }
 
-    /// A worker did what no honest one does; each time counts.
-    pub(super) fn offence(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
+    /// A worker did what no correct one does; each time counts.
+    pub(super) fn violation(&mut self, now_s: f64, worker: WorkerId, effects: &mut Vec<Effect>) {
         if !self.roster.is_present(worker) {
             return;
         }
@@ -146,8 +148,8 @@ impl Engine {
 
     /// Whether a worker failed too often to be trusted again.
     fn is_beyond_trust(&self, worker: WorkerId) -> bool {
-        let (strikes, lies) = (self.roster.strikes_of(worker), self.roster.lies_of(worker));
-        self.config.expel_after.is_some_and(|most| strikes >= most || lies >= MAX_LIES)
+        let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
+        self.config.expel_after.is_some_and(|most| strikes >= most || mismatches >= MAX_MISMATCHES)
     }
 
     /// A worker that failed too often is gone for good; returns whether it is.
@@ -165,8 +167,8 @@ impl Engine {
     }
 
     fn expel(&self, worker: WorkerId, effects: &mut Vec<Effect>) {
-        let (strikes, lies) = (self.roster.strikes_of(worker), self.roster.lies_of(worker));
-        effects.push(Effect::Expel { worker, strikes, lies });
+        let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
+        effects.push(Effect::Expel { worker, strikes, mismatches });
     }
 
     /// Ends the run; a step under way is committed before.
@@ -332,7 +334,7 @@ impl Engine {
             self.waste.add(self.likely_begun(worker, ended.lease.tasks.count, elapsed_s), elapsed_s);
             self.observe_cut(worker, ended.lease.tasks.count, elapsed_s);
         }
-        effects.push(Effect::End { worker, lease: ended.lease, outcome: Outcome::Cancelled(ended.begun_s) });
+        effects.push(Effect::End { worker, lease: ended.lease, outcome: TaskOutcome::Cancelled, time: ended.time() });
     }
 }
 

@@ -1,10 +1,10 @@
 //! What workers report.
 
-use super::event::{Effect, Outcome, Refusal, Timing};
+use super::event::{Effect, Refusal};
 use super::iteration::Taken;
 use super::leases::Finished;
 use super::{Engine, Phase};
-use ata_types::{LeaseId, WorkerId};
+use ata_types::{LeaseId, TaskOutcome, WorkerId};
 
 impl Engine {
     /// A worker finished a lease.
@@ -40,8 +40,7 @@ impl Engine {
         } else {
             self.set_deadline(worker);
         }
-        let timing = Timing { factor, overhead_s };
-        let taken = Taken { worker, lease, busy_s: reported_s * factor, timing };
+        let taken = Taken { worker, lease, busy_s: reported_s * factor, factor, overhead_s };
         match &mut self.phase {
             Phase::Collecting(iteration) if !iteration.is_asynchronous() => self.collect(now_s, taken, effects),
             // Only asynchronous leases outlive their iteration.
@@ -57,13 +56,13 @@ impl Engine {
         }
         let has_paused = self.record_success();
         let Phase::Collecting(iteration) = &mut self.phase else { return };
-        let Taken { worker, lease, busy_s, timing } = taken;
+        let Taken { worker, lease, busy_s, .. } = taken;
         if iteration.mode.wants(lease.tasks) {
-            effects.push(Effect::End { worker, lease, outcome: Outcome::Applied(timing) });
+            effects.push(taken.end(TaskOutcome::Applied));
             iteration.take(taken);
             self.stop_copies(now_s, &taken, effects);
         } else {
-            effects.push(Effect::End { worker, lease, outcome: Outcome::Ignored(timing) });
+            effects.push(taken.end(TaskOutcome::Ignored));
             self.waste.add(lease.tasks.count, busy_s);
         }
         let Phase::Collecting(iteration) = &mut self.phase else { return };
@@ -102,15 +101,15 @@ impl Engine {
             && let Some(lateness) = iteration.mode.lateness()
             && let Some(arrival) = self.arrivals.pop_front()
         {
-            let Taken { worker, lease, busy_s, timing } = arrival;
+            let Taken { worker, lease, busy_s, .. } = arrival;
             self.roster.stepped(worker);
             self.roster.release(worker);
-            if iteration.number - lease.iteration < lateness.max_delay {
-                effects.push(Effect::End { worker, lease, outcome: Outcome::Applied(timing) });
+            if iteration.number.since(lease.iteration) < lateness.max_delay {
+                effects.push(arrival.end(TaskOutcome::Applied));
                 iteration.take(arrival);
                 self.step(now_s, effects);
             } else {
-                effects.push(Effect::End { worker, lease, outcome: Outcome::Ignored(timing) });
+                effects.push(arrival.end(TaskOutcome::Ignored));
                 self.waste.add(lease.tasks.count, busy_s);
                 self.employ_idle(now_s, effects);
             }
@@ -128,7 +127,7 @@ impl Engine {
         let ended = self.leases.revoke(now_s, worker, id).ok_or(Refusal::NotHeld(id))?;
         let (lease, lost_s) = (ended.lease, ended.begun_s.unwrap_or(0.0));
         self.waste.add(lease.tasks.count, lost_s);
-        effects.push(Effect::End { worker, lease, outcome: Outcome::Failed(ended.begun_s) });
+        effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Failed, time: ended.time() });
         if self.strike(now_s, worker, lost_s, effects) {
             let eased = self.roster.ease(now_s, worker, self.config.rest_s);
             effects.extend(eased.into_iter().map(|(worker, rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));

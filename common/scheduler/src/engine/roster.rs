@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 use super::worker_set::WorkerSet;
-use ata_types::{MachineId, WorkerId};
+use ata_types::{Iteration, MachineId, WorkerId};
 
 /// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
 /// work then costs a run a twentieth of its time, and half as much with each further failure.
@@ -33,7 +33,7 @@ pub(super) struct Strikes {
     /// Whether it has delivered a result in this run.
     pub(super) has_delivered: bool,
     /// Its results that were refuted, since it joined first: further results prove nothing, as few are checked.
-    pub(super) lies: u32,
+    pub(super) mismatches: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ struct Member {
     /// Results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
     waiting: u32,
     /// The last iteration in which it left.
-    left_in: u64,
+    left_in: Option<Iteration>,
 }
 
 /// The workers. Every operation on one worker takes constant time; the list of those that can be given work is made on
@@ -138,8 +138,8 @@ impl Roster {
         self.idle.contains(worker)
     }
 
-    /// The last iteration in which a worker left, or 0.
-    pub(super) fn left_in(&self, worker: WorkerId) -> u64 {
+    /// The last iteration in which a worker left.
+    pub(super) fn left_in(&self, worker: WorkerId) -> Option<Iteration> {
         self.members[worker.slot()].left_in
     }
 
@@ -187,7 +187,7 @@ impl Roster {
     }
 
     /// A worker left.
-    pub(super) fn leave(&mut self, worker: WorkerId, iteration: u64) {
+    pub(super) fn leave(&mut self, worker: WorkerId, iteration: Option<Iteration>) {
         let member = &mut self.members[worker.slot()];
         (member.present, member.left_in) = (false, iteration);
         if member.strikes.count > 0 {
@@ -289,15 +289,15 @@ impl Roster {
     }
 
     /// A result of a worker was refuted.
-    pub(super) fn lied(&mut self, worker: WorkerId) {
+    pub(super) fn mismatched(&mut self, worker: WorkerId) {
         self.contested(worker);
-        let lies = &mut self.members[worker.slot()].strikes.lies;
-        *lies = lies.saturating_add(1);
+        let mismatches = &mut self.members[worker.slot()].strikes.mismatches;
+        *mismatches = mismatches.saturating_add(1);
     }
 
     /// How many results of a worker were refuted.
-    pub(super) fn lies_of(&self, worker: WorkerId) -> u32 {
-        self.members[worker.slot()].strikes.lies
+    pub(super) fn mismatches_of(&self, worker: WorkerId) -> u32 {
+        self.members[worker.slot()].strikes.mismatches
     }
 
     /// How often a worker failed since its last result, not counting what it took over: it is neither expelled nor given more
@@ -403,9 +403,9 @@ mod tests {
     fn a_rest_goes_on_while_its_worker_is_away() {
         let mut roster = roster(2);
         roster.strike(0.0, worker(1), 0.0, 4.0);
-        roster.leave(worker(1), 1);
+        roster.leave(worker(1), Some(Iteration(1)));
         assert_eq!(roster.next_rest_end_s(), None, "an absent worker's rest is not waited for");
-        assert_eq!(roster.left_in(worker(1)), 1);
+        assert_eq!(roster.left_in(worker(1)), Some(Iteration(1)));
         roster.join(3.0, worker(1), MachineId::from(worker(1)));
         assert_eq!(available(&mut roster), [2]);
         assert_eq!((roster.end_rests(3.9), roster.end_rests(4.0)), (vec![], vec![worker(1)]));
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(roster.idle(false), [worker(3)]);
         roster.stepped(worker(2));
         roster.release(worker(2));
-        roster.leave(worker(3), 5);
+        roster.leave(worker(3), Some(Iteration(5)));
         assert_eq!((roster.idle(false), roster.present()), (vec![worker(2)], 2));
     }
 }

@@ -10,7 +10,7 @@ use super::{Engine, EngineConfig, Phase};
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::{Policy, PolicyState};
 use crate::statistics::{MOST, WorkerStatistics};
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
 /// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 2;
@@ -22,7 +22,7 @@ const VERSION: u32 = 2;
 pub struct SavedEngine {
     version: u32,
     /// The iteration that begins next.
-    next_iteration: u64,
+    next_iteration: Iteration,
     /// The limit that ended the run before its last iteration, if one did.
     ended_by: Option<Ended>,
     /// No lease with this number or a later one was granted.
@@ -66,13 +66,13 @@ pub enum RestoreError {
 
 impl SavedEngine {
     /// The iteration that begins next.
-    pub fn next_iteration(&self) -> u64 {
+    pub fn next_iteration(&self) -> Iteration {
         self.next_iteration
     }
 
     /// Why a run with these settings is over after what was saved, if it is.
     pub fn finished(&self, iterations: u64, limits: &Limits) -> Option<FinishReason> {
-        let is_last = self.next_iteration > iterations;
+        let is_last = self.next_iteration.number() > iterations;
         let same_limits = self.ended_by.filter(|ended| ended.limits == *limits);
         same_limits.map(|ended| ended.reason).or(is_last.then_some(FinishReason::Iterations))
     }
@@ -97,9 +97,12 @@ impl SavedEngine {
         let workers = self.statistics.len();
         let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
         let reached = 1..=u64::MAX >> 1;
-        damaged(reached.contains(&self.next_iteration), "an iteration that no run reaches")?;
+        damaged(reached.contains(&self.next_iteration.number()), "an iteration that no run reaches")?;
         damaged(self.next_lease <= *reached.end(), "a lease that no run reaches")?;
-        damaged(self.ledger.iterations == self.next_iteration - 1, "the ledger and the next iteration do not agree")?;
+        damaged(
+            self.ledger.iterations == self.next_iteration.number() - 1,
+            "the ledger and the next iteration do not agree",
+        )?;
         damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
         damaged(self.priors.is_valid(workers), "priors that cannot have been learned")?;
         damaged(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;

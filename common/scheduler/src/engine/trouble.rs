@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::blame::Blame;
 use super::event::{AbortReason, Effect};
 use super::{Engine, Phase};
-use ata_types::{MachineId, TaskRange, WorkerId};
+use ata_types::{Iteration, MachineId, TaskRange, WorkerId};
 
 /// Attempts at the same tasks that must have failed, on as many machines, before a run is given up: one machine may be broken,
 /// and a second one, but with three the workers share the cause, or the tasks are it. Attempts are spaced out after as many
@@ -126,7 +126,7 @@ impl Engine {
         })
     }
 
-    pub(super) fn give_up(&mut self, iteration: u64, tasks: TaskRange, blame: &Blame, effects: &mut Vec<Effect>) {
+    pub(super) fn give_up(&mut self, iteration: Iteration, tasks: TaskRange, blame: &Blame, effects: &mut Vec<Effect>) {
         let (attempts, workers) = (blame.attempts, blame.workers.len());
         let lasted_s = self.trouble.map_or(0.0, |trouble| trouble.last_s - trouble.since_s);
         self.abort(AbortReason::TasksFailed { iteration, tasks, attempts, workers, lasted_s }, effects);

@@ -301,12 +301,13 @@ impl Policy for AtaAuto {
         let (longest_s, all_s) = (times_s().fold(0.0, f64::max), times_s().sum::<f64>());
         let fastest_s = employed().map(|member| member.pace.time_s(1)).fold(f64::INFINITY, f64::min);
         let used = employed().count();
-        let trial = Trial::new((longest_s, all_s), (used, n), round.iteration, round.budget, self.noise.pooled());
+        let trial =
+            Trial::new((longest_s, all_s), (used, n), round.iteration.number(), round.budget, self.noise.pooled());
         let shares = open.iter().map(|open| (open.position, open.member.share)).collect();
         let allocation = PerWorker::sparse(n, shares);
         let mut probes = self.trials(round, &allocation, &trial);
         let idle = (n - used) as f64 / n as f64;
-        let allowance = Allowance::new(idle, self.moved, round.iteration, all_s, longest_s, fastest_s);
+        let allowance = Allowance::new(idle, self.moved, round.iteration.number(), all_s, longest_s, fastest_s);
         let is_free = |i: &usize| allocation.at(*i) == 0 && !probes.contains(i);
         let looks =
             self.search.next(self.known.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);

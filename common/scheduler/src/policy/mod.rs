@@ -65,7 +65,7 @@ use serde::{Serialize, Serializer};
 
 pub use crate::engine::{Doing, Midway, Orders};
 use crate::statistics::WorkerStatistics;
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
 /// The one source of randomness in the scheduler: seeded, and the same on every platform.
 pub type SchedulerRng = ChaCha8Rng;
@@ -169,7 +169,7 @@ pub struct StepOutcome {
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The iteration k, from 1.
-    pub iteration: u64,
+    pub iteration: Iteration,
     /// Tasks to allocate: B, or more if the run overcommits.
     pub budget: u64,
     /// The workers that can be given tasks, at least one, ascending: those present that are not resting after a failure
@@ -219,7 +219,8 @@ pub(crate) mod tests {
             .map(|&(observed, total_s)| WorkerStatistics { observed, total_s, ..Default::default() })
             .collect();
         let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
-        let round = Round { iteration, budget, workers: &workers, statistics: &statistics, fuses: &[] };
+        let round =
+            Round { iteration: Iteration(iteration), budget, workers: &workers, statistics: &statistics, fuses: &[] };
         policy.decide(&round, &mut SchedulerRng::seed_from_u64(5))
     }
 }

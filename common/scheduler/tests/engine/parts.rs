@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use ata_scheduler::policy::{Doing, Midway, Orders, Round, SchedulerRng};
-use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Lease, Policy, Rule, TaskRange, WorkerId};
+use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule};
+use ata_types::{Lease, TaskRange, WorkerId};
 
 use crate::support::{Cluster, assigned, cancel, discard, indices, step, steps, take, worker};
 

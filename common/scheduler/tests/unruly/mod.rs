@@ -1,7 +1,8 @@
 //! A policy that orders anything, sense or not: the engine must withstand it.
 
 use ata_scheduler::policy::{Midway, Orders, Round, SchedulerRng};
-use ata_scheduler::{Collect, Decision, Policy, Rule, WorkerId};
+use ata_scheduler::{Collect, Decision, Policy, Rule};
+use ata_types::WorkerId;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 

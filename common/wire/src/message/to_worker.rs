@@ -1,6 +1,6 @@
 //! The coordinator's messages on the control stream.
 
-use ata_types::{Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
+use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
 
 use super::{RunSpec, SessionToken, TraceContext, WireError, in_range, invalid, missing, truncated};
 use crate::limits::MAX_BATCH;
@@ -80,7 +80,7 @@ impl From<ToWorker> for proto::CoordinatorMessage {
             ToWorker::Assign(leases) => {
                 let assign = |Assignment { lease, trace }| proto::Assign {
                     lease: lease.id.0,
-                    iteration: lease.iteration,
+                    iteration: lease.iteration.number(),
                     first_task: lease.tasks.first,
                     tasks: lease.tasks.count,
                     traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
@@ -161,6 +161,7 @@ impl TryFrom<proto::Assign> for Assignment {
         if first_task.checked_add(tasks).is_none() {
             return Err(invalid("tasks", format!("{tasks} from {first_task}"), "indices below 2^64"));
         }
+        let iteration = Iteration(iteration);
         let lease = Lease { id: LeaseId(lease), iteration, tasks: TaskRange { first: first_task, count: tasks } };
         Ok(Self { lease, trace: TraceContext::parse(&traceparent) })
     }

@@ -149,7 +149,7 @@ impl World {
     fn invented(&mut self, held: &[(SessionToken, Lease)]) {
         if let Some((token, lease)) = Self::pick(&mut self.rng, held) {
             self.tried.invented += 1;
-            let other_iteration = Lease { iteration: lease.iteration + 1, ..lease };
+            let other_iteration = Lease { iteration: lease.iteration.next(), ..lease };
             self.submit(token, other_iteration, true);
             if self.ending.is_none() {
                 let never = Lease { id: LeaseId(lease.id.0 + 10_000), ..lease };

@@ -32,7 +32,6 @@ fn announce(rig: &mut Rig, client: &Client) -> Answer {
 
 fn announce_lease(rig: &mut Rig, client: &Client, at: usize) -> Answer {
     let Lease { id: lease, iteration, .. } = client.leases[at];
-    let iteration = Iteration(iteration);
     let (reply, answer) = oneshot::channel();
     let (session, peer) = (client.token, Peer::default());
     assert!(rig.turn(0.0, Some(Command::Announce { session, lease, iteration, peer, reply })).is_none());
