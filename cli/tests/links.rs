@@ -125,6 +125,11 @@ fn every_relative_link_and_anchor_exists() {
                 && !anchors(target).contains(&anchor)
             {
                 broken.push(format!("{}: {link}: no heading has this anchor", page.display()));
+            } else if page.starts_with("docs")
+                && !file.starts_with("docs")
+                && file.extension().is_some_and(|end| end == "md")
+            {
+                broken.push(format!("{}: {link}: the book would link to a page that it does not have", page.display()));
             }
         }
     }
