@@ -24,8 +24,8 @@ use std::collections::BinaryHeap;
 
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{
-    Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome,
-    from_state, to_state, trimmed,
+    Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, PolicyState, Round, SchedulerRng,
+    StepOutcome, from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
 use crate::statistics::WorkerStatistics;
@@ -324,8 +324,8 @@ impl Policy for AtaAuto {
         Decision { probes, scores, ..Decision::new(allocation, collect, Rule::Ras) }
     }
 
-    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
-        self.plan.resume(midway, orders);
+    fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
+        self.plan.replan(view, actions);
     }
 
     fn save(&self) -> PolicyState {

@@ -6,7 +6,7 @@ use super::roster::Roster;
 use ata_types::WorkerId;
 
 /// An iteration under way whose tasks are handed out in parts.
-pub struct Midway<'a> {
+pub struct IterationView<'a> {
     /// Seconds since the run began.
     pub now_s: f64,
     /// Tasks that no worker has been given yet.
@@ -20,7 +20,7 @@ pub struct Midway<'a> {
 
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Doing {
+pub enum Activity {
     /// It is gone, or rests while others do not.
     Away,
     /// It has nothing to do, or only a probe, which stops if it gets something else.
@@ -36,19 +36,19 @@ pub enum Doing {
     },
 }
 
-impl Midway<'_> {
+impl IterationView<'_> {
     /// What a worker does.
     #[inline]
-    pub fn doing(&self, worker: WorkerId) -> Doing {
+    pub fn activity(&self, worker: WorkerId) -> Activity {
         let Some((first, tasks)) = self.leases.held(worker) else {
             let may_begin = self.roster.may_begin(worker, self.leases.is_empty());
-            return if may_begin { Doing::Idle } else { Doing::Away };
+            return if may_begin { Activity::Idle } else { Activity::Away };
         };
         if first.tasks.first >= self.tasks {
-            return Doing::Idle;
+            return Activity::Idle;
         }
         let elapsed_s = self.leases.elapsed_s(self.now_s, worker);
-        Doing::Busy { tasks, elapsed_s, is_copied: self.copies.is_copied(worker, first.tasks) }
+        Activity::Busy { tasks, elapsed_s, is_copied: self.copies.is_copied(worker, first.tasks) }
     }
 
     /// The workers that have nothing to do, not even a probe, ascending. If all rest, and none computes, they are those
@@ -61,7 +61,7 @@ impl Midway<'_> {
 /// What a policy orders within an iteration, carried out in the order of the fields. What cannot be done is left out: orders
 /// to workers that are busy, resting or unknown, tasks beyond those left, and copies of nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Orders {
+pub struct Actions {
     /// Idle workers, and how many of the tasks left each begins now.
     pub begin: Vec<(WorkerId, u64)>,
     /// Workers whose probe is cancelled.
@@ -73,7 +73,7 @@ pub struct Orders {
     pub ask_again_s: Option<f64>,
 }
 
-impl Orders {
+impl Actions {
     pub(super) fn clear(&mut self) {
         self.begin.clear();
         self.stop.clear();
