@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use ata_coordinator::RunError;
+use ata_experiments::ExperimentError;
 use ata_figures::FigureError;
 use ata_learn::{DataError, DeviceError, ModelError};
 use ata_scheduler::PolicyError;
-use ata_simulator::{ExperimentError, LawError};
+use ata_simulator::LawError;
 use ata_wire::{ConnectError, SecurityError};
 use ata_worker::WorkerError;
 

@@ -137,13 +137,14 @@ fn start() -> Head {
     let sandbox = Sandbox::new();
     let head = ["coordinator", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1", "--dashboard", "0.0.0.0:0"];
     let run = ["--out", "run", "--iterations", "2", "--budget", "1", "--policy", "uta", "--json"];
-    // Longer than this test takes, which has no worker that tells that it is alive.
-    let patience = ["--heartbeat-timeout-ms", "600000", "--lease-timeout-s", "600"];
-    let mut coordinator = sandbox.start(&[&head[..], &run, &patience, &TINY].concat());
+    // Longer than this test takes: its worker sends no heartbeats.
+    let timeouts = ["--heartbeat-timeout-ms", "600000", "--lease-timeout-s", "600"];
+    let mut coordinator = sandbox.start(&[&head[..], &run, &timeouts, &TINY].concat());
     let line = coordinator.wait_for("dashboard: ");
     let dashboard = line.split_whitespace().nth(1).unwrap().to_owned();
-    let line = coordinator.wait_for("start workers with: ata worker ");
-    let join = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
+    coordinator.port();
+    let token = sandbox.run(&["token", "show"]);
+    let join = String::from_utf8(token.stdout).unwrap().trim().parse().unwrap();
     Head { sandbox, coordinator, dashboard, join }
 }
 

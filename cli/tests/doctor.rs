@@ -121,8 +121,9 @@ fn certificates_that_are_over_are_a_problem() {
 fn open_coordinator(sandbox: &Sandbox) -> (Process, String) {
     let head = ["coordinator", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1", "--json", "--iterations", "5"];
     let mut coordinator = sandbox.start(&[&head[..], &TINY].concat());
-    let line = coordinator.wait_for("start workers with: ata worker --join ");
-    (coordinator, line.split("--join ").nth(1).unwrap().trim().to_owned())
+    coordinator.port();
+    let token = sandbox.run(&["token", "show"]);
+    (coordinator, String::from_utf8(token.stdout).unwrap().trim().to_owned())
 }
 
 #[test]

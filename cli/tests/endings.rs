@@ -181,7 +181,7 @@ fn a_run_that_is_stopped_before_its_first_step_begins_again() {
         // No worker comes.
         let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--resume", "auto"];
         let mut head = sandbox.start(&[&head[..], &RUN[..4], &TINY].concat());
-        head.wait_for("listens on");
+        head.port();
         until("the journal", || !journal(&sandbox).is_empty());
         stops(head, signal, code);
     }
@@ -348,7 +348,7 @@ fn a_rollback_is_not_undone() {
     assert!(checkpoints(&run).len() >= 4);
     // No worker comes, and it is killed before it saves.
     let mut head = sandbox.start(&["coordinator", "--listen", "127.0.0.1:0", "--resume", tenth]);
-    head.wait_for("listens on");
+    head.port();
     until("the journal is cut", || journal(&sandbox).contains(r#""event":"resume""#));
     stops(head, "KILL", None);
     let output = sandbox.run(&resumable(&[]));

@@ -308,7 +308,7 @@ mod tests {
         let (events, mut received) = mpsc::channel(4);
         let compute = Compute::start(move || Box::new(Unreadable(unreadable)), &run, false, None, events);
         assert!(matches!(received.blocking_recv(), Some(ComputeEvent::Ready)));
-        let lease = Lease { id: LeaseId(1), iteration: Iteration::FIRST, tasks: TaskRange::single(0) };
+        let lease = Lease { id: LeaseId(1), iteration: Iteration(1), tasks: TaskRange::single(0) };
         let assignment = Assignment { lease, trace: None };
         let lease = HeldLease::new(assignment, SpanLinks::default(), &"one".parse().unwrap());
         compute.push(Job::Compute { lease, cancelled: CancelFlag::default() });

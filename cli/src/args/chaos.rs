@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use ata_chaos::FaultKind;
+use clap::Args;
 use serde::Serialize;
 
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(after_help = "\
-The wall clock is not among the faults: nothing but names and log lines depends on it, and it cannot be set for one
-process alone.
+The wall clock is not among the faults: only names and log lines depend on it, and it cannot be set for one process
+alone.
 
 Examples:
   ata chaos
@@ -68,39 +69,4 @@ pub(crate) struct ChaosArgs {
     #[arg(long)]
     #[serde(skip)]
     pub(crate) json: bool,
-}
-
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum FaultKind {
-    /// The coordinator is killed (SIGKILL), and a new one resumes the run.
-    KillCoordinator,
-    /// The same, and the new ones are killed while they start, until one is left alone.
-    KillStart,
-    /// The run is brought to its end, by processes that are killed on the way; then it is extended.
-    KillEnd,
-    /// The coordinator is told to stop (SIGTERM), and a new one resumes the run.
-    EndCoordinator,
-    /// The coordinator is stopped (SIGSTOP) for longer than the heartbeat timeout.
-    StopCoordinator,
-    /// No file of the coordinator can grow, as on a full disk: it gives up, and a new one resumes when there is room.
-    FillDisk,
-    /// A worker is killed, and started again.
-    KillWorker,
-    /// A worker is stopped for longer than the heartbeat timeout.
-    StopWorker,
-    /// A worker's connections break.
-    CutLink,
-    /// Nothing comes through a worker's connections for longer than the heartbeat timeout, as with a pulled cable.
-    StallLink,
-    /// A worker's connections are slow for a while.
-    SlowLink,
-}
-
-impl FaultKind {
-    /// Its name, as `--only` takes it.
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
 }

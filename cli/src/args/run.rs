@@ -62,8 +62,8 @@ pub(crate) struct RunArgs {
     lease_timeout_s: Option<f64>,
     /// Price of one second of runtime, in worker-seconds, under ata-auto: 2 pays for two busy workers [default: as many as are
     /// in use]. A higher price makes the run faster and uses more worker time.
-    #[arg(long, env = "ATA_SECOND_IS_WORTH", value_name = "W", allow_negative_numbers = true)]
-    second_is_worth: Option<f64>,
+    #[arg(long, env = "ATA_TIME_PRICE", value_name = "W", allow_negative_numbers = true)]
+    time_price: Option<f64>,
     /// Allocate this share of tasks beyond the budget, and take the first results: wastes work for speed [default: 0].
     #[arg(long, env = "ATA_OVERCOMMIT", value_name = "X", allow_negative_numbers = true)]
     overcommit: Option<f64>,
@@ -114,7 +114,7 @@ pub(crate) struct RunArgs {
     max_employments: Option<u64>,
 }
 
-/// How far the workers are trusted; docs/TRUST.md says what is checked in any case.
+/// How far the workers are trusted; docs/explanation/trust.md says what is checked in any case.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrustArgs {
     /// What becomes of an iteration's gradients: mean, or, for workers that may lie, median or trimmed:X (without the share X of
@@ -234,5 +234,20 @@ impl CommonArgs {
             Some(resumption) => Ok((resumption.settings(file, flags)?, Some(resumption))),
             None => Ok((fresh, None)),
         }
+    }
+}
+
+/// Where traces go.
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// Send a trace of each iteration to an OpenTelemetry collector, by gRPC: http://127.0.0.1:4317. Needs the feature otlp.
+    #[arg(long, env = "ATA_OTLP", value_name = "URL", help_heading = "Output")]
+    otlp: Option<String>,
+}
+
+impl TraceArgs {
+    /// The collector's URL; an empty variable names none.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.otlp.as_deref().filter(|url| !url.is_empty())
     }
 }

@@ -1,9 +1,13 @@
 //! `ata coordinator`: the head node.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
+use ata_record::write_atomically;
 use ata_wire::Security;
 use sd_notify::NotifyState;
+use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::Extensions;
@@ -26,6 +30,10 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     }
 
     let mut signal = Box::pin(signals::stop()?);
+    if let Some(file) = &args.ready_file {
+        // One of an earlier process would lead workers nowhere. There may be none.
+        drop(std::fs::remove_file(file));
+    }
     let listener = TcpListener::bind(address).await.map_err(|cause| {
         Failure::usage(format!(
             "cannot listen on {address}: {cause}. Choose another --listen, or port 0 for a free one"
@@ -45,6 +53,10 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
         eprintln!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());
     }
 
+    if let Some(file) = &args.ready_file {
+        let run_id = &folder.run_id;
+        Ready { run_id, address: bound, resumes_after: run.resumes_after() }.write(file)?;
+    }
     notify(&[NotifyState::Ready]);
     let mut received = None;
     let stop = async {
@@ -53,4 +65,22 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     };
     let trained = Box::pin(run.train(&folder, listener, security, dashboard, stop)).await?;
     trained.finish(&folder, &args.common, received, signal).await
+}
+
+/// The content of `--ready-file`.
+#[derive(Serialize)]
+struct Ready<'a> {
+    run_id: &'a str,
+    /// Where workers connect to.
+    address: SocketAddr,
+    /// The last iteration of the checkpoint that the run goes on from; 0 for a new run.
+    resumes_after: u64,
+}
+
+impl Ready<'_> {
+    fn write(&self, file: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_vec(self).map_err(Failure::internal)?;
+        write_atomically(file, &text)
+            .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", file.display())))
+    }
 }

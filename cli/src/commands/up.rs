@@ -92,27 +92,33 @@ fn say_what(settings: &Settings, device: &str) {
     }
 }
 
+/// Arguments of the workers of a cluster on this machine that compute on `device`, besides their identity.
+pub(super) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match settings.threads {
+        0 => (cores / settings.workers.count as usize).max(1),
+        threads => threads,
+    };
+    let (device, threads) = (device.to_string(), threads.to_string());
+    let args = ["--device", &device, "--fuse", settings.fuse.name(), "--threads", &threads];
+    let times = ["--task-time", &settings.task_time, "--time-unit", &settings.time_unit];
+    args.into_iter().chain(times).map(String::from).collect()
+}
+
 /// The command of a worker of a cluster on this machine, which is killed when it is dropped.
-pub(super) fn worker_command(
+fn worker_command(
     settings: &Settings,
     number: u32,
     device: DeviceChoice,
     coordinator: &str,
     data: Option<&Path>,
 ) -> Result<Command, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = match settings.threads {
-        0 => (cores / settings.workers.count as usize).max(1),
-        threads => threads,
-    };
     let mut command = Command::new(std::env::current_exe().map_err(Failure::internal)?);
     command
         .arg("worker")
         .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
         .args(["--number", &number.to_string(), "--workers", &settings.workers.count.to_string()])
-        .args(["--device", &device.to_string(), "--fuse", settings.fuse.name()])
-        .args(["--threads", &threads.to_string()])
-        .args(["--task-time", &settings.task_time, "--time-unit", &settings.time_unit])
+        .args(worker_args(settings, device))
         .stdin(Stdio::null())
         .kill_on_drop(true);
     // Meant for workers of other coordinators.

@@ -161,6 +161,14 @@ impl Run {
         checkpoint.progress.engine.finished(self.settings.iterations, &self.settings.limits())
     }
 
+    /// The last iteration of the checkpoint that the run goes on from; 0 for a new run.
+    pub(crate) fn resumes_after(&self) -> u64 {
+        match &self.start {
+            Start::Checkpoint(checkpoint) => checkpoint.progress.iteration.number(),
+            _ => 0,
+        }
+    }
+
     /// Whether the run that is to go on is over and has all its results, and says so; with `again`, a run may be over that left
     /// nothing to go on from.
     pub(crate) fn is_complete(&self, resumption: Option<&Resumption>, again: bool) -> bool {
@@ -200,7 +208,7 @@ impl Run {
             return RunFolder::create(&self.settings, again);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
-        let again = match steps_after(&resumption.folder, iteration.number())? {
+        let again = match steps_after(&resumption.folder, *iteration)? {
             0 => String::new(),
             1 => "; one later iteration is computed again".into(),
             later => format!("; {later} later iterations are computed again"),

@@ -73,7 +73,7 @@ pub(crate) struct Settings {
     pub(crate) heartbeat_timeout_ms: u64,
     pub(crate) lease_timeout_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) second_is_worth: Option<f64>,
+    pub(crate) time_price: Option<f64>,
     pub(crate) overcommit: f64,
     /// See [`ata_learn::Aggregate`].
     pub(crate) aggregate: String,
@@ -153,7 +153,7 @@ impl Default for Settings {
             out: None,
             heartbeat_timeout_ms: 2000,
             lease_timeout_s: 60.0,
-            second_is_worth: None,
+            time_price: None,
             overcommit: 0.0,
             aggregate: "mean".into(),
             verify: 0.0,
@@ -321,17 +321,17 @@ fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
 impl Settings {
     /// The policy with its parameters.
     pub(crate) fn policy_specification(&self) -> Result<String, Failure> {
-        let Some(worth) = self.second_is_worth else { return Ok(self.policy.clone()) };
-        positive("second_is_worth", worth)?;
+        let Some(price) = self.time_price else { return Ok(self.policy.clone()) };
+        positive("time_price", price)?;
         let (name, parameters) = self.policy.split_once(':').unwrap_or((&self.policy, ""));
-        if name.trim() != "ata-auto" || parameters.contains("second_is_worth") {
+        if name.trim() != "ata-auto" || parameters.contains("time_price") {
             return Err(Failure::usage(format!(
-                "second_is_worth = {worth} is for policy ata-auto, once; found policy = {}",
+                "time_price = {price} is for policy ata-auto, once; found policy = {}",
                 self.policy
             )));
         }
         let separator = if parameters.is_empty() { "" } else { "," };
-        Ok(format!("ata-auto:{parameters}{separator}second_is_worth={worth}"))
+        Ok(format!("ata-auto:{parameters}{separator}time_price={price}"))
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod extremes;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -18,17 +19,22 @@ use tempfile::TempDir;
 /// A program that takes longer counts as hung: each of these tests takes seconds.
 const DEADLINE: Duration = Duration::from_mins(5);
 
+/// Time between two looks at a condition.
+const POLL: Duration = Duration::from_millis(5);
+
 /// A model and tasks small enough to train in a moment.
 pub(crate) const TINY: [&str; 6] = ["--model", "cnn:widths=4/4/8/16", "--task-batch", "2", "--device", "cpu"];
 
 /// A folder that is also the programs' cache.
 pub(crate) struct Sandbox {
     folder: TempDir,
+    /// How many commands were started in the background.
+    started: AtomicU32,
 }
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), started: AtomicU32::new(0) }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -81,9 +87,14 @@ impl Sandbox {
 
     /// Starts a command in the background.
     pub(crate) fn start(&self, args: &[&str]) -> Process {
-        let mut child = self.ata(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = self.ata(args);
+        let ready = self.path(&format!("ready-{}.json", self.started.fetch_add(1, Ordering::Relaxed)));
+        if args.first() == Some(&"coordinator") {
+            command.arg("--ready-file").arg(&ready);
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap());
-        Process { child, lines, seen: String::new() }
+        Process { child, lines, said: String::new(), ready }
     }
 
     /// Writes a small data set, and returns its folder.
@@ -99,7 +110,10 @@ impl Sandbox {
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStderr>,
-    seen: String,
+    /// What was read of its standard error.
+    said: String,
+    /// Where a coordinator writes its address.
+    ready: PathBuf,
 }
 
 impl Process {
@@ -108,19 +122,23 @@ impl Process {
         loop {
             let mut line = String::new();
             let length = self.lines.read_line(&mut line).unwrap();
-            assert!(length > 0, "it ended without saying '{text}':\n{}", self.seen);
-            self.seen.push_str(&line);
+            assert!(length > 0, "it ended without saying '{text}':\n{}", self.said);
+            self.said.push_str(&line);
             if line.contains(text) {
                 return line;
             }
         }
     }
 
-    /// The port that a coordinator reports to listen on.
+    /// Waits until workers can connect to a coordinator, and returns its port.
     pub(crate) fn port(&mut self) -> String {
-        let line = self.wait_for("listens on");
-        let address = line.split("listens on ").nth(1).unwrap().split(';').next().unwrap();
-        address.rsplit(':').next().unwrap().into()
+        let began = Instant::now();
+        while !self.ready.exists() {
+            assert!(self.is_running() && began.elapsed() < DEADLINE, "no worker can connect");
+            std::thread::sleep(POLL);
+        }
+        let ready: Value = serde_json::from_slice(&std::fs::read(&self.ready).unwrap()).unwrap();
+        ready["address"].as_str().unwrap().rsplit(':').next().unwrap().into()
     }
 
     /// The number of the process.
@@ -151,10 +169,10 @@ impl Process {
         within_deadline(id, move || {
             let mut out = String::new();
             // Both are small enough for the pipes' buffers.
-            self.lines.read_to_string(&mut self.seen).unwrap();
+            self.lines.read_to_string(&mut self.said).unwrap();
             self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
             let status = self.child.wait().unwrap();
-            (status.code(), out, std::mem::take(&mut self.seen))
+            (status.code(), out, std::mem::take(&mut self.said))
         })
     }
 }
@@ -172,7 +190,7 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < DEADLINE, "{what}: not in {DEADLINE:?}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(POLL);
     }
 }
 

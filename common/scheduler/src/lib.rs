@@ -6,7 +6,7 @@
 //!
 //! Times are in seconds, as `f64`; in the simulator they have no unit.
 //!
-//! The README shows how to use the crate on its own; docs/POLICIES.md says what the policies do.
+//! The README shows how to use the crate on its own; docs/reference/policies.md says what the policies do.
 //!
 //! # Layout
 //! - the ids, ranges and leases of `ata_types`

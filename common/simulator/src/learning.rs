@@ -91,7 +91,7 @@ impl Learning {
     }
 
     /// One run from the start.
-    pub(crate) fn begin(&self) -> LearningRun<'_> {
+    pub fn begin(&self) -> LearningRun<'_> {
         LearningRun { learning: self, hash: 0, skipped: Vec::new(), descent: None }
     }
 
@@ -102,7 +102,7 @@ impl Learning {
 }
 
 /// One run's place in its sequence of steps.
-pub(crate) struct LearningRun<'a> {
+pub struct LearningRun<'a> {
     learning: &'a Learning,
     hash: u64,
     /// Steps that other runs computed, in case this run diverges from them.
@@ -111,7 +111,8 @@ pub(crate) struct LearningRun<'a> {
 }
 
 impl LearningRun<'_> {
-    pub(crate) fn step(&mut self, step: &Step<'_>) -> Result<Learned, String> {
+    /// The result of a step, computed if no other run did.
+    pub fn step(&mut self, step: &Step<'_>) -> Result<Learned, String> {
         let step = LearningStep::new(step);
         self.hash = step.hash_after(self.hash);
         let known = self.learning.known.lock().unwrap_or_else(PoisonError::into_inner).get(&self.hash).copied();

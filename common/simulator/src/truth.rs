@@ -126,7 +126,7 @@ pub struct ClusterTruth {
 
 impl ClusterTruth {
     /// The times alone, with those of the overhead, if no policy keeps the truth.
-    pub(crate) fn into_times(self) -> Result<(LawTimes, Option<LawTimes>), Self> {
+    pub fn into_times(self) -> Result<(LawTimes, Option<LawTimes>), Self> {
         let Self { times, overhead } = self;
         match times.into_times() {
             Ok(times) => Ok((times, overhead.and_then(|overhead| overhead.into_times().ok()))),

@@ -31,7 +31,7 @@ impl Driver {
     pub(super) fn committed(&mut self, cost: &IterationCost) {
         let figures = self.steps.figures();
         self.publisher.publish(RunEvent::Step {
-            iteration: cost.iteration.number(),
+            iteration: cost.iteration,
             time_s: self.now_s,
             loss: figures.loss,
             runtime_s: cost.runtime_s,
@@ -40,7 +40,7 @@ impl Driver {
             wasted: cost.tasks_wasted,
             employments: cost.employments,
             results: cost.results,
-            learning_rate: Some(figures.learning_rate),
+            learning_rate: figures.learning_rate,
             gradient_norm: figures.gradient_norm,
         });
         self.trace.committed(cost, figures.loss);

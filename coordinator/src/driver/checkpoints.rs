@@ -165,7 +165,6 @@ impl Checkpoints {
             SaveResult::Checkpoint { iteration, place, seconds } => {
                 self.under_way = None;
                 (self.saved, self.failed) = (iteration, None);
-                let iteration = iteration.number();
                 Some(RunEvent::Checkpoint { time_s: now_s, iteration, path: place, seconds })
             }
             SaveResult::CheckpointFailed { iteration, reason } => {
@@ -174,7 +173,7 @@ impl Checkpoints {
                     span.record("failed", reason.as_str()).record("otel.status_code", "ERROR");
                 }
                 self.failed = Some(reason.clone());
-                Some(RunEvent::CheckpointFailed { time_s: now_s, iteration: iteration.number(), reason })
+                Some(RunEvent::CheckpointFailed { time_s: now_s, iteration, reason })
             }
             SaveResult::Model { path, result: Ok(()) } => {
                 self.model_failed.take_if(|failed| failed.path == path);

@@ -117,7 +117,7 @@ impl Driver {
         let (name, device) = (session.name().to_string(), session.device().to_owned());
         tracing::info!(%worker, name, fuses, "worker ready");
         let prior = self.info.prior(&name);
-        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker: worker.number(), name, device });
+        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker, name, device });
         self.notify(Event::WorkerJoined { worker, machine, prior, fuses });
     }
 
@@ -143,7 +143,7 @@ impl Driver {
         let worker = session.worker();
         tracing::warn!(%worker, name = %session.name(), why, "worker lost");
         if session.is_ready() {
-            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: why.into() });
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: why.into() });
             self.notify(Event::WorkerLost { worker });
         }
     }

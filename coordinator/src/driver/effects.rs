@@ -49,8 +49,7 @@ impl Driver {
             Effect::Compare { tasks, first, second } => self.compare(tasks, first, second),
             Effect::Rest { worker, rest_s, strikes } => {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
-                let (time_s, worker) = (self.now_s, worker.number());
-                self.publisher.publish(RunEvent::Rest { time_s, worker, rest_s, strikes });
+                self.publisher.publish(RunEvent::Rest { time_s: self.now_s, worker, rest_s, strikes });
             }
             Effect::Step { iteration, tasks, lr_factor, with_product } => {
                 let tasks = tasks.iter().map(|range| range.count).sum();
@@ -82,15 +81,15 @@ impl Driver {
         named.dedup();
         let has_scores = !scores.is_empty();
         self.publisher.publish(RunEvent::Allocation {
-            iteration: iteration.number(),
+            iteration,
             time_s: self.now_s,
-            workers: named.iter().map(|&i| workers[i].number()).collect(),
+            workers: named.iter().map(|&i| workers[i]).collect(),
             allocation: if allocation.is_empty() {
                 Vec::new()
             } else {
                 named.iter().map(|&i| allocation.at(i)).collect()
             },
-            probes: probes.iter().map(|&i| workers[i].number()).collect(),
+            probes: probes.iter().map(|&i| workers[i]).collect(),
             scores_s: if has_scores { named.iter().map(|&i| scores.at(i)).collect() } else { Vec::new() },
             rule: rule.to_string(),
         });
@@ -129,7 +128,7 @@ impl Driver {
         tracing::warn!(%worker, detail, "worker evicted");
         self.last_failure = format!("worker {worker}: {detail}");
         if let Some(session) = self.sessions.close(worker) {
-            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: detail.clone() });
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: detail.clone() });
             session.farewell(FarewellReason::Evicted, detail);
         }
     }
@@ -142,12 +141,12 @@ impl Driver {
             ),
         };
         tracing::warn!(%worker, why, "worker expelled");
-        let (time_s, number) = (self.now_s, worker.number());
+        let time_s = self.now_s;
         let session = self.sessions.expel(worker, &why);
         if session.is_some() {
-            self.publisher.publish(RunEvent::Loss { time_s, worker: number, why: "it was expelled".into() });
+            self.publisher.publish(RunEvent::Loss { time_s, worker, why: "it was expelled".into() });
         }
-        self.publisher.publish(RunEvent::Expulsion { time_s, worker: number, why: why.clone() });
+        self.publisher.publish(RunEvent::Expulsion { time_s, worker, why: why.clone() });
         if let Some(session) = session {
             session.farewell(FarewellReason::Expelled, format!("it was expelled from this run: {why}"));
         }

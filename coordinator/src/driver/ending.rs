@@ -112,7 +112,7 @@ impl Driver {
         commands: &mut mpsc::Receiver<Command>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<bool, RunError> {
-        let iteration = self.steps.parameters().last_step().number();
+        let iteration = self.steps.parameters().last_step();
         self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
         let is_idle = |driver: &Self| driver.evaluations.is_idle();
         let evaluate = async {

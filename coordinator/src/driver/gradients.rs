@@ -155,7 +155,7 @@ impl Driver {
             }
             self.publisher.publish(event);
         }
-        if !kind.is_offence() {
+        if !kind.is_violation() {
             return;
         }
         match self.sessions.of_worker(worker) {
@@ -204,7 +204,7 @@ impl Driver {
     /// Refuses a result that other workers' results contradict, if this is why its lease ended.
     pub(super) fn refuse_if_contradicted(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
         let (kind, others) = match outcome {
-            TaskOutcome::Mismatched => (RefusalKind::Refuted, "the one that two other workers computed"),
+            TaskOutcome::Mismatched => (RefusalKind::Mismatched, "the one that two other workers computed"),
             TaskOutcome::Disputed => (RefusalKind::Disputed, "those of other workers, of which no two agree"),
             _ => return,
         };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ata_record::{Fate, Listeners, RecordError, RunEvent, RunState, Writer};
+use ata_record::{Listeners, RecordError, RunEvent, RunState, Writer};
 use ata_scheduler::LeaseTime;
 use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
@@ -71,13 +71,6 @@ impl Publisher {
             LeaseTime::Reported { factor, overhead_s } => (Some(factor), overhead_s, None),
             LeaseTime::Censored { elapsed_s } => (None, None, elapsed_s),
         };
-        let fate = match outcome {
-            TaskOutcome::Applied => Fate::Applied,
-            TaskOutcome::Ignored => Fate::Ignored,
-            TaskOutcome::Cancelled => Fate::Cancelled,
-            TaskOutcome::Lost => Fate::Lost,
-            TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed => Fate::Failed,
-        };
         let busy_s = times.map_or(&[][..], |times| &times.busy_s);
         let outlasted = times.map_or(0, |times| times.outlasted.min(lease.tasks.count));
         let count = lease.tasks.count as usize;
@@ -85,17 +78,17 @@ impl Publisher {
         let busy_of = |at: usize| busy_s.get(if busy_s.len() == 1 { 0 } else { at });
         let last = count - 1;
         let task = |(at, task): (usize, u64)| RunEvent::Task {
-            iteration: lease.iteration.number(),
+            iteration: lease.iteration,
             task,
-            worker: worker.number(),
-            lease: Some(lease.id.0),
-            time_s: Some(now_s),
+            worker,
+            lease: lease.id,
+            time_s: now_s,
             busy_s: factor.zip(busy_of(at)).map(|(factor, busy_s)| factor * share * busy_s),
             // It is not known how many of the tasks the worker had begun, but it had begun the first.
-            cut_s: elapsed_s.filter(|_| at == 0),
+            censored_s: elapsed_s.filter(|_| at == 0),
             overhead_s: overhead_s.filter(|_| at == last),
             outlasted: if at == last { outlasted } else { 0 },
-            outcome: fate,
+            outcome,
         };
         self.publish_all(lease.tasks.indices().enumerate().map(task).collect());
     }

@@ -54,7 +54,7 @@ impl Refusals {
 }
 
 fn event(time_s: f64, worker: WorkerId, kind: RefusalKind, reason: String, count: u64) -> RunEvent {
-    RunEvent::Refusal { time_s, worker: worker.number(), kind, reason, count }
+    RunEvent::Refusal { time_s, worker, kind, reason, count }
 }
 
 #[cfg(test)]

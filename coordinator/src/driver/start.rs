@@ -78,20 +78,20 @@ impl Starter<'_> {
         let (event, iterations) = (self.run_event(), self.engine.iterations);
         let (folder, mut listeners) = (&self.run.folder, std::mem::take(&mut self.run.listeners));
         let engine = Engine::restore(self.engine, self.policy.policy, progress.engine)?;
-        let iteration = progress.iteration.number();
-        let resumed = resume_journal(folder, &self.run.id, iteration, |event| listeners.recall(event))?;
+        let steps = progress.iteration.number();
+        let resumed = resume_journal(folder, &self.run.id, progress.iteration, |event| listeners.recall(event))?;
         if resumed.unreadable > 0 {
             let (lines, kept) = (resumed.unreadable, folder.join(DAMAGED_FILE));
             tracing::warn!("{lines} lines of the journal cannot be read; the original is kept in {}", kept.display());
         }
         let mut past = resumed.state;
-        if past.iterations != iteration {
+        if past.iterations != steps {
             let found = past.iterations;
             tracing::warn!(
-                "the journal holds {found} of {iteration} steps: figures lack the others, the checkpoint does not"
+                "the journal holds {found} of {steps} steps: figures lack the others, the checkpoint does not"
             );
         }
-        if resumed.unreadable > 0 || past.iterations != iteration {
+        if resumed.unreadable > 0 || past.iterations != steps {
             correct(&mut past, engine.ledger(), &progress.workers, progress.time_s);
         }
         // If the file of the best model is lost, the best one from now on takes its place.
@@ -109,7 +109,7 @@ impl Starter<'_> {
             time_s: progress.time_s,
             version: JOURNAL_VERSION,
             epoch,
-            iteration,
+            iteration: progress.iteration,
             policy: self.policy.specification,
             iterations,
         });
@@ -137,7 +137,7 @@ impl Starter<'_> {
             iterations: self.engine.iterations,
             task_batch: self.problem.task_batch,
             seed: self.engine.seed,
-            model: Some(self.problem.specification.clone()),
+            model: self.problem.specification.clone(),
         }
     }
 }
@@ -154,7 +154,7 @@ fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String)],
     past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
     for (worker, name) in workers {
         let known = ledger.workers.get(worker.slot());
-        let worker = past.workers.entry(worker.number()).or_default();
+        let worker = past.workers.entry(*worker).or_default();
         worker.name.clone_from(name);
         if let Some(known) = known {
             (worker.tasks_applied, worker.busy_s, worker.overhead_s) =

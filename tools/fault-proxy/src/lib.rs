@@ -23,7 +23,7 @@ pub struct Condition {
     pub stalled: bool,
 }
 
-/// A link to an address. A cut closes the connections that are open; new ones are accepted.
+/// A link to an address. Severing it closes the connections that are open; new ones are accepted.
 #[derive(Debug)]
 pub struct FaultProxy {
     /// Where to connect to.
@@ -39,7 +39,7 @@ pub struct FaultProxy {
 struct State {
     target: Option<SocketAddr>,
     condition: Condition,
-    cuts: u64,
+    severings: u64,
 }
 
 /// Bytes read at a time.
@@ -68,7 +68,7 @@ impl FaultProxy {
     async fn start(target: Option<SocketAddr>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let (state, seen) = watch::channel(State { target, condition: Condition::default(), cuts: 0 });
+        let (state, seen) = watch::channel(State { target, condition: Condition::default(), severings: 0 });
         let (hindered, made) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counter, count) = (hindered.clone(), made.clone());
         let mut accepting = JoinSet::new();
@@ -108,16 +108,16 @@ impl FaultProxy {
     }
 
     /// Closes all connections. Returns whether there were any.
-    pub fn cut(&self) -> bool {
+    pub fn sever(&self) -> bool {
         // The task that accepts connections holds one receiver, and each connection some.
         let any = self.state.receiver_count() > 1;
-        self.state.send_modify(|state| state.cuts += 1);
+        self.state.send_modify(|state| state.severings += 1);
         any
     }
 }
 
 async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<State>, hindered: Arc<AtomicU64>) {
-    let cuts = state.borrow().cuts;
+    let severings = state.borrow().severings;
     let mut seen = state.clone();
     let (near_in, near_out) = near.into_split();
     let (far_in, far_out) = far.into_split();
@@ -130,7 +130,7 @@ async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<Stat
     tokio::select! {
         _ = both => {}
         // This also ends when the link is dropped.
-        _ = seen.wait_for(|state| state.cuts > cuts) => {}
+        _ = seen.wait_for(|state| state.severings > severings) => {}
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
         link.set(Condition { latency: Duration::from_millis(1), ..Condition::default() });
         assert!(answers(&mut stream).await);
         assert_eq!(link.hindered(), 2, "there and back");
-        link.cut();
+        link.sever();
         assert!(!answers(&mut stream).await);
         assert!(answers(&mut TcpStream::connect(link.address).await.unwrap()).await, "new connections are accepted");
         assert_eq!(link.connections(), 3);

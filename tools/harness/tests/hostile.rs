@@ -13,7 +13,9 @@ use ata_wire::{
     Assignment, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken, ToWorker, gradient_parts,
 };
 use ata_worker::WorkerError;
+use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 const SIZE: usize = 64;
@@ -48,16 +50,20 @@ fn damaged(header: GradientHeader) -> impl tokio_stream::Stream<Item = GradientP
     })
 }
 
-/// Sends a header, then cuts the link.
+/// Sends a header, then severs the connection.
 async fn cut_off(coordinator: SocketAddr, header: GradientHeader) {
-    let link = FaultProxy::to(coordinator).await;
-    let peer = Peer::connect(link.address).await;
-    let parts = gradient_parts(header.into(), vec![0.5; SIZE]).take(1).chain(tokio_stream::pending());
-    let cut = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        link.cut();
+    let proxy = FaultProxy::to(coordinator).await;
+    let peer = Peer::connect(proxy.address).await;
+    let (parts, sent) = mpsc::channel(1);
+    let first = gradient_parts(header.into(), vec![0.5; SIZE]).next().await.expect("a gradient begins with a header");
+    parts.send(first).await.expect("nothing was sent yet");
+    let sever = async {
+        let _next = parts.reserve().await.expect("the header was taken");
+        // The answer comes over the same connection, after the header has arrived.
+        peer.connection.probe(0, 0).await.expect("the coordinator answers");
+        proxy.sever();
     };
-    let (answer, ()) = tokio::join!(peer.submit_parts(parts), cut);
+    let (answer, ()) = tokio::join!(peer.submit_parts(ReceiverStream::new(sent)), sever);
     assert!(answer.is_err(), "{answer:?}");
 }
 
@@ -153,7 +159,7 @@ async fn misbehave(cluster: &mut Cluster, kind: RefusalKind, deed: Deed) -> u64 
         Deed::Damage => peer.submit_parts(damaged(header)).await.unwrap(),
         Deed::CutOff => {
             let mut sent = 0;
-            // If the link is cut before the header has arrived, there is nothing to refuse yet.
+            // If the connection is severed before the header is read, there is nothing to refuse yet.
             while !cluster.state.borrow().refused.contains_key(&kind) {
                 cut_off(cluster.address, header.clone()).await;
                 let refused = cluster.state.wait_for(|state| state.refused.contains_key(&kind));
@@ -210,7 +216,7 @@ async fn impossibly_long_times_are_cut_to_what_has_passed() {
     let header = GradientHeader { times: LeaseTimes { busy_s: vec![1e300], outlasted: 0 }, ..session.header(&lease) };
     assert_eq!(peer.submit(header, vec![0.5; SIZE]).await.unwrap(), Receipt::Accepted);
     let Ended { report, .. } = cluster.end().await;
-    let worker = &report.state.workers[&1];
+    let worker = &report.state.workers[&ata_types::WorkerId::from_slot(0)];
     assert!(worker.busy_s > 0.0 && worker.busy_s <= report.state.runtime_s() * 1.001, "{worker:?}");
 }
 
@@ -248,7 +254,7 @@ async fn a_worker_that_only_offends_is_expelled() {
     assert_eq!(report.state.refused, BTreeMap::from([(RefusalKind::Foreign, sent)]), "all are counted");
     let written = events.iter().filter(|event| matches!(event, RunEvent::Refusal { .. })).count();
     assert!((1..=2).contains(&written), "{written} events for {sent} within a second");
-    assert!(report.state.workers[&1].expelled.is_some());
+    assert!(report.state.workers[&ata_types::WorkerId::from_slot(0)].expelled.is_some());
 }
 
 /// A gradient that has arrived is not accepted again, and the answer does not wait for 16 MB that would be discarded.
@@ -262,7 +268,7 @@ async fn a_repeated_gradient_is_answered_at_once() {
     let mut receipts = Vec::new();
     for iteration in 1..=3 {
         let lease = session.assigned().await[0];
-        assert_eq!(lease.lease.iteration.number(), iteration);
+        assert_eq!(lease.lease.iteration, Iteration(iteration));
         let (of, parameters) = soon("parameters", sets.next()).await.unwrap();
         assert_eq!(of.number(), iteration);
         let header = session.header(&lease);
@@ -306,7 +312,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let sets = peer.parameters(&again).await.unwrap();
     assert_eq!(peer.parameters(&again).await.unwrap_err().code(), Code::ResourceExhausted, "one call at a time");
     drop(sets);
-    let lease = Lease { id: LeaseId(0), iteration: Iteration::FIRST, tasks: TaskRange::single(0) };
+    let lease = Lease { id: LeaseId(0), iteration: Iteration(1), tasks: TaskRange::single(0) };
     let lease = Assignment { lease, trace: None };
     let stranger = GradientHeader { session: SessionToken([7; 16]), ..again.header(&lease) };
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);

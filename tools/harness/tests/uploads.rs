@@ -114,7 +114,7 @@ async fn whoever_waits_for_room_misses_no_deadline() {
     let Ended { report, events, .. } = cluster.end().await;
     assert!(report.ended.is_ok(), "{:?}", report.ended);
     let evicted = events.iter().filter_map(|event| match event {
-        RunEvent::Loss { worker, why, .. } if why.starts_with("no result for") => Some(*worker),
+        RunEvent::Loss { worker, why, .. } if why.starts_with("no result for") => Some(worker.number()),
         _ => None,
     });
     let mut evicted: Vec<u32> = evicted.collect();

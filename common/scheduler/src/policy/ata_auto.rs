@@ -8,7 +8,8 @@
 //!
 //! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. A KL-UCB index (Garivier, Cappé,
 //! "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times decides about probes, and
-//! the test of [`window`] finds changes of speed. docs/ata-auto.md has the rule, its reasons and measurements.
+//! the test of [`window`] finds changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and
+//! measurements.
 
 mod known;
 mod pace;
@@ -23,8 +24,8 @@ use std::collections::BinaryHeap;
 
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{
-    Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome,
-    from_state, to_state, trimmed,
+    Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, PolicyState, Round, SchedulerRng,
+    StepOutcome, from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
 use crate::statistics::WorkerStatistics;
@@ -38,7 +39,7 @@ use trial::Trial;
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
     about: "ATA without a constant to tune, for speeds that may change",
-    parameters: "track=on|off (default: on; follow changes of speed), second_is_worth=W (worker-seconds that a second of \
+    parameters: "track=on|off (default: on; follow changes of speed), time_price=W (worker-seconds that a second of \
         runtime is worth; default: what the workers spend per second)",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
@@ -53,11 +54,12 @@ const SPARE: usize = 8;
 /// The least and the most caution, for a second that is worth very much or very little.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
-/// Allocates by predicted finishing times, and plans again within the iteration. docs/ata-auto.md has the formulas.
+/// Allocates by predicted finishing times, and plans again within the iteration. docs/explanation/ata-auto.md has the
+/// formulas.
 #[derive(Clone, Debug)]
 pub struct AtaAuto {
     track: bool,
-    second_is_worth: Option<f64>,
+    time_price: Option<f64>,
     /// By slot.
     known: Vec<Known>,
     /// Of all workers.
@@ -84,7 +86,7 @@ impl AtaAuto {
     pub fn new(track: bool) -> Self {
         Self {
             track,
-            second_is_worth: None,
+            time_price: None,
             known: Vec::new(),
             noise: Noise::default(),
             moved: 0.0,
@@ -99,11 +101,11 @@ impl AtaAuto {
         }
     }
 
-    /// Reads `track` and `second_is_worth`.
+    /// Reads `track` and `time_price`.
     fn from_arguments(arguments: &mut Arguments<'_>) -> Result<Self, PolicyError> {
         let track = arguments.switch("track")?.unwrap_or(true);
-        let second_is_worth = arguments.positive("second_is_worth")?;
-        Ok(Self { second_is_worth, ..Self::new(track) })
+        let time_price = arguments.positive("time_price")?;
+        Ok(Self { time_price, ..Self::new(track) })
     }
 
     /// Makes room for workers never seen before.
@@ -166,7 +168,7 @@ impl AtaAuto {
     /// Standard deviations that are added to expected times, β: the less a second of runtime is worth, the fewer risks are
     /// taken, and the fewer slow workers are used.
     fn caution(&self) -> f64 {
-        self.second_is_worth.map_or(1.0, |worth| (self.spending / worth).clamp(*CAUTION.start(), *CAUTION.end()))
+        self.time_price.map_or(1.0, |worth| (self.spending / worth).clamp(*CAUTION.start(), *CAUTION.end()))
     }
 
     /// The workers to use with their shares, and a few more that could help, the fastest first: RAS for the index U.
@@ -315,15 +317,15 @@ impl Policy for AtaAuto {
         probes.extend(looks.iter().map(|(i, _)| *i));
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
         self.spending = if longest_s > 0.0 { all_s / longest_s } else { 1.0 };
-        let worth = Worth { second: self.second_is_worth.unwrap_or(self.spending), caution };
+        let worth = Worth { second: self.time_price.unwrap_or(self.spending), caution };
         let scores = PerWorker::sparse(n, open.iter().map(|open| (open.position, open.member.pace.mean_s)).collect());
         let collect = Collect::InParts { tasks: round.budget };
         self.plan = Plan::new(open.into_iter().map(|open| open.member).collect(), limits_s, worth);
         Decision { probes, scores, ..Decision::new(allocation, collect, Rule::Ras) }
     }
 
-    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
-        self.plan.resume(midway, orders);
+    fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
+        self.plan.replan(view, actions);
     }
 
     fn save(&self) -> PolicyState {

@@ -63,7 +63,7 @@ use rand::rngs::ChaCha8Rng;
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 
-pub use crate::engine::{Doing, Midway, Orders};
+pub use crate::engine::{Actions, Activity, IterationView};
 use crate::statistics::WorkerStatistics;
 use ata_types::{Iteration, WorkerId};
 
@@ -83,9 +83,9 @@ pub trait Policy: Send {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
 
     /// What to do next within an iteration of [`Collect::InParts`]. Asked as it begins, after each of its results, when a
-    /// worker is lost, fails, joins or has rested, and at [`Orders::ask_again_s`]. If nobody computes and nobody is ordered
+    /// worker is lost, fails, joins or has rested, and at [`Actions::ask_again_s`]. If nobody computes and nobody is ordered
     /// to, the engine hands out what is left as it does with tasks that were lost.
-    fn resume(&mut self, _midway: &Midway<'_>, _orders: &mut Orders) {}
+    fn replan(&mut self, _view: &IterationView<'_>, _actions: &mut Actions) {}
 
     /// What is known about a worker that this policy has not observed: what an earlier run, or another policy, learned.
     /// It may fade, and is nothing once observations of others contradict it. [`Round::statistics`] holds it as well.

@@ -161,11 +161,8 @@ impl TryFrom<proto::Assign> for Assignment {
         if first_task.checked_add(tasks).is_none() {
             return Err(invalid("tasks", format!("{tasks} from {first_task}"), "indices below 2^64"));
         }
-        let lease = Lease {
-            id: LeaseId(lease),
-            iteration: Iteration(iteration),
-            tasks: TaskRange { first: first_task, count: tasks },
-        };
+        let iteration = Iteration(iteration);
+        let lease = Lease { id: LeaseId(lease), iteration, tasks: TaskRange { first: first_task, count: tasks } };
         Ok(Self { lease, trace: TraceContext::parse(&traceparent) })
     }
 }

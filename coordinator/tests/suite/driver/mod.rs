@@ -16,9 +16,9 @@ use ata_coordinator::{
     RunConfig, Start, StopReason, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
 };
 use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, builtin_model};
-use ata_record::{EndState, Fate, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
+use ata_record::{EndState, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_types::{Iteration, Lease, LeaseId};
+use ata_types::{Iteration, Lease, LeaseId, TaskOutcome};
 use ata_wire::{FarewellReason, Receipt, Security, SessionToken, SpanLinks};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -271,7 +271,7 @@ fn check_end(rig: Rig, ending: Ending, seed: u64, applied: u64) {
     assert!(matches!(report.state.phase, RunPhase::Over(EndState::Finished)), "seed {seed}");
     let mut tasks = BTreeSet::new();
     read_journal(folder.path(), |event| {
-        if let RunEvent::Task { iteration, task, outcome: Fate::Applied, .. } = event {
+        if let RunEvent::Task { iteration, task, outcome: TaskOutcome::Applied, .. } = event {
             assert!(tasks.insert((iteration, task)), "seed {seed}: {iteration}, {task}");
         }
     })

@@ -1,0 +1,47 @@
+//! The flags of `ata coordinator`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{CommonArgs, RunArgs, SecurityArgs, TraceArgs};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata coordinator                                        listen on this machine only
+  ata coordinator --listen 0.0.0.0:7070 --min-workers 8  and on others, who join by the token that it prints
+  ata coordinator --listen 0.0.0.0:7070 --tls-cert head.pem --tls-key head.key --tls-client-ca workers-ca.pem")]
+pub(crate) struct CoordinatorArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) head: HeadArgs,
+    /// Write a JSON object with the keys run_id, address and resumes_after (the iteration that the run goes on after, or 0) to
+    /// this file as soon as workers can connect.
+    #[arg(long, env = "ATA_READY_FILE", value_name = "FILE", help_heading = "Output")]
+    pub(crate) ready_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) traces: TraceArgs,
+}
+
+/// The settings of the head node.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct HeadArgs {
+    /// Address and port to listen on; port 0 picks a free one.
+    #[arg(long, env = "ATA_LISTEN", value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Workers to wait for before the first iteration.
+    #[arg(long, env = "ATA_MIN_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    min_workers: Option<usize>,
+    /// Where to serve the dashboard and the metrics: on another address than loopback over TLS, to those who have the status
+    /// secret [default: 127.0.0.1:7071, or a free port if that is taken].
+    #[arg(long, env = "ATA_DASHBOARD", value_name = "ADDRESS|off", help_heading = "Output")]
+    dashboard: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    security: SecurityArgs,
+}

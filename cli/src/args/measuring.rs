@@ -1,0 +1,42 @@
+//! The flags of `ata eval` and `ata bench`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata eval runs/RUN_ID
+  ata eval runs/RUN_ID/model-best.safetensors --data cifar-100-binary.tar.gz --json")]
+pub(crate) struct EvalArgs {
+    /// A run's folder or name, a checkpoint's folder, or a model.safetensors.
+    #[arg(value_name = "RUN|FILE")]
+    pub(crate) model: PathBuf,
+    /// synthetic, a folder with CIFAR-100's test.bin, or cifar-100-binary.tar.gz [default: the run's data].
+    #[arg(long, env = "ATA_DATA", value_name = "DATA")]
+    pub(crate) data: Option<String>,
+    /// Seed of synthetic data [default: the run's].
+    #[arg(long, env = "ATA_SEED", value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: String,
+    /// Print JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata bench
+  ata bench allocation transport --json")]
+pub(crate) struct BenchArgs {
+    /// What to measure [default: everything].
+    #[arg(value_enum)]
+    pub(crate) subjects: Vec<ata_bench::Subject>,
+    /// Print JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,76 @@
+//! The flags of `ata worker`.
+
+use std::path::PathBuf;
+
+use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+
+use super::{JoinArgs, TraceArgs};
+use crate::settings::{Fuse, MAX_THREADS};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ata worker                                       for a coordinator on this machine
+  ata worker --join TOKEN                          for another one, which printed this line
+  ata worker --join-file join.txt --device wgpu:1 --name rig-2
+  ata worker --join-file join.txt --devices all
+  ata worker --coordinator https://head:7070 --tls-ca ca.pem --tls-cert rig.pem --tls-key rig.key")]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    pub(crate) joining: JoinArgs,
+    /// This worker's name, under which its speed is remembered [default: the host name].
+    #[arg(long, env = "ATA_NAME")]
+    pub(crate) name: Option<String>,
+    /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
+    #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: String,
+    /// One worker on each of these devices, all in this process: all (the GPUs of this machine), or a list, as in
+    /// wgpu:0,wgpu:1,cpu. Each device's name is appended to the worker's.
+    #[arg(long, env = "ATA_DEVICES", value_name = "DEVICES", conflicts_with = "device")]
+    pub(crate) devices: Option<String>,
+    /// Compute the tasks of a lease as one batch: faster on GPUs, but not the same bits for every allocation and device
+    /// [default: auto, on every device but the CPU].
+    #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", default_value = "auto", hide_possible_values = true)]
+    pub(crate) fuse: Fuse,
+    /// The training data, as the coordinator's --data takes it, so that it does not have to be sent.
+    #[arg(long, env = "ATA_DATA", value_name = "DATA")]
+    pub(crate) data: Option<PathBuf>,
+    /// How long to keep trying to reach a coordinator, in seconds since the last contact.
+    #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_TIME.as_secs()))]
+    pub(crate) retry_for: u64,
+    /// CPU threads to compute with [default: all cores].
+    #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=MAX_THREADS as u64))]
+    pub(crate) threads: Option<usize>,
+    /// Emulated task times: a law in terms of the worker's number i and the number of workers n. With 'affine(o, s)' it
+    /// computes its share as one batch.
+    #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW", help_heading = "Emulated slowness")]
+    pub(crate) task_time: Option<String>,
+    /// The unit of times in --task-time.
+    #[arg(long, env = "ATA_TIME_UNIT", value_name = "TIME", default_value = "1ms", help_heading = "Emulated slowness")]
+    pub(crate) time_unit: String,
+    /// The number i that this worker asks for [default: chosen by the coordinator].
+    #[arg(
+        long,
+        value_name = "I",
+        allow_negative_numbers = true,
+        value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
+        help_heading = "Emulated slowness"
+    )]
+    pub(crate) number: Option<u32>,
+    /// The number of workers n.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true,
+        value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_WORKERS as u64),
+        help_heading = "Emulated slowness"
+    )]
+    pub(crate) workers: u32,
+    #[command(flatten)]
+    pub(crate) traces: TraceArgs,
+}

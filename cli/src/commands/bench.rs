@@ -1,0 +1,53 @@
+//! `ata bench`: measures this build on this machine, by [`ata_bench`].
+
+use std::process::ExitCode;
+
+use ata_bench::{BenchError, Figure, Subject};
+use clap::ValueEnum;
+
+use crate::args::BenchArgs;
+use crate::failure::Failure;
+use crate::output::print_json;
+
+pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
+    let subjects = if args.subjects.is_empty() { Subject::value_variants().to_vec() } else { args.subjects };
+    if !args.json {
+        println!("{:<52}{:>12}  {:<38}{:>12}{:>8}", "", "median", "reference", "median", "ratio");
+    }
+    let mut figures = Vec::new();
+    for subject in subjects {
+        let measured = Box::pin(ata_bench::measure(subject)).await?;
+        if !args.json {
+            measured.iter().for_each(print);
+        }
+        figures.extend(measured);
+    }
+    if args.json {
+        print_json(&figures)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(figure: &Figure) {
+    let Figure { name, seconds, reference, reference_seconds, ratio, samples_per_s } = figure;
+    let rate = samples_per_s.map(|rate| format!("  {rate:.0} samples/s")).unwrap_or_default();
+    println!("{name:<52}{:>12}  {reference:<38}{:>12}{ratio:>8.2}{rate}", short(*seconds), short(*reference_seconds));
+}
+
+fn short(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
+        s if s < 1e-3 => format!("{:.2} us", s * 1e6),
+        s => format!("{:.2} ms", s * 1e3),
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        match error {
+            BenchError::Write(_) => Self::disk(error),
+            BenchError::Device(error) => error.into(),
+            _ => Self::internal(error),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `ata reference`: the pages of the documentation that are made from the code, by [`ata_reference`].
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use ata_observe::{Described, Metrics};
+use ata_record::{JOURNAL_VERSION, RunEvent, write_atomically};
+use ata_reference::{Definitions, Metric, pages};
+use clap::CommandFactory;
+use schemars::schema_for;
+use toml::Table;
+
+use crate::args::Cli;
+use crate::failure::{EXIT_CODES, Failure};
+use crate::settings::Settings;
+
+/// Arguments of `ata up` and `ata coordinator` that are not settings of the run.
+const NOT_SETTINGS: [&str; 8] = ["config", "resume", "json", "stay", "log", "log_format", "otlp", "ready_file"];
+
+/// Writes the pages to a folder.
+pub(crate) fn run(out: &Path) -> Result<ExitCode, Failure> {
+    let failed = |cause: std::io::Error| Failure::disk(format!("cannot write to {}: {cause}", out.display()));
+    std::fs::create_dir_all(out).map_err(failed)?;
+    for (name, text) in pages(&definitions()?) {
+        write_atomically(&out.join(name), text.as_bytes()).map_err(failed)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn definitions() -> Result<Definitions, Failure> {
+    let metric = |Described { name, kind, help, labels }: Described| Metric {
+        name: name.into(),
+        kind: kind.into(),
+        help: help.into(),
+        labels: labels.iter().map(ToString::to_string).collect(),
+    };
+    Ok(Definitions {
+        command: Cli::command(),
+        defaults: Table::try_from(Settings::default()).map_err(Failure::internal)?,
+        not_settings: &NOT_SETTINGS,
+        events: schema_for!(RunEvent).to_value(),
+        journal_version: JOURNAL_VERSION,
+        metrics: Metrics::reference().into_iter().map(metric).collect(),
+        exit_codes: &EXIT_CODES,
+    })
+}

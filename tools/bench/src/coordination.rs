@@ -1,0 +1,206 @@
+//! Everything in an iteration except gradient computation: a complete coordinator and its workers, with a model whose
+//! gradients cost nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_coordinator::{
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, PolicyConfig, ProblemConfig, RunConfig, Start,
+    TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+};
+use ata_learn::{
+    Aggregate, DataError, DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError,
+    LearningRate, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks,
+    builtin_model,
+};
+use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_types::WorkerId;
+use ata_wire::{SpanLinks, duration};
+use ata_worker::WorkerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::protection::Protection;
+use crate::{BenchError, Figure};
+
+const ITERATIONS: u64 = 200;
+
+/// Parameters of the built-in model.
+const PARAMETERS: usize = 158_684;
+
+pub(crate) async fn measure() -> Result<Vec<Figure>, BenchError> {
+    let mut figures = Vec::new();
+    for workers in [4, 64] {
+        figures.push(Box::pin(figure(workers, &Protection::none())).await?);
+        figures.push(Box::pin(figure(workers, &Protection::tls()?)).await?);
+    }
+    Ok(figures)
+}
+
+/// One task per worker and iteration.
+async fn figure(workers: u32, protection: &Protection) -> Result<Figure, BenchError> {
+    let per_iteration = Box::pin(run(workers, protection)).await?;
+    let bytes = 2 * workers as usize * PARAMETERS * 4;
+    let copy = tokio::task::block_in_place(|| memory_copy(bytes));
+    let name = format!("coordination of an iteration through {}, {workers} workers", protection.name());
+    Ok(Figure::new(name, per_iteration, "memory copy of what is transferred", copy))
+}
+
+fn memory_copy(bytes: usize) -> Duration {
+    let (from, mut to) = (vec![1_u8; bytes], vec![0_u8; bytes]);
+    let (copy, _) =
+        crate::pair(21, || std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from)), || ());
+    copy
+}
+
+async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchError> {
+    let folder = std::env::temp_dir().join(format!("ata-bench-{}-{workers}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(BenchError::Write)?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(BenchError::other)?;
+    let address = listener.local_addr().map_err(BenchError::other)?;
+    let config = coordinator(workers, protection, &folder)?;
+    let mut working = JoinSet::new();
+    for number in 1..=workers {
+        let config = WorkerConfig {
+            relocate: None,
+            endpoint: protection.endpoint(address)?,
+            name: format!("worker-{number}").parse().map_err(BenchError::other)?,
+            name_is_fixed: true,
+            number: WorkerId::new(number),
+            device: DeviceChoice::Cpu.open()?,
+            fuse: false,
+            models: free_model,
+            data: None,
+            cache: folder.clone(),
+            retry_for: Duration::from_secs(30),
+            task_times: None,
+            instance: number.into(),
+            span_links: SpanLinks::default(),
+        };
+        working.spawn(ata_worker::run(config, std::future::pending()));
+    }
+    let state = watch::Sender::default();
+    let report = Box::pin(ata_coordinator::run(config, listener, state, std::future::pending())).await;
+    working.shutdown().await;
+    std::fs::remove_dir_all(&folder).map_err(BenchError::Write)?;
+    Ok(duration(report?.state.runtime_s()) / ITERATIONS as u32)
+}
+
+/// One task per worker.
+fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<CoordinatorConfig, BenchError> {
+    let model = free_model("cnn")?;
+    Ok(CoordinatorConfig {
+        run: RunConfig {
+            id: "bench".into(),
+            folder: folder.to_owned(),
+            settings: String::new(),
+            listeners: ata_record::Listeners::default(),
+            span_links: SpanLinks::default(),
+        },
+        engine: EngineConfig {
+            budget: workers.into(),
+            iterations: ITERATIONS,
+            min_workers: workers as usize,
+            seed: 1,
+            ..EngineConfig::default()
+        },
+        policy: PolicyConfig { policy: build_policy("uta", &PolicyContext::default())?, specification: "uta".into() },
+        evaluation: EvaluationConfig {
+            data: model.open(&DataSource::Generated { seed: 1 }, Split::Test)?,
+            device: DeviceChoice::Cpu.open()?,
+            every: None,
+        },
+        problem: ProblemConfig {
+            model,
+            specification: "cnn".into(),
+            task_batch: 16,
+            data: TrainingData::Generated { seed: 1 },
+        },
+        training: TrainingConfig {
+            start: Start::Random,
+            aggregate: Aggregate::Mean,
+            optimizer: Optimizer::default(),
+            learning_rate: LearningRate::constant(1e-3),
+        },
+        checkpoints: CheckpointConfig::never(),
+        workers: WorkersConfig {
+            heartbeat_timeout: Duration::from_secs(30),
+            transfers: TransferLimits::default(),
+            warm_start: std::collections::BTreeMap::new(),
+        },
+        security: protection.security.clone(),
+    })
+}
+
+/// The built-in model with constant gradients and without an evaluation.
+struct FreeGradients(Arc<dyn Model>);
+
+fn free_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
+    Ok(Arc::new(FreeGradients(builtin_model(specification)?)))
+}
+
+impl Model for FreeGradients {
+    fn parameter_count(&self) -> usize {
+        PARAMETERS
+    }
+
+    fn table(&self) -> ParameterTable {
+        self.0.table()
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
+        self.0.initial_parameters(seed)
+    }
+
+    fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {
+        self.0.locate(data, split)
+    }
+
+    fn open(&self, _source: &DataSource, _split: Split) -> Result<Arc<dyn Dataset>, DataError> {
+        Ok(Arc::new(Constant))
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        self.0.class_names()
+    }
+
+    fn metadata(&self) -> Metadata {
+        self.0.metadata()
+    }
+}
+
+struct Constant;
+
+impl Dataset for Constant {
+    fn count(&self) -> u32 {
+        1
+    }
+
+    fn learner(self: Arc<Self>, _device: &OpenDevice, _tasks: Tasks) -> Box<dyn Learner> {
+        Box::new(Self)
+    }
+
+    fn evaluator(self: Arc<Self>, _device: &OpenDevice) -> Box<dyn Evaluator> {
+        Box::new(Self)
+    }
+}
+
+impl Learner for Constant {
+    fn load(&mut self, _parameters: &[f32]) {}
+
+    fn gradient(&mut self, _iteration: u64, _index: u64) -> Result<TaskGradient, LearnerError> {
+        Ok(TaskGradient { gradient: vec![1e-3; PARAMETERS], loss: 1.0 })
+    }
+}
+
+impl Evaluator for Constant {
+    fn evaluate(
+        &mut self,
+        _parameters: &[f32],
+        _go_on: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Option<Evaluation>, DataError> {
+        Ok(None)
+    }
+}
