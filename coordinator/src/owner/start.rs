@@ -100,9 +100,8 @@ fn resume(
     progress.check_data(settings.data)?;
     let begins = settings.run();
     let engine = Engine::restore(settings.engine, settings.policy, progress.engine)?;
-    let mut listeners = settings.listeners;
-    let hear = |event: &RunEvent| listeners.recall(event);
-    let resumed = resume_journal(settings.folder, settings.run_id, Iteration(progress.iteration), hear)?;
+    let begun = state.borrow().clone();
+    let resumed = resume_journal(settings.folder, settings.run_id, Iteration(progress.iteration), begun)?;
     if resumed.unreadable > 0 {
         let (lines, kept) = (resumed.unreadable, settings.folder.join(DAMAGED_FILE));
         tracing::warn!("{lines} lines of the journal cannot be read; it is kept as it was in {}", kept.display());
@@ -119,7 +118,7 @@ fn resume(
     let has_best = settings.folder.join(BEST_MODEL_FILE).exists();
     let best = Best { accuracy: progress.best_accuracy, loss: past.lowest_test_loss };
     let failed = sender(commands, Command::RecordFailed);
-    let publisher = Publisher::append(settings.folder, past, state, listeners, failed)?;
+    let publisher = Publisher::append(settings.folder, past, state, settings.listeners, failed)?;
     if !resumed.has_begun {
         publisher.publish(begins);
     }

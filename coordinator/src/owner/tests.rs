@@ -26,6 +26,9 @@ use crate::training::Work;
 use std::sync::mpsc as std_mpsc;
 use tokio::sync::oneshot;
 
+/// Time after which a wait has failed.
+const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
+
 const HEARTBEAT_TIMEOUT_S: f64 = 2.0;
 
 const CHECKPOINTS: &str = "checkpoints";
@@ -125,6 +128,14 @@ impl Rig {
         owner.tell(Event::Proceed);
         let now_s = owner.now_s;
         Self { owner, commands, work, training, now_s, parameters, folder, failures: 0, state: seen }
+    }
+
+    /// Waits until the run's state, which another thread keeps, fulfils a condition.
+    fn wait_for(&mut self, what: &str, holds: impl FnMut(&RunState) -> bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let waiting =
+            async { tokio::time::timeout(DEADLINE, self.state.wait_for(holds)).await.is_ok_and(|seen| seen.is_ok()) };
+        assert!(runtime.block_on(waiting), "never: {what}");
     }
 
     /// Ends the run as its loop does, while the training thread does what it was given.
@@ -277,7 +288,7 @@ fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
         rig.turn(HEARTBEAT_TIMEOUT_S / 4.0, None);
     }
     assert!(rig.owner.sessions.of_token(silent.token).is_err());
-    assert_eq!(rig.state.borrow().present(), 1);
+    rig.wait_for("one worker", |state| state.present() == 1);
     assert_eq!(finish(&mut rig, &mut good).1, honest(4, 2));
 }
 

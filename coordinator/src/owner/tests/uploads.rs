@@ -130,7 +130,8 @@ fn whoever_gives_up_waiting_fails() {
     let (session, lease) = (clients[2].token, clients[2].leases[0].id);
     let (kind, reason) = (RefusalKind::NotReceived, "it gave up".into());
     assert!(rig.turn(0.0, Some(Command::LeaseFailed { session, lease, kind, reason })).is_none());
-    assert_eq!(rig.state.borrow().refused, BTreeMap::from([(RefusalKind::NotReceived, 1)]));
+    let refused = BTreeMap::from([(RefusalKind::NotReceived, 1)]);
+    rig.wait_for("the refusal", |state| state.refused == refused);
 }
 
 /// A worker that waits because of its own gradients is not held up by anybody else.
