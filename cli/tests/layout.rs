@@ -7,7 +7,7 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 17] = [
+const DEPENDS_ON: [(&str, &[&str]); 18] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
@@ -16,6 +16,7 @@ const DEPENDS_ON: [(&str, &[&str]); 17] = [
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
     ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/learn", &["burn", "rayon"]),
+    ("common/doctor", &["ata-learn", "ata-observe", "ata-wire", "tokio", "tonic"]),
     (
         "tools/bench",
         &[
@@ -74,6 +75,7 @@ const DEPENDS_ON: [(&str, &[&str]); 17] = [
             "ata-bench",
             "ata-chaos",
             "ata-coordinator",
+            "ata-doctor",
             "ata-figures",
             "ata-learn",
             "ata-observe",
