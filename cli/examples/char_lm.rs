@@ -1,6 +1,6 @@
 //! A problem of another kind: a character-level language model, a small decoder-only transformer, on any text file.
 //!
-//! cargo run --release --example char_lm -- up --data docs/POLICIES.md --iterations 300 --budget 16
+//! cargo run --release --example char_lm -- up --data docs/reference/policies.md --iterations 300 --budget 16
 //!
 //! It has all of ata's commands: `coordinator` and `worker` (which fetches the text), `up --resume`, `eval`. After `up` it
 //! prints a sample of what the model writes. Without `--data` it reads the documentation of ata's policies.
@@ -31,7 +31,8 @@ const WIDTH: usize = 64;
 const CHARACTERS: usize = 97;
 
 /// What `--model` and so on are if they are not given.
-const DEFAULTS: &str = concat!("model = 'char-lm'\ndata = '", env!("CARGO_MANIFEST_DIR"), "/../docs/POLICIES.md'\n");
+const DEFAULTS: &str =
+    concat!("model = 'char-lm'\ndata = '", env!("CARGO_MANIFEST_DIR"), "/../docs/reference/policies.md'\n");
 
 fn number(character: char) -> i32 {
     match character {

@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use ata_coordinator::RunError;
+use ata_experiments::ExperimentError;
 use ata_figures::FigureError;
 use ata_learn::{DataError, DeviceError, ModelError};
 use ata_scheduler::PolicyError;
-use ata_simulator::{ExperimentError, LawError};
+use ata_simulator::LawError;
 use ata_wire::{ConnectError, SecurityError};
 use ata_worker::WorkerError;
 
@@ -209,7 +210,8 @@ impl From<WorkerError> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use ata_scheduler::{AbortReason, TaskRange};
+    use ata_scheduler::AbortReason;
+    use ata_types::{Iteration, TaskRange};
 
     use super::*;
 
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn a_message_commands_no_terminal() {
         let (tasks, lasted_s) = (TaskRange { first: 0, count: 1 }, 128.0);
-        let reason = AbortReason::TasksFailed { iteration: 3, tasks, attempts: 9, workers: 4, lasted_s };
+        let reason = AbortReason::TasksFailed { iteration: Iteration(3), tasks, attempts: 9, workers: 4, lasted_s };
         let last_failure = "worker 2: \u{1b}[2J\u{1b}[31mall is well\nata: done\u{202e}".into();
         let failure = Failure::from(RunError::Aborted { reason, last_failure });
         assert_eq!(

@@ -28,9 +28,9 @@ mod telemetry;
 
 use std::process::ExitCode;
 
+use ata_experiments::PolicyResolver;
 use ata_learn::{ModelResolver, builtin_model};
 use ata_scheduler::build_policy;
-use ata_simulator::experiment::PolicyResolver;
 
 /// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]

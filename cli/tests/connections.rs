@@ -5,10 +5,11 @@
 mod support;
 
 use ata_observe::Client;
+use ata_types::Iteration;
 use ata_wire::proto::{DataRequest, ParametersRequest, ProbeRequest, WorkerMessage};
 use ata_wire::{
-    Assignment, Connection, FromWorker, GradientHeader, Hello, JoinToken, Receipt, Secret, ToWorker, Welcome, connect,
-    gradient_parts,
+    Assignment, Connection, FromWorker, GradientHeader, Hello, JoinToken, LeaseTimes, Receipt, Secret, ToWorker,
+    Welcome, connect, gradient_parts,
 };
 use serde_json::Value;
 use support::{Process, Sandbox, TINY, until};
@@ -64,11 +65,10 @@ impl Worker {
     fn gradient(&self, lease: &Assignment) -> (GradientHeader, Vec<f32>) {
         let header = GradientHeader {
             session: self.welcome.session,
-            lease: lease.lease,
-            iteration: lease.iteration,
-            busy_s: vec![0.1; lease.tasks as usize],
+            lease: lease.lease.id,
+            iteration: lease.lease.iteration,
+            times: LeaseTimes { busy_s: vec![0.1; lease.lease.tasks.count as usize], outlasted: 0 },
             loss_sum: 1.0,
-            outlasted: 0,
         };
         (header, vec![0.5; self.welcome.run.parameters as usize])
     }
@@ -193,7 +193,7 @@ async fn a_request_without_credentials_changes_nothing() {
     // The session lives, and its leases are still its own.
     let mut lease = lease;
     for iteration in 1..=2 {
-        assert_eq!(lease.iteration, iteration);
+        assert_eq!(lease.lease.iteration, Iteration(iteration));
         let (header, values) = worker.gradient(&lease);
         assert_eq!(worker.connection.submit_gradient(header, values).await.unwrap(), Receipt::Accepted);
         match worker.next().await {

@@ -7,19 +7,22 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 18] = [
+const DEPENDS_ON: [(&str, &[&str]); 20] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
-    ("common/simulator", &["ata-scheduler", "ata-figures", "rayon"]),
+    ("common/simulator", &["ata-scheduler", "ata-types"]),
+    ("common/experiments", &["ata-figures", "ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
     ("common/figures", &[]),
     ("common/record", &[]),
     ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
-    ("common/wire", &["tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
-    ("common/learn", &["burn", "rayon"]),
+    ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
+    ("common/nn", &["rayon"]),
+    ("common/learn", &["ata-nn", "burn", "rayon"]),
     ("common/doctor", &["ata-learn", "ata-observe", "ata-wire", "tokio", "tonic"]),
     (
         "tools/bench",
         &[
+            "ata-types",
             "ata-coordinator",
             "ata-learn",
             "ata-record",
@@ -32,7 +35,7 @@ const DEPENDS_ON: [(&str, &[&str]); 18] = [
             "tonic",
         ],
     ),
-    ("tools/chaos", &["ata-fault-proxy", "ata-record", "tokio"]),
+    ("tools/chaos", &["ata-fault-proxy", "ata-record", "ata-types", "tokio"]),
     ("tools/fault-proxy", &["tokio"]),
     (
         "tools/harness",
@@ -43,6 +46,7 @@ const DEPENDS_ON: [(&str, &[&str]); 18] = [
             "ata-mutator",
             "ata-record",
             "ata-scheduler",
+            "ata-types",
             "ata-wire",
             "ata-worker",
             "prost",
@@ -59,6 +63,7 @@ const DEPENDS_ON: [(&str, &[&str]); 18] = [
             "ata-learn",
             "ata-record",
             "ata-scheduler",
+            "ata-types",
             "ata-wire",
             "object_store",
             "reqwest",
@@ -68,7 +73,7 @@ const DEPENDS_ON: [(&str, &[&str]); 18] = [
             "tonic",
         ],
     ),
-    ("worker", &["ata-learn", "ata-wire", "tokio", "tokio-stream", "tonic"]),
+    ("worker", &["ata-learn", "ata-types", "ata-wire", "tokio", "tokio-stream", "tonic"]),
     (
         "cli",
         &[
@@ -76,6 +81,7 @@ const DEPENDS_ON: [(&str, &[&str]); 18] = [
             "ata-chaos",
             "ata-coordinator",
             "ata-doctor",
+            "ata-experiments",
             "ata-figures",
             "ata-learn",
             "ata-observe",
@@ -83,6 +89,7 @@ const DEPENDS_ON: [(&str, &[&str]); 18] = [
             "ata-reference",
             "ata-scheduler",
             "ata-simulator",
+            "ata-types",
             "ata-wire",
             "ata-worker",
             "opentelemetry",

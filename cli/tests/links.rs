@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// Every page by its path in the repository, as in `docs/GPU.md`.
+/// Every page by its path in the repository, as in `docs/how-to/gpus.md`.
 fn pages() -> BTreeMap<PathBuf, String> {
     let mut paths: Vec<PathBuf> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(PathBuf::from).into();
     let mut folders = vec![PathBuf::from("docs")];
@@ -125,6 +125,11 @@ fn every_relative_link_and_anchor_exists() {
                 && !anchors(target).contains(&anchor)
             {
                 broken.push(format!("{}: {link}: no heading has this anchor", page.display()));
+            } else if page.starts_with("docs")
+                && !file.starts_with("docs")
+                && file.extension().is_some_and(|end| end == "md")
+            {
+                broken.push(format!("{}: {link}: the book would link to a page that it does not have", page.display()));
             }
         }
     }

@@ -148,8 +148,8 @@ fn write_large_journal(folder: &Path, workers: u32) {
     let mut journal = format!(
         "{}\n",
         json!({
-            "event": "run", "version": 2, "run_id": "large", "policy": "ata-auto", "budget": workers, "iterations": 100,
-            "task_batch": 1, "seed": 1
+            "event": "run", "version": 3, "run_id": "large", "policy": "ata-auto", "budget": workers, "iterations": 100,
+            "task_batch": 1, "seed": 1, "model": "cnn"
         })
     );
     let mut tell = |event: Value| journal += &(event.to_string() + "\n");
@@ -174,7 +174,8 @@ fn write_large_journal(folder: &Path, workers: u32) {
         }
         tell(json!({
             "event": "step", "iteration": iteration, "time_s": time_s + 9, "loss": 4.0, "runtime_s": 9.0,
-            "total_worker_time_s": 100.0, "tasks": workers, "wasted": 0, "employments": workers, "results": workers
+            "total_worker_time_s": 100.0, "tasks": workers, "wasted": 0, "employments": workers, "results": workers,
+            "learning_rate": 0.1
         }));
     }
     std::fs::create_dir(folder).unwrap();

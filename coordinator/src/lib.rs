@@ -59,11 +59,9 @@ use ata_record::RunState;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use ata_wire::limits::{MAX_LEASE_TASKS, REQUEST_BYTES};
+use ata_wire::limits::REQUEST_BYTES;
 use ata_wire::proto::coordinator_server::CoordinatorServer;
 use ata_wire::{Pool, Served};
-
-const _: () = assert!(ata_scheduler::MAX_LEASE_TASKS <= MAX_LEASE_TASKS, "workers must take every lease");
 
 /// Commands that may wait for the owner. It answers each in microseconds; a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use ata_scheduler::WorkerId;
+use ata_types::WorkerId;
 use ata_wire::WorkerName;
 use ata_wire::limits::MAX_WORKERS;
 
@@ -17,14 +17,14 @@ const FEW_NAMES: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     by_name: HashMap<WorkerName, Entry>,
-    by_number: BTreeMap<u32, WorkerName>,
+    by_number: BTreeMap<WorkerId, WorkerName>,
     /// Absent workers, by when they left.
     absent: BTreeMap<u64, WorkerName>,
     departures: u64,
     /// The most workers that were present at a time.
     most_present: usize,
-    /// No number below this one is free.
-    first_free: u32,
+    /// No slot below this one is free.
+    first_free: usize,
     /// Names that are refused, and why, the latest last. At most [`MAX_WORKERS`]: after that many others, the first may try
     /// again.
     expelled: VecDeque<(WorkerName, String)>,
@@ -48,7 +48,7 @@ pub(crate) struct Claim {
 impl Names {
     /// Gives an arriving worker its old number, the one it asks for if that is free, or else the first free one. `None`
     /// if the maximum number of workers is present.
-    pub(crate) fn arrive(&mut self, name: &WorkerName, wish: Option<u32>) -> Option<Claim> {
+    pub(crate) fn arrive(&mut self, name: &WorkerName, wish: Option<WorkerId>) -> Option<Claim> {
         if let Some(entry) = self.by_name.get_mut(name) {
             let worker = entry.worker;
             if let Some(left) = entry.left.take() {
@@ -57,12 +57,11 @@ impl Names {
             self.count_present();
             return Some(Claim { worker, is_taken_over: false });
         }
-        let number = wish.filter(|number| self.is_free(*number)).or_else(|| self.free_number());
-        let claim = match number.and_then(WorkerId::new) {
+        let claim = match wish.filter(|wish| self.is_free(*wish)).or_else(|| self.free_number()) {
             Some(worker) => Claim { worker, is_taken_over: false },
             None => Claim { worker: self.forget_longest_absent()?, is_taken_over: true },
         };
-        self.by_number.insert(claim.worker.number(), name.clone());
+        self.by_number.insert(claim.worker, name.clone());
         self.by_name.insert(name.clone(), Entry { worker: claim.worker, left: None });
         self.count_present();
         Some(claim)
@@ -83,8 +82,8 @@ impl Names {
     fn forget_longest_absent(&mut self) -> Option<WorkerId> {
         let (_, name) = self.absent.pop_first()?;
         let Entry { worker, .. } = self.by_name.remove(&name)?;
-        self.by_number.remove(&worker.number());
-        self.first_free = self.first_free.min(worker.number());
+        self.by_number.remove(&worker);
+        self.first_free = self.first_free.min(worker.slot());
         Some(worker)
     }
 
@@ -101,7 +100,7 @@ impl Names {
 
     /// Refuses the name of a worker from now on.
     pub(crate) fn expel(&mut self, worker: WorkerId, why: &str) {
-        let Some(name) = self.by_number.get(&worker.number()) else { return };
+        let Some(name) = self.by_number.get(&worker) else { return };
         self.expelled.push_back((name.clone(), why.to_owned()));
         if self.expelled.len() > MAX_WORKERS {
             self.expelled.pop_front();
@@ -125,7 +124,7 @@ impl Names {
     ) -> Self {
         let mut names = Self { expelled: expelled.collect(), ..Self::default() };
         for (worker, name) in workers {
-            names.by_number.insert(worker.number(), name.clone());
+            names.by_number.insert(worker, name.clone());
             names.by_name.insert(name.clone(), Entry { worker, left: None });
             names.leave(&name);
         }
@@ -135,26 +134,26 @@ impl Names {
     }
 
     /// Numbers and names, the longest absent first, and those present last.
-    pub(crate) fn by_departure(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
+    pub(crate) fn by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
         let present = self.iter().filter(|(_, name)| self.by_name[*name].left.is_none());
-        let absent = self.absent.values().map(|name| (self.by_name[name].worker.number(), name));
+        let absent = self.absent.values().map(|name| (self.by_name[name].worker, name));
         absent.chain(present)
     }
 
     /// The names by number, absent workers included.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
-        self.by_number.iter().map(|(number, name)| (*number, name))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
+        self.by_number.iter().map(|(worker, name)| (*worker, name))
     }
 
-    fn is_free(&self, number: u32) -> bool {
-        (1..=MAX_WORKERS as u32).contains(&number) && !self.by_number.contains_key(&number)
+    fn is_free(&self, worker: WorkerId) -> bool {
+        worker.slot() < MAX_WORKERS && !self.by_number.contains_key(&worker)
     }
 
     /// The lowest free number, so that what is kept by number stays short.
-    fn free_number(&mut self) -> Option<u32> {
-        let mut numbers = self.first_free.max(1)..=MAX_WORKERS as u32;
-        let free = numbers.find(|number| self.is_free(*number));
-        self.first_free = free.unwrap_or(u32::MAX);
+    fn free_number(&mut self) -> Option<WorkerId> {
+        let mut workers = (self.first_free..MAX_WORKERS).map(WorkerId::from_slot);
+        let free = workers.find(|worker| self.is_free(*worker));
+        self.first_free = free.map_or(MAX_WORKERS, WorkerId::slot);
         free
     }
 }
@@ -168,7 +167,7 @@ mod tests {
     }
 
     fn number(names: &mut Names, text: &str, wish: Option<u32>) -> u32 {
-        let claim = names.arrive(&name(text), wish).unwrap();
+        let claim = names.arrive(&name(text), wish.and_then(WorkerId::new)).unwrap();
         assert!(!claim.is_taken_over);
         claim.worker.number()
     }
@@ -235,8 +234,7 @@ mod tests {
         }
         assert_eq!(names.forget_long_absent(), []);
         let saved: Vec<_> = names.by_departure().map(|(number, name)| (number, name.clone())).collect();
-        let workers = saved.into_iter().map(|(number, name)| (WorkerId::new(number).unwrap(), name));
-        let mut restored = Names::restored(workers, std::iter::empty());
+        let mut restored = Names::restored(saved.into_iter(), std::iter::empty());
         come_and_go(&mut restored, "new");
         for (number, text) in (1..).zip(&all) {
             assert_eq!(restored.arrive(&name(text), None).unwrap().worker.number(), number);
@@ -251,10 +249,10 @@ mod tests {
         }
         names.leave(&name("c"));
         names.leave(&name("a"));
-        let saved: Vec<(u32, WorkerName)> = names.by_departure().map(|(number, name)| (number, name.clone())).collect();
-        assert_eq!(saved.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 1, 4]);
-        let workers = saved.into_iter().map(|(number, name)| (WorkerId::new(number).unwrap(), name));
-        let mut restored = Names::restored(workers, std::iter::empty());
+        let saved: Vec<(WorkerId, WorkerName)> =
+            names.by_departure().map(|(number, name)| (number, name.clone())).collect();
+        assert_eq!(saved.iter().map(|(worker, _)| worker.number()).collect::<Vec<_>>(), [2, 1, 4]);
+        let mut restored = Names::restored(saved.into_iter(), std::iter::empty());
         assert_eq!(number(&mut restored, "d", None), 3);
         assert_eq!((number(&mut restored, "b", None), number(&mut restored, "c", Some(9))), (4, 2));
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use ata_types::Iteration;
 use ata_wire::{FramedTensor, Pool};
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -12,7 +13,8 @@ use tokio_stream::{Stream, StreamExt};
 /// The parameters of one iteration, ready to be sent. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct ParameterSet {
-    pub(crate) iteration: u64,
+    /// The iteration whose gradients are computed at them.
+    pub(crate) iteration: Iteration,
     /// Little-endian f32.
     values: Bytes,
     /// The same, as they are sent.
@@ -34,11 +36,16 @@ impl AsRef<[u8]> for Version {
 
 impl ParameterSet {
     /// Parameters in a buffer that goes back to `pool`.
-    pub(crate) fn new(iteration: u64, parameters: Vec<f32>, pool: &Pool) -> Self {
+    pub(crate) fn new(iteration: Iteration, parameters: Vec<f32>, pool: &Pool) -> Self {
         let mark = Arc::new(());
         let alive = Arc::downgrade(&mark);
         let values = Bytes::from_owner(Version { values: pool.lend(parameters), _mark: mark });
         Self { iteration, framed: FramedTensor::new(iteration, values.clone()), values, alive }
+    }
+
+    /// The optimizer steps that led to them.
+    pub(crate) fn steps(&self) -> u64 {
+        self.iteration.since(Iteration::FIRST)
     }
 
     /// The parameters, in the model's flat order.
@@ -108,7 +115,7 @@ impl DueParameters {
     }
 
     /// The iteration of the set that is due.
-    pub(crate) fn iteration(&self) -> Option<u64> {
+    pub(crate) fn iteration(&self) -> Option<Iteration> {
         match &*self.0.borrow() {
             Due::Set(set) => Some(set.iteration),
             Due::Nothing | Due::SessionOver => None,
@@ -153,7 +160,7 @@ impl DueSets {
 
     /// Takes what is due: the iteration of a set, or an error if the session is over.
     #[cfg(test)]
-    pub(crate) fn take(&self) -> Result<Option<u64>, ()> {
+    pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
         match take(&self.due) {
             Due::Set(set) => Ok(Some(set.iteration)),
             Due::Nothing => Ok(None),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ata_record::RefusalKind;
-use ata_scheduler::LeaseId;
+use ata_types::LeaseId;
 
 /// Leases that are remembered as delivered: whoever sends a gradient again does so soon, or it counts as late.
 const DELIVERED: usize = 64;

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use ata_record::{Fate, Listeners, RecordError, RunEvent, RunState, Writer};
-use ata_scheduler::{Lease, Outcome, WorkerId};
+use ata_record::{Listeners, RecordError, RunEvent, RunState, Writer};
+use ata_scheduler::LeaseTime;
+use ata_types::{Lease, TaskOutcome, WorkerId};
+use ata_wire::LeaseTimes;
 use tokio::sync::watch;
 
 pub(crate) struct Publisher {
@@ -50,16 +52,20 @@ impl Publisher {
         self.writer.write(events);
     }
 
-    /// Publishes how a lease ended; `busy_s` holds the reported seconds of each task, or of the whole batch, if it was
-    /// computed. Of a batch, each task is recorded with an equal share.
-    pub(crate) fn lease_ended(&self, now_s: f64, worker: WorkerId, lease: &Lease, outcome: Outcome, busy_s: &[f64]) {
-        let (fate, timing, cut_s) = match outcome {
-            Outcome::Applied(timing) => (Fate::Applied, Some(timing), None),
-            Outcome::Ignored(timing) => (Fate::Ignored, Some(timing), None),
-            Outcome::Cancelled(cut_s) => (Fate::Cancelled, None, cut_s),
-            Outcome::Lost(cut_s) => (Fate::Lost, None, cut_s),
-            Outcome::Failed(cut_s) => (Fate::Failed, None, cut_s),
-            Outcome::Refuted(timing) | Outcome::Disputed(timing) => (Fate::Failed, Some(timing), None),
+    /// Publishes how a lease ended; `times` is what its worker reported, if it was computed. Of a batch, each task is recorded
+    /// with an equal share.
+    pub(crate) fn lease_ended(
+        &self,
+        now_s: f64,
+        worker: WorkerId,
+        lease: &Lease,
+        (outcome, time): (TaskOutcome, LeaseTime),
+        times: &LeaseTimes,
+    ) {
+        let LeaseTimes { busy_s, outlasted } = times;
+        let (factor, overhead_s, elapsed_s) = match time {
+            LeaseTime::Reported { factor, overhead_s } => (Some(factor), overhead_s, None),
+            LeaseTime::Censored { elapsed_s } => (None, None, elapsed_s),
         };
         let count = lease.tasks.count as usize;
         let share = if busy_s.len() == 1 { 1.0 / count as f64 } else { 1.0 };
@@ -68,14 +74,15 @@ impl Publisher {
         let task = |(at, task): (usize, u64)| RunEvent::Task {
             iteration: lease.iteration,
             task,
-            worker: worker.number(),
-            lease: Some(lease.id.0),
-            time_s: Some(now_s),
-            busy_s: timing.zip(busy_of(at)).map(|(timing, busy_s)| timing.factor * share * busy_s),
+            worker,
+            lease: lease.id,
+            time_s: now_s,
+            busy_s: factor.zip(busy_of(at)).map(|(factor, busy_s)| factor * share * busy_s),
             // It is not known how many of the tasks the worker had begun, but it had begun the first.
-            cut_s: cut_s.filter(|_| at == 0),
-            overhead_s: timing.filter(|_| at == last).and_then(|timing| timing.overhead_s),
-            outcome: fate,
+            censored_s: elapsed_s.filter(|_| at == 0),
+            overhead_s: overhead_s.filter(|_| at == last),
+            outlasted: if at == last { (*outlasted).min(lease.tasks.count) } else { 0 },
+            outcome,
         };
         self.publish_all(lease.tasks.indices().enumerate().map(task).collect());
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ata_record::{RefusalKind, RunEvent};
-use ata_scheduler::WorkerId;
+use ata_types::WorkerId;
 
 /// Seconds between two events of the same worker and kind: at most a few kilobytes per second and worker, until the worker is
 /// expelled.
@@ -53,7 +53,7 @@ impl Refusals {
 }
 
 fn event(time_s: f64, worker: WorkerId, kind: RefusalKind, reason: String, count: u64) -> RunEvent {
-    RunEvent::Refusal { time_s, worker: worker.number(), kind, reason, count }
+    RunEvent::Refusal { time_s, worker, kind, reason, count }
 }
 
 #[cfg(test)]

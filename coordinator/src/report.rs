@@ -28,8 +28,6 @@ pub struct RunReport {
     pub not_saved: Option<String>,
     /// SHA-256 of the last flat parameters as little-endian f32.
     pub parameters_sha256: [u8; 32],
-    /// Tasks whose real computation outlasted their emulated time.
-    pub tasks_outlasted: u64,
 }
 
 /// Why a run failed.

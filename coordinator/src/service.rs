@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_record::RefusalKind;
+use ata_types::LeaseId;
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
@@ -32,7 +33,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// A gradient that waits or arrives, until the owner is told what came of it. A call is dropped if its sender gives up.
 struct Untold {
     owner: mpsc::Sender<Command>,
-    lease: Option<(SessionToken, u64)>,
+    lease: Option<(SessionToken, LeaseId)>,
 }
 
 impl Untold {
@@ -267,8 +268,8 @@ fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind,
 mod tests {
     use super::*;
     use crate::uploads::{Reply, Sending, Uploads};
-    use ata_scheduler::{LeaseId, WorkerId};
-    use ata_wire::{DataSpec, RunSpec};
+    use ata_types::{Iteration, LeaseId, WorkerId};
+    use ata_wire::{DataSpec, LeaseTimes, RunSpec};
     use std::task::{Context, Waker};
 
     const SESSION: SessionToken = SessionToken([1; 16]);
@@ -296,7 +297,13 @@ mod tests {
     }
 
     fn header() -> GradientHeader {
-        GradientHeader { session: SESSION, lease: 7, iteration: 1, busy_s: vec![0.0], loss_sum: 0.0, outlasted: 0 }
+        GradientHeader {
+            session: SESSION,
+            lease: LeaseId(7),
+            iteration: Iteration::FIRST,
+            times: LeaseTimes::default(),
+            loss_sum: 0.0,
+        }
     }
 
     /// Has a call wait for room; returns what it is answered with.
@@ -319,7 +326,7 @@ mod tests {
             drop(call);
             tokio::task::yield_now().await;
             let told = commands.try_recv();
-            assert!(matches!(told, Ok(Command::LeaseFailed { lease: 7, .. })), "answered: {is_answered}");
+            assert!(matches!(told, Ok(Command::LeaseFailed { lease: LeaseId(7), .. })), "answered: {is_answered}");
         }
     }
 

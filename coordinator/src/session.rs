@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ata_scheduler::{Lease, LeaseId, MachineId, WorkerId};
+use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{CONNECTIONS_PER_WORKER, HEARTBEATS_MISSED, MAX_BATCH, MAX_QUEUED_MESSAGES};
 use ata_wire::{Assignment, FarewellReason, Hello, Peer, Reader, Stay, ToWorker, TraceContext, WorkerName};
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ pub(crate) struct Session {
     /// The parameters to send next. With those that are being sent, at most two versions are kept for the worker.
     due: DueParameters,
     /// The iteration of the parameters that became due last.
-    sent: Option<u64>,
+    sent: Option<Iteration>,
     download: Option<Download>,
     /// Shared with the task that sends it the training data, if there is one.
     data: Weak<()>,
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// The oldest version of the parameters that is kept for it.
-    pub(crate) fn oldest_version(&self) -> Option<u64> {
+    pub(crate) fn oldest_version(&self) -> Option<Iteration> {
         let reading = self.download.as_ref().and_then(|download| download.reader.reading());
         reading.into_iter().chain(self.due.iteration()).min()
     }
@@ -239,16 +239,11 @@ impl Session {
         debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
         self.past.given(lease.id);
-        if self.sent.replace(lease.iteration) != Some(lease.iteration) {
+        let iteration = parameters.iteration;
+        if self.sent.replace(iteration) != Some(iteration) {
             self.due.put(parameters.clone());
         }
-        let assignment = Assignment {
-            lease: lease.id.0,
-            iteration: lease.iteration,
-            first_task: lease.tasks.first,
-            tasks: lease.tasks.count,
-            trace,
-        };
+        let assignment = Assignment { lease: *lease, trace };
         match self.outbox.last_mut() {
             Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
             _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
@@ -258,8 +253,8 @@ impl Session {
     /// Adds the cancellation of a lease to the next message.
     pub(crate) fn cancel(&mut self, lease: LeaseId) {
         match self.outbox.last_mut() {
-            Some(ToWorker::Cancel(batch)) if batch.len() < MAX_BATCH => batch.push(lease.0),
-            _ => self.outbox.push(ToWorker::Cancel(vec![lease.0])),
+            Some(ToWorker::Cancel(batch)) if batch.len() < MAX_BATCH => batch.push(lease),
+            _ => self.outbox.push(ToWorker::Cancel(vec![lease])),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ata_scheduler::{MachineId, WorkerId};
+use ata_types::{Iteration, MachineId, WorkerId};
 use ata_wire::{Hello, SessionToken, ToWorker, WorkerName};
 use rand::TryRng;
 use tokio::sync::mpsc;
@@ -138,7 +138,7 @@ impl Sessions {
     }
 
     /// Ends the sessions that keep the oldest version of the parameters in memory, if it is one before `current`.
-    pub(crate) fn close_oldest(&mut self, current: u64) -> Vec<Session> {
+    pub(crate) fn close_oldest(&mut self, current: Iteration) -> Vec<Session> {
         let versions = self.by_token.values().filter_map(|session| Some((session.oldest_version()?, session.worker)));
         let versions: Vec<_> = versions.filter(|(version, _)| *version < current).collect();
         let Some(oldest) = versions.iter().map(|(version, _)| *version).min() else { return Vec::new() };
@@ -177,12 +177,12 @@ impl Sessions {
     }
 
     /// Numbers and names of all workers that took part, the longest absent first, and those present last.
-    pub(crate) fn names_by_departure(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
+    pub(crate) fn names_by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
         self.names.by_departure()
     }
 
     /// Names by number, of all workers that took part and whose number was not reassigned.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, &WorkerName)> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
         self.names.iter()
     }
 }
@@ -199,7 +199,7 @@ fn random_token() -> Result<SessionToken, Status> {
 mod tests {
     use super::*;
     use crate::parameters::ParameterSet;
-    use ata_scheduler::{Lease, LeaseId, TaskRange};
+    use ata_types::{Iteration, Lease, LeaseId, TaskRange};
     use ata_wire::limits::MAX_BATCH;
     use ata_wire::{Pool, Reader};
     use std::time::Duration;
@@ -216,11 +216,11 @@ mod tests {
     }
 
     fn parameters(iteration: u64) -> ParameterSet {
-        ParameterSet::new(iteration, vec![1.0], &Pool::default())
+        ParameterSet::new(Iteration(iteration), vec![1.0], &Pool::default())
     }
 
     fn lease(id: u64, iteration: u64) -> Lease {
-        Lease { id: LeaseId(id), iteration, tasks: TaskRange::single(id) }
+        Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id) }
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         while let Ok(message) = opened.handle.messages.try_recv() {
             match message {
                 ToWorker::Assign(batch) => sizes.push(batch.len()),
-                ToWorker::Cancel(batch) => assert_eq!(batch, [5, 6]),
+                ToWorker::Cancel(batch) => assert_eq!(batch, [LeaseId(5), LeaseId(6)]),
                 other => panic!("{other:?}"),
             }
         }
@@ -281,7 +281,7 @@ mod tests {
         let mut sessions = Sessions::default();
         let opened = open(&mut sessions, "a", 1);
         drop(opened.handle.messages);
-        sessions.say(opened.claim.worker, ToWorker::Cancel(vec![1]));
+        sessions.say(opened.claim.worker, ToWorker::Cancel(vec![LeaseId(1)]));
         assert_eq!(sessions.flush().len(), 1);
         assert!(sessions.of_worker(opened.claim.worker).is_none());
     }
@@ -298,20 +298,20 @@ mod tests {
         assign(session, 1, 1);
         let sent = session.parameters(0.0, Reader::default()).unwrap();
         assert!(session.parameters(0.0, Reader::default()).is_err());
-        assert_eq!((sent.take(), sent.take()), (Ok(Some(1)), Ok(None)), "what was due before the call");
+        assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(1))), Ok(None)), "what was due before the call");
         assert_eq!(session.oldest_version(), None);
         assign(session, 2, 1);
         assert_eq!(sent.take(), Ok(None), "once per iteration");
         assign(session, 3, 2);
         assign(session, 4, 3);
-        assert_eq!((sent.take(), sent.take()), (Ok(Some(3)), Ok(None)));
+        assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(3))), Ok(None)));
         drop(sent);
         let sent = session.parameters(0.0, Reader::default()).unwrap();
         assign(session, 5, 4);
         (1..=5).for_each(|id| session.ended(LeaseId(id)));
         assert_eq!(sent.take(), Ok(None), "without leases it needs none");
         assign(session, 6, 4);
-        assert_eq!(sent.take(), Ok(Some(4)));
+        assert_eq!(sent.take(), Ok(Some(Iteration(4))));
         sessions.close(opened.claim.worker);
         assert_eq!(sent.take(), Err(()));
     }
@@ -324,7 +324,8 @@ mod tests {
             let session = sessions.of_worker(opened.claim.worker).unwrap();
             session.assign(&lease(iteration, iteration), &parameters(iteration), None);
         }
-        let mut closed = || sessions.close_oldest(3).iter().map(|session| session.name.to_string()).collect::<Vec<_>>();
+        let mut closed =
+            || sessions.close_oldest(Iteration(3)).iter().map(|session| session.name.to_string()).collect::<Vec<_>>();
         assert_eq!([closed(), closed(), closed()], [vec!["b".to_owned(), "c".into()], vec!["a".into()], vec![]]);
     }
 

@@ -11,7 +11,8 @@
 
 use std::collections::HashMap;
 
-use ata_scheduler::{Decision, IterationCost, Lease, LeaseId, Outcome, WorkerId};
+use ata_scheduler::{Decision, IterationCost};
+use ata_types::{Lease, LeaseId, TaskOutcome, WorkerId};
 use ata_wire::{SpanLinks, TRACE_TARGET, TraceContext};
 use tracing::field::Empty;
 use tracing::{Span, debug_span};
@@ -75,7 +76,7 @@ impl Trace {
                 "lease",
                 worker = worker.number(),
                 lease = lease.id.0,
-                iteration = lease.iteration,
+                iteration = lease.iteration.number(),
                 first_task = lease.tasks.first,
                 tasks = lease.tasks.count,
                 outcome = Empty,
@@ -89,16 +90,16 @@ impl Trace {
         place
     }
 
-    pub(crate) fn lease_ends(&mut self, lease: LeaseId, outcome: Outcome) {
+    pub(crate) fn lease_ends(&mut self, lease: LeaseId, outcome: TaskOutcome) {
         let Some(span) = self.leases.remove(&lease) else { return };
         let (outcome, is_error) = match outcome {
-            Outcome::Applied(_) => ("applied", false),
-            Outcome::Ignored(_) => ("ignored", false),
-            Outcome::Cancelled(_) => ("cancelled", false),
-            Outcome::Lost(_) => ("lost", true),
-            Outcome::Failed(_) => ("failed", true),
-            Outcome::Refuted(_) => ("refuted", true),
-            Outcome::Disputed(_) => ("disputed", true),
+            TaskOutcome::Applied => ("applied", false),
+            TaskOutcome::Ignored => ("ignored", false),
+            TaskOutcome::Cancelled => ("cancelled", false),
+            TaskOutcome::Lost => ("lost", true),
+            TaskOutcome::Failed => ("failed", true),
+            TaskOutcome::Mismatched => ("mismatched", true),
+            TaskOutcome::Disputed => ("disputed", true),
         };
         span.record("outcome", outcome);
         if is_error {

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{Aggregate, Aggregator, Estimate, Partial, TrainingState};
-use ata_scheduler::{LeaseId, TaskRange};
-use ata_wire::{Pool, SpanLinks, TRACE_TARGET, TraceContext};
+use ata_types::{Iteration, LeaseId, TaskRange};
+use ata_wire::{LeaseTimes, Pool, SpanLinks, TRACE_TARGET, TraceContext};
 use tracing::debug_span;
 
 use crate::parameters::ParameterSet;
@@ -30,7 +30,7 @@ pub(crate) struct Comparison {
 
 /// A result that arrived, and waits for the outcome of its lease.
 pub(crate) struct Arrived {
-    pub(crate) busy_s: Vec<f64>,
+    pub(crate) times: LeaseTimes,
     pub(crate) gradient: Partial,
     /// Whether its worker computes the same bits as others of which this is true.
     pub(crate) is_exact: bool,
@@ -95,7 +95,7 @@ pub(crate) fn spawn(
     links: SpanLinks,
     report: impl Fn(Report) + Send + 'static,
 ) -> (TrainingThread, ParameterSet) {
-    let initial = ParameterSet::new(state.steps() + 1, state.parameters().to_vec(), &pool);
+    let initial = ParameterSet::new(Iteration(state.steps() + 1), state.parameters().to_vec(), &pool);
     let (work, receiver) = std_mpsc::channel();
     std::thread::Builder::new()
         .name("training".into())
@@ -136,7 +136,7 @@ fn run(
                 let mut next = pool.take();
                 let step = state.step(&mut gradient, divisor, rate, with_product, &mut next);
                 pool.give(gradient);
-                let parameters = ParameterSet::new(iteration + 1, next, pool);
+                let parameters = ParameterSet::new(Iteration(iteration + 1), next, pool);
                 let taken = Taken { loss, learning_rate: rate, gradient_norm: step.gradient_norm };
                 let gradient_product = step.gradient_product;
                 drop(span);

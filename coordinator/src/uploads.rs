@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ata_record::RefusalKind;
-use ata_scheduler::{Event, LeaseId, WorkerId};
+use ata_scheduler::Event;
+use ata_types::{LeaseId, WorkerId};
 use ata_wire::SessionToken;
 use ata_wire::limits::{LEAST_UPLOAD_BYTES_PER_S, LEAST_UPLOAD_SHARE, MAX_UPLOADS, UPLOAD_PATIENCE};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -163,7 +164,7 @@ impl Uploads {
             let Some(queue) = self.queues.get_mut(&session) else { continue };
             let (worker, is_held_up) = (queue.worker, queue.is_held_up());
             if std::mem::replace(&mut queue.is_reported, is_held_up) != is_held_up {
-                news.push(if is_held_up { Event::WorkerHeldUp { worker } } else { Event::WorkerGoesOn { worker } });
+                news.push(if is_held_up { Event::UploadBlocked { worker } } else { Event::UploadResumed { worker } });
             }
             if queue.held == 0 && queue.waiting.is_empty() {
                 self.queues.remove(&session);
@@ -363,8 +364,8 @@ mod tests {
     /// What the engine is told, as pairs of a worker and whether it is held up.
     fn news(uploads: &mut Uploads) -> Vec<(WorkerId, bool)> {
         let plain = |event| match event {
-            Event::WorkerHeldUp { worker } => (worker, true),
-            Event::WorkerGoesOn { worker } => (worker, false),
+            Event::UploadBlocked { worker } => (worker, true),
+            Event::UploadResumed { worker } => (worker, false),
             other => panic!("{other:?}"),
         };
         uploads.news().into_iter().map(plain).collect()

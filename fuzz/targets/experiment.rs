@@ -1,7 +1,7 @@
 //! Experiment files.
 #![no_main]
 
-use ata_simulator::Experiment;
+use ata_experiments::Experiment;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

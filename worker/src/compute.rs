@@ -7,15 +7,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ata_learn::{DataError, Learner, LearnerError, Partial, TaskGradient, reduce_in_order, with_own_threads};
-use ata_wire::{Pool, RunSpec};
+use ata_types::{Iteration, LeaseId, TaskRange};
+use ata_wire::{LeaseTimes, Pool, RunSpec};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
-use crate::trace::Lease;
+use crate::trace::HeldLease;
 
-/// Milliseconds between attempts to read the samples of a task, 1.3 s in all: by then a disk that was busy answers again. What
-/// takes longer is reported, for the coordinator has other workers. That is far less than the shortest time after which a
-/// lease counts as hung.
+/// Milliseconds between attempts to read the samples of a task, 1.3 s in all, after which a disk that was busy answers again. If
+/// it does not, the lease fails, and another worker computes it. The sum is far below the shortest lease timeout.
 const READ_WAITS_MS: [u64; 7] = [10, 20, 40, 80, 160, 320, 640];
 
 /// A job for the thread; jobs run in order.
@@ -23,7 +23,7 @@ pub(crate) enum Job {
     /// Compute gradients at these parameters from now on; the buffer goes back to the pool.
     Load(Vec<f32>, Pool),
     /// Compute a lease, unless it is cancelled by then.
-    Compute { lease: Lease, cancelled: CancelFlag },
+    Compute { lease: HeldLease, cancelled: CancelFlag },
 }
 
 /// Whether a lease was cancelled; shared with the thread.
@@ -36,26 +36,24 @@ impl CancelFlag {
     }
 }
 
-/// What the thread reports.
-pub(crate) enum Report {
+/// A message from the thread.
+pub(crate) enum ComputeEvent {
     /// The thread is warmed up and waits for jobs.
     Ready,
     /// A lease was computed.
-    Computed(Computed),
+    Computed(ComputedLease),
     /// A lease could not be computed.
-    Failed { lease: u64, reason: String },
+    Failed { lease: LeaseId, reason: String },
     /// The device failed; the thread ends.
     Broken(String),
 }
 
 /// A computed lease.
-pub(crate) struct Computed {
-    pub(crate) lease: Lease,
+pub(crate) struct ComputedLease {
+    pub(crate) lease: HeldLease,
     pub(crate) sum: Partial,
-    /// Seconds per task, or of the whole batch, emulated slowness included.
-    pub(crate) busy_s: Vec<f64>,
-    /// Tasks whose computation outlasted their emulated time.
-    pub(crate) outlasted: u64,
+    /// Emulated slowness included.
+    pub(crate) times: LeaseTimes,
 }
 
 /// A handle to the running thread.
@@ -68,14 +66,14 @@ pub(crate) struct Compute {
 
 impl Compute {
     /// Starts the thread: it makes the learner, warms it up so that the first measured time does not include compiling
-    /// kernels, and reports [`Report::Ready`]. If `fuse` is set, or the emulated device does so, it computes a lease, of
+    /// kernels, and reports [`ComputeEvent::Ready`]. If `fuse` is set, or the emulated device does so, it computes a lease, of
     /// up to the run's budget of tasks, as one batch.
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
         run: &RunSpec,
         fuse: bool,
         task_time: Option<TaskTime>,
-        reports: mpsc::Sender<Report>,
+        events: mpsc::Sender<ComputeEvent>,
     ) -> Self {
         let fuses = fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses);
         let (parameters, largest) = (run.parameters as usize, if fuses { run.budget } else { 1 });
@@ -84,7 +82,7 @@ impl Compute {
             .name("compute".into())
             .spawn(move || {
                 let run = AssertUnwindSafe(|| {
-                    let worker = Worker { learner: learner(), fuses, task_time, reports: &reports };
+                    let worker = Worker { learner: learner(), fuses, task_time, events: &events };
                     worker.run(&vec![0.0; parameters], largest, &received)
                 });
                 // burn panics if a device fails; the session is told, and the process survives.
@@ -94,7 +92,7 @@ impl Compute {
                     Err(panic) => Some(panic_text(panic.as_ref())),
                 };
                 if let Some(reason) = error {
-                    drop(reports.blocking_send(Report::Broken(reason)));
+                    drop(events.blocking_send(ComputeEvent::Broken(reason)));
                 }
             })
             .expect("a thread can be started");
@@ -130,7 +128,7 @@ struct Worker<'a> {
     learner: Box<dyn Learner>,
     fuses: bool,
     task_time: Option<TaskTime>,
-    reports: &'a mpsc::Sender<Report>,
+    events: &'a mpsc::Sender<ComputeEvent>,
 }
 
 impl Worker<'_> {
@@ -138,7 +136,7 @@ impl Worker<'_> {
     fn run(mut self, parameters: &[f32], largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         self.learner.load(parameters);
         self.learner.warm_up(largest).map_err(|error| error.to_string())?;
-        self.report(Report::Ready);
+        self.report(ComputeEvent::Ready);
         for job in jobs {
             match job {
                 Job::Load(parameters, pool) => {
@@ -151,46 +149,44 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn report(&self, report: Report) {
+    fn report(&self, event: ComputeEvent) {
         // The receiver is gone if the session is over.
-        drop(self.reports.blocking_send(report));
+        drop(self.events.blocking_send(event));
     }
 
     /// Computes a lease and reports it.
-    fn compute(&mut self, lease: Lease, cancelled: &CancelFlag) -> Result<(), String> {
-        let (assignment, span) = (lease.assignment, lease.computes());
-        let mut busy_s = Vec::new();
-        let mut outlasted = 0;
+    fn compute(&mut self, lease: HeldLease, cancelled: &CancelFlag) -> Result<(), String> {
+        let (iteration, tasks, span) = (lease.iteration(), lease.tasks(), lease.compute_span());
+        let mut times = LeaseTimes::default();
         let fuses = self.fuses;
-        let end = assignment.first_task + assignment.tasks;
-        let mut timed = |tasks: u64, first: u64| {
-            if first + tasks < end {
-                self.learner.announce(assignment.iteration, first + tasks, tasks);
+        let mut timed = |batch: TaskRange| {
+            if batch.end() < tasks.end() {
+                self.learner.announce(iteration.number(), batch.end(), batch.count);
             }
-            let Timed { result, busy, is_outlasted } = self.timed(assignment.iteration, first, tasks, cancelled)?;
-            busy_s.push(busy.as_secs_f64());
-            outlasted += if is_outlasted { tasks } else { 0 };
+            let Measurement { result, busy, is_outlasted } = self.timed(iteration, batch, cancelled)?;
+            times.busy_s.push(busy.as_secs_f64());
+            times.outlasted += if is_outlasted { batch.count } else { 0 };
             Ok((result.gradient, result.loss))
         };
-        let (first, count) = (assignment.first_task, assignment.tasks);
+        let TaskRange { first, count } = tasks;
         let sum = if fuses {
-            timed(count, first).map(|(gradient, loss)| Partial { first, count, gradient, loss })
+            timed(tasks).map(|(gradient, loss)| Partial { first, count, gradient, loss })
         } else {
-            reduce_in_order(first, count, |index| timed(1, index))
+            reduce_in_order(first, count, |index| timed(TaskRange::single(index)))
         };
         if !span.is_disabled() {
-            span.record("busy_s", busy_s.iter().sum::<f64>()).record("outlasted", outlasted);
+            span.record("busy_s", times.busy_s.iter().sum::<f64>()).record("outlasted", times.outlasted);
         }
         drop(span);
         match sum {
-            Ok(sum) => self.report(Report::Computed(Computed { lease, sum, busy_s, outlasted })),
-            Err(Stop::Cancelled) => lease.cancelled(),
+            Ok(sum) => self.report(ComputeEvent::Computed(ComputedLease { lease, sum, times })),
+            Err(Stop::Cancelled) => lease.record_cancelled(),
             Err(Stop::Failed(reason)) => {
-                lease.failed();
-                self.report(Report::Failed { lease: assignment.lease, reason });
+                lease.record_failed();
+                self.report(ComputeEvent::Failed { lease: lease.id(), reason });
             }
             Err(Stop::Broken(reason)) => {
-                lease.failed();
+                lease.record_failed();
                 return Err(reason);
             }
         }
@@ -198,38 +194,38 @@ impl Worker<'_> {
     }
 
     /// Computes some tasks as one batch, and waits until their emulated time has passed.
-    fn timed(&mut self, iteration: u64, first: u64, tasks: u64, cancelled: &CancelFlag) -> Result<Timed, Stop> {
+    fn timed(&mut self, iteration: Iteration, tasks: TaskRange, cancelled: &CancelFlag) -> Result<Measurement, Stop> {
         if cancelled.is_set() {
             return Err(Stop::Cancelled);
         }
         // Reading the samples is part of the task: the device waits for them.
         let started = Instant::now();
-        let result = self.gradient(iteration, first, tasks, cancelled).map_err(|error| match error {
+        let result = self.gradient(iteration, tasks, cancelled).map_err(|error| match error {
             LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
             LearnerError::Data(error) => Stop::Failed(error.to_string()),
             LearnerError::Device(_) => Stop::Broken(error.to_string()),
         })?;
         let computed = started.elapsed();
-        let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks, computed);
+        let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks.count, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
         let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
-        Ok(Timed { result, busy, is_outlasted: rest.is_none() })
+        Ok(Measurement { result, busy, is_outlasted: rest.is_none() })
     }
 
     /// Computes some tasks as one batch. Samples that cannot be read are tried again.
     fn gradient(
         &mut self,
-        iteration: u64,
-        first: u64,
-        tasks: u64,
+        iteration: Iteration,
+        tasks: TaskRange,
         cancelled: &CancelFlag,
     ) -> Result<TaskGradient, LearnerError> {
         let mut waits_ms = READ_WAITS_MS.into_iter();
         loop {
-            let learner = &mut self.learner;
-            let result =
-                if tasks == 1 { learner.gradient(iteration, first) } else { learner.fused(iteration, first, tasks) };
+            let result = match tasks {
+                TaskRange { first, count: 1 } => self.learner.gradient(iteration.number(), first),
+                TaskRange { first, count } => self.learner.fused(iteration.number(), first, count),
+            };
             let is_unreadable = matches!(result, Err(LearnerError::Data(DataError::Io { .. })));
             match waits_ms.next() {
                 Some(wait_ms) if is_unreadable && !cancelled.is_set() => {
@@ -241,8 +237,8 @@ impl Worker<'_> {
     }
 }
 
-/// Tasks that were computed as one batch.
-struct Timed {
+/// The gradient of tasks that were computed as one batch, and how long it took.
+struct Measurement {
     result: TaskGradient,
     /// Emulated slowness included.
     busy: Duration,
@@ -275,6 +271,7 @@ fn wait(duration: Duration, cancelled: &CancelFlag) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use ata_types::Lease;
     use ata_wire::{Assignment, DataSpec, SpanLinks};
 
     use super::*;
@@ -308,13 +305,14 @@ mod tests {
             task_batch: 1,
             data: DataSpec::Generated { seed: 1 },
         };
-        let (reports, mut reported) = mpsc::channel(4);
-        let compute = Compute::start(move || Box::new(Unreadable(unreadable)), &run, false, None, reports);
-        assert!(matches!(reported.blocking_recv(), Some(Report::Ready)));
-        let assignment = Assignment { lease: 1, iteration: 1, first_task: 0, tasks: 1, trace: None };
-        let lease = Lease::new(assignment, SpanLinks::default(), &"one".parse().unwrap());
+        let (events, mut received) = mpsc::channel(4);
+        let compute = Compute::start(move || Box::new(Unreadable(unreadable)), &run, false, None, events);
+        assert!(matches!(received.blocking_recv(), Some(ComputeEvent::Ready)));
+        let lease = Lease { id: LeaseId(1), iteration: Iteration(1), tasks: TaskRange::single(0) };
+        let assignment = Assignment { lease, trace: None };
+        let lease = HeldLease::new(assignment, SpanLinks::default(), &"one".parse().unwrap());
         compute.push(Job::Compute { lease, cancelled: CancelFlag::default() });
-        matches!(reported.blocking_recv(), Some(Report::Computed(_)))
+        matches!(received.blocking_recv(), Some(ComputeEvent::Computed(_)))
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_learn::{ModelResolver, OpenDevice};
+use ata_types::{Iteration, WorkerId};
 use ata_wire::{Endpoint, SpanLinks, WorkerName};
 
 use crate::WorkerError;
@@ -15,12 +16,11 @@ pub struct TaskTime {
     pub fuses: bool,
     /// Maps an iteration, a number of its tasks, and the time that their computation took as one batch, to the time that it
     /// shall take.
-    pub of_batch: Box<dyn FnMut(u64, u64, Duration) -> Duration + Send>,
+    pub of_batch: Box<dyn FnMut(Iteration, u64, Duration) -> Duration + Send>,
 }
 
-/// Makes the emulated slowness of a worker from its 1-based number and the run's seed; an error says why that number
-/// has none.
-pub type TaskTimes = Arc<dyn Fn(u32, u64) -> Result<TaskTime, String> + Send + Sync>;
+/// Makes the emulated slowness of a worker from its number and the run's seed; an error says why that number has none.
+pub type TaskTimes = Arc<dyn Fn(WorkerId, u64) -> Result<TaskTime, String> + Send + Sync>;
 
 /// Finds the coordinator's address, if it can.
 pub type Relocate = Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>;
@@ -35,8 +35,8 @@ pub struct WorkerConfig {
     pub name: WorkerName,
     /// Whether the user chose the name; if not, another one is tried when it is taken.
     pub name_is_fixed: bool,
-    /// The 1-based number it asks for.
-    pub number: Option<u32>,
+    /// The number that it asks for.
+    pub number: Option<WorkerId>,
     /// What it computes on.
     pub device: OpenDevice,
     /// Whether it computes a lease as one batch, which is faster on a GPU, and not bit-identical.

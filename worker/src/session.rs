@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ata_learn::{Dataset, Tasks};
+use ata_types::{Iteration, LeaseId};
 use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
@@ -19,11 +20,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tracing::Span;
 
-use crate::compute::{CancelFlag, Compute, Computed, Job, Report};
+use crate::compute::{CancelFlag, Compute, ComputeEvent, ComputedLease, Job};
 use crate::config::WorkerConfig;
 use crate::error::{SessionError, WorkerError};
 use crate::heartbeats::Heartbeats;
-use crate::trace::Lease;
+use crate::trace::HeldLease;
 use crate::{data, transfer};
 
 /// Messages to the coordinator that may wait to be sent; after Hello only Ready, heartbeats and failures.
@@ -42,11 +43,11 @@ pub(crate) struct History {
     /// Whether a gradient of the last session was accepted.
     pub(crate) worked: bool,
     /// The training data of the last run: a coordinator that comes back need not wait until it is checked again.
-    pub(crate) data: Option<Opened>,
+    pub(crate) data: Option<OpenData>,
 }
 
 /// Training data, and the run that it was opened for.
-pub(crate) struct Opened {
+pub(crate) struct OpenData {
     model: String,
     spec: DataSpec,
     data: Arc<dyn Dataset>,
@@ -77,7 +78,7 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     let Some(ToWorker::Welcome(welcome)) = first.map(ToWorker::try_from).transpose()? else {
         return Err(SessionError::protocol("no Welcome as the first message"));
     };
-    tracing::info!(run = welcome.run_id, number = welcome.number, "connected to {}", config.endpoint);
+    tracing::info!(run = welcome.run_id, number = %welcome.worker, "connected to {}", config.endpoint);
     history.contact = Instant::now();
 
     let has_work = AtomicBool::new(false);
@@ -153,8 +154,8 @@ async fn prepare_and_work(
     let pool = Pool::default();
     let opened = bulk.parameters(welcome.session, welcome.run.parameters, pool.clone()).await;
     let parameters = opened.map_err(|status| SessionError::call(&status))?;
-    let (reports, reported) = mpsc::channel(MAX_UPLOADS);
-    let prepared = prepare(config, welcome, &bulk, &mut history.data, reports);
+    let (events, received) = mpsc::channel(MAX_UPLOADS);
+    let prepared = prepare(config, welcome, &bulk, &mut history.data, events);
     // The run may end before the worker is ready.
     let compute = tokio::select! {
         compute = prepared => compute?,
@@ -180,7 +181,7 @@ async fn prepare_and_work(
         worked: &mut history.worked,
         has_work,
     };
-    let ended = active.work(incoming, reported).await;
+    let ended = active.work(incoming, received).await;
     for flag in active.given.values() {
         compute.cancel(flag);
     }
@@ -195,8 +196,8 @@ async fn prepare(
     config: &WorkerConfig,
     welcome: &Welcome,
     bulk: &Connection,
-    opened: &mut Option<Opened>,
-    reports: mpsc::Sender<Report>,
+    opened: &mut Option<OpenData>,
+    events: mpsc::Sender<ComputeEvent>,
 ) -> Result<Compute, SessionError> {
     let run = &welcome.run;
     let model = (config.models)(&run.model)?;
@@ -209,16 +210,16 @@ async fn prepare(
         _ => {
             let own = config.data.as_deref();
             let data = data::obtain(&run.data, model, own, &config.cache, bulk, welcome.session).await?;
-            *opened = Some(Opened { model: run.model.clone(), spec: run.data.clone(), data: data.clone() });
+            *opened = Some(OpenData { model: run.model.clone(), spec: run.data.clone(), data: data.clone() });
             data
         }
     };
     let tasks = Tasks { seed: run.seed, budget: run.budget, task_batch: run.task_batch };
-    let task_time = config.task_times.as_ref().map(|of| of(welcome.number, run.seed)).transpose();
+    let task_time = config.task_times.as_ref().map(|of| of(welcome.worker, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
     let device = config.device.clone();
     let learner = move || data.learner(&device, tasks);
-    Ok(Compute::start(learner, run, config.fuse, task_time, reports))
+    Ok(Compute::start(learner, run, config.fuse, task_time, events))
 }
 
 fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> Result<ToWorker, SessionError> {
@@ -239,11 +240,11 @@ struct Active<'a> {
     to_coordinator: mpsc::Sender<WorkerMessage>,
     compute: &'a Compute,
     /// The iteration whose parameters the thread has.
-    loaded: Option<u64>,
+    loaded: Option<Iteration>,
     /// Leases that wait for their parameters, each with the span of that.
-    waiting: Vec<(Lease, Span)>,
+    waiting: Vec<(HeldLease, Span)>,
     /// Leases given to the thread.
-    given: HashMap<u64, CancelFlag>,
+    given: HashMap<LeaseId, CancelFlag>,
     /// Uploads in progress; each returns whether its gradient counts.
     uploads: JoinSet<Result<bool, SessionError>>,
     /// Whether any gradient counted.
@@ -257,7 +258,7 @@ impl Active<'_> {
     async fn work(
         &mut self,
         incoming: &mut Streaming<CoordinatorMessage>,
-        mut reported: mpsc::Receiver<Report>,
+        mut events: mpsc::Receiver<ComputeEvent>,
     ) -> Result<FarewellReason, SessionError> {
         loop {
             let is_idle = self.waiting.is_empty() && self.given.is_empty() && self.uploads.is_empty();
@@ -265,8 +266,8 @@ impl Active<'_> {
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
                     ToWorker::Assign(assignments) => {
-                        if !self.compute.fuses && !assignments.iter().all(Assignment::is_subtree) {
-                            return Err(SessionError::protocol("a lease that is no subtree"));
+                        if !self.compute.fuses && !assignments.iter().all(|assignment| assignment.lease.tasks.is_subtree()) {
+                            return Err(SessionError::protocol("a lease that is not a subtree"));
                         }
                         for assignment in assignments {
                             self.assigned(assignment);
@@ -276,7 +277,7 @@ impl Active<'_> {
                     ToWorker::Farewell { reason, detail } => return ended(reason, detail),
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
                 },
-                Some(report) = reported.recv(), if self.uploads.len() < MAX_UPLOADS => self.reported(report)?,
+                Some(event) = events.recv(), if self.uploads.len() < MAX_UPLOADS => self.compute_event(event)?,
                 set = self.parameters.next() => {
                     let (iteration, values) = set.map_err(SessionError::receive)?;
                     self.loads(iteration, values);
@@ -289,25 +290,25 @@ impl Active<'_> {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
-        let lease = Lease::new(assignment, self.config.span_links, &self.config.name);
-        if self.loaded == Some(assignment.iteration) {
+        let lease = HeldLease::new(assignment, self.config.span_links, &self.config.name);
+        if self.loaded == Some(lease.iteration()) {
             self.give(lease);
         } else {
-            let waits = lease.waits();
-            self.waiting.push((lease, waits));
+            let wait_span = lease.wait_span();
+            self.waiting.push((lease, wait_span));
         }
     }
 
-    fn give(&mut self, lease: Lease) {
+    fn give(&mut self, lease: HeldLease) {
         let cancelled = CancelFlag::default();
-        self.given.insert(lease.assignment.lease, cancelled.clone());
+        self.given.insert(lease.id(), cancelled.clone());
         self.compute.push(Job::Compute { lease, cancelled });
     }
 
-    fn cancelled(&mut self, leases: &[u64]) {
-        let leases: HashSet<u64> = leases.iter().copied().collect();
-        for (lease, _) in self.waiting.extract_if(.., |(waiting, _)| leases.contains(&waiting.assignment.lease)) {
-            lease.cancelled();
+    fn cancelled(&mut self, leases: &[LeaseId]) {
+        let leases: HashSet<LeaseId> = leases.iter().copied().collect();
+        for (lease, _) in self.waiting.extract_if(.., |(waiting, _)| leases.contains(&waiting.id())) {
+            lease.record_cancelled();
         }
         for flag in leases.iter().filter_map(|lease| self.given.remove(lease)) {
             self.compute.cancel(&flag);
@@ -315,50 +316,49 @@ impl Active<'_> {
     }
 
     /// Parameters have arrived: the leases that waited for them can be computed.
-    fn loads(&mut self, iteration: u64, values: Vec<f32>) {
+    fn loads(&mut self, iteration: Iteration, values: Vec<f32>) {
         self.loaded = Some(iteration);
         self.compute.push(Job::Load(values, self.pool.clone()));
-        for (lease, waits) in std::mem::take(&mut self.waiting) {
-            match lease.assignment.iteration.cmp(&iteration) {
+        for (lease, wait_span) in std::mem::take(&mut self.waiting) {
+            match lease.iteration().cmp(&iteration) {
                 cmp::Ordering::Less => self.superseded(&lease),
                 cmp::Ordering::Equal => self.give(lease),
-                cmp::Ordering::Greater => self.waiting.push((lease, waits)),
+                cmp::Ordering::Greater => self.waiting.push((lease, wait_span)),
             }
         }
     }
 
     /// The parameters of a lease were left out, so it cannot be computed. This happens only to cancelled leases.
-    fn superseded(&self, lease: &Lease) {
-        lease.failed();
-        let assignment = &lease.assignment;
-        let reason = format!("the parameters of iteration {} never arrived", assignment.iteration);
-        self.say(FromWorker::LeaseFailed { lease: assignment.lease, reason });
+    fn superseded(&self, lease: &HeldLease) {
+        lease.record_failed();
+        let reason = format!("the parameters of iteration {} never arrived", lease.iteration());
+        self.send(FromWorker::LeaseFailed { lease: lease.id(), reason });
     }
 
-    fn reported(&mut self, report: Report) -> Result<(), SessionError> {
-        match report {
-            Report::Ready => self.say(FromWorker::Ready { fuses: self.compute.fuses }),
-            Report::Computed(computed) => self.submit(computed),
-            Report::Failed { lease, reason } => {
+    fn compute_event(&mut self, event: ComputeEvent) -> Result<(), SessionError> {
+        match event {
+            ComputeEvent::Ready => self.send(FromWorker::Ready { fuses: self.compute.fuses }),
+            ComputeEvent::Computed(computed) => self.submit(computed),
+            ComputeEvent::Failed { lease, reason } => {
                 self.given.remove(&lease);
-                self.say(FromWorker::LeaseFailed { lease, reason });
+                self.send(FromWorker::LeaseFailed { lease, reason });
             }
-            Report::Broken(reason) => return Err(WorkerError::Device(reason).into()),
+            ComputeEvent::Broken(reason) => return Err(WorkerError::Device(reason).into()),
         }
         Ok(())
     }
 
-    fn submit(&mut self, computed: Computed) {
+    fn submit(&mut self, computed: ComputedLease) {
         // The lease was cancelled meanwhile, so its gradient is not needed.
-        if self.given.remove(&computed.lease.assignment.lease).is_none() {
-            computed.lease.cancelled();
+        if self.given.remove(&computed.lease.id()).is_none() {
+            computed.lease.record_cancelled();
             return;
         }
         let (connection, session) = (self.bulk.clone(), self.welcome.session);
         self.uploads.spawn(transfer::submit(connection, session, computed));
     }
 
-    fn say(&self, message: FromWorker) {
+    fn send(&self, message: FromWorker) {
         // If the queue is full, the connection is in trouble, and the control stream will report it.
         drop(self.to_coordinator.try_send(message.into()));
     }

@@ -1,4 +1,4 @@
-//! What a worker does with a lease, as spans below the coordinator's.
+//! The spans of a lease in the worker, as children of the coordinator's span of that lease.
 //!
 //! ```text
 //! lease                   from its assignment to the coordinator's receipt
@@ -7,70 +7,82 @@
 //!   upload                until the receipt
 //! ```
 
+use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 use ata_wire::{Assignment, Receipt, SpanLinks, TRACE_TARGET, WorkerName};
 use tracing::field::Empty;
 use tracing::{Span, debug_span};
 
-/// A lease that the worker holds.
+/// A lease that the worker holds, with its span, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    pub(crate) assignment: Assignment,
-    /// Over when this is dropped.
+pub(crate) struct HeldLease {
+    lease: Lease,
     span: Span,
 }
 
-impl Lease {
-    /// A lease that was assigned. It has a span if the coordinator keeps one.
+impl HeldLease {
+    /// Begins the span of a lease, if the coordinator keeps a trace.
     pub(crate) fn new(assignment: Assignment, links: SpanLinks, worker: &WorkerName) -> Self {
-        let Assignment { lease, iteration, first_task, tasks, trace } = assignment;
+        let Assignment { lease, trace } = assignment;
         let span = links.below(trace, || {
             debug_span!(
                 target: TRACE_TARGET,
                 parent: None,
                 "lease",
                 worker = %worker,
-                lease,
-                iteration,
-                first_task,
-                tasks,
+                lease = lease.id.0,
+                iteration = lease.iteration.number(),
+                first_task = lease.tasks.first,
+                tasks = lease.tasks.count,
                 outcome = Empty,
                 otel.status_code = Empty,
             )
         });
-        Self { assignment, span }
+        Self { lease, span }
     }
 
-    /// Its parameters have not arrived yet.
-    pub(crate) fn waits(&self) -> Span {
+    pub(crate) fn id(&self) -> LeaseId {
+        self.lease.id
+    }
+
+    pub(crate) fn iteration(&self) -> Iteration {
+        self.lease.iteration
+    }
+
+    pub(crate) fn tasks(&self) -> TaskRange {
+        self.lease.tasks
+    }
+
+    /// Begins the span of waiting for the parameters.
+    pub(crate) fn wait_span(&self) -> Span {
         self.child(|parent| debug_span!(target: TRACE_TARGET, parent: parent, "parameters"))
     }
 
-    /// It is being computed.
-    pub(crate) fn computes(&self) -> Span {
+    /// Begins the span of the computation.
+    pub(crate) fn compute_span(&self) -> Span {
         self.child(
             |parent| debug_span!(target: TRACE_TARGET, parent: parent, "compute", busy_s = Empty, outlasted = Empty),
         )
     }
 
-    /// Its gradient is being sent.
-    pub(crate) fn uploads(&self) -> Span {
+    /// Begins the span of sending the gradient.
+    pub(crate) fn upload_span(&self) -> Span {
         self.child(|parent| debug_span!(target: TRACE_TARGET, parent: parent, "upload"))
     }
 
-    /// A part of its span. Where that is not kept, a part of it would be a trace of its own.
+    /// A child of the lease's span. If that is not kept, a child would be a trace of its own, so there is none.
     fn child(&self, make: impl FnOnce(&Span) -> Span) -> Span {
         if self.span.is_disabled() { Span::none() } else { make(&self.span) }
     }
 
-    pub(crate) fn cancelled(&self) {
+    pub(crate) fn record_cancelled(&self) {
         self.span.record("outcome", "cancelled");
     }
 
-    pub(crate) fn failed(&self) {
+    pub(crate) fn record_failed(&self) {
         self.span.record("outcome", "failed").record("otel.status_code", "ERROR");
     }
 
-    pub(crate) fn answered(&self, receipt: &Receipt) {
+    pub(crate) fn record_receipt(&self, receipt: &Receipt) {
         match receipt {
             Receipt::Accepted => self.span.record("outcome", "accepted"),
             Receipt::NotHeld { .. } => self.span.record("outcome", "no longer held"),

@@ -114,7 +114,7 @@ pub(crate) struct RunArgs {
     max_employments: Option<u64>,
 }
 
-/// How far the workers are trusted; docs/TRUST.md says what is checked in any case.
+/// How far the workers are trusted; docs/explanation/trust.md says what is checked in any case.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrustArgs {
     /// What becomes of an iteration's gradients: mean, or, for workers that may lie, median or trimmed:X (without the share X of

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ata_simulator::experiment::MAX_BUDGET;
+use ata_experiments::MAX_BUDGET;
 use clap::Args;
 
 #[derive(Debug, Args)]

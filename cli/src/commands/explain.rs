@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use ata_figures::Table;
 use ata_observe::{Explained, Explanation, Prices, explain, explained_at, seconds, viewed};
+use ata_types::{Iteration, WorkerId};
 
 use super::watched::Watched;
 use crate::args::ExplainArgs;
@@ -14,6 +15,8 @@ use crate::output::{escaped, print_json, render_table};
 const WORKERS_SHOWN: usize = 16;
 
 pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
+    let unknown = |number| Failure::usage(format!("--worker {number}: the run has no worker of that number"));
+    let worker = args.worker.map(|number| WorkerId::new(number).ok_or_else(|| unknown(number))).transpose()?;
     let explanation = match Watched::find(&args.of)? {
         Watched::Server(client) => {
             let mut path = "/api/explain?".to_owned();
@@ -24,15 +27,15 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
         Watched::Folder(folder) => {
             let view = match args.iteration {
                 None => viewed(&folder, Prices::default())?,
-                Some(iteration) => explained_at(&folder, iteration)?.ok_or_else(|| {
+                Some(iteration) => explained_at(&folder, Iteration(iteration))?.ok_or_else(|| {
                     Failure::data(format!("{}: iteration {iteration} has not begun", folder.display()))
                 })?,
             };
-            explain(&view, args.worker.map(|worker| [worker].into()).as_ref())
+            explain(&view, worker.map(|worker| [worker].into()).as_ref())
         }
     };
-    if let (Some(worker), true) = (args.worker, explanation.workers.is_empty()) {
-        return Err(Failure::usage(format!("--worker {worker}: the run has no worker of that number")));
+    if let (Some(number), true) = (args.worker, explanation.workers.is_empty()) {
+        return Err(unknown(number));
     }
     if args.json {
         print_json(&explanation)?;

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use ata_experiments::MAX_BUDGET;
 use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Report, Table};
-use ata_simulator::experiment::MAX_BUDGET;
 use serde::Serialize;
 
 use crate::Extensions;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ata_learn::{DataError, DeviceChoice, ModelResolver, default_cache_dir, limit_threads};
 use ata_simulator::{TimeLaws, worker_rng};
+use ata_types::{Iteration, WorkerId};
 use ata_wire::{Endpoint, WorkerName, duration};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
@@ -91,7 +92,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
     };
     let task_times = args.task_time.as_deref().map(|law| task_times(law, args)).transpose()?.flatten();
     let data = args.data.as_deref().map(own_data).transpose()?.flatten();
-    let config = |(choice, number): (DeviceChoice, Option<u32>)| {
+    let config = |(choice, number): (DeviceChoice, Option<WorkerId>)| {
         let device = choice.open()?;
         let fuse = args.fuse.applies_to(&device);
         if fuse && device.is_cpu() {
@@ -114,7 +115,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             span_links: telemetry::span_links(),
         })
     };
-    let numbers = (0..).map(|index| args.number.map(|number| number + index));
+    let numbers = (0..).map(|index| WorkerId::new(args.number? + index));
     devices.into_iter().zip(numbers).map(config).collect()
 }
 
@@ -150,14 +151,15 @@ fn task_times(law: &str, args: &WorkerArgs) -> Result<Option<TaskTimes>, Failure
     let laws: TimeLaws = law.parse()?;
     let unit = parse_time_unit(&args.time_unit)?;
     let workers = args.workers;
-    Ok(Some(Arc::new(move |number, seed| {
+    Ok(Some(Arc::new(move |worker: WorkerId, seed| {
+        let number = worker.number();
         let mut law = laws.of_worker(number, workers).map_err(|error| error.to_string())?;
         let mut rng = worker_rng(seed, number);
         // scale(x) multiplies the real time, so the unit does not matter.
         let unit_s = if law.is_relative() { 1.0 } else { unit.as_secs_f64() };
         let fuses = law.fuses();
-        let of_batch = Box::new(move |iteration: u64, tasks: u64, computed: Duration| {
-            law.begins(iteration);
+        let of_batch = Box::new(move |iteration: Iteration, tasks: u64, computed: Duration| {
+            law.begins(iteration.number());
             let time = law.sample_batch(tasks, computed.as_secs_f64(), &mut rng) * unit_s;
             duration(time)
         });

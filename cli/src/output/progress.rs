@@ -5,6 +5,7 @@ use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use ata_record::{RunPhase, RunState};
+use ata_types::WorkerId;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 
@@ -70,7 +71,7 @@ fn describe(state: &RunState) -> String {
 }
 
 /// `9 4 2 1`, or the first few of many.
-fn allocation(allocation: &[(u32, u64)]) -> String {
+fn allocation(allocation: &[(WorkerId, u64)]) -> String {
     let shares: Vec<String> = allocation.iter().take(WORKERS_SHOWN).map(|(_, tasks)| tasks.to_string()).collect();
     let more = if allocation.len() > WORKERS_SHOWN { " …" } else { "" };
     shares.join(" ") + more

@@ -1,9 +1,9 @@
 //! What other policies would have cost on the task times that a run recorded.
 
+use ata_experiments::PolicyResolver;
 use ata_observe::CostRow;
 use ata_record::{RunState, WorkerState};
 use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, StepOutcome, build_policy, policy_kind};
-use ata_simulator::experiment::PolicyResolver;
 use ata_simulator::{RecordedTimes, Simulation, Step};
 use serde::Serialize;
 

@@ -40,6 +40,7 @@ use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
 use ata_observe::{CostRow, Cursor, Prices, viewed};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
 use ata_scheduler::{EngineConfig, FinishReason, Policy, PolicyContext, Verify, WorkerStatistics};
+use ata_types::Iteration;
 use ata_wire::Security;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -207,7 +208,7 @@ impl Run {
             return RunFolder::create(&self.settings, again);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
-        let again = match steps_after(&resumption.folder, *iteration)? {
+        let again = match steps_after(&resumption.folder, Iteration(*iteration))? {
             0 => String::new(),
             1 => "; one later iteration is computed again".into(),
             later => format!("; {later} later iterations are computed again"),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ata_record::{JournalError, RunEvent, RunState, read_journal};
+use ata_types::WorkerId;
 
 use super::counterfactual::WorkerTimes;
 use crate::failure::Failure;
@@ -16,7 +17,7 @@ pub(crate) struct Recorded {
     /// What its workers' tasks and assignments took.
     pub(crate) times: Vec<WorkerTimes>,
     /// The index into `times` of the worker that currently has a number.
-    workers: BTreeMap<u32, usize>,
+    workers: BTreeMap<WorkerId, usize>,
 }
 
 /// Reads a journal, or the one in a run's folder. A torn last line is reported on standard error.
@@ -48,7 +49,7 @@ impl Recorded {
         self.state.apply(event);
     }
 
-    fn times_of(&mut self, worker: u32) -> &mut WorkerTimes {
+    fn times_of(&mut self, worker: WorkerId) -> &mut WorkerTimes {
         let at = *self.workers.entry(worker).or_insert(self.times.len());
         self.times.resize(self.times.len().max(at + 1), WorkerTimes::default());
         &mut self.times[at]
@@ -65,14 +66,15 @@ impl From<JournalError> for Failure {
 mod tests {
     use super::*;
 
-    const JOURNAL: &str = r#"{"event":"join","time_s":0.0,"worker":1,"name":"a","device":"cpu"}
+    const JOURNAL: &str = r#"{"event":"run","version":3,"run_id":"r","policy":"uta","budget":2,"iterations":1,"task_batch":1,"seed":1,"model":"cnn"}
+{"event":"join","time_s":0.0,"worker":1,"name":"a","device":"cpu"}
 {"event":"join","time_s":0.0,"worker":2,"name":"b","device":"cpu"}
 {"event":"allocation","iteration":1,"time_s":0.1,"workers":[1,2],"allocation":[2,1],"scores_s":[],"rule":"uniform"}
-{"event":"task","iteration":1,"task":0,"worker":1,"busy_s":0.5,"overhead_s":0.125,"outcome":"applied"}
-{"event":"task","iteration":1,"task":1,"worker":1,"busy_s":null,"outcome":"lost"}
+{"event":"task","iteration":1,"task":0,"worker":1,"lease":1,"time_s":0.6,"busy_s":0.5,"overhead_s":0.125,"outcome":"applied"}
+{"event":"task","iteration":1,"task":1,"worker":1,"lease":2,"time_s":0.6,"busy_s":null,"outcome":"lost"}
 {"event":"join","time_s":0.0,"worker":1,"name":"c","device":"cpu"}
-{"event":"task","iteration":1,"task":1,"worker":1,"busy_s":0.25,"outcome":"applied"}
-{"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1}
+{"event":"task","iteration":1,"task":1,"worker":1,"lease":3,"time_s":0.6,"busy_s":0.25,"outcome":"applied"}
+{"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1,"employments":2,"results":2,"learning_rate":0.1}
 "#;
 
     fn read_text(text: &str) -> Result<Recorded, String> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ata_coordinator::{RunReport, StopReason};
 use ata_learn::hex;
 use ata_record::{EndState, RefusalKind, RunState, WorkerState};
+use ata_types::WorkerId;
 use serde::Serialize;
 
 use super::counterfactual::Counterfactual;
@@ -26,7 +27,7 @@ pub(crate) struct Summary {
     /// The largest number that a worker had: how many took part, unless some were forgotten and their numbers used again.
     workers: usize,
     /// Names by number.
-    pub(crate) worker_names: BTreeMap<u32, String>,
+    pub(crate) worker_names: BTreeMap<WorkerId, String>,
     budget: u64,
     task_batch: u32,
     /// Iterations committed.
@@ -63,10 +64,10 @@ pub(crate) struct Summary {
     aggregate: String,
     /// The share of leases that two workers computed.
     verify: f64,
-    /// Results that other workers refuted, by the number of the worker that lied.
-    pub(crate) liars: BTreeMap<u32, u64>,
+    /// Results that differ from those on which two other workers agree, by the number of the worker that sent them.
+    pub(crate) mismatches: BTreeMap<WorkerId, u64>,
     /// Why workers were expelled, by number.
-    pub(crate) expelled: BTreeMap<u32, String>,
+    pub(crate) expelled: BTreeMap<WorkerId, String>,
     /// Number of refused results, by reason.
     refused: BTreeMap<RefusalKind, u64>,
     /// What other policies would have cost on the recorded task times. Null until that is known, as the last of all results.
@@ -74,8 +75,8 @@ pub(crate) struct Summary {
 }
 
 /// What there is to say of some workers, by number.
-fn of_workers<T>(run: &RunState, what: impl Fn(&WorkerState) -> Option<T>) -> BTreeMap<u32, T> {
-    run.workers.iter().filter_map(|(number, worker)| Some((*number, what(worker)?))).collect()
+fn of_workers<T>(run: &RunState, what: impl Fn(&WorkerState) -> Option<T>) -> BTreeMap<WorkerId, T> {
+    run.workers.iter().filter_map(|(id, worker)| Some((*id, what(worker)?))).collect()
 }
 
 impl Summary {
@@ -87,7 +88,9 @@ impl Summary {
         };
         let run = &report.state;
         let absent = WorkerState::default();
-        let workers = || (1..=run.last_worker()).map(|number| run.workers.get(&number).unwrap_or(&absent));
+        let workers = || {
+            (0..run.last_worker() as usize).map(|slot| run.workers.get(&WorkerId::from_slot(slot)).unwrap_or(&absent))
+        };
         let iterations = run.iterations.max(1) as f64;
         Self {
             run_id: run_id.into(),
@@ -96,7 +99,7 @@ impl Summary {
             error: report.ended.as_ref().err().map(ToString::to_string),
             policy: settings.policy.clone(),
             workers: run.workers.len(),
-            worker_names: run.workers.iter().map(|(number, worker)| (*number, worker.name.clone())).collect(),
+            worker_names: run.workers.iter().map(|(id, worker)| (*id, worker.name.clone())).collect(),
             budget: settings.budget,
             task_batch: settings.task_batch,
             iterations: run.iterations,
@@ -119,10 +122,10 @@ impl Summary {
             seed: settings.seed,
             data: settings.data.clone(),
             model: settings.model.clone(),
-            tasks_outlasted: report.tasks_outlasted,
+            tasks_outlasted: run.tasks_outlasted,
             aggregate: settings.aggregate.clone(),
             verify: settings.verify,
-            liars: of_workers(run, |worker| Some(worker.lies).filter(|lies| *lies > 0)),
+            mismatches: of_workers(run, |worker| Some(worker.mismatches).filter(|count| *count > 0)),
             expelled: of_workers(run, |worker| worker.expelled.clone()),
             refused: run.refused.clone(),
             counterfactual: None,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ata_figures::Table;
+use ata_types::WorkerId;
 
 use super::summary::Summary;
 use crate::output::{escaped, render_table};
@@ -52,10 +53,10 @@ fn costs(summary: &Summary) -> Table {
 }
 
 fn workers(summary: &Summary) -> Table {
-    let row = |(number, name): (&u32, &String)| {
-        let slot = *number as usize - 1;
+    let row = |(id, name): (&WorkerId, &String)| {
+        let slot = id.slot();
         let time = summary.task_mean_s[slot].map_or("-".into(), seconds);
-        vec![format!("{number} {name}"), format!("{:.2}", summary.allocation_mean[slot]), time]
+        vec![format!("{id} {name}"), format!("{:.2}", summary.allocation_mean[slot]), time]
     };
     let header = ["worker", "tasks per iteration", "mean time of a task"].map(String::from).into();
     Table { title: "Workers".into(), header, rows: summary.worker_names.iter().map(row).collect() }
@@ -75,9 +76,9 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
         let text = format!("{} tasks took longer than their emulated time", summary.tasks_outlasted);
         lines.push(("emulated times", text));
     }
-    for (number, lies) in &summary.liars {
-        let name = &summary.worker_names[number];
-        lines.push(("liar", format!("worker {number} {name}: {lies} of its results were refuted by others")));
+    for (id, count) in &summary.mismatches {
+        let name = &summary.worker_names[id];
+        lines.push(("mismatches", format!("{count} results of worker {id} {name} differ from those of two others")));
     }
     if let Some(error) = &summary.error {
         lines.push(("failed", error.clone()));

@@ -117,7 +117,11 @@ fn all(machine: &Machine, found: &Found, visible: &Visible) -> Finding {
         }
         Err(_) if visible.any() && !has_kind => {
             let found = format!("{} is there, but this build computes on the CPU only", visible.names());
-            Finding::warning(CHECK, found, "cargo install --path cli --features gpu (docs/GPU.md has the choice)")
+            Finding::warning(
+                CHECK,
+                found,
+                "cargo install --path cli --features gpu (docs/how-to/gpus.md has the choice)",
+            )
         }
         Err(error) if visible.any() => {
             let found = format!("{} is there, but this build cannot use it: {error}", visible.names());

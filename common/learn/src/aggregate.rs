@@ -12,8 +12,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pulp::Arch;
-
 use crate::reduction::{Partial, Reduction};
 use crate::spread::spread;
 
@@ -179,7 +177,7 @@ fn estimate(rows: &[Row<'_>], sorted: &[(usize, usize)], out: usize, first: usiz
     for (at, result) in result.chunks_mut(BLOCK).enumerate() {
         let first = first + at * BLOCK;
         // Compiled for each width of registers; no coordinate depends on its neighbours, so the bits are the same.
-        Arch::new().dispatch(|| estimate_block(rows, sorted, out, first, &mut block, result));
+        ata_nn::vectorized(|| estimate_block(rows, sorted, out, first, &mut block, result));
     }
 }
 

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ata_record::{Follower, JournalError, Polled, RunEvent, read_journal};
+use ata_record::{Follower, JournalError, PollStatus, RunEvent, read_journal};
+use ata_types::Iteration;
 use tokio::sync::watch;
 
 use crate::view::{Prices, View};
@@ -20,7 +21,7 @@ pub fn viewed(journal: &Path, prices: Prices) -> Result<View, JournalError> {
 }
 
 /// The run when the allocation of an iteration had just been made; `None` if it has no such iteration.
-pub fn explained_at(journal: &Path, iteration: u64) -> Result<Option<View>, JournalError> {
+pub fn explained_at(journal: &Path, iteration: Iteration) -> Result<Option<View>, JournalError> {
     let mut view = View::new(Prices::default());
     let mut is_there = false;
     read_journal(journal, |event| {
@@ -43,10 +44,10 @@ pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<View> {
                 tracing::warn!("{error}; reading it from the beginning");
             }
             match polled {
-                Ok(Polled::More) => continue,
-                Ok(Polled::End) => {}
+                Ok(PollStatus::More) => continue,
+                Ok(PollStatus::UpToDate) => {}
                 // Its coordinator was started again, and has cut what it computes again.
-                Ok(Polled::Cut) | Err(_) => {
+                Ok(PollStatus::Truncated) | Err(_) => {
                     follower = Follower::new(&folder);
                     sender.send_replace(View::new(prices.clone()));
                 }
@@ -59,7 +60,7 @@ pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<View> {
 }
 
 /// Reads what is new. What others see changes once, however many events those are.
-fn read_new(sender: &watch::Sender<View>, follower: &mut Follower) -> Result<Polled, JournalError> {
+fn read_new(sender: &watch::Sender<View>, follower: &mut Follower) -> Result<PollStatus, JournalError> {
     // Read before the view is held, so that nobody who looks at it waits for the disk.
     let mut events = Vec::new();
     let polled = follower.poll(|event| events.push(event));
@@ -73,7 +74,8 @@ fn read_new(sender: &watch::Sender<View>, follower: &mut Follower) -> Result<Pol
 mod tests {
     use std::time::Instant;
 
-    use ata_record::{Fate, Listeners, Writer, resume_journal};
+    use ata_record::{Listeners, Writer, resume_journal};
+    use ata_types::{TaskOutcome, WorkerId};
 
     use super::*;
     use crate::testing::{join, run, step, task};
@@ -92,10 +94,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let view = follow(folder.path().to_owned(), Prices::default());
         let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
-        writer.write(vec![run("uta", 4), join(1), task(1, 1, Some(1.0), Fate::Applied), step(1, 1.0), step(2, 2.0)]);
+        writer.write(vec![
+            run("uta", 4),
+            join(1),
+            task(1, 1, Some(1.0), TaskOutcome::Applied),
+            step(1, 1.0),
+            step(2, 2.0),
+        ]);
         writer.finish().unwrap();
         until(&view, "two steps", |view| view.state.iterations == 2);
-        resume_journal(folder.path(), "test-run", 1, |_| ()).unwrap();
+        resume_journal(folder.path(), "test-run", Iteration(1), |_| ()).unwrap();
         until(&view, "one step less", |view| view.state.iterations == 1);
         assert_eq!(viewed(folder.path(), Prices::default()).unwrap().state.iterations, 1);
     }
@@ -104,20 +112,26 @@ mod tests {
     fn an_iteration_is_explained_as_it_began() {
         let folder = tempfile::tempdir().unwrap();
         let allocation = |iteration| RunEvent::Allocation {
-            iteration,
+            iteration: Iteration(iteration),
             time_s: iteration as f64,
-            workers: vec![1],
+            workers: vec![WorkerId::from_slot(0)],
             allocation: vec![4],
             probes: vec![],
             scores_s: vec![1.0],
             rule: "test".into(),
         };
         let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
-        writer.write(vec![run("uta", 4), join(1), allocation(1), task(1, 1, Some(1.0), Fate::Applied), step(1, 1.0)]);
-        writer.write(vec![allocation(2), task(2, 1, Some(3.0), Fate::Applied), step(2, 2.0)]);
+        writer.write(vec![
+            run("uta", 4),
+            join(1),
+            allocation(1),
+            task(1, 1, Some(1.0), TaskOutcome::Applied),
+            step(1, 1.0),
+        ]);
+        writer.write(vec![allocation(2), task(2, 1, Some(3.0), TaskOutcome::Applied), step(2, 2.0)]);
         writer.finish().unwrap();
-        let view = explained_at(folder.path(), 2).unwrap().unwrap();
-        assert_eq!((view.state.iterations, view.attendance[&1].completed), (1, 1));
-        assert!(explained_at(folder.path(), 3).unwrap().is_none());
+        let view = explained_at(folder.path(), Iteration(2)).unwrap().unwrap();
+        assert_eq!((view.state.iterations, view.attendance[&WorkerId::from_slot(0)].completed), (1, 1));
+        assert!(explained_at(folder.path(), Iteration(3)).unwrap().is_none());
     }
 }

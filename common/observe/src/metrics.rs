@@ -10,7 +10,8 @@ mod snapshot;
 
 use std::sync::Arc;
 
-use ata_record::{Fate, Listener, RefusalKind, RunEvent};
+use ata_record::{Listener, RefusalKind, RunEvent};
+use ata_types::TaskOutcome;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
@@ -56,11 +57,13 @@ impl Metrics {
     fn task(&self, event: &RunEvent) {
         let RunEvent::Task { busy_s, overhead_s, outcome, .. } = event else { return };
         let name = match outcome {
-            Fate::Applied => "applied",
-            Fate::Ignored => "ignored",
-            Fate::Cancelled => "cancelled",
-            Fate::Lost => "lost",
-            Fate::Failed => "failed",
+            TaskOutcome::Applied => "applied",
+            TaskOutcome::Ignored => "ignored",
+            TaskOutcome::Cancelled => "cancelled",
+            TaskOutcome::Lost => "lost",
+            TaskOutcome::Failed => "failed",
+            TaskOutcome::Mismatched => "mismatched",
+            TaskOutcome::Disputed => "disputed",
         };
         self.counted.tasks.get_or_create(&OfOutcome { outcome: name.into() }).inc();
         if let Some(busy_s) = busy_s {

@@ -69,7 +69,7 @@ mod tests {
         let mut view = testing::begun("uta", 4);
         view.apply(&ata_record::RunEvent::Join {
             time_s: 0.0,
-            worker: 1,
+            worker: ata_types::WorkerId::from_slot(0),
             name: "</script><script>alert(1)</script>".into(),
             device: "<!--".into(),
         });

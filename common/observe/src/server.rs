@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_record::RunState;
+use ata_types::{Iteration, WorkerId};
 use ata_wire::Peer;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Extension, Form, Query, Request, State};
@@ -173,8 +174,8 @@ async fn watch_events(State(shared): Site, Extension(peer): Extension<Peer>) -> 
 struct Chosen {
     /// Which run, if there are several; the first one's allocation is explained, and all their states told.
     run: Option<usize>,
-    iteration: Option<u64>,
-    worker: Option<u32>,
+    iteration: Option<Iteration>,
+    worker: Option<WorkerId>,
 }
 
 fn not_found(what: impl Into<String>) -> Response {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ata_record::{Listener, RunEvent};
+use ata_types::Iteration;
 use crc_fast::{CrcAlgorithm, checksum};
 use prost::Message;
 
@@ -74,20 +75,20 @@ impl TensorBoard {
         let path = folder.join(format!("events.out.tfevents.{seconds:010}.ata.{process}.0"));
         let file = Some(BufWriter::new(File::create_new(&path)?));
         let mut this = Self { path, file, flushed: Instant::now() };
-        this.write(0, What::FileVersion(FILE_VERSION.into()));
+        this.write(Iteration::default(), What::FileVersion(FILE_VERSION.into()));
         Ok(this)
     }
 
-    fn scalars(&mut self, step: u64, scalars: &[(&str, Option<f64>)]) {
+    fn scalars(&mut self, step: Iteration, scalars: &[(&str, Option<f64>)]) {
         let value = |(tag, value): &(&str, Option<f64>)| {
             Some(Value { tag: (*tag).into(), simple_value: Some((*value)? as f32) })
         };
         self.write(step, What::Summary(Summary { value: scalars.iter().filter_map(value).collect() }));
     }
 
-    fn write(&mut self, step: u64, what: What) {
+    fn write(&mut self, step: Iteration, what: What) {
         let Some(file) = &mut self.file else { return };
-        let event = Event { wall_time: now_s(), step: step.cast_signed(), what: Some(what) };
+        let event = Event { wall_time: now_s(), step: step.number().cast_signed(), what: Some(what) };
         let mut written = file.write_all(&record(&event.encode_to_vec()));
         if self.flushed.elapsed() >= FLUSH_INTERVAL {
             self.flushed = Instant::now();
@@ -122,7 +123,7 @@ impl Listener for TensorBoard {
                     *iteration,
                     &[
                         ("loss/training", Some(*loss)),
-                        ("optimizer/learning_rate", *learning_rate),
+                        ("optimizer/learning_rate", Some(*learning_rate)),
                         ("optimizer/gradient_norm", *gradient_norm),
                         ("time/iteration_s", Some(*runtime_s)),
                         ("time/worker_time_s", Some(*total_worker_time_s)),
@@ -134,7 +135,7 @@ impl Listener for TensorBoard {
                 self.scalars(*iteration, &[("loss/test", Some(*loss)), ("accuracy/test", *accuracy)]);
             }
             RunEvent::Resume { iteration, .. } => {
-                self.write(iteration + 1, What::SessionLog(SessionLog { status: START }));
+                self.write(iteration.next(), What::SessionLog(SessionLog { status: START }));
             }
             RunEvent::End { .. } => {
                 let flushed = self.file.as_mut().map_or(Ok(()), Write::flush);
@@ -185,7 +186,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut board = TensorBoard::create(folder.path()).unwrap();
         board.hear(&step(3, 1.0));
-        board.hear(&RunEvent::Evaluation { time_s: 1.0, iteration: 3, loss: 2.0, accuracy: Some(0.5) });
+        board.hear(&RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(3), loss: 2.0, accuracy: Some(0.5) });
         board.hear(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: String::new() });
         let bytes = std::fs::read(&board.path).unwrap();
         let (mut rest, mut found) = (&bytes[..], Vec::new());

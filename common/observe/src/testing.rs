@@ -1,6 +1,7 @@
 //! Events for tests.
 
-use ata_record::{Fate, JOURNAL_VERSION, RunEvent};
+use ata_record::{JOURNAL_VERSION, RunEvent};
+use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
 
 use crate::view::{Prices, View};
 
@@ -13,7 +14,7 @@ pub(crate) fn run(policy: &str, budget: u64) -> RunEvent {
         iterations: 100,
         task_batch: 6,
         seed: 1,
-        model: Some("cnn".into()),
+        model: "cnn".into(),
     }
 }
 
@@ -23,27 +24,32 @@ pub(crate) fn begun(policy: &str, budget: u64) -> View {
     view
 }
 
-pub(crate) fn join(worker: u32) -> RunEvent {
-    RunEvent::Join { time_s: 0.0, worker, name: format!("worker-{worker}"), device: "cpu".into() }
+pub(crate) fn worker(number: u32) -> WorkerId {
+    WorkerId::new(number).expect("a worker's number is positive")
 }
 
-pub(crate) fn task(iteration: u64, worker: u32, busy_s: Option<f64>, outcome: Fate) -> RunEvent {
+pub(crate) fn join(number: u32) -> RunEvent {
+    RunEvent::Join { time_s: 0.0, worker: worker(number), name: format!("worker-{number}"), device: "cpu".into() }
+}
+
+pub(crate) fn task(iteration: u64, number: u32, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
     RunEvent::Task {
-        iteration,
+        iteration: Iteration(iteration),
         task: 0,
-        worker,
-        lease: None,
-        time_s: None,
+        worker: worker(number),
+        lease: LeaseId(1),
+        time_s: 0.0,
         busy_s,
-        cut_s: None,
+        censored_s: None,
         overhead_s: None,
+        outlasted: 0,
         outcome,
     }
 }
 
 pub(crate) fn step(iteration: u64, time_s: f64) -> RunEvent {
     RunEvent::Step {
-        iteration,
+        iteration: Iteration(iteration),
         time_s,
         loss: 4.0 / iteration as f64,
         runtime_s: 1.0,
@@ -52,7 +58,7 @@ pub(crate) fn step(iteration: u64, time_s: f64) -> RunEvent {
         wasted: 0,
         employments: 2,
         results: 3,
-        learning_rate: Some(0.001),
+        learning_rate: 0.001,
         gradient_norm: None,
     }
 }

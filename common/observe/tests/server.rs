@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ata_observe::{Access, App, Client, ClientError, Live, Metrics, Prices, Source, serve};
 use ata_record::{JOURNAL_VERSION, Listener, Listeners, RunEvent, Writer};
+use ata_types::{Iteration, WorkerId};
 use ata_wire::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -24,15 +25,15 @@ fn run() -> RunEvent {
         iterations: 9,
         task_batch: 1,
         seed: 1,
-        model: None,
+        model: "cnn".into(),
     }
 }
 
 fn allocation(iteration: u64) -> RunEvent {
     RunEvent::Allocation {
-        iteration,
+        iteration: Iteration(iteration),
         time_s: iteration as f64,
-        workers: vec![1],
+        workers: vec![WorkerId::from_slot(0)],
         allocation: vec![4],
         probes: vec![],
         scores_s: vec![0.5],
@@ -41,7 +42,7 @@ fn allocation(iteration: u64) -> RunEvent {
 }
 
 fn join() -> RunEvent {
-    RunEvent::Join { time_s: 0.0, worker: 1, name: "worker-1".into(), device: "cpu".into() }
+    RunEvent::Join { time_s: 0.0, worker: WorkerId::from_slot(0), name: "worker-1".into(), device: "cpu".into() }
 }
 
 /// A server with a run.

@@ -2,14 +2,14 @@
 
 mod fields;
 
+use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use fields::{is_one, number, numbers, one};
+use fields::{is_zero, number, numbers};
 
-/// The version of [`RunEvent`] that this release writes. It reads all versions up to this one: version 1 had only
-/// allocations, tasks and steps, and no first line with its version.
-pub const JOURNAL_VERSION: u32 = 2;
+/// The version of [`RunEvent`], which is the only one that this release reads.
+pub const JOURNAL_VERSION: u32 = 3;
 
 /// Something that happened in a run: one line of its journal.
 ///
@@ -21,38 +21,37 @@ pub const JOURNAL_VERSION: u32 = 2;
 pub enum RunEvent {
     /// The run began. The first line.
     Run {
-        /// [`JOURNAL_VERSION`]
+        /// The version of the journal.
         version: u32,
         /// The run's name.
         run_id: String,
         /// The policy, as `--policy` takes it.
         policy: String,
-        /// B.
+        /// B, the number of tasks per iteration.
         budget: u64,
-        /// Iterations asked for.
+        /// Number of iterations that the run is to take.
         iterations: u64,
         /// Samples per task.
         task_batch: u32,
         /// Seed of everything random.
         seed: u64,
-        /// The model, as `--model` takes it; not written by the first releases.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        model: Option<String>,
+        /// The model, as `--model` takes it.
+        model: String,
     },
-    /// The run was resumed from a checkpoint, by a new process: no worker is present. Events between the checkpoint's last
-    /// step and the end of the process before are not in the journal.
+    /// A new process resumed the run from a checkpoint; no worker is present. Events between the checkpoint's last step
+    /// and the end of the process before are not in the journal.
     Resume {
         /// When, by the run's clock, which went on from the checkpoint.
         time_s: f64,
-        /// [`JOURNAL_VERSION`]
+        /// The version of the journal.
         version: u32,
         /// How often the run was resumed, this time included.
         epoch: u64,
         /// The last iteration that the checkpoint holds.
-        iteration: u64,
+        iteration: Iteration,
         /// The policy, as `--policy` takes it.
         policy: String,
-        /// Iterations asked for.
+        /// Number of iterations that the run is to take.
         iterations: u64,
     },
     /// The run waits for workers.
@@ -64,15 +63,15 @@ pub enum RunEvent {
         /// Workers needed.
         needed: usize,
     },
-    /// A worker can compute.
+    /// A worker is ready to compute.
     Join {
         /// When.
         time_s: f64,
         /// The worker's number.
-        worker: u32,
+        worker: WorkerId,
         /// The worker's name across sessions.
         name: String,
-        /// What it computes on.
+        /// The device it computes on.
         device: String,
     },
     /// A worker is gone.
@@ -80,7 +79,7 @@ pub enum RunEvent {
         /// When.
         time_s: f64,
         /// The worker's number.
-        worker: u32,
+        worker: WorkerId,
         /// Why.
         why: String,
     },
@@ -89,7 +88,7 @@ pub enum RunEvent {
         /// When the rest began.
         time_s: f64,
         /// The worker's number.
-        worker: u32,
+        worker: WorkerId,
         /// How long it lasts.
         rest_s: f64,
         /// Consecutive failures, without a result in between.
@@ -100,24 +99,24 @@ pub enum RunEvent {
         /// When.
         time_s: f64,
         /// The worker's number.
-        worker: u32,
+        worker: WorkerId,
         /// Why.
         why: String,
     },
     /// An iteration began with this allocation.
     Allocation {
-        /// k.
-        iteration: u64,
+        /// k, the iteration's number.
+        iteration: Iteration,
         /// When.
         time_s: f64,
         /// The workers that the allocation covers; if there are hundreds, only those that got a task.
-        workers: Vec<u32>,
+        workers: Vec<WorkerId>,
         /// Tasks of each of them; empty in an asynchronous run, where each computes one task at a time.
         allocation: Vec<u64>,
         /// Those of them that compute an extra task as a probe.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        probes: Vec<u32>,
-        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds. Null is no number.
+        probes: Vec<WorkerId>,
+        /// The policy's bounds on seconds per task, or its estimates; empty if it does not use speeds. Null is not a number.
         #[serde(deserialize_with = "numbers")]
         scores_s: Vec<f64>,
         /// The rule that made the allocation.
@@ -126,32 +125,33 @@ pub enum RunEvent {
     /// An attempt at a task ended, with its lease.
     Task {
         /// The iteration it belongs to.
-        iteration: u64,
+        iteration: Iteration,
         /// The task's index.
         task: u64,
         /// The worker that held it.
-        worker: u32,
+        worker: WorkerId,
         /// The lease it was part of.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        lease: Option<u64>,
+        lease: LeaseId,
         /// When.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        time_s: Option<f64>,
+        time_s: f64,
         /// Seconds it took; null if it was not completed.
         busy_s: Option<f64>,
-        /// Seconds after which it was cut short, if it had begun.
+        /// Seconds after which it was interrupted, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        cut_s: Option<f64>,
+        censored_s: Option<f64>,
         /// On the last task that the worker held: seconds since its first one that were not computation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overhead_s: Option<f64>,
-        /// What became of it.
-        outcome: Fate,
+        /// On the last task of the lease: how many of its tasks took longer than their emulated time.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        outlasted: u64,
+        /// How it ended.
+        outcome: TaskOutcome,
     },
     /// An optimizer step was taken.
     Step {
-        /// k.
-        iteration: u64,
+        /// k, the iteration's number.
+        iteration: Iteration,
         /// When.
         time_s: f64,
         /// Mean loss of its tasks.
@@ -166,15 +166,13 @@ pub enum RunEvent {
         /// Wasted tasks: begun, but not in the step.
         wasted: u64,
         /// Workers that got a task.
-        #[serde(default)]
         employments: u64,
         /// Results that workers sent, each the gradient of one task or the sum of several.
-        #[serde(default)]
         results: u64,
-        /// The learning rate of the step; not written by the first releases.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        learning_rate: Option<f64>,
-        /// Euclidean norm of the mean gradient before it was clipped; absent if none is.
+        /// The learning rate of the step.
+        #[serde(deserialize_with = "number")]
+        learning_rate: f64,
+        /// Euclidean norm of the mean gradient before it was clipped; absent if gradients are not clipped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gradient_norm: Option<f64>,
     },
@@ -183,13 +181,12 @@ pub enum RunEvent {
         /// When.
         time_s: f64,
         /// The worker that sent it.
-        worker: u32,
+        worker: WorkerId,
         /// Its kind.
         kind: RefusalKind,
-        /// Why, human-readable; if there were several, the last one's.
+        /// Why, human-readable; if there were several, the last one's reason.
         reason: String,
-        /// How many they are.
-        #[serde(default = "one", skip_serializing_if = "is_one")]
+        /// How many results the event stands for.
         count: u64,
     },
     /// The last evaluation began, after the last step.
@@ -197,15 +194,15 @@ pub enum RunEvent {
         /// When.
         time_s: f64,
         /// The iteration whose parameters are evaluated.
-        iteration: u64,
+        iteration: Iteration,
     },
-    /// An evaluation on the test data ended. It took place beside the iterations, so it may be of earlier parameters.
+    /// An evaluation on the test data ended. Iterations go on meanwhile, so it may be of earlier parameters.
     Evaluation {
         /// When.
         time_s: f64,
         /// The iteration whose parameters were evaluated.
-        iteration: u64,
-        /// Mean loss; null if it is no number, as when the training diverged.
+        iteration: Iteration,
+        /// Mean loss; null if it is not a number, as when the training diverged.
         #[serde(deserialize_with = "number")]
         loss: f64,
         /// Share of samples classified correctly, from 0 to 1, if the problem has classes.
@@ -217,11 +214,10 @@ pub enum RunEvent {
         /// When.
         time_s: f64,
         /// The last iteration it holds.
-        iteration: u64,
+        iteration: Iteration,
         /// Where it is.
         path: String,
         /// How long it took to write.
-        #[serde(default)]
         seconds: f64,
     },
     /// A checkpoint could not be written; those before it are still there.
@@ -229,7 +225,7 @@ pub enum RunEvent {
         /// When.
         time_s: f64,
         /// The last iteration it would have held.
-        iteration: u64,
+        iteration: Iteration,
         /// Why.
         reason: String,
     },
@@ -244,28 +240,11 @@ pub enum RunEvent {
     },
 }
 
-/// The outcome of an attempt at a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Fate {
-    /// Its gradient entered a step.
-    Applied,
-    /// Its gradient entered no step: it was a probe, or too late.
-    Ignored,
-    /// It was no longer needed.
-    Cancelled,
-    /// Its worker was lost.
-    Lost,
-    /// It failed, or its gradient was refused.
-    Failed,
-}
-
 /// Why a result does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RefusalKind {
-    /// A gradient for a lease that the worker held, and which ended before its gradient was there. Honest workers are late,
-    /// too. Earlier releases did not tell this kind from the next two.
-    #[serde(rename = "stale lease", alias = "lease not held")]
+    /// A gradient for a lease that ended before the gradient arrived. Honest workers are late, too.
+    #[serde(rename = "stale lease")]
     Stale,
     /// A gradient for a lease that the worker never held, or for another iteration than the lease's.
     #[serde(rename = "foreign lease")]
@@ -295,16 +274,16 @@ pub enum RefusalKind {
     #[serde(rename = "not computed")]
     NotComputed,
     /// A gradient that differs from the one on which two other workers agree.
-    #[serde(rename = "refuted")]
-    Refuted,
+    #[serde(rename = "mismatched")]
+    Mismatched,
     /// A gradient that differs from those of other workers, of which no two agree.
     #[serde(rename = "disputed")]
     Disputed,
 }
 
 impl RunEvent {
-    /// The iteration that it is part of.
-    pub(crate) fn iteration(&self) -> Option<u64> {
+    /// The iteration that it belongs to.
+    pub(crate) fn iteration(&self) -> Option<Iteration> {
         match self {
             Self::Allocation { iteration, .. } | Self::Task { iteration, .. } | Self::Step { iteration, .. } => {
                 Some(*iteration)
@@ -315,7 +294,7 @@ impl RunEvent {
 }
 
 impl RefusalKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 12] = [
         Self::Stale,
         Self::Foreign,
@@ -327,7 +306,7 @@ impl RefusalKind {
         Self::WrongTimes,
         Self::NotReceived,
         Self::NotComputed,
-        Self::Refuted,
+        Self::Mismatched,
         Self::Disputed,
     ];
 
@@ -335,12 +314,12 @@ impl RefusalKind {
     pub fn name(self) -> String {
         match serde_json::to_value(self) {
             Ok(serde_json::Value::String(name)) => name,
-            other => unreachable!("it is written as its name, not as {other:?}"),
+            other => unreachable!("a kind is serialized as its name, not as {other:?}"),
         }
     }
 
-    /// Whether no honest worker sends such a thing, although no lease fails by it.
-    pub fn is_offence(self) -> bool {
+    /// Whether it violates the protocol although no lease fails by it: no honest worker sends it.
+    pub fn is_violation(self) -> bool {
         matches!(self, Self::Foreign | Self::Replayed | Self::TooMany)
     }
 }
@@ -351,7 +330,7 @@ impl RefusalKind {
 pub enum EndState {
     /// All iterations are done, or a limit is reached.
     Finished,
-    /// It was told to stop.
+    /// It was stopped before it was done.
     Stopped,
     /// Something went wrong.
     Failed,
@@ -372,10 +351,10 @@ impl EndState {
 pub(crate) mod tests {
     use super::*;
 
-    /// A step, for tests of what becomes of events.
+    /// A step, for tests.
     pub(crate) fn step(iteration: u64) -> RunEvent {
         RunEvent::Step {
-            iteration,
+            iteration: Iteration(iteration),
             time_s: iteration as f64,
             loss: 0.5,
             runtime_s: 1.0,
@@ -384,7 +363,7 @@ pub(crate) mod tests {
             wasted: 0,
             employments: 2,
             results: 3,
-            learning_rate: None,
+            learning_rate: 0.25,
             gradient_norm: None,
         }
     }

@@ -5,34 +5,36 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use ata_types::Iteration;
+
 use crate::event::RunEvent;
 use crate::folder::JOURNAL_FILE;
 use crate::journal::{JournalError, parse};
 
-/// Bytes read at a time: more than the longest line, and little beside what a long run's events take.
+/// Bytes read at a time: more than the longest line, and little compared with the memory that a long run's events take.
 const CHUNK_BYTES: u64 = 32 << 20;
 
-/// What a look at the journal found.
+/// How far a [`Follower`] has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polled {
-    /// All that was written so far was read.
-    End,
-    /// There is more.
+pub enum PollStatus {
+    /// Everything that was written so far was read.
+    UpToDate,
+    /// There is more to read.
     More,
-    /// It is shorter than what was read of it: it was cut, or replaced.
-    Cut,
+    /// The journal is shorter than what was read of it: it was truncated, or replaced.
+    Truncated,
 }
 
-/// Reads the events of a run as they are written, each once, whatever becomes of its coordinator meanwhile.
+/// Reads the events of a run as they are written, each once, also if its coordinator is restarted meanwhile.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
     /// Where the next event is.
     next: Place,
     /// Where the steps end, by iteration.
-    steps: BTreeMap<u64, Place>,
-    /// How long the journal is that a coordinator is about to cut here.
-    uncut_bytes: Option<u64>,
+    steps: BTreeMap<Iteration, Place>,
+    /// Length of the journal that a coordinator is about to truncate here.
+    untruncated_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,24 +46,29 @@ struct Place {
 impl Follower {
     /// A reader of the journal in a run's folder, which need not exist yet.
     pub fn new(folder: &Path) -> Self {
-        Self { path: folder.join(JOURNAL_FILE), next: Place::default(), steps: BTreeMap::new(), uncut_bytes: None }
+        Self {
+            path: folder.join(JOURNAL_FILE),
+            next: Place::default(),
+            steps: BTreeMap::new(),
+            untruncated_bytes: None,
+        }
     }
 
-    /// A new coordinator goes on after this iteration, or begins anew after 0: it cuts the journal after its step, sooner or
-    /// later. The journal had `bytes` when the coordinator was started.
-    pub fn resume_after(&mut self, iteration: u64, bytes: u64) {
-        self.steps.split_off(&(iteration + 1));
+    /// Expects a new coordinator to truncate the journal after the step of `iteration`, or to begin anew after iteration 0. The
+    /// journal had `bytes` when the coordinator was started.
+    pub fn resume_after(&mut self, iteration: Iteration, bytes: u64) {
+        self.steps.split_off(&iteration.next());
         self.next = self.steps.get(&iteration).copied().unwrap_or_default();
-        self.uncut_bytes = (bytes > self.next.bytes).then_some(bytes);
+        self.untruncated_bytes = (bytes > self.next.bytes).then_some(bytes);
     }
 
     /// Reads what was written since the last time, or as much of it as is read at a time.
-    pub fn poll(&mut self, mut hear: impl FnMut(RunEvent)) -> Result<Polled, JournalError> {
+    pub fn poll(&mut self, mut on_event: impl FnMut(RunEvent)) -> Result<PollStatus, JournalError> {
         let text = match self.read() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Polled::End),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PollStatus::UpToDate),
             text => text.map_err(|cause| JournalError::Io { path: self.path.clone(), cause })?,
         };
-        let Some(text) = text else { return Ok(Polled::Cut) };
+        let Some(text) = text else { return Ok(PollStatus::Truncated) };
         for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             let number = self.next.lines + 1;
             let event =
@@ -70,20 +77,20 @@ impl Follower {
             if let RunEvent::Step { iteration, .. } = event {
                 self.steps.insert(iteration, self.next);
             }
-            hear(event);
+            on_event(event);
         }
-        Ok(if text.len() as u64 == CHUNK_BYTES { Polled::More } else { Polled::End })
+        Ok(if text.len() as u64 == CHUNK_BYTES { PollStatus::More } else { PollStatus::UpToDate })
     }
 
     /// The next bytes; `None` if the journal is shorter than what was read of it.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut file = File::open(&self.path)?;
         let bytes = file.metadata()?.len();
-        if self.uncut_bytes == Some(bytes) {
-            // Nobody writes to it until it is cut.
+        if self.untruncated_bytes == Some(bytes) {
+            // No process writes to it until it is truncated.
             return Ok(Some(Vec::new()));
         }
-        self.uncut_bytes = None;
+        self.untruncated_bytes = None;
         if bytes < self.next.bytes {
             return Ok(None);
         }
@@ -115,7 +122,7 @@ mod tests {
         let mut follower = Follower::new(folder.path());
         let mut poll = |resumed: Option<u64>| {
             if let Some(iteration) = resumed {
-                follower.resume_after(iteration, bytes());
+                follower.resume_after(Iteration(iteration), bytes());
             }
             let mut events = Vec::new();
             follower.poll(|event| events.push(event)).unwrap();
@@ -124,14 +131,20 @@ mod tests {
         assert_eq!(poll(None), [], "there is no journal yet");
         append(&[line(&step(1)), line(&step(2)), line(&step(3))].concat());
         append(&line(&step(4))[..10]);
-        assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is whole");
+        assert_eq!(poll(None), [step(1), step(2), step(3)], "a line is read when it is complete");
         let policy = "uta".to_owned();
-        let resume =
-            RunEvent::Resume { time_s: 2.0, version: JOURNAL_VERSION, epoch: 1, iteration: 2, policy, iterations: 9 };
+        let resume = RunEvent::Resume {
+            time_s: 2.0,
+            version: JOURNAL_VERSION,
+            epoch: 1,
+            iteration: Iteration(2),
+            policy,
+            iterations: 9,
+        };
         // The second one takes the same step again, because the first one ended before it saved it.
         for _ in 0..2 {
-            assert_eq!(poll(Some(2)), [], "what is about to be cut is not new");
-            resume_journal(folder.path(), "run", 2, |_| ()).unwrap();
+            assert_eq!(poll(Some(2)), [], "what is about to be truncated is not new");
+            resume_journal(folder.path(), "run", Iteration(2), |_| ()).unwrap();
             assert_eq!(poll(None), []);
             append(&[line(&resume), line(&step(3))].concat());
             assert_eq!(poll(None), [resume.clone(), step(3)]);
@@ -140,6 +153,6 @@ mod tests {
         assert_eq!(poll(None), [step(4)]);
         assert_eq!(poll(Some(4)), []);
         append(&line(&resume));
-        assert_eq!(poll(None), [resume], "nothing had to be cut");
+        assert_eq!(poll(None), [resume], "nothing had to be truncated");
     }
 }

@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use ata_types::WorkerId;
+
 use super::event::{JOURNAL_VERSION, RunEvent};
 use super::folder::JOURNAL_FILE;
 
@@ -23,7 +25,7 @@ const MAX_COUNT: u64 = 1 << 32;
 /// Longest time: thirty million years, of which sums and squares are still numbers.
 const MAX_TIME_S: f64 = 1e15;
 
-/// Why a journal cannot be read.
+/// The reason why a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// It cannot be opened or read.
@@ -44,7 +46,7 @@ pub enum JournalError {
         /// What is wrong with it.
         reason: String,
     },
-    /// It is not that of the run that is resumed.
+    /// It is the journal of another run than the one that is resumed.
     #[error(
         "{path} is the journal of run {found}, and the checkpoint is of run {expected}; name the folder of that run"
     )]
@@ -58,7 +60,7 @@ pub enum JournalError {
     },
 }
 
-/// The last line of a journal that was not written to its end, as after a crash or on a full disk. Its event is lost.
+/// The last line of a journal, if it was not written completely, as after a crash or on a full disk. Its event is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// The line's 1-based number.
@@ -71,12 +73,12 @@ pub(crate) struct Lines {
     line: Line,
 }
 
-/// A line, or a piece of [`MAX_LINE_BYTES`] of what is no line: a file that was not written before a power loss may hold any
-/// number of zeros.
+/// A line, or [`MAX_LINE_BYTES`] of data without a newline: a file that was not written before a power loss may hold any number
+/// of zeros.
 #[derive(Default)]
 pub(crate) struct Line {
     pub(crate) number: u64,
-    /// Where it is in the file, with the blank lines before it.
+    /// Its bytes in the file, with the blank lines before it.
     pub(crate) bytes: Range<u64>,
     pub(crate) text: Vec<u8>,
 }
@@ -87,7 +89,7 @@ impl Line {
         self.text.last() != Some(&b'\n') && (self.text.len() as u64) < MAX_LINE_BYTES
     }
 
-    /// What it says.
+    /// Parses the line.
     pub(crate) fn event(&self) -> Result<RunEvent, String> {
         parse(&self.text)
     }
@@ -118,13 +120,13 @@ impl Lines {
 }
 
 /// Reads a journal, or the one in a run's folder, event by event. Returns the last line if it is torn.
-pub fn read_journal(path: &Path, mut hear: impl FnMut(RunEvent)) -> Result<Option<Torn>, JournalError> {
+pub fn read_journal(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<Option<Torn>, JournalError> {
     let path: PathBuf = if path.is_dir() { path.join(JOURNAL_FILE) } else { path.into() };
     let io = |cause| JournalError::Io { path: path.clone(), cause };
     let mut lines = Lines::open(&path).map_err(io)?;
     while let Some(line) = lines.next().map_err(io)? {
         match line.event() {
-            Ok(event) => hear(event),
+            Ok(event) => on_event(event),
             // An event is written in one call with its newline: a line without one is incomplete.
             Err(_) if line.is_torn() => return Ok(Some(Torn { line: line.number })),
             Err(reason) => return Err(JournalError::Line { path, line: line.number, reason }),
@@ -140,32 +142,32 @@ pub(crate) fn parse(text: &[u8]) -> Result<RunEvent, String> {
     Ok(event)
 }
 
-/// Refuses events that parse but cannot have happened.
+/// Refuses events whose values are impossible.
 fn check(event: &RunEvent) -> Result<(), String> {
     event.time_s().map_or(Ok(()), |time_s| time("time_s", time_s))?;
     match event {
-        RunEvent::Run { version, .. } | RunEvent::Resume { version, .. } if *version > JOURNAL_VERSION => {
-            Err(format!("version {version}: expected at most {JOURNAL_VERSION}; read it with a newer release of ata"))
+        RunEvent::Run { version, .. } | RunEvent::Resume { version, .. } if *version != JOURNAL_VERSION => {
+            Err(format!("version {version}: expected {JOURNAL_VERSION}; another release of ata wrote this journal"))
         }
         RunEvent::Run { budget, .. } => count("budget", *budget, MAX_BUDGET),
-        RunEvent::Join { worker: number, .. }
-        | RunEvent::Loss { worker: number, .. }
-        | RunEvent::Expulsion { worker: number, .. } => worker(*number),
-        RunEvent::Rest { worker: number, rest_s, .. } => {
-            worker(*number)?;
+        RunEvent::Join { worker: id, .. }
+        | RunEvent::Loss { worker: id, .. }
+        | RunEvent::Expulsion { worker: id, .. } => worker(*id),
+        RunEvent::Rest { worker: id, rest_s, .. } => {
+            worker(*id)?;
             time("rest_s", *rest_s)
         }
-        RunEvent::Refusal { worker: number, count: results, .. } => {
-            worker(*number)?;
+        RunEvent::Refusal { worker: id, count: results, .. } => {
+            worker(*id)?;
             count("count", *results, MAX_COUNT)
         }
         RunEvent::Allocation { workers, allocation, probes, .. } => {
-            workers.iter().chain(probes).try_for_each(|number| worker(*number))?;
+            workers.iter().chain(probes).try_for_each(|id| worker(*id))?;
             allocation.iter().try_for_each(|tasks| count("allocation", *tasks, MAX_COUNT))
         }
-        RunEvent::Task { worker: number, busy_s, cut_s, overhead_s, .. } => {
-            worker(*number)?;
-            let times = [("busy_s", busy_s), ("cut_s", cut_s), ("overhead_s", overhead_s)];
+        RunEvent::Task { worker: id, busy_s, censored_s, overhead_s, .. } => {
+            worker(*id)?;
+            let times = [("busy_s", busy_s), ("censored_s", censored_s), ("overhead_s", overhead_s)];
             times.into_iter().try_for_each(|(name, value)| value.map_or(Ok(()), |value| time(name, value)))
         }
         RunEvent::Step { runtime_s, total_worker_time_s, tasks, wasted, employments, results, .. } => {
@@ -179,9 +181,8 @@ fn check(event: &RunEvent) -> Result<(), String> {
     }
 }
 
-fn worker(number: u32) -> Result<(), String> {
-    let good = (1..=MAX_WORKER).contains(&number);
-    if good { Ok(()) } else { Err(format!("worker {number}: expected a number from 1 to {MAX_WORKER}")) }
+fn worker(id: WorkerId) -> Result<(), String> {
+    if id.number() <= MAX_WORKER { Ok(()) } else { Err(format!("worker {id}: expected at most {MAX_WORKER}")) }
 }
 
 fn time(name: &str, value: f64) -> Result<(), String> {
@@ -210,14 +211,15 @@ pub(crate) fn line(event: &RunEvent) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Fate, RefusalKind};
+    use ata_types::{Iteration, TaskOutcome};
 
-    /// A journal as the first releases wrote it.
-    const VERSION_1: &str = r#"{"event":"allocation","iteration":1,"time_s":0.1,"workers":[1,3],"allocation":[1,1],"scores_s":[],"rule":"uniform"}
-{"event":"task","iteration":1,"task":0,"worker":3,"busy_s":0.5,"outcome":"applied"}
-{"event":"task","iteration":1,"task":1,"worker":1,"busy_s":0.25,"outcome":"applied"}
-{"event":"task","iteration":1,"task":2,"worker":1,"busy_s":null,"outcome":"cancelled"}
-{"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1}
+    use crate::event::RefusalKind;
+
+    const ITERATION: &str = r#"{"event":"allocation","iteration":1,"time_s":0.1,"workers":[1,3],"allocation":[1,1],"scores_s":[],"rule":"uniform"}
+{"event":"task","iteration":1,"task":0,"worker":3,"lease":1,"time_s":0.6,"busy_s":0.5,"outcome":"applied"}
+{"event":"task","iteration":1,"task":1,"worker":1,"lease":2,"time_s":0.3,"busy_s":0.25,"outcome":"applied"}
+{"event":"task","iteration":1,"task":2,"worker":1,"lease":3,"time_s":0.6,"busy_s":null,"outcome":"cancelled"}
+{"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1,"employments":2,"results":2,"learning_rate":0.1}
 "#;
 
     fn read(text: &str) -> Result<(Vec<RunEvent>, Option<Torn>), String> {
@@ -229,46 +231,38 @@ mod tests {
     }
 
     #[test]
-    fn old_journals_are_read() {
-        let (events, torn) = read(VERSION_1).unwrap();
+    fn an_iteration_is_read() {
+        let (events, torn) = read(ITERATION).unwrap();
         assert_eq!((events.len(), torn), (5, None));
-        let RunEvent::Task { worker: 3, busy_s: Some(0.5), outcome: Fate::Applied, lease: None, .. } = events[1] else {
+        let RunEvent::Task { worker, busy_s: Some(0.5), outcome: TaskOutcome::Applied, .. } = events[1] else {
             panic!("{:?}", events[1])
         };
+        assert_eq!(worker.number(), 3);
     }
 
-    /// Earlier releases wrote an event per refusal, and did not tell kinds of leases that are not held apart.
-    #[test]
-    fn old_refusals_are_read() {
-        let line = r#"{"event":"refusal","time_s":1.0,"worker":2,"kind":"lease not held","reason":"late"}"#;
-        let (events, _) = read(&format!("{line}\n")).unwrap();
-        let RunEvent::Refusal { kind: RefusalKind::Stale, count: 1, .. } = events[0] else { panic!("{events:?}") };
-    }
-
-    /// Before problems without classes, every evaluation had an accuracy.
     #[test]
     fn an_evaluation_may_have_an_accuracy() {
         let line =
             |rest: &str| format!(r#"{{"event":"evaluation","time_s":1.0,"iteration":2,"loss":0.5{rest}}}"#) + "\n";
         let (events, _) = read(&(line(r#","accuracy":0.25"#) + &line(""))).unwrap();
-        let of = |accuracy| RunEvent::Evaluation { time_s: 1.0, iteration: 2, loss: 0.5, accuracy };
+        let of = |accuracy| RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(2), loss: 0.5, accuracy };
         assert_eq!(events, [of(Some(0.25)), of(None)]);
     }
 
-    /// A training that diverged still has a journal.
+    /// The journal of a training that diverged can be read.
     #[test]
-    fn what_is_no_number_is_read_back() {
-        let event = RunEvent::Evaluation { time_s: 1.0, iteration: 2, loss: f64::NAN, accuracy: None };
+    fn nan_is_read_back() {
+        let event = RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(2), loss: f64::NAN, accuracy: None };
         let (events, _) = read(std::str::from_utf8(&line(&event)).unwrap()).unwrap();
         let RunEvent::Evaluation { loss, .. } = events[0] else { panic!("{events:?}") };
         assert!(loss.is_nan());
-        let scores = VERSION_1.replace("\"scores_s\":[]", "\"scores_s\":[null,2.5]");
+        let scores = ITERATION.replace("\"scores_s\":[]", "\"scores_s\":[null,2.5]");
         let RunEvent::Allocation { ref scores_s, .. } = read(&scores).unwrap().0[0] else { panic!("{scores}") };
         assert!(scores_s[0].is_nan() && scores_s[1] == 2.5);
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn events_are_read_as_they_were_written() {
         let events = [
             RunEvent::Run {
                 version: JOURNAL_VERSION,
@@ -278,66 +272,70 @@ mod tests {
                 iterations: 9,
                 task_batch: 2,
                 seed: u64::MAX,
-                model: None,
+                model: "cnn".into(),
             },
-            RunEvent::Rest { time_s: 0.1 + 0.2, worker: 2, rest_s: 1.0, strikes: 3 },
+            RunEvent::Rest { time_s: 0.1 + 0.2, worker: WorkerId::from_slot(1), rest_s: 1.0, strikes: 3 },
             RunEvent::Refusal {
                 time_s: 1.5,
-                worker: 2,
+                worker: WorkerId::from_slot(1),
                 kind: RefusalKind::NotFinite,
                 reason: "value 3 is NaN\n".into(),
                 count: 1,
             },
-            RunEvent::Expulsion { time_s: 2.0, worker: 2, why: "it failed".into() },
+            RunEvent::Expulsion { time_s: 2.0, worker: WorkerId::from_slot(1), why: "it failed".into() },
         ];
         let text: Vec<u8> = events.iter().flat_map(line).collect();
         assert_eq!(read(std::str::from_utf8(&text).unwrap()).unwrap(), (events.to_vec(), None));
     }
 
-    /// Wherever a crash or a full disk cuts the journal, the lines before are read and the loss is reported.
+    /// Wherever a crash or a full disk ends the journal, the lines before are read and the loss is reported.
     #[test]
-    fn a_torn_last_line_is_told() {
-        let lines: Vec<&str> = VERSION_1.split_inclusive('\n').collect();
-        for cut in 0..VERSION_1.len() {
-            let (events, torn) = read(&VERSION_1[..cut]).unwrap();
+    fn a_torn_last_line_is_reported() {
+        let lines: Vec<&str> = ITERATION.split_inclusive('\n').collect();
+        for end in 0..ITERATION.len() {
+            let (events, torn) = read(&ITERATION[..end]).unwrap();
             let mut whole = 0;
             let complete = lines.iter().take_while(|line| {
                 whole += line.len();
                 // A line that lacks only its newline is complete.
-                whole <= cut + 1
+                whole <= end + 1
             });
-            assert_eq!(events.len(), complete.count(), "cut at {cut}");
+            assert_eq!(events.len(), complete.count(), "ends at {end}");
             let starts_a_line =
-                cut == 0 || VERSION_1.as_bytes()[cut - 1] == b'\n' || VERSION_1.as_bytes()[cut] == b'\n';
-            assert_eq!(torn.is_none(), starts_a_line, "cut at {cut}");
+                end == 0 || ITERATION.as_bytes()[end - 1] == b'\n' || ITERATION.as_bytes()[end] == b'\n';
+            assert_eq!(torn.is_none(), starts_a_line, "ends at {end}");
         }
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_line() {
-        let newer =
-            r#"{"event":"run","version":99,"run_id":"","policy":"","budget":1,"iterations":1,"task_batch":1,"seed":1}"#;
-        let huge = r#"{"event":"run","version":2,"run_id":"","policy":"","budget":4294967296,"iterations":1,"task_batch":1,"seed":1}"#;
+    fn impossible_values_are_refused_with_their_line() {
+        let run = |version: u32, budget: u64| {
+            format!(
+                r#"{{"event":"run","version":{version},"run_id":"","policy":"","budget":{budget},"iterations":1,"task_batch":1,"seed":1,"model":""}}"#
+            ) + "\n"
+        };
         for (text, message) in [
-            (VERSION_1.replace("0.25", "-0.25"), "line 3: busy_s is -0.25"),
-            (VERSION_1.replace("0.25", "NaN"), "line 3: "),
-            (VERSION_1.replace("0.25", "1e300"), "line 3: busy_s is 1"),
-            (VERSION_1.replace("0.1", "1e300"), "line 1: time_s is 1"),
+            (ITERATION.replace("0.25", "-0.25"), "line 3: busy_s is -0.25"),
+            (ITERATION.replace("0.25", "NaN"), "line 3: "),
+            (ITERATION.replace("0.25", "1e300"), "line 3: busy_s is 1"),
+            (ITERATION.replace(":0.1,", ":1e300,"), "line 1: time_s is 1"),
             (
-                VERSION_1.replace(r#""tasks":2"#, r#""tasks":4294967296"#),
+                ITERATION.replace(r#""tasks":2"#, r#""tasks":4294967296"#),
                 "line 5: tasks is 4294967296: expected at most",
             ),
             (
-                VERSION_1.replace(r#""wasted":1"#, &format!(r#""wasted":{}"#, u64::MAX)),
+                ITERATION.replace(r#""wasted":1"#, &format!(r#""wasted":{}"#, u64::MAX)),
                 "line 5: wasted is 18446744073709551615",
             ),
-            (VERSION_1.replace("[1,1]", "[1,4294967297]"), "line 1: allocation is 4294967297"),
-            (format!("{huge}\n"), "line 1: budget is 4294967296: expected at most 16777216"),
-            (VERSION_1.replace(r#""worker":1"#, r#""worker":0"#), "line 3: worker 0"),
-            (VERSION_1.replace(r#""event":"step""#, r#""event":"stop""#), "line 5: unknown variant"),
-            (VERSION_1.replace(r#""runtime_s":0.5"#, r#""runtime_s":-1"#), "line 5: runtime_s is -1"),
-            (VERSION_1.replace("\"task\":1,\"w", "\"w"), "line 3: missing field `task`"),
-            (format!("{newer}\n"), "line 1: version 99"),
+            (ITERATION.replace("[1,1]", "[1,4294967297]"), "line 1: allocation is 4294967297"),
+            (run(JOURNAL_VERSION, 1 << 32), "line 1: budget is 4294967296: expected at most 16777216"),
+            (ITERATION.replace(r#""worker":1"#, r#""worker":0"#), "line 3: invalid value: integer `0`"),
+            (ITERATION.replace(r#""worker":1"#, r#""worker":1048577"#), "line 3: worker 1048577"),
+            (ITERATION.replace(r#""event":"step""#, r#""event":"stop""#), "line 5: unknown variant"),
+            (ITERATION.replace(r#""runtime_s":0.5"#, r#""runtime_s":-1"#), "line 5: runtime_s is -1"),
+            (ITERATION.replace("\"task\":1,\"w", "\"w"), "line 3: missing field `task`"),
+            (run(JOURNAL_VERSION + 1, 1), "line 1: version"),
+            (run(JOURNAL_VERSION - 1, 1), "line 1: version"),
         ] {
             let error = read(&text).unwrap_err();
             assert!(error.contains(message), "{text}: {error}");
@@ -345,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn a_missing_journal_is_named() {
         let error = read_journal(Path::new("nowhere"), drop).unwrap_err().to_string();
         assert!(error.contains("nowhere") && error.contains("events.jsonl"), "{error}");
     }

@@ -23,15 +23,17 @@ mod resumption;
 mod state;
 mod writer;
 
-pub use event::{EndState, Fate, JOURNAL_VERSION, RefusalKind, RunEvent};
+pub use event::{EndState, JOURNAL_VERSION, RefusalKind, RunEvent};
 pub use folder::{
     BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, RUN_FILES, STATISTICS_FILE,
     SUMMARY_FILE, create_folder, sync_folder, write_atomically,
 };
-pub use follower::{Follower, Polled};
+pub use follower::{Follower, PollStatus};
 pub use journal::{JournalError, Torn, read_journal};
 pub use listener::{Listener, Listeners};
 pub use lock::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK};
-pub use resumption::{DAMAGED_FILE, DISCARDED_FILE, Resumed, check_run, discard_journal, resume_journal, steps_after};
+pub use resumption::{
+    DAMAGED_FILE, DISCARDED_FILE, ResumedJournal, check_run, discard_journal, resume_journal, steps_after,
+};
 pub use state::{RunPhase, RunState, WorkerState};
 pub use writer::{RecordError, Writer};

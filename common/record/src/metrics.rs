@@ -22,8 +22,8 @@ pub(crate) fn line(event: &RunEvent) -> Option<String> {
             gradient_norm,
         } => {
             let costs = format!("{runtime_s},{total_worker_time_s},{tasks},{wasted},{employments},{results}");
-            let (rate, norm) = (cell(*learning_rate), cell(*gradient_norm));
-            Some(format!("{iteration},{time_s},{loss},{costs},,,{rate},{norm}\n"))
+            let norm = cell(*gradient_norm);
+            Some(format!("{iteration},{time_s},{loss},{costs},,,{learning_rate},{norm}\n"))
         }
         RunEvent::Evaluation { iteration, time_s, loss, accuracy } => {
             Some(format!("{iteration},{time_s},,,,,,,,{loss},{},,\n", cell(*accuracy)))

@@ -1,9 +1,11 @@
-//! Cutting a run's journal back to a checkpoint.
+//! Truncating a run's journal to a checkpoint.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
+
+use ata_types::Iteration;
 
 use crate::event::RunEvent;
 use crate::folder::{JOURNAL_FILE, METRICS_FILE, sync_folder, write_atomically};
@@ -11,19 +13,19 @@ use crate::journal::{JournalError, Lines, parse};
 use crate::metrics;
 use crate::state::RunState;
 
-/// Where the events of iterations go that are computed again.
+/// The file that receives events of iterations that are computed again.
 pub const DISCARDED_FILE: &str = "events-discarded.jsonl";
 
-/// Where a journal goes that cannot be read as a whole.
+/// The copy of a journal that has unreadable lines.
 pub const DAMAGED_FILE: &str = "events-damaged.jsonl";
 
-/// How much of a journal is read to find the steps after a checkpoint: those of a minute, in a large run. Beyond this, all of
-/// it is read, which takes a second for each 100 MB.
+/// How much of a journal's end is read to find the steps after a checkpoint: about a minute of a large run. If that does not reach
+/// back to the checkpoint, the whole journal is read, which takes a second for each 100 MB.
 const TAIL_BYTES: u64 = 16 << 20;
 
-/// How many steps after `iteration` the journal in a run's folder holds: a run that is resumed there computes them again.
-/// Lines that cannot be read hold none.
-pub fn steps_after(folder: &Path, iteration: u64) -> Result<u64, JournalError> {
+/// Counts the steps after `iteration` in the journal of a run's folder, which a run that is resumed there computes again.
+/// Unreadable lines count as none.
+pub fn steps_after(folder: &Path, iteration: Iteration) -> Result<u64, JournalError> {
     let path = folder.join(JOURNAL_FILE);
     if !path.exists() {
         return Ok(0);
@@ -39,34 +41,34 @@ pub fn steps_after(folder: &Path, iteration: u64) -> Result<u64, JournalError> {
     Ok(steps)
 }
 
-/// The same from the journal's last bytes only; `None` if they do not reach back to the step of `iteration`.
-fn steps_in_tail(path: &Path, iteration: u64, bytes: u64) -> io::Result<Option<u64>> {
+/// Counts the same steps in the journal's last bytes; `None` if they do not reach back to the step of `iteration`.
+fn steps_in_tail(path: &Path, iteration: Iteration, bytes: u64) -> io::Result<Option<u64>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
-    // The first line may be half of one, and the last one torn: neither is a step that counts.
+    // The first line may be incomplete, and the last one torn: neither counts as a step.
     let steps = tail.split(|byte| *byte == b'\n').filter_map(|line| match parse(line) {
         Ok(RunEvent::Step { iteration, .. }) => Some(iteration),
         _ => None,
     });
-    let (later, earlier): (Vec<u64>, Vec<u64>) = steps.partition(|at| *at > iteration);
+    let (later, earlier): (Vec<Iteration>, Vec<Iteration>) = steps.partition(|at| *at > iteration);
     Ok((!earlier.is_empty()).then_some(later.len() as u64))
 }
 
-/// What is left of a run's journal when the run is resumed.
+/// The journal of a run that is resumed, up to its checkpoint.
 #[derive(Debug, Default)]
-pub struct Resumed {
-    /// What its events add up to.
+pub struct ResumedJournal {
+    /// The state that its events add up to.
     pub state: RunState,
-    /// Whether its first event is there, which says what run it is.
+    /// Whether it holds the run's first event.
     pub has_begun: bool,
-    /// Lines up to the checkpoint that could not be read. What they said is missing.
+    /// Unreadable lines up to the checkpoint. Their events are missing.
     pub unreadable: u64,
 }
 
-/// Checks that the journal in a run's folder, if there is one, is that of run `run_id`.
+/// Checks that the journal in a run's folder, if there is one, belongs to run `run_id`.
 pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
     let path = folder.join(JOURNAL_FILE);
     let io = |cause| JournalError::Io { path: path.clone(), cause };
@@ -74,7 +76,7 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         lines => lines.map_err(io)?,
     };
-    // It is the first one, unless that was lost.
+    // The run's first event is on the first line, unless that was lost.
     while let Some(line) = lines.next().map_err(io)? {
         if let Ok(RunEvent::Run { run_id: found, .. }) = line.event() {
             let expected = run_id.to_owned();
@@ -84,27 +86,28 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Cuts the journal of run `run_id` in its folder after the step of `iteration`, and rewrites `metrics.csv` to match. What comes
-/// after is kept in [`DISCARDED_FILE`]; a torn last line is dropped. Lines that cannot be read are left out, and the journal as it
-/// was is kept in [`DAMAGED_FILE`]. A journal that ends earlier is kept as it is, and an absent one is no error. `hear` is called
-/// with each event that is left.
+/// Truncates the journal of run `run_id` in its folder after the step of `iteration`, and rewrites `metrics.csv` to match.
+///
+/// Later events are moved to [`DISCARDED_FILE`]; a torn last line is dropped. Unreadable lines are left out, and the journal as it
+/// was is copied to [`DAMAGED_FILE`]. A journal that ends earlier stays the same, and an absent one is not an error. `on_event` is
+/// called with each event that remains.
 pub fn resume_journal(
     folder: &Path,
     run_id: &str,
-    iteration: u64,
-    mut hear: impl FnMut(&RunEvent),
-) -> Result<Resumed, JournalError> {
+    iteration: Iteration,
+    mut on_event: impl FnMut(&RunEvent),
+) -> Result<ResumedJournal, JournalError> {
     check_run(folder, run_id)?;
     let path = folder.join(JOURNAL_FILE);
     let io = |cause| JournalError::Io { path: path.clone(), cause };
     let mut lines = match Lines::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Resumed::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ResumedJournal::default()),
         lines => lines.map_err(io)?,
     };
-    let mut resumed = Resumed::default();
+    let mut resumed = ResumedJournal::default();
     let mut table = metrics::HEADER.to_owned();
-    let mut kept = Kept::default();
-    let mut later: Option<Range<u64>> = (iteration == 0).then_some(0..0);
+    let mut kept = KeptRanges::default();
+    let mut later: Option<Range<u64>> = (iteration == Iteration::default()).then_some(0..0);
     while let Some(line) = lines.next().map_err(io)? {
         if line.is_torn() {
             break;
@@ -120,7 +123,7 @@ pub fn resume_journal(
         resumed.has_begun |= matches!(event, RunEvent::Run { .. });
         let step = event.iteration();
         if step.is_some_and(|at| at > iteration) {
-            // The step of `iteration` itself cannot be read.
+            // The step of `iteration` itself is unreadable.
             later = Some(line.bytes.clone());
             continue;
         }
@@ -128,35 +131,35 @@ pub fn resume_journal(
             later = Some(line.bytes.end..line.bytes.end);
         }
         resumed.state.apply(&event);
-        hear(&event);
+        on_event(&event);
         table.extend(metrics::line(&event));
         kept.add(line.bytes.clone());
     }
     if resumed.unreadable > 0 {
-        keep_whole(folder).map_err(io)?;
+        copy_whole(folder).map_err(io)?;
     }
-    later.map_or(Ok(()), |later| keep_aside(folder, later)).map_err(io)?;
-    kept.cut(folder).map_err(io)?;
+    later.map_or(Ok(()), |later| move_aside(folder, later)).map_err(io)?;
+    kept.truncate(folder).map_err(io)?;
     write_atomically(&folder.join(METRICS_FILE), table.as_bytes()).map_err(io)?;
     Ok(resumed)
 }
 
-/// Sets the whole journal in a run's folder aside: the run begins again.
+/// Moves the whole journal in a run's folder to [`DISCARDED_FILE`], because the run begins again.
 pub fn discard_journal(folder: &Path) -> io::Result<()> {
     let path = folder.join(JOURNAL_FILE);
     let length = match path.metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         metadata => metadata?.len(),
     };
-    keep_aside(folder, 0..length)?;
+    move_aside(folder, 0..length)?;
     std::fs::remove_file(path)
 }
 
-/// The parts of a journal that are kept.
+/// The byte ranges of a journal that are kept.
 #[derive(Default)]
-struct Kept(Vec<Range<u64>>);
+struct KeptRanges(Vec<Range<u64>>);
 
-impl Kept {
+impl KeptRanges {
     fn add(&mut self, bytes: Range<u64>) {
         match self.0.last_mut() {
             Some(last) if last.end == bytes.start => last.end = bytes.end,
@@ -164,8 +167,8 @@ impl Kept {
         }
     }
 
-    /// Cuts the journal down to these parts.
-    fn cut(&self, folder: &Path) -> io::Result<()> {
+    /// Reduces the journal to these ranges.
+    fn truncate(&self, folder: &Path) -> io::Result<()> {
         let path = folder.join(JOURNAL_FILE);
         let end = match &self.0[..] {
             [] => 0,
@@ -186,7 +189,7 @@ impl Kept {
 }
 
 /// Copies the journal to [`DAMAGED_FILE`].
-fn keep_whole(folder: &Path) -> io::Result<()> {
+fn copy_whole(folder: &Path) -> io::Result<()> {
     let partial = folder.join(format!(".{DAMAGED_FILE}.partial"));
     std::fs::copy(folder.join(JOURNAL_FILE), &partial)?;
     File::open(&partial)?.sync_all()?;
@@ -195,7 +198,7 @@ fn keep_whole(folder: &Path) -> io::Result<()> {
 }
 
 /// Appends a part of the journal to [`DISCARDED_FILE`].
-fn keep_aside(folder: &Path, part: Range<u64>) -> io::Result<()> {
+fn move_aside(folder: &Path, part: Range<u64>) -> io::Result<()> {
     if part.is_empty() {
         return Ok(());
     }
@@ -216,13 +219,13 @@ mod tests {
     use crate::event::tests::step;
     use crate::journal::{line, read_journal};
 
-    fn resumed(folder: &Path, iteration: u64) -> Resumed {
-        resume_journal(folder, "run", iteration, |_| ()).unwrap()
+    fn resumed(folder: &Path, iteration: u64) -> ResumedJournal {
+        resume_journal(folder, "run", Iteration(iteration), |_| ()).unwrap()
     }
 
     fn folder(torn: &[u8]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        let late = RunEvent::Loss { time_s: 2.5, worker: 1, why: "it left".into() };
+        let late = RunEvent::Loss { time_s: 2.5, worker: ata_types::WorkerId::from_slot(0), why: "it left".into() };
         let events = [step(1), step(2), late, step(3), step(4)];
         let mut text: Vec<u8> = events.iter().flat_map(line).collect();
         text.extend_from_slice(torn);
@@ -231,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_checkpoint_is_kept_aside() {
+    fn later_events_are_moved_aside() {
         let folder = folder(b"{\"event\":\"st");
-        assert_eq!(steps_after(folder.path(), 2).unwrap(), 2);
+        assert_eq!(steps_after(folder.path(), Iteration(2)).unwrap(), 2);
         let line_bytes = line(&step(4)).len() as u64 + 20;
         let path = folder.path().join(JOURNAL_FILE);
-        let tail = |lines: u64, after| steps_in_tail(&path, after, lines * line_bytes).unwrap();
+        let tail = |lines: u64, after| steps_in_tail(&path, Iteration(after), lines * line_bytes).unwrap();
         assert_eq!((tail(2, 3), tail(2, 2), tail(9, 2)), (Some(1), None, Some(2)), "a tail may be too short");
         assert_eq!(resumed(folder.path(), 2).state.iterations, 2);
         let mut events = Vec::new();
@@ -246,7 +249,7 @@ mod tests {
         assert_eq!(metrics.lines().count(), 3);
         let aside = std::fs::read_to_string(folder.path().join(DISCARDED_FILE)).unwrap();
         assert_eq!(aside.lines().count(), 3);
-        assert_eq!(steps_after(folder.path(), 2).unwrap(), 0, "nothing is left to cut");
+        assert_eq!(steps_after(folder.path(), Iteration(2)).unwrap(), 0, "nothing is left to truncate");
         assert_eq!(resumed(folder.path(), 2).state.iterations, 2);
     }
 
@@ -254,17 +257,17 @@ mod tests {
     #[test]
     fn a_journal_that_ends_before_the_checkpoint_is_kept() {
         let folder = folder(b"");
-        assert_eq!(steps_after(folder.path(), 9).unwrap(), 0);
+        assert_eq!(steps_after(folder.path(), Iteration(9)).unwrap(), 0);
         assert_eq!(resumed(folder.path(), 9).state.iterations, 4);
         assert!(!folder.path().join(DISCARDED_FILE).exists());
         let empty = tempfile::tempdir().unwrap();
-        assert_eq!(steps_after(empty.path(), 0).unwrap(), 0);
+        assert_eq!(steps_after(empty.path(), Iteration(0)).unwrap(), 0);
         assert_eq!(resumed(empty.path(), 9).state.iterations, 0);
     }
 
-    /// Power was lost: parts of the journal hold zeros or garbage. What can be read is kept, and read again without a word.
+    /// Power was lost: parts of the journal hold zeros or garbage. The readable lines are kept, and are the whole journal then.
     #[test]
-    fn what_cannot_be_read_is_left_out() {
+    fn unreadable_lines_are_left_out() {
         for (damage, unreadable) in [
             (&b"nonsense\n"[..], 1),
             (&[b"\n\n", &[0; 3000][..], b"\n"].concat(), 1),
@@ -274,7 +277,7 @@ mod tests {
             let path = folder.path().join(JOURNAL_FILE);
             let text = [&line(&step(1))[..], damage, &line(&step(2)), &line(&step(3))].concat();
             std::fs::write(&path, &text).unwrap();
-            assert_eq!(steps_after(folder.path(), 0).unwrap(), 3);
+            assert_eq!(steps_after(folder.path(), Iteration(0)).unwrap(), 3);
             let found = resumed(folder.path(), 2);
             assert_eq!((found.state.iterations, found.unreadable), (2, unreadable));
             let mut events = Vec::new();
@@ -286,7 +289,7 @@ mod tests {
         }
     }
 
-    /// If the checkpoint's own step is lost, the journal is cut where the next iteration begins.
+    /// If the checkpoint's own step is lost, the journal is truncated where the next iteration begins.
     #[test]
     fn the_step_itself_may_be_missing() {
         let folder = tempfile::tempdir().unwrap();
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_of_which_nothing_can_be_read_is_kept_aside() {
+    fn a_wholly_unreadable_journal_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(JOURNAL_FILE), [0; 3000]).unwrap();
         assert_eq!(resumed(folder.path(), 2).unreadable, 0, "it is torn");
@@ -321,15 +324,15 @@ mod tests {
             iterations: 9,
             task_batch: 1,
             seed: 1,
-            model: None,
+            model: "cnn".into(),
         };
         let path = folder.path().join(JOURNAL_FILE);
         let text = [line(&run), std::fs::read(&path).unwrap()].concat();
         std::fs::write(&path, &text).unwrap();
-        let error = resume_journal(folder.path(), "run", 2, |_| ()).unwrap_err();
+        let error = resume_journal(folder.path(), "run", Iteration(2), |_| ()).unwrap_err();
         assert!(matches!(&error, JournalError::OtherRun { found, .. } if found == "another"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), text);
-        assert_eq!(resume_journal(folder.path(), "another", 2, |_| ()).unwrap().state.iterations, 2);
+        assert_eq!(resume_journal(folder.path(), "another", Iteration(2), |_| ()).unwrap().state.iterations, 2);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{EndState, Fate, RefusalKind, RunEvent};
+use ata_types::{Iteration, TaskOutcome, WorkerId};
+
+use crate::event::{EndState, RefusalKind, RunEvent};
 
 /// Times kept per worker, of tasks and of assignments: enough for a distribution, and affordable with thousands of workers.
 const TIMES_KEPT: usize = 4096;
@@ -36,9 +38,9 @@ impl Default for RunPhase {
 pub struct RunState {
     /// What it is doing.
     pub phase: RunPhase,
-    /// Its policy; empty for a journal of version 1.
+    /// Its policy, as `--policy` takes it.
     pub policy: String,
-    /// B; for a journal of version 1 the largest number of tasks of any step.
+    /// B, the number of tasks per iteration.
     pub budget: u64,
     /// Seed of everything random.
     pub seed: u64,
@@ -63,9 +65,11 @@ pub struct RunState {
     /// When the first iteration began, and when the last step was taken.
     pub span_s: Option<(f64, f64)>,
     /// The allocation of the iteration under way: workers and their tasks.
-    pub allocation: Vec<(u32, u64)>,
+    pub allocation: Vec<(WorkerId, u64)>,
     /// The workers by number. A number that was reassigned belongs to its last worker.
-    pub workers: BTreeMap<u32, WorkerState>,
+    pub workers: BTreeMap<WorkerId, WorkerState>,
+    /// Tasks whose computation took longer than their emulated time.
+    pub tasks_outlasted: u64,
     /// Refusals by kind.
     pub refused: BTreeMap<RefusalKind, u64>,
     /// Loss and accuracy of the last evaluation; no accuracy if the problem has no classes.
@@ -73,7 +77,7 @@ pub struct RunState {
     /// The lowest loss of an evaluation.
     pub lowest_test_loss: Option<f64>,
     /// The last iteration of the newest checkpoint.
-    pub saved: Option<u64>,
+    pub saved: Option<Iteration>,
     /// How the run ended, and why.
     pub end: Option<(EndState, String)>,
     /// Applied tasks of the iteration under way.
@@ -83,7 +87,7 @@ pub struct RunState {
 /// The state of a worker so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerState {
-    /// Its name; empty for a journal of version 1.
+    /// Its name across sessions.
     pub name: String,
     /// What it computes on.
     pub device: String,
@@ -91,8 +95,8 @@ pub struct WorkerState {
     pub present: bool,
     /// When its last rest after a failure ends; may be in the past.
     pub rests_until_s: Option<f64>,
-    /// Its results that others refuted.
-    pub lies: u64,
+    /// Its results that differ from those on which two other workers agree.
+    pub mismatches: u64,
     /// Why it was expelled, if it was.
     pub expelled: Option<String>,
     /// Its tasks that entered a step.
@@ -109,7 +113,7 @@ pub struct WorkerState {
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    worker: u32,
+    worker: WorkerId,
     busy_s: f64,
     overhead_s: f64,
 }
@@ -151,15 +155,16 @@ impl RunState {
                 let tasks = allocation.iter().copied().chain(std::iter::repeat(1));
                 self.allocation = workers.iter().copied().zip(tasks).collect();
             }
-            RunEvent::Task { worker, busy_s: Some(busy_s), overhead_s, outcome, .. } => {
+            RunEvent::Task { worker, busy_s: Some(busy_s), overhead_s, outlasted, outcome, .. } => {
+                self.tasks_outlasted += outlasted;
                 self.computed(*worker, *busy_s, *overhead_s, *outcome);
             }
             RunEvent::Step { .. } => self.stepped(event),
             RunEvent::Expulsion { worker, why, .. } => self.worker(*worker).expelled = Some(why.clone()),
             RunEvent::Refusal { worker, kind, count, .. } => {
                 *self.refused.entry(*kind).or_default() += count;
-                if *kind == RefusalKind::Refuted {
-                    self.worker(*worker).lies += count;
+                if *kind == RefusalKind::Mismatched {
+                    self.worker(*worker).mismatches += count;
                 }
             }
             RunEvent::Evaluating { .. } => self.phase = RunPhase::Evaluating,
@@ -188,15 +193,15 @@ impl RunState {
 
     /// The largest number that a worker has had.
     pub fn last_worker(&self) -> u32 {
-        self.workers.last_key_value().map_or(0, |(number, _)| *number)
+        self.workers.last_key_value().map_or(0, |(id, _)| id.number())
     }
 
-    fn worker(&mut self, number: u32) -> &mut WorkerState {
-        self.workers.entry(number).or_default()
+    fn worker(&mut self, id: WorkerId) -> &mut WorkerState {
+        self.workers.entry(id).or_default()
     }
 
-    fn joined(&mut self, number: u32, name: &str, device: &str) {
-        let worker = self.worker(number);
+    fn joined(&mut self, id: WorkerId, name: &str, device: &str) {
+        let worker = self.worker(id);
         if worker.name != name {
             *worker = WorkerState { name: name.into(), ..WorkerState::default() };
         }
@@ -204,14 +209,14 @@ impl RunState {
         worker.present = true;
     }
 
-    fn computed(&mut self, number: u32, busy_s: f64, overhead_s: Option<f64>, outcome: Fate) {
-        let worker = self.worker(number);
+    fn computed(&mut self, id: WorkerId, busy_s: f64, overhead_s: Option<f64>, outcome: TaskOutcome) {
+        let worker = self.worker(id);
         keep(&mut worker.times_s, busy_s);
         if let Some(overhead_s) = overhead_s {
             keep(&mut worker.overheads_s, overhead_s);
         }
-        if outcome == Fate::Applied {
-            self.pending.push(Pending { worker: number, busy_s, overhead_s: overhead_s.unwrap_or(0.0) });
+        if outcome == TaskOutcome::Applied {
+            self.pending.push(Pending { worker: id, busy_s, overhead_s: overhead_s.unwrap_or(0.0) });
         }
     }
 
@@ -229,7 +234,6 @@ impl RunState {
         self.tasks_wasted += wasted;
         self.employments += employments;
         self.results += results;
-        self.budget = self.budget.max(tasks);
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);
         let (_, last) = self.span_s.get_or_insert((time_s - runtime_s, time_s));
@@ -253,25 +257,28 @@ fn keep(times_s: &mut VecDeque<f64>, time_s: f64) {
 
 #[cfg(test)]
 mod tests {
+    use ata_types::LeaseId;
+
     use super::*;
 
-    fn task(worker: u32, busy_s: Option<f64>, outcome: Fate) -> RunEvent {
+    fn task(worker: usize, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
         RunEvent::Task {
-            iteration: 1,
+            iteration: Iteration(1),
             task: 0,
-            worker,
-            lease: None,
-            time_s: None,
+            worker: WorkerId::from_slot(worker - 1),
+            lease: LeaseId(1),
+            time_s: 1.0,
             busy_s,
-            cut_s: None,
+            censored_s: None,
             overhead_s: Some(0.5),
+            outlasted: 1,
             outcome,
         }
     }
 
     fn step(iteration: u64, time_s: f64, loss: f64) -> RunEvent {
         RunEvent::Step {
-            iteration,
+            iteration: Iteration(iteration),
             time_s,
             loss,
             runtime_s: 2.0,
@@ -280,7 +287,7 @@ mod tests {
             wasted: 1,
             employments: 2,
             results: 3,
-            learning_rate: None,
+            learning_rate: 0.1,
             gradient_norm: None,
         }
     }
@@ -289,9 +296,9 @@ mod tests {
     fn costs_add_up_over_committed_iterations() {
         let mut state = RunState::default();
         let allocation = RunEvent::Allocation {
-            iteration: 1,
+            iteration: Iteration(1),
             time_s: 1.0,
-            workers: vec![1, 3],
+            workers: vec![WorkerId::from_slot(0), WorkerId::from_slot(2)],
             allocation: vec![1, 1],
             probes: vec![],
             scores_s: vec![],
@@ -299,20 +306,21 @@ mod tests {
         };
         for event in [
             allocation,
-            task(1, Some(2.0), Fate::Applied),
-            task(3, None, Fate::Cancelled),
-            task(3, Some(9.0), Fate::Ignored),
+            task(1, Some(2.0), TaskOutcome::Applied),
+            task(3, None, TaskOutcome::Cancelled),
+            task(3, Some(9.0), TaskOutcome::Ignored),
             step(1, 3.5, 4.0),
-            task(3, Some(7.0), Fate::Applied),
+            task(3, Some(7.0), TaskOutcome::Applied),
             step(2, 6.0, 3.0),
-            task(1, Some(5.0), Fate::Applied),
+            task(1, Some(5.0), TaskOutcome::Applied),
         ] {
             state.apply(&event);
         }
         assert_eq!((state.iterations, state.iteration_time_s, state.total_worker_time_s), (2, 4.0, 6.0));
         assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments, state.results), (2, 2, 4, 6));
+        assert_eq!(state.tasks_outlasted, 4, "of all that were computed");
         assert_eq!((state.first_loss, state.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
-        let worker = |number| &state.workers[&number];
+        let worker = |number: usize| &state.workers[&WorkerId::from_slot(number - 1)];
         assert_eq!((worker(1).tasks_applied, worker(1).busy_s), (1, 2.0), "the third iteration is not committed");
         assert_eq!((worker(3).tasks_applied, worker(3).overhead_s), (1, 0.5));
         assert_eq!((&worker(1).times_s, &worker(3).times_s), (&[2.0, 5.0].into(), &[9.0, 7.0].into()));
@@ -321,14 +329,15 @@ mod tests {
     #[test]
     fn a_number_belongs_to_its_last_worker() {
         let mut state = RunState::default();
-        let join = |name: &str| RunEvent::Join { time_s: 0.0, worker: 2, name: name.into(), device: "cpu".into() };
+        let second = WorkerId::from_slot(1);
+        let join = |name: &str| RunEvent::Join { time_s: 0.0, worker: second, name: name.into(), device: "cpu".into() };
         state.apply(&join("a"));
-        state.apply(&task(2, Some(1.0), Fate::Ignored));
-        state.apply(&RunEvent::Loss { time_s: 1.0, worker: 2, why: "it left".into() });
+        state.apply(&task(2, Some(1.0), TaskOutcome::Ignored));
+        state.apply(&RunEvent::Loss { time_s: 1.0, worker: second, why: "it left".into() });
         assert_eq!(state.present(), 0);
         state.apply(&join("a"));
-        assert_eq!((state.present(), state.workers[&2].times_s.len()), (1, 1), "the same one is back");
+        assert_eq!((state.present(), state.workers[&second].times_s.len()), (1, 1), "the same one is back");
         state.apply(&join("b"));
-        assert_eq!((state.workers[&2].name.as_str(), state.workers[&2].times_s.len()), ("b", 0));
+        assert_eq!((state.workers[&second].name.as_str(), state.workers[&second].times_s.len()), ("b", 0));
     }
 }

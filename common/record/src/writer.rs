@@ -181,14 +181,20 @@ mod tests {
     fn journal_and_metrics_hold_what_was_told() {
         let folder = tempfile::tempdir().unwrap();
         let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
-        writer.write(vec![step(1), RunEvent::Loss { time_s: 1.5, worker: 1, why: "it left".into() }]);
+        writer.write(vec![
+            step(1),
+            RunEvent::Loss { time_s: 1.5, worker: ata_types::WorkerId::from_slot(0), why: "it left".into() },
+        ]);
         writer.write(vec![step(2)]);
         writer.finish().unwrap();
         let mut state = RunState::default();
         assert_eq!(read_journal(folder.path(), |event| state.apply(&event)).unwrap(), None);
         assert_eq!(state.iterations, 2);
         let metrics = std::fs::read_to_string(folder.path().join(METRICS_FILE)).unwrap();
-        assert_eq!(metrics.lines().collect::<Vec<_>>()[1..], ["1,1,0.5,1,2,4,0,2,3,,,,", "2,2,0.5,1,2,4,0,2,3,,,,"]);
+        assert_eq!(
+            metrics.lines().collect::<Vec<_>>()[1..],
+            ["1,1,0.5,1,2,4,0,2,3,,,0.25,", "2,2,0.5,1,2,4,0,2,3,,,0.25,"]
+        );
         let again = Writer::create(folder.path(), Listeners::default(), drop).unwrap_err();
         assert_eq!(again.cause.kind(), std::io::ErrorKind::AlreadyExists);
     }

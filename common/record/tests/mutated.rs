@@ -1,32 +1,38 @@
-//! Whatever a journal holds, it is refused, or what it says adds up to a state.
+//! Whatever a journal holds, it is refused, or its events add up to a state.
 
 use std::path::Path;
 
 use ata_mutator::{Mutator, feed, write_file};
 use ata_record::{
-    EndState, Fate, JOURNAL_FILE, JOURNAL_VERSION, JournalError, RefusalKind, RunEvent, RunState, read_journal,
+    EndState, JOURNAL_FILE, JOURNAL_VERSION, JournalError, RefusalKind, RunEvent, RunState, read_journal,
     resume_journal, steps_after,
 };
+use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
 
 /// Journals that are tried.
 const COUNT: u64 = 40_000;
 
-/// One of so many is also resumed, which waits for the disk.
+/// One in this many journals is also resumed, which waits for the disk.
 const PER_RESUMED: u64 = 200;
 
 const RUN_ID: &str = "r";
 
-fn task(iteration: u64, task: u64, worker: u32) -> RunEvent {
+fn worker(number: usize) -> WorkerId {
+    WorkerId::from_slot(number - 1)
+}
+
+fn task(iteration: u64, task: u64, number: usize) -> RunEvent {
     RunEvent::Task {
-        iteration,
+        iteration: Iteration(iteration),
         task,
-        worker,
+        worker: worker(number),
         busy_s: Some(0.25),
-        cut_s: None,
-        outcome: Fate::Applied,
-        lease: Some(7),
-        time_s: Some(0.5),
+        censored_s: None,
+        outcome: TaskOutcome::Applied,
+        lease: LeaseId(7),
+        time_s: 0.5,
         overhead_s: Some(0.1),
+        outlasted: 0,
     }
 }
 
@@ -35,16 +41,16 @@ fn task(iteration: u64, task: u64, worker: u32) -> RunEvent {
 fn journal() -> Vec<u8> {
     let policy = "uta".to_owned();
     let allocation = |iteration, time_s| RunEvent::Allocation {
-        iteration,
+        iteration: Iteration(iteration),
         time_s,
-        workers: vec![1, 2],
+        workers: vec![worker(1), worker(2)],
         allocation: vec![2, 1],
-        probes: vec![2],
+        probes: vec![worker(2)],
         scores_s: vec![0.5, 1.0],
         rule: "uniform".into(),
     };
     let step = |iteration, time_s| RunEvent::Step {
-        iteration,
+        iteration: Iteration(iteration),
         time_s,
         loss: 4.5,
         runtime_s: 0.5,
@@ -53,10 +59,11 @@ fn journal() -> Vec<u8> {
         wasted: 1,
         employments: 2,
         results: 3,
-        learning_rate: Some(0.5),
+        learning_rate: 0.5,
         gradient_norm: None,
     };
-    let join = |worker| RunEvent::Join { time_s: 0.1, worker, name: "a-1".into(), device: "CPU".into() };
+    let join =
+        |number| RunEvent::Join { time_s: 0.1, worker: worker(number), name: "a-1".into(), device: "CPU".into() };
     let events = [
         RunEvent::Run {
             version: JOURNAL_VERSION,
@@ -66,7 +73,7 @@ fn journal() -> Vec<u8> {
             iterations: 9,
             task_batch: 2,
             seed: 5,
-            model: Some("cnn".into()),
+            model: "cnn".into(),
         },
         RunEvent::Wait { time_s: 0.0, present: 0, needed: 2 },
         join(1),
@@ -77,17 +84,24 @@ fn journal() -> Vec<u8> {
         task(1, 2, 2),
         RunEvent::Refusal {
             time_s: 0.5,
-            worker: 2,
+            worker: worker(2),
             kind: RefusalKind::NotFinite,
             reason: "value 3 is NaN".into(),
             count: 2,
         },
-        RunEvent::Rest { time_s: 0.5, worker: 2, rest_s: 1.0, strikes: 1 },
+        RunEvent::Rest { time_s: 0.5, worker: worker(2), rest_s: 1.0, strikes: 1 },
         step(1, 0.7),
-        RunEvent::Evaluation { time_s: 0.8, iteration: 1, loss: 4.0, accuracy: Some(0.1) },
-        RunEvent::Checkpoint { time_s: 0.9, iteration: 1, path: "step-000001".into(), seconds: 0.01 },
-        RunEvent::Loss { time_s: 1.0, worker: 2, why: "it left".into() },
-        RunEvent::Resume { time_s: 1.0, version: JOURNAL_VERSION, epoch: 1, iteration: 1, policy, iterations: 9 },
+        RunEvent::Evaluation { time_s: 0.8, iteration: Iteration(1), loss: 4.0, accuracy: Some(0.1) },
+        RunEvent::Checkpoint { time_s: 0.9, iteration: Iteration(1), path: "step-000001".into(), seconds: 0.01 },
+        RunEvent::Loss { time_s: 1.0, worker: worker(2), why: "it left".into() },
+        RunEvent::Resume {
+            time_s: 1.0,
+            version: JOURNAL_VERSION,
+            epoch: 1,
+            iteration: Iteration(1),
+            policy,
+            iterations: 9,
+        },
         allocation(2, 1.1),
         step(2, 1.7),
         RunEvent::End { time_s: 2.0, state: EndState::Finished, reason: "iterations".into() },
@@ -96,18 +110,17 @@ fn journal() -> Vec<u8> {
     events.iter().map(line).collect::<String>().into_bytes()
 }
 
-/// Whether the journal in a folder can be read. Whether or not it can, a run is resumed from it, and its journal can be read
-/// then.
+/// Whether the journal in a folder can be read. In either case a run can be resumed from it, after which it can be read.
 fn reads(folder: &Path, is_resumed: bool) -> bool {
     let (mut state, mut steps) = (RunState::default(), 0);
-    let mut hear = |event: RunEvent| {
-        steps += u64::from(matches!(event, RunEvent::Step { iteration, .. } if iteration > 1));
+    let mut on_event = |event: RunEvent| {
+        steps += u64::from(matches!(event, RunEvent::Step { iteration, .. } if iteration > Iteration(1)));
         state.apply(&event);
     };
-    let is_read = read_journal(folder, &mut hear).is_ok();
-    assert!(!is_read || steps_after(folder, 1).unwrap() == steps);
+    let is_read = read_journal(folder, &mut on_event).is_ok();
+    assert!(!is_read || steps_after(folder, Iteration(1)).unwrap() == steps);
     if is_resumed {
-        match resume_journal(folder, RUN_ID, 1, |_| ()) {
+        match resume_journal(folder, RUN_ID, Iteration(1), |_| ()) {
             Ok(_) => assert_eq!(read_journal(folder, |event| state.apply(&event)).unwrap(), None),
             Err(error) => assert!(matches!(error, JournalError::OtherRun { .. }), "{error}"),
         }
@@ -116,7 +129,7 @@ fn reads(folder: &Path, is_resumed: bool) -> bool {
 }
 
 #[test]
-fn mutated_journals_do_no_harm() {
+fn mutated_journals_are_refused_or_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(JOURNAL_FILE);
     let tokens = ["null", "-1", "1e308", "18446744073709551615", "[", "{\"a\":", "\"", "\n", "NaN", "\\ud800"];

@@ -9,9 +9,10 @@
 //! 3. test its formula in the same file, as the others do, citing the source.
 
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Event, Lease, Policy, PolicyContext, Report, Round, SchedulerRng,
-    StepOutcome, WorkerId, WorkerStatistics, allocate_by_score, build_policy,
+    Decision, Effect, Engine, EngineConfig, Event, Policy, PolicyContext, Report, Round, SchedulerRng, StepOutcome,
+    WorkerStatistics, allocate_by_score, build_policy,
 };
+use ata_types::{Lease, WorkerId};
 use rand::RngExt;
 
 /// Allocates by means with noise: scores s_i = m_i · (1 + u_i/√K_i) with u_i uniform in [−1, 1), and 0 before the first

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
 /// What one iteration cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IterationCost {
     /// The iteration, k.
-    pub iteration: u64,
+    pub iteration: Iteration,
     /// When its tasks were assigned, in seconds since the run began.
     pub started_s: f64,
     /// Its runtime C_k: seconds from then until the last result its step needed.

@@ -6,7 +6,7 @@
 //!
 //! Times are in seconds, as `f64`; in the simulator they have no unit.
 //!
-//! The README shows how to use the crate on its own; docs/POLICIES.md says what the policies do.
+//! The README shows how to use the crate on its own; docs/reference/policies.md says what the policies do.
 //!
 //! # Layout
 //! - the ids, ranges and leases of `ata_types`
@@ -26,11 +26,10 @@ pub mod policy;
 mod statistics;
 
 pub use allocation::{PerWorker, Rule, allocate_by_score, ras, ras_by_cost, uniform};
-pub use ata_types::{Lease, LeaseId, MAX_LEASE_TASKS, MachineId, TaskRange, WorkerId};
 pub use batches::{BatchStatistics, Line};
 pub use engine::{
-    AbortReason, CutShort, Effect, Engine, EngineConfig, Event, FinishReason, Limits, Outcome, Refusal, Report,
-    RestoreError, SavedEngine, Timing, Verify, WaitReason,
+    AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, Refusal, Report, RestoreError,
+    SavedEngine, Verify, WaitReason,
 };
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use policy::{

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 mod unruly;
 
 use ata_scheduler::{
-    Collect, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, Policy, PolicyContext, Refusal,
-    Report, StepOutcome, TaskRange, Verify, WorkerId, WorkerStatistics, build_policy,
+    Collect, Effect, Engine, EngineConfig, Event, Policy, PolicyContext, Refusal, Report, StepOutcome, Verify,
+    WorkerStatistics, build_policy,
 };
+use ata_types::{Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 use proptest::prelude::*;
 use unruly::Unruly;
 
@@ -220,7 +221,7 @@ impl World {
 
     fn apply(&mut self, effect: Effect) {
         assert!(!self.over, "{effect:?} after the end");
-        if matches!(effect, Effect::End { outcome: Outcome::Disputed(_), .. }) {
+        if matches!(effect, Effect::End { outcome: TaskOutcome::Disputed, .. }) {
             // At the end of a pause there may be nobody to settle a dispute: that is a failure, too, after which there is another.
             self.idle_since_s = None;
         }
@@ -234,15 +235,15 @@ impl World {
                 };
             }
             Effect::Assign { worker, lease } => self.assigned(worker, lease),
-            Effect::End { worker, lease, outcome } => self.ended(worker, lease, outcome),
-            Effect::Step { iteration, tasks, .. } => self.step(iteration, &tasks),
+            Effect::End { worker, lease, outcome, .. } => self.ended(worker, lease, outcome),
+            Effect::Step { iteration, tasks, .. } => self.step(iteration.number(), &tasks),
             Effect::Committed { .. } => self.may_proceed = true,
             Effect::Evict { worker, .. } => {
                 self.evicted += 1;
                 self.present.remove(&worker);
             }
-            Effect::Expel { worker, strikes, lies } => {
-                assert!(strikes > 0 || lies > 0);
+            Effect::Expel { worker, strikes, mismatches } => {
+                assert!(strikes > 0 || mismatches > 0);
                 self.present.remove(&worker);
             }
             Effect::Compare { tasks, first, second } => self.comparisons.push((tasks, first, second)),
@@ -255,28 +256,28 @@ impl World {
     }
 
     /// Every lease ends once, and in a way it may.
-    fn ended(&mut self, worker: WorkerId, lease: Lease, outcome: Outcome) {
+    fn ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
         let held = if self.reported.contains_key(&lease.id) { &mut self.reported } else { &mut self.out };
         assert_eq!(held.remove(&lease.id), Some((worker, lease)), "{outcome:?}");
         match outcome {
-            Outcome::Applied(_) => {
+            TaskOutcome::Applied => {
                 assert!(self.verify != Some(1.0) || !is_lie(worker, lease.id), "a lie is taken");
                 self.taken.push(lease);
             }
-            Outcome::Ignored(_) => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
-            Outcome::Cancelled(_) => {
+            TaskOutcome::Ignored => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
+            TaskOutcome::Cancelled => {
                 let needed = matches!(self.takes, Takes::All) && !self.is_unneeded(lease);
                 assert!(!needed || self.caught.contains(&worker), "a barrier policy takes everything except probes");
             }
-            Outcome::Refuted(_) => {
+            TaskOutcome::Mismatched => {
                 assert!(is_lie(worker, lease.id), "an honest worker is called a liar");
                 self.caught.insert(worker);
             }
-            Outcome::Disputed(_) => self.failed += 1,
-            Outcome::Lost(_) => assert!(!self.present.contains(&worker) || self.joining == Some(worker)),
-            Outcome::Failed(_) => assert!(self.failed > 0),
+            TaskOutcome::Disputed => self.failed += 1,
+            TaskOutcome::Lost => assert!(!self.present.contains(&worker) || self.joining == Some(worker)),
+            TaskOutcome::Failed => assert!(self.failed > 0),
         }
-        self.wasted += u64::from(!matches!(outcome, Outcome::Applied(_)));
+        self.wasted += u64::from(outcome != TaskOutcome::Applied);
         self.over_leases.push((worker, lease));
     }
 
@@ -311,7 +312,7 @@ impl World {
             Takes::All => assert_eq!(tasks, [TaskRange { first: 0, count: self.budget }]),
             Takes::Budget => assert_eq!(count, self.budget),
             Takes::Workers(k) => assert_eq!(count, k.min(self.began_with)),
-            Takes::One { max_delay } => assert!(count == 1 && iteration - taken[0].iteration < max_delay),
+            Takes::One { max_delay } => assert!(count == 1 && iteration - taken[0].iteration.number() < max_delay),
         }
         self.applied += count;
         self.to_commit = Some(iteration);
@@ -394,7 +395,7 @@ impl World {
             self.compared(comparison);
         } else if let Some(iteration) = self.to_commit.filter(|_| self.out.is_empty() || pick.is_multiple_of(2)) {
             self.to_commit = None;
-            self.tell(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
+            self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome: StepOutcome::default() });
         } else if !self.out.is_empty() {
             let (worker, lease) = self.pick(pick);
             self.out.remove(&lease.id);

@@ -1,4 +1,5 @@
-//! Where one coordinator ends, and what a tree of relays would change: docs/SCALE.md has the reasons and the results.
+//! Shows where one coordinator ends, and what a tree of relays would change. docs/explanation/scale.md has the reasons and
+//! the results.
 //!
 //! ```text
 //! cargo run --release -p ata-simulator --example relays

@@ -1,6 +1,6 @@
 //! What happens to a virtual cluster during a run.
 
-use ata_scheduler::WorkerId;
+use ata_types::WorkerId;
 
 /// When a change happens.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ata_scheduler::{Lease, LeaseId, WorkerId};
+use ata_types::{Iteration, Lease, LeaseId, WorkerId};
 
 use crate::completions::{Completion, Completions, End};
 use crate::law::LONGEST;
@@ -21,7 +21,7 @@ pub(crate) struct VirtualCluster<'a, T> {
     busy: Vec<Vec<f64>>,
     free: Vec<u32>,
     /// How many leases are assigned, by iteration, ascending…
-    out: VecDeque<(u64, u64)>,
+    out: VecDeque<(Iteration, u64)>,
     /// …and in total.
     all_out: usize,
     /// Leases that have just ended before they were done, and that their workers still compute.
@@ -302,7 +302,7 @@ pub(crate) trait View {
 
 impl<T> View for VirtualCluster<'_, T> {
     fn oldest_iteration(&self) -> Option<u64> {
-        self.out.iter().find(|(_, out)| *out > 0).map(|(iteration, _)| *iteration)
+        self.out.iter().find(|(_, out)| *out > 0).map(|(iteration, _)| iteration.number())
     }
 
     fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
@@ -313,7 +313,7 @@ impl<T> View for VirtualCluster<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use ata_scheduler::TaskRange;
+    use ata_types::TaskRange;
 
     use super::*;
 
@@ -336,7 +336,7 @@ mod tests {
             .map(|at| {
                 (
                     WorkerId::from_slot(at as usize),
-                    Lease { id: LeaseId(at), iteration: 1, tasks: TaskRange::single(at) },
+                    Lease { id: LeaseId(at), iteration: Iteration::FIRST, tasks: TaskRange::single(at) },
                 )
             })
             .collect();

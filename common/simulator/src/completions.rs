@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use ata_scheduler::{LeaseId, WorkerId};
+use ata_types::{LeaseId, WorkerId};
 
 /// A lease that will end.
 #[derive(Clone, Copy)]

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ata_scheduler::{
-    AbortReason, Decision, Effect, Engine, Event, FinishReason, Lease, Ledger, Outcome, Report, StepOutcome, WorkerId,
-    WorkerStatistics,
+    AbortReason, Decision, Effect, Engine, Event, FinishReason, Ledger, Report, StepOutcome, WorkerStatistics,
 };
+use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
 
 use crate::change::{Change, When};
 use crate::cluster::{Health, View, VirtualCluster};
@@ -242,15 +242,15 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
 
     fn carry_out(&mut self, effect: Effect) -> Option<End> {
         match effect {
-            Effect::Start { iteration, workers, decision } => self.started(iteration, &workers, &decision),
+            Effect::Start { iteration, workers, decision } => self.started(iteration.number(), &workers, &decision),
             Effect::Assign { worker, lease } => self.cluster.assign(self.now, worker, lease),
-            Effect::End { worker, lease, outcome } => {
+            Effect::End { worker, lease, outcome, .. } => {
                 self.cluster.ended(worker, &lease);
                 match outcome {
-                    Outcome::Applied(_) => self.taken.push(lease),
-                    Outcome::Cancelled(_) => self.cluster.cancel(worker, &lease),
-                    Outcome::Lost(_) => self.cluster.interrupt(self.now, worker),
-                    Outcome::Ignored(_) | Outcome::Failed(_) | Outcome::Refuted(_) | Outcome::Disputed(_) => {}
+                    TaskOutcome::Applied => self.taken.push(lease),
+                    TaskOutcome::Cancelled => self.cluster.cancel(worker, &lease),
+                    TaskOutcome::Lost => self.cluster.interrupt(self.now, worker),
+                    TaskOutcome::Ignored | TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed => {}
                 }
             }
             Effect::Evict { worker, .. } => {
@@ -267,7 +267,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
             Effect::Compare { tasks, first, second } => {
                 self.tell(Event::Compared { tasks, first, second, agree: true });
             }
-            Effect::Step { iteration, lr_factor, .. } => self.step(iteration, lr_factor),
+            Effect::Step { iteration, lr_factor, .. } => self.step(iteration.number(), lr_factor),
             Effect::Committed { .. } => self.committed(),
             Effect::Finish { .. } => return Some(Ok(self.now)),
             Effect::Abort { reason } => return Some(Err(SimulationError::Aborted(reason))),
@@ -324,7 +324,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
         };
         let outcome = self.observer.step(&step);
         self.taken.clear();
-        self.tell(Event::StepCommitted { iteration, outcome });
+        self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome });
     }
 
     fn committed(&mut self) {
@@ -335,7 +335,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
     /// Changes of speed come before the decision of their iteration, which an oracle makes by the speeds as they are
     /// then. No task begins in between, so that its tasks are the first to take the time that they now do.
     fn proceed(&mut self) {
-        let next = self.engine.iteration();
+        let next = self.engine.iteration().number();
         while let Some((_, change)) = self.speeds.pop_if(|(at, _)| *at <= next) {
             self.change(change);
         }
@@ -371,7 +371,7 @@ impl<T: TaskTimes, O: Observer> Driver<'_, T, O> {
             self.engine.report(self.now, ended.worker, ended.lease, report, &mut self.effects).unwrap_or(());
             self.cluster.told(&ended);
         } else {
-            return Err(SimulationError::NobodyLeft { at: self.now, iteration: self.engine.iteration() });
+            return Err(SimulationError::NobodyLeft { at: self.now, iteration: self.engine.iteration().number() });
         }
         Ok(())
     }

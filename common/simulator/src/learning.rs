@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ata_scheduler::{StepOutcome, TaskRange};
+use ata_scheduler::StepOutcome;
+use ata_types::TaskRange;
 
 use crate::drive::Step;
 use crate::problem::Problem;
@@ -35,7 +36,7 @@ pub struct LearningStep {
 
 impl LearningStep {
     fn new(step: &Step<'_>) -> Self {
-        let mut tasks: Vec<_> = step.leases.iter().map(|lease| (lease.iteration, lease.tasks)).collect();
+        let mut tasks: Vec<_> = step.leases.iter().map(|lease| (lease.iteration.number(), lease.tasks)).collect();
         tasks.sort_unstable();
         // However the tasks were shared out, the step is the same.
         tasks.dedup_by(|next, last| {
@@ -90,7 +91,7 @@ impl Learning {
     }
 
     /// One run from the start.
-    pub(crate) fn begin(&self) -> LearningRun<'_> {
+    pub fn begin(&self) -> LearningRun<'_> {
         LearningRun { learning: self, hash: 0, skipped: Vec::new(), descent: None }
     }
 
@@ -101,7 +102,7 @@ impl Learning {
 }
 
 /// One run's place in its sequence of steps.
-pub(crate) struct LearningRun<'a> {
+pub struct LearningRun<'a> {
     learning: &'a Learning,
     hash: u64,
     /// Steps that other runs computed, in case this run diverges from them.
@@ -110,7 +111,8 @@ pub(crate) struct LearningRun<'a> {
 }
 
 impl LearningRun<'_> {
-    pub(crate) fn step(&mut self, step: &Step<'_>) -> Result<Learned, String> {
+    /// The result of a step, computed if no other run did.
+    pub fn step(&mut self, step: &Step<'_>) -> Result<Learned, String> {
         let step = LearningStep::new(step);
         self.hash = step.hash_after(self.hash);
         let known = self.learning.known.lock().unwrap_or_else(PoisonError::into_inner).get(&self.hash).copied();

@@ -7,17 +7,13 @@
 //! - `cluster`: the virtual workers; `completions`: their pending results
 //! - `drive`: [`Simulation`], the driver
 //! - `truth`: [`Foreseen`], times that are known before they are drawn, for the policies that are told
-//! - `exponentials`: [`mean_of_maximum`] and [`variance_of_maximum`] of exponential times
 //! - `learning`: [`Learning`], gradients computed once per distinct sequence of steps
-//! - [`experiment`]: files that say what to simulate, runs over policies and seeds, tables and figures
 //! - `problem`: [`Problem`], what a simulated run optimizes
 
 mod change;
 mod cluster;
 mod completions;
 mod drive;
-pub mod experiment;
-mod exponentials;
 mod law;
 mod learning;
 mod problem;
@@ -26,10 +22,8 @@ mod truth;
 
 pub use change::{Change, When};
 pub use drive::{Observer, Simulation, SimulationError, Start, Step};
-pub use experiment::{Experiment, ExperimentError};
-pub use exponentials::{mean_of_maximum, variance_of_maximum};
-pub use law::{LawError, TimeLaws, WorkerLaw};
-pub use learning::{Descent, Learned, Learning, LearningStep};
+pub use law::{LawError, TimeLaws, WorkerLaw, trace_columns};
+pub use learning::{Descent, Learned, Learning, LearningRun, LearningStep};
 pub use problem::{LinearRegression, Problem, ProblemError, Quadratic, RegressionSizes};
 pub use times::{LawTimes, RecordedTimes, TaskTimes, worker_rng};
 pub use truth::{ClusterTruth, Foreseen};

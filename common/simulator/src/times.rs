@@ -1,6 +1,6 @@
 //! Where virtual task times come from.
 
-use ata_scheduler::WorkerId;
+use ata_types::WorkerId;
 use rand::rngs::{ChaCha8Rng, Xoshiro256PlusPlus};
 use rand::{RngExt, SeedableRng};
 

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ata_scheduler::{Truth, WorkerId};
+use ata_scheduler::Truth;
+use ata_types::WorkerId;
 
 use crate::times::{LawTimes, Source, TaskTimes};
 
@@ -125,7 +126,7 @@ pub struct ClusterTruth {
 
 impl ClusterTruth {
     /// The times alone, with those of the overhead, if no policy keeps the truth.
-    pub(crate) fn into_times(self) -> Result<(LawTimes, Option<LawTimes>), Self> {
+    pub fn into_times(self) -> Result<(LawTimes, Option<LawTimes>), Self> {
         let Self { times, overhead } = self;
         match times.into_times() {
             Ok(times) => Ok((times, overhead.and_then(|overhead| overhead.into_times().ok()))),

@@ -1,7 +1,8 @@
 //! A device whose batches cost o + a·s, beside ordinary workers: `ata-auto` learns the best split.
 
-use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, WorkerId, build_policy};
+use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
 use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TaskTimes, TimeLaws, When, worker_rng};
+use ata_types::WorkerId;
 
 /// The device: 20 ms for a batch, and half a millisecond for each of its tasks.
 const FIXED: f64 = 20.0;

@@ -1,7 +1,8 @@
 //! What policies without exploration cost next to the oracle: where they are as good as a bandit, and where not.
 
-use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, WorkerId, build_policy};
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
 use ata_simulator::{Change, LawTimes, Simulation, TimeLaws, When};
+use ata_types::WorkerId;
 
 const WORKERS: u32 = 51;
 const SEEDS: u64 = 5;

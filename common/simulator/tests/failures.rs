@@ -1,7 +1,8 @@
 //! Workers that fail or hang, in virtual time.
 
-use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, WorkerId, build_policy};
+use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
 use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TimeLaws, When};
+use ata_types::WorkerId;
 
 const ITERATIONS: u64 = 400;
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use ata_scheduler::policy::POLICIES;
 use ata_scheduler::{
     Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine, StepOutcome, Truth,
-    WorkerId, WorkerStatistics, build_policy,
+    WorkerStatistics, build_policy,
 };
 use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TimeLaws, When};
+use ata_types::WorkerId;
 use proptest::prelude::*;
 
 const WORKERS: u32 = 6;
@@ -150,7 +151,7 @@ fn run(scenario: &Scenario, after: u64, what: Break) -> (Vec<(f64, Effect)>, Res
 
 /// Ends of leases that were lost.
 fn is_of_the_break(effect: &Effect) -> bool {
-    matches!(effect, Effect::End { outcome: ata_scheduler::Outcome::Lost(_), .. })
+    matches!(effect, Effect::End { outcome: ata_types::TaskOutcome::Lost, .. })
 }
 
 proptest! {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A worker's 1-based number, as users see it in tables and as `i` in a time law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(inline))]
 #[serde(transparent)]
 pub struct WorkerId(NonZeroU32);
 
@@ -59,7 +59,7 @@ impl From<WorkerId> for MachineId {
 
 /// The number of an iteration, from 1. An iteration is one optimizer step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(inline))]
 #[serde(transparent)]
 pub struct Iteration(pub u64);
 
@@ -92,7 +92,7 @@ impl fmt::Display for Iteration {
 
 /// Identifies one lease; never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(inline))]
 #[serde(transparent)]
 pub struct LeaseId(pub u64);
 

@@ -1,6 +1,6 @@
 //! Leases.
 
-use crate::{LeaseId, TaskRange};
+use crate::{Iteration, LeaseId, TaskRange};
 
 /// The most tasks a lease may have: a worker reports one time per task in one message, and a lost lease is recomputed
 /// whole.
@@ -12,7 +12,7 @@ pub struct Lease {
     /// Identifies this attempt.
     pub id: LeaseId,
     /// The iteration the tasks belong to, and the version of the parameters to compute them at.
-    pub iteration: u64,
+    pub iteration: Iteration,
     /// The tasks, whose summed gradient answers the lease: one subtree of the reduction tree or, for a worker that
     /// computes a lease as one batch, any range.
     pub tasks: TaskRange,

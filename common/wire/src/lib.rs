@@ -34,8 +34,8 @@ pub mod proto {
 pub use bulk::{Reader, Served, Transfers};
 pub use memory::memory_bytes;
 pub use message::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, ProbeIntake, ProbeSummary, Receipt,
-    RunSpec, SessionToken, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes, ProbeIntake, ProbeSummary,
+    Receipt, RunSpec, SessionToken, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
 };
 pub use net::{
     Arrived, ConnectError, Connection, Endpoint, Entrance, Peer, Probed, Protocol, Stay, Transport, connect, files_for,
@@ -53,4 +53,4 @@ pub use transfer::{
 };
 
 /// The protocol version; a worker that speaks another one is refused.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;

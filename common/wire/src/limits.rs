@@ -23,9 +23,6 @@ pub const MAX_BUDGET: u64 = 1 << 24;
 /// Samples per task: 2^20 images are 12 GiB of f32, more than a device holds.
 pub const MAX_TASK_BATCH: u32 = 1 << 20;
 
-/// Tasks per lease: at least as many as the scheduler grants. A worker reports one time per task, 512 KiB in all.
-pub const MAX_LEASE_TASKS: u64 = 1 << 16;
-
 /// Leases per message: at most 350 kB, or 820 kB if a trace is kept, which a message has room for, and the tasks of a large iteration still fit in a few messages.
 pub const MAX_BATCH: usize = 8192;
 

@@ -3,20 +3,25 @@
 use std::num::{NonZeroU64, NonZeroU128};
 use std::time::Duration;
 
+use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
 use ata_wire::limits::{
-    MAX_BATCH, MAX_BUDGET, MAX_DATA_BYTES, MAX_LEASE_TASKS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES,
-    MAX_TASK_BATCH, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
+    MAX_BATCH, MAX_BUDGET, MAX_DATA_BYTES, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_TASK_BATCH,
+    MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
 };
 use ata_wire::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, ProbeIntake, ProbeSummary, RunSpec,
-    SessionToken, ToWorker, TraceContext, Welcome, proto,
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes, ProbeIntake, ProbeSummary,
+    RunSpec, SessionToken, ToWorker, TraceContext, Welcome, proto,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
 
+fn worker_id() -> impl Strategy<Value = WorkerId> {
+    (1..=u32::MAX).prop_map(|number| WorkerId::new(number).unwrap())
+}
+
 fn hello() -> impl Strategy<Value = FromWorker> {
-    let number = prop_oneof![Just(None), (1..=u32::MAX).prop_map(Some)];
+    let number = prop_oneof![Just(None), worker_id().prop_map(Some)];
     ("[a-zA-Z0-9._-]{1,64}", any::<u64>(), number, ".{0,100}", ".{0,100}").prop_map(
         |(name, instance, number, device, version)| {
             FromWorker::Hello(Hello { name: name.parse().unwrap(), instance, number, device, version })
@@ -29,7 +34,8 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         hello(),
         any::<bool>().prop_map(|fuses| FromWorker::Ready { fuses }),
         any::<bool>().prop_map(|idle| FromWorker::Heartbeat { idle }),
-        (any::<u64>(), ".{0,100}").prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease, reason }),
+        (any::<u64>(), ".{0,100}")
+            .prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease: LeaseId(lease), reason }),
     ]
 }
 
@@ -61,15 +67,18 @@ fn trace() -> impl Strategy<Value = Option<TraceContext>> {
 }
 
 fn to_worker() -> impl Strategy<Value = ToWorker> {
-    let welcome = (any::<[u8; 16]>(), 1..=u32::MAX, ".{0,50}", (1..=u32::MAX, 1..=u32::MAX), run_spec()).prop_map(
-        |(session, number, run_id, (heartbeat_interval_ms, idle_heartbeat_interval_ms), run)| {
+    let welcome = (any::<[u8; 16]>(), worker_id(), ".{0,50}", (1..=u32::MAX, 1..=u32::MAX), run_spec()).prop_map(
+        |(session, worker, run_id, (heartbeat_interval_ms, idle_heartbeat_interval_ms), run)| {
             let session = SessionToken(session);
-            let welcome = Welcome { session, number, run_id, heartbeat_interval_ms, idle_heartbeat_interval_ms, run };
+            let welcome = Welcome { session, worker, run_id, heartbeat_interval_ms, idle_heartbeat_interval_ms, run };
             ToWorker::Welcome(welcome)
         },
     );
     let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, trace()).prop_map(
-        |(lease, iteration, tasks, first_task, trace)| Assignment { lease, iteration, first_task, tasks, trace },
+        |(id, iteration, count, first, trace)| {
+            let lease = Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange { first, count } };
+            Assignment { lease, trace }
+        },
     );
     let assign = vec(assign, 1..20).prop_map(ToWorker::Assign);
     let reason = prop::sample::select(vec![
@@ -82,7 +91,7 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
     prop_oneof![
         welcome,
         assign,
-        vec(any::<u64>(), 1..20).prop_map(ToWorker::Cancel),
+        vec(any::<u64>().prop_map(LeaseId), 1..20).prop_map(ToWorker::Cancel),
         (reason, ".{0,100}").prop_map(|(reason, detail)| ToWorker::Farewell { reason, detail }),
     ]
 }
@@ -91,11 +100,10 @@ fn gradient_header() -> impl Strategy<Value = GradientHeader> {
     (any::<[u8; 16]>(), any::<u64>(), any::<u64>(), vec(0.0..1e6, 1..20), -1e6..1e6, any::<u64>()).prop_map(
         |(session, lease, iteration, busy_s, loss_sum, outlasted)| GradientHeader {
             session: SessionToken(session),
-            lease,
-            iteration,
-            busy_s,
+            lease: LeaseId(lease),
+            iteration: Iteration(iteration),
+            times: LeaseTimes { busy_s, outlasted },
             loss_sum,
-            outlasted,
         },
     )
 }
@@ -117,7 +125,7 @@ fn receive(frame: &[u8]) {
     if let Ok(message) = proto::WorkerMessage::decode(frame) {
         match FromWorker::try_from(message) {
             Ok(FromWorker::Hello(hello)) => {
-                assert!(hello.name.to_string().len() <= MAX_NAME_CHARS && hello.number != Some(0));
+                assert!(hello.name.to_string().len() <= MAX_NAME_CHARS);
                 assert!(hello.device.len() <= MAX_TEXT_BYTES && hello.version.len() <= MAX_TEXT_BYTES);
             }
             Ok(FromWorker::LeaseFailed { reason, .. }) => assert!(reason.len() <= MAX_TEXT_BYTES),
@@ -128,9 +136,9 @@ fn receive(frame: &[u8]) {
         match ToWorker::try_from(message) {
             Ok(ToWorker::Assign(assignments)) => {
                 assert!((1..=MAX_BATCH).contains(&assignments.len()));
-                for assignment in assignments {
-                    assert!((1..=MAX_LEASE_TASKS).contains(&assignment.tasks));
-                    assert!(assignment.first_task.checked_add(assignment.tasks).is_some());
+                for Assignment { lease, .. } in assignments {
+                    assert!((1..=MAX_LEASE_TASKS).contains(&lease.tasks.count));
+                    assert!(lease.tasks.first.checked_add(lease.tasks.count).is_some());
                 }
             }
             Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
@@ -223,7 +231,7 @@ fn what_is_beyond_the_contract_is_refused_with_the_field() {
     assert!(ToWorker::try_from(none).unwrap_err().to_string().contains("number of leases is 0"));
     for (first_task, tasks, is_subtree) in [(8, 4, true), (0, 3, false), (2, 4, false), (0, MAX_LEASE_TASKS, true)] {
         let Ok(ToWorker::Assign(leases)) = assign(first_task, tasks) else { panic!("{first_task}, {tasks}") };
-        assert_eq!(leases[0].is_subtree(), is_subtree, "{first_task}, {tasks}");
+        assert_eq!(leases[0].lease.tasks.is_subtree(), is_subtree, "{first_task}, {tasks}");
     }
     for (first_task, tasks) in [(0, 0), (0, MAX_LEASE_TASKS + 1), (u64::MAX - 3, 4)] {
         let error = assign(first_task, tasks).unwrap_err();
@@ -233,6 +241,10 @@ fn what_is_beyond_the_contract_is_refused_with_the_field() {
     let message = proto::WorkerMessage { kind: Some(proto::worker_message::Kind::Hello(old)) };
     assert!(FromWorker::try_from(message).unwrap_err().to_string().contains("same release"));
     assert!(ToWorker::try_from(proto::CoordinatorMessage { kind: None }).is_err());
+    let session = vec![0; 16].into();
+    let welcome = Kind::Welcome(proto::Welcome { session, number: 0, ..Default::default() });
+    let error = ToWorker::try_from(proto::CoordinatorMessage { kind: Some(welcome) }).unwrap_err();
+    assert!(error.to_string().starts_with("number is 0"), "{error}");
 }
 
 #[test]
@@ -288,29 +300,8 @@ fn a_traceparent_is_read_and_whatever_else_stands_in_its_place_changes_nothing()
 #[test]
 fn the_largest_message_has_room_for_the_trace_of_each_lease() {
     let trace = TraceContext::parse(TRACEPARENT);
-    let lease = Assignment { lease: u64::MAX, iteration: u64::MAX, first_task: 1 << 62, tasks: MAX_LEASE_TASKS, trace };
-    let message = proto::CoordinatorMessage::from(ToWorker::Assign(vec![lease; MAX_BATCH]));
+    let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
+    let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks };
+    let message = proto::CoordinatorMessage::from(ToWorker::Assign(vec![Assignment { lease, trace }; MAX_BATCH]));
     assert!(message.encoded_len() <= MESSAGE_BYTES, "{} bytes", message.encoded_len());
-}
-
-/// A lease as releases without traces know it.
-#[derive(Clone, PartialEq, prost::Message)]
-struct OldAssign {
-    #[prost(uint64, tag = "1")]
-    lease: u64,
-    #[prost(uint64, tag = "2")]
-    iteration: u64,
-    #[prost(uint64, tag = "3")]
-    first_task: u64,
-    #[prost(uint64, tag = "4")]
-    tasks: u64,
-}
-
-#[test]
-fn peers_that_know_no_traces_take_and_give_leases() {
-    let new = proto::Assign { lease: 7, iteration: 2, first_task: 8, tasks: 4, traceparent: TRACEPARENT.into() };
-    let old = OldAssign { lease: 7, iteration: 2, first_task: 8, tasks: 4 };
-    assert_eq!(OldAssign::decode(new.encode_to_vec().as_slice()), Ok(old.clone()));
-    let received = proto::Assign::decode(old.encode_to_vec().as_slice()).unwrap();
-    assert_eq!(received, proto::Assign { traceparent: String::new(), ..new });
 }

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ata_types::{Iteration, LeaseId};
 use ata_wire::limits::CHUNK_BYTES;
 use ata_wire::proto::transfers_server::{self, TransfersServer};
 use ata_wire::proto::{GradientPart, GradientReceipt, ParametersRequest, TransferPart, gradient_part, transfer_part};
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, Pool, Reader, Receipt, Security, Served, SessionToken,
-    Transfers, chunks, connect, f32_bytes, gradient_parts, serve,
+    Connection, FramedTensor, GradientHeader, GradientUpload, LeaseTimes, Pool, Reader, Receipt, Security, Served,
+    SessionToken, Transfers, chunks, connect, f32_bytes, gradient_parts, serve,
 };
 use bytes::Bytes;
 use tokio::net::TcpListener;
@@ -30,7 +31,8 @@ fn values(first: u64) -> Vec<f32> {
 }
 
 fn header(lease: u64) -> GradientHeader {
-    GradientHeader { session: SESSION, lease, iteration: 7, busy_s: vec![0.5, 0.25], loss_sum: 2.0, outlasted: 1 }
+    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1 };
+    GradientHeader { session: SESSION, lease: LeaseId(lease), iteration: Iteration(7), times, loss_sum: 2.0 }
 }
 
 /// Sends two sets, and wants the gradient that [`header`] and [`values`] make; lease 2 it never answers.
@@ -46,12 +48,14 @@ impl Transfers for Own {
         if session != SESSION {
             return Err(Status::unauthenticated("who is that?"));
         }
-        Ok(tokio_stream::iter([7, 8].map(|iteration| FramedTensor::new(iteration, f32_bytes(values(iteration))))))
+        Ok(tokio_stream::iter(
+            [7, 8].map(|iteration| FramedTensor::new(Iteration(iteration), f32_bytes(values(iteration)))),
+        ))
     }
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let found = GradientHeader::try_from(upload.header().await?)?;
-        if found.lease == 2 {
+        if found.lease == LeaseId(2) {
             std::future::pending::<()>().await;
         }
         assert_eq!(found, header(1));
@@ -136,8 +140,8 @@ async fn check_client(connection: &Connection) {
     let mut sets = connection.parameters(SESSION, VALUES as u64, Pool::default()).await.unwrap();
     for expected in [7, 8] {
         let (iteration, received) = sets.next().await.unwrap();
-        assert_eq!(iteration, expected);
-        assert!(received == values(iteration));
+        assert_eq!(iteration, Iteration(expected));
+        assert!(received == values(iteration.number()));
     }
     assert_eq!(Status::from(sets.next().await.unwrap_err()).code(), Code::Unavailable);
     let receipt = connection.submit_gradient(header(1), values(1)).await.unwrap();

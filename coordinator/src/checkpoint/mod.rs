@@ -34,12 +34,13 @@ use ata_learn::{
     encode_vectors, hex, sha256_of_parameters,
 };
 use ata_scheduler::SavedEngine;
+use ata_types::WorkerId;
 use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The version of [`Progress`] that this release writes and reads.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -75,12 +76,10 @@ pub struct Progress {
     pub samples: u64,
     /// The training data: the SHA-256 of its file, or the seed it is generated from.
     pub data: String,
-    /// Tasks whose real computation outlasted their emulated time.
-    pub tasks_outlasted: u64,
     /// The best accuracy of an evaluation so far.
     pub best_accuracy: Option<f64>,
-    /// Workers' numbers and names, the longest absent first.
-    pub workers: Vec<(u32, String)>,
+    /// The workers' numbers and names, the longest absent first.
+    pub workers: Vec<(WorkerId, String)>,
     /// Names that were expelled, and why.
     #[serde(default)]
     pub expelled: Vec<(String, String)>,
@@ -92,8 +91,8 @@ pub struct Progress {
 
 impl Progress {
     /// Checks that the data are those that the run began with.
-    pub fn check_data(&self, is: &str) -> Result<(), RunError> {
-        if self.data == is { Ok(()) } else { Err(RunError::OtherData { was: self.data.clone(), is: is.into() }) }
+    pub fn check_data(&self, data: &str) -> Result<(), RunError> {
+        if self.data == data { Ok(()) } else { Err(RunError::OtherData { was: self.data.clone(), is: data.into() }) }
     }
 
     /// Refuses numbers that no run comes to: others are made of them. Such a checkpoint is passed over for the one before it.
@@ -101,12 +100,10 @@ impl Progress {
         let count = |name: &str, value: u64, most: u64| {
             if value <= most { Ok(()) } else { Err(format!("{name} is {value}: expected at most {most}")) }
         };
-        let counts = [("iteration", self.iteration), ("epoch", self.epoch), ("tasks_outlasted", self.tasks_outlasted)];
+        let counts = [("iteration", self.iteration), ("epoch", self.epoch)];
         counts.into_iter().try_for_each(|(name, value)| count(name, value, u64::MAX >> 1))?;
-        if let Some((number, _)) =
-            self.workers.iter().find(|(number, _)| !(1..=MAX_WORKERS).contains(&(*number as usize)))
-        {
-            return Err(format!("a worker's number is {number}: expected one from 1 to {MAX_WORKERS}"));
+        if let Some((worker, _)) = self.workers.iter().find(|(worker, _)| worker.slot() >= MAX_WORKERS) {
+            return Err(format!("a worker's number is {worker}: expected one from 1 to {MAX_WORKERS}"));
         }
         let longest_s = MAX_TIME.as_secs_f64();
         if !(0.0..=longest_s).contains(&self.time_s) {

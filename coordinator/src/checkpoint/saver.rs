@@ -33,7 +33,7 @@ impl Job {
     fn iteration(&self) -> u64 {
         match self {
             Self::Checkpoint { progress, .. } => progress.iteration,
-            Self::Model { parameters, .. } => parameters.iteration - 1,
+            Self::Model { parameters, .. } => parameters.steps(),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Saver {
             }
             Job::Model { path, parameters, metadata } => {
                 let about = self.metadata.clone().into_iter().chain(metadata).collect();
-                let file = model_file(&self.table, &about, parameters.iteration - 1, parameters.values());
+                let file = model_file(&self.table, &about, parameters.steps(), parameters.values());
                 let result = write_atomically(&path, &file);
                 Saved::Model { path, result }
             }

@@ -40,9 +40,8 @@ fn checkpoint_of(parameters: usize, iteration: u64) -> Checkpoint {
         time_s: 0.1 + 0.2,
         samples: 96 * iteration,
         data: "synthetic, seed 1".into(),
-        tasks_outlasted: 7,
         best_accuracy: Some(0.1),
-        workers: vec![(2, "b".into()), (1, "a".into())],
+        workers: vec![(WorkerId::from_slot(1), "b".into()), (WorkerId::from_slot(0), "a".into())],
         expelled: vec![("c".into(), "it lied".into())],
         engine,
         settings: "budget = 16\n".into(),
@@ -267,8 +266,10 @@ fn numbers_that_no_run_comes_to_are_refused() {
     refused(|progress| progress.epoch = u64::MAX, "epoch is 18446744073709551615");
     refused(|progress| progress.time_s = 1e300, "expected a time from 0 to 1000000000");
     refused(|progress| progress.time_s = -1.0, "time_s is -1");
-    refused(|progress| progress.workers[0].0 = u32::MAX, "number is 4294967295: expected one from 1 to 16384");
-    refused(|progress| progress.workers[0].0 = 0, "number is 0: expected one from 1 to 16384");
+    refused(
+        |progress| progress.workers[0].0 = WorkerId::new(u32::MAX).unwrap(),
+        "number is 4294967295: expected one from 1 to 16384",
+    );
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn another_release_and_another_optimizer_are_refused() {
         Checkpoint::decode(&table(), optimizer, read).map_err(|damage| damage.to_string())
     };
     assert_eq!(decode(&checkpoint(1), Optimizer::default()), Ok(checkpoint(1)));
-    assert!(decode(&other, Optimizer::default()).unwrap_err().contains("this release reads version 2"));
+    assert!(decode(&other, Optimizer::default()).unwrap_err().contains("this release reads version 3"));
     let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
     assert!(decode(&checkpoint(1), sgd).unwrap_err().contains("saved by another optimizer"));
 }

@@ -1,7 +1,7 @@
 //! What the other tasks send to the owner.
 
 use ata_record::{RecordError, RefusalKind};
-use ata_scheduler::LeaseId;
+use ata_types::{Iteration, LeaseId};
 use ata_wire::{GradientHeader, Hello, Peer, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -23,13 +23,13 @@ pub(crate) enum Command {
     /// A worker can compute, as one batch a lease if it fuses.
     Ready { session: SessionToken, fuses: bool },
     /// A lease failed.
-    LeaseFailed { session: SessionToken, lease: u64, kind: RefusalKind, reason: String },
+    LeaseFailed { session: SessionToken, lease: LeaseId, kind: RefusalKind, reason: String },
     /// A control stream ended.
     Left { session: SessionToken, why: String },
     /// A worker is ready to receive parameters.
     Parameters { session: SessionToken, reader: Reader, reply: oneshot::Sender<Result<DueSets, Status>> },
     /// A worker is about to send a gradient; the reply says whether it may, once there is room.
-    Announce { session: SessionToken, lease: u64, iteration: u64, peer: Peer, reply: Reply },
+    Announce { session: SessionToken, lease: LeaseId, iteration: Iteration, peer: Peer, reply: Reply },
     /// A complete, finite gradient arrived.
     Gradient(Gradient),
     /// A worker asks for the training data.
@@ -66,7 +66,7 @@ impl Owner {
             Command::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
             Command::Ready { session, fuses } => self.ready(session, fuses),
             Command::LeaseFailed { session, lease, kind, reason } => {
-                self.lease_failed(session, LeaseId(lease), kind, &reason);
+                self.lease_failed(session, lease, kind, &reason);
             }
             Command::Left { session, why } => {
                 if let Some(session) = self.sessions.close_token(session) {
@@ -75,7 +75,7 @@ impl Owner {
             }
             Command::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
             Command::Announce { session, lease, iteration, peer, reply } => {
-                self.announced(session, LeaseId(lease), iteration, &peer, reply);
+                self.announced(session, lease, iteration, &peer, reply);
             }
             Command::Gradient(Gradient { header, values, reply }) => answer(reply, self.gradient(&header, values)),
             Command::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use ata_record::RunEvent;
-use ata_scheduler::{Decision, Effect, Event, IterationCost, Lease, Outcome, StepOutcome, WaitReason, WorkerId};
-use ata_wire::FarewellReason;
+use ata_scheduler::{Decision, Effect, Event, IterationCost, LeaseTime, StepOutcome, WaitReason};
+use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
+use ata_wire::{FarewellReason, LeaseTimes};
 
 use super::{Ending, Owner};
 use crate::report::StopReason;
@@ -37,23 +38,28 @@ impl Owner {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Start { iteration, workers, decision } => {
-                self.trace.iteration_begins(iteration, &decision);
+                self.trace.iteration_begins(iteration.number(), &decision);
                 self.started(iteration, &workers, &decision);
             }
             Effect::Assign { worker, lease } => self.assign(worker, &lease),
-            Effect::End { worker, lease, outcome } => self.lease_ended(worker, &lease, outcome),
+            Effect::End { worker, lease, outcome, time } => self.lease_ended(worker, &lease, outcome, time),
             Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
-            Effect::Expel { worker, strikes, lies } => self.expel(worker, strikes, lies),
+            Effect::Expel { worker, strikes, mismatches } => self.expel(worker, strikes, mismatches),
             Effect::Compare { tasks, first, second } => self.compare(tasks, first, second),
             Effect::Rest { worker, rest_s, strikes } => {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
-                let (time_s, worker) = (self.now_s, worker.number());
-                self.publisher.publish(RunEvent::Rest { time_s, worker, rest_s, strikes });
+                self.publisher.publish(RunEvent::Rest { time_s: self.now_s, worker, rest_s, strikes });
             }
             Effect::Step { iteration, tasks, lr_factor, with_product } => {
                 let tasks = tasks.iter().map(|range| range.count).sum();
-                let rate = self.learning_rate.at(iteration) * lr_factor;
-                self.step(Work::Step { iteration, tasks, rate, with_product, trace: self.trace.place() });
+                let rate = self.learning_rate.at(iteration.number()) * lr_factor;
+                self.step(Work::Step {
+                    iteration: iteration.number(),
+                    tasks,
+                    rate,
+                    with_product,
+                    trace: self.trace.place(),
+                });
             }
             Effect::Committed { cost } => self.committed(&cost),
             Effect::Wait { reason } => {
@@ -66,7 +72,7 @@ impl Owner {
         }
     }
 
-    fn started(&mut self, iteration: u64, workers: &Arc<[WorkerId]>, decision: &Decision) {
+    fn started(&mut self, iteration: Iteration, workers: &Arc<[WorkerId]>, decision: &Decision) {
         let Decision { allocation, probes, scores, rule, .. } = decision;
         let mut named: Vec<usize> = if workers.len() <= NAMED_WORKERS || allocation.is_empty() {
             (0..workers.len()).collect()
@@ -79,13 +85,13 @@ impl Owner {
         self.publisher.publish(RunEvent::Allocation {
             iteration,
             time_s: self.now_s,
-            workers: named.iter().map(|&i| workers[i].number()).collect(),
+            workers: named.iter().map(|&i| workers[i]).collect(),
             allocation: if allocation.is_empty() {
                 Vec::new()
             } else {
                 named.iter().map(|&i| allocation.at(i)).collect()
             },
-            probes: probes.iter().map(|&i| workers[i].number()).collect(),
+            probes: probes.iter().map(|&i| workers[i]).collect(),
             scores_s: if has_scores { named.iter().map(|&i| scores.at(i)).collect() } else { Vec::new() },
             rule: rule.to_string(),
         });
@@ -99,10 +105,10 @@ impl Owner {
         }
     }
 
-    fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
+    fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, time: LeaseTime) {
         self.trace.lease_ends(lease.id, outcome);
         self.need_not_wait(lease.id);
-        let cancelled = matches!(outcome, Outcome::Cancelled(_));
+        let cancelled = outcome == TaskOutcome::Cancelled;
         if let Some(session) = self.sessions.addressed(worker) {
             session.ended(lease.id);
             if cancelled {
@@ -110,13 +116,13 @@ impl Owner {
             }
         }
         match self.arrived.remove(&lease.id) {
-            Some(Arrived { busy_s, gradient, .. }) => {
-                self.publisher.lease_ended(self.now_s, worker, lease, outcome, &busy_s);
-                if matches!(outcome, Outcome::Applied(_)) {
+            Some(Arrived { times, gradient, .. }) => {
+                self.publisher.lease_ended(self.now_s, worker, lease, (outcome, time), &times);
+                if outcome == TaskOutcome::Applied {
                     self.train(Work::Add(gradient));
                 }
             }
-            None => self.publisher.lease_ended(self.now_s, worker, lease, outcome, &[]),
+            None => self.publisher.lease_ended(self.now_s, worker, lease, (outcome, time), &LeaseTimes::default()),
         }
         self.contradicted(worker, lease, outcome);
     }
@@ -126,7 +132,7 @@ impl Owner {
         tracing::warn!(%worker, detail, "worker evicted");
         self.last_failure = format!("worker {worker}: {detail}");
         if let Some(session) = self.sessions.close(worker) {
-            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: detail.clone() });
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: detail.clone() });
             session.farewell(FarewellReason::Evicted, detail);
         }
     }
@@ -150,7 +156,7 @@ impl Owner {
         self.step = taken;
         let accuracy = self.evaluations.last_accuracy;
         let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };
-        self.tell(Event::StepCommitted { iteration, outcome });
+        self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome });
     }
 
     /// Records a committed iteration, and lets the next one begin unless the run is ending.
@@ -165,7 +171,7 @@ impl Owner {
             wasted: cost.tasks_wasted,
             employments: cost.employments,
             results: cost.results,
-            learning_rate: Some(self.step.learning_rate),
+            learning_rate: self.step.learning_rate,
             gradient_norm: self.step.gradient_norm,
         });
         self.trace.committed(cost, self.step.loss);
@@ -176,8 +182,8 @@ impl Owner {
         for worker in self.sessions.forget_long_absent() {
             self.tell(Event::WorkerForgotten { worker });
         }
-        self.evaluate_if_due(cost.iteration);
-        self.save_if_due(cost.iteration);
+        self.evaluate_if_due(cost.iteration.number());
+        self.save_if_due(cost.iteration.number());
         self.tell(Event::Proceed);
     }
 }

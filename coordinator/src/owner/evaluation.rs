@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use ata_record::RunEvent;
+use ata_types::Iteration;
 use tokio::sync::mpsc;
 
 use super::{Command, Owner};
@@ -67,8 +68,8 @@ impl Owner {
     /// Begins an evaluation of the current parameters.
     fn evaluate(&mut self) {
         let parameters = self.parameters.clone();
-        self.evaluations.under_way = Some(parameters.iteration - 1);
-        self.trace.evaluation_begins(parameters.iteration - 1);
+        self.evaluations.under_way = Some(parameters.steps());
+        self.trace.evaluation_begins(parameters.steps());
         self.evaluations.thread.evaluate(parameters);
     }
 
@@ -76,7 +77,7 @@ impl Owner {
     /// at its end.
     pub(super) fn evaluated(&mut self, evaluated: Evaluated) {
         let Evaluated { parameters, result } = evaluated;
-        let iteration = parameters.iteration - 1;
+        let iteration = parameters.steps();
         self.evaluations.under_way = None;
         self.trace.evaluation_ends(result.as_ref().ok().map(|found| (found.loss, found.accuracy)));
         let evaluation = match result {
@@ -93,7 +94,12 @@ impl Owner {
             }
         };
         let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
-        self.publisher.publish(RunEvent::Evaluation { time_s: self.now_s, iteration, loss, accuracy });
+        self.publisher.publish(RunEvent::Evaluation {
+            time_s: self.now_s,
+            iteration: Iteration(iteration),
+            loss,
+            accuracy,
+        });
         self.evaluations.last = Some(iteration);
         self.evaluations.last_accuracy = accuracy;
         if self.evaluations.best.update(loss, accuracy) {
@@ -107,8 +113,8 @@ impl Owner {
         commands: &mut mpsc::Receiver<Command>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<bool, RunError> {
-        let iteration = self.parameters.iteration - 1;
-        self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
+        let iteration = self.parameters.steps();
+        self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration: Iteration(iteration) });
         let is_idle = |owner: &Self| owner.evaluations.under_way.is_none();
         let evaluate = async {
             // An earlier one may be under way.

@@ -36,7 +36,8 @@ use std::time::{Duration, Instant};
 
 use ata_learn::{Dataset, LearningRate, OpenDevice};
 use ata_record::{EndState, RecordError, RunEvent, RunState};
-use ata_scheduler::{AbortReason, Effect, Engine, Event, LeaseId, WorkerStatistics};
+use ata_scheduler::{AbortReason, Effect, Engine, Event, WorkerStatistics};
+use ata_types::{LeaseId, WorkerId};
 use ata_wire::{FarewellReason, Pool, RunSpec, duration};
 use tokio::sync::{mpsc, watch};
 
@@ -91,7 +92,6 @@ pub(crate) struct Owner {
     next_look_s: f64,
     /// What is known of the step that is being committed.
     step: Taken,
-    tasks_outlasted: u64,
     last_failure: String,
     ending: Option<Ending>,
     /// Whether the run is ending: no iteration begins any more.
@@ -117,7 +117,7 @@ impl Owner {
         let (run_spec, data) = (config.run_spec(), config.training_data.identity());
         let (patience, training_file) = (config.patience(), config.training_data.file());
         let trace = Trace::new(config.span_links, &config.run_id, &config.policy_specification);
-        let Begun { engine, names, training, publisher, time_s, epoch, saved, tasks_outlasted, best } = start::begin(
+        let Begun { engine, names, training, publisher, time_s, epoch, saved, best } = start::begin(
             config.start,
             start::Settings {
                 engine: config.engine,
@@ -169,7 +169,6 @@ impl Owner {
             now_s: time_s,
             next_look_s: time_s,
             step: Taken::default(),
-            tasks_outlasted,
             last_failure: "none".into(),
             ending: None,
             is_ending: false,
@@ -185,7 +184,7 @@ impl Owner {
         let mut stop = pin!(stop);
         let mut clock = Clock::new(Instant::now(), self.now_s, tick(self.patience.heartbeat));
         // The evaluation after the last step that was saved is no part of the checkpoint.
-        self.evaluate_if_due(self.parameters.iteration - 1);
+        self.evaluate_if_due(self.parameters.steps());
         let room_freed = self.uploads.freed();
         self.tell(Event::Proceed);
         let ending = loop {
@@ -271,8 +270,8 @@ impl Owner {
             Err(error) => (EndState::Failed, error.to_string()),
         };
         self.publisher.publish(RunEvent::End { time_s: self.now_s, state, reason });
-        let of = |number: u32| self.engine.statistics().get(number as usize - 1).copied().unwrap_or_default();
-        let statistics = self.sessions.names().map(|(number, name)| (name.to_string(), of(number))).collect();
+        let of = |worker: WorkerId| self.engine.statistics().get(worker.slot()).copied().unwrap_or_default();
+        let statistics = self.sessions.names().map(|(worker, name)| (name.to_string(), of(worker))).collect();
         let parameters_sha256 = self.parameters.sha256();
         let (state, written) = self.publisher.finish();
         RunReport {
@@ -281,7 +280,6 @@ impl Owner {
             statistics,
             not_saved: self.checkpoints.failed,
             parameters_sha256,
-            tasks_outlasted: self.tasks_outlasted,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::mpsc as std_mpsc;
 
 use ata_learn::Metadata;
 use ata_record::{BEST_MODEL_FILE, MODEL_FILE, RecordError, RunEvent};
+use ata_types::Iteration;
 use tokio::sync::mpsc;
 
 use super::{Command, Owner};
@@ -94,7 +95,7 @@ impl Owner {
     /// Has the state after the last step written, beside the iterations. No step may be under way.
     fn save(&mut self) {
         let engine = self.engine.save();
-        let iteration = engine.next_iteration() - 1;
+        let iteration = engine.next_iteration().number() - 1;
         let workers = self.sessions.names_by_departure();
         let progress = Progress {
             version: VERSION,
@@ -103,9 +104,8 @@ impl Owner {
             epoch: self.checkpoints.epoch,
             time_s: self.now_s,
             samples: iteration * self.run_spec.budget * u64::from(self.run_spec.task_batch),
-            tasks_outlasted: self.tasks_outlasted,
             best_accuracy: self.evaluations.best.accuracy,
-            workers: workers.map(|(number, name)| (number, name.to_string())).collect(),
+            workers: workers.map(|(worker, name)| (worker, name.to_string())).collect(),
             expelled: self.sessions.expelled().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             engine,
             data: self.checkpoints.described.data.clone(),
@@ -140,12 +140,17 @@ impl Owner {
         match saved {
             Saved::Checkpoint { iteration, place, seconds } => {
                 (self.checkpoints.saved, self.checkpoints.failed) = (iteration, None);
-                self.publisher.publish(RunEvent::Checkpoint { time_s, iteration, path: place, seconds });
+                self.publisher.publish(RunEvent::Checkpoint {
+                    time_s,
+                    iteration: Iteration(iteration),
+                    path: place,
+                    seconds,
+                });
             }
             Saved::CheckpointFailed { iteration, reason } => {
                 tracing::warn!("no checkpoint after iteration {iteration}: {reason}; those before it are kept");
                 self.checkpoints.failed = Some(reason.clone());
-                self.publisher.publish(RunEvent::CheckpointFailed { time_s, iteration, reason });
+                self.publisher.publish(RunEvent::CheckpointFailed { time_s, iteration: Iteration(iteration), reason });
             }
             Saved::Model { path, result: Ok(()) } => {
                 self.checkpoints.model_failed.take_if(|failed| failed.path == path);
@@ -167,7 +172,7 @@ impl Owner {
         self.checkpoints.waiting = None;
         let is_idle = |owner: &Self| owner.checkpoints.under_way == 0;
         self.settle(commands, is_idle).await;
-        let is_saved = self.checkpoints.saved == self.parameters.iteration - 1;
+        let is_saved = self.checkpoints.saved == self.parameters.steps();
         if self.checkpoints.cadence != Cadence::Never && !is_saved {
             self.save();
             self.settle(commands, is_idle).await;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use ata_learn::{Model, Optimizer, TrainingState};
 use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, Listeners, RunEvent, RunState, resume_journal};
-use ata_scheduler::{Engine, EngineConfig, Ledger, Policy, WorkerId};
+use ata_scheduler::{Engine, EngineConfig, Ledger, Policy};
+use ata_types::{Iteration, WorkerId};
 use tokio::sync::{mpsc, watch};
 
 use super::evaluation::Best;
@@ -42,7 +43,7 @@ impl Settings<'_> {
             iterations: self.engine.iterations,
             task_batch: self.task_batch,
             seed: self.engine.seed,
-            model: Some(self.model_specification.into()),
+            model: self.model_specification.into(),
         }
     }
 }
@@ -59,7 +60,6 @@ pub(super) struct Begun {
     pub(super) epoch: u64,
     /// The last iteration of the checkpoint that it goes on from; 0 if it begins.
     pub(super) saved: u64,
-    pub(super) tasks_outlasted: u64,
     pub(super) best: Best,
 }
 
@@ -86,7 +86,6 @@ pub(super) fn begin(
         time_s: 0.0,
         epoch: 0,
         saved: 0,
-        tasks_outlasted: 0,
         best: Best::default(),
     })
 }
@@ -103,7 +102,7 @@ fn resume(
     let engine = Engine::restore(settings.engine, settings.policy, progress.engine)?;
     let mut listeners = settings.listeners;
     let hear = |event: &RunEvent| listeners.recall(event);
-    let resumed = resume_journal(settings.folder, settings.run_id, progress.iteration, hear)?;
+    let resumed = resume_journal(settings.folder, settings.run_id, Iteration(progress.iteration), hear)?;
     if resumed.unreadable > 0 {
         let (lines, kept) = (resumed.unreadable, settings.folder.join(DAMAGED_FILE));
         tracing::warn!("{lines} lines of the journal cannot be read; it is kept as it was in {}", kept.display());
@@ -129,11 +128,11 @@ fn resume(
         time_s: progress.time_s,
         version: JOURNAL_VERSION,
         epoch,
-        iteration: progress.iteration,
+        iteration: Iteration(progress.iteration),
         policy: settings.policy_specification,
         iterations: settings.engine.iterations,
     });
-    let known = |(number, name): (u32, String)| Some((WorkerId::new(number)?, name.parse().ok()?));
+    let known = |(worker, name): (WorkerId, String)| Some((worker, name.parse().ok()?));
     let expelled = progress.expelled.into_iter().filter_map(|(name, why)| Some((name.parse().ok()?, why)));
     Ok(Begun {
         engine,
@@ -143,13 +142,12 @@ fn resume(
         time_s: progress.time_s,
         epoch,
         saved: progress.iteration,
-        tasks_outlasted: progress.tasks_outlasted,
         best: if has_best { best } else { Best::default() },
     })
 }
 
 /// Sets the sums that an incomplete journal got wrong to what the checkpoint says.
-fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(u32, String)], time_s: f64) {
+fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String)], time_s: f64) {
     past.iterations = ledger.iterations;
     past.iteration_time_s = ledger.iteration_time_s;
     past.total_worker_time_s = ledger.total_worker_time_s;
@@ -158,9 +156,9 @@ fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(u32, String)], time
     past.employments = ledger.employments;
     past.results = ledger.results;
     past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
-    for (number, name) in workers {
-        let known = WorkerId::new(*number).and_then(|worker| ledger.workers.get(worker.slot()));
-        let worker = past.workers.entry(*number).or_default();
+    for (worker, name) in workers {
+        let known = ledger.workers.get(worker.slot());
+        let worker = past.workers.entry(*worker).or_default();
         worker.name.clone_from(name);
         if let Some(known) = known {
             (worker.tasks_applied, worker.busy_s, worker.overhead_s) =

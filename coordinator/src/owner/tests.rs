@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use ata_learn::{Aggregate, DataSource, DeviceChoice, Metadata, Optimizer, Split, builtin_model};
 use ata_record::{RefusalKind, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_wire::{Assignment, GradientHeader, Hello, Peer, Reader, Receipt, SessionToken, ToWorker};
+use ata_types::{Iteration, Lease};
+use ata_wire::{GradientHeader, Hello, LeaseTimes, Peer, Reader, Receipt, SessionToken, ToWorker};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -53,7 +54,7 @@ struct Client {
     messages: mpsc::Receiver<ToWorker>,
     presence: Presence,
     /// Leases not answered yet.
-    leases: Vec<Assignment>,
+    leases: Vec<Lease>,
 }
 
 impl Rig {
@@ -179,29 +180,31 @@ impl Rig {
     }
 
     /// Whether a gradient may be sent.
-    fn announce(&mut self, session: SessionToken, lease: &Assignment) -> bool {
-        let (lease, iteration, peer) = (lease.lease, lease.iteration, Peer::default());
+    fn announce(&mut self, session: SessionToken, lease: &Lease) -> bool {
+        let (lease, iteration, peer) = (lease.id, lease.iteration, Peer::default());
         self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).is_ok()
     }
 
     /// Announces a gradient, and sends it if it may be sent.
-    fn submit(&mut self, token: SessionToken, lease: &Assignment, good: bool) -> (Option<Receipt>, Option<Ending>) {
+    fn submit(&mut self, token: SessionToken, lease: &Lease, good: bool) -> (Option<Receipt>, Option<Ending>) {
         if self.announce(token, lease) { self.gradient(token, lease, good) } else { (None, None) }
     }
 
     /// Sends a gradient that depends on its tasks only, or one that must not count.
-    fn gradient(&mut self, session: SessionToken, lease: &Assignment, good: bool) -> (Option<Receipt>, Option<Ending>) {
+    fn gradient(&mut self, session: SessionToken, lease: &Lease, good: bool) -> (Option<Receipt>, Option<Ending>) {
         let header = GradientHeader {
             session,
-            lease: lease.lease,
+            lease: lease.id,
             iteration: lease.iteration,
-            busy_s: vec![0.0; lease.tasks as usize],
+            times: LeaseTimes { busy_s: vec![0.0; lease.tasks.count as usize], outlasted: 0 },
             loss_sum: 1.0,
-            outlasted: 0,
         };
         // Whole numbers, so that their sum is the same in every order.
-        let tasks = lease.first_task..lease.first_task + lease.tasks;
-        let value = if good { tasks.map(|task| (task + 10 * lease.iteration) as f32).sum() } else { 1e6 };
+        let value = if good {
+            lease.tasks.indices().map(|task| (task + 10 * lease.iteration.number()) as f32).sum()
+        } else {
+            1e6
+        };
         let values = vec![value; self.parameters];
         let (reply, mut answer) = oneshot::channel();
         let ending = self.turn(0.0, Some(Command::Gradient(Gradient { header, values, reply })));
@@ -214,8 +217,8 @@ impl Client {
     fn read(&mut self) -> Option<FarewellReason> {
         while let Ok(message) = self.messages.try_recv() {
             match message {
-                ToWorker::Assign(leases) => self.leases.extend(leases),
-                ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.lease)),
+                ToWorker::Assign(leases) => self.leases.extend(leases.into_iter().map(|assignment| assignment.lease)),
+                ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.id)),
                 ToWorker::Farewell { reason, .. } => return Some(reason),
                 ToWorker::Welcome(_) => {}
             }
@@ -330,7 +333,7 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
     let mut rig = Rig::new("asgd", 1, 20);
     let (mut fast, mut slow) = (rig.join("fast", 1).unwrap(), rig.join("slow", 1).unwrap());
     slow.read();
-    assert_eq!(slow.leases[0].iteration, 1);
+    assert_eq!(slow.leases[0].iteration, Iteration(1));
     for _ in 0..5 {
         fast.read();
         let lease = fast.leases.remove(0);
@@ -339,8 +342,8 @@ fn parameters_are_sent_with_the_tasks_that_need_them() {
     }
     let mut of = |session| rig.ask(|reply| Command::Parameters { session, reader: Reader::default(), reply }).unwrap();
     let sets = of(slow.token);
-    assert_eq!(sets.take(), Ok(Some(1)));
-    assert_eq!(of(fast.token).take(), Ok(Some(6)));
+    assert_eq!(sets.take(), Ok(Some(Iteration(1))));
+    assert_eq!(of(fast.token).take(), Ok(Some(Iteration(6))));
     let left = Command::Left { session: slow.token, why: "it left".into() };
     assert!(rig.turn(0.1, Some(left)).is_none());
     assert_eq!(sets.take(), Err(()), "its session is over");
@@ -377,7 +380,7 @@ fn check_end(rig: Rig, ending: Ending, seed: u64, applied: u64) {
     assert!(matches!(report.state.phase, RunPhase::Over(EndState::Finished)), "seed {seed}");
     let mut tasks = std::collections::BTreeSet::new();
     read_journal(folder.path(), |event| {
-        if let RunEvent::Task { iteration, task, outcome: ata_record::Fate::Applied, .. } = event {
+        if let RunEvent::Task { iteration, task, outcome: ata_types::TaskOutcome::Applied, .. } = event {
             assert!(tasks.insert((iteration, task)), "seed {seed}: {iteration}, {task}");
         }
     })

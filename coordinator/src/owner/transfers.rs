@@ -2,7 +2,8 @@
 
 use ata_learn::Partial;
 use ata_record::RefusalKind;
-use ata_scheduler::{LeaseId, Report};
+use ata_scheduler::Report;
+use ata_types::LeaseId;
 use ata_wire::{GradientHeader, Peer, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tonic::Status;
@@ -30,7 +31,7 @@ impl Owner {
 
     /// Hands a gradient that passed every other check to the engine, which decides whether it counts.
     pub(super) fn gradient(&mut self, header: &GradientHeader, values: Vec<f32>) -> Receipt {
-        let lease = LeaseId(header.lease);
+        let lease = header.lease;
         let not_held = |reason: String| Receipt::NotHeld { reason };
         let (worker, is_exact) = match self.sessions.of_token(header.session) {
             Ok(session) => (session.worker, session.is_exact),
@@ -44,14 +45,13 @@ impl Owner {
         let (first, count) = (held.tasks.first, held.tasks.count);
         let gradient = Partial { first, count, gradient: values, loss: header.loss_sum };
         let mut effects = Vec::new();
-        let report = Report::Done { busy_s: &header.busy_s };
+        let report = Report::Done { busy_s: &header.times.busy_s };
         if let Err(refusal) = self.engine.report(self.now_s, worker, lease, report, &mut effects) {
             let reason = refusal.to_string();
             self.lease_failed(header.session, lease, RefusalKind::WrongTimes, &reason);
             return Receipt::Refused { reason };
         }
-        self.tasks_outlasted += header.outlasted.min(count);
-        self.arrived.insert(lease, Arrived { busy_s: header.busy_s.clone(), gradient, is_exact });
+        self.arrived.insert(lease, Arrived { times: header.times.clone(), gradient, is_exact });
         if let Ok(session) = self.sessions.of_token(header.session) {
             session.past.delivered(lease);
         }

@@ -1,7 +1,8 @@
 //! What becomes of workers that send what does not count.
 
 use ata_record::{RefusalKind, RunEvent};
-use ata_scheduler::{Event, Lease, LeaseId, Outcome, TaskRange, WorkerId};
+use ata_scheduler::Event;
+use ata_types::{Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 use ata_wire::FarewellReason;
 
 use super::Owner;
@@ -17,11 +18,11 @@ impl Owner {
             }
             self.publisher.publish(event);
         }
-        if !kind.is_offence() {
+        if !kind.is_violation() {
             return;
         }
         match self.sessions.of_worker(worker) {
-            Some(session) if session.is_ready => self.tell(Event::Offence { worker }),
+            Some(session) if session.is_ready => self.tell(Event::Violation { worker }),
             // The engine does not know it yet.
             _ => self.broken.extend(self.sessions.close(worker).map(|session| (session, "it is not ready"))),
         }
@@ -65,10 +66,10 @@ impl Owner {
     }
 
     /// A lease ended because of what other workers computed.
-    pub(super) fn contradicted(&mut self, worker: WorkerId, lease: &Lease, outcome: Outcome) {
+    pub(super) fn contradicted(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
         let (kind, others) = match outcome {
-            Outcome::Refuted(_) => (RefusalKind::Refuted, "the one that two other workers computed"),
-            Outcome::Disputed(_) => (RefusalKind::Disputed, "those of other workers, of which no two agree"),
+            TaskOutcome::Mismatched => (RefusalKind::Mismatched, "the one that two other workers computed"),
+            TaskOutcome::Disputed => (RefusalKind::Disputed, "those of other workers, of which no two agree"),
             _ => return,
         };
         let TaskRange { first, count } = lease.tasks;
@@ -80,18 +81,20 @@ impl Owner {
         self.refuse(worker, kind, &reason);
     }
 
-    pub(super) fn expel(&mut self, worker: WorkerId, strikes: u32, lies: u32) {
-        let why = match lies {
+    pub(super) fn expel(&mut self, worker: WorkerId, strikes: u32, mismatches: u32) {
+        let why = match mismatches {
             0 => format!("it failed {strikes} times in a row"),
-            _ => format!("other workers refuted its results {lies} times, and it failed {strikes} times in a row"),
+            _ => {
+                format!("other workers refuted its results {mismatches} times, and it failed {strikes} times in a row")
+            }
         };
         tracing::warn!(%worker, why, "worker expelled");
-        let (time_s, number) = (self.now_s, worker.number());
+        let time_s = self.now_s;
         let session = self.sessions.expel(worker, &why);
         if session.is_some() {
-            self.publisher.publish(RunEvent::Loss { time_s, worker: number, why: "it was expelled".into() });
+            self.publisher.publish(RunEvent::Loss { time_s, worker, why: "it was expelled".into() });
         }
-        self.publisher.publish(RunEvent::Expulsion { time_s, worker: number, why: why.clone() });
+        self.publisher.publish(RunEvent::Expulsion { time_s, worker, why: why.clone() });
         if let Some(session) = session {
             session.farewell(FarewellReason::Expelled, format!("it was expelled from this run: {why}"));
         }

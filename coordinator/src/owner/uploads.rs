@@ -4,7 +4,7 @@
 //! engine is told, and the deadline of the worker stands still meanwhile.
 
 use ata_record::RefusalKind;
-use ata_scheduler::{LeaseId, WorkerId};
+use ata_types::{Iteration, LeaseId, WorkerId};
 use ata_wire::{Peer, SessionToken};
 
 use super::Owner;
@@ -14,7 +14,14 @@ use crate::uploads::{GAVE_WAY, Reply, Waiting};
 impl Owner {
     /// A worker is about to send a gradient. It may if it holds that lease and does not send its gradient yet, as soon as there
     /// is room.
-    pub(super) fn announced(&mut self, token: SessionToken, lease: LeaseId, iteration: u64, peer: &Peer, reply: Reply) {
+    pub(super) fn announced(
+        &mut self,
+        token: SessionToken,
+        lease: LeaseId,
+        iteration: Iteration,
+        peer: &Peer,
+        reply: Reply,
+    ) {
         self.heard(token);
         match self.may_send(token, lease, iteration, peer) {
             Ok(worker) => self.uploads.wait(token, worker, lease, reply),
@@ -26,7 +33,7 @@ impl Owner {
         &mut self,
         token: SessionToken,
         lease: LeaseId,
-        iteration: u64,
+        iteration: Iteration,
         peer: &Peer,
     ) -> Result<WorkerId, NotAnnounced> {
         let session = self.sessions.of_token(token).map_err(NotAnnounced::NoSession)?;

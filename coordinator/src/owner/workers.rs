@@ -1,7 +1,8 @@
 //! How sessions begin and end.
 
 use ata_record::RunEvent;
-use ata_scheduler::{Event, MachineId};
+use ata_scheduler::Event;
+use ata_types::MachineId;
 use ata_wire::{FarewellReason, Hello, Peer, SessionToken, ToWorker, Welcome};
 use tonic::Status;
 
@@ -25,7 +26,7 @@ impl Owner {
         }
         let welcome = ToWorker::Welcome(Welcome {
             session: handle.token,
-            number: claim.worker.number(),
+            worker: claim.worker,
             run_id: self.run_id.clone(),
             heartbeat_interval_ms: self.patience.heartbeat_interval_ms(),
             idle_heartbeat_interval_ms: self.patience.idle_heartbeat_interval_ms(),
@@ -54,7 +55,7 @@ impl Owner {
         let (name, device) = (session.name.to_string(), session.device.clone());
         tracing::info!(%worker, name, fuses, "worker ready");
         let prior = self.warm_start.get(&name).copied().unwrap_or_default();
-        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker: worker.number(), name, device });
+        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker, name, device });
         self.tell(Event::WorkerJoined { worker, machine, prior, fuses });
     }
 
@@ -69,7 +70,7 @@ impl Owner {
         let worker = session.worker;
         tracing::warn!(%worker, name = %session.name, why, "worker lost");
         if session.is_ready {
-            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker: worker.number(), why: why.into() });
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: why.into() });
             self.tell(Event::WorkerLost { worker });
         }
     }

@@ -12,6 +12,7 @@ use ata_learn::{
     builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_types::WorkerId;
 use ata_wire::{SpanLinks, duration};
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
@@ -64,7 +65,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchErr
             endpoint: protection.endpoint(address)?,
             name: format!("worker-{number}").parse().map_err(BenchError::other)?,
             name_is_fixed: true,
-            number: Some(number),
+            number: WorkerId::new(number),
             device: DeviceChoice::Cpu.open()?,
             fuse: false,
             models: free_model,

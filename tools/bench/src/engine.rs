@@ -4,10 +4,9 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use ata_scheduler::{
-    Engine, EngineConfig, Event, PolicyContext, StepOutcome, WorkerId, WorkerStatistics, build_policy,
-};
+use ata_scheduler::{Engine, EngineConfig, Event, PolicyContext, StepOutcome, WorkerStatistics, build_policy};
 use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
+use ata_types::WorkerId;
 
 use crate::{BenchError, Figure, pair};
 

@@ -5,12 +5,12 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ata_scheduler::policy::{Midway, Orders};
+use ata_scheduler::policy::{Actions, IterationView};
 use ata_scheduler::{
-    Decision, Engine, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, WorkerId, build_policy,
-    ras,
+    Decision, Engine, EngineConfig, Policy, PolicyContext, Round, SchedulerRng, StepOutcome, build_policy, ras,
 };
 use ata_simulator::{LawTimes, Simulation, Step, TimeLaws};
+use ata_types::WorkerId;
 use rand::SeedableRng;
 
 use crate::{BenchError, Figure, median, pair};
@@ -75,9 +75,9 @@ impl Policy for Timed {
         decision
     }
 
-    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+    fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let started = Instant::now();
-        self.policy.resume(midway, orders);
+        self.policy.replan(view, actions);
         self.add(started, |times| &mut times.resume);
     }
 

@@ -2,8 +2,9 @@
 
 use std::hint::black_box;
 
-use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, WorkerId, build_policy};
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
 use ata_simulator::{LawTimes, Simulation, Step, TaskTimes, TimeLaws};
+use ata_types::WorkerId;
 
 use crate::{BenchError, Figure, pair};
 

@@ -5,9 +5,10 @@ use std::net::{TcpListener as StdTcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ata_types::{Iteration, LeaseId};
 use ata_wire::{
-    Connection, Endpoint, FramedTensor, GradientHeader, GradientUpload, ParameterStream, Pool, Reader, Receipt, Served,
-    SessionToken, Transfers, connect, serve,
+    Connection, Endpoint, FramedTensor, GradientHeader, GradientUpload, LeaseTimes, ParameterStream, Pool, Reader,
+    Receipt, Served, SessionToken, Transfers, connect, serve,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -39,7 +40,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>, BenchError> {
 async fn measure_size(values: usize, times: usize, protection: Protection) -> Result<[Figure; 2], BenchError> {
     let tensor: Vec<f32> = (0..values).map(|at| at as f32).collect();
     let bytes = values * 4;
-    let set = FramedTensor::new(1, ata_wire::f32_bytes(tensor.clone()));
+    let set = FramedTensor::new(Iteration(1), ata_wire::f32_bytes(tensor.clone()));
 
     // Separate threads, as another process would have.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(BenchError::other)?;
@@ -98,8 +99,9 @@ impl Client {
     }
 
     async fn upload(&mut self, gradient: Vec<f32>) -> Result<Duration, BenchError> {
-        let header =
-            GradientHeader { session: SESSION, lease: 1, iteration: 1, busy_s: vec![0.0], loss_sum: 0.0, outlasted: 0 };
+        let times = LeaseTimes { busy_s: vec![0.0], outlasted: 0 };
+        let (lease, iteration) = (LeaseId(1), Iteration(1));
+        let header = GradientHeader { session: SESSION, lease, iteration, times, loss_sum: 0.0 };
         let started = Instant::now();
         self.connection.submit_gradient(header, gradient).await.map_err(BenchError::other)?;
         Ok(started.elapsed())

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ata_fault_proxy::Condition;
 use ata_record::JOURNAL_FILE;
+use ata_types::WorkerId;
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, DEADLINE, POLL, kill_start};
@@ -74,7 +75,7 @@ impl DisturbedRun<'_> {
             outcome.allowed_s = outcome.allowed_s.map(|allowed_s| allowed_s + delay.again_s);
         }
         let losses = self.progress.fault.take().map_or_else(Vec::new, |fault| fault.losses);
-        let is_wrong = |lost: &&u32| outcome.worker != Some(**lost) || fault.kind == FaultKind::SlowLink;
+        let is_wrong = |lost: &&WorkerId| outcome.worker != Some(lost.number()) || fault.kind == FaultKind::SlowLink;
         outcome.lost_wrongly = losses.iter().filter(is_wrong).count() as u64;
         Ok(outcome)
     }
@@ -228,7 +229,8 @@ impl DisturbedRun<'_> {
     /// Waits until the coordinator has noticed that a worker is gone.
     async fn is_lost(&mut self, worker: u32) -> Result<(), ChaosError> {
         let began = Instant::now();
-        while !self.progress.fault.as_ref().is_some_and(|fault| fault.losses.contains(&worker)) {
+        while !self.progress.fault.as_ref().is_some_and(|fault| fault.losses.iter().any(|lost| lost.number() == worker))
+        {
             if began.elapsed() > DEADLINE {
                 return Err(ChaosError::broken(format!(
                     "worker {worker} is gone, and the coordinator does not notice"

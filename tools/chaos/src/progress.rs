@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ata_record::{Fate, Follower, Polled, RunEvent};
+use ata_record::{Follower, PollStatus, RunEvent};
+use ata_types::{TaskOutcome, WorkerId};
 
 use crate::ChaosError;
 
@@ -21,7 +22,7 @@ pub(crate) struct RunProgress {
     /// Tasks of the step after [`Self::step`] that are done.
     tasks: u64,
     /// The workers that are present, by number.
-    pub(crate) present: BTreeSet<u32>,
+    pub(crate) present: BTreeSet<WorkerId>,
     /// Seconds of the last iterations without a fault.
     usual_s: VecDeque<f64>,
     /// How often a worker was lost while there was no fault.
@@ -38,7 +39,7 @@ pub(crate) struct FaultWindow {
     /// When the first step beyond [`Self::step`] was read.
     pub(crate) first_step: Option<Instant>,
     /// Workers that were lost.
-    pub(crate) losses: Vec<u32>,
+    pub(crate) losses: Vec<WorkerId>,
     iterations: BTreeMap<u64, Iteration>,
 }
 
@@ -101,7 +102,7 @@ impl RunProgress {
 
     /// A new coordinator goes on after this iteration, with a journal that had so many bytes before.
     pub(crate) fn resumed_after(&mut self, iteration: u64, bytes: u64) {
-        self.follower.resume_after(iteration, bytes);
+        self.follower.resume_after(ata_types::Iteration(iteration), bytes);
         // Steps that are taken again are not new.
         self.forget_steps();
         self.present.clear();
@@ -113,11 +114,11 @@ impl RunProgress {
         self.follower = Follower::new(folder);
         let (step, saved) = (&mut self.step, &mut self.saved);
         let mut note = |event| match event {
-            RunEvent::Step { iteration, .. } => *step = iteration,
-            RunEvent::Checkpoint { iteration, .. } => *saved = iteration,
+            RunEvent::Step { iteration, .. } => *step = iteration.number(),
+            RunEvent::Checkpoint { iteration, .. } => *saved = iteration.number(),
             _ => {}
         };
-        while self.follower.poll(&mut note)? == Polled::More {}
+        while self.follower.poll(&mut note)? == PollStatus::More {}
         Ok(())
     }
 
@@ -161,20 +162,22 @@ impl RunProgress {
                     None => self.lost_without_fault += 1,
                 }
             }
-            RunEvent::Checkpoint { iteration, .. } => self.saved = iteration,
+            RunEvent::Checkpoint { iteration, .. } => self.saved = iteration.number(),
             RunEvent::Task { iteration, task, busy_s, overhead_s, outcome, .. } => {
-                self.tasks += u64::from(outcome == Fate::Applied && iteration == self.step + 1);
+                self.tasks += u64::from(outcome == TaskOutcome::Applied && iteration.number() == self.step + 1);
                 let Some(fault) = &mut self.fault else { return };
-                let iteration = fault.iterations.entry(iteration).or_default();
+                let iteration = fault.iterations.entry(iteration.number()).or_default();
                 match outcome {
-                    Fate::Lost | Fate::Failed => drop(iteration.lost.insert(task)),
-                    Fate::Applied if iteration.lost.contains(&task) => {
+                    TaskOutcome::Lost | TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed => {
+                        iteration.lost.insert(task);
+                    }
+                    TaskOutcome::Applied if iteration.lost.contains(&task) => {
                         iteration.again_s += busy_s.unwrap_or(0.0) + overhead_s.unwrap_or(0.0);
                     }
                     _ => {}
                 }
             }
-            RunEvent::Step { iteration, runtime_s, .. } => self.record_step(iteration, runtime_s, now),
+            RunEvent::Step { iteration, runtime_s, .. } => self.record_step(iteration.number(), runtime_s, now),
             _ => {}
         }
     }
@@ -203,11 +206,13 @@ fn median(values: &VecDeque<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ata_types::LeaseId;
+
     use super::*;
 
     fn step(iteration: u64, runtime_s: f64) -> RunEvent {
         RunEvent::Step {
-            iteration,
+            iteration: ata_types::Iteration(iteration),
             time_s: 0.0,
             loss: 1.0,
             runtime_s,
@@ -216,21 +221,22 @@ mod tests {
             wasted: 0,
             employments: 1,
             results: 1,
-            learning_rate: None,
+            learning_rate: 0.1,
             gradient_norm: None,
         }
     }
 
-    fn task(iteration: u64, task: u64, busy_s: Option<f64>, outcome: Fate) -> RunEvent {
+    fn task(iteration: u64, task: u64, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
         RunEvent::Task {
-            iteration,
+            iteration: ata_types::Iteration(iteration),
             task,
-            worker: 1,
-            lease: None,
-            time_s: None,
+            worker: WorkerId::from_slot(0),
+            lease: LeaseId(1),
+            time_s: 0.0,
             busy_s,
-            cut_s: None,
+            censored_s: None,
             overhead_s: None,
+            outlasted: 0,
             outcome,
         }
     }
@@ -245,10 +251,10 @@ mod tests {
         assert_eq!(progress.delay(), Delay::default());
         progress.begin();
         for event in [
-            RunEvent::Loss { time_s: 0.0, worker: 1, why: "it left".into() },
-            task(10, 1, None, Fate::Lost),
-            task(10, 0, Some(0.1), Fate::Applied),
-            task(10, 1, Some(0.25), Fate::Applied),
+            RunEvent::Loss { time_s: 0.0, worker: WorkerId::from_slot(0), why: "it left".into() },
+            task(10, 1, None, TaskOutcome::Lost),
+            task(10, 0, Some(0.1), TaskOutcome::Applied),
+            task(10, 1, Some(0.25), TaskOutcome::Applied),
             step(10, 0.5),
             // An iteration without lost tasks is not attributed to the fault.
             step(11, 9.0),
@@ -257,7 +263,7 @@ mod tests {
         }
         let delay = progress.delay();
         assert!((delay.extra_s - 0.4).abs() < 1e-9 && (delay.again_s - 0.25).abs() < 1e-9, "{delay:?}");
-        assert_eq!(progress.fault.as_ref().unwrap().losses, [1]);
+        assert_eq!(progress.fault.as_ref().unwrap().losses, [WorkerId::from_slot(0)]);
         assert_eq!(progress.first_step_after(now), Some(Duration::ZERO));
         progress.forget_steps();
         assert_eq!((progress.first_step_after(now), progress.step), (None, 11));

@@ -70,6 +70,8 @@ async fn measure(
         RunEvent::Step { iteration, time_s, .. } => Some((*iteration, *time_s)),
         _ => None,
     });
-    let at = |wanted: u64| times.clone().find(|(iteration, _)| *iteration == wanted).expect("it is in the journal").1;
+    let at = |wanted: u64| {
+        times.clone().find(|(iteration, _)| iteration.number() == wanted).expect("it is in the journal").1
+    };
     ((at(iterations) - at(20)) / (iterations - 20) as f64, ended.report.parameters_sha256)
 }

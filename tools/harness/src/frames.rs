@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use ata_types::{Iteration, Lease, LeaseId, TaskRange, WorkerId};
 use ata_wire::proto::{self, GradientPart, TransferPart, gradient_part, probe_answer, transfer_part};
 use ata_wire::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, ParameterStream, Peer,
-    Pool, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, ToWorker, TraceContext, Welcome, chunk, f32_bytes,
+    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, LeaseTimes,
+    ParameterStream, Peer, Pool, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, ToWorker, TraceContext,
+    Welcome, chunk, f32_bytes,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -200,7 +202,7 @@ fn from_worker() -> [FromWorker; 4] {
     let hello = Hello {
         name: "gpu-7.example.org".parse().expect("a name"),
         instance: 0x0123_4567_89ab_cdef,
-        number: Some(3),
+        number: WorkerId::new(3),
         device: "CPU, 8 cores".into(),
         version: "0.1.0".into(),
     };
@@ -208,24 +210,27 @@ fn from_worker() -> [FromWorker; 4] {
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true },
         FromWorker::Heartbeat { idle: true },
-        FromWorker::LeaseFailed { lease: 300, reason: "no memory".into() },
+        FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into() },
     ]
 }
 
 fn to_worker(session: SessionToken) -> [ToWorker; 4] {
     let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-    let lease = |lease, first_task, tasks| Assignment { lease, iteration: 2, first_task, tasks, trace };
+    let lease = |id, first, count| {
+        let lease = Lease { id: LeaseId(id), iteration: Iteration(2), tasks: TaskRange { first, count } };
+        Assignment { lease, trace }
+    };
     [
         ToWorker::Welcome(Welcome {
             session,
-            number: 3,
+            worker: WorkerId::from_slot(2),
             run_id: "run".into(),
             heartbeat_interval_ms: 500,
             idle_heartbeat_interval_ms: 2500,
             run: run(),
         }),
         ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
-        ToWorker::Cancel(vec![1, 200, 70_000]),
+        ToWorker::Cancel([1, 200, 70_000].map(LeaseId).into()),
         ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },
     ]
 }
@@ -251,8 +256,8 @@ fn transfer_parts() -> [TransferPart; 2] {
 }
 
 fn gradient_parts(session: SessionToken) -> [GradientPart; 2] {
-    let header =
-        GradientHeader { session, lease: 300, iteration: 5, busy_s: vec![0.5, 0.25], loss_sum: 9.0, outlasted: 1 };
+    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1 };
+    let header = GradientHeader { session, lease: LeaseId(300), iteration: Iteration(5), times, loss_sum: 9.0 };
     [gradient_part::Kind::Header(header.into()), gradient_part::Kind::Chunk(chunk(values()))]
         .map(|kind| GradientPart { kind: Some(kind) })
 }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{
-    Assignment, Connection, FromWorker, GradientHeader, Hello, ParameterStream, Pool, Receipt, SessionToken, ToWorker,
-    Welcome, connect, gradient_parts,
+    Assignment, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, ParameterStream, Pool, Receipt,
+    SessionToken, ToWorker, Welcome, connect, gradient_parts,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -131,11 +131,10 @@ impl Session {
     pub fn header(&self, lease: &Assignment) -> GradientHeader {
         GradientHeader {
             session: self.token(),
-            lease: lease.lease,
-            iteration: lease.iteration,
-            busy_s: vec![0.0; lease.tasks as usize],
+            lease: lease.lease.id,
+            iteration: lease.lease.iteration,
+            times: LeaseTimes { busy_s: vec![0.0; lease.lease.tasks.count as usize], outlasted: 0 },
             loss_sum: 1.0,
-            outlasted: 0,
         }
     }
 }

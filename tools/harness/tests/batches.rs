@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings, toy};
 use ata_learn::decode_model;
-use ata_record::{Fate, RunEvent};
+use ata_record::RunEvent;
+use ata_types::{LeaseId, TaskOutcome};
 
 /// A budget whose equal shares are no powers of two, and a model whose sums depend on their order.
 fn settings(policy: &'static str) -> Settings {
@@ -24,7 +25,7 @@ fn parameters(settings: &Settings, ended: &Ended) -> Vec<f32> {
 /// for rounding.
 async fn check(settings: &Settings, ended: &Ended) {
     assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
-    let applied = |event: &&RunEvent| matches!(event, RunEvent::Task { outcome: Fate::Applied, .. });
+    let applied = |event: &&RunEvent| matches!(event, RunEvent::Task { outcome: TaskOutcome::Applied, .. });
     assert_eq!(ended.events.iter().filter(applied).count() as u64, settings.budget * settings.iterations);
     let mut alone = Cluster::start(&Settings { min_workers: 1, ..settings.clone() }).await;
     alone.worker(WorkerSettings::new("alone"));
@@ -40,9 +41,9 @@ async fn check(settings: &Settings, ended: &Ended) {
 fn leases(ended: &Ended, name: &str) -> Vec<Vec<(u64, f64)>> {
     let workers = &ended.report.state.workers;
     let number = *workers.iter().find(|(_, worker)| worker.name == name).expect("it joined").0;
-    let mut leases: BTreeMap<u64, Vec<(u64, f64)>> = BTreeMap::new();
+    let mut leases: BTreeMap<LeaseId, Vec<(u64, f64)>> = BTreeMap::new();
     for event in &ended.events {
-        if let RunEvent::Task { worker, lease: Some(lease), task, busy_s: Some(busy_s), .. } = event
+        if let RunEvent::Task { worker, lease, task, busy_s: Some(busy_s), .. } = event
             && *worker == number
         {
             leases.entry(*lease).or_default().push((*task, *busy_s));

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ata_coordinator::StopReason;
 use ata_harness::{Cluster, Condition, Ended, FaultProxy, Peer, Settings, WorkerSettings, poisoned_toy, soon};
-use ata_record::{Fate, RefusalKind, RunEvent, RunState};
+use ata_record::{RefusalKind, RunEvent, RunState};
+use ata_types::{TaskOutcome, WorkerId};
 use ata_wire::{FarewellReason, FromWorker, ToWorker};
 
 const HANGS: Duration = Duration::from_hours(24);
@@ -26,11 +27,11 @@ fn count(events: &[RunEvent], is_one: impl Fn(&RunEvent) -> bool) -> usize {
 async fn check(settings: &Settings, ended: &Ended) {
     assert!(ended.report.ended.is_ok(), "{:?}", ended.report.ended);
     assert_eq!(ended.report.parameters_sha256, honest(settings).await);
-    let applied = count(&ended.events, |event| matches!(event, RunEvent::Task { outcome: Fate::Applied, .. }));
+    let applied = count(&ended.events, |event| matches!(event, RunEvent::Task { outcome: TaskOutcome::Applied, .. }));
     assert_eq!(applied as u64, settings.budget * settings.iterations);
 }
 
-fn rests(events: &[RunEvent], number: u32) -> Vec<f64> {
+fn rests(events: &[RunEvent], number: WorkerId) -> Vec<f64> {
     let rest = |event: &RunEvent| match event {
         RunEvent::Rest { worker, rest_s, .. } if *worker == number => Some(*rest_s),
         _ => None,
@@ -39,7 +40,7 @@ fn rests(events: &[RunEvent], number: u32) -> Vec<f64> {
 }
 
 /// The numbers that the workers of these names got.
-fn numbers(ended: &Ended, names: &[&str]) -> Vec<u32> {
+fn numbers(ended: &Ended, names: &[&str]) -> Vec<WorkerId> {
     let workers = ended.report.state.workers.iter();
     workers.filter(|(_, worker)| names.contains(&worker.name.as_str())).map(|(number, _)| *number).collect()
 }
@@ -184,7 +185,7 @@ async fn a_name_waits_for_its_dying_session() {
     check(&settings, &ended).await;
     let loss = |event: &RunEvent| matches!(event, RunEvent::Loss { why, .. } if why == "no heartbeat");
     assert_eq!(count(&ended.events, loss), 1);
-    assert_eq!(count(&ended.events, |event| matches!(event, RunEvent::Join { worker: 1, .. })), 2);
+    assert_eq!(count(&ended.events, |event| matches!(event, RunEvent::Join { worker, .. } if worker.number() == 1)), 2);
 }
 
 /// While a worker is silent, others compute its tasks; once its link works again, it comes back.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use ata_harness::{Cluster, Ended, FaultProxy, Peer, Settings, WorkerSettings, soon, toy};
 use ata_learn::{DataSource, DeviceChoice, Split, TaskGradient, Tasks};
 use ata_record::{RefusalKind, RunEvent};
+use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 use ata_wire::proto::{GradientPart, WorkerMessage, gradient_part, worker_message};
 use ata_wire::{
-    Assignment, FarewellReason, FromWorker, GradientHeader, Receipt, SessionToken, ToWorker, gradient_parts,
+    Assignment, FarewellReason, FromWorker, GradientHeader, LeaseTimes, Receipt, SessionToken, ToWorker, gradient_parts,
 };
 use ata_worker::WorkerError;
 use tokio::sync::mpsc;
@@ -103,14 +104,14 @@ fn deeds() -> Vec<(&'static str, RefusalKind, Deed)> {
         ("no values", WrongSize, Submit(|_, values| values.clear())),
         ("megabytes too many", WrongSize, Submit(|_, values| values.resize(1 << 20, 0.5))),
         ("wrong checksum", WrongChecksum, Deed::Damage),
-        ("negative time", WrongTimes, Submit(|header, _| header.busy_s = vec![-1e-9])),
-        ("time NaN", WrongTimes, Submit(|header, _| header.busy_s = vec![f64::NAN])),
-        ("time infinite", WrongTimes, Submit(|header, _| header.busy_s = vec![f64::INFINITY])),
-        ("a time too many", WrongTimes, Submit(|header, _| header.busy_s.push(0.0))),
-        ("no time", WrongTimes, Submit(|header, _| header.busy_s.clear())),
-        ("far too many times", WrongTimes, Submit(|header, _| header.busy_s = vec![0.0; 100_000])),
-        ("a lease that nobody was given", Foreign, Submit(|header, _| header.lease += 1000)),
-        ("another iteration's", Foreign, Submit(|header, _| header.iteration += 1)),
+        ("negative time", WrongTimes, Submit(|header, _| header.times.busy_s = vec![-1e-9])),
+        ("time NaN", WrongTimes, Submit(|header, _| header.times.busy_s = vec![f64::NAN])),
+        ("time infinite", WrongTimes, Submit(|header, _| header.times.busy_s = vec![f64::INFINITY])),
+        ("a time too many", WrongTimes, Submit(|header, _| header.times.busy_s.push(0.0))),
+        ("no time", WrongTimes, Submit(|header, _| header.times.busy_s.clear())),
+        ("far too many times", WrongTimes, Submit(|header, _| header.times.busy_s = vec![0.0; 100_000])),
+        ("a lease that nobody was given", Foreign, Submit(|header, _| header.lease.0 += 1000)),
+        ("another iteration's", Foreign, Submit(|header, _| header.iteration.0 += 1)),
         ("another worker's lease", Foreign, Deed::Steal),
         ("late", Stale, Deed::Late),
         ("twice", Replayed, Deed::Repeat),
@@ -149,7 +150,7 @@ async fn misbehave(cluster: &mut Cluster, kind: RefusalKind, deed: Deed) -> u64 
     let mut session = peer.join("a").await;
     let lease = session.assigned().await[0];
     let (mut header, mut values) = (session.header(&lease), vec![0.5; SIZE]);
-    let fail = FromWorker::LeaseFailed { lease: lease.lease, reason: "no memory".into() };
+    let fail = FromWorker::LeaseFailed { lease: lease.lease.id, reason: "no memory".into() };
     let receipt = match deed {
         Deed::Submit(change) => {
             change(&mut header, &mut values);
@@ -173,7 +174,7 @@ async fn misbehave(cluster: &mut Cluster, kind: RefusalKind, deed: Deed) -> u64 
         }
         Deed::Late => {
             session.say(fail).await;
-            assert_ne!(session.assigned().await[0].lease, lease.lease, "it gets the task again");
+            assert_ne!(session.assigned().await[0].lease.id, lease.lease.id, "it gets the task again");
             peer.submit(header, values).await.unwrap()
         }
         Deed::Steal => {
@@ -200,7 +201,8 @@ fn computed(lease: &Assignment, parameters: &[f32]) -> (Vec<f32>, f64) {
     let tasks = Tasks { seed: 1, budget: settings().budget, task_batch: settings().task_batch };
     let mut learner = data.learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
     learner.load(parameters);
-    let TaskGradient { gradient, loss } = learner.gradient(lease.iteration, lease.first_task).unwrap();
+    let TaskGradient { gradient, loss } =
+        learner.gradient(lease.lease.iteration.number(), lease.lease.tasks.first).unwrap();
     (gradient, loss)
 }
 
@@ -211,10 +213,10 @@ async fn impossibly_long_times_are_cut_to_what_has_passed() {
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("a").await;
     let lease = session.assigned().await[0];
-    let header = GradientHeader { busy_s: vec![1e300], ..session.header(&lease) };
+    let header = GradientHeader { times: LeaseTimes { busy_s: vec![1e300], outlasted: 0 }, ..session.header(&lease) };
     assert_eq!(peer.submit(header, vec![0.5; SIZE]).await.unwrap(), Receipt::Accepted);
     let Ended { report, .. } = cluster.end().await;
-    let worker = &report.state.workers[&1];
+    let worker = &report.state.workers[&ata_types::WorkerId::from_slot(0)];
     assert!(worker.busy_s > 0.0 && worker.busy_s <= report.state.runtime_s() * 1.001, "{worker:?}");
 }
 
@@ -226,7 +228,7 @@ async fn a_worker_that_only_offends_is_expelled() {
     let peer = Peer::connect(cluster.address).await;
     let mut session = peer.join("bad").await;
     let lease = session.assigned().await[0];
-    let foreign = GradientHeader { lease: lease.lease + 1000, ..session.header(&lease) };
+    let foreign = GradientHeader { lease: LeaseId(lease.lease.id.0 + 1000), ..session.header(&lease) };
     let mut sent = 0;
     while let Ok(receipt) = peer.submit(foreign.clone(), vec![0.5; SIZE]).await {
         assert!(is_not_held(&receipt), "{receipt:?}");
@@ -252,7 +254,7 @@ async fn a_worker_that_only_offends_is_expelled() {
     assert_eq!(report.state.refused, BTreeMap::from([(RefusalKind::Foreign, sent)]), "all are counted");
     let written = events.iter().filter(|event| matches!(event, RunEvent::Refusal { .. })).count();
     assert!((1..=2).contains(&written), "{written} events for {sent} within a second");
-    assert!(report.state.workers[&1].expelled.is_some());
+    assert!(report.state.workers[&ata_types::WorkerId::from_slot(0)].expelled.is_some());
 }
 
 /// A gradient that has arrived is not accepted again, and the answer does not wait for 16 MB that would be discarded.
@@ -266,9 +268,9 @@ async fn a_repeated_gradient_is_answered_at_once() {
     let mut receipts = Vec::new();
     for iteration in 1..=3 {
         let lease = session.assigned().await[0];
-        assert_eq!(lease.iteration, iteration);
+        assert_eq!(lease.lease.iteration, Iteration(iteration));
         let (of, parameters) = soon("parameters", sets.next()).await.unwrap();
-        assert_eq!(of, iteration);
+        assert_eq!(of.number(), iteration);
         let header = session.header(&lease);
         receipts.push(peer.submit(header.clone(), parameters.clone()).await.unwrap());
         if iteration < 3 {
@@ -304,13 +306,14 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     let mut first = peer.hello("a", 1).await.unwrap();
     assert_eq!(peer.hello("a", 2).await.err().unwrap().code(), Code::AlreadyExists);
     let again = peer.hello("a", 1).await.unwrap();
-    assert_eq!(again.welcome.number, first.welcome.number, "a process replaces its own session");
+    assert_eq!(again.welcome.worker, first.welcome.worker, "a process replaces its own session");
     assert!(first.next().await.is_none());
     assert_eq!(peer.parameters(&first).await.unwrap_err().code(), Code::Unauthenticated);
     let sets = peer.parameters(&again).await.unwrap();
     assert_eq!(peer.parameters(&again).await.unwrap_err().code(), Code::ResourceExhausted, "one call at a time");
     drop(sets);
-    let lease = Assignment { lease: 0, iteration: 1, first_task: 0, tasks: 1, trace: None };
+    let lease = Lease { id: LeaseId(0), iteration: Iteration(1), tasks: TaskRange::single(0) };
+    let lease = Assignment { lease, trace: None };
     let stranger = GradientHeader { session: SessionToken([7; 16]), ..again.header(&lease) };
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
     let mut hasty = peer.hello("hasty", 1).await.unwrap();
@@ -347,7 +350,7 @@ async fn newcomers_are_always_welcome() {
     let names = ata_wire::limits::MAX_WORKERS + 500;
     for i in 0..names {
         let mut session = peer.join(&format!("name-{i}")).await;
-        assert!(session.welcome.number as usize <= ata_wire::limits::MAX_WORKERS);
+        assert!(session.welcome.worker.slot() < ata_wire::limits::MAX_WORKERS);
         // Half of them hold a lease when they leave.
         if i % 2 == 0 {
             session.assigned().await;

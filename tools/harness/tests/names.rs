@@ -12,7 +12,7 @@ async fn come_and_go(cluster: &Cluster, guests: std::ops::Range<usize>) -> u32 {
     for guest in guests {
         let mut session = peer.join(&format!("guest-{guest}")).await;
         session.assigned().await;
-        number = session.welcome.number;
+        number = session.welcome.worker.number();
     }
     number
 }
@@ -39,7 +39,7 @@ async fn what_is_saved_does_not_grow_with_names() {
     cluster.crash(&settings).await;
     let peer = Peer::connect(cluster.address).await;
     let back = soon("its welcome", peer.hello(&format!("guest-{}", 3 * SETTLED - 1), 1)).await.unwrap();
-    assert_eq!(back.welcome.number, last);
+    assert_eq!(back.welcome.worker.number(), last);
     cluster.stop();
     let Ended { report, .. } = cluster.end().await;
     assert!(report.ended.is_ok(), "{:?}", report.ended);

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use ata_harness::{Cluster, Condition, FaultProxy, Settings, WorkerSettings, soon};
-use ata_record::{Fate, RunEvent, RunState};
+use ata_record::{RunEvent, RunState};
+use ata_types::TaskOutcome;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -93,7 +94,10 @@ impl Run {
                 }
                 let saved = self.cluster.state.borrow().saved;
                 let resumed = self.cluster.crash(&self.settings).await;
-                assert!(Some(resumed) >= saved, "resumed after iteration {resumed}, but {saved:?} was saved");
+                assert!(
+                    saved.is_none_or(|saved| resumed >= saved.number()),
+                    "resumed after iteration {resumed}, but {saved:?} was saved"
+                );
                 self.links.iter().for_each(|link| link.lead_to(Some(self.cluster.address)));
                 self.crashes += 1;
             }
@@ -157,7 +161,7 @@ async fn run(seed: u64, expected: &[u8; 32]) {
     // A journal that is cut back to the same checkpoint again loses what it said about the first time.
     assert!((1..=crashes).contains(&count(|event| matches!(event, RunEvent::Resume { .. }))));
     assert_eq!(count(|event| matches!(event, RunEvent::Step { .. })), settings.iterations);
-    let applied = count(|event| matches!(event, RunEvent::Task { outcome: Fate::Applied, .. }));
+    let applied = count(|event| matches!(event, RunEvent::Task { outcome: TaskOutcome::Applied, .. }));
     assert_eq!(applied, settings.budget * settings.iterations, "every task once");
 }
 

@@ -2,7 +2,8 @@
 
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings, huge_toy, lying_toy};
 use ata_learn::Aggregate;
-use ata_record::{Fate, RefusalKind, RunEvent};
+use ata_record::{RefusalKind, RunEvent};
+use ata_types::{Iteration, TaskOutcome, WorkerId};
 use ata_worker::WorkerError;
 
 /// Four workers, of which the last one may lie.
@@ -25,19 +26,19 @@ fn liar() -> WorkerSettings {
     WorkerSettings { models: lying_toy, ..WorkerSettings::new("liar") }
 }
 
-fn number(ended: &Ended, name: &str) -> u32 {
+fn number(ended: &Ended, name: &str) -> WorkerId {
     *ended.report.state.workers.iter().find(|(_, worker)| worker.name == name).expect("it took part").0
 }
 
 /// Of one worker, the outcomes of its tasks, and the iterations in which they were refused.
-fn fates(ended: &Ended, number: u32) -> Vec<(u64, Fate)> {
-    let fate = |event: &RunEvent| match event {
+fn outcomes(ended: &Ended, number: WorkerId) -> Vec<(Iteration, TaskOutcome)> {
+    let outcome_of = |event: &RunEvent| match event {
         RunEvent::Task { iteration, worker, outcome, busy_s: Some(_), .. } if *worker == number => {
             Some((*iteration, *outcome))
         }
         _ => None,
     };
-    ended.events.iter().filter_map(fate).collect()
+    ended.events.iter().filter_map(outcome_of).collect()
 }
 
 /// Multiplying by 1.001 is finite and plausible: without checks it changes the run, with all leases checked none of it gets
@@ -51,14 +52,18 @@ async fn every_lie_is_caught_if_everything_is_checked() {
     let ended = run(&Settings { verify: 1.0, ..settings() }, liar()).await;
     assert_eq!(ended.report.parameters_sha256, honest);
     let liar = number(&ended, "liar");
-    let fates = fates(&ended, liar);
-    assert!(!fates.is_empty() && fates.iter().all(|(_, fate)| *fate == Fate::Failed), "{fates:?}");
+    let outcomes = outcomes(&ended, liar);
+    assert!(
+        !outcomes.is_empty() && outcomes.iter().all(|(_, outcome)| *outcome == TaskOutcome::Mismatched),
+        "{outcomes:?}"
+    );
     let state = &ended.report.state;
-    assert_eq!(state.refused.keys().collect::<Vec<_>>(), [&RefusalKind::Refuted]);
+    assert_eq!(state.refused.keys().collect::<Vec<_>>(), [&RefusalKind::Mismatched]);
     for (number, worker) in &state.workers {
-        assert_eq!(worker.lies > 0, *number == liar, "{worker:?}");
+        assert_eq!(worker.mismatches > 0, *number == liar, "{worker:?}");
     }
-    let applied = ended.events.iter().filter(|event| matches!(event, RunEvent::Task { outcome: Fate::Applied, .. }));
+    let applied =
+        ended.events.iter().filter(|event| matches!(event, RunEvent::Task { outcome: TaskOutcome::Applied, .. }));
     assert_eq!(applied.count() as u64, settings().budget * settings().iterations, "each task once");
 }
 
@@ -76,7 +81,7 @@ async fn a_liar_is_expelled() {
     let state = &ended.report.state;
     let worker = &state.workers[&number(&ended, "liar")];
     assert!(worker.expelled.as_ref().is_some_and(|why| why.contains("refuted its results 3 times")), "{worker:?}");
-    assert!(worker.lies >= 3 && state.workers.values().filter(|worker| worker.expelled.is_some()).count() == 1);
+    assert!(worker.mismatches >= 3 && state.workers.values().filter(|worker| worker.expelled.is_some()).count() == 1);
     assert!(matches!(ended.workers["liar"], Err(WorkerError::Refused(_))), "{:?}", ended.workers["liar"]);
 }
 
@@ -86,11 +91,15 @@ async fn spot_checks_catch_a_liar_before_long() {
     // It holds one lease of four tasks in each iteration, so that it remains undetected in 300 of them once in 5 million runs.
     let ended = run(&Settings { verify: 0.05, iterations: 300, rest_s: 1000.0, ..settings() }, liar()).await;
     let (liar, state) = (number(&ended, "liar"), &ended.report.state);
-    let fates = fates(&ended, liar);
-    let caught = fates.iter().find(|(_, fate)| *fate == Fate::Failed).expect("it is caught").0;
-    assert!(caught < 300 && state.workers[&liar].lies > 0, "{caught}");
-    assert!(fates.iter().all(|(iteration, _)| *iteration <= caught), "it rests from then on");
-    assert!(state.workers.iter().all(|(number, worker)| *number == liar || worker.lies == 0), "{:?}", state.workers);
+    let outcomes = outcomes(&ended, liar);
+    let caught = outcomes.iter().find(|(_, outcome)| *outcome == TaskOutcome::Mismatched).expect("it is caught").0;
+    assert!(caught < Iteration(300) && state.workers[&liar].mismatches > 0, "{caught}");
+    assert!(outcomes.iter().all(|(iteration, _)| *iteration <= caught), "it rests from then on");
+    assert!(
+        state.workers.iter().all(|(number, worker)| *number == liar || worker.mismatches == 0),
+        "{:?}",
+        state.workers
+    );
 }
 
 /// Honest workers agree, and checks change nothing.
@@ -112,7 +121,7 @@ async fn a_worker_that_fuses_may_round_otherwise() {
     let fusing = WorkerSettings { fuses: true, ..WorkerSettings::new("fusing") };
     let ended = run(&Settings { verify: 1.0, ..settings() }, fusing).await;
     assert!(ended.report.state.refused.is_empty(), "{:?}", ended.report.state.refused);
-    assert!(!fates(&ended, number(&ended, "fusing")).is_empty(), "it took part");
+    assert!(!outcomes(&ended, number(&ended, "fusing")).is_empty(), "it took part");
 }
 
 /// The mean of four leases follows one that is a million times too large; the median does not.

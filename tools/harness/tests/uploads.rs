@@ -114,12 +114,12 @@ async fn whoever_waits_for_room_misses_no_deadline() {
     let Ended { report, events, .. } = cluster.end().await;
     assert!(report.ended.is_ok(), "{:?}", report.ended);
     let evicted = events.iter().filter_map(|event| match event {
-        RunEvent::Loss { worker, why, .. } if why.starts_with("no result for") => Some(*worker),
+        RunEvent::Loss { worker, why, .. } if why.starts_with("no result for") => Some(worker.number()),
         _ => None,
     });
     let mut evicted: Vec<u32> = evicted.collect();
     evicted.sort_unstable();
-    let hung = [&senders[0], &senders[1]].map(|sender| sender.session.welcome.number);
+    let hung = [&senders[0], &senders[1]].map(|sender| sender.session.welcome.worker.number());
     assert_eq!(evicted, hung);
 }
 

@@ -7,7 +7,7 @@ use crate::cell;
 pub(crate) fn page(schema: &Value, version: u32) -> String {
     let mut text = format!(
         "`events.jsonl` in a run's folder has one JSON object per line, whose `event` names its kind. This is version \
-         {version}; newer versions of ata read older journals. {}\n\n",
+         {version}. {}\n\n",
         schema["description"].as_str().unwrap_or_default().replace('\n', " ")
     );
     for kind in schema["oneOf"].as_array().into_iter().flatten() {

@@ -5,11 +5,11 @@ mod suite;
 
 use std::process::ExitCode;
 
+use ata_experiments::suite::SUITES;
+use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, Row, RunResult};
 use ata_figures::{Report, Table};
 use ata_learn::{DeviceChoice, Split, Tasks};
-use ata_simulator::experiment::suite::SUITES;
-use ata_simulator::experiment::{self, BUILTIN_EXPERIMENTS, Group, LearningSpec, Row, RunResult};
-use ata_simulator::{Experiment, Learning};
+use ata_simulator::Learning;
 use ata_wire::limits::MAX_TASK_BATCH;
 
 use cnn_descent::CnnTraining;
@@ -36,12 +36,13 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCod
     experiment.check()?;
     let learning = learning(&experiment, extensions)?;
     let progress = Counter::new("simulated iterations", experiment.total_iterations());
-    let results = experiment::run(&experiment, extensions.policies, learning.as_ref(), &|done| progress.add(done))?;
+    let results =
+        ata_experiments::run(&experiment, extensions.policies, learning.as_ref(), &|done| progress.add(done))?;
     progress.finish();
     if let Some(folder) = &args.out {
         let about = [experiment.about.clone(), format!("Made with: ata {}", command_line())];
-        let tables = experiment::groups(&results).iter().map(|group| table(&experiment, group)).collect();
-        let figures = experiment::figures(&experiment, &results);
+        let tables = ata_experiments::groups(&results).iter().map(|group| table(&experiment, group)).collect();
+        let figures = ata_experiments::figures(&experiment, &results);
         let intro = about.into_iter().filter(|text| !text.is_empty()).collect();
         Report { title: experiment.title.clone(), intro, tables, figures }.write(folder)?;
         eprintln!("report and figures: {}", folder.join("report.html").display());
@@ -148,7 +149,7 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Le
 }
 
 fn print(experiment: &Experiment, results: &[RunResult], learning: Option<&Learning>) {
-    for group in experiment::groups(results) {
+    for group in ata_experiments::groups(results) {
         print!("{}", render_table(&table(experiment, &group), usize::MAX));
     }
     if let Some(learning) = learning {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use ata_experiments::suite::{Suite, SuiteResult};
 use ata_figures::Report;
-use ata_simulator::experiment::suite::{Suite, SuiteResult};
 
 use crate::Extensions;
 use crate::args::SimulateArgs;

@@ -198,6 +198,7 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
 mod tests {
     use ata_observe::Prices;
     use ata_record::RunEvent;
+    use ata_types::WorkerId;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::buffer::Cell;
@@ -207,8 +208,9 @@ mod tests {
     #[test]
     fn a_run_fits_on_a_screen() {
         let mut view = View::new(Prices::default());
-        for worker in 1..=40 {
-            let (name, device) = (format!("worker-{worker}"), "cpu".to_owned());
+        for number in 1..=40 {
+            let (name, device) = (format!("worker-{number}"), "cpu".to_owned());
+            let worker = WorkerId::from_slot(number - 1);
             view.apply(&RunEvent::Join { time_s: 0.0, worker, name, device });
         }
         let message = view.message(0, &mut Cursor::default(), &[]);
@@ -232,8 +234,13 @@ mod tests {
     fn what_a_worker_says_stays_in_its_cells() {
         let evil = "\u{1b}[2J\u{9b}1m\u{202e}evil\n";
         let mut view = View::new(Prices::default());
-        view.apply(&RunEvent::Join { time_s: 0.0, worker: 1, name: evil.into(), device: evil.into() });
-        view.apply(&RunEvent::Loss { time_s: 1.0, worker: 1, why: evil.into() });
+        view.apply(&RunEvent::Join {
+            time_s: 0.0,
+            worker: WorkerId::from_slot(0),
+            name: evil.into(),
+            device: evil.into(),
+        });
+        view.apply(&RunEvent::Loss { time_s: 1.0, worker: WorkerId::from_slot(0), why: evil.into() });
         let message = view.message(0, &mut Cursor::default(), &[]);
         let shown = Shown::read(&serde_json::to_vec(&message).unwrap()).unwrap();
         let screen = Screen { trouble: Some(evil.into()), ..Screen::default() };

@@ -1,5 +1,7 @@
 //! Global average pooling.
 
+use ata_nn::average;
+use ata_nn::image::Size;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -10,8 +12,6 @@ use burn::tensor::Tensor;
 use burn_flex::FlexTensor;
 
 use super::flex;
-use super::kernels::image::Size;
-use super::kernels::norm::pixel_means;
 
 /// The means over the pixels of images of shape [samples, channels, height, width]: shape [samples, channels].
 pub fn global_average(images: Tensor<4>) -> Tensor<2> {
@@ -31,7 +31,7 @@ impl Operation for Flex {
         let x = flex::viewable(x);
         let (samples, size) = flex::sizes(&x);
         let images = flex::view(&x).images(samples, size);
-        flex::tensor(pixel_means(size, &images), [samples, size.channels])
+        flex::tensor(average::forward(size, &images), [samples, size.channels])
     }
 }
 
@@ -58,11 +58,7 @@ impl Backward<Flex, 1> for Recorded {
         let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
         let ([of_x], (samples, size)) = (ops.parents, ops.state);
         if let Some(node) = of_x {
-            let mut x = Vec::with_capacity(samples * size.numbers());
-            for means in flex::numbers(&gradient).chunks_exact(size.channels) {
-                let pixel: Vec<f32> = means.iter().map(|mean| mean / size.pixels() as f32).collect();
-                x.extend(std::iter::repeat_n(pixel, size.pixels()).flatten());
-            }
+            let x = average::gradient(size, flex::numbers(&gradient));
             gradients.register::<Flex>(node.id, flex::images(x, samples, size));
         }
     }

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use ata_nn::Aligned;
+use ata_nn::conv3x3::{self as kernel, Geometry};
+use ata_nn::conv3x3_gradient;
+use ata_nn::image::Size;
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -18,10 +22,6 @@ use burn::tensor::ops::ConvOptions;
 use burn_flex::FlexTensor;
 
 use super::flex;
-use super::kernels::Aligned;
-use super::kernels::dense::{self, Geometry};
-use super::kernels::dense_gradient;
-use super::kernels::image::Size;
 
 /// A 3×3 convolution with padding 1 and stride 1 or 2.
 #[derive(Module, Debug)]
@@ -102,7 +102,7 @@ impl Operation for Flex {
     fn conv3x3(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, stride: usize) -> FlexTensor {
         let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
         let g = geometry(&x, &bias, stride);
-        let output = dense::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
+        let output = kernel::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
         flex::images(output, g.samples, g.output())
     }
 }
@@ -121,7 +121,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
             OpsKind::Tracked(prepared) => {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
                 let g = geometry(&x, &bias, stride);
-                let (output, saved) = dense::forward(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
+                let (output, saved) = kernel::forward(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
                 prepared.finish((Arc::new(saved), g, weight), flex::images(output, g.samples, g.output()))
             }
         }
@@ -139,7 +139,7 @@ impl Backward<Flex, 3> for Recorded {
         let (images, g, weight) = ops.state;
         let [with_x, _, with_bias] = ops.parents.each_ref().map(Option::is_some);
         let (numbers, gradient) = (flex::numbers(&weight), flex::view(&gradient));
-        let found = dense_gradient::gradients(g, &images, numbers, gradient, [with_x, with_bias]);
+        let found = conv3x3_gradient::gradients(g, &images, numbers, gradient, [with_x, with_bias]);
         let parents = ops.parents.map(|node| Some(node?.id));
         register(gradients, parents, found, (g.samples, g.input), &weight);
     }
@@ -149,7 +149,7 @@ impl Backward<Flex, 3> for Recorded {
 pub(super) fn register(
     gradients: &mut Gradients,
     [x, weight, bias]: [Option<NodeId>; 3],
-    found: dense_gradient::Gradients,
+    found: conv3x3_gradient::Gradients,
     (samples, input): (usize, Size),
     weight_value: &FlexTensor,
 ) {

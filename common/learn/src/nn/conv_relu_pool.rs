@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ata_nn::conv_relu_pool::{self as kernel, Geometry, Saved};
+use ata_nn::conv_relu_pool_gradient;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -18,8 +20,6 @@ use burn_flex::FlexTensor;
 
 use super::conv3x3::{burn_convolution, register, stride_of};
 use super::flex;
-use super::kernels::pooled::{self, Geometry, Saved};
-use super::kernels::pooled_gradient;
 
 /// A 3×3 convolution with padding 1, stride 1 and bias, then ReLU, then 2×2 max-pooling.
 #[derive(Module, Debug)]
@@ -41,7 +41,7 @@ impl ConvReluPool {
     /// Takes images of shape [samples, channels, height, width]; the result has half the height and width, rounded down.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<4> {
         let (weight, bias) = (self.weight.val(), self.bias.val());
-        if !flex::takes(&images) || !pooled::takes(flex::size_of(&images)) {
+        if !flex::takes(&images) || !kernel::takes(flex::size_of(&images)) {
             let convolved = burn_convolution(images, weight, Some(bias), 1);
             return max_pool2d(relu(convolved), MaxPoolOptions::new([2, 2]));
         }
@@ -64,7 +64,7 @@ impl Operation for Flex {
     fn conv_relu_pool(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
         let g = geometry(&x, &bias);
-        let output = pooled::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
+        let output = kernel::forward_only(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
         flex::images(output, g.samples, g.output())
     }
 }
@@ -78,7 +78,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
             OpsKind::Tracked(prepared) => {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
                 let g = geometry(&x, &bias);
-                let (output, saved) = pooled::forward(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
+                let (output, saved) = kernel::forward(g, flex::view(&x), flex::numbers(&weight), flex::numbers(&bias));
                 prepared.finish((Arc::new(saved), weight), flex::images(output, g.samples, g.output()))
             }
         }
@@ -95,7 +95,7 @@ impl Backward<Flex, 3> for Recorded {
         let gradient = flex::viewable(gradients.consume::<Flex>(&ops.node));
         let (saved, weight) = ops.state;
         let with_x = ops.parents[0].is_some();
-        let found = pooled_gradient::gradients(&saved, flex::numbers(&weight), flex::view(&gradient), with_x);
+        let found = conv_relu_pool_gradient::gradients(&saved, flex::numbers(&weight), flex::view(&gradient), with_x);
         let Geometry { samples, input, .. } = saved.geometry;
         let parents = ops.parents.map(|node| Some(node?.id));
         register(gradients, parents, found, (samples, input), &weight);

@@ -1,5 +1,6 @@
 //! Cross-entropy.
 
+use ata_nn::cross_entropy as kernel;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -11,7 +12,6 @@ use burn::tensor::{Device, Tensor, TensorData};
 use burn_flex::FlexTensor;
 
 use super::flex;
-use super::kernels::loss;
 
 /// Mean cross-entropy in nats of scores (logits), shape [samples, classes], against one label per sample.
 pub fn cross_entropy(scores: Tensor<2>, labels: &[i32], device: &Device) -> Tensor<1> {
@@ -25,7 +25,7 @@ pub fn cross_entropy(scores: Tensor<2>, labels: &[i32], device: &Device) -> Tens
 
 /// The same of numbers in host memory, row by row.
 pub(crate) fn mean_cross_entropy(scores: &[f32], classes: usize, labels: &[i32]) -> f64 {
-    loss::forward(scores, classes, labels).0
+    kernel::forward(scores, classes, labels).0
 }
 
 #[backend_extension(Flex, Autodiff)]
@@ -36,7 +36,7 @@ trait Operation: Backend {
 /// The loss, and the probabilities.
 fn forward(scores: &FlexTensor, labels: &[i32]) -> (FlexTensor, Vec<f32>) {
     let (loss, probabilities) =
-        loss::forward(flex::numbers(&scores.to_contiguous()), scores.layout().shape()[1], labels);
+        kernel::forward(flex::numbers(&scores.to_contiguous()), scores.layout().shape()[1], labels);
     (flex::tensor(vec![loss as f32], [1]), probabilities)
 }
 
@@ -69,7 +69,7 @@ impl Backward<Flex, 1> for Recorded {
         let ([of_scores], (probabilities, labels)) = (ops.parents, ops.state);
         if let Some(node) = of_scores {
             let classes = probabilities.len() / labels.len();
-            let found = loss::gradient(probabilities, classes, &labels, gradient);
+            let found = kernel::gradient(probabilities, classes, &labels, gradient);
             gradients.register::<Flex>(node.id, flex::tensor(found, [labels.len(), classes]));
         }
     }

@@ -2,10 +2,9 @@
 
 use std::cell::Cell;
 
+use ata_nn::image::{Size, View};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use burn_flex::{FlexTensor, Layout};
-
-use super::kernels::image::{Size, View};
 
 thread_local! {
     static BY_BURN: Cell<bool> = const { Cell::new(false) };

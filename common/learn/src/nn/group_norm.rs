@@ -1,5 +1,7 @@
 //! Group normalisation.
 
+use ata_nn::group_norm::{self as kernel, Geometry, Group};
+use ata_nn::group_norm_gradient::{self, Saved};
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -12,8 +14,6 @@ use burn::tensor::activation::relu;
 use burn_flex::FlexTensor;
 
 use super::flex;
-use super::kernels::norm::{self, Geometry, Group};
-use super::kernels::norm_gradient::{self, Saved};
 
 /// Group normalisation of images, with what a residual network does next.
 #[derive(Module, Debug)]
@@ -98,7 +98,7 @@ fn forward(
     let shortcut = has_shortcut.then(|| flex::view(&shortcut).images(g.samples, g.size));
     let x = flex::view(x).images(g.samples, g.size);
     let affine = [flex::numbers(gamma), flex::numbers(beta)];
-    let (output, groups) = norm::forward(g, &x, affine, shortcut.as_deref());
+    let (output, groups) = kernel::forward(g, &x, affine, shortcut.as_deref());
     (flex::images(output, g.samples, g.size), groups)
 }
 
@@ -166,7 +166,7 @@ impl Backward<Flex, 4> for Recorded {
         let images = |tensor| flex::view(tensor).images(g.samples, g.size);
         let (x, output) = (images(&x), images(&output));
         let saved = Saved { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
-        let found = norm_gradient::gradients(g, saved, &images(&gradient));
+        let found = group_norm_gradient::gradients(g, saved, &images(&gradient));
         let [of_x, of_gamma, of_beta, of_shortcut] = ops.parents;
         for (node, numbers) in [(of_x, found.x), (of_shortcut, found.shortcut)] {
             if let Some(node) = node {

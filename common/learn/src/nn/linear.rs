@@ -1,5 +1,6 @@
 //! Fully connected layers.
 
+use ata_nn::linear::{self as kernel, Matrix};
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -11,7 +12,6 @@ use burn::tensor::{Tensor, module};
 use burn_flex::FlexTensor;
 
 use super::flex;
-use super::kernels::matrix::{self, Matrix};
 
 /// A fully connected layer: `x · weight + bias`.
 #[derive(Module, Debug)]
@@ -59,7 +59,7 @@ impl Operation for Flex {
     fn linear_in_order(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (x, weight, bias) = (x.to_contiguous(), weight.to_contiguous(), bias.to_contiguous());
         let (x, weight) = (matrix(&x), matrix(&weight));
-        flex::tensor(matrix::forward(x, weight, flex::numbers(&bias)), [x.rows, weight.columns])
+        flex::tensor(kernel::forward(x, weight, flex::numbers(&bias)), [x.rows, weight.columns])
     }
 }
 
@@ -89,15 +89,15 @@ impl Backward<Flex, 3> for Recorded {
         let [x, weight] = ops.state.each_ref().map(matrix);
         let [of_x, of_weight, of_bias] = ops.parents;
         if let Some(node) = of_x {
-            let found = matrix::input_gradient(gradient, weight);
+            let found = kernel::input_gradient(gradient, weight);
             gradients.register::<Flex>(node.id, flex::tensor(found, [x.rows, x.columns]));
         }
         if let Some(node) = of_weight {
-            let found = matrix::weight_gradient(x, gradient);
+            let found = kernel::weight_gradient(x, gradient);
             gradients.register::<Flex>(node.id, flex::tensor(found, [weight.rows, weight.columns]));
         }
         if let Some(node) = of_bias {
-            let found = matrix::column_sums(gradient);
+            let found = kernel::column_sums(gradient);
             gradients.register::<Flex>(node.id, flex::tensor(found, [weight.columns]));
         }
     }

@@ -37,7 +37,6 @@ mod conv_relu_pool;
 mod cross_entropy;
 mod flex;
 mod group_norm;
-mod kernels;
 mod linear;
 #[cfg(test)]
 mod reference;

@@ -1,5 +1,7 @@
 //! Every other pixel, in more channels.
 
+use ata_nn::image::Size;
+use ata_nn::subsample as kernel;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -12,7 +14,6 @@ use burn::tensor::ops::MaxPoolOptions;
 use burn_flex::FlexTensor;
 
 use super::flex;
-use super::kernels::image::Size;
 
 /// Of images of shape [samples, channels, height, width] the pixels in every other row and column, with channels of zeros after
 /// their own: what the shortcut of a residual network adds where its images shrink.
@@ -36,29 +37,12 @@ trait Operation: Backend {
     fn subsample(x: FloatTensor<Self>, channels: usize) -> FloatTensor<Self>;
 }
 
-fn half(size: Size, channels: usize) -> Size {
-    Size { channels, height: size.height.div_ceil(2), width: size.width.div_ceil(2) }
-}
-
-/// Where the pixels of the smaller image begin in it, and in the larger one.
-fn pixels(size: Size, half: Size) -> impl Iterator<Item = (usize, usize)> {
-    let place = move |at: usize| (2 * (at / half.width) * size.width + 2 * (at % half.width)) * size.channels;
-    (0..half.pixels()).map(move |at| (at * half.channels, place(at)))
-}
-
 impl Operation for Flex {
     fn subsample(x: FlexTensor, channels: usize) -> FlexTensor {
         let x = flex::viewable(x);
         let (samples, size) = flex::sizes(&x);
-        let half = half(size, channels);
-        let mut result = vec![0.0; samples * half.numbers()];
         let images = flex::view(&x).images(samples, size);
-        for (result, image) in result.chunks_exact_mut(half.numbers()).zip(images.chunks_exact(size.numbers())) {
-            for (to, from) in pixels(size, half) {
-                result[to..][..size.channels].copy_from_slice(&image[from..][..size.channels]);
-            }
-        }
-        flex::images(result, samples, half)
+        flex::images(kernel::forward(size, channels, &images), samples, kernel::output(size, channels))
     }
 }
 
@@ -84,15 +68,9 @@ impl Backward<Flex, 1> for Recorded {
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = flex::viewable(gradients.consume::<Flex>(&ops.node));
         let ([of_x], (samples, size, channels)) = (ops.parents, ops.state);
-        let half = half(size, channels);
-        let from_half = flex::view(&gradient).images(samples, half);
-        let mut x = vec![0.0; samples * size.numbers()];
-        for (image, gradient) in x.chunks_exact_mut(size.numbers()).zip(from_half.chunks_exact(half.numbers())) {
-            for (from, to) in pixels(size, half) {
-                image[to..][..size.channels].copy_from_slice(&gradient[from..][..size.channels]);
-            }
-        }
         if let Some(node) = of_x {
+            let gradient = flex::view(&gradient).images(samples, kernel::output(size, channels));
+            let x = kernel::gradient(size, channels, &gradient);
             gradients.register::<Flex>(node.id, flex::images(x, samples, size));
         }
     }

@@ -6,8 +6,6 @@
     reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
 )]
 
-use pulp::Arch;
-
 use super::{Optimizer, Rule};
 
 const BETA_1: f32 = 0.9;
@@ -54,7 +52,7 @@ impl Step {
     /// Takes the step on a range.
     pub(crate) fn take(&self, range: Range<'_>) {
         // Compiled for each width of registers; no number depends on its neighbours, so the bits are the same.
-        Arch::new().dispatch(|| self.take_inline(range));
+        ata_nn::vectorized(|| self.take_inline(range));
     }
 
     #[inline(always)]

@@ -10,6 +10,7 @@ mod why;
 use std::collections::BTreeSet;
 
 use ata_record::WorkerState;
+use ata_types::{Iteration, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::view::{Attendance, View};
@@ -21,7 +22,7 @@ const RECENT: usize = 256;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// k.
-    pub iteration: u64,
+    pub iteration: Iteration,
     /// The policy, as `--policy` takes it.
     pub policy: String,
     /// The rule that made the allocation.
@@ -38,7 +39,7 @@ pub struct Explanation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// Its number.
-    pub worker: u32,
+    pub worker: WorkerId,
     /// Its name.
     pub name: String,
     /// Its tasks in this iteration, a probe not counted.
@@ -96,7 +97,7 @@ impl Measured {
 /// What a worker is expected to take.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
-    worker: u32,
+    worker: WorkerId,
     task_s: f64,
     finish_s: f64,
     has_tasks: bool,
@@ -114,7 +115,7 @@ struct Course {
     /// Those with tasks whose speed is known, the last to finish first.
     last: Vec<Expected>,
     /// When each would finish one task more, the soonest first.
-    soonest: Vec<(f64, u32)>,
+    soonest: Vec<(f64, WorkerId)>,
 }
 
 impl Course {
@@ -138,20 +139,20 @@ impl Course {
     }
 
     /// When all but these two have finished.
-    fn end_without(&self, one: u32, other: u32) -> f64 {
+    fn end_without(&self, one: WorkerId, other: WorkerId) -> f64 {
         let others = self.last.iter().find(|expected| ![one, other].contains(&expected.worker));
         others.map_or(0.0, |expected| expected.finish_s)
     }
 
     /// When the iteration would end if `worker` finished after `own_s` with one task more.
-    fn with_one_more(&self, worker: u32, own_s: f64) -> Option<f64> {
+    fn with_one_more(&self, worker: WorkerId, own_s: f64) -> Option<f64> {
         let giver = self.last.iter().find(|expected| expected.worker != worker)?;
         let left_s = giver.finish_s - giver.task_s;
         Some(self.end_without(worker, giver.worker).max(own_s).max(left_s))
     }
 
     /// Who would take a task of `worker`, and when the iteration would end then.
-    fn with_one_less(&self, worker: &Expected) -> Option<(u32, f64)> {
+    fn with_one_less(&self, worker: &Expected) -> Option<(WorkerId, f64)> {
         let &(taken_s, taker) = self.soonest.iter().find(|(_, other)| *other != worker.worker)?;
         let left_s = worker.finish_s - worker.task_s;
         Some((taker, self.end_without(worker.worker, taker).max(taken_s).max(left_s)))
@@ -165,7 +166,7 @@ fn overhead_s(worker: &WorkerState) -> f64 {
 }
 
 /// What a worker's share is expected to take; `None` if nothing is known of its speed.
-fn expected(view: &View, number: u32, worker: &WorkerState) -> Option<Expected> {
+fn expected(view: &View, number: WorkerId, worker: &WorkerState) -> Option<Expected> {
     let bound_s = view.attendance.get(&number).and_then(|known| known.bound_s);
     let task_s = bound_s.or_else(|| Measured::of(worker).mean_s)?;
     let tasks = view.decided.tasks.get(&number).copied().unwrap_or(0);
@@ -174,7 +175,7 @@ fn expected(view: &View, number: u32, worker: &WorkerState) -> Option<Expected> 
 }
 
 /// Explains the allocation of the current iteration: of all workers, or of these.
-pub fn explain(view: &View, only: Option<&BTreeSet<u32>>) -> Explanation {
+pub fn explain(view: &View, only: Option<&BTreeSet<WorkerId>>) -> Explanation {
     let course = Course::of(view);
     let workers = view.state.workers.iter().filter(|(number, _)| only.is_none_or(|only| only.contains(number)));
     Explanation {
@@ -187,7 +188,7 @@ pub fn explain(view: &View, only: Option<&BTreeSet<u32>>) -> Explanation {
     }
 }
 
-fn of_worker(view: &View, course: &Course, number: u32, worker: &WorkerState) -> Explained {
+fn of_worker(view: &View, course: &Course, number: WorkerId, worker: &WorkerState) -> Explained {
     let unknown = Attendance::default();
     let attendance = view.attendance.get(&number).unwrap_or(&unknown);
     let Measured { mean_s, low_s, high_s } = Measured::of(worker);

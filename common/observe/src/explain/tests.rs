@@ -1,4 +1,5 @@
-use ata_record::{Fate, RunEvent};
+use ata_record::RunEvent;
+use ata_types::TaskOutcome;
 
 use super::*;
 use crate::testing;
@@ -9,15 +10,15 @@ fn view(allocation: &[u64], probes: &[u32]) -> View {
     for (worker, task_s) in [(1, 1.0), (2, 2.0), (3, 10.0)] {
         view.apply(&testing::join(worker));
         for _ in 0..4 {
-            view.apply(&testing::task(0, worker, Some(task_s), Fate::Applied));
+            view.apply(&testing::task(0, worker, Some(task_s), TaskOutcome::Applied));
         }
     }
     view.apply(&RunEvent::Allocation {
-        iteration: 7,
+        iteration: Iteration(7),
         time_s: 9.0,
-        workers: vec![1, 2, 3],
+        workers: [1, 2, 3].map(testing::worker).into(),
         allocation: allocation.into(),
-        probes: probes.into(),
+        probes: probes.iter().copied().map(testing::worker).collect(),
         scores_s: vec![1.0, 2.0, 0.0],
         rule: "for a test".into(),
     });
@@ -29,7 +30,7 @@ fn view(allocation: &[u64], probes: &[u32]) -> View {
 #[test]
 fn a_task_more_or_less() {
     let explanation = explain(&view(&[3, 1, 0], &[3]), None);
-    assert_eq!((explanation.iteration, explanation.expected_s, explanation.budget), (7, Some(3.0), 4));
+    assert_eq!((explanation.iteration.number(), explanation.expected_s, explanation.budget), (7, Some(3.0), 4));
     let found: Vec<_> = explanation.workers.iter().map(|of| (of.finish_s, of.one_more_s, of.one_less_s)).collect();
     assert_eq!(found, [(Some(3.0), Some(4.0), Some(4.0)), (Some(2.0), Some(4.0), Some(4.0)), (None, Some(10.0), None)]);
     let why = |at: usize| explanation.workers[at].why.as_str();
@@ -48,8 +49,8 @@ fn a_task_more_or_less() {
 
 #[test]
 fn one_worker_is_explained_alone() {
-    let explanation = explain(&view(&[3, 1, 0], &[]), Some(&BTreeSet::from([2])));
-    assert_eq!(explanation.workers.iter().map(|of| of.worker).collect::<Vec<_>>(), [2]);
+    let explanation = explain(&view(&[3, 1, 0], &[]), Some(&BTreeSet::from([testing::worker(2)])));
+    assert_eq!(explanation.workers.iter().map(|of| of.worker.number()).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
@@ -68,9 +69,9 @@ fn who_was_never_timed_has_no_figures() {
 fn a_race_needs_no_reasons() {
     let mut view = view(&[3, 1, 0], &[]);
     view.apply(&RunEvent::Allocation {
-        iteration: 8,
+        iteration: Iteration(8),
         time_s: 10.0,
-        workers: vec![1, 2, 3],
+        workers: [1, 2, 3].map(testing::worker).into(),
         allocation: vec![],
         probes: vec![],
         scores_s: vec![],

@@ -5,6 +5,8 @@ use std::fmt::{Arguments, Write};
 use ata_record::WorkerState;
 
 use super::{Course, Explained};
+use ata_types::{Iteration, WorkerId};
+
 use crate::seconds;
 use crate::view::View;
 
@@ -14,7 +16,7 @@ pub(super) fn sentence(
     course: &Course,
     of: &Explained,
     worker: &WorkerState,
-    taker: Option<u32>,
+    taker: Option<WorkerId>,
 ) -> String {
     if let Some(why) = absent(view, worker) {
         return why;
@@ -40,7 +42,7 @@ fn absent(view: &View, worker: &WorkerState) -> Option<String> {
     if !worker.present {
         return Some("It is not present.".into());
     }
-    if view.decided.iteration == 0 {
+    if view.decided.iteration == Iteration::default() {
         return Some("No iteration has begun.".into());
     }
     if view.decided.is_race {
@@ -50,7 +52,7 @@ fn absent(view: &View, worker: &WorkerState) -> Option<String> {
     rests.then(|| "It gets no task for a while after a failure.".into())
 }
 
-fn with_share(course: &Course, of: &Explained, finish_s: f64, taker: Option<u32>) -> String {
+fn with_share(course: &Course, of: &Explained, finish_s: f64, taker: Option<WorkerId>) -> String {
     let each_s = of.bound_s.or(of.mean_s).unwrap_or(0.0);
     let mut text =
         format!("{} of {} each, expected to be done after {}", tasks(of.tasks), seconds(each_s), seconds(finish_s));

@@ -2,6 +2,8 @@
 
 use ata_record::{JOURNAL_VERSION, RunEvent};
 
+use ata_types::{Iteration, WorkerId};
+
 use super::Metrics;
 use crate::view::{Prices, View, WorkerPrice};
 
@@ -30,6 +32,7 @@ impl Metrics {
 /// A run in which everything happened that is counted.
 fn of_everything(metrics: &mut Metrics) -> View {
     use ata_record::Listener;
+    let worker = WorkerId::from_slot(0);
     let price = WorkerPrice { price_per_hour: Some(1.0), watts: Some(1.0) };
     let mut view = View::new(Prices::from([("worker".into(), price)]));
     let (run_id, policy, name) = ("run".to_owned(), "uta".to_owned(), "worker".to_owned());
@@ -42,31 +45,32 @@ fn of_everything(metrics: &mut Metrics) -> View {
             iterations: 1,
             task_batch: 1,
             seed: 1,
-            model: None,
+            model: String::new(),
         },
-        RunEvent::Join { time_s: 0.0, worker: 1, name, device: String::new() },
+        RunEvent::Join { time_s: 0.0, worker, name, device: String::new() },
         RunEvent::Allocation {
-            iteration: 1,
+            iteration: Iteration(1),
             time_s: 0.0,
-            workers: vec![1],
+            workers: vec![worker],
             allocation: vec![1],
             probes: vec![],
             scores_s: vec![1.0],
             rule: String::new(),
         },
         RunEvent::Task {
-            iteration: 1,
+            iteration: Iteration(1),
             task: 0,
-            worker: 1,
-            lease: None,
-            time_s: Some(1.0),
+            worker,
+            lease: ata_types::LeaseId(1),
+            time_s: 1.0,
             busy_s: Some(1.0),
-            cut_s: None,
+            censored_s: None,
             overhead_s: Some(1.0),
-            outcome: ata_record::Fate::Applied,
+            outlasted: 0,
+            outcome: ata_types::TaskOutcome::Applied,
         },
         RunEvent::Step {
-            iteration: 1,
+            iteration: Iteration(1),
             time_s: 1.0,
             loss: 1.0,
             runtime_s: 1.0,
@@ -75,11 +79,11 @@ fn of_everything(metrics: &mut Metrics) -> View {
             wasted: 0,
             employments: 1,
             results: 1,
-            learning_rate: Some(1.0),
+            learning_rate: 1.0,
             gradient_norm: Some(1.0),
         },
-        RunEvent::Evaluation { time_s: 1.0, iteration: 1, loss: 1.0, accuracy: Some(1.0) },
-        RunEvent::Checkpoint { time_s: 1.0, iteration: 1, path: String::new(), seconds: 1.0 },
+        RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 1.0, accuracy: Some(1.0) },
+        RunEvent::Checkpoint { time_s: 1.0, iteration: Iteration(1), path: String::new(), seconds: 1.0 },
     ] {
         metrics.hear(&event);
         view.apply(&event);

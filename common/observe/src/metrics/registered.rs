@@ -92,7 +92,7 @@ impl Registered {
         for kind in RefusalKind::ALL {
             drop(self.refusals.get_or_create(&OfKind { kind: kind.name() }));
         }
-        for outcome in ["applied", "ignored", "cancelled", "lost", "failed"] {
+        for outcome in ["applied", "ignored", "cancelled", "lost", "failed", "mismatched", "disputed"] {
             drop(self.tasks.get_or_create(&OfOutcome { outcome: outcome.into() }));
         }
     }

@@ -60,7 +60,11 @@ fn run_gauges(registry: &mut Registry, view: &View) {
     gauge("ata_test_loss", "Mean loss of the last evaluation", state.evaluation.map(|(loss, _)| loss));
     let accuracy = state.evaluation.and_then(|(_, accuracy)| accuracy);
     gauge("ata_test_accuracy", "Accuracy of the last evaluation, from 0 to 1", accuracy);
-    gauge("ata_checkpoint_iteration", "The last iteration that is saved", state.saved.map(|saved| saved as f64));
+    gauge(
+        "ata_checkpoint_iteration",
+        "The last iteration that is saved",
+        state.saved.map(|saved| saved.number() as f64),
+    );
 }
 
 fn spending(registry: &mut Registry, view: &View) {
@@ -83,7 +87,7 @@ fn workers(registry: &mut Registry, view: &View) {
     let mut states = BTreeMap::from(["computing", "idle", "resting", "away", "expelled"].map(|state| (state, 0)));
     for row in explain(view, None).workers.into_iter().map(|explained| view.row(explained)) {
         *states.entry(row.state).or_insert(0) += 1;
-        let label = OfWorker { worker: row.number, name: row.name.clone() };
+        let label = OfWorker { worker: row.number.number(), name: row.name.clone() };
         let attendance = view.attendance.get(&row.number);
         tasks.get_or_create(&label).inc_by(row.applied);
         busy.get_or_create(&label).inc_by(attendance.map_or(0.0, |known| known.busy_s));

@@ -6,17 +6,17 @@ fn exposed() -> String {
     let mut view = testing::begun("uta", 4);
     for event in [
         testing::join(1),
-        testing::task(1, 1, Some(0.25), Fate::Applied),
-        testing::task(1, 1, None, Fate::Lost),
+        testing::task(1, 1, Some(0.25), TaskOutcome::Applied),
+        testing::task(1, 1, None, TaskOutcome::Lost),
         RunEvent::Refusal {
             time_s: 1.0,
-            worker: 1,
+            worker: testing::worker(1),
             kind: RefusalKind::NotFinite,
             reason: "\"NaN\"\n".into(),
             count: 3,
         },
-        RunEvent::Rest { time_s: 1.0, worker: 1, rest_s: 1.0, strikes: 1 },
-        RunEvent::Checkpoint { time_s: 1.0, iteration: 1, path: "x".into(), seconds: 0.5 },
+        RunEvent::Rest { time_s: 1.0, worker: testing::worker(1), rest_s: 1.0, strikes: 1 },
+        RunEvent::Checkpoint { time_s: 1.0, iteration: ata_types::Iteration(1), path: "x".into(), seconds: 0.5 },
         testing::step(1, 1.0),
     ] {
         metrics.hear(&event);

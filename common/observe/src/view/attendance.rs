@@ -1,6 +1,7 @@
 //! How a worker spent its time.
 
-use ata_record::{Fate, RunEvent};
+use ata_record::RunEvent;
+use ata_types::TaskOutcome;
 
 /// What a run's state does not say of a worker.
 #[derive(Clone, Debug, Default)]
@@ -46,11 +47,11 @@ impl Attendance {
     /// Counts an event of its own.
     pub(super) fn apply(&mut self, event: &RunEvent) {
         match event {
-            RunEvent::Task { busy_s, cut_s, overhead_s, outcome, .. } => {
-                self.busy_s += busy_s.or(*cut_s).unwrap_or(0.0);
+            RunEvent::Task { busy_s, censored_s, overhead_s, outcome, .. } => {
+                self.busy_s += busy_s.or(*censored_s).unwrap_or(0.0);
                 self.overhead_s += overhead_s.unwrap_or(0.0);
                 self.completed += u64::from(busy_s.is_some());
-                self.failures += u64::from(*outcome == Fate::Failed);
+                self.failures += u64::from(is_failure(*outcome));
             }
             RunEvent::Loss { time_s, .. } => {
                 self.left(*time_s);
@@ -61,4 +62,9 @@ impl Attendance {
             _ => {}
         }
     }
+}
+
+/// Whether it is the worker's fault that a task does not count.
+fn is_failure(outcome: TaskOutcome) -> bool {
+    matches!(outcome, TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed)
 }

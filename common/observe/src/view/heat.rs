@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ata_types::{Iteration, WorkerId};
 use serde::Serialize;
 
 use super::thin::Seen;
@@ -21,11 +22,11 @@ pub(crate) struct Heat {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Column {
     /// The first of them.
-    first: u64,
+    first: Iteration,
     /// How many they are.
     count: u64,
     /// Applied tasks by worker, of those that had any.
-    tasks: BTreeMap<u32, u64>,
+    tasks: BTreeMap<WorkerId, u64>,
 }
 
 impl Default for Heat {
@@ -35,7 +36,7 @@ impl Default for Heat {
 }
 
 impl Heat {
-    pub(super) fn add(&mut self, iteration: u64, tasks: BTreeMap<u32, u64>) {
+    pub(super) fn add(&mut self, iteration: Iteration, tasks: BTreeMap<WorkerId, u64>) {
         let next = Column { first: iteration, count: 1, tasks };
         if let Some(column) = self.columns.last_mut().filter(|last| last.count < self.stride) {
             column.absorb(next);
@@ -87,7 +88,8 @@ mod tests {
         let mut heat = Heat::default();
         let (mut seen, mut reader) = (Seen::default(), Vec::new());
         for iteration in 1..=1001 {
-            heat.add(iteration, BTreeMap::from([(1, 2), (iteration as u32 % 3 + 1, 1)]));
+            let worker = |slot| WorkerId::from_slot(slot);
+            heat.add(Iteration(iteration), BTreeMap::from([(worker(0), 2), (worker(iteration as usize % 3), 1)]));
             if iteration % 10 == 0 {
                 let (from, new) = heat.since(&mut seen);
                 reader.truncate(from);
@@ -95,10 +97,10 @@ mod tests {
                 assert_eq!(reader, heat.columns, "after {iteration}");
             }
         }
-        assert!(heat.columns.len() <= MOST_COLUMNS && heat.columns[1].first == 1 + heat.stride);
+        assert!(heat.columns.len() <= MOST_COLUMNS && heat.columns[1].first == Iteration(1 + heat.stride));
         let tasks: u64 = heat.columns.iter().flat_map(|column| column.tasks.values()).sum();
         let iterations: u64 = heat.columns.iter().map(|column| column.count).sum();
-        assert_eq!((iterations, heat.columns[0].first), (1001, 1));
+        assert_eq!((iterations, heat.columns[0].first), (1001, Iteration(1)));
         assert!(tasks >= 2 * 1001);
     }
 }

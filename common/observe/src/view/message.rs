@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ata_record::{RefusalKind, RunPhase, WorkerState};
+use ata_types::{Iteration, WorkerId};
 use serde::Serialize;
 
 use super::heat::Column;
@@ -59,7 +60,7 @@ struct Totals {
     last_loss: Option<f64>,
     test_loss: Option<f64>,
     test_accuracy: Option<f64>,
-    saved: Option<u64>,
+    saved: Option<Iteration>,
     price: Option<f64>,
     energy_wh: Option<f64>,
     refused: BTreeMap<RefusalKind, u64>,
@@ -91,7 +92,7 @@ struct Lines {
 
 #[derive(Debug, Serialize)]
 struct Allocation {
-    iteration: u64,
+    iteration: Iteration,
     rule: String,
 }
 
@@ -114,7 +115,7 @@ pub struct CostRow {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Worker {
-    pub(crate) number: u32,
+    pub(crate) number: WorkerId,
     pub(crate) name: String,
     device: String,
     pub(crate) state: &'static str,
@@ -149,7 +150,7 @@ pub struct Cursor {
     heat: Seen,
     lines: usize,
     /// A digest of each worker's row.
-    workers: BTreeMap<u32, u64>,
+    workers: BTreeMap<WorkerId, u64>,
 }
 
 impl View {
@@ -249,7 +250,7 @@ impl View {
         Lines { from, lines: self.log.iter().skip(from - self.dropped).cloned().collect() }
     }
 
-    fn changed_workers(&self, seen: &mut BTreeMap<u32, u64>) -> Vec<Worker> {
+    fn changed_workers(&self, seen: &mut BTreeMap<WorkerId, u64>) -> Vec<Worker> {
         let rows = explain(self, None).workers.into_iter().map(|explained| self.row(explained));
         rows.filter(|row| {
             let mut hasher = DefaultHasher::new();

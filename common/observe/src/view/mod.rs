@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ata_record::{Fate, RunEvent, RunPhase, RunState};
+use ata_record::{RunEvent, RunPhase, RunState};
+use ata_types::{Iteration, TaskOutcome, WorkerId};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use attendance::Attendance;
@@ -45,11 +46,11 @@ pub type Prices = BTreeMap<String, WorkerPrice>;
 /// A decision of the policy, and on whom.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decided {
-    pub(crate) iteration: u64,
+    pub(crate) iteration: Iteration,
     pub(crate) rule: String,
     /// Tasks by worker, of those that have some.
-    pub(crate) tasks: BTreeMap<u32, u64>,
-    pub(crate) probes: BTreeSet<u32>,
+    pub(crate) tasks: BTreeMap<WorkerId, u64>,
+    pub(crate) probes: BTreeSet<WorkerId>,
     /// Whether every worker computes until enough results are there.
     pub(crate) is_race: bool,
 }
@@ -68,14 +69,14 @@ pub struct View {
     /// The time of the last event that has one.
     pub(crate) now_s: f64,
     pub(crate) decided: Decided,
-    pub(crate) attendance: BTreeMap<u32, Attendance>,
+    pub(crate) attendance: BTreeMap<WorkerId, Attendance>,
     /// Iteration, runtime so far, worker time so far, loss, time of the iteration, learning rate, wasted tasks.
     steps: Curve<7>,
     /// Iteration, runtime so far, worker time so far, loss, accuracy.
     evaluations: Curve<5>,
     heat: Heat,
     /// Applied tasks of the iteration under way.
-    applied: BTreeMap<u32, u64>,
+    applied: BTreeMap<WorkerId, u64>,
     pub(crate) learning_rate: Option<f64>,
     pub(crate) gradient_norm: Option<f64>,
     log: VecDeque<(f64, &'static str, String)>,
@@ -162,7 +163,7 @@ impl View {
         match event {
             RunEvent::Run { run_id, iterations, task_batch, model, .. } => {
                 self.run_id.clone_from(run_id);
-                self.model.clone_from(model);
+                self.model = Some(model.clone());
                 (self.iterations, self.task_batch) = (*iterations, *task_batch);
             }
             RunEvent::Resume { time_s, iterations, .. } => {
@@ -190,18 +191,20 @@ impl View {
     fn after(&mut self, event: &RunEvent) {
         match event {
             RunEvent::Allocation { .. } => self.decide(event),
-            RunEvent::Task { worker, outcome: Fate::Applied, .. } => *self.applied.entry(*worker).or_default() += 1,
+            RunEvent::Task { worker, outcome: TaskOutcome::Applied, .. } => {
+                *self.applied.entry(*worker).or_default() += 1
+            }
             RunEvent::Step { iteration, loss, runtime_s, wasted, learning_rate, gradient_norm, .. } => {
-                (self.learning_rate, self.gradient_norm) = (*learning_rate, *gradient_norm);
+                (self.learning_rate, self.gradient_norm) = (Some(*learning_rate), *gradient_norm);
                 let (runtime, spent) = (self.state.runtime_s(), self.state.total_worker_time_s);
-                let rate = learning_rate.unwrap_or(f64::NAN);
-                self.steps.add([*iteration as f64, runtime, spent, *loss, *runtime_s, rate, *wasted as f64]);
+                let (at, rate) = (iteration.number() as f64, *learning_rate);
+                self.steps.add([at, runtime, spent, *loss, *runtime_s, rate, *wasted as f64]);
                 self.heat.add(*iteration, std::mem::take(&mut self.applied));
             }
             RunEvent::Evaluation { iteration, loss, accuracy, .. } => {
                 let (runtime, spent) = (self.state.runtime_s(), self.state.total_worker_time_s);
                 let accuracy = accuracy.unwrap_or(f64::NAN);
-                self.evaluations.add([*iteration as f64, runtime, spent, *loss, accuracy]);
+                self.evaluations.add([iteration.number() as f64, runtime, spent, *loss, accuracy]);
             }
             _ => {}
         }
@@ -226,7 +229,7 @@ impl View {
     }
 
     /// What a worker has cost so far.
-    pub(crate) fn spent(&self, worker: u32) -> Spent {
+    pub(crate) fn spent(&self, worker: WorkerId) -> Spent {
         let price = self.state.workers.get(&worker).and_then(|known| self.prices.get(&known.name));
         let (Some(price), Some(attendance)) = (price, self.attendance.get(&worker)) else { return Spent::default() };
         Spent {

@@ -1,8 +1,9 @@
-use ata_record::{Fate, RunEvent};
+use ata_record::RunEvent;
+use ata_types::{Iteration, TaskOutcome};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{begun, join, step, task};
+use crate::testing::{begun, join, step, task, worker};
 
 fn told(view: &View, cursor: &mut Cursor) -> Value {
     serde_json::to_value(view.message(0, cursor, &[])).unwrap()
@@ -10,9 +11,9 @@ fn told(view: &View, cursor: &mut Cursor) -> Value {
 
 fn allocation(iteration: u64, shares: &[u64]) -> RunEvent {
     RunEvent::Allocation {
-        iteration,
+        iteration: Iteration(iteration),
         time_s: iteration as f64,
-        workers: (1..=shares.len() as u32).collect(),
+        workers: (0..shares.len()).map(WorkerId::from_slot).collect(),
         allocation: shares.into(),
         probes: vec![],
         scores_s: vec![0.5; shares.len()],
@@ -29,7 +30,9 @@ fn later_messages_hold_what_changed() {
     let first = told(&view, &mut cursor);
     assert_eq!((first["workers"].as_array().unwrap().len(), &first["phase"]), (2, &json!("waiting")));
     assert_eq!((&first["run"]["model"], &first["log"]["from"]), (&json!("cnn"), &json!(0)));
-    for event in [allocation(1, &[3, 1]), task(1, 1, Some(0.5), Fate::Applied), step(1, 2.0), allocation(2, &[3, 1])] {
+    for event in
+        [allocation(1, &[3, 1]), task(1, 1, Some(0.5), TaskOutcome::Applied), step(1, 2.0), allocation(2, &[3, 1])]
+    {
         view.apply(&event);
     }
     let second = told(&view, &mut cursor);
@@ -47,7 +50,7 @@ fn later_messages_hold_what_changed() {
 #[test]
 fn an_evaluation_without_accuracy_has_null() {
     let mut view = begun("uta", 4);
-    view.apply(&RunEvent::Evaluation { time_s: 1.0, iteration: 1, loss: 2.0, accuracy: None });
+    view.apply(&RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 2.0, accuracy: None });
     assert_eq!(told(&view, &mut Cursor::default())["evaluations"]["points"], json!([[1.0, 0.0, 0.0, 2.0, null]]));
 }
 
@@ -56,13 +59,12 @@ fn an_evaluation_without_accuracy_has_null() {
 fn shares_are_of_the_time_present() {
     let mut view = begun("uta", 4);
     view.apply(&join(1));
-    let RunEvent::Task { iteration, task, worker, lease, time_s, cut_s, outcome, .. } = task(1, 1, None, Fate::Applied)
-    else {
-        unreachable!()
-    };
-    let (busy_s, overhead_s) = (Some(1.0), Some(0.5));
-    view.apply(&RunEvent::Task { iteration, task, worker, lease, time_s, busy_s, cut_s, overhead_s, outcome });
-    view.apply(&RunEvent::Loss { time_s: 4.0, worker: 1, why: "it left".into() });
+    let mut computed = task(1, 1, Some(1.0), TaskOutcome::Applied);
+    if let RunEvent::Task { overhead_s, .. } = &mut computed {
+        *overhead_s = Some(0.5);
+    }
+    view.apply(&computed);
+    view.apply(&RunEvent::Loss { time_s: 4.0, worker: WorkerId::from_slot(0), why: "it left".into() });
     view.apply(&step(1, 8.0));
     let row = &told(&view, &mut Cursor::default())["workers"][0];
     let share = |name: &str| row[name].as_f64().unwrap();
@@ -76,13 +78,13 @@ fn money_and_energy_add_up() {
     let price = WorkerPrice { price_per_hour: Some(3.0), watts: Some(100.0) };
     let mut view = View::new(Prices::from([("worker-1".into(), price)]));
     view.apply(&join(1));
-    view.apply(&task(1, 1, Some(3600.0), Fate::Applied));
-    view.apply(&RunEvent::Loss { time_s: 7200.0, worker: 1, why: "it left".into() });
+    view.apply(&task(1, 1, Some(3600.0), TaskOutcome::Applied));
+    view.apply(&RunEvent::Loss { time_s: 7200.0, worker: worker(1), why: "it left".into() });
     for expected in [(Some(6.0), Some(100.0)); 2] {
         let spent = view.spent_in_all();
         assert_eq!((spent.price, spent.energy_wh), expected);
         let (time_s, name, device) = (7300.0, "other".to_owned(), "cpu".to_owned());
-        view.apply(&RunEvent::Join { time_s, worker: 1, name, device });
+        view.apply(&RunEvent::Join { time_s, worker: worker(1), name, device });
     }
     assert_eq!(View::new(Prices::new()).spent_in_all().price, None);
 }
@@ -92,7 +94,7 @@ fn the_log_is_bounded() {
     let mut view = begun("uta", 4);
     let mut cursor = Cursor::default();
     for at in 0..500_u32 {
-        view.apply(&RunEvent::Rest { time_s: f64::from(at), worker: 1, rest_s: 1.0, strikes: 1 });
+        view.apply(&RunEvent::Rest { time_s: f64::from(at), worker: worker(1), rest_s: 1.0, strikes: 1 });
     }
     let log = &told(&view, &mut cursor)["log"];
     assert_eq!((&log["from"], log["lines"].as_array().unwrap().len()), (&json!(301), 200));

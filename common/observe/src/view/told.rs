@@ -1,10 +1,11 @@
 //! Events in words, for the log of a page.
 
 use ata_record::{EndState, RefusalKind, RunEvent, RunState};
+use ata_types::WorkerId;
 
 /// An event's kind and sentence; `None` for those that a run is full of.
 pub(super) fn line(event: &RunEvent, state: &RunState) -> Option<(&'static str, String)> {
-    let name = |number: &u32| match state.workers.get(number).map(|worker| worker.name.as_str()) {
+    let name = |number: &WorkerId| match state.workers.get(number).map(|worker| worker.name.as_str()) {
         None | Some("") => format!("worker {number}"),
         Some(name) => format!("worker {number} ({name})"),
     };

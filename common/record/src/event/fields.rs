@@ -1,15 +1,14 @@
-//! Fields of events: what is common to all, and how some are read and written.
+//! The time that events share, and how numbers are read.
 
 use serde::{Deserialize, Deserializer};
 
 use super::RunEvent;
 
 impl RunEvent {
-    /// When it was, if it says so.
+    /// When it happened; `None` for the beginning of the run.
     pub fn time_s(&self) -> Option<f64> {
         match self {
             Self::Run { .. } => None,
-            Self::Task { time_s, .. } => *time_s,
             Self::Resume { time_s, .. }
             | Self::Wait { time_s, .. }
             | Self::Join { time_s, .. }
@@ -17,6 +16,7 @@ impl RunEvent {
             | Self::Rest { time_s, .. }
             | Self::Expulsion { time_s, .. }
             | Self::Allocation { time_s, .. }
+            | Self::Task { time_s, .. }
             | Self::Step { time_s, .. }
             | Self::Refusal { time_s, .. }
             | Self::Evaluating { time_s, .. }
@@ -28,21 +28,18 @@ impl RunEvent {
     }
 }
 
-/// JSON has null in place of what is no number.
+/// Reads a number. JSON has null in place of NaN.
 pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
+/// Reads a list of numbers, as [`number`] does.
 pub(super) fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
     let numbers: Vec<Option<f64>> = Vec::deserialize(deserializer)?;
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
-pub(super) fn one() -> u64 {
-    1
-}
-
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
-pub(super) fn is_one(count: &u64) -> bool {
-    *count == 1
+pub(super) fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

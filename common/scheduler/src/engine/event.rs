@@ -7,7 +7,7 @@ use super::limits::FinishReason;
 use crate::ledger::IterationCost;
 use crate::policy::{Decision, StepOutcome};
 use crate::statistics::WorkerStatistics;
-use ata_types::{Lease, LeaseId, MachineId, TaskRange, WorkerId};
+use ata_types::{Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 /// Something that happened, passed to the engine together with its time. Events are never refused; a worker's reports
 /// may be, and go to [`super::Engine::report`].
@@ -36,18 +36,18 @@ pub enum Event {
         /// The absent worker.
         worker: WorkerId,
     },
-    /// A worker did what no honest one does, and no lease of its own failed by it.
-    Offence {
+    /// A worker did what no correct one does, and no lease of its own failed by it.
+    Violation {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker has to wait for the driver before it can report what it computed: its deadline stands still.
-    WorkerHeldUp {
+    /// A worker has to wait for the driver before it can upload what it computed: its deadline stands still.
+    UploadBlocked {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker that was held up goes on, and its deadline with it.
-    WorkerGoesOn {
+    /// A worker whose upload was blocked continues, and its deadline runs again.
+    UploadResumed {
         /// The worker.
         worker: WorkerId,
     },
@@ -65,7 +65,7 @@ pub enum Event {
     /// The optimizer step of this iteration was taken.
     StepCommitted {
         /// The iteration.
-        iteration: u64,
+        iteration: Iteration,
         /// What is known about the step.
         outcome: StepOutcome,
     },
@@ -95,7 +95,7 @@ pub enum Effect {
     /// An iteration begins.
     Start {
         /// The iteration.
-        iteration: u64,
+        iteration: Iteration,
         /// The workers that the decision is about, ascending.
         workers: Arc<[WorkerId]>,
         /// Their shares, and why.
@@ -115,7 +115,9 @@ pub enum Effect {
         /// The lease.
         lease: Lease,
         /// How it ended, which determines what to do.
-        outcome: Outcome,
+        outcome: TaskOutcome,
+        /// What is known about the time it took.
+        time: LeaseTime,
     },
     /// Close a worker's session: it missed the deadline of a lease. The engine already counts it as lost.
     Evict {
@@ -141,8 +143,8 @@ pub enum Effect {
         worker: WorkerId,
         /// How often it has failed since its last result.
         strikes: u32,
-        /// How many of its results were refuted by two others.
-        lies: u32,
+        /// How many of its results differed from one on which two other workers agree.
+        mismatches: u32,
     },
     /// Compare the results of two leases on the same tasks, then send [`Event::Compared`]. Both leases end later.
     Compare {
@@ -157,7 +159,7 @@ pub enum Effect {
     /// then send [`Event::StepCommitted`].
     Step {
         /// The iteration.
-        iteration: u64,
+        iteration: Iteration,
         /// The tasks, ascending and disjoint; in an asynchronous run the one task, of an iteration that may be earlier.
         tasks: Vec<TaskRange>,
         /// Factor on the learning rate.
@@ -188,37 +190,22 @@ pub enum Effect {
     },
 }
 
-/// How a lease ended.
+/// What is known about the time that a lease took.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Outcome {
-    /// Its gradient enters the next [`Effect::Step`].
-    Applied(Timing),
-    /// Its gradient enters no step: it was a probe, it confirmed another worker's result, another worker was faster, or it
-    /// is too late.
-    Ignored(Timing),
-    /// It is no longer needed: tell the worker.
-    Cancelled(CutShort),
-    /// Its worker is gone.
-    Lost(CutShort),
-    /// It failed.
-    Failed(CutShort),
-    /// Two workers agree on another result: it is a lie.
-    Refuted(Timing),
-    /// No two workers agree, and there is no further one to ask.
-    Disputed(Timing),
+pub enum LeaseTime {
+    /// Its worker reported a result, and the times of its tasks with it.
+    Reported {
+        /// Factor on the reported seconds, at most 1: reports cannot claim more time than has passed.
+        factor: f64,
+        /// For the last lease that a worker held: seconds since the first was assigned that were not computation.
+        overhead_s: Option<f64>,
+    },
+    /// It ended without a result.
+    Censored {
+        /// Seconds that its worker had spent on it; `None` if it had not begun.
+        elapsed_s: Option<f64>,
+    },
 }
-
-/// How much of the times that a worker reported counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timing {
-    /// Factor on the reported seconds, at most 1: reports cannot claim more time than has passed.
-    pub factor: f64,
-    /// For the last lease that a worker held: seconds since the first was assigned that were not computation.
-    pub overhead_s: Option<f64>,
-}
-
-/// Seconds spent on a lease that ended early; `None` if its worker had not begun it.
-pub type CutShort = Option<f64>;
 
 /// What the engine is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +232,7 @@ pub enum AbortReason {
     /// The same tasks failed on so many workers that no worker is to blame.
     TasksFailed {
         /// The iteration.
-        iteration: u64,
+        iteration: Iteration,
         /// The tasks.
         tasks: TaskRange,
         /// How many attempts failed.
@@ -258,7 +245,7 @@ pub enum AbortReason {
     /// The policy made a decision that cannot be carried out.
     BadDecision {
         /// The iteration.
-        iteration: u64,
+        iteration: Iteration,
         /// The policy's name.
         policy: &'static str,
         /// What is wrong with the decision.

@@ -1,15 +1,15 @@
 //! What is known about the workers, and what the policy decides from it.
 
-use super::Engine;
 use super::random::{Purpose, stream};
+use super::shared::Shared;
 use crate::allocation::uniform;
 use crate::policy::{Collect, Decision, Round, SchedulerRng};
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
-impl Engine {
+impl Shared {
     /// Asks the policy for its decision, on more tasks than the step needs if the run overcommits; an error says what
     /// is wrong with it.
-    pub(super) fn decide(&mut self, number: u64, workers: &[WorkerId]) -> Result<Decision, String> {
+    pub(super) fn decide(&mut self, number: Iteration, workers: &[WorkerId]) -> Result<Decision, String> {
         let take = self.config.budget;
         // A product that is whole except for rounding is whole: 100 x 0.07 is 7, not 8.
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;
@@ -69,8 +69,8 @@ impl Engine {
         self.priors.observe(worker, |own| own.observe_overhead(overhead_s));
     }
 
-    /// A worker's task was cut short, such as a probe or the loser of a race.
-    pub(super) fn observe_cut(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
+    /// A worker's lease was cancelled, such as a probe or the loser of a race.
+    pub(super) fn observe_censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
         self.statistics[worker.slot()].observe_cut(elapsed_s);
         self.priors.observe(worker, |own| own.observe_cut(elapsed_s));
         self.policy.censored(worker, tasks, elapsed_s);

@@ -6,23 +6,30 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::blame::Blame;
-use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
+use super::event::LeaseTime;
+use ata_types::{Iteration, Lease, LeaseId, TaskRange, WorkerId};
 use deadlines::Deadline;
-pub(super) use deadlines::Overdue;
+pub(super) use deadlines::OverdueWorker;
 
 /// A lease that its worker no longer holds.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedLease {
     pub(super) lease: Lease,
     /// `None` for most tasks, which never failed.
     pub(super) blame: Option<Box<Blame>>,
-    /// Seconds since its worker began it; `None` if it had not.
-    pub(super) begun_s: Option<f64>,
+    /// Seconds since its worker began it; `None` if it had not begun.
+    pub(super) elapsed_s: Option<f64>,
+}
+
+impl EndedLease {
+    pub(super) fn time(&self) -> LeaseTime {
+        LeaseTime::Censored { elapsed_s: self.elapsed_s }
+    }
 }
 
 /// A lease that its worker finished.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct FinishedLease {
     pub(super) lease: Lease,
     /// Factor on the reported seconds, at most 1.
     pub(super) factor: f64,
@@ -75,7 +82,7 @@ pub(super) struct Leases {
     /// Earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
     /// Workers whose deadline stands still, and since when.
-    held_up: BTreeMap<WorkerId, f64>,
+    blocked_uploads: BTreeMap<WorkerId, f64>,
     next_id: u64,
 }
 
@@ -144,6 +151,11 @@ impl Leases {
         leases.last().filter(|lease| lease.id == id)
     }
 
+    /// A worker's lease on exactly these tasks.
+    pub(super) fn on(&self, worker: WorkerId, tasks: TaskRange) -> Option<LeaseId> {
+        self.of(worker).map(|(lease, _)| lease).find(|lease| lease.tasks == tasks).map(|lease| lease.id)
+    }
+
     /// Tasks that a worker computes failed on another one.
     pub(super) fn blame(&mut self, worker: WorkerId, id: LeaseId, failed: WorkerId) {
         let mut at = self.queues[worker.slot()].first;
@@ -161,7 +173,7 @@ impl Leases {
         &mut self,
         now_s: f64,
         worker: WorkerId,
-        iteration: u64,
+        iteration: Iteration,
         tasks: TaskRange,
         blame: Option<Box<Blame>>,
     ) -> Lease {
@@ -187,8 +199,14 @@ impl Leases {
 
     /// Ends a lease that its worker reports done in `reported_s` seconds. A worker's reports cannot claim more time
     /// than has passed since it began.
-    pub(super) fn finish(&mut self, now_s: f64, worker: WorkerId, id: LeaseId, reported_s: f64) -> Option<Finished> {
-        let Ended { lease, .. } = self.unlink(worker, id)?;
+    pub(super) fn finish(
+        &mut self,
+        now_s: f64,
+        worker: WorkerId,
+        id: LeaseId,
+        reported_s: f64,
+    ) -> Option<FinishedLease> {
+        let EndedLease { lease, .. } = self.unlink(worker, id)?;
         let queue = &mut self.queues[worker.slot()];
         queue.heard_s = now_s;
         let passed_s = (now_s - queue.begun_s).max(0.0);
@@ -196,13 +214,13 @@ impl Leases {
         let factor = if reported_s > passed_s * (1.0 + 1e-9) { passed_s / reported_s } else { 1.0 };
         queue.begun_s += reported_s * factor;
         let overhead_s = (queue.len == 0).then(|| (now_s - queue.begun_s).max(0.0));
-        Some(Finished { lease, factor, overhead_s })
+        Some(FinishedLease { lease, factor, overhead_s })
     }
 
     /// Ends a lease without a result. If its worker had begun it, it begins the next one now.
-    pub(super) fn revoke(&mut self, now_s: f64, worker: WorkerId, id: LeaseId) -> Option<Ended> {
+    pub(super) fn revoke(&mut self, now_s: f64, worker: WorkerId, id: LeaseId) -> Option<EndedLease> {
         let queue = &self.queues[worker.slot()];
-        let begun_s = (now_s - queue.begun_s).max(0.0);
+        let elapsed_s = (now_s - queue.begun_s).max(0.0);
         let is_first = self.entries.get(queue.first as usize).is_some_and(|first| first.lease.id == id);
         let ended = self.unlink(worker, id)?;
         let queue = &mut self.queues[worker.slot()];
@@ -210,28 +228,28 @@ impl Leases {
         if is_first {
             queue.begun_s = now_s;
         }
-        Some(Ended { begun_s: is_first.then_some(begun_s), ..ended })
+        Some(EndedLease { elapsed_s: is_first.then_some(elapsed_s), ..ended })
     }
 
     /// Ends all leases of a worker, in order.
-    pub(super) fn revoke_all(&mut self, now_s: f64, worker: WorkerId) -> Vec<Ended> {
+    pub(super) fn revoke_all(&mut self, now_s: f64, worker: WorkerId) -> Vec<EndedLease> {
         let Some(queue) = self.queues.get_mut(worker.slot()) else { return Vec::new() };
-        let mut begun_s = Some((now_s - queue.begun_s).max(0.0));
+        let mut elapsed_s = Some((now_s - queue.begun_s).max(0.0));
         let mut next = queue.first;
         (queue.first, queue.last, queue.len) = (NONE, NONE, 0);
         queue.deadlines = queue.deadlines.wrapping_add(1);
-        self.held_up.remove(&worker);
+        self.blocked_uploads.remove(&worker);
         let mut all = Vec::new();
         while next != NONE {
             let entry = &mut self.entries[next as usize];
-            all.push(Ended { lease: entry.lease, blame: entry.blame.take(), begun_s: begun_s.take() });
+            all.push(EndedLease { lease: entry.lease, blame: entry.blame.take(), elapsed_s: elapsed_s.take() });
             self.free.push(next);
             next = entry.next;
         }
         all
     }
 
-    fn unlink(&mut self, worker: WorkerId, id: LeaseId) -> Option<Ended> {
+    fn unlink(&mut self, worker: WorkerId, id: LeaseId) -> Option<EndedLease> {
         let queue = self.queues.get_mut(worker.slot())?;
         let (mut before, mut at) = (NONE, queue.first);
         while self.entries.get(at as usize)?.lease.id != id {
@@ -249,7 +267,7 @@ impl Leases {
         queue.deadlines = queue.deadlines.wrapping_add(1);
         self.free.push(at);
         let entry = &mut self.entries[at as usize];
-        Some(Ended { lease: entry.lease, blame: entry.blame.take(), begun_s: None })
+        Some(EndedLease { lease: entry.lease, blame: entry.blame.take(), elapsed_s: None })
     }
 
     /// The tasks that a worker computes now, and how often they failed.
@@ -271,7 +289,7 @@ mod tests {
     }
 
     pub(super) fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
-        leases.grant(now_s, worker(number), 1, TaskRange::single(index), None).id
+        leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), None).id
     }
 
     fn held(leases: &Leases, number: u32) -> Vec<u64> {
@@ -310,9 +328,9 @@ mod tests {
     fn a_later_lease_that_fails_leaves_the_time_to_the_first() {
         let mut leases = table(1);
         let (a, b, c) = (grant(&mut leases, 0.0, 1, 0), grant(&mut leases, 0.0, 1, 1), grant(&mut leases, 0.0, 1, 2));
-        assert_eq!(leases.revoke(3.0, worker(1), b).unwrap().begun_s, None);
+        assert_eq!(leases.revoke(3.0, worker(1), b).unwrap().elapsed_s, None);
         assert_eq!(leases.finish(4.0, worker(1), a, 4.0).unwrap().factor, 1.0);
-        assert_eq!(leases.revoke(6.0, worker(1), c).unwrap().begun_s, Some(2.0));
+        assert_eq!(leases.revoke(6.0, worker(1), c).unwrap().elapsed_s, Some(2.0));
     }
 
     #[test]
@@ -321,6 +339,6 @@ mod tests {
         grant(&mut leases, 1.0, 1, 0);
         grant(&mut leases, 1.0, 1, 1);
         let ended = leases.revoke_all(3.0, worker(1));
-        assert_eq!(ended.iter().map(|ended| ended.begun_s).collect::<Vec<_>>(), [Some(2.0), None]);
+        assert_eq!(ended.iter().map(|ended| ended.elapsed_s).collect::<Vec<_>>(), [Some(2.0), None]);
     }
 }

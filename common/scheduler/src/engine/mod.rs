@@ -1,6 +1,6 @@
 //! The iteration engine: membership, leases, policy, statistics and costs, as one pure state machine.
 //!
-//! A driver tells it what happened and when, and carries out the effects it returns, in order:
+//! A driver passes it what happened and when, and carries out the effects that it returns, in order:
 //!
 //! ```text
 //! WorkerJoined ─▶ Wait        Proceed ─▶ Start, Assign… ─▶ report() ─▶ End… ─▶ Step ─▶ StepCommitted ─▶ Committed ─┐
@@ -11,162 +11,74 @@
 //! The coordinator drives it with real time and real workers, the simulator with virtual ones. There is no iteration
 //! logic anywhere else. It never reads a clock: [`Engine::poll_timeout`] says when it next wants an [`Event::Timeout`].
 //!
+//! # What happens in an iteration
+//! 1. Between two iterations the driver saves what it has to, and sends [`Event::Proceed`]. If enough workers are present,
+//!    the policy decides on an allocation: [`Effect::Start`].
+//! 2. Tasks are handed out as leases ([`Effect::Assign`]): all at once or in parts, as the policy plans. Spot checks give some
+//!    leases to a second worker.
+//! 3. While results are collected, each one is applied, ignored or confirmed ([`Effect::End`]), and updates the statistics of
+//!    its worker. Tasks whose worker fails, hangs or leaves are given to others; the worker rests, and is expelled if it fails
+//!    too often. If the same tasks fail everywhere, the run ends with [`Effect::Abort`].
+//! 4. Once the step has all its results, the leases that are left are cancelled, and the driver takes the step
+//!    ([`Effect::Step`]).
+//! 5. After [`Event::StepCommitted`] the iteration's cost enters the ledger ([`Effect::Committed`]). The run ends with
+//!    [`Effect::Finish`] if that was the last iteration, or a limit is reached.
+//!
 //! # Layout
-//! - `event`: what it takes in, and what it returns
-//! - `course`: an iteration begun, allocated, stepped, committed
+//! - `event`: what the engine takes in, and what it returns; `config`: how it runs; `limits`: what ends a run
+//! - `phase`: a file a phase, with the state that exists only there: `between`, `collecting`, `committing`, `over`
+//! - `shared`: the state that all phases share, and what happens to it in each of them
 //! - `collect`: which results make a step, one file per mode
-//! - `results`: what workers report; `recovery`: lost, hung and failing workers; `trouble`: when nothing succeeds any more;
-//!   `checks`: results that two must confirm
-//! - `plan`: tasks handed out in parts, as the policy orders; `midway`: what it sees and says; `pool`: tasks that no worker has
-//!   been given yet; `copies`: tasks that several compute
+//! - `trust`: workers that fail; `failures`: when nothing succeeds any more
 //! - `roster`: which workers are present, idle, resting; `leases`: the one lease table, with its deadlines
 //! - `knowledge`, `priors`: statistics, the policy, and what earlier runs learned
+//! - `view`: what a policy sees within an iteration, and what it can do; `pool`: tasks that no worker has been given yet;
+//!   `copies`: tasks that several workers compute; `layout`: which tasks a share consists of
 //! - `saved`: everything that outlives the process, as plain data
 
+mod account;
 mod blame;
-mod checks;
 mod collect;
+mod config;
 mod copies;
-mod course;
 mod event;
-mod iteration;
+mod failures;
 mod knowledge;
 mod layout;
 mod leases;
 mod limits;
-mod midway;
-mod plan;
+mod phase;
 mod pool;
 mod priors;
 mod random;
-mod recovery;
-mod results;
 mod roster;
 mod saved;
+mod shared;
 mod time;
-mod trouble;
+mod trust;
+mod view;
 mod worker_set;
 
-pub use checks::Verify;
-pub use event::{AbortReason, CutShort, Effect, Event, Outcome, Refusal, Report, Timing, WaitReason};
+pub use config::{EngineConfig, Verify};
+pub use event::{AbortReason, Effect, Event, LeaseTime, Refusal, Report, WaitReason};
 pub use limits::{FinishReason, Limits};
-pub use midway::{Doing, Midway, Orders};
 pub use saved::{RestoreError, SavedEngine};
+pub use view::{Actions, Activity, IterationView};
 
-use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use crate::ledger::Ledger;
-use crate::policy::Policy;
+use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
-use ata_types::{Lease, LeaseId, MachineId, WorkerId};
-use iteration::{Employed, Iteration, Taken, Waste};
-use leases::Leases;
-use priors::Priors;
-use roster::Roster;
-use trouble::Trouble;
-
-/// How an [`Engine`] runs.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineConfig {
-    /// Tasks per iteration, B; at least 1.
-    pub budget: u64,
-    /// Iterations until [`Effect::Finish`].
-    pub iterations: u64,
-    /// Workers to wait for before the first iteration; at least 1. Later ones start with the workers present.
-    pub min_workers: usize,
-    /// Seconds within which a worker that was never timed must report its first result, or it is evicted. One that was
-    /// timed has ten times its expected time (more if its times are noisy), and at least a tenth of this. `None`: no
-    /// limit.
-    pub lease_timeout_s: Option<f64>,
-    /// The shortest rest of a worker that failed, in seconds; it doubles with each further failure.
-    pub rest_s: f64,
-    /// A worker that fails this many times in a row, without a result in between, is expelled. `None`: none is.
-    pub expel_after: Option<u32>,
-    /// Seconds that tasks must go on failing, while nobody delivers anything, before the run is given up: longer than any
-    /// outage that it is to survive.
-    pub outage_s: f64,
-    /// Spot checks. They need a policy that waits for all of its tasks.
-    pub verify: Option<Verify>,
-    /// Seed of everything random in the scheduler.
-    pub seed: u64,
-    /// Overcommitment, at least 0: the share of tasks that a barrier policy allocates beyond B. The first B results
-    /// make the step and the rest is cancelled, which buys speed with wasted work.
-    pub overcommit: f64,
-    /// What else ends the run.
-    pub limits: Limits,
-}
-
-impl Default for EngineConfig {
-    /// One iteration of one task, as soon as there is a worker.
-    fn default() -> Self {
-        Self {
-            budget: 1,
-            iterations: 1,
-            min_workers: 1,
-            lease_timeout_s: None,
-            rest_s: 0.0,
-            expel_after: None,
-            outage_s: 0.0,
-            verify: None,
-            seed: 0,
-            overcommit: 0.0,
-            limits: Limits::default(),
-        }
-    }
-}
+use ata_types::{Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
+use leases::OverdueWorker;
+use phase::{Between, Collecting, Exit, Flow, Over, Phase};
+use shared::Shared;
 
 /// The state machine. See the module's documentation.
 pub struct Engine {
-    config: EngineConfig,
-    policy: Box<dyn Policy>,
-    roster: Roster,
-    leases: Leases,
-    /// By slot.
-    statistics: Vec<WorkerStatistics>,
-    priors: Priors,
-    /// Results that arrived during an asynchronous step.
-    arrivals: VecDeque<Taken>,
-    /// Leases to cancel once they are too late, oldest first; some may have ended.
-    granted: VecDeque<(WorkerId, Lease)>,
-    ledger: Ledger,
-    /// Empty, for the next iteration to reuse.
-    employed: Employed,
-    /// The waste of the iteration that is committed next…
-    waste: Waste,
-    /// …and the results that arrived for it.
-    results: u64,
-    /// When the first iteration began.
-    began_s: Option<f64>,
-    /// When the last step had all its results.
-    last_step_s: Option<f64>,
-    /// Whether an iteration has begun since this engine was created or restored.
-    has_begun: bool,
-    /// Why the run is over, if it finished.
-    finished: Option<FinishReason>,
-    /// Why the run ends once the step under way is committed, if it does.
-    aborting: Option<AbortReason>,
-    /// If the last thing that workers reported is a failure.
-    trouble: Option<Trouble>,
+    shared: Shared,
     phase: Phase,
-    last_wait: Option<WaitReason>,
-}
-
-enum Phase {
-    /// Before the first iteration, or between two.
-    Between {
-        next: u64,
-        /// Whether [`Event::Proceed`] has arrived.
-        may_begin: bool,
-    },
-    /// Tasks are assigned, and results awaited.
-    Collecting(Iteration),
-    /// The step is being taken.
-    Committing(Iteration),
-    /// Finished or aborted.
-    Over {
-        /// The iteration to continue with.
-        next: u64,
-    },
 }
 
 impl Engine {
@@ -177,48 +89,23 @@ impl Engine {
     pub fn new(config: EngineConfig, policy: Box<dyn Policy>) -> Self {
         assert!(config.budget >= 1 && config.min_workers >= 1, "a run needs a task and a worker");
         assert!(config.overcommit >= 0.0 && config.rest_s >= 0.0, "shares and times are not negative");
-        Self {
-            config,
-            policy,
-            roster: Roster::default(),
-            leases: Leases::default(),
-            statistics: Vec::new(),
-            priors: Priors::default(),
-            arrivals: VecDeque::new(),
-            granted: VecDeque::new(),
-            ledger: Ledger::default(),
-            employed: Employed::default(),
-            waste: Waste::default(),
-            results: 0,
-            began_s: None,
-            last_step_s: None,
-            has_begun: false,
-            finished: None,
-            aborting: None,
-            trouble: None,
-            phase: Phase::Between { next: 1, may_begin: false },
-            last_wait: None,
-        }
+        Self { shared: Shared::new(config, policy), phase: Phase::Between(Between::new(Iteration::FIRST, None)) }
     }
 
     /// Handles an event at `now_s`, seconds since the run began (never decreasing), and appends what to do.
     pub fn handle(&mut self, now_s: f64, event: Event, effects: &mut Vec<Effect>) {
-        match event {
-            Event::WorkerJoined { worker, machine, prior, fuses } => {
-                self.join(now_s, worker, machine, prior, fuses, effects);
-            }
-            Event::WorkerLost { worker } => self.lose(now_s, worker, effects),
-            Event::WorkerForgotten { worker } => self.forget(worker),
-            Event::Offence { worker } => self.offence(now_s, worker, effects),
-            Event::WorkerHeldUp { worker } => self.leases.hold_up(now_s, worker),
-            Event::WorkerGoesOn { worker } => self.go_on(now_s, worker),
-            Event::Compared { tasks, first, second, agree } => {
-                self.compared(now_s, tasks, (first, second), agree, effects);
-            }
-            Event::StepCommitted { iteration, outcome } => self.committed(now_s, iteration, &outcome, effects),
-            Event::Proceed => self.proceed(now_s, effects),
-            Event::Timeout => self.timeout(now_s, effects),
-        }
+        self.at(now_s, effects, |engine| match event {
+            Event::WorkerJoined { worker, machine, prior, fuses } => engine.join(worker, machine, prior, fuses),
+            Event::WorkerLost { worker } => engine.lose(worker),
+            Event::WorkerForgotten { worker } => engine.forget(worker),
+            Event::Violation { worker } => engine.violation(worker),
+            Event::UploadBlocked { worker } => engine.shared.leases.block_upload(now_s, worker),
+            Event::UploadResumed { worker } => engine.shared.resume_upload(worker),
+            Event::Compared { tasks, first, second, agree } => engine.compared(tasks, (first, second), agree),
+            Event::StepCommitted { iteration, outcome } => engine.step_committed(iteration, &outcome),
+            Event::Proceed => engine.proceed(),
+            Event::Timeout => engine.timeout(),
+        });
     }
 
     /// Handles a worker's report on a lease at `now_s`, and appends what to do. A refused report changes nothing.
@@ -230,149 +117,201 @@ impl Engine {
         report: Report<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
-        match report {
-            Report::Done { busy_s } => self.done(now_s, worker, lease, busy_s, effects),
-            Report::Failed => self.failed(now_s, worker, lease, effects),
-        }
+        self.at(now_s, effects, |engine| match report {
+            Report::Done { busy_s } => engine.lease_done(worker, lease, busy_s),
+            Report::Failed => engine.lease_failed(worker, lease),
+        })
+    }
+
+    /// Handles something that happens at a time, with the caller's list of effects in place.
+    fn at<T>(&mut self, now_s: f64, effects: &mut Vec<Effect>, handle: impl FnOnce(&mut Self) -> T) -> T {
+        self.shared.now_s = now_s;
+        std::mem::swap(&mut self.shared.effects, effects);
+        let handled = handle(self);
+        std::mem::swap(&mut self.shared.effects, effects);
+        handled
     }
 
     /// When to send [`Event::Timeout`] if nothing happens before, in seconds since the run began.
     pub fn poll_timeout(&mut self) -> Option<f64> {
-        let (deadline_s, rest_end_s) = (self.leases.next_deadline_s(), self.roster.next_rest_end_s());
+        let Shared { leases, roster, failures, .. } = &mut self.shared;
+        let (deadline_s, rest_end_s) = (leases.next_deadline_s(), roster.next_rest_end_s());
         let ask_again_s = match &self.phase {
             // During a pause the policy is not asked.
-            Phase::Collecting(iteration) if !self.is_paused() => iteration.orders.ask_again_s,
+            Phase::Collecting(collecting) if !failures.is_pause() => collecting.ask_again_s(),
             _ => None,
         };
-        let pause_ends_s = self.pause_ends_s();
+        let pause_ends_s = failures.paused_until_s();
         deadline_s.into_iter().chain(rest_end_s).chain(ask_again_s).chain(pause_ends_s).reduce(f64::min)
     }
 
     /// The iteration under way, or the next one; once the run is over, the last one committed.
-    pub fn iteration(&self) -> u64 {
+    pub fn iteration(&self) -> Iteration {
         match &self.phase {
-            Phase::Between { next, .. } => *next,
-            Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
-            Phase::Over { .. } => self.ledger.iterations,
-        }
-    }
-
-    /// The first iteration that is not committed.
-    fn next_iteration(&self) -> u64 {
-        match &self.phase {
-            Phase::Between { next, .. } | Phase::Over { next } => *next,
-            Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
+            Phase::Over(_) => Iteration(self.shared.ledger.iterations),
+            phase => phase.next_iteration(),
         }
     }
 
     /// The workers that are present, ascending.
     pub fn present(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.roster.all_present()
+        self.shared.roster.all_present()
     }
 
     /// A lease, if the worker holds it.
     pub fn lease(&self, worker: WorkerId, lease: LeaseId) -> Option<Lease> {
-        self.leases.find(worker, lease)
+        self.shared.leases.find(worker, lease)
     }
 
     /// The costs so far.
     pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+        &self.shared.ledger
     }
 
     /// What is known about each worker's speed, by slot.
     pub fn statistics(&self) -> &[WorkerStatistics] {
-        &self.statistics
+        &self.shared.statistics
     }
 
     /// The name of the policy.
     pub fn policy(&self) -> &'static str {
-        self.policy.name()
+        self.shared.policy.name()
     }
 
-    fn join(
-        &mut self,
-        now_s: f64,
-        worker: WorkerId,
-        machine: MachineId,
-        prior: WorkerStatistics,
-        fuses: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        let slot = worker.slot();
-        self.roster.add(worker);
-        self.leases.add(worker);
-        self.ledger.worker(worker);
-        self.statistics.resize(self.statistics.len().max(slot + 1), WorkerStatistics::default());
-        self.lose(now_s, worker, effects);
-        self.roster.set_fuses(worker, fuses);
-        let was_here = self.roster.left_in(worker) == self.current();
-        let is_over = matches!(self.phase, Phase::Over { .. });
-        if !is_over && !self.roster.is_proven(worker) {
-            let inherited = self.roster.inherit(now_s, worker, machine);
-            effects.extend(inherited.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
+    /// Lets the collecting phase, if it is the present one, handle something, and leaves the phase if that ends it.
+    fn collect(&mut self, handle: impl FnOnce(&mut Collecting, &mut Shared) -> Flow) {
+        let Self { shared, phase } = self;
+        let Phase::Collecting(collecting) = phase else { return };
+        let next = match handle(collecting, shared) {
+            ControlFlow::Continue(()) => return,
+            ControlFlow::Break(Exit::Complete) => Phase::Committing(collecting.step(shared)),
+            ControlFlow::Break(Exit::Abort(reason)) => Phase::Over(Over::abort(shared, collecting.number, reason)),
+        };
+        self.phase = next;
+    }
+
+    fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, fuses: bool) {
+        self.shared.add(worker);
+        self.lose(worker);
+        self.shared.roster.set_fuses(worker, fuses);
+        let is_over = matches!(self.phase, Phase::Over(_));
+        self.shared.join(worker, machine, prior, is_over);
+        if let Phase::Between(between) = &self.phase {
+            let next = between.start(&mut self.shared);
+            self.begin(next);
+        } else {
+            self.collect(|collecting, shared| collecting.worker_joined(shared, worker));
         }
-        self.roster.join(now_s, worker, machine);
-        if self.roster.is_fit(worker) {
-            self.shorten_pause();
-        }
-        if self.statistics[slot].observed == 0
-            && let Some(known) = self.priors.add(worker, prior)
-        {
-            self.statistics[slot] = known;
-            self.policy.learned(worker, &known);
-        }
-        match &mut self.phase {
-            Phase::Between { .. } => self.start(now_s, effects),
-            Phase::Collecting(iteration) => {
-                iteration.workers += u64::from(!was_here);
-                self.last_wait = None;
-                // Failed tasks that no worker was present to retry come first: the run must end if they fail
-                // everywhere.
-                self.recover(now_s, effects);
-            }
-            Phase::Committing(_) | Phase::Over { .. } => {}
+    }
+
+    fn lose(&mut self, worker: WorkerId) {
+        if self.shared.roster.is_present(worker) {
+            let lost = self.shared.lose(worker);
+            self.collect(|collecting, shared| collecting.worker_lost(shared, worker, lost));
         }
     }
 
     fn forget(&mut self, worker: WorkerId) {
-        let is_known = worker.slot() < self.statistics.len();
-        if is_known && !self.roster.is_present(worker) {
-            self.roster.forget(worker);
-            self.statistics[worker.slot()] = WorkerStatistics::default();
-            self.priors.forget(worker);
-            *self.ledger.worker(worker) = crate::WorkerCost::default();
-            self.policy.forget(worker);
+        if self.shared.forget(worker)
+            && let Phase::Collecting(collecting) = &mut self.phase
+        {
+            collecting.worker_forgotten(worker);
         }
     }
 
-    fn proceed(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        if let Phase::Between { may_begin, .. } = &mut self.phase {
-            *may_begin = true;
-            self.start(now_s, effects);
+    fn violation(&mut self, worker: WorkerId) {
+        if !self.shared.roster.is_present(worker) {
+            return;
+        }
+        self.shared.violation(worker);
+        match &mut self.phase {
+            Phase::Collecting(_) => self.collect(|collecting, shared| collecting.violation(shared, worker)),
+            Phase::Between(_) | Phase::Committing(_) => drop(self.shared.expel_if_due(worker)),
+            Phase::Over(_) => {}
         }
     }
 
-    fn timeout(&mut self, now_s: f64, effects: &mut Vec<Effect>) {
-        self.evict_overdue(now_s, effects);
-        for worker in self.roster.end_rests(now_s) {
-            if self.leases.is_free(worker) {
-                self.roster.release(worker);
-            }
-        }
-        if self.pause_ends_s().is_some_and(|at_s| at_s <= now_s) {
-            self.end_pause();
-            return self.recover(now_s, effects);
-        }
-        self.employ_idle(now_s, effects);
-        self.resume(now_s, effects);
-    }
-
-    /// The iteration under way, if there is one, else 0.
-    fn current(&self) -> u64 {
+    fn lease_done(&mut self, worker: WorkerId, lease: LeaseId, busy_s: &[f64]) -> Result<(), Refusal> {
+        let result = self.shared.accept(worker, lease, busy_s)?;
         match &self.phase {
-            Phase::Collecting(iteration) | Phase::Committing(iteration) => iteration.number,
-            Phase::Between { .. } | Phase::Over { .. } => 0,
+            Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_done(shared, result)),
+            // Only asynchronous leases outlive their iteration.
+            _ => self.shared.await_step(result),
+        }
+        Ok(())
+    }
+
+    fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId) -> Result<(), Refusal> {
+        let ended = self.shared.fail(worker, lease)?;
+        match &mut self.phase {
+            Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended)),
+            Phase::Committing(committing) => {
+                committing.failed(&self.shared, worker, ended.lease.tasks);
+                self.shared.expel_if_due(worker);
+            }
+            Phase::Between(_) => drop(self.shared.expel_if_due(worker)),
+            Phase::Over(_) => {}
+        }
+        Ok(())
+    }
+
+    fn compared(&mut self, tasks: TaskRange, leases: (LeaseId, LeaseId), agree: bool) {
+        self.collect(|collecting, shared| collecting.compared(shared, tasks, leases, agree));
+    }
+
+    fn step_committed(&mut self, iteration: Iteration, outcome: &StepOutcome) {
+        if let Phase::Committing(committing) = &mut self.phase
+            && committing.number == iteration
+        {
+            self.phase = committing.commit(&mut self.shared, outcome);
+        }
+    }
+
+    fn proceed(&mut self) {
+        if let Phase::Between(between) = &mut self.phase {
+            let next = between.proceed(&mut self.shared);
+            self.begin(next);
+        }
+    }
+
+    /// Enters the phase after [`Between`], if the next iteration begins or the run is over.
+    fn begin(&mut self, next: Option<Phase>) {
+        if let Some(next) = next {
+            self.phase = next;
+            self.collect(Collecting::begin);
+        }
+    }
+
+    fn timeout(&mut self) {
+        self.evict_overdue();
+        self.shared.end_rests();
+        let Shared { failures, now_s, .. } = &mut self.shared;
+        if failures.paused_until_s().is_some_and(|at_s| at_s <= *now_s) {
+            failures.end_pause();
+            self.collect(Collecting::recover);
+        } else {
+            self.collect(Collecting::resume);
+        }
+    }
+
+    /// Evicts the workers that missed their deadline.
+    fn evict_overdue(&mut self) {
+        for OverdueWorker { worker, silent_s } in self.shared.leases.overdue(self.shared.now_s) {
+            let lost = self.shared.evict(worker, silent_s);
+            match &mut self.phase {
+                Phase::Collecting(_) => {
+                    self.collect(|collecting, shared| collecting.worker_evicted(shared, worker, lost));
+                }
+                Phase::Committing(committing) => {
+                    if let Some(hung) = lost.first() {
+                        committing.failed(&self.shared, worker, hung.lease.tasks);
+                    }
+                }
+                Phase::Between(_) | Phase::Over(_) => {}
+            }
+            if matches!(self.phase, Phase::Over(_)) {
+                return;
+            }
         }
     }
 }

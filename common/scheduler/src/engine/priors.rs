@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::WorkerStatistics;
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
 /// The most observations a prior counts for: enough to skip the warm-up of ATA-Empirical (about 70), and few compared
 /// with what a run of a thousand iterations observes.
@@ -130,9 +130,9 @@ impl Priors {
     /// At the start of an iteration: fades the priors when it is time, and drops those that observations contradict, or
     /// all of them if most of those tested were contradicted. Updates what is known about the workers; returns those that
     /// this run has not observed, and of which something else is known now.
-    pub(super) fn review(&mut self, iteration: u64, statistics: &mut [WorkerStatistics]) -> Vec<WorkerId> {
+    pub(super) fn review(&mut self, iteration: Iteration, statistics: &mut [WorkerStatistics]) -> Vec<WorkerId> {
         let mut changed = Vec::new();
-        let fades = iteration.is_multiple_of(HALF_LIFE_ITERATIONS);
+        let fades = iteration.number().is_multiple_of(HALF_LIFE_ITERATIONS);
         if self.known.is_empty() || (self.observed.is_empty() && !fades) {
             return changed;
         }
@@ -190,7 +190,7 @@ mod tests {
         let mut priors = Priors::default();
         let mut statistics = [priors.add(worker(), earlier).unwrap()];
         priors.observe(worker(), |own| own.observe(busy_s));
-        priors.review(2, &mut statistics);
+        priors.review(Iteration(2), &mut statistics);
         statistics[0]
     }
 
@@ -200,10 +200,10 @@ mod tests {
         let mut statistics = [priors.add(worker(), learned(100_000, 2.0, 1.0)).unwrap()];
         assert_eq!(statistics[0].observed, MAX_PRIOR_TASKS);
         for iteration in 1..9000 {
-            priors.review(iteration, &mut statistics);
+            priors.review(Iteration(iteration), &mut statistics);
             assert!(statistics[0].observed > 0, "{iteration}");
         }
-        priors.review(9000, &mut statistics);
+        priors.review(Iteration(9000), &mut statistics);
         assert_eq!(statistics, [WorkerStatistics::default()]);
     }
 
@@ -229,7 +229,7 @@ mod tests {
             let mut priors = Priors::default();
             let mut statistics = [priors.add(worker(), earlier).unwrap()];
             priors.observe(worker(), |own| own.observe_batch(1, busy_s));
-            priors.review(2, &mut statistics);
+            priors.review(Iteration(2), &mut statistics);
             assert_eq!(statistics[0].observed > 1, kept, "{busy_s}");
         }
     }
@@ -242,7 +242,7 @@ mod tests {
         let mut statistics = workers.map(|worker| priors.add(worker, learned(100, 2.0, 0.1)).unwrap());
         for (iteration, worker, busy_s, left) in [(2, 0, 9.0, 100), (300, 1, 2.0, 100), (700, 2, 9.0, 0)] {
             priors.observe(workers[worker], |own| own.observe(busy_s));
-            priors.review(iteration, &mut statistics);
+            priors.review(Iteration(iteration), &mut statistics);
             assert_eq!(statistics[3].observed, left, "iteration {iteration}");
         }
     }

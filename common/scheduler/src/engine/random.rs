@@ -3,6 +3,7 @@
 use rand::{RngExt, SeedableRng};
 
 use crate::policy::SchedulerRng;
+use ata_types::Iteration;
 
 /// What is drawn from a stream. Kept apart so that a fault does not change what a policy draws.
 #[derive(Clone, Copy, Debug)]
@@ -14,16 +15,16 @@ pub(super) enum Purpose {
 }
 
 /// The stream of an iteration under a seed.
-pub(super) fn stream(seed: u64, iteration: u64, purpose: Purpose) -> SchedulerRng {
+pub(super) fn stream(seed: u64, iteration: Iteration, purpose: Purpose) -> SchedulerRng {
     let mut rng = SchedulerRng::seed_from_u64(seed);
-    rng.set_stream(2 * iteration + purpose as u64);
+    rng.set_stream(2 * iteration.number() + purpose as u64);
     rng
 }
 
 /// A number from 0 to below 1 for a task of an iteration, which nobody can tell without the secret.
-pub(super) fn draw(secret: u64, iteration: u64, task: u64) -> f64 {
+pub(super) fn draw(secret: u64, iteration: Iteration, task: u64) -> f64 {
     let mut rng = SchedulerRng::seed_from_u64(secret);
-    rng.set_stream(iteration);
+    rng.set_stream(iteration.number());
     // A number takes two words of 32 bits.
     rng.set_word_pos(2 * u128::from(task));
     rng.random()

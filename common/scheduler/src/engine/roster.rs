@@ -33,7 +33,7 @@ pub(super) struct Strikes {
     /// Whether it has delivered a result in this run.
     pub(super) has_delivered: bool,
     /// Its results that were refuted, since it joined first: further results prove nothing, as few are checked.
-    pub(super) lies: u32,
+    pub(super) mismatches: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -48,8 +48,6 @@ struct Member {
     single_rest_s: f64,
     /// Results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
     waiting: u32,
-    /// The last iteration in which it left.
-    left_in: u64,
 }
 
 /// The workers. Every operation on one worker takes constant time; the list of those that can be given work is made on
@@ -138,11 +136,6 @@ impl Roster {
         self.idle.contains(worker)
     }
 
-    /// The last iteration in which a worker left, or 0.
-    pub(super) fn left_in(&self, worker: WorkerId) -> u64 {
-        self.members[worker.slot()].left_in
-    }
-
     /// Where a worker runs, or ran last.
     pub(super) fn machine_of(&self, worker: WorkerId) -> MachineId {
         self.members[worker.slot()].machine
@@ -187,9 +180,9 @@ impl Roster {
     }
 
     /// A worker left.
-    pub(super) fn leave(&mut self, worker: WorkerId, iteration: u64) {
+    pub(super) fn leave(&mut self, worker: WorkerId) {
         let member = &mut self.members[worker.slot()];
-        (member.present, member.left_in) = (false, iteration);
+        member.present = false;
         if member.strikes.count > 0 {
             self.fled.insert((member.machine, worker));
         }
@@ -289,15 +282,15 @@ impl Roster {
     }
 
     /// A result of a worker was refuted.
-    pub(super) fn lied(&mut self, worker: WorkerId) {
+    pub(super) fn mismatched(&mut self, worker: WorkerId) {
         self.contested(worker);
-        let lies = &mut self.members[worker.slot()].strikes.lies;
-        *lies = lies.saturating_add(1);
+        let mismatches = &mut self.members[worker.slot()].strikes.mismatches;
+        *mismatches = mismatches.saturating_add(1);
     }
 
     /// How many results of a worker were refuted.
-    pub(super) fn lies_of(&self, worker: WorkerId) -> u32 {
-        self.members[worker.slot()].strikes.lies
+    pub(super) fn mismatches_of(&self, worker: WorkerId) -> u32 {
+        self.members[worker.slot()].strikes.mismatches
     }
 
     /// How often a worker failed since its last result, not counting what it took over: it is neither expelled nor given more
@@ -403,9 +396,8 @@ mod tests {
     fn a_rest_goes_on_while_its_worker_is_away() {
         let mut roster = roster(2);
         roster.strike(0.0, worker(1), 0.0, 4.0);
-        roster.leave(worker(1), 1);
+        roster.leave(worker(1));
         assert_eq!(roster.next_rest_end_s(), None, "an absent worker's rest is not waited for");
-        assert_eq!(roster.left_in(worker(1)), 1);
         roster.join(3.0, worker(1), MachineId::from(worker(1)));
         assert_eq!(available(&mut roster), [2]);
         assert_eq!((roster.end_rests(3.9), roster.end_rests(4.0)), (vec![], vec![worker(1)]));
@@ -435,7 +427,7 @@ mod tests {
         assert_eq!(roster.idle(false), [worker(3)]);
         roster.stepped(worker(2));
         roster.release(worker(2));
-        roster.leave(worker(3), 5);
+        roster.leave(worker(3));
         assert_eq!((roster.idle(false), roster.present()), (vec![worker(2)], 2));
     }
 }

@@ -4,13 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::leases::Leases;
 use super::limits::{FinishReason, Limits};
+use super::phase::{Between, Phase};
 use super::priors::Priors;
 use super::roster::{Roster, Strikes};
-use super::{Engine, EngineConfig, Phase};
+use super::shared::Shared;
+use super::{Engine, EngineConfig};
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::{Policy, PolicyState};
 use crate::statistics::{MOST, WorkerStatistics};
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
 /// The version of [`SavedEngine`] that this release writes and reads.
 const VERSION: u32 = 2;
@@ -22,9 +24,9 @@ const VERSION: u32 = 2;
 pub struct SavedEngine {
     version: u32,
     /// The iteration that begins next.
-    next_iteration: u64,
+    next_iteration: Iteration,
     /// The limit that ended the run before its last iteration, if one did.
-    ended_by: Option<Ended>,
+    ended_by: Option<LimitReached>,
     /// No lease with this number or a later one was granted.
     next_lease: u64,
     began_s: Option<f64>,
@@ -40,7 +42,7 @@ pub struct SavedEngine {
 /// A run that reached a limit is over for as long as its limits stay the same.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Ended {
+struct LimitReached {
     reason: FinishReason,
     limits: Limits,
 }
@@ -66,13 +68,13 @@ pub enum RestoreError {
 
 impl SavedEngine {
     /// The iteration that begins next.
-    pub fn next_iteration(&self) -> u64 {
+    pub fn next_iteration(&self) -> Iteration {
         self.next_iteration
     }
 
     /// Why a run with these settings is over after what was saved, if it is.
     pub fn finished(&self, iterations: u64, limits: &Limits) -> Option<FinishReason> {
-        let is_last = self.next_iteration > iterations;
+        let is_last = self.next_iteration.number() > iterations;
         let same_limits = self.ended_by.filter(|ended| ended.limits == *limits);
         same_limits.map(|ended| ended.reason).or(is_last.then_some(FinishReason::Iterations))
     }
@@ -97,9 +99,12 @@ impl SavedEngine {
         let workers = self.statistics.len();
         let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
         let reached = 1..=u64::MAX >> 1;
-        damaged(reached.contains(&self.next_iteration), "an iteration that no run reaches")?;
+        damaged(reached.contains(&self.next_iteration.number()), "an iteration that no run reaches")?;
         damaged(self.next_lease <= *reached.end(), "a lease that no run reaches")?;
-        damaged(self.ledger.iterations == self.next_iteration - 1, "the ledger and the next iteration do not agree")?;
+        damaged(
+            self.ledger.iterations == self.next_iteration.number() - 1,
+            "the ledger and the next iteration do not agree",
+        )?;
         damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
         damaged(self.priors.is_valid(workers), "priors that cannot have been learned")?;
         damaged(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
@@ -113,36 +118,31 @@ impl Engine {
     /// What is to be saved. An iteration under way begins again in an engine that is restored from it. A run that is over can
     /// be saved too, and continued.
     pub fn save(&self) -> SavedEngine {
-        let by_limit = self.finished.filter(|reason| *reason != FinishReason::Iterations);
-        let mut strikes = self.roster.strikes();
-        let slots = self.slots_to_save(&strikes);
+        let Self { shared, phase } = self;
+        let finished = match phase {
+            Phase::Between(between) => between.finished,
+            Phase::Over(over) => over.finished,
+            Phase::Collecting(_) | Phase::Committing(_) => None,
+        };
+        let by_limit = finished.filter(|reason| *reason != FinishReason::Iterations);
+        let mut strikes = shared.roster.strikes();
+        let slots = shared.slots_to_save(&strikes);
         strikes.truncate(slots);
-        let workers = self.ledger.workers[..slots].to_vec();
+        let workers = shared.ledger.workers[..slots].to_vec();
         SavedEngine {
             version: VERSION,
-            next_iteration: self.next_iteration(),
-            ended_by: by_limit.map(|reason| Ended { reason, limits: self.config.limits }),
-            next_lease: self.leases.next_id(),
-            began_s: self.began_s,
-            last_step_s: self.last_step_s,
-            statistics: self.statistics[..slots].to_vec(),
-            priors: self.priors.clone(),
+            next_iteration: phase.next_iteration(),
+            ended_by: by_limit.map(|reason| LimitReached { reason, limits: shared.config.limits }),
+            next_lease: shared.leases.next_id(),
+            began_s: shared.began_s,
+            last_step_s: shared.last_step_s,
+            statistics: shared.statistics[..slots].to_vec(),
+            priors: shared.priors.clone(),
             strikes,
-            ledger: Ledger { workers, ..self.ledger },
-            policy: self.policy.name().into(),
-            policy_state: self.policy.save(),
+            ledger: Ledger { workers, ..shared.ledger },
+            policy: shared.policy.name().into(),
+            policy_state: shared.policy.save(),
         }
-    }
-
-    /// How many of the first slots there is something to say of: workers that were forgotten may have had the others.
-    fn slots_to_save(&self, strikes: &[Strikes]) -> usize {
-        let is_new = |slot: &usize| {
-            self.statistics[*slot] == WorkerStatistics::default()
-                && strikes[*slot] == Strikes::default()
-                && self.ledger.workers[*slot] == WorkerCost::default()
-        };
-        let new = (0..strikes.len()).rev().take_while(is_new).count();
-        (strikes.len() - new).max(self.priors.slots())
     }
 
     /// An engine that continues where one was saved. Its clock continues as well: no event may be earlier than the
@@ -159,17 +159,26 @@ impl Engine {
         saved.check()?;
         saved.teach(&mut *policy)?;
         let finished = saved.finished(config.iterations, &config.limits);
-        Ok(Self {
-            roster: Roster::restored(&saved.strikes),
-            leases: Leases::numbered_from(saved.next_lease, saved.statistics.len()),
-            statistics: saved.statistics,
-            priors: saved.priors,
-            ledger: saved.ledger,
-            began_s: saved.began_s,
-            last_step_s: saved.last_step_s,
-            phase: Phase::Between { next: saved.next_iteration, may_begin: false },
-            finished,
-            ..Self::new(config, policy)
-        })
+        let mut engine = Self::new(config, policy);
+        engine.phase = Phase::Between(Between::new(saved.next_iteration, finished));
+        let Shared { roster, leases, statistics, priors, ledger, began_s, last_step_s, .. } = &mut engine.shared;
+        *roster = Roster::restored(&saved.strikes);
+        *leases = Leases::numbered_from(saved.next_lease, saved.statistics.len());
+        (*statistics, *priors, *ledger) = (saved.statistics, saved.priors, saved.ledger);
+        (*began_s, *last_step_s) = (saved.began_s, saved.last_step_s);
+        Ok(engine)
+    }
+}
+
+impl Shared {
+    /// How many of the first slots there is something to say of: workers that were forgotten may have had the others.
+    fn slots_to_save(&self, strikes: &[Strikes]) -> usize {
+        let is_new = |slot: &usize| {
+            self.statistics[*slot] == WorkerStatistics::default()
+                && strikes[*slot] == Strikes::default()
+                && self.ledger.workers[*slot] == WorkerCost::default()
+        };
+        let new = (0..strikes.len()).rev().take_while(is_new).count();
+        (strikes.len() - new).max(self.priors.slots())
     }
 }

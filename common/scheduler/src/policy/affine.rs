@@ -132,6 +132,7 @@ mod tests {
     use super::*;
     use crate::policy::tests::decide;
     use crate::statistics::WorkerStatistics;
+    use ata_types::Iteration;
     use rand::SeedableRng;
 
     /// Runs iterations in which worker i takes o_i + a·s_i seconds; the allocations.
@@ -201,7 +202,8 @@ mod tests {
         };
         let statistics = [known(6.0), known(0.0)];
         let workers = [0, 1].map(WorkerId::from_slot);
-        let round = Round { iteration: 2, budget: 10, workers: &workers, statistics: &statistics, fuses: &[] };
+        let round =
+            Round { iteration: Iteration(2), budget: 10, workers: &workers, statistics: &statistics, fuses: &[] };
         let decision = Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1));
         assert_eq!(decision.allocation, [2, 8]);
     }

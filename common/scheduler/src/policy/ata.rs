@@ -69,7 +69,7 @@ impl Policy for Ata {
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         let width_s = self.factor * self.alpha_s(round);
-        let log = exploration_log(round.iteration);
+        let log = exploration_log(round.iteration.number());
         let scores = round.bounds(0.0, |mean_s, observed| (mean_s - width_s * exploration(log, observed)).max(0.0));
         decide_by_score(round, scores, rng)
     }

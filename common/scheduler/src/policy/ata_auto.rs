@@ -8,7 +8,8 @@
 //!
 //! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. A KL-UCB index (Garivier, Cappé,
 //! "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times decides about probes, and
-//! the test of [`window`] finds changes of speed. docs/ata-auto.md has the rule, its reasons and measurements.
+//! the test of [`window`] finds changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and
+//! measurements.
 
 mod known;
 mod pace;
@@ -23,8 +24,8 @@ use std::collections::BinaryHeap;
 
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{
-    Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, PolicyState, Round, SchedulerRng, StepOutcome,
-    from_state, to_state, trimmed,
+    Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, PolicyState, Round, SchedulerRng,
+    StepOutcome, from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
 use crate::statistics::WorkerStatistics;
@@ -53,7 +54,8 @@ const SPARE: usize = 8;
 /// The least and the most caution, for a second that is worth very much or very little.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
-/// Allocates by predicted finishing times, and plans again within the iteration. docs/ata-auto.md has the formulas.
+/// Allocates by predicted finishing times, and plans again within the iteration. docs/explanation/ata-auto.md has the
+/// formulas.
 #[derive(Clone, Debug)]
 pub struct AtaAuto {
     track: bool,
@@ -299,12 +301,13 @@ impl Policy for AtaAuto {
         let (longest_s, all_s) = (times_s().fold(0.0, f64::max), times_s().sum::<f64>());
         let fastest_s = employed().map(|member| member.pace.time_s(1)).fold(f64::INFINITY, f64::min);
         let used = employed().count();
-        let trial = Trial::new((longest_s, all_s), (used, n), round.iteration, round.budget, self.noise.pooled());
+        let trial =
+            Trial::new((longest_s, all_s), (used, n), round.iteration.number(), round.budget, self.noise.pooled());
         let shares = open.iter().map(|open| (open.position, open.member.share)).collect();
         let allocation = PerWorker::sparse(n, shares);
         let mut probes = self.trials(round, &allocation, &trial);
         let idle = (n - used) as f64 / n as f64;
-        let allowance = Allowance::new(idle, self.moved, round.iteration, all_s, longest_s, fastest_s);
+        let allowance = Allowance::new(idle, self.moved, round.iteration.number(), all_s, longest_s, fastest_s);
         let is_free = |i: &usize| allocation.at(*i) == 0 && !probes.contains(i);
         let looks =
             self.search.next(self.known.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);
@@ -321,8 +324,8 @@ impl Policy for AtaAuto {
         Decision { probes, scores, ..Decision::new(allocation, collect, Rule::Ras) }
     }
 
-    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
-        self.plan.resume(midway, orders);
+    fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
+        self.plan.replan(view, actions);
     }
 
     fn save(&self) -> PolicyState {

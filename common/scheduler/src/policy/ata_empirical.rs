@@ -46,7 +46,7 @@ impl Policy for AtaEmpirical {
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        let log = exploration_log(round.iteration);
+        let log = exploration_log(round.iteration.number());
         let scores =
             round.bounds(0.0, |mean_s, observed| mean_s * (1.0 - 2.0 * self.eta * exploration(log, observed)).max(0.0));
         decide_by_score(round, scores, rng)

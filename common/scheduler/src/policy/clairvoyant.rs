@@ -52,9 +52,9 @@ impl Policy for Clairvoyant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WorkerId;
     use crate::allocation::brute_force;
     use crate::policy::tests::decide;
+    use ata_types::WorkerId;
     use proptest::prelude::*;
 
     /// Each worker's task times, in order.

@@ -38,7 +38,7 @@ fn kl_exploration(iteration: u64) -> f64 {
 
 /// The KL bounds of all workers present, 0 for those never observed.
 pub(super) fn kl_scores(round: &Round<'_>) -> Vec<f64> {
-    let f = kl_exploration(round.iteration);
+    let f = kl_exploration(round.iteration.number());
     round.bounds(0.0, |mean_s, observed| kl_lower_bound(mean_s, f / observed))
 }
 

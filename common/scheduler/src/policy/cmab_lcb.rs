@@ -38,7 +38,7 @@ impl Policy for CmabLcb {
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        let f = 2.0 * (round.iteration as f64).ln();
+        let f = 2.0 * (round.iteration.number() as f64).ln();
         let largest_mean_s = self.smallest_rate.map_or_else(|| round.largest_mean_s(), |rate| 1.0 / rate);
         let bound =
             |mean_s: f64, observed: f64| mean_s - largest_mean_s * ((4.0 * f / observed).sqrt() + 2.0 * f / observed);

@@ -71,7 +71,7 @@ impl Schedule {
 
     /// One task each for the r workers with the smallest scores, ties broken at random; all are waited for.
     pub(super) fn employ(&self, round: &Round<'_>, scores: Vec<f64>, rng: &mut SchedulerRng) -> Decision {
-        let workers = self.workers(round.iteration).min(round.workers.len() as u64);
+        let workers = self.workers(round.iteration.number()).min(round.workers.len() as u64);
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.shuffle(rng);
         order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]));
@@ -80,7 +80,7 @@ impl Schedule {
             allocation[worker] = 1;
         }
         Decision {
-            lr_factor: self.lr_decay.powi(i32::try_from(self.round(round.iteration)).unwrap_or(i32::MAX)),
+            lr_factor: self.lr_decay.powi(i32::try_from(self.round(round.iteration.number())).unwrap_or(i32::MAX)),
             ..Decision::barrier(allocation, scores, Rule::Fastest { workers })
         }
     }

@@ -6,7 +6,7 @@
 use rand::seq::SliceRandom;
 
 use super::entry::{PolicyEntry, PolicyKind};
-use super::{Arguments, Collect, Decision, Midway, Orders, Policy, PolicyError, Round, SchedulerRng};
+use super::{Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, Round, SchedulerRng};
 use crate::allocation::Rule;
 use ata_types::WorkerId;
 
@@ -79,12 +79,12 @@ impl Policy for GradientCoding {
     }
 
     /// All begins at once; what is lost with a whole group is the engine's to hand out again.
-    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+    fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let groups = std::mem::take(&mut self.groups);
         for (at, group) in groups.iter().enumerate() {
             let (first, others) = group.split_first().expect("no group is empty");
-            orders.begin.push((*first, share(midway.left, groups.len(), at)));
-            orders.copy.extend(others.iter().map(|other| (*other, *first)));
+            actions.begin.push((*first, share(view.left, groups.len(), at)));
+            actions.copy.extend(others.iter().map(|other| (*other, *first)));
         }
     }
 }

@@ -63,9 +63,9 @@ use rand::rngs::ChaCha8Rng;
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 
-pub use crate::engine::{Doing, Midway, Orders};
+pub use crate::engine::{Actions, Activity, IterationView};
 use crate::statistics::WorkerStatistics;
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 
 /// The one source of randomness in the scheduler: seeded, and the same on every platform.
 pub type SchedulerRng = ChaCha8Rng;
@@ -83,9 +83,9 @@ pub trait Policy: Send {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
 
     /// What to do next within an iteration of [`Collect::InParts`]. Asked as it begins, after each of its results, when a
-    /// worker is lost, fails, joins or has rested, and at [`Orders::ask_again_s`]. If nobody computes and nobody is ordered
+    /// worker is lost, fails, joins or has rested, and at [`Actions::ask_again_s`]. If nobody computes and nobody is ordered
     /// to, the engine hands out what is left as it does with tasks that were lost.
-    fn resume(&mut self, _midway: &Midway<'_>, _orders: &mut Orders) {}
+    fn replan(&mut self, _view: &IterationView<'_>, _actions: &mut Actions) {}
 
     /// What is known about a worker that this policy has not observed: what an earlier run, or another policy, learned.
     /// It may fade, and is nothing once observations of others contradict it. [`Round::statistics`] holds it as well.
@@ -169,7 +169,7 @@ pub struct StepOutcome {
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The iteration k, from 1.
-    pub iteration: u64,
+    pub iteration: Iteration,
     /// Tasks to allocate: B, or more if the run overcommits.
     pub budget: u64,
     /// The workers that can be given tasks, at least one, ascending: those present that are not resting after a failure
@@ -219,7 +219,8 @@ pub(crate) mod tests {
             .map(|&(observed, total_s)| WorkerStatistics { observed, total_s, ..Default::default() })
             .collect();
         let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
-        let round = Round { iteration, budget, workers: &workers, statistics: &statistics, fuses: &[] };
+        let round =
+            Round { iteration: Iteration(iteration), budget, workers: &workers, statistics: &statistics, fuses: &[] };
         policy.decide(&round, &mut SchedulerRng::seed_from_u64(5))
     }
 }

@@ -72,7 +72,7 @@ impl Policy for Proportional {
     }
 
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
-        self.end_window(round.iteration);
+        self.end_window(round.iteration.number());
         // A worker that was first tried in the window under way has the mean of its tasks so far.
         self.means.adopt(round);
         let means_s = self.means.of(round);

@@ -4,7 +4,7 @@
 //! Applications", OSDI 2018) and the data shards of DLRover (Wang et al., "DLRover-RM", VLDB 2024).
 
 use super::entry::{PolicyEntry, PolicyKind};
-use super::{Collect, Decision, Midway, Orders, Policy, Round, SchedulerRng};
+use super::{Actions, Collect, Decision, IterationView, Policy, Round, SchedulerRng};
 use crate::allocation::{Rule, uniform};
 use ata_types::WorkerId;
 
@@ -37,12 +37,12 @@ impl Policy for Pull {
         Decision::new(plan, Collect::InParts { tasks: round.budget }, Rule::Uniform)
     }
 
-    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+    fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let mut free = std::mem::take(&mut self.first);
-        if free.is_empty() && midway.left > 0 {
-            free = midway.idle();
+        if free.is_empty() && view.left > 0 {
+            free = view.idle();
         }
-        orders.begin.extend(free.into_iter().map(|worker| (worker, 1)));
+        actions.begin.extend(free.into_iter().map(|worker| (worker, 1)));
     }
 }
 

@@ -32,7 +32,7 @@ impl Successive {
     }
 
     fn fix_one_per_ended_round(&mut self, round: &Round<'_>) {
-        while self.fixed.len() < self.schedule.round(round.iteration) {
+        while self.fixed.len() < self.schedule.round(round.iteration.number()) {
             let candidates = (0..round.workers.len())
                 .filter(|&i| !self.fixed.contains(&round.workers[i]))
                 .filter_map(|i| Some((round.of(i).mean_s()?, round.workers[i])));

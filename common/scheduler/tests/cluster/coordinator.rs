@@ -7,10 +7,8 @@ pub(crate) use effects::after;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ata_scheduler::{
-    Decision, Effect, Engine, Event, Lease, LeaseId, MachineId, Report, SavedEngine, StepOutcome, WorkerId,
-    WorkerStatistics,
-};
+use ata_scheduler::{Decision, Effect, Engine, Event, Report, SavedEngine, StepOutcome, WorkerStatistics};
+use ata_types::{Lease, LeaseId, MachineId, WorkerId};
 
 use crate::Counts;
 use crate::network::{Gradient, ToCoordinator, ToWorker, Token};
@@ -119,7 +117,7 @@ impl Coordinator {
                 (Engine::restore(config, policy, engine).unwrap(), record.clone())
             }
         };
-        assert_eq!(engine.iteration(), record.parameters.len() as u64, "no saved step is lost");
+        assert_eq!(engine.iteration().number(), record.parameters.len() as u64, "no saved step is lost");
         assert_eq!(engine.present().count(), 0);
         let mut coordinator = Self {
             engine,
@@ -199,7 +197,10 @@ impl Coordinator {
 
     /// The step was taken.
     pub(crate) fn stepped(&mut self, now_s: f64, iteration: u64) {
-        self.tell(now_s, Event::StepCommitted { iteration, outcome: StepOutcome::default() });
+        self.tell(
+            now_s,
+            Event::StepCommitted { iteration: ata_types::Iteration(iteration), outcome: StepOutcome::default() },
+        );
     }
 
     /// Something was written.
@@ -324,7 +325,7 @@ impl Coordinator {
     fn save(&mut self, time_s: f64) {
         self.saving = Saving::One;
         let engine = self.engine.save();
-        assert_eq!(engine.next_iteration(), self.record.parameters.len() as u64);
+        assert_eq!(engine.next_iteration().number(), self.record.parameters.len() as u64);
         let engine = serde_json::to_string(&engine).unwrap();
         self.acts.push(Act::Save(Box::new(Saved { time_s, engine, record: self.record.clone() })));
     }

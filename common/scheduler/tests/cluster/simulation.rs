@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use ata_scheduler::WorkerId;
+use ata_types::WorkerId;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ata_scheduler::{Lease, LeaseId, WorkerId};
+use ata_types::{Lease, LeaseId, WorkerId};
 use rand::RngExt;
 use rand::rngs::ChaCha8Rng;
 

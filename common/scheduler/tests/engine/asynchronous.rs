@@ -1,6 +1,7 @@
 //! Asynchronous policies: each result makes its own step.
 
-use ata_scheduler::{AbortReason, Collect, Effect, EngineConfig, Lease, Refusal, TaskRange, WaitReason};
+use ata_scheduler::{AbortReason, Collect, Effect, EngineConfig, Refusal, WaitReason};
+use ata_types::{Iteration, Lease, TaskRange};
 
 use crate::support::{BUSY_S, Cluster, assigned, cancel, discard, is_start, step, steps, take, worker};
 
@@ -36,7 +37,11 @@ fn each_result_makes_a_step() {
     cluster.now_s = 1.0;
     assert_eq!(cluster.done(1, &a), Ok(vec![take(1, &a), step_of(1, &a)]));
     let (number, next) = commit_and_assign(&mut cluster, 1);
-    assert_eq!((number, next.iteration, next.tasks), (1, 2, TaskRange::single(0)), "at the current parameters");
+    assert_eq!(
+        (number, next.iteration.number(), next.tasks),
+        (1, 2, TaskRange::single(0)),
+        "at the current parameters"
+    );
 
     cluster.now_s = 2.0;
     assert_eq!(cluster.done(2, &b), Ok(vec![take(2, &b), step_of(2, &b)]), "a task of iteration 1 in the second step");
@@ -58,7 +63,7 @@ fn a_result_of_delay_r_is_discarded() {
     let effects = cluster.done(3, &c).unwrap();
     assert_eq!(effects[0], discard(3, &c), "its delay is 2");
     let [(3, next)] = assigned(&effects)[..] else { panic!("a new task at once: {effects:?}") };
-    assert_eq!((next.iteration, effects.len()), (3, 2), "at the current parameters");
+    assert_eq!((next.iteration.number(), effects.len()), (3, 2), "at the current parameters");
     assert_eq!(cluster.done(3, &next), Ok(vec![take(3, &next), step_of(3, &next)]));
     cluster.commit(3);
     assert_eq!(cluster.applied_and_wasted(), (3, 1));
@@ -78,7 +83,10 @@ fn with_stops_a_computation_is_cancelled_when_its_delay_reaches_r() {
     assert!(is_start(&effects[0], 3));
     assert_eq!(effects[1], cancel(2, &late));
     let again = assigned(&effects);
-    assert_eq!(again.iter().map(|(number, lease)| (*number, lease.iteration)).collect::<Vec<_>>(), [(1, 3), (2, 3)]);
+    assert_eq!(
+        again.iter().map(|(number, lease)| (*number, lease.iteration.number())).collect::<Vec<_>>(),
+        [(1, 3), (2, 3)]
+    );
     assert_eq!(cluster.done(2, &late), Err(Refusal::NotHeld(late.id)));
     cluster.done(2, &again[1].1).unwrap();
     cluster.commit(3);
@@ -96,11 +104,11 @@ fn results_wait_for_the_step_under_way_and_enter_in_order() {
     for (iteration, number, lease, employed) in [(2, 3, c, 1), (3, 2, b, 3)] {
         let effects = cluster.commit(iteration - 1);
         let [(who, next)] = assigned(&effects)[..] else { panic!("only the idle worker gets a task: {effects:?}") };
-        assert_eq!((who, next.iteration), (employed, iteration));
+        assert_eq!((who, next.iteration.number()), (employed, iteration));
         assert_eq!(effects[2..], [take(number, &lease), step_of(iteration, &lease)]);
     }
     let (number, next) = commit_and_assign(&mut cluster, 3);
-    assert_eq!((number, next.iteration), (2, 4));
+    assert_eq!((number, next.iteration.number()), (2, 4));
 }
 
 #[test]
@@ -139,7 +147,7 @@ fn workers_come_and_go_in_the_middle() {
     let wait = Effect::Wait { reason: WaitReason::Workers { present: 0, needed: 1 } };
     assert_eq!(cluster.lose(1), [wait]);
     let third = assigned(&cluster.join(2))[0].1;
-    assert_eq!((third.iteration, third.tasks), (1, TaskRange::single(2)), "no index is given out twice");
+    assert_eq!((third.iteration.number(), third.tasks), (1, TaskRange::single(2)), "no index is given out twice");
     cluster.done(2, &third).unwrap();
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (1, 2));
@@ -172,7 +180,7 @@ fn with_nobody_left_after_a_step_the_run_waits() {
     cluster.done(1, &lease).unwrap();
     assert_eq!(cluster.lose(1), []);
     assert!(matches!(cluster.commit(1)[..], [Effect::Wait { .. }]));
-    assert_eq!(assigned(&cluster.join(2))[0].1.iteration, 2);
+    assert_eq!(assigned(&cluster.join(2))[0].1.iteration.number(), 2);
 }
 
 /// One broken worker among good ones costs nothing but its own work, and that less and less often.
@@ -218,7 +226,7 @@ fn three_failures_without_a_step_end_the_run() {
     assert_eq!(cluster.fail(1, &leases[0].1), []);
     assert_eq!(cluster.fail(2, &leases[1].1), []);
     let tasks = leases[2].1.tasks;
-    let reason = AbortReason::TasksFailed { iteration: 1, tasks, attempts: 3, workers: 3, lasted_s: 0.0 };
+    let reason = AbortReason::TasksFailed { iteration: Iteration(1), tasks, attempts: 3, workers: 3, lasted_s: 0.0 };
     assert_eq!(cluster.fail(3, &leases[2].1), [Effect::Abort { reason }]);
 }
 

@@ -1,9 +1,10 @@
 //! Barrier policies, and what all policies have in common: membership, refusals, failures, evictions.
 
 use ata_scheduler::{
-    AbortReason, Decision, Effect, Engine, EngineConfig, Event, FinishReason, Lease, LeaseId, Policy, Refusal, Report,
-    Round, Rule, SchedulerRng, TaskRange, WaitReason,
+    AbortReason, Decision, Effect, Engine, EngineConfig, Event, FinishReason, Policy, Refusal, Report, Round, Rule,
+    SchedulerRng, WaitReason,
 };
+use ata_types::{Iteration, Lease, LeaseId, TaskRange};
 
 use crate::support::{Cluster, assigned, indices, is_start, step, steps, take, worker};
 
@@ -16,7 +17,7 @@ fn a_barrier_iteration_waits_for_every_task() {
     assert!(is_start(&effects[0], 1));
     let leases = assigned(&effects);
     assert_eq!(indices(&leases), (0..7).collect::<Vec<_>>());
-    assert!(leases.iter().all(|(_, lease)| lease.iteration == 1 && lease.tasks.is_subtree()));
+    assert!(leases.iter().all(|(_, lease)| lease.iteration == Iteration(1) && lease.tasks.is_subtree()));
     let share = |number| leases.iter().filter(|(w, _)| *w == number).map(|(_, lease)| lease.tasks.count).sum::<u64>();
     assert_eq!([1, 2, 3].map(share), [4, 2, 1]);
 
@@ -67,7 +68,9 @@ fn a_lost_workers_tasks_go_to_the_others_within_the_iteration() {
     let again = assigned(&cluster.lose(1));
     let lost: Vec<_> = first.iter().copied().filter(|(number, _)| *number == 1).collect();
     assert_eq!(indices(&again), indices(&lost));
-    assert!(again.iter().all(|(number, lease)| *number != 1 && lease.iteration == 1 && lease.tasks.is_subtree()));
+    assert!(
+        again.iter().all(|(number, lease)| *number != 1 && lease.iteration == Iteration(1) && lease.tasks.is_subtree())
+    );
 
     // The old lease is void, even if the worker comes back with its result.
     assert_eq!(cluster.join(1), []);
@@ -150,8 +153,13 @@ fn failed_tasks_go_to_another_worker_and_end_the_run_when_all_have_failed() {
         holder = next;
     }
     let told = cluster.fail(holder.0, &holder.1);
-    let reason =
-        AbortReason::TasksFailed { iteration: 1, tasks: holder.1.tasks, attempts: 3, workers: 2, lasted_s: 0.0 };
+    let reason = AbortReason::TasksFailed {
+        iteration: Iteration(1),
+        tasks: holder.1.tasks,
+        attempts: 3,
+        workers: 2,
+        lasted_s: 0.0,
+    };
     assert_eq!(told, [Effect::Abort { reason }]);
 }
 
@@ -239,7 +247,7 @@ fn a_worker_that_failed_rests() {
         for (number, lease) in &leases {
             cluster.done(*number, lease).unwrap();
         }
-        leases = assigned(&cluster.commit(iteration));
+        leases = assigned(&cluster.commit(iteration.number()));
         assert!(leases.iter().all(|(number, _)| *number != 3), "{leases:?}");
         assert_eq!(cluster.engine.poll_timeout(), Some(cluster.now_s + rest_s));
         cluster.now_s += rest_s;
@@ -247,7 +255,7 @@ fn a_worker_that_failed_rests() {
         for (number, lease) in &leases {
             cluster.done(*number, lease).unwrap();
         }
-        leases = assigned(&cluster.commit(iteration + 1));
+        leases = assigned(&cluster.commit(iteration.number() + 1));
     }
 }
 

@@ -1,9 +1,10 @@
 //! Workers that compute a lease as one batch.
 
 use ata_scheduler::{
-    AbortReason, Effect, Engine, EngineConfig, Event, Lease, Line, PolicyContext, Refusal, Report, SavedEngine,
-    StepOutcome, TaskRange, build_policy,
+    AbortReason, Effect, Engine, EngineConfig, Event, Line, PolicyContext, Refusal, Report, SavedEngine, StepOutcome,
+    build_policy,
 };
+use ata_types::{Iteration, Lease, TaskRange};
 
 use crate::support::{Cluster, assigned, discard, indices, step, take};
 
@@ -179,7 +180,7 @@ fn costs_outlive_the_process() {
     for (number, lease) in &leases {
         cluster.done(*number, lease).unwrap();
     }
-    let effects = cluster.tell(Event::StepCommitted { iteration: 1, outcome: StepOutcome::default() });
+    let effects = cluster.tell(Event::StepCommitted { iteration: Iteration(1), outcome: StepOutcome::default() });
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Committed { .. })));
     let text = serde_json::to_string(&cluster.engine.save()).unwrap();
     let saved: SavedEngine = serde_json::from_str(&text).unwrap();

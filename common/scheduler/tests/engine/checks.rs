@@ -1,8 +1,7 @@
 //! Spot checks and expulsion.
 
-use ata_scheduler::{
-    AbortReason, Effect, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, Report, TaskRange, Verify, WaitReason,
-};
+use ata_scheduler::{AbortReason, Effect, EngineConfig, Event, Report, Verify, WaitReason};
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, TaskRange};
 
 use crate::support::{Cluster, assigned, indices, steps, worker};
 
@@ -39,13 +38,13 @@ fn outcomes(effects: &[Effect]) -> Vec<(u32, &'static str)> {
         Effect::End { worker, outcome, .. } => Some((
             worker.number(),
             match outcome {
-                Outcome::Applied(_) => "applied",
-                Outcome::Ignored(_) => "ignored",
-                Outcome::Refuted(_) => "refuted",
-                Outcome::Disputed(_) => "disputed",
-                Outcome::Cancelled(_) => "cancelled",
-                Outcome::Lost(_) => "lost",
-                Outcome::Failed(_) => "failed",
+                TaskOutcome::Applied => "applied",
+                TaskOutcome::Ignored => "ignored",
+                TaskOutcome::Mismatched => "mismatched",
+                TaskOutcome::Disputed => "disputed",
+                TaskOutcome::Cancelled => "cancelled",
+                TaskOutcome::Lost => "lost",
+                TaskOutcome::Failed => "failed",
             },
         )),
         _ => None,
@@ -86,7 +85,7 @@ fn a_third_worker_decides() {
     let pair = pairs(&say(&mut cluster, pair, false))[0];
     assert_eq!((pair.1, pair.2), (one.id, three.id));
     let effects = say(&mut cluster, pair, true);
-    assert_eq!(outcomes(&effects), [(liar, "refuted"), (honest, "applied"), (witness, "ignored")]);
+    assert_eq!(outcomes(&effects), [(liar, "mismatched"), (honest, "applied"), (witness, "ignored")]);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == liar)));
     assert_eq!(steps(&effects).len(), 1);
 }
@@ -123,7 +122,7 @@ fn a_machine_does_not_outvote_one_that_has_failed() {
     let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
     cluster.done(first, &one).unwrap();
     let pair = pairs(&cluster.done(second, &two).unwrap())[0];
-    cluster.tell(Event::Offence { worker: worker(3) });
+    cluster.tell(Event::Violation { worker: worker(3) });
     let effects = say(&mut cluster, pair, false);
     assert_eq!(outcomes(&effects), [(first, "disputed"), (second, "disputed")]);
 }
@@ -160,7 +159,7 @@ fn two_liars_do_not_outvote_the_honest() {
         };
         out.extend(assigned(&effects));
         waiting.extend(pairs(&effects));
-        refuted = outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == "refuted").collect();
+        refuted = outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == "mismatched").collect();
     }
     assert_eq!(refuted.iter().map(|(number, _)| *number).collect::<Vec<_>>(), liars);
 }
@@ -249,7 +248,7 @@ fn failures_in_a_row_expel() {
     for strike in 1..=3 {
         let lease = of(&leases, 2);
         let effects = cluster.report(2, lease.id, Report::Failed).unwrap();
-        let expelled = Effect::Expel { worker: worker(2), strikes: 3, lies: 0 };
+        let expelled = Effect::Expel { worker: worker(2), strikes: 3, mismatches: 0 };
         assert_eq!(effects.contains(&expelled), strike == 3, "{effects:?}");
         let retried = assigned(&effects);
         assert_eq!(indices(&retried), [lease.tasks.first], "its task goes to another");
@@ -266,17 +265,17 @@ fn failures_in_a_row_expel() {
 
 /// A result in between forgives failures, but not lies.
 #[test]
-fn offences_count_even_during_a_rest() {
+fn violations_count_even_during_a_rest() {
     let mut cluster = Cluster::with("uta", config(2, 2));
     let leases = cluster.join_all(2);
-    let offence = Event::Offence { worker: worker(2) };
-    cluster.tell(offence);
-    cluster.tell(offence);
+    let violation = Event::Violation { worker: worker(2) };
+    cluster.tell(violation);
+    cluster.tell(violation);
     cluster.done(2, &of(&leases, 2)).unwrap();
-    cluster.tell(offence);
-    cluster.tell(offence);
+    cluster.tell(violation);
+    cluster.tell(violation);
     assert_eq!(cluster.engine.present().count(), 2, "its result forgave the first two");
-    let effects = cluster.tell(offence);
-    assert!(matches!(effects[..], [Effect::Expel { strikes: 3, lies: 0, .. }]), "{effects:?}");
-    assert!(cluster.tell(offence).is_empty(), "it is gone");
+    let effects = cluster.tell(violation);
+    assert!(matches!(effects[..], [Effect::Expel { strikes: 3, mismatches: 0, .. }]), "{effects:?}");
+    assert!(cluster.tell(violation).is_empty(), "it is gone");
 }

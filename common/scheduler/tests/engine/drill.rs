@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ata_scheduler::{
-    AbortReason, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, PolicyContext, Report,
-    StepOutcome, WorkerId, WorkerStatistics, build_policy,
+    AbortReason, Effect, Engine, EngineConfig, Event, PolicyContext, Report, StepOutcome, WorkerStatistics,
+    build_policy,
 };
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use crate::support::worker;
 
@@ -235,9 +236,9 @@ impl Drill {
     fn fails(&self, working: &Working, lease: &Lease) -> bool {
         let (from_s, until_s) = self.outage_s;
         let is_out = (from_s..until_s).contains(&working.begun_s) && self.spared != Some(working.machine.address);
-        let is_cursed = self
-            .cursed
-            .is_some_and(|(iteration, task)| lease.iteration == iteration && lease.tasks.indices().contains(&task));
+        let is_cursed = self.cursed.is_some_and(|(iteration, task)| {
+            lease.iteration.number() == iteration && lease.tasks.indices().contains(&task)
+        });
         working.machine.nature == Nature::Fails || is_out || is_cursed
     }
 
@@ -322,7 +323,7 @@ impl Drill {
                 }
                 working.leases.push(lease);
             }
-            Effect::End { worker, lease, outcome } => self.lease_ended(worker, lease, outcome),
+            Effect::End { worker, lease, outcome, .. } => self.lease_ended(worker, lease, outcome),
             Effect::Evict { worker, .. } => {
                 let machine = self.workers.remove(&worker).expect("only workers that are present are evicted").machine;
                 self.come_back(machine, worker);
@@ -353,8 +354,8 @@ impl Drill {
         }
     }
 
-    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: Outcome) {
-        if matches!(outcome, Outcome::Failed(_)) {
+    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
+        if outcome == TaskOutcome::Failed {
             self.so_far.failures_s.push(self.now_s);
         }
         self.computed(worker, lease);

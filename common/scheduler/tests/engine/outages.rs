@@ -1,6 +1,7 @@
 //! Failures that many workers share, and machines that fail under ever new names: when a run goes on, and when it is given up.
 
-use ata_scheduler::{AbortReason, Effect, EngineConfig, Lease, MachineId, Verify};
+use ata_scheduler::{AbortReason, Effect, EngineConfig, Verify};
+use ata_types::{Lease, MachineId};
 
 use crate::drill::{Drill, Ended, Machine, Nature, Return, config};
 use crate::support::{Cluster, assigned};

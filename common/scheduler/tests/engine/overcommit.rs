@@ -1,6 +1,7 @@
 //! Overcommitment: more tasks are allocated than the step needs, and the first results make it.
 
-use ata_scheduler::{Collect, EngineConfig, Refusal, TaskRange};
+use ata_scheduler::{Collect, EngineConfig, Refusal};
+use ata_types::TaskRange;
 
 use crate::support::{Cluster, assigned, cancel, step, steps, take};
 

@@ -1,23 +1,24 @@
-//! Tasks handed out in parts: what the policy orders within the iteration, and what becomes of copies.
+//! Tasks handed out in parts: what the policy actions within the iteration, and what becomes of copies.
 
 use std::sync::{Arc, Mutex};
 
-use ata_scheduler::policy::{Doing, Midway, Orders, Round, SchedulerRng};
-use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Lease, Policy, Rule, TaskRange, WorkerId};
+use ata_scheduler::policy::{Actions, Activity, IterationView, Round, SchedulerRng};
+use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule};
+use ata_types::{Lease, TaskRange, WorkerId};
 
 use crate::support::{Cluster, assigned, cancel, discard, indices, step, steps, take, worker};
 
-/// What it orders when asked next, and what each worker did when it was asked last.
+/// What it actions when asked next, and what each worker did when it was asked last.
 #[derive(Default)]
 struct Script {
-    next: Orders,
+    next: Actions,
     asked: u32,
     left: u64,
-    doing: Vec<Doing>,
+    doing: Vec<Activity>,
     idle: Vec<u32>,
 }
 
-/// A policy that orders what the test says, once.
+/// A policy that actions what the test says, once.
 struct Scripted {
     script: Arc<Mutex<Script>>,
     probes: bool,
@@ -34,13 +35,13 @@ impl Policy for Scripted {
         Decision { probes, ..Decision::new(vec![0; n], Collect::InParts { tasks: round.budget }, Rule::Uniform) }
     }
 
-    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+    fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let mut script = self.script.lock().unwrap();
-        *orders = std::mem::take(&mut script.next);
+        *actions = std::mem::take(&mut script.next);
         script.asked += 1;
-        script.left = midway.left;
-        script.doing = (1..=4).map(|number| midway.doing(worker(number))).collect();
-        script.idle = midway.idle().into_iter().map(WorkerId::number).collect();
+        script.left = view.left;
+        script.doing = (1..=4).map(|number| view.activity(worker(number))).collect();
+        script.idle = view.idle().into_iter().map(WorkerId::number).collect();
     }
 }
 
@@ -74,12 +75,12 @@ impl Play {
         Self { cluster: Cluster::of(Engine::new(config, Box::new(policy))), script }
     }
 
-    /// What the policy orders when it is asked next.
+    /// What the policy actions when it is asked next.
     fn order(&mut self, begin: &[(u32, u64)], copy: &[(u32, u32)], stop: &[u32]) {
         let begin = begin.iter().map(|&(number, tasks)| (worker(number), tasks)).collect();
         let copy = copy.iter().map(|&(copier, holder)| (worker(copier), worker(holder))).collect();
         let stop = stop.iter().map(|&number| worker(number)).collect();
-        self.script.lock().unwrap().next = Orders { begin, copy, stop, ask_again_s: None };
+        self.script.lock().unwrap().next = Actions { begin, copy, stop, ask_again_s: None };
     }
 
     /// Worker 2 begins to copy what worker 1 computes; returns its leases.
@@ -97,7 +98,7 @@ impl Play {
         self.script.lock().unwrap().left
     }
 
-    fn doing(&self, number: u32) -> Doing {
+    fn doing(&self, number: u32) -> Activity {
         self.script.lock().unwrap().doing[number as usize - 1]
     }
 }
@@ -110,8 +111,8 @@ fn ranges(leases: &[(u32, Lease)]) -> Vec<(u32, TaskRange)> {
     leases.iter().map(|(number, lease)| (*number, lease.tasks)).collect()
 }
 
-fn busy(tasks: u64, elapsed_s: f64, is_copied: bool) -> Doing {
-    Doing::Busy { tasks, elapsed_s, is_copied }
+fn busy(tasks: u64, elapsed_s: f64, is_copied: bool) -> Activity {
+    Activity::Busy { tasks, elapsed_s, is_copied }
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn tasks_are_begun_as_ordered_and_each_result_is_a_question() {
     let (mut play, leases) = Play::begin(6, 2);
     assert_eq!((ranges(&leases), play.left()), (vec![(1, range(4, 2))], 6));
     assert_eq!(play.ask(|_| ()), [], "nobody else is ordered to, and worker 1 computes");
-    assert_eq!((play.left(), play.doing(1), play.doing(2)), (4, busy(2, 0.0, false), Doing::Idle));
+    assert_eq!((play.left(), play.doing(1), play.doing(2)), (4, busy(2, 0.0, false), Activity::Idle));
     assert_eq!(play.script.lock().unwrap().idle, [2, 3]);
     play.cluster.now_s = 2.0;
     play.order(&[(2, 3), (1, 9)], &[], &[]);
@@ -190,7 +191,7 @@ fn a_copy_covers_a_holder_that_is_lost_and_the_other_way_round() {
         assert_eq!(play.cluster.lose(lost), [], "the other one computes them");
         let (other, lease) = if lost == 1 { copy[0] } else { leases[0] };
         play.ask(|_| ());
-        assert!(matches!(play.doing(other), Doing::Busy { is_copied: false, .. }));
+        assert!(matches!(play.doing(other), Activity::Busy { is_copied: false, .. }));
         let again = assigned(&play.cluster.lose(other));
         assert_eq!(indices(&again), [0, 1], "once both are lost, worker 3 computes them");
         assert!(again.iter().all(|(number, _)| *number == 3), "{lease:?}");
@@ -304,7 +305,7 @@ fn who_gets_something_else_stops_its_probe_and_so_does_who_is_told_to() {
     let leases = play.cluster.join_all(3);
     assert_eq!(ranges(&leases), [(2, range(4, 1)), (3, range(5, 1)), (1, range(0, 2))]);
     assert_eq!(play.ask(|_| ()), []);
-    assert_eq!(play.doing(2), Doing::Idle, "a probe stops for other work");
+    assert_eq!(play.doing(2), Activity::Idle, "a probe stops for other work");
     assert_eq!(play.script.lock().unwrap().idle, [0; 0], "but it is something to do");
     play.cluster.now_s = 1.0;
     play.order(&[(2, 2)], &[], &[3]);
@@ -361,7 +362,7 @@ fn workers_that_rest() {
     let second = play.ask(|play| play.order(&[(2, 1)], &[], &[]));
     play.cluster.fail(2, &second[0].1);
     play.ask(|_| ());
-    assert_eq!(play.doing(2), Doing::Away);
+    assert_eq!(play.doing(2), Activity::Away);
     assert_eq!(play.ask(|play| play.order(&[(2, 1)], &[(2, 1)], &[])), []);
     play.cluster.lose(3);
     play.cluster.now_s = 0.5;
@@ -370,7 +371,7 @@ fn workers_that_rest() {
     assert!(!again.is_empty());
     play.cluster.now_s = 21.0;
     play.ask(|_| ());
-    assert_ne!(play.doing(2), Doing::Away, "it has rested");
+    assert_ne!(play.doing(2), Activity::Away, "it has rested");
 }
 
 /// Of more tasks than the step needs, a plan that does not say who computes them makes no more than B.

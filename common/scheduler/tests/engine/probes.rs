@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use ata_scheduler::policy::{Round, SchedulerRng};
-use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule, TaskRange, WorkerId};
+use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule};
+use ata_types::{TaskRange, WorkerId};
 
 use crate::support::{BUSY_S, Cluster, assigned, cancel, discard, indices, step, steps, take};
 

@@ -1,6 +1,7 @@
 //! Racing policies: GTA, k-sync and adaptive k-sync.
 
-use ata_scheduler::{AbortReason, Collect, Effect, EngineConfig, Refusal, StepOutcome, TaskRange};
+use ata_scheduler::{AbortReason, Collect, Effect, EngineConfig, Refusal, StepOutcome};
+use ata_types::{Iteration, TaskRange};
 
 use crate::support::{Cluster, assigned, cancel, step, steps, take, worker};
 
@@ -62,7 +63,7 @@ fn a_race_in_which_everybody_hangs_ends() {
         assert_eq!(assigned(&cluster.join(1))[0].1.tasks, tasks);
     }
     cluster.now_s += 241.0;
-    let reason = AbortReason::TasksFailed { iteration: 1, tasks, attempts: 3, workers: 1, lasted_s: 362.0 };
+    let reason = AbortReason::TasksFailed { iteration: Iteration(1), tasks, attempts: 3, workers: 1, lasted_s: 362.0 };
     assert_eq!(cluster.timeout()[1..], [Effect::Abort { reason }]);
 }
 

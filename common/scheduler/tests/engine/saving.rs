@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ata_scheduler::policy::POLICIES;
-use ata_scheduler::{
-    AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, Lease, Limits, SavedEngine, StepOutcome,
-};
+use ata_scheduler::{AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, Limits, SavedEngine, StepOutcome};
+use ata_types::Lease;
 
 use crate::support::{Cluster, assigned, is_start, policy};
 
@@ -53,8 +52,8 @@ fn compute(cluster: &mut Cluster, results: usize) -> BTreeMap<u64, u64> {
         let mut at = 0;
         while at < effects.len() {
             if let Effect::Step { iteration, tasks, .. } = &effects[at] {
-                steps.insert(*iteration, tasks.iter().map(|range| range.count).sum());
-                let committed = cluster.commit(*iteration);
+                steps.insert(iteration.number(), tasks.iter().map(|range| range.count).sum());
+                let committed = cluster.commit(iteration.number());
                 effects.extend(committed);
             }
             at += 1;
@@ -79,7 +78,7 @@ fn an_iteration_under_way_begins_again() {
             let before = compute(&mut cluster, results);
             let saved = cluster.engine.save();
             let next = before.keys().max().map_or(1, |last| last + 1);
-            assert_eq!(saved.next_iteration(), next, "{}: {results} results", entry.name);
+            assert_eq!(saved.next_iteration().number(), next, "{}: {results} results", entry.name);
             let mut again = restored(CONFIG, entry.name, &saved);
             let after = compute(&mut again, usize::MAX);
             let expected = if next > CONFIG.iterations { 1..1 } else { next..CONFIG.iterations + 1 };
@@ -118,7 +117,7 @@ fn a_run_that_is_over_stays_so() {
         let longer = EngineConfig { iterations: 9, limits: other, ..config };
         assert_eq!(saved.finished(longer.iterations, &longer.limits), None);
         let mut longer = restored(longer, "uta", &saved);
-        assert!(longer.join(1).iter().any(|effect| is_start(effect, saved.next_iteration())));
+        assert!(longer.join(1).iter().any(|effect| is_start(effect, saved.next_iteration().number())));
     }
 }
 
@@ -135,9 +134,9 @@ fn a_step_under_way_is_committed_before_the_run_is_aborted() {
     for (number, lease) in &leases[1..] {
         assert!(!aborted(&cluster.fail(*number, lease)));
     }
-    assert_eq!(cluster.engine.save().next_iteration(), 1);
+    assert_eq!(cluster.engine.save().next_iteration().number(), 1);
     let effects = cluster.commit(1);
     assert!(aborted(&effects), "{effects:?}");
     let Some(Effect::Abort { reason: AbortReason::TasksFailed { .. } }) = effects.last() else { panic!("{effects:?}") };
-    assert_eq!(cluster.engine.save().next_iteration(), 2);
+    assert_eq!(cluster.engine.save().next_iteration().number(), 2);
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Event, Lease, LeaseId, MachineId, Outcome, Policy, PolicyContext, Refusal,
-    Report, StepOutcome, TaskRange, Timing, Truth, WorkerId, WorkerStatistics, build_policy,
+    Decision, Effect, Engine, EngineConfig, Event, LeaseTime, Policy, PolicyContext, Refusal, Report, StepOutcome,
+    Truth, WorkerStatistics, build_policy,
 };
+use ata_types::{Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 /// Seconds that each task or batch takes in the reports of [`Cluster::done`].
 pub(crate) const BUSY_S: f64 = 0.5;
@@ -134,7 +135,7 @@ impl Cluster {
     }
 
     pub(crate) fn commit_with(&mut self, iteration: u64, outcome: StepOutcome) -> Vec<Effect> {
-        let mut effects = self.tell(Event::StepCommitted { iteration, outcome });
+        let mut effects = self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome });
         if !effects.iter().any(|effect| matches!(effect, Effect::Finish { .. })) {
             effects.extend(self.tell(Event::Proceed));
         }
@@ -153,7 +154,7 @@ fn joined(number: u32, machine: MachineId, prior: WorkerStatistics, fuses: bool)
 
 /// Whether this iteration begins.
 pub(crate) fn is_start(effect: &Effect, k: u64) -> bool {
-    matches!(effect, Effect::Start { iteration, .. } if *iteration == k)
+    matches!(effect, Effect::Start { iteration, .. } if iteration.number() == k)
 }
 
 /// The leases that `effects` assign, in order.
@@ -174,18 +175,14 @@ pub(crate) fn indices(leases: &[(u32, Lease)]) -> Vec<u64> {
 /// Effects without their times, and without those that call for no action: costs, rests, and the ends of lost and
 /// failed leases.
 fn plain(effects: Vec<Effect>) -> Vec<Effect> {
-    let timing = Timing { factor: 1.0, overhead_s: None };
     let plain = |effect| match effect {
-        Effect::End { worker, lease, outcome: Outcome::Applied(_) } => {
-            Some(Effect::End { worker, lease, outcome: Outcome::Applied(timing) })
-        }
-        Effect::End { worker, lease, outcome: Outcome::Ignored(_) } => {
-            Some(Effect::End { worker, lease, outcome: Outcome::Ignored(timing) })
-        }
-        Effect::End { worker, lease, outcome: Outcome::Cancelled(_) } => {
-            Some(Effect::End { worker, lease, outcome: Outcome::Cancelled(None) })
-        }
-        Effect::End { outcome: Outcome::Lost(_) | Outcome::Failed(_), .. }
+        Effect::End {
+            worker,
+            lease,
+            outcome: outcome @ (TaskOutcome::Applied | TaskOutcome::Ignored | TaskOutcome::Cancelled),
+            ..
+        } => Some(end(worker.number(), &lease, outcome)),
+        Effect::End { outcome: TaskOutcome::Lost | TaskOutcome::Failed, .. }
         | Effect::Committed { .. }
         | Effect::Rest { .. } => None,
         other => Some(other),
@@ -193,31 +190,35 @@ fn plain(effects: Vec<Effect>) -> Vec<Effect> {
     effects.into_iter().filter_map(plain).collect()
 }
 
-fn end(number: u32, lease: &Lease, outcome: Outcome) -> Effect {
-    Effect::End { worker: worker(number), lease: *lease, outcome }
+fn end(number: u32, lease: &Lease, outcome: TaskOutcome) -> Effect {
+    let time = match outcome {
+        TaskOutcome::Cancelled => LeaseTime::Censored { elapsed_s: None },
+        _ => LeaseTime::Reported { factor: 1.0, overhead_s: None },
+    };
+    Effect::End { worker: worker(number), lease: *lease, outcome, time }
 }
 
 /// Its result enters the step.
 pub(crate) fn take(number: u32, lease: &Lease) -> Effect {
-    end(number, lease, Outcome::Applied(Timing { factor: 1.0, overhead_s: None }))
+    end(number, lease, TaskOutcome::Applied)
 }
 
 /// Its result enters no step.
 pub(crate) fn discard(number: u32, lease: &Lease) -> Effect {
-    end(number, lease, Outcome::Ignored(Timing { factor: 1.0, overhead_s: None }))
+    end(number, lease, TaskOutcome::Ignored)
 }
 
 pub(crate) fn cancel(number: u32, lease: &Lease) -> Effect {
-    end(number, lease, Outcome::Cancelled(None))
+    end(number, lease, TaskOutcome::Cancelled)
 }
 
 pub(crate) fn step(iteration: u64, tasks: Vec<TaskRange>) -> Effect {
-    Effect::Step { iteration, tasks, lr_factor: 1.0, with_product: false }
+    Effect::Step { iteration: Iteration(iteration), tasks, lr_factor: 1.0, with_product: false }
 }
 
 pub(crate) fn steps(effects: &[Effect]) -> Vec<(u64, Vec<TaskRange>)> {
     let steps = effects.iter().filter_map(|effect| match effect {
-        Effect::Step { iteration, tasks, .. } => Some((*iteration, tasks.clone())),
+        Effect::Step { iteration, tasks, .. } => Some((iteration.number(), tasks.clone())),
         _ => None,
     });
     steps.collect()

@@ -1,6 +1,7 @@
 //! Warm start: what an earlier run learned about a worker counts until it has faded or is contradicted.
 
-use ata_scheduler::{Effect, Engine, EngineConfig, Event, MachineId, Report, Rule, WorkerStatistics};
+use ata_scheduler::{Effect, Engine, EngineConfig, Event, Report, Rule, WorkerStatistics};
+use ata_types::MachineId;
 
 use crate::support::{BUSY_S, Cluster, assigned, policy, worker};
 
@@ -46,7 +47,7 @@ fn takes_over(cluster: &mut Cluster, fails: u32, number: u32, prior: WorkerStati
         fuses: false,
     };
     cluster.tell(joined(fails));
-    cluster.tell(Event::Offence { worker: worker(fails) });
+    cluster.tell(Event::Violation { worker: worker(fails) });
     cluster.lose(fails);
     cluster.join_known(number, prior);
     cluster.tell(joined(number)).iter().any(|effect| matches!(effect, Effect::Rest { .. }))

@@ -1,7 +1,8 @@
-//! A policy that orders anything, sense or not: the engine must withstand it.
+//! A policy that actions anything, sense or not: the engine must withstand it.
 
-use ata_scheduler::policy::{Midway, Orders, Round, SchedulerRng};
-use ata_scheduler::{Collect, Decision, Policy, Rule, WorkerId};
+use ata_scheduler::policy::{Actions, IterationView, Round, SchedulerRng};
+use ata_scheduler::{Collect, Decision, Policy, Rule};
+use ata_types::WorkerId;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
@@ -34,20 +35,20 @@ impl Policy for Unruly {
         Decision { probes, ..Decision::new(allocation, collect, Rule::Uniform) }
     }
 
-    fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+    fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let rng = self.rng.as_mut().expect("it has decided");
-        let idle = midway.idle();
+        let idle = view.idle();
         for _ in 0..rng.random_range(0..4) {
             let (one, other) = (anyone(rng, &idle), anyone(rng, &idle));
-            let _ = (midway.doing(one), midway.doing(other));
+            let _ = (view.activity(one), view.activity(other));
             match rng.random_range(0..4) {
-                0 => orders.begin.push((one, rng.random_range(0..=midway.left + 2))),
-                1 => orders.begin.push((one, *[1, 1, 1, u64::MAX].choose(rng).unwrap())),
-                2 => orders.copy.push((one, other)),
-                _ => orders.stop.push(one),
+                0 => actions.begin.push((one, rng.random_range(0..=view.left + 2))),
+                1 => actions.begin.push((one, *[1, 1, 1, u64::MAX].choose(rng).unwrap())),
+                2 => actions.copy.push((one, other)),
+                _ => actions.stop.push(one),
             }
         }
         let later_s = [0.05, 1.0, 9.0, 0.0, -5.0, f64::NAN, f64::INFINITY].choose(rng).unwrap();
-        orders.ask_again_s = rng.random_bool(0.5).then_some(midway.now_s + later_s);
+        actions.ask_again_s = rng.random_bool(0.5).then_some(view.now_s + later_s);
     }
 }

@@ -9,7 +9,7 @@ mod parser;
 mod trace;
 mod worker_law;
 
-pub(crate) use trace::columns;
+pub use trace::columns as trace_columns;
 pub use worker_law::WorkerLaw;
 
 use std::path::PathBuf;

@@ -88,7 +88,7 @@ fn column(path: &Path, worker: u32) -> Result<Vec<f64>, LawError> {
 }
 
 /// All columns of a file of times that has one for each of `workers` workers.
-pub(crate) fn columns(path: &Path, workers: u32) -> Result<Vec<Vec<f64>>, LawError> {
+pub fn columns(path: &Path, workers: u32) -> Result<Vec<Vec<f64>>, LawError> {
     let text = read(path)?;
     let mut columns = vec![Vec::new(); workers as usize];
     for (line, fields) in rows(&text) {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ata_types::Iteration;
+
 use crate::net::Peer;
 
 /// Tracks a download's progress. Clones track the same download, and the default makes no progress.
@@ -32,8 +34,8 @@ impl Reader {
     }
 
     /// The iteration whose parameters are being sent. Unless [`Self::taken`] grows, the peer does not read them.
-    pub fn reading(&self) -> Option<u64> {
-        Some(self.progress.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0)
+    pub fn reading(&self) -> Option<Iteration> {
+        Some(self.progress.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0).map(Iteration)
     }
 
     /// How many pieces it has taken, of all sets together.
@@ -46,8 +48,9 @@ impl Reader {
         self.peer.close();
     }
 
-    pub(super) fn reads(&self, iteration: u64) {
-        self.progress.iteration.store(iteration, Ordering::Relaxed);
+    /// Records which set is being sent, if any is.
+    pub(super) fn reads(&self, iteration: Option<Iteration>) {
+        self.progress.iteration.store(iteration.map_or(0, Iteration::number), Ordering::Relaxed);
     }
 
     pub(super) fn takes_a_piece(&self) {

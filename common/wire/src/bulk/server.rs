@@ -191,7 +191,7 @@ struct Sets<S> {
 
 impl<S> Drop for Sets<S> {
     fn drop(&mut self) {
-        self.reader.reads(0);
+        self.reader.reads(None);
     }
 }
 
@@ -207,11 +207,11 @@ impl<S: Stream<Item = FramedTensor>> http_body::Body for Sets<S> {
                 && let Some(piece) = set.piece(*at)
             {
                 *at += 1;
-                reader.reads(set.iteration());
+                reader.reads(Some(set.iteration()));
                 return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
             }
             *current = None;
-            reader.reads(0);
+            reader.reads(None);
             let Some(sets) = coming else { return Poll::Ready(None) };
             let next = ready!(sets.as_mut().poll_next(cx));
             if next.is_none() {

@@ -1,5 +1,7 @@
 //! The worker's messages on the control stream.
 
+use ata_types::{LeaseId, WorkerId};
+
 use super::{WireError, WorkerName, missing, truncated};
 use crate::{PROTOCOL, proto};
 
@@ -21,7 +23,7 @@ pub enum FromWorker {
     /// The worker could not compute a lease.
     LeaseFailed {
         /// The lease.
-        lease: u64,
+        lease: LeaseId,
         /// Why, human-readable.
         reason: String,
     },
@@ -34,8 +36,8 @@ pub struct Hello {
     pub name: WorkerName,
     /// Random per process.
     pub instance: u64,
-    /// The 1-based number it asks for.
-    pub number: Option<u32>,
+    /// The number that it asks for.
+    pub number: Option<WorkerId>,
     /// What it computes on.
     pub device: String,
     /// Version of its program.
@@ -50,14 +52,14 @@ impl From<FromWorker> for proto::WorkerMessage {
                 protocol: PROTOCOL,
                 name: hello.name.0,
                 instance: hello.instance,
-                number: hello.number.unwrap_or(0),
+                number: hello.number.map_or(0, WorkerId::number),
                 device: truncated(hello.device),
                 version: truncated(hello.version),
             }),
             FromWorker::Ready { fuses } => Kind::Ready(proto::Ready { fuses }),
             FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
             FromWorker::LeaseFailed { lease, reason } => {
-                Kind::LeaseFailed(proto::LeaseFailed { lease, reason: truncated(reason) })
+                Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason) })
             }
         };
         Self { kind: Some(kind) }
@@ -77,7 +79,7 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                 Ok(Self::Hello(Hello {
                     name: hello.name.parse()?,
                     instance: hello.instance,
-                    number: (hello.number > 0).then_some(hello.number),
+                    number: WorkerId::new(hello.number),
                     device: truncated(hello.device),
                     version: truncated(hello.version),
                 }))
@@ -85,7 +87,7 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
             Kind::Ready(proto::Ready { fuses }) => Ok(Self::Ready { fuses }),
             Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
             Kind::LeaseFailed(failed) => {
-                Ok(Self::LeaseFailed { lease: failed.lease, reason: truncated(failed.reason) })
+                Ok(Self::LeaseFailed { lease: LeaseId(failed.lease), reason: truncated(failed.reason) })
             }
         }
     }

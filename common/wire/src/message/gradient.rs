@@ -1,5 +1,7 @@
 //! The header that precedes a gradient's chunks, and the receipt that answers it.
 
+use ata_types::{Iteration, LeaseId};
+
 use super::{SessionToken, WireError, truncated};
 use crate::proto::{self, gradient_receipt::Verdict};
 
@@ -9,22 +11,29 @@ pub struct GradientHeader {
     /// The session that sends it.
     pub session: SessionToken,
     /// The lease that was computed.
-    pub lease: u64,
+    pub lease: LeaseId,
     /// The iteration of that lease.
-    pub iteration: u64,
-    /// Seconds each task took, or the whole lease as one batch. Whether they are possible is checked together with the lease,
-    /// which fails if they are not.
-    pub busy_s: Vec<f64>,
-    /// Sum of the tasks' mean losses, in nats. If it is not finite the lease fails, as with a non-finite gradient.
+    pub iteration: Iteration,
+    /// What the worker measured.
+    pub times: LeaseTimes,
+    /// Sum of the tasks' mean losses, in nats. If it is not finite, the lease fails, as with a non-finite gradient.
     pub loss_sum: f64,
-    /// Tasks whose computation outlasted their emulated time.
+}
+
+/// What a worker measured while it computed a lease.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LeaseTimes {
+    /// Seconds that each task took, or that the whole lease took as one batch. The engine checks whether they are possible, and
+    /// fails the lease if they are not.
+    pub busy_s: Vec<f64>,
+    /// Tasks whose computation took longer than their emulated time.
     pub outlasted: u64,
 }
 
 impl From<GradientHeader> for proto::GradientHeader {
     fn from(header: GradientHeader) -> Self {
-        let GradientHeader { session, lease, iteration, busy_s, loss_sum, outlasted } = header;
-        Self { session: session.to_wire(), lease, iteration, busy_s, loss_sum, outlasted }
+        let GradientHeader { session, lease, iteration, times: LeaseTimes { busy_s, outlasted }, loss_sum } = header;
+        Self { session: session.to_wire(), lease: lease.0, iteration: iteration.number(), busy_s, loss_sum, outlasted }
     }
 }
 
@@ -34,11 +43,10 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
     fn try_from(header: proto::GradientHeader) -> Result<Self, WireError> {
         Ok(Self {
             session: SessionToken::from_wire(&header.session)?,
-            lease: header.lease,
-            iteration: header.iteration,
-            busy_s: header.busy_s,
+            lease: LeaseId(header.lease),
+            iteration: Iteration(header.iteration),
+            times: LeaseTimes { busy_s: header.busy_s, outlasted: header.outlasted },
             loss_sum: header.loss_sum,
-            outlasted: header.outlasted,
         })
     }
 }

@@ -5,7 +5,7 @@
 //! - `from_worker`, `to_worker`: messages on the control stream
 //! - `run`: everything a worker has to know about the run
 //! - `gradient`: the header and the receipt of a gradient
-//! - `probe`: who is at the other end, for whoever only measures
+//! - `probe`: the messages that measure the way to the coordinator
 //! - `trace`: the place of a lease in the trace of its iteration
 
 mod from_worker;
@@ -16,7 +16,7 @@ mod to_worker;
 mod trace;
 
 pub use from_worker::{FromWorker, Hello};
-pub use gradient::{GradientHeader, Receipt};
+pub use gradient::{GradientHeader, LeaseTimes, Receipt};
 pub use probe::{ProbeIntake, ProbeSummary};
 pub use run::{DataSpec, RunSpec};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};

@@ -1,7 +1,9 @@
 //! The coordinator's messages on the control stream.
 
+use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
+
 use super::{RunSpec, SessionToken, TraceContext, WireError, in_range, invalid, missing, truncated};
-use crate::limits::{MAX_BATCH, MAX_LEASE_TASKS};
+use crate::limits::MAX_BATCH;
 use crate::proto;
 
 /// A message from the coordinator on the control stream.
@@ -12,7 +14,7 @@ pub enum ToWorker {
     /// Leases to compute in this order; at most [`MAX_BATCH`].
     Assign(Vec<Assignment>),
     /// Leases that are no longer needed; at most [`MAX_BATCH`].
-    Cancel(Vec<u64>),
+    Cancel(Vec<LeaseId>),
     /// The last message of a session.
     Farewell {
         /// Why the session ends.
@@ -42,8 +44,8 @@ pub enum FarewellReason {
 pub struct Welcome {
     /// Identifies this session in the other calls.
     pub session: SessionToken,
-    /// The worker's 1-based number.
-    pub number: u32,
+    /// The worker's number.
+    pub worker: WorkerId,
     /// The run's name.
     pub run_id: String,
     /// Time between two heartbeats of a worker that has work, in milliseconds.
@@ -57,24 +59,10 @@ pub struct Welcome {
 /// A lease as it is sent to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The lease's id.
-    pub lease: u64,
-    /// The iteration, which determines the parameters.
-    pub iteration: u64,
-    /// First task index.
-    pub first_task: u64,
-    /// Number of tasks.
-    pub tasks: u64,
-    /// The span of the lease, if a trace is kept.
+    /// The lease.
+    pub lease: Lease,
+    /// Its span, if a trace is kept.
     pub trace: Option<TraceContext>,
-}
-
-impl Assignment {
-    /// Whether its tasks are one subtree of the reduction tree, as those of a worker that does not fuse must be: a power
-    /// of two, starting at a multiple of it.
-    pub fn is_subtree(&self) -> bool {
-        self.tasks.is_power_of_two() && self.first_task.is_multiple_of(self.tasks)
-    }
 }
 
 impl From<ToWorker> for proto::CoordinatorMessage {
@@ -83,23 +71,25 @@ impl From<ToWorker> for proto::CoordinatorMessage {
         let kind = match message {
             ToWorker::Welcome(welcome) => Kind::Welcome(proto::Welcome {
                 session: welcome.session.to_wire(),
-                number: welcome.number,
+                number: welcome.worker.number(),
                 run_id: welcome.run_id,
                 heartbeat_interval_ms: welcome.heartbeat_interval_ms,
                 idle_heartbeat_interval_ms: welcome.idle_heartbeat_interval_ms,
                 run: Some(welcome.run.into()),
             }),
             ToWorker::Assign(leases) => {
-                let assign = |Assignment { lease, iteration, first_task, tasks, trace }| proto::Assign {
-                    lease,
-                    iteration,
-                    first_task,
-                    tasks,
+                let assign = |Assignment { lease, trace }| proto::Assign {
+                    lease: lease.id.0,
+                    iteration: lease.iteration.number(),
+                    first_task: lease.tasks.first,
+                    tasks: lease.tasks.count,
                     traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
                 };
                 Kind::Assign(proto::Assignments { leases: leases.into_iter().map(assign).collect() })
             }
-            ToWorker::Cancel(leases) => Kind::Cancel(proto::Cancellations { leases }),
+            ToWorker::Cancel(leases) => {
+                Kind::Cancel(proto::Cancellations { leases: leases.into_iter().map(|lease| lease.0).collect() })
+            }
             ToWorker::Farewell { reason, detail } => {
                 let reason = match reason {
                     FarewellReason::Finished => proto::farewell::Reason::Finished,
@@ -123,7 +113,7 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
         Ok(match message.kind.ok_or_else(|| missing("coordinator message"))? {
             Kind::Welcome(welcome) => Self::Welcome(Welcome {
                 session: SessionToken::from_wire(&welcome.session)?,
-                number: in_range("number", welcome.number.into(), u32::MAX.into())? as u32,
+                worker: WorkerId::new(welcome.number).ok_or_else(|| invalid("number", 0, "1 to 4294967295"))?,
                 run_id: truncated(welcome.run_id),
                 heartbeat_interval_ms: in_range(
                     "heartbeat_interval_ms",
@@ -143,7 +133,7 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
             }
             Kind::Cancel(proto::Cancellations { leases }) => {
                 in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
-                Self::Cancel(leases)
+                Self::Cancel(leases.into_iter().map(LeaseId).collect())
             }
             Kind::Farewell(farewell) => {
                 let reason = match farewell.reason() {
@@ -171,6 +161,8 @@ impl TryFrom<proto::Assign> for Assignment {
         if first_task.checked_add(tasks).is_none() {
             return Err(invalid("tasks", format!("{tasks} from {first_task}"), "indices below 2^64"));
         }
-        Ok(Self { lease, iteration, first_task, tasks, trace: TraceContext::parse(&traceparent) })
+        let iteration = Iteration(iteration);
+        let lease = Lease { id: LeaseId(lease), iteration, tasks: TaskRange { first: first_task, count: tasks } };
+        Ok(Self { lease, trace: TraceContext::parse(&traceparent) })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ata_types::Iteration;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -17,14 +18,14 @@ const LAST_PIECES: usize = 4;
 /// Parameters as the bytes of a call: framed once, and shared by the calls of all workers.
 #[derive(Clone, Debug)]
 pub struct FramedTensor {
-    iteration: u64,
+    iteration: Iteration,
     pieces: Arc<[Bytes]>,
 }
 
 impl FramedTensor {
     /// The parameters of an iteration, little-endian f32.
-    pub fn new(iteration: u64, values: Bytes) -> Self {
-        let header = proto::TransferHeader { bytes: values.len() as u64, iteration };
+    pub fn new(iteration: Iteration, values: Bytes) -> Self {
+        let header = proto::TransferHeader { bytes: values.len() as u64, iteration: iteration.number() };
         let header = TransferPart { kind: Some(transfer_part::Kind::Header(header)) };
         let mut pieces: Vec<Bytes> = framed(prefixed(&header), values).collect();
         // Copies, so that the end of a set that is not read keeps no more than itself in memory.
@@ -34,7 +35,7 @@ impl FramedTensor {
     }
 
     /// The iteration.
-    pub(crate) fn iteration(&self) -> u64 {
+    pub(crate) fn iteration(&self) -> Iteration {
         self.iteration
     }
 

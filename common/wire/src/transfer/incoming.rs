@@ -1,5 +1,6 @@
 //! Parameters and gradients from the body of a call.
 
+use ata_types::Iteration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use prost::Message;
@@ -131,7 +132,7 @@ pub struct ParameterStream {
     expected: u64,
     pool: Pool,
     /// The set that is arriving, and its iteration.
-    arriving: Option<(u64, TensorReceiver)>,
+    arriving: Option<(Iteration, TensorReceiver)>,
 }
 
 impl ParameterStream {
@@ -145,7 +146,7 @@ impl ParameterStream {
     }
 
     /// The next set, and the iteration whose tasks are computed at it. May be dropped and called again.
-    pub async fn next(&mut self) -> Result<(u64, Vec<f32>), ReceiveError> {
+    pub async fn next(&mut self) -> Result<(Iteration, Vec<f32>), ReceiveError> {
         loop {
             if let Some((_, tensor)) = &self.arriving
                 && tensor.is_complete()
@@ -159,7 +160,7 @@ impl ParameterStream {
             match (Part::of(item, transfer_part)?, &mut self.arriving) {
                 (Part::Header(TransferHeader { bytes, iteration }), None) => {
                     let tensor = TensorReceiver::new(bytes, self.expected)?;
-                    self.arriving = Some((iteration, tensor));
+                    self.arriving = Some((Iteration(iteration), tensor));
                 }
                 (part, Some((_, tensor))) => part.add_to(tensor, &self.pool, false)?,
                 (_, None) => return Err(ReceiveError::Order("expected a header")),

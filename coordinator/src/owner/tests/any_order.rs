@@ -53,7 +53,7 @@ fn random_event(rng: &mut ChaCha8Rng, rig: &mut Rig, clients: &mut Vec<Client>) 
         }
         (4, Some(at)) if !clients[at].leases.is_empty() && rig.failures < 2 => {
             rig.failures += 1;
-            let (session, lease) = (clients[at].token, clients[at].leases.remove(0).lease);
+            let (session, lease) = (clients[at].token, clients[at].leases.remove(0).id);
             let (kind, reason) = (RefusalKind::NotFinite, "NaN".into());
             rig.turn(0.1, Some(Command::LeaseFailed { session, lease, kind, reason }))
         }

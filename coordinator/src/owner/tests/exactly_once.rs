@@ -31,8 +31,8 @@ struct World {
     rng: ChaCha8Rng,
     peers: Vec<Member>,
     /// Sessions, open or over, and what they were assigned.
-    assigned: Vec<(SessionToken, Assignment)>,
-    accepted: Vec<(SessionToken, Assignment)>,
+    assigned: Vec<(SessionToken, Lease)>,
+    accepted: Vec<(SessionToken, Lease)>,
     tried: Tried,
     ending: Option<Ending>,
 }
@@ -53,14 +53,14 @@ impl World {
     }
 
     /// Whether a session is open and holds a lease.
-    fn holds(&mut self, token: SessionToken, lease: &Assignment) -> bool {
+    fn holds(&mut self, token: SessionToken, lease: &Lease) -> bool {
         let holder = self.peers.iter().find(|peer| peer.client.token == token);
         self.rig.owner.sessions.of_token(token).is_ok() && holder.is_some_and(|peer| peer.client.leases.contains(lease))
     }
 
     /// Submits a gradient; it must be accepted exactly if its session holds its lease. What must not count has values that
     /// no honest gradient has.
-    fn submit(&mut self, token: SessionToken, lease: Assignment, is_announced: bool) {
+    fn submit(&mut self, token: SessionToken, lease: Lease, is_announced: bool) {
         let is_held = self.holds(token, &lease);
         let (receipt, ending) = if is_announced {
             self.rig.submit(token, &lease, is_held)
@@ -95,7 +95,7 @@ impl World {
     fn happen(&mut self) {
         self.read();
         let open: Vec<SessionToken> = self.peers.iter().map(|peer| peer.client.token).collect();
-        let held: Vec<(SessionToken, Assignment)> = self
+        let held: Vec<(SessionToken, Lease)> = self
             .peers
             .iter()
             .flat_map(|peer| peer.client.leases.iter().map(|lease| (peer.client.token, *lease)))
@@ -146,20 +146,20 @@ impl World {
     }
 
     /// A lease of another iteration, or one that was never granted. Only the announcement tells the iteration.
-    fn invented(&mut self, held: &[(SessionToken, Assignment)]) {
+    fn invented(&mut self, held: &[(SessionToken, Lease)]) {
         if let Some((token, lease)) = Self::pick(&mut self.rng, held) {
             self.tried.invented += 1;
-            let other_iteration = Assignment { iteration: lease.iteration + 1, ..lease };
+            let other_iteration = Lease { iteration: lease.iteration.next(), ..lease };
             self.submit(token, other_iteration, true);
             if self.ending.is_none() {
-                let never = Assignment { lease: lease.lease + 10_000, ..lease };
+                let never = Lease { id: LeaseId(lease.id.0 + 10_000), ..lease };
                 let is_announced = self.rng.random_bool(0.5);
                 self.submit(token, never, is_announced);
             }
         }
     }
 
-    fn overtaken(&mut self, held: &[(SessionToken, Assignment)]) {
+    fn overtaken(&mut self, held: &[(SessionToken, Lease)]) {
         let Some((token, lease)) = Self::pick(&mut self.rng, held) else { return };
         if !self.holds(token, &lease) {
             return;

@@ -31,7 +31,7 @@ fn announce(rig: &mut Rig, client: &Client) -> Answer {
 }
 
 fn announce_lease(rig: &mut Rig, client: &Client, at: usize) -> Answer {
-    let Assignment { lease, iteration, .. } = client.leases[at];
+    let Lease { id: lease, iteration, .. } = client.leases[at];
     let (reply, answer) = oneshot::channel();
     let (session, peer) = (client.token, Peer::default());
     assert!(rig.turn(0.0, Some(Command::Announce { session, lease, iteration, peer, reply })).is_none());
@@ -74,7 +74,7 @@ fn who_sends_too_slowly_while_others_wait_gives_way() {
     drop(slow);
     let failed = Command::LeaseFailed {
         session: clients[0].token,
-        lease: clients[0].leases[0].lease,
+        lease: clients[0].leases[0].id,
         kind: RefusalKind::NotReceived,
         reason: "it gave way".into(),
     };
@@ -127,7 +127,7 @@ fn whoever_gives_up_waiting_fails() {
     let _rooms = [0, 1].map(|at| room(&mut announce(&mut rig, &clients[at])));
     drop(announce(&mut rig, &clients[2]));
     // As the service does.
-    let (session, lease) = (clients[2].token, clients[2].leases[0].lease);
+    let (session, lease) = (clients[2].token, clients[2].leases[0].id);
     let (kind, reason) = (RefusalKind::NotReceived, "it gave up".into());
     assert!(rig.turn(0.0, Some(Command::LeaseFailed { session, lease, kind, reason })).is_none());
     assert_eq!(rig.state.borrow().refused, BTreeMap::from([(RefusalKind::NotReceived, 1)]));

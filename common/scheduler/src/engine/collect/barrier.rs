@@ -1,7 +1,7 @@
 //! The step waits for every allocated task or, with overcommitment, for the first B of them. There may also be probes,
 //! which it does not wait for.
 
-use super::{Mode, Spent, single_tasks};
+use super::{Mode, WorkerTime, single_tasks};
 use crate::engine::layout::lay_out;
 use crate::policy::Decision;
 use ata_types::TaskRange;
@@ -63,8 +63,7 @@ impl Mode for Barrier {
         self.first.is_none().then_some(TaskRange { first: 0, count: self.allocated })
     }
 
-    /// Waiting at the barrier costs nothing.
-    fn total_worker_time_s(&self, spent: &Spent) -> f64 {
-        spent.busy_s()
+    fn worker_time(&self) -> WorkerTime {
+        WorkerTime::Busy
     }
 }

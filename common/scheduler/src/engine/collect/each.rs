@@ -1,6 +1,6 @@
 //! Asynchronous: every worker always computes, and each result makes its own step.
 
-use super::{Lateness, Mode, Spent};
+use super::{Lateness, Mode, WorkerTime};
 use crate::policy::Decision;
 use ata_types::TaskRange;
 
@@ -50,8 +50,8 @@ impl Mode for Each {
         false
     }
 
-    fn total_worker_time_s(&self, spent: &Spent) -> f64 {
-        spent.occupied_s()
+    fn worker_time(&self) -> WorkerTime {
+        WorkerTime::Occupied
     }
 
     fn lateness(&self) -> Option<Lateness> {

@@ -1,7 +1,7 @@
 //! The first results make the step, whichever they are: greedy allocation, where a worker starts another task at once,
 //! and k-sync, where it waits.
 
-use super::{Mode, Spent, single_tasks};
+use super::{Mode, WorkerTime, single_tasks};
 use crate::policy::Decision;
 use ata_types::TaskRange;
 
@@ -56,7 +56,7 @@ impl Mode for First {
         failed || !self.refill
     }
 
-    fn total_worker_time_s(&self, spent: &Spent) -> f64 {
-        spent.occupied_s()
+    fn worker_time(&self) -> WorkerTime {
+        WorkerTime::Occupied
     }
 }

@@ -60,8 +60,8 @@ pub(super) trait Mode: Send {
         None
     }
 
-    /// Total worker time of the finished iteration, in seconds.
-    fn total_worker_time_s(&self, spent: &Spent) -> f64;
+    /// Which of its seconds an iteration costs a worker.
+    fn worker_time(&self) -> WorkerTime;
 
     /// If each result makes its own step: which results are too late.
     fn lateness(&self) -> Option<Lateness> {
@@ -69,29 +69,13 @@ pub(super) trait Mode: Send {
     }
 }
 
-/// The time that an iteration took.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Spent {
-    /// Seconds on tasks that entered the step.
-    pub(super) applied_s: f64,
-    /// Seconds on others.
-    pub(super) wasted_s: f64,
-    /// Its runtime C_k, in seconds.
-    pub(super) runtime_s: f64,
-    /// Workers that took part.
-    pub(super) workers: u64,
-}
-
-impl Spent {
-    /// The time of workers that wait at no cost when they have nothing to do.
-    fn busy_s(&self) -> f64 {
-        self.applied_s + self.wasted_s
-    }
-
-    /// The time of workers that are busy all the time.
-    fn occupied_s(&self) -> f64 {
-        self.workers as f64 * self.runtime_s
-    }
+/// Which of an iteration's seconds count as a worker's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WorkerTime {
+    /// Those that it computed: waiting at a barrier costs nothing.
+    Busy,
+    /// All of them: workers are busy all the time.
+    Occupied,
 }
 
 /// Which results of an asynchronous iteration are too late.

@@ -1,7 +1,7 @@
 //! The step waits for all of its tasks, which are handed out in parts, and of which some may be computed twice. There may
 //! also be probes, which it does not wait for.
 
-use super::{Mode, Spent};
+use super::{Mode, WorkerTime};
 use crate::engine::pool::Pool;
 use crate::policy::Decision;
 use ata_types::TaskRange;
@@ -65,8 +65,7 @@ impl Mode for Parts {
         Some(TaskRange { first: 0, count: self.done.len() as u64 })
     }
 
-    /// Waiting at the barrier costs nothing.
-    fn total_worker_time_s(&self, spent: &Spent) -> f64 {
-        spent.busy_s()
+    fn worker_time(&self) -> WorkerTime {
+        WorkerTime::Busy
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Mode, Spent};
+use super::{Mode, WorkerTime};
 use crate::policy::Decision;
 use ata_types::TaskRange;
 
@@ -74,8 +74,8 @@ impl Mode for Race {
         Some(TaskRange { first: 0, count: self.done.len() as u64 })
     }
 
-    fn total_worker_time_s(&self, spent: &Spent) -> f64 {
-        spent.occupied_s()
+    fn worker_time(&self) -> WorkerTime {
+        WorkerTime::Occupied
     }
 }
 

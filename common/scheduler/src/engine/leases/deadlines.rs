@@ -8,7 +8,7 @@ use ata_types::WorkerId;
 
 /// A worker that missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::engine) struct Overdue {
+pub(in crate::engine) struct OverdueWorker {
     pub(in crate::engine) worker: WorkerId,
     pub(in crate::engine) silent_s: f64,
 }
@@ -39,16 +39,16 @@ impl Leases {
     }
 
     /// Has the deadline of a worker stand still.
-    pub(in crate::engine) fn hold_up(&mut self, now_s: f64, worker: WorkerId) {
+    pub(in crate::engine) fn block_upload(&mut self, now_s: f64, worker: WorkerId) {
         if !self.is_free(worker) {
-            self.held_up.entry(worker).or_insert(now_s);
+            self.blocked_uploads.entry(worker).or_insert(now_s);
         }
     }
 
     /// Has a worker go on; returns whether it was held up, so that its deadline must be set anew. The time that it waited does
     /// not count as silence.
-    pub(in crate::engine) fn go_on(&mut self, now_s: f64, worker: WorkerId) -> bool {
-        let Some(since_s) = self.held_up.remove(&worker) else { return false };
+    pub(in crate::engine) fn resume_upload(&mut self, now_s: f64, worker: WorkerId) -> bool {
+        let Some(since_s) = self.blocked_uploads.remove(&worker) else { return false };
         let queue = &mut self.queues[worker.slot()];
         queue.heard_s += now_s - since_s.max(queue.heard_s);
         true
@@ -56,7 +56,7 @@ impl Leases {
 
     fn holds(&self, deadline: &Deadline) -> bool {
         let queue = &self.queues[deadline.worker.slot()];
-        queue.len > 0 && queue.deadlines == deadline.set && !self.held_up.contains_key(&deadline.worker)
+        queue.len > 0 && queue.deadlines == deadline.set && !self.blocked_uploads.contains_key(&deadline.worker)
     }
 
     /// The next deadline.
@@ -71,12 +71,12 @@ impl Leases {
     }
 
     /// The workers whose deadline has passed.
-    pub(in crate::engine) fn overdue(&mut self, now_s: f64) -> Vec<Overdue> {
+    pub(in crate::engine) fn overdue(&mut self, now_s: f64) -> Vec<OverdueWorker> {
         let mut overdue = Vec::new();
         while self.next_deadline_s().is_some_and(|at_s| at_s < now_s)
             && let Some(Reverse(Deadline { worker, .. })) = self.deadlines.pop()
         {
-            overdue.push(Overdue { worker, silent_s: now_s - self.queues[worker.slot()].heard_s });
+            overdue.push(OverdueWorker { worker, silent_s: now_s - self.queues[worker.slot()].heard_s });
         }
         overdue.sort_unstable_by_key(|overdue| overdue.worker);
         overdue
@@ -100,35 +100,35 @@ mod tests {
         leases.finish(4.0, worker(1), a, 1.0);
         assert_eq!(leases.next_deadline_s(), Some(9.0));
         assert_eq!(leases.overdue(9.0), []);
-        assert_eq!(leases.overdue(9.5), [Overdue { worker: worker(2), silent_s: 9.5 }]);
+        assert_eq!(leases.overdue(9.5), [OverdueWorker { worker: worker(2), silent_s: 9.5 }]);
         assert_eq!((leases.overdue(99.0), leases.next_deadline_s()), (vec![], None));
     }
 
     #[test]
     fn a_deadline_stands_still_while_its_worker_is_held_up() {
         let mut leases = table(2);
-        leases.hold_up(0.0, worker(1));
-        assert!(!leases.go_on(1.0, worker(1)), "it holds nothing");
+        leases.block_upload(0.0, worker(1));
+        assert!(!leases.resume_upload(1.0, worker(1)), "it holds nothing");
         let first = grant(&mut leases, 0.0, 1, 0);
         grant(&mut leases, 0.0, 1, 1);
         leases.set_deadline(worker(1), 5.0);
-        leases.hold_up(4.0, worker(1));
-        leases.hold_up(6.0, worker(1));
+        leases.block_upload(4.0, worker(1));
+        leases.block_upload(6.0, worker(1));
         assert_eq!((leases.next_deadline_s(), leases.overdue(99.0)), (None, vec![]));
-        assert!(leases.go_on(100.0, worker(1)) && !leases.go_on(100.0, worker(1)));
+        assert!(leases.resume_upload(100.0, worker(1)) && !leases.resume_upload(100.0, worker(1)));
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), Some(101.0), "a second is left of it");
 
         // What it reports meanwhile begins its time anew.
-        leases.hold_up(100.5, worker(1));
+        leases.block_upload(100.5, worker(1));
         leases.finish(110.0, worker(1), first, 1.0);
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), None);
-        leases.go_on(112.0, worker(1));
+        leases.resume_upload(112.0, worker(1));
         leases.set_deadline(worker(1), 5.0);
         assert_eq!(leases.next_deadline_s(), Some(117.0));
 
-        leases.hold_up(113.0, worker(1));
+        leases.block_upload(113.0, worker(1));
         leases.revoke_all(114.0, worker(1));
         grant(&mut leases, 115.0, 1, 2);
         leases.set_deadline(worker(1), 5.0);

@@ -73,7 +73,7 @@ mod tests {
         let mut roster = Roster::default();
         join(&mut roster, 0.0, 1, MACHINE);
         roster.strike(0.0, worker(1), lost_s, 1.0);
-        roster.leave(worker(1), 1);
+        roster.leave(worker(1));
         roster
     }
 
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(roster.end_rests(10.0), [worker(2)]);
         assert_eq!(roster.strike(10.0, worker(2), 0.5, 1.0), Some((20.0, 2)), "it is the second failure");
         assert_eq!(roster.strikes_of(worker(2)), 1, "one is its own");
-        roster.leave(worker(2), 1);
+        roster.leave(worker(2));
         assert_eq!(join(&mut roster, 30.0, 3, MACHINE), None, "the rest is over");
         assert_eq!(roster.strike(30.0, worker(3), 0.5, 1.0), Some((40.0, 3)));
         roster.delivered(worker(3));
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(join(&mut roster, 1.0, 2, MachineId(8)), None, "another address");
         assert_eq!(join(&mut roster, 1.0, 3, MACHINE), Some(9.0));
         assert_eq!(join(&mut roster, 1.0, 4, MACHINE), None, "one failed, and one came back");
-        roster.leave(worker(1), 1);
+        roster.leave(worker(1));
         assert_eq!(join(&mut roster, 1.0, 5, MACHINE), None, "nor does its own name count any more");
     }
 
@@ -110,7 +110,7 @@ mod tests {
             now_s += rest_s;
             roster.end_rests(now_s);
             roster.strike(now_s, worker(name), 60.0, 1.0);
-            roster.leave(worker(name), 1);
+            roster.leave(worker(name));
         }
     }
 
@@ -123,7 +123,7 @@ mod tests {
             now_s += join(&mut roster, now_s, name, MACHINE).unwrap_or(0.0);
             roster.end_rests(now_s);
             roster.strike(now_s, worker(name), 1.27, 1.0);
-            roster.leave(worker(name), 1);
+            roster.leave(worker(name));
         }
         now_s += join(&mut roster, now_s, 14, MACHINE).unwrap();
         roster.end_rests(now_s);

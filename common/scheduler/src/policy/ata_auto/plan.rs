@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::pace::Pace;
-use crate::policy::{Doing, Midway, Orders};
+use crate::policy::{Actions, Activity, IterationView};
 use ata_types::WorkerId;
 
 /// How many more assignments a share takes that is handed out in parts.
@@ -90,69 +90,69 @@ impl Plan {
         }
     }
 
-    pub(super) fn resume(&mut self, midway: &Midway<'_>, orders: &mut Orders) {
+    pub(super) fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         if let Some(began_s) = self.began_s {
-            if midway.left > 0 {
-                self.share_rest(midway, orders);
+            if view.left > 0 {
+                self.share_rest(view, actions);
             } else {
-                self.copy_late(midway, orders);
+                self.copy_late(view, actions);
             }
-            self.stop_probes(began_s, midway.now_s, orders);
+            self.stop_probes(began_s, view.now_s, actions);
         } else {
-            self.began_s = Some(midway.now_s);
+            self.began_s = Some(view.now_s);
             let shares = self.members.iter().map(|ready| &ready.member).filter(|member| member.share > 0);
-            orders.begin.extend(shares.map(|member| (member.worker, first_part(&member.pace, member.share))));
-            self.stop_probes(midway.now_s, midway.now_s, orders);
+            actions.begin.extend(shares.map(|member| (member.worker, first_part(&member.pace, member.share))));
+            self.stop_probes(view.now_s, view.now_s, actions);
         }
     }
 
-    fn stop_probes(&mut self, began_s: f64, now_s: f64, orders: &mut Orders) {
+    fn stop_probes(&mut self, began_s: f64, now_s: f64, actions: &mut Actions) {
         let over = self.limits_s.extract_if(.., |(_, limit_s)| now_s >= began_s + *limit_s);
-        orders.stop.extend(over.map(|(worker, _)| worker));
+        actions.stop.extend(over.map(|(worker, _)| worker));
         let next_s = self.limits_s.iter().map(|(_, limit_s)| began_s + limit_s);
-        orders.ask_again_s = next_s.chain(orders.ask_again_s).reduce(f64::min);
+        actions.ask_again_s = next_s.chain(actions.ask_again_s).reduce(f64::min);
     }
 
     /// Shares out the tasks that are left, as if each worker's time began when it is likely to be free.
-    fn share_rest(&self, midway: &Midway<'_>, orders: &mut Orders) {
+    fn share_rest(&self, view: &IterationView<'_>, actions: &mut Actions) {
         let caution = self.worth.caution;
         let mut free: SmallVec<[Free<'_>; 16]> = SmallVec::new();
         for ready in &self.members {
-            let busy_s = match midway.doing(ready.member.worker) {
-                Doing::Away => continue,
-                Doing::Idle => None,
-                Doing::Busy { tasks, elapsed_s, .. } => Some(ready.member.pace.rest_s(tasks, elapsed_s, 0.0)),
+            let busy_s = match view.activity(ready.member.worker) {
+                Activity::Away => continue,
+                Activity::Idle => None,
+                Activity::Busy { tasks, elapsed_s, .. } => Some(ready.member.pace.rest_s(tasks, elapsed_s, 0.0)),
             };
             free.push(ready.free(busy_s));
         }
         // By their index: if an idle one gets nothing, neither do those after it.
         let mut last = None;
         while let Some(next) = idle_after(&free, last) {
-            let share = share(&free, next.1, midway.left, caution);
+            let share = share(&free, next.1, view.left, caution);
             if share == 0 {
                 break;
             }
             let Member { worker, ref pace, .. } = *free[next.1].member;
-            orders.begin.push((worker, first_part(pace, share)));
+            actions.begin.push((worker, first_part(pace, share)));
             last = Some(next);
         }
     }
 
     /// Has idle workers compute late tasks as well, if the time gained is worth it.
-    fn copy_late(&self, midway: &Midway<'_>, orders: &mut Orders) {
+    fn copy_late(&self, view: &IterationView<'_>, actions: &mut Actions) {
         let mut late: Vec<Late> = Vec::new();
         let mut idle: Vec<(&Member, f64)> = Vec::new();
         let mut longest_s = 0.0_f64;
         let Worth { second, caution } = self.worth;
         for Ready { member, idle_s, .. } in &self.members {
             let Member { worker, ref pace, .. } = *member;
-            match midway.doing(worker) {
-                Doing::Busy { tasks, elapsed_s, is_copied: false } => {
+            match view.activity(worker) {
+                Activity::Busy { tasks, elapsed_s, is_copied: false } => {
                     late.push(Late { worker, tasks, rest_s: pace.rest_s(tasks, elapsed_s, caution) });
                     longest_s = longest_s.max(elapsed_s);
                 }
-                Doing::Idle => idle.push((member, *idle_s)),
-                Doing::Away | Doing::Busy { .. } => {}
+                Activity::Idle => idle.push((member, *idle_s)),
+                Activity::Away | Activity::Busy { .. } => {}
             }
         }
         if late.is_empty() || idle.is_empty() {
@@ -161,11 +161,11 @@ impl Plan {
         late.sort_by(|a, b| b.rest_s.total_cmp(&a.rest_s));
         idle.sort_by(|a, b| a.1.total_cmp(&b.1));
         // As late again as the latest is now.
-        orders.ask_again_s = Some(midway.now_s + longest_s.max(idle[0].1));
+        actions.ask_again_s = Some(view.now_s + longest_s.max(idle[0].1));
         let copiers: Vec<&Member> = idle.into_iter().map(|(member, _)| member).collect();
         let many = most_worth(&late, |i, tasks| Some(copiers.get(i)?.pace.index_s(tasks, caution)), second);
         let copies = late.iter().zip(copiers).take(many);
-        orders.copy.extend(copies.map(|(late, copier)| (copier.worker, late.worker)));
+        actions.copy.extend(copies.map(|(late, copier)| (copier.worker, late.worker)));
     }
 }
 

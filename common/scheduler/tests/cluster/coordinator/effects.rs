@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use ata_scheduler::{
-    AbortReason, Collect, Decision, Effect, IterationCost, Lease, LeaseId, Outcome, TaskRange, WorkerId,
-};
+use ata_scheduler::{AbortReason, Collect, Decision, Effect, IterationCost, LeaseTime};
+use ata_types::{Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
 
 use super::{Act, Coordinator, Iteration, MAX_FAILURES, Record, Saving};
 use crate::network::ToWorker;
@@ -15,10 +14,10 @@ impl Coordinator {
     pub(super) fn apply(&mut self, now_s: f64, effect: Effect) {
         assert!(!self.is_over, "{effect:?} after the end");
         match effect {
-            Effect::Start { iteration, workers, decision } => self.started(iteration, &workers, decision),
+            Effect::Start { iteration, workers, decision } => self.started(iteration.number(), &workers, decision),
             Effect::Assign { worker, lease } => self.assigned(worker, lease),
-            Effect::End { worker, lease, outcome } => self.lease_ended(worker, lease, outcome),
-            Effect::Step { iteration, tasks, .. } => self.step(iteration, &tasks),
+            Effect::End { worker, lease, outcome, time } => self.lease_ended(worker, lease, outcome, time),
+            Effect::Step { iteration, tasks, .. } => self.step(iteration.number(), &tasks),
             Effect::Committed { cost } => self.commit(&cost),
             Effect::Evict { worker, silent_s } => {
                 self.counts.failures += 1;
@@ -67,7 +66,7 @@ impl Coordinator {
         let session = self.sessions.get(&worker).expect("only workers that are present get tasks").token;
         assert_eq!(lease.id, LeaseId(self.record.next_lease), "a lease's number is used once");
         self.record.next_lease += 1;
-        assert_eq!(lease.iteration, self.record.parameters.len() as u64);
+        assert_eq!(lease.iteration.number(), self.record.parameters.len() as u64);
         let iteration = self.iteration.as_mut().expect("leases are of an iteration");
         assert!(iteration.step.is_none() && lease.tasks.count > 0);
         iteration.employed.insert(worker);
@@ -76,23 +75,26 @@ impl Coordinator {
         self.acts.push(Act::Send(worker, ToWorker::Assign { session, lease, parameters }));
     }
 
-    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: Outcome) {
-        match (outcome, self.arrived.remove(&lease.id)) {
-            (Outcome::Applied(timing) | Outcome::Ignored(timing), Some((sender, gradient))) => {
-                assert!((0.0..=1.0).contains(&timing.factor));
+    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome, time: LeaseTime) {
+        match (time, self.arrived.remove(&lease.id)) {
+            (LeaseTime::Reported { factor, .. }, Some((sender, gradient))) => {
+                assert!(
+                    matches!(outcome, TaskOutcome::Applied | TaskOutcome::Ignored) && (0.0..=1.0).contains(&factor)
+                );
                 assert_eq!((sender, gradient.lease), (worker, lease));
-                assert_eq!(gradient.parameters, self.record.parameters[lease.iteration as usize - 1]);
+                assert_eq!(gradient.parameters, self.record.parameters[lease.iteration.number() as usize - 1]);
             }
-            (Outcome::Cancelled(_) | Outcome::Lost(_) | Outcome::Failed(_), None) => {
+            (LeaseTime::Censored { .. }, None) => {
+                assert!(matches!(outcome, TaskOutcome::Cancelled | TaskOutcome::Lost | TaskOutcome::Failed));
                 assert_eq!(self.held.remove(&lease.id), Some((worker, lease)), "every lease ends once: {outcome:?}");
             }
             (_, arrived) => panic!("{lease:?} ended as {outcome:?}, and what arrived is {arrived:?}"),
         }
         let iteration = self.iteration.as_mut();
         match (outcome, self.sessions.get(&worker)) {
-            (Outcome::Applied(_), _) => iteration.expect("a step takes it").taken.push((worker, lease)),
-            (Outcome::Lost(_), session) => assert!(session.is_none(), "its worker is present"),
-            (Outcome::Cancelled(_), Some(session)) => {
+            (TaskOutcome::Applied, _) => iteration.expect("a step takes it").taken.push((worker, lease)),
+            (TaskOutcome::Lost, session) => assert!(session.is_none(), "its worker is present"),
+            (TaskOutcome::Cancelled, Some(session)) => {
                 let (session, lease) = (session.token, lease.id);
                 self.acts.push(Act::Send(worker, ToWorker::Cancel { session, lease }));
             }
@@ -113,13 +115,13 @@ impl Coordinator {
             Collect::All | Collect::InParts { .. } | Collect::Race { .. } => {
                 assert_eq!((tasks.len(), tasks[0].first), (1, 0));
             }
-            Collect::Each { max_delay, .. } => assert!(number - taken[0].1.iteration < max_delay),
+            Collect::Each { max_delay, .. } => assert!(number - taken[0].1.iteration.number() < max_delay),
             Collect::First { .. } | Collect::Soonest { .. } => {}
         }
         assert!(step.replace(expected.len() as u64).is_none(), "one step per iteration");
         let of = |lease: &Lease| (lease.iteration, lease.tasks.indices());
         let mut entered: Vec<(u64, u64)> =
-            taken.iter().flat_map(|(_, lease)| of(lease).1.map(|task| (lease.iteration, task))).collect();
+            taken.iter().flat_map(|(_, lease)| of(lease).1.map(|task| (lease.iteration.number(), task))).collect();
         entered.sort_unstable();
         let before = self.record.parameters.last().expect("there are some from the start");
         self.record.parameters.push(after(*before, &entered));
@@ -130,7 +132,7 @@ impl Coordinator {
     fn commit(&mut self, cost: &IterationCost) {
         let Iteration { employed, taken, step, .. } = self.iteration.take().expect("it was begun");
         let tasks = step.expect("its step was taken");
-        assert_eq!((cost.iteration + 1, cost.tasks_applied), (self.record.parameters.len() as u64, tasks));
+        assert_eq!((cost.iteration.number() + 1, cost.tasks_applied), (self.record.parameters.len() as u64, tasks));
         assert_eq!(cost.employments, employed.len() as u64);
         assert!(cost.runtime_s >= 0.0 && cost.total_worker_time_s >= 0.0, "{cost:?}");
         self.record.applied += tasks;

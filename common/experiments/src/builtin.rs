@@ -1,0 +1,56 @@
+//! The experiments that come with ata.
+
+/// An experiment on what policies find hard. All of them compare the same policies, which `hard-cases.toml` names.
+macro_rules! hard_case {
+    ($file:literal) => {
+        concat!(include_str!("../builtin/hard-cases.toml"), include_str!(concat!("../builtin/", $file)))
+    };
+}
+
+/// Name and text of each built-in experiment.
+pub const BUILTIN_EXPERIMENTS: &[(&str, &str)] = &[
+    ("ata-quadratic", include_str!("../builtin/ata-quadratic.toml")),
+    ("ata-cifar100", include_str!("../builtin/ata-cifar100.toml")),
+    ("ata-sizes", include_str!("../builtin/ata-sizes.toml")),
+    ("ata-sqrt", include_str!("../builtin/ata-sqrt.toml")),
+    ("ata-heterogeneous", include_str!("../builtin/ata-heterogeneous.toml")),
+    ("ata-regret", include_str!("../builtin/ata-regret.toml")),
+    ("ata-warm-start", include_str!("../builtin/ata-warm-start.toml")),
+    ("cmab-regression", include_str!("../builtin/cmab-regression.toml")),
+    ("speed-change", include_str!("../builtin/speed-change.toml")),
+    ("frontier", include_str!("../builtin/frontier.toml")),
+    ("overcommit", include_str!("../builtin/overcommit.toml")),
+    ("common-mode", hard_case!("common-mode.toml")),
+    ("drift", hard_case!("drift.toml")),
+    ("near-ties", hard_case!("near-ties.toml")),
+    ("heavy-tails", hard_case!("heavy-tails.toml")),
+    ("hidden-gem", hard_case!("hidden-gem.toml")),
+    ("small-tasks", hard_case!("small-tasks.toml")),
+    ("independent-changes", hard_case!("independent-changes.toml")),
+    ("many-workers", hard_case!("many-workers.toml")),
+];
+
+pub(super) fn find(name: &str) -> Option<&'static str> {
+    BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+pub(super) fn names() -> String {
+    let suites = super::suite::SUITES.iter().map(|(name, _)| *name);
+    let names: Vec<&str> = BUILTIN_EXPERIMENTS.iter().map(|(name, _)| *name).chain(suites).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Experiment;
+
+    #[test]
+    fn each_is_a_good_experiment() {
+        for (name, text) in BUILTIN_EXPERIMENTS {
+            let experiment = Experiment::parse(text, name).unwrap();
+            experiment.check().unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(!experiment.title.is_empty() && !experiment.about.is_empty(), "{name} says what it is");
+        }
+    }
+}

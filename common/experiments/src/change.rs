@@ -1,0 +1,345 @@
+//! Changes as users write them: which workers, when, how often, for how long.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ata_simulator::{Change, When};
+use ata_types::WorkerId;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::ExperimentError;
+use crate::spec::{bad, check};
+
+/// One change: `iteration` or `time`, one of the kinds of change, and perhaps how it is repeated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChangeSpec {
+    /// At the beginning of this iteration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iteration: Option<u64>,
+    /// At this virtual time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<f64>,
+    /// Again after so many iterations, and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
+    /// The last iteration in which `every` lets it happen; the end of the run if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+    /// Undone after so many iterations.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub lasting: Option<u64>,
+    /// Two workers that exchange their laws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap: Option<[u32; 2]>,
+    /// Workers whose tasks take `factor` times as long from now on.
+    #[serde(alias = "workers", skip_serializing_if = "Option::is_none")]
+    pub slow_down: Option<Workers>,
+    /// See `slow_down`; below 1 the workers become faster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// Workers that are lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leave: Option<Workers>,
+    /// Workers that join.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub join: Option<Workers>,
+    /// Workers that hang from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hang: Option<Workers>,
+    /// Workers whose tasks fail from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail: Option<Workers>,
+}
+
+/// The most changes of a run, and that one entry may stand for: more than a run could need, and 32 MB.
+pub(super) const MAX_CHANGES: u64 = 1_000_000;
+
+impl ChangeSpec {
+    /// All that happens, and when, in a run of `iterations` iterations of `workers` workers; errors call it `name`.
+    pub(super) fn expand(
+        &self,
+        name: &str,
+        workers: u32,
+        iterations: u64,
+    ) -> Result<Vec<(When, Change)>, ExperimentError> {
+        let changes = self.changes(name, workers)?;
+        let undone = self.lasting.map(|_| undone(name, &changes)).transpose()?;
+        let first = match (self.iteration, self.time) {
+            (Some(iteration), None) => iteration,
+            (None, Some(time)) => {
+                check(name, &time, time.is_finite() && time >= 0.0, "a time of at least 0")?;
+                let counts = self.every.or(self.until).or(self.lasting).is_some();
+                check(name, &"time = T", !counts, "iteration = K with every, until or for, which count iterations")?;
+                return Ok(changes.into_iter().map(|change| (When::Time(time), change)).collect());
+            }
+            _ => return bad(name, "no time, or two of them", "either iteration = K or time = T"),
+        };
+        let (every, last) = self.repetition(name, iterations)?;
+        let times = last.checked_sub(first).map_or(1, |more| 1 + more / every);
+        let count = times.saturating_mul(changes.len() as u64);
+        check(name, &format!("{count} changes"), count <= MAX_CHANGES, "at most a million")?;
+        let mut all = Vec::new();
+        for begins in (0..times).map(|repetition| first + repetition * every) {
+            all.extend(changes.iter().map(|&change| (When::Iteration(begins), change)));
+            if let (Some(lasting), Some(undone)) = (self.lasting, &undone) {
+                let ends = begins.saturating_add(lasting);
+                all.extend(undone.iter().map(|&change| (When::Iteration(ends), change)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Iterations from one time that it happens to the next, and the last in which it may.
+    fn repetition(&self, name: &str, iterations: u64) -> Result<(u64, u64), ExperimentError> {
+        let positive = |setting: &str, count: Option<u64>| {
+            check(name, &format!("{setting} = 0"), count != Some(0), "a whole number of at least 1")
+        };
+        positive("every", self.every)?;
+        positive("for", self.lasting)?;
+        check(name, &"until without every", self.every.is_some() || self.until.is_none(), "both")?;
+        if let (Some(every), Some(lasting)) = (self.every, self.lasting) {
+            let found = format!("every = {every} and for = {lasting}");
+            check(name, &found, lasting <= every, "that it is undone before it happens again")?;
+        }
+        // Without `every`, it happens once, whenever that is.
+        Ok(self.every.map_or((u64::MAX, 0), |every| (every, self.until.unwrap_or(iterations).min(iterations))))
+    }
+
+    /// What happens each time.
+    fn changes(&self, name: &str, workers: u32) -> Result<Vec<Change>, ExperimentError> {
+        let mut kinds = Vec::new();
+        if let Some([a, b]) = self.swap {
+            kinds.push(vec![Change::Swap(worker(name, a, workers)?, worker(name, b, workers)?)]);
+        }
+        if let Some(slow) = &self.slow_down {
+            let factor = self.factor.unwrap_or(f64::NAN);
+            check(name, &format!("factor {factor}"), factor.is_finite() && factor > 0.0, "a positive factor")?;
+            let slow = slow.expand(name, workers)?;
+            kinds.push(slow.into_iter().map(|worker| Change::SlowDown(worker, factor)).collect());
+        }
+        let mut of_each = |affected: &Option<Workers>, change: fn(WorkerId) -> Change| {
+            let Some(affected) = affected else { return Ok(()) };
+            kinds.push(affected.expand(name, workers)?.into_iter().map(change).collect());
+            Ok::<_, ExperimentError>(())
+        };
+        of_each(&self.leave, Change::Leave)?;
+        of_each(&self.join, Change::Join)?;
+        of_each(&self.hang, Change::Hang)?;
+        of_each(&self.fail, Change::Fail)?;
+        match (kinds.pop(), kinds.is_empty()) {
+            (Some(changes), true) => Ok(changes),
+            _ => bad(
+                name,
+                "no change, or several",
+                "one of swap = [I, J], slow_down = I with factor = X, leave = I, join = I, hang = I, fail = I",
+            ),
+        }
+    }
+}
+
+/// What undoes the changes.
+fn undone(name: &str, changes: &[Change]) -> Result<Vec<Change>, ExperimentError> {
+    let undone = |change: &Change| match *change {
+        Change::Swap(a, b) => Ok(Change::Swap(a, b)),
+        Change::SlowDown(worker, factor) => Ok(Change::SlowDown(worker, 1.0 / factor)),
+        Change::Leave(worker) => Ok(Change::Join(worker)),
+        Change::Join(worker) => Ok(Change::Leave(worker)),
+        Change::Hang(_) | Change::Fail(_) => {
+            bad(name, "hang or fail with for", "no for; join = I at a later iteration makes a worker well again")
+        }
+    };
+    changes.iter().map(undone).collect()
+}
+
+fn worker(name: &str, number: u32, workers: u32) -> Result<WorkerId, ExperimentError> {
+    let worker = WorkerId::new(number).filter(|_| number <= workers);
+    worker.map_or_else(|| bad(name, format!("worker {number}"), format!("a worker from 1 to {workers}")), Ok)
+}
+
+/// Some workers: a number, or a list such as `"1,4,7..9"`, in which both ends of a range belong to it, and `n` may stand
+/// for the last worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// First and last, ascending and disjoint; `None` is n.
+    ranges: Vec<(u32, Option<u32>)>,
+}
+
+impl Workers {
+    fn expand(&self, name: &str, workers: u32) -> Result<Vec<WorkerId>, ExperimentError> {
+        let mut all = Vec::new();
+        for &(first, last) in &self.ranges {
+            let last = last.unwrap_or(workers);
+            // Whichever number is too large, the last one is, and a list of all would be as long as that says.
+            worker(name, last.max(first), workers)?;
+            all.extend((first..=last).filter_map(WorkerId::new));
+        }
+        Ok(all)
+    }
+}
+
+impl From<u32> for Workers {
+    fn from(worker: u32) -> Self {
+        Self { ranges: vec![(worker, Some(worker))] }
+    }
+}
+
+impl FromStr for Workers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}': expected ascending workers, such as \"1,4,7..9\" or \"1..n\"");
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|&number| number > 0).ok_or_else(wrong);
+        let mut ranges = Vec::new();
+        let mut before = Some(0);
+        for part in text.split(',') {
+            let (first, last) = part.split_once("..").unwrap_or((part, part));
+            let first = number(first)?;
+            let last = if last.trim() == "n" { None } else { Some(number(last)?) };
+            let is_next = before.is_some_and(|before| before < first) && last.is_none_or(|last| first <= last);
+            is_next.then_some(()).ok_or_else(wrong)?;
+            ranges.push((first, last));
+            before = last;
+        }
+        Ok(Self { ranges })
+    }
+}
+
+impl fmt::Display for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, &(first, last)) in self.ranges.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            match last {
+                Some(last) if last == first => write!(f, "{comma}{first}")?,
+                Some(last) => write!(f, "{comma}{first}..{last}")?,
+                None => write!(f, "{comma}{first}..n")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Workers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.ranges[..] {
+            [(first, Some(last))] if first == last => serializer.serialize_u32(first),
+            _ => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Workers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Workers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a worker's number, or several as in \"1,4,7..9\"")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Workers, E> {
+                let worker = u32::try_from(number);
+                worker.map(Workers::from).map_err(|_| E::custom(format!("{number} is not the number of a worker")))
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Workers, E> {
+                self.visit_i64(i64::try_from(number).unwrap_or(-1))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Workers, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Experiment;
+
+    fn changes(text: &str) -> Result<Vec<(When, Change)>, String> {
+        let experiment = Experiment::parse(text, "x").map_err(|error| error.to_string())?;
+        experiment.changes(experiment.workers[0]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn workers_are_read_and_written() {
+        for (text, count) in [("3", 1), ("1..51", 51), ("1,4,7..9", 5), ("2..n", 50), ("1, 3 .. 4", 3)] {
+            let workers: Workers = text.parse().unwrap();
+            assert_eq!(workers.expand("x", 51).unwrap().len(), count, "{text}");
+            assert_eq!(workers.to_string(), text.replace(' ', ""));
+        }
+        for text in ["", "0", "4..2", "1,1", "1..3,3", "1..n,5", "a", "1...3", "-1", "1..", "n"] {
+            assert!(text.parse::<Workers>().unwrap_err().contains("such as"), "{text}");
+        }
+    }
+
+    /// The compact form stands for the entries that it spares.
+    #[test]
+    fn ranges_and_repetitions_are_a_shorthand() {
+        let one = |iteration: u64, kind: &str| format!("[[change]]\niteration = {iteration}\n{kind}\n");
+        let slow = |iteration, worker, factor| one(iteration, &format!("slow_down = {worker}\nfactor = {factor}"));
+        for (compact, long) in [
+            (
+                "[[change]]\niteration = 3\nworkers = '1..2'\nfactor = 4.0\nevery = 5\nfor = 2",
+                [(3, 4.0), (5, 0.25), (8, 4.0), (10, 0.25), (13, 4.0), (15, 0.25)]
+                    .map(|(iteration, factor)| slow(iteration, 1, factor) + &slow(iteration, 2, factor))
+                    .concat(),
+            ),
+            (
+                "[[change]]\niteration = 4\nslow_down = '2,4..n'\nfactor = 1.03\nevery = 3\nuntil = 7",
+                [4, 7].map(|k| [2, 4, 5].map(|worker| slow(k, worker, 1.03)).concat()).concat(),
+            ),
+            ("[[change]]\niteration = 2\nswap = [1, 3]\nfor = 6", one(2, "swap = [1, 3]") + &one(8, "swap = [1, 3]")),
+            (
+                "[[change]]\niteration = 2\nleave = '2..3'\nfor = 4\nevery = 9",
+                [2, 11]
+                    .map(|k| {
+                        one(k, "leave = 2") + &one(k, "leave = 3") + &one(k + 4, "join = 2") + &one(k + 4, "join = 3")
+                    })
+                    .concat(),
+            ),
+            ("[[change]]\niteration = 20\njoin = 2", one(20, "join = 2")),
+            ("[[change]]\niteration = 20\njoin = 2\nevery = 3", one(20, "join = 2")),
+        ] {
+            let head = "workers = [5]\niterations = 15\n".to_owned();
+            assert_eq!(changes(&(head.clone() + compact)), changes(&(head + &long)), "{compact}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_place() {
+        for (text, message) in [
+            ("iteration = 3", "change 1: no change"),
+            ("iteration = 3\nswap = [1, 2]\nleave = 1", "change 1: no change, or several"),
+            ("swap = [1, 2]", "change 1: no time"),
+            ("time = -1.0\nswap = [1, 2]", "change 1: -1"),
+            ("time = 1.0\nswap = [1, 52]", "change 1: worker 52, expected a worker from 1 to 51"),
+            ("time = 1.0\nslow_down = 1\nfactor = nan", "factor NaN"),
+            ("time = 1.0\nleave = 1\nfor = 3", "expected iteration = K with every"),
+            ("iteration = 1\nleave = '1..52'", "worker 52, expected a worker from 1 to 51"),
+            ("iteration = 1\nleave = '60..n'", "worker 60, expected a worker from 1 to 51"),
+            ("iteration = 1\nleave = 0", "worker 0, expected"),
+            ("iteration = 1\nleave = -1", "-1 is not the number of a worker"),
+            ("iteration = 1\nleave = '3..1'", "line 4: '3..1': expected ascending workers"),
+            ("iteration = 1\nleave = true", "a worker's number"),
+            ("iteration = 1\nleave = 1\nevery = 0", "every = 0"),
+            ("iteration = 1\nleave = 1\nuntil = 9", "until without every"),
+            ("iteration = 1\nleave = 1\nevery = 5\nfor = 6", "every = 5 and for = 6"),
+            ("iteration = 1\nhang = 1\nfor = 6", "hang or fail with for"),
+            (
+                "iteration = 1\nslow_down = '1..n'\nfactor = 1.1\nevery = 1",
+                "5100000 changes, expected at most a million",
+            ),
+        ] {
+            let text = format!("iterations = 100_000\n[[change]]\n{text}");
+            let error = changes(&text).unwrap_err();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}

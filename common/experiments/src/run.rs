@@ -1,0 +1,343 @@
+//! All cases of an experiment, in parallel.
+
+use std::sync::Arc;
+
+use ata_scheduler::{
+    Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify, WorkerStatistics,
+    policy_kind,
+};
+use ata_simulator::{
+    ClusterTruth, Foreseen, LawError, LawTimes, Learning, LearningRun, LinearRegression, Observer, Quadratic,
+    RegressionSizes, Simulation, Start, Step, TaskTimes, TimeLaws, WorkerLaw,
+};
+use ata_types::WorkerId;
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
+use serde::Serialize;
+
+use crate::error::ExperimentError;
+use crate::regret::Regret;
+use crate::spec::{Experiment, LearningSpec};
+use crate::trace::{Trace, Tracer};
+
+/// Builds a policy from what `--policy` takes.
+pub type PolicyResolver = fn(&str, &PolicyContext) -> Result<Box<dyn Policy>, PolicyError>;
+
+/// The result of one simulated run. Times have no unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunResult {
+    /// The policy, as written.
+    pub policy: String,
+    /// The law, as written.
+    pub law: String,
+    /// The number of workers, n.
+    pub workers: u32,
+    /// Tasks per iteration, B.
+    pub budget: u64,
+    /// Iterations committed.
+    pub iterations: u64,
+    /// The run's seed.
+    pub seed: u64,
+    /// Share of tasks allocated beyond B.
+    pub overcommit: f64,
+    /// What was known beforehand.
+    pub warm_start: String,
+    /// Mean runtime of an iteration.
+    pub mean_iteration_time: f64,
+    /// Mean total worker time of an iteration.
+    pub mean_total_worker_time: f64,
+    /// Proxy regret for barrier policies, exact regret for the bandit paper's on exponential times; null for others.
+    pub cumulative_regret: Option<f64>,
+    /// Tasks begun whose gradient entered no step.
+    pub tasks_wasted: u64,
+    /// Mean results that workers sent in an iteration, each the gradient of one task or the sum of several.
+    pub mean_results: f64,
+    /// Worker-iterations with at least one task.
+    pub employments: u64,
+    /// The objective (or mean loss) after the last step, if something was learned.
+    pub final_objective: Option<f64>,
+    /// Tasks per worker in the last iteration, worker 1 first.
+    pub final_allocation: Vec<u64>,
+    /// The course of the run.
+    #[serde(skip)]
+    pub trace: Trace,
+}
+
+#[derive(Clone, Debug)]
+struct Case<'a> {
+    policy: &'a str,
+    law: &'a str,
+    workers: u32,
+    overcommit: f64,
+    warm_start: &'a str,
+    seed: u64,
+    with_allocation: bool,
+}
+
+/// The most workers whose allocation is kept over time: more cannot be told apart in a figure.
+const MAX_TRACED_WORKERS: u32 = 200;
+
+/// Iterations between two reports of progress.
+const PROGRESS_EVERY: u64 = 256;
+
+impl Experiment {
+    /// What is learned, if it is one of the simulator's own problems; the caller provides the CNN.
+    pub fn learning(&self) -> Result<Option<Learning>, ExperimentError> {
+        Ok(match self.learning {
+            None | Some(LearningSpec::Cnn { .. }) => None,
+            Some(LearningSpec::Quadratic { dimension, sigma, step }) => {
+                Some(Learning::descent(std::sync::Arc::new(Quadratic::new(dimension, sigma, self.seed)?), step))
+            }
+            Some(LearningSpec::LinearRegression { samples, dimension, batch, step }) => {
+                let sizes = RegressionSizes { samples, dimension, batch };
+                Some(Learning::descent(std::sync::Arc::new(LinearRegression::new(sizes, self.seed)?), step))
+            }
+        })
+    }
+
+    /// Simulated iterations in all, for progress.
+    pub fn total_iterations(&self) -> u64 {
+        self.iterations.saturating_mul(self.cases().len() as u64)
+    }
+
+    fn cases(&self) -> Vec<Case<'_>> {
+        let mut cases = Vec::new();
+        for law in &self.laws {
+            for &workers in &self.workers {
+                for policy in &self.policies {
+                    // For policies without a barrier, overcommitment means nothing.
+                    let waits = policy_kind(policy) == PolicyKind::Barrier;
+                    for &overcommit in self.overcommit.iter().take(if waits { usize::MAX } else { 1 }) {
+                        for warm_start in &self.warm_start {
+                            cases.extend((self.seed..self.seed + self.seeds).map(|seed| Case {
+                                policy,
+                                law,
+                                workers,
+                                overcommit,
+                                warm_start,
+                                seed,
+                                with_allocation: seed == self.seed && workers <= MAX_TRACED_WORKERS,
+                            }));
+                        }
+                    }
+                }
+            }
+        }
+        cases
+    }
+
+    /// The case's policy, which is told `truth` or, in a trial without a cluster, the laws' means.
+    fn build(
+        &self,
+        case: &Case<'_>,
+        policies: PolicyResolver,
+        truth: Option<Arc<dyn Truth>>,
+    ) -> Result<Box<dyn Policy>, ExperimentError> {
+        let means = case.law.parse::<TimeLaws>()?.means(case.workers)?;
+        let truth = truth.or_else(|| Some(Arc::new(means.clone()?)));
+        let context = PolicyContext { means, workers: Some(case.workers), truth };
+        let wrong = |cause| ExperimentError::Policy { policy: case.policy.into(), workers: case.workers, cause };
+        let policy = policies(case.policy, &context).map_err(wrong)?;
+        if policy.name() == "adaptive-k-sync" && self.learning.is_none() {
+            return Err(ExperimentError::BadSetting {
+                setting: "policy adaptive-k-sync".into(),
+                found: "nothing is learned".into(),
+                expected: "a problem, because it looks at gradients: add --problem quadratic, or a [learning] section"
+                    .into(),
+            });
+        }
+        Ok(policy)
+    }
+}
+
+/// Runs all cases; results are in the order of laws, workers, policies, overcommitment, warm start, seeds, whatever the
+/// number of threads. `progress` is called with how many iterations were done.
+pub fn run(
+    experiment: &Experiment,
+    policies: PolicyResolver,
+    learning: Option<&Learning>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<RunResult>, ExperimentError> {
+    experiment.check()?;
+    let cases = experiment.cases();
+    for case in cases.iter().filter(|case| case.seed == experiment.seed) {
+        experiment.build(case, policies, None)?;
+    }
+    cases.par_iter().map(|case| run_case(experiment, case, policies, learning, progress)).collect()
+}
+
+/// Spot checks, where there can be any.
+fn verify(experiment: &Experiment, case: &Case<'_>) -> Option<Verify> {
+    let waits = policy_kind(case.policy) == PolicyKind::Barrier && case.overcommit == 0.0;
+    // Any secret except the seed that other things are drawn with.
+    (waits && experiment.verify > 0.0).then_some(Verify { share: experiment.verify, secret: !case.seed })
+}
+
+fn run_case(
+    experiment: &Experiment,
+    case: &Case<'_>,
+    policies: PolicyResolver,
+    learning: Option<&Learning>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<RunResult, ExperimentError> {
+    let laws: TimeLaws = case.law.parse()?;
+    let course = Course {
+        experiment,
+        workers: case.workers,
+        progress,
+        regret: regret(&laws, case.workers, experiment.budget)?,
+        tracer: Tracer::new(experiment.iterations, case.with_allocation),
+        learning: learning.map(Learning::begin),
+        allocation: Vec::new(),
+        objective: None,
+        failed: None,
+    };
+    // Any seed for the overhead except the one that task times are drawn with.
+    let overhead = experiment.overhead.as_ref();
+    let overhead = overhead.map(|law| times(experiment, case, &law.parse()?, !case.seed)).transpose()?;
+    let times = times(experiment, case, &laws, case.seed)?;
+    let truth = ClusterTruth { times: Foreseen::new(times), overhead: overhead.map(Foreseen::new) };
+    let policy = experiment.build(case, policies, Some(Arc::new(truth.clone())))?;
+    // A run whose policy did not keep the truth need not pay for it.
+    match truth.into_times() {
+        Ok((times, overhead)) => simulate(case, policy, times, overhead, course),
+        Err(ClusterTruth { times, overhead }) => simulate(case, policy, times, overhead, course),
+    }
+}
+
+/// Times of a case's workers. The first seed plays traces as they are, further ones resample those that have blocks.
+fn times(experiment: &Experiment, case: &Case<'_>, laws: &TimeLaws, seed: u64) -> Result<LawTimes, LawError> {
+    let mut times = LawTimes::new(laws, case.workers, seed)?;
+    if case.seed != experiment.seed {
+        times.resample(case.seed);
+    }
+    Ok(times)
+}
+
+/// One run, with everything it needs.
+fn simulate<T: TaskTimes>(
+    case: &Case<'_>,
+    policy: Box<dyn Policy>,
+    times: T,
+    overhead: Option<T>,
+    mut course: Course<'_>,
+) -> Result<RunResult, ExperimentError> {
+    let experiment = course.experiment;
+    let (changes, priors) = (experiment.changes(case.workers)?, priors(experiment, case)?);
+    let mut simulation = Simulation { workers: case.workers, times, overhead, changes, priors };
+    let config = EngineConfig {
+        budget: experiment.budget,
+        iterations: experiment.iterations,
+        min_workers: simulation.present_at_first().max(1),
+        seed: case.seed,
+        overcommit: case.overcommit,
+        lease_timeout_s: experiment.lease_timeout,
+        verify: verify(experiment, case),
+        limits: experiment.limits.limits(),
+        ..EngineConfig::default()
+    };
+    let mut engine = Engine::new(config, policy);
+    simulation.run(&mut engine, &mut course).map_err(|cause| ExperimentError::Run {
+        policy: case.policy.into(),
+        law: case.law.into(),
+        workers: case.workers,
+        seed: case.seed,
+        cause,
+    })?;
+    let Course { regret, tracer, allocation, objective, failed, progress, .. } = course;
+    failed.map_or(Ok(()), |reason| Err(ExperimentError::Learning { reason }))?;
+    let ledger = engine.ledger();
+    progress(experiment.iterations - ledger.iterations / PROGRESS_EVERY * PROGRESS_EVERY);
+    Ok(RunResult {
+        policy: case.policy.into(),
+        law: case.law.into(),
+        workers: case.workers,
+        budget: experiment.budget,
+        iterations: ledger.iterations,
+        seed: case.seed,
+        overcommit: case.overcommit,
+        warm_start: case.warm_start.into(),
+        mean_iteration_time: ledger.mean_iteration_s(),
+        mean_total_worker_time: ledger.mean_total_worker_time_s(),
+        cumulative_regret: regret.sum(),
+        tasks_wasted: ledger.tasks_wasted,
+        mean_results: ledger.mean_results(),
+        employments: ledger.employments,
+        final_objective: objective,
+        final_allocation: allocation,
+        trace: tracer.finish(ledger, regret.sum()),
+    })
+}
+
+/// What is recorded during a run.
+struct Course<'a> {
+    experiment: &'a Experiment,
+    workers: u32,
+    progress: &'a (dyn Fn(u64) + Sync),
+    regret: Regret,
+    tracer: Tracer,
+    learning: Option<LearningRun<'a>>,
+    /// Tasks of each worker in the last iteration.
+    allocation: Vec<u64>,
+    objective: Option<f64>,
+    /// Why learning failed.
+    failed: Option<String>,
+}
+
+impl Observer for Course<'_> {
+    fn started(&mut self, start: &Start<'_>) {
+        self.regret.started(start);
+        if start.iteration >= self.experiment.iterations || !self.experiment.limits.is_empty() {
+            self.allocation = vec![0; self.workers as usize];
+            // In an asynchronous run all workers compute one task at a time.
+            let shares = start.decision.allocation.iter().chain(std::iter::repeat(&1));
+            for (worker, &tasks) in start.workers.iter().zip(shares) {
+                self.allocation[worker.slot()] = tasks;
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step<'_>) -> StepOutcome {
+        self.tracer.committed(step.ledger, self.regret.sum());
+        self.regret.stepped();
+        if step.iteration.is_multiple_of(PROGRESS_EVERY) {
+            (self.progress)(PROGRESS_EVERY);
+        }
+        match self.learning.as_mut().map(|learning| learning.step(step)) {
+            Some(Ok(learned)) => {
+                self.tracer.learned(learned.objective);
+                self.objective = Some(learned.objective);
+                return learned.outcome;
+            }
+            Some(Err(error)) => {
+                self.learning = None;
+                self.failed = Some(error);
+            }
+            None => {}
+        }
+        StepOutcome::default()
+    }
+}
+
+fn regret(laws: &TimeLaws, workers: u32, budget: u64) -> Result<Regret, ExperimentError> {
+    let of_workers = (1..=workers).map(|worker| laws.of_worker(worker, workers)).collect::<Result<Vec<_>, _>>()?;
+    let means = of_workers.iter().map(WorkerLaw::mean).collect();
+    let rates = of_workers.iter().map(WorkerLaw::exponential_rate).collect();
+    Ok(Regret::new(means, rates, budget))
+}
+
+/// What an earlier run under the law `warm_start` would have learned.
+fn priors(experiment: &Experiment, case: &Case<'_>) -> Result<Vec<WorkerStatistics>, ExperimentError> {
+    if case.warm_start == "none" {
+        return Ok(Vec::new());
+    }
+    // Other draws than the run's own.
+    let mut times = LawTimes::new(&case.warm_start.parse()?, case.workers, case.seed ^ (1 << 63))?;
+    let prior = |slot: usize| {
+        let mut statistics = WorkerStatistics::default();
+        for _ in 0..experiment.warm_tasks {
+            statistics.observe(times.draw(WorkerId::from_slot(slot)));
+        }
+        statistics
+    };
+    Ok((0..case.workers as usize).map(prior).collect())
+}

@@ -1,0 +1,312 @@
+//! Experiment files: what to simulate, as users write it.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use ata_scheduler::Limits;
+use ata_simulator::{Change, TimeLaws, When};
+use serde::{Deserialize, Serialize};
+
+use super::change::{ChangeSpec, MAX_CHANGES};
+use crate::error::ExperimentError;
+
+/// An experiment: every policy on every law, number of workers and seed. Times have no unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Experiment {
+    /// The report's title.
+    pub title: String,
+    /// What it shows, and where it comes from.
+    pub about: String,
+    /// Policies, as `--policy` takes them.
+    pub policies: Vec<String>,
+    /// Time laws.
+    pub laws: Vec<String>,
+    /// Numbers of workers, n.
+    pub workers: Vec<u32>,
+    /// Tasks per iteration, B.
+    pub budget: u64,
+    /// How many iterations, K.
+    pub iterations: u64,
+    /// The first seed.
+    pub seed: u64,
+    /// How many seeds.
+    pub seeds: u64,
+    /// What an assignment costs a worker before it computes: a time law, or nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<String>,
+    /// Time within which a worker that was never timed must report its first result, or it is evicted; no limit if not
+    /// given. See [`ata_scheduler::EngineConfig::lease_timeout_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_timeout: Option<f64>,
+    /// Shares of tasks that barrier policies allocate beyond B.
+    pub overcommit: Vec<f64>,
+    /// The share of leases that two workers compute, under policies that wait for all of their tasks.
+    pub verify: f64,
+    /// What is known beforehand: `none`, or a law under which each worker was observed for [`Self::warm_tasks`] tasks.
+    pub warm_start: Vec<String>,
+    /// Tasks of each worker that were observed beforehand.
+    pub warm_tasks: u64,
+    /// Ends runs early.
+    pub limits: LimitsSpec,
+    /// What is learned, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning: Option<LearningSpec>,
+    /// What happens during a run.
+    pub change: Vec<ChangeSpec>,
+}
+
+impl Default for Experiment {
+    fn default() -> Self {
+        Self {
+            title: "Simulation".into(),
+            about: String::new(),
+            policies: ["fta", "ata-auto", "ata-empirical", "gta", "uta"].map(String::from).into(),
+            laws: vec!["shifted_exp(29*i, 29*i)".into()],
+            workers: vec![51],
+            budget: 23,
+            iterations: 1000,
+            seed: 1,
+            seeds: 1,
+            overhead: None,
+            lease_timeout: None,
+            overcommit: vec![0.0],
+            verify: 0.0,
+            warm_start: vec!["none".into()],
+            warm_tasks: 100,
+            limits: LimitsSpec::default(),
+            learning: None,
+            change: Vec::new(),
+        }
+    }
+}
+
+/// [`Limits`] in virtual time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsSpec {
+    /// Mean loss of a step's tasks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_loss: Option<f64>,
+    /// Virtual runtime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<f64>,
+    /// Virtual total worker time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_worker_time: Option<f64>,
+    /// Worker-iterations with at least one task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub employments: Option<u64>,
+}
+
+impl LimitsSpec {
+    /// Whether only the iterations end a run.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            target_accuracy: None,
+            target_loss: self.target_loss,
+            runtime_s: self.runtime,
+            total_worker_time_s: self.total_worker_time,
+            employments: self.employments,
+        }
+    }
+}
+
+/// What is learned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "problem", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum LearningSpec {
+    /// The problem [`ata_simulator::Quadratic`].
+    Quadratic {
+        /// How many parameters, d.
+        dimension: usize,
+        /// Standard deviation of the gradient noise, per coordinate.
+        sigma: f64,
+        /// Step size, γ.
+        step: f64,
+    },
+    /// The problem [`ata_simulator::LinearRegression`].
+    LinearRegression {
+        /// How many samples, m.
+        samples: usize,
+        /// How many parameters, d.
+        dimension: usize,
+        /// Samples per task.
+        batch: usize,
+        /// Step size, γ.
+        step: f64,
+    },
+    /// The CNN that `ata up` trains.
+    Cnn {
+        /// `synthetic`, or the path of CIFAR-100.
+        data: String,
+        /// As `--model` takes it.
+        model: String,
+        /// Samples per task.
+        task_batch: u32,
+        /// Adam's step size.
+        lr: f64,
+    },
+}
+
+impl Experiment {
+    /// A built-in experiment, or one from a file.
+    pub fn open(name: &str) -> Result<Self, ExperimentError> {
+        if let Some(text) = super::builtin::find(name) {
+            return Self::parse(text, name);
+        }
+        let path = Path::new(name);
+        let text =
+            std::fs::read_to_string(path).map_err(|cause| ExperimentError::Unreadable { path: path.into(), cause })?;
+        Self::parse(&text, name)
+    }
+
+    /// Reads the text of a file; errors call it `name`.
+    pub fn parse(text: &str, name: &str) -> Result<Self, ExperimentError> {
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            ExperimentError::Syntax { name: name.into(), line, reason: error.message().into() }
+        })
+    }
+
+    /// The loss, as a label for axes.
+    pub(super) fn loss_label(&self) -> &'static str {
+        match self.learning {
+            Some(LearningSpec::Quadratic { .. }) => "f(x) − min f",
+            Some(LearningSpec::LinearRegression { .. }) => "F(w) − min F",
+            Some(LearningSpec::Cnn { .. }) | None => "mean loss of the step's tasks (nats)",
+        }
+    }
+
+    /// Checks everything that can be checked before anything is run.
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        not_empty("policies", &self.policies)?;
+        not_empty("laws", &self.laws)?;
+        not_empty("workers", &self.workers)?;
+        not_empty("overcommit", &self.overcommit)?;
+        not_empty("warm_start", &self.warm_start)?;
+        for (name, value, most) in [
+            ("budget", self.budget, MAX_BUDGET),
+            ("iterations", self.iterations, MAX_ITERATIONS),
+            ("seeds", self.seeds, MAX_RUNS),
+            ("warm_tasks", self.warm_tasks, MAX_WARM_TASKS),
+        ] {
+            check(name, &value, (1..=most).contains(&value), &format!("a whole number from 1 to {most}"))?;
+        }
+        check("seed", &self.seed, self.seed <= MAX_SEED, &format!("a whole number of at most {MAX_SEED}"))?;
+        for &workers in &self.workers {
+            check(
+                "workers",
+                &workers,
+                (1..=MAX_WORKERS).contains(&workers),
+                &format!("a whole number from 1 to {MAX_WORKERS}"),
+            )?;
+        }
+        for &share in &self.overcommit {
+            check("overcommit", &share, (0.0..=10.0).contains(&share), "a number from 0 to 10")?;
+        }
+        let lists = [&self.policies, &self.laws, &self.warm_start].map(Vec::len);
+        let lists = lists.into_iter().chain([self.workers.len(), self.overcommit.len()]);
+        let runs = lists.fold(self.seeds, |runs, list| runs.saturating_mul(list as u64));
+        check("runs", &runs, runs <= MAX_RUNS, &format!("at most {MAX_RUNS} policies × laws × workers × seeds"))?;
+        check("verify", &self.verify, (0.0..=1.0).contains(&self.verify), "a number from 0 to 1")?;
+        let limits = self.limits;
+        for (name, limit) in [
+            ("limits.target_loss", limits.target_loss),
+            ("limits.runtime", limits.runtime),
+            ("limits.total_worker_time", limits.total_worker_time),
+            ("lease_timeout", self.lease_timeout),
+        ] {
+            limit.map_or(Ok(()), |limit| check(name, &limit, limit.is_finite() && limit > 0.0, "a positive number"))?;
+        }
+        for law in self.laws.iter().chain(&self.overhead).chain(self.warm_start.iter().filter(|law| *law != "none")) {
+            let laws: TimeLaws = law.parse()?;
+            let relative = laws.is_relative();
+            check("law", &law, !relative, "times: scale(x) needs real computations, and is for `ata up` only")?;
+            for &workers in &self.workers {
+                laws.means(workers)?;
+            }
+        }
+        self.workers.iter().try_for_each(|&workers| self.changes(workers).map(drop))
+    }
+
+    /// The changes in a run of `workers` workers, checked.
+    pub(super) fn changes(&self, workers: u32) -> Result<Vec<(When, Change)>, ExperimentError> {
+        let mut all = Vec::new();
+        for (at, change) in (1..).zip(&self.change) {
+            let name = format!("change {at}");
+            all.extend(change.expand(&name, workers, self.iterations)?);
+            let found = format!("{} changes so far", all.len());
+            check(&name, &found, all.len() as u64 <= MAX_CHANGES, "at most a million in all")?;
+        }
+        Ok(all)
+    }
+}
+
+/// Tasks per iteration: a million take 130 MB.
+pub const MAX_BUDGET: u64 = 1_000_000;
+
+/// With a larger number, no run would ever end.
+const MAX_ITERATIONS: u64 = 1_000_000_000_000;
+
+/// Runs, one for each policy, law, number of workers and seed: the course of each is kept until the end, in 20 kB.
+const MAX_RUNS: u64 = 100_000;
+
+/// The largest first seed: that of a real run, and the seeds after it are numbers, too.
+const MAX_SEED: u64 = u64::MAX >> 1;
+
+/// Tasks that were observed beforehand: beyond this, the mean of a worker's times is as good as known.
+const MAX_WARM_TASKS: u64 = 1_000_000;
+
+/// Bounds memory: a few hundred bytes each.
+const MAX_WORKERS: u32 = 1_000_000;
+
+fn not_empty<T>(setting: &str, list: &[T]) -> Result<(), ExperimentError> {
+    check(setting, &"an empty list", !list.is_empty(), "at least one")
+}
+
+pub(super) fn check(setting: &str, found: &dyn Display, good: bool, expected: &str) -> Result<(), ExperimentError> {
+    if good { Ok(()) } else { bad(setting, found.to_string(), expected) }
+}
+
+pub(super) fn bad<T>(
+    setting: &str,
+    found: impl Into<String>,
+    expected: impl Into<String>,
+) -> Result<T, ExperimentError> {
+    Err(ExperimentError::BadSetting { setting: setting.into(), found: found.into(), expected: expected.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused_with_its_place() {
+        for (text, message) in [
+            ("\nbugdet = 3\n", "experiment x, line 2: unknown field `bugdet`"),
+            ("budget = 0", "budget: 0, expected a whole number from 1"),
+            ("workers = []", "workers: an empty list"),
+            ("laws = ['exp(x)']", "at character 5"),
+            ("laws = ['scale(2)']", "is for `ata up` only"),
+            ("laws = ['exp(2-i)']", "mean is"),
+            ("overhead = 'const(0-1)'", "x is -1"),
+            ("warm_start = ['exp(']", "at character 5"),
+            ("[limits]\nruntime = -3.0", "limits.runtime: -3"),
+            ("[learning]\nproblem = 'chess'", "unknown variant `chess`"),
+        ] {
+            let error = Experiment::parse(text, "x").and_then(|experiment| experiment.check()).unwrap_err().to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let experiment = Experiment::parse("[[change]]\niteration = 3\nleave = 4\n[[change]]\niteration = 5\nworkers = '1,3..n'\nfactor = 2.0\nevery = 9\nfor = 3\n[learning]\nproblem = 'quadratic'\ndimension = 9\nsigma = 0.1\nstep = 0.5", "x").unwrap();
+        assert_eq!(Experiment::parse(&toml::to_string(&experiment).unwrap(), "x").unwrap(), experiment);
+    }
+}

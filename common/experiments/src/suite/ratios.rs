@@ -1,0 +1,308 @@
+//! What policies cost relative to the oracle.
+
+use std::fmt::Write;
+
+use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Table};
+use serde::Serialize;
+
+use super::REFERENCE;
+use crate::summary::{Group, Row};
+
+/// What a policy costs in one case: means over the seeds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Costs {
+    /// The group that the case belongs to.
+    pub group: String,
+    /// The case.
+    pub case: String,
+    /// The policy, as written.
+    pub policy: String,
+    /// The law, as written.
+    pub law: String,
+    /// The number of workers, n.
+    pub workers: u32,
+    /// Tasks per iteration, B.
+    pub budget: u64,
+    /// Iterations, K.
+    pub iterations: u64,
+    /// How many seeds.
+    pub seeds: usize,
+    /// Mean runtime of an iteration.
+    pub mean_iteration_time: f64,
+    /// Mean total worker time of an iteration.
+    pub mean_total_worker_time: f64,
+    /// The mean iteration time over the oracle's.
+    pub runtime_ratio: f64,
+    /// The mean total worker time over the oracle's.
+    pub worker_time_ratio: f64,
+}
+
+impl Costs {
+    /// Those of all policies in the runs on one law with one number of workers.
+    pub(super) fn of(group: &str, case: &str, runs: &Group<'_>) -> Vec<Self> {
+        let means = |row: &Row<'_>| {
+            let (runtime, _) = row.moments(|run| run.mean_iteration_time);
+            let (worker_time, _) = row.moments(|run| run.mean_total_worker_time);
+            (runtime, worker_time)
+        };
+        let (least, its_worker_time) = runs.oracle().map_or((f64::NAN, f64::NAN), means);
+        let costs = runs.rows.iter().map(|row| {
+            let (mean_iteration_time, mean_total_worker_time) = means(row);
+            Self {
+                group: group.into(),
+                case: case.into(),
+                policy: row.name.clone(),
+                law: runs.law.into(),
+                workers: runs.workers,
+                budget: row.runs[0].budget,
+                iterations: row.runs[0].iterations,
+                seeds: row.runs.len(),
+                mean_iteration_time,
+                mean_total_worker_time,
+                runtime_ratio: mean_iteration_time / least,
+                worker_time_ratio: mean_total_worker_time / its_worker_time,
+            }
+        });
+        costs.collect()
+    }
+}
+
+/// What a policy costs in a group of cases, relative to the oracle: geometric means.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupMean {
+    /// The group, or `all groups`.
+    pub group: String,
+    /// The policy, as written.
+    pub policy: String,
+    /// Of the runtime ratios.
+    pub runtime_ratio: f64,
+    /// Of the worker time ratios.
+    pub worker_time_ratio: f64,
+}
+
+/// Stands for all groups, each of which counts as much as any other.
+const ALL: &str = "all groups";
+
+/// What the runs of a suite cost, in the order of its cases and policies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SuiteResult {
+    /// By case and policy.
+    pub costs: Vec<Costs>,
+}
+
+impl SuiteResult {
+    /// Geometric means over the cases of each group, and over the groups.
+    pub fn means(&self) -> Vec<GroupMean> {
+        let mut means: Vec<GroupMean> = Vec::new();
+        for group in self.groups() {
+            means.extend(self.policies().into_iter().map(|policy| {
+                let own = self.costs.iter().filter(|costs| costs.group == group && costs.policy == policy);
+                mean(group, policy, own.map(|costs| (costs.runtime_ratio, costs.worker_time_ratio)))
+            }));
+        }
+        let overall = self.policies().into_iter().map(|policy| {
+            let own = means.iter().filter(|mean| mean.policy == policy);
+            mean(ALL, policy, own.map(|mean| (mean.runtime_ratio, mean.worker_time_ratio)))
+        });
+        let overall: Vec<GroupMean> = overall.collect();
+        means.extend(overall);
+        means
+    }
+
+    /// A table of the ratios in each group of cases, and one of the groups' means.
+    pub fn tables(&self) -> Vec<Table> {
+        let mut tables: Vec<Table> = self.groups().into_iter().map(|group| self.group_table(group)).collect();
+        let means = self.means();
+        let mut groups = self.groups();
+        if groups.len() > 1 {
+            groups.push(ALL);
+        }
+        let rows = groups.into_iter().map(|group| {
+            let ratios = means.iter().filter(|mean| mean.group == group && mean.policy != REFERENCE);
+            let ratios = ratios.map(|mean| cell(mean.runtime_ratio, mean.worker_time_ratio));
+            std::iter::once(group.to_owned()).chain(ratios).collect()
+        });
+        tables.push(Table {
+            title: format!("Geometric means of runtime / worker time over {REFERENCE}"),
+            header: self.header("group"),
+            rows: rows.collect(),
+        });
+        tables
+    }
+
+    fn group_table(&self, group: &str) -> Table {
+        let of_group: Vec<&Costs> = self.costs.iter().filter(|costs| costs.group == group).collect();
+        let rows = of_group.chunk_by(|a, b| a.case == b.case).map(|of_case| {
+            let ratios = of_case.iter().filter(|costs| costs.policy != REFERENCE);
+            let ratios = ratios.map(|costs| cell(costs.runtime_ratio, costs.worker_time_ratio));
+            std::iter::once(of_case[0].case.clone()).chain(ratios).collect()
+        });
+        let seeds = match of_group[0].seeds {
+            1 => "one seed".into(),
+            seeds => format!("means of {seeds} seeds"),
+        };
+        Table {
+            title: format!("{group}: runtime / worker time over {REFERENCE}; {seeds}"),
+            header: self.header("case"),
+            rows: rows.collect(),
+        }
+    }
+
+    /// The means over all groups, runtime against worker time, a mark per policy.
+    pub fn figure(&self) -> Figure {
+        let overall = self.means().into_iter().filter(|mean| mean.group == ALL);
+        let curves = overall.map(|mean| {
+            let point = Point::new(mean.runtime_ratio, mean.worker_time_ratio);
+            Curve { name: mean.policy.clone(), marks: vec![Mark { label: mean.policy, point }] }
+        });
+        Figure {
+            name: "comparison".into(),
+            title: "Policies for workers of unknown speed: runtime against worker time".into(),
+            caption: format!(
+                "Geometric means over {} groups of cases, relative to {REFERENCE}; less is better.",
+                self.groups().len()
+            ),
+            x: Axis::log("runtime over the oracle's (less is better)"),
+            y: Axis::log("worker time over the oracle's (less is better)"),
+            plot: Plot::Frontier(curves.collect()),
+        }
+    }
+
+    /// The tables as Markdown, the means first.
+    pub fn markdown(&self, title: &str, about: &[String]) -> String {
+        let mut text = format!("# {title}\n");
+        for paragraph in about {
+            let _ = write!(text, "\n{paragraph}\n");
+        }
+        let mut tables = self.tables();
+        tables.rotate_right(1);
+        for Table { title, header, rows } in tables {
+            let _ = write!(text, "\n## {title}\n\n");
+            let rule = vec!["---".to_owned(); header.len()];
+            for row in [&header, &rule].into_iter().chain(&rows) {
+                let _ = writeln!(text, "| {} |", row.join(" | "));
+            }
+        }
+        text
+    }
+
+    fn groups(&self) -> Vec<&str> {
+        distinct(self.costs.iter().map(|costs| costs.group.as_str()))
+    }
+
+    fn policies(&self) -> Vec<&str> {
+        distinct(self.costs.iter().map(|costs| costs.policy.as_str()))
+    }
+
+    fn header(&self, first: &str) -> Vec<String> {
+        let others = self.policies().into_iter().filter(|policy| *policy != REFERENCE);
+        std::iter::once(first).chain(others).map(String::from).collect()
+    }
+}
+
+/// In the order in which each comes first.
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+fn mean(group: &str, policy: &str, ratios: impl Iterator<Item = (f64, f64)>) -> GroupMean {
+    let (mut runtime, mut worker_time, mut count) = (0.0, 0.0, 0.0);
+    for (of_runtime, of_worker_time) in ratios {
+        runtime += of_runtime.ln();
+        worker_time += of_worker_time.ln();
+        count += 1.0;
+    }
+    let (runtime_ratio, worker_time_ratio) = ((runtime / count).exp(), (worker_time / count).exp());
+    GroupMean { group: group.into(), policy: policy.into(), runtime_ratio, worker_time_ratio }
+}
+
+fn cell(runtime_ratio: f64, worker_time_ratio: f64) -> String {
+    format!("{} / {}", number(runtime_ratio), number(worker_time_ratio))
+}
+
+/// As many digits as tell policies apart: hundredths around 1, and about three digits elsewhere.
+fn number(ratio: f64) -> String {
+    match ratio {
+        _ if ratio >= 100.0 => format!("{ratio:.0}"),
+        _ if ratio >= 10.0 => format!("{ratio:.1}"),
+        _ if ratio >= 0.1 => format!("{ratio:.2}"),
+        _ => format!("{ratio:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(group: &str, case: &str, policy: &str, runtime_ratio: f64, worker_time_ratio: f64) -> Costs {
+        Costs {
+            group: group.into(),
+            case: case.into(),
+            policy: policy.into(),
+            law: "exp(1)".into(),
+            workers: 3,
+            budget: 4,
+            iterations: 5,
+            seeds: 2,
+            mean_iteration_time: 10.0 * runtime_ratio,
+            mean_total_worker_time: 20.0 * worker_time_ratio,
+            runtime_ratio,
+            worker_time_ratio,
+        }
+    }
+
+    fn result() -> SuiteResult {
+        let cases = [("a", "a1", 1.0, 2.0), ("a", "a2", 4.0, 2.0), ("b", "b1", 8.0, 0.5)];
+        let costs =
+            cases.map(|(group, case, x, y)| [costs(group, case, REFERENCE, 1.0, 1.0), costs(group, case, "gta", x, y)]);
+        SuiteResult { costs: costs.concat() }
+    }
+
+    /// Within a group, then over the groups: √(1·4) = 2, √(2·8) = 4.
+    #[test]
+    fn groups_count_the_same_however_many_cases_they_have() {
+        let means = result().means();
+        let found: Vec<_> = means
+            .iter()
+            .filter(|mean| mean.policy == "gta")
+            .map(|mean| (mean.group.as_str(), mean.runtime_ratio, mean.worker_time_ratio))
+            .collect();
+        for ((group, x, y), (name, runtime, worker_time)) in
+            found.into_iter().zip([("a", 2.0, 2.0), ("b", 8.0, 0.5), (ALL, 4.0, 1.0)])
+        {
+            assert_eq!(group, name);
+            assert!((x - runtime).abs() < 1e-12 && (y - worker_time).abs() < 1e-12, "{group}: {x} {y}");
+        }
+    }
+
+    #[test]
+    fn tables_name_every_case_and_markdown_begins_with_the_means() {
+        let tables = result().tables();
+        assert_eq!(tables.len(), 3);
+        assert_eq!(tables[0].rows, [["a1", "1.00 / 2.00"], ["a2", "4.00 / 2.00"]]);
+        assert_eq!(tables[2].header, ["group", "gta"]);
+        let text = result().markdown("Title", &["Why.".into()]);
+        assert!(text.starts_with("# Title\n\nWhy.\n\n## Geometric means"), "{text}");
+        assert!(text.contains("\n| group | gta |\n| --- | --- |\n| a | 2.00 / 2.00 |\n"), "{text}");
+        assert!(text.contains("\n| all groups | 4.00 / 1.00 |\n"), "{text}");
+    }
+
+    #[test]
+    fn ratios_are_short() {
+        assert_eq!([0.004_21, 0.123, 1.0, 12.34, 506.4].map(number), ["0.0042", "0.12", "1.00", "12.3", "506"]);
+    }
+
+    #[test]
+    fn the_figure_has_a_mark_per_policy() {
+        let figure = result().figure();
+        let Plot::Frontier(curves) = &figure.plot else { panic!("{figure:?}") };
+        assert_eq!(curves.iter().map(|curve| curve.name.as_str()).collect::<Vec<_>>(), [REFERENCE, "gta"]);
+        figure.svg().unwrap();
+    }
+}

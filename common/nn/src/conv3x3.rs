@@ -1,0 +1,239 @@
+//! A 3×3 convolution with padding 1, and the gradient of its input, which is a convolution as well.
+
+use pulp::Simd;
+
+use crate::image::{Size, View};
+use crate::instructions::by_width;
+use crate::tile::{Blocked, add_products, numbers, vectors};
+use crate::{Aligned, BLOCK, spread, zeros};
+
+/// The sizes of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Images in the batch.
+    pub samples: usize,
+    /// Size of an input image.
+    pub input: Size,
+    /// Output channels.
+    pub outputs: usize,
+    /// Pixels from one patch to the next: 1 or 2.
+    pub stride: usize,
+}
+
+impl Geometry {
+    /// Size of an output image.
+    pub fn output(self) -> Size {
+        let half = |length: usize| length.div_ceil(self.stride);
+        Size { channels: self.outputs, height: half(self.input.height), width: half(self.input.width) }
+    }
+}
+
+/// Returns the output, without a border, and the input with one, which the gradient of the weights needs.
+///
+/// A number is the sum over the rows of the kernel, its columns and the input channels, in this order, plus the bias.
+pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Aligned) {
+    let mut images = Aligned::zeros(g.samples * g.input.padded());
+    let mut result = zeros(g.samples * g.output().numbers());
+    let pass = forward_pass(g, weight, bias);
+    let samples = images.chunks_exact_mut(g.input.padded()).zip(result.chunks_exact_mut(g.output().numbers()));
+    spread(samples.enumerate(), |(n, (image, result))| {
+        x.copy_padded(n, g.input, image);
+        pass.over(image, result);
+    });
+    (result, images)
+}
+
+/// Returns the output alone.
+pub fn forward_only(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> Vec<f32> {
+    let mut result = zeros(g.samples * g.output().numbers());
+    let pass = forward_pass(g, weight, bias);
+    let samples = result.chunks_exact_mut(g.output().numbers()).enumerate();
+    spread(samples, |(n, result)| pass.over(&x.padded_image(n, g.input), result));
+    result
+}
+
+fn forward_pass<'a>(g: Geometry, weight: &[f32], bias: &'a [f32]) -> Pass<'a> {
+    let (inputs, output) = (g.input.channels, g.output());
+    Pass {
+        runs: (0..3).map(|ky| Run { offset: ky * g.input.row(), length: g.input.run() }).collect(),
+        packed: pack(g.outputs, 9, inputs, |o, tap, i| weight[(o * inputs + i) * 9 + tap]),
+        bias: Some(bias),
+        size: output,
+        from: Steps { start: 0, row: g.stride * g.input.row(), pixel: g.stride * inputs },
+        to: Steps { start: 0, row: output.width * g.outputs, pixel: g.outputs },
+    }
+}
+
+/// The gradient of the input, without a border, from the output's; and the output's with one.
+///
+/// A number is the sum over rows, columns and channels of the output's gradient, in this order.
+pub(crate) fn input_gradient(g: Geometry, gradient: View<'_>, weight: &[f32]) -> (Vec<f32>, Aligned) {
+    let passes: Vec<Pass<'_>> = (0..g.stride * g.stride)
+        .map(|class| input_gradient_pass(g, weight, [class / g.stride, class % g.stride]))
+        .collect();
+    let mut padded = Aligned::zeros(g.samples * g.output().padded());
+    let mut result = zeros(g.samples * g.input.numbers());
+    let samples = padded.chunks_exact_mut(g.output().padded()).zip(result.chunks_exact_mut(g.input.numbers()));
+    spread(samples.enumerate(), |(n, (padded, result))| {
+        gradient.copy_padded(n, g.output(), padded);
+        for pass in &passes {
+            pass.over(padded, result);
+        }
+    });
+    (result, padded)
+}
+
+/// The pixels of the input whose row and column leave these remainders when divided by the stride: the same weights reach
+/// all of them.
+fn input_gradient_pass<'a>(g: Geometry, weight: &[f32], remainders: [usize; 2]) -> Pass<'a> {
+    let (inputs, output) = (g.input.channels, g.output());
+    // Input pixel `stride · a + remainder` takes part in output pixel `a + near - 1` through this row or column of the kernel.
+    let reached = |remainder: usize| {
+        let of_kernel = move |near: usize| (remainder + 1 + g.stride).checked_sub(g.stride * near).filter(|k| *k < 3);
+        (0..3).filter_map(move |near| Some((near, of_kernel(near)?)))
+    };
+    let [rows, columns] = remainders.map(|remainder| reached(remainder).collect::<Vec<_>>());
+    let taps: Vec<usize> = rows.iter().flat_map(|(_, ky)| columns.iter().map(move |(_, kx)| 3 * ky + kx)).collect();
+    let run = |near: &(usize, usize)| Run {
+        offset: near.0 * output.row() + columns[0].0 * g.outputs,
+        length: columns.len() * g.outputs,
+    };
+    let count = |length: usize, remainder: usize| (length + g.stride - 1 - remainder) / g.stride;
+    let row = g.input.width * inputs;
+    Pass {
+        runs: rows.iter().map(run).collect(),
+        packed: pack(inputs, taps.len(), g.outputs, |i, tap, o| weight[(o * inputs + i) * 9 + taps[tap]]),
+        bias: None,
+        size: Size {
+            channels: inputs,
+            height: count(g.input.height, remainders[0]),
+            width: count(g.input.width, remainders[1]),
+        },
+        from: Steps { start: 0, row: output.row(), pixel: g.outputs },
+        to: Steps {
+            start: remainders[0] * row + remainders[1] * inputs,
+            row: g.stride * row,
+            pixel: g.stride * inputs,
+        },
+    }
+}
+
+/// Weights by block of results, then in the order of summation, those of a block side by side.
+pub(crate) fn pack(
+    results: usize,
+    taps: usize,
+    channels: usize,
+    weight: impl Fn(usize, usize, usize) -> f32,
+) -> Aligned {
+    let mut packed = Aligned::zeros(results.div_ceil(BLOCK) * taps * channels * BLOCK);
+    for (block, packed) in packed.chunks_exact_mut(taps * channels * BLOCK).enumerate() {
+        let first = block * BLOCK;
+        for (tap, packed) in packed.chunks_exact_mut(channels * BLOCK).enumerate() {
+            for (channel, packed) in packed.chunks_exact_mut(BLOCK).enumerate() {
+                for (result, packed) in (first..results).zip(packed) {
+                    *packed = weight(result, tap, channel);
+                }
+            }
+        }
+    }
+    packed
+}
+
+/// Neighbouring numbers that weights are applied to; `offset` is that of the first from a pixel.
+pub(crate) struct Run {
+    offset: usize,
+    length: usize,
+}
+
+/// Where the pixels of a grid lie.
+struct Steps {
+    start: usize,
+    row: usize,
+    pixel: usize,
+}
+
+/// Weights that are applied to an image, pixel by pixel.
+struct Pass<'a> {
+    runs: Vec<Run>,
+    packed: Aligned,
+    bias: Option<&'a [f32]>,
+    /// Of the result.
+    size: Size,
+    from: Steps,
+    to: Steps,
+}
+
+impl Pass<'_> {
+    fn over(&self, image: &[f32], result: &mut [f32]) {
+        by_width(Over { pass: self, image, result });
+    }
+}
+
+struct Over<'a> {
+    pass: &'a Pass<'a>,
+    image: &'a [f32],
+    result: &'a mut [f32],
+}
+
+impl Blocked for Over<'_> {
+    type Output = ();
+
+    /// `P` pixels of a row at a time, as far as they go.
+    #[inline(always)]
+    fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
+        let Pass { runs, packed, size, .. } = self.pass;
+        let terms: usize = runs.iter().map(|run| run.length).sum();
+        for (block, packed) in packed.chunks_exact(terms * BLOCK).take(size.channels.div_ceil(BLOCK)).enumerate() {
+            for y in 0..size.height {
+                let mut x = 0;
+                while x + P <= size.width {
+                    self.tile::<S, P, V>(simd, packed, block * BLOCK, [y, x]);
+                    x += P;
+                }
+                while x + 4 <= size.width {
+                    self.tile::<S, 4, V>(simd, packed, block * BLOCK, [y, x]);
+                    x += 4;
+                }
+                while x < size.width {
+                    self.tile::<S, 1, V>(simd, packed, block * BLOCK, [y, x]);
+                    x += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Over<'_> {
+    #[inline(always)]
+    fn tile<S: Simd, const P: usize, const V: usize>(
+        &mut self,
+        simd: S,
+        packed: &[f32],
+        first: usize,
+        [y, x]: [usize; 2],
+    ) {
+        let Pass { runs, bias, size, from, to, .. } = self.pass;
+        let mut sums = [[simd.splat_f32s(0.0); V]; P];
+        let (start, mut done) = (from.start + y * from.row + x * from.pixel, 0);
+        for run in runs {
+            let pixel = |p: usize| &self.image[start + run.offset + p * from.pixel..][..run.length];
+            add_products(simd, std::array::from_fn(pixel), &packed[done * BLOCK..][..run.length * BLOCK], &mut sums);
+            done += run.length;
+        }
+        if let Some(bias) = bias {
+            let bias = vectors::<S, V>(simd, &bias[first..]);
+            for (sum, bias) in sums.iter_mut().flat_map(|sums| sums.iter_mut().zip(bias)) {
+                *sum = simd.add_f32s(*sum, bias);
+            }
+        }
+        let width = BLOCK.min(size.channels - first);
+        for (p, sums) in sums.into_iter().enumerate() {
+            let result = &mut self.result[to.start + y * to.row + (x + p) * to.pixel + first..];
+            if width == BLOCK {
+                S::as_mut_simd_f32s(&mut result[..BLOCK]).0.copy_from_slice(&sums);
+            } else {
+                result[..width].copy_from_slice(&numbers::<S, V>(sums)[..width]);
+            }
+        }
+    }
+}

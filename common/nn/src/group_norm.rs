@@ -1,0 +1,233 @@
+//! Group normalisation, followed by the addition and the ReLU of a residual network.
+//!
+//! Source: Wu and He, "Group Normalization", ECCV 2018.
+
+use pulp::Simd;
+
+use crate::image::Size;
+use crate::instructions::by_width;
+use crate::tile::{Blocked, numbers, vectors};
+use crate::{BLOCK, spread, zeros};
+
+/// Sums over pixels are four sums, each over every fourth pixel.
+const SUMS: usize = 4;
+
+/// The sizes and constants of a normalisation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Geometry {
+    /// Images in the batch.
+    pub samples: usize,
+    /// Size of an image.
+    pub size: Size,
+    /// Groups of channels.
+    pub groups: usize,
+    /// Added to the variance.
+    pub epsilon: f64,
+    /// Whether ReLU follows.
+    pub relu: bool,
+}
+
+/// Mean and scale of a group of channels in one sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Group {
+    pub(crate) mean: f32,
+    /// One over the standard deviation.
+    pub(crate) scale: f32,
+}
+
+/// Returns the output, and the statistics by sample and group. Everything is channels last; `shortcut` is added before ReLU.
+///
+/// A sum over the numbers of a group is four sums per channel, each over every fourth pixel, and then the sum of these.
+pub fn forward(g: Geometry, x: &[f32], [gamma, beta]: [&[f32]; 2], shortcut: Option<&[f32]>) -> (Vec<f32>, Vec<Group>) {
+    let per_sample = g.size.numbers();
+    let mut output = zeros(x.len());
+    let mut groups = vec![Group::default(); g.samples * g.groups];
+    let samples = output.chunks_exact_mut(per_sample).zip(groups.chunks_exact_mut(g.groups)).enumerate();
+    spread(samples, |(n, (output, groups))| {
+        let own = n * per_sample..(n + 1) * per_sample;
+        let (x, shortcut) = (&x[own.clone()], shortcut.map(|shortcut| &shortcut[own]));
+        statistics(g, x, groups);
+        let affine = Affine::new(g, groups, gamma, beta);
+        by_width(Normalise { g, x, affine: &affine, shortcut, output });
+    });
+    (output, groups)
+}
+
+fn statistics(g: Geometry, x: &[f32], groups: &mut [Group]) {
+    let per_group = g.size.channels / g.groups;
+    let count = (per_group * g.size.pixels()) as f64;
+    let sums = by_width(PixelSums { channels: g.size.channels, term: Plain(x) });
+    let mean = |sums: &[f32]| sums.iter().copied().map(f64::from).sum::<f64>() / count;
+    for (group, sums) in groups.iter_mut().zip(sums.chunks_exact(per_group)) {
+        group.mean = mean(sums) as f32;
+    }
+    let means: Vec<f32> = groups.iter().flat_map(|group| std::iter::repeat_n(group.mean, per_group)).collect();
+    let squares = by_width(PixelSums { channels: g.size.channels, term: Squares { x, means: &means } });
+    for (group, squares) in groups.iter_mut().zip(squares.chunks_exact(per_group)) {
+        group.scale = (1.0 / (mean(squares) + g.epsilon).sqrt()) as f32;
+    }
+}
+
+/// The factor and the term of the affine map that normalises a channel.
+struct Affine {
+    factors: Vec<f32>,
+    terms: Vec<f32>,
+}
+
+impl Affine {
+    fn new(g: Geometry, groups: &[Group], gamma: &[f32], beta: &[f32]) -> Self {
+        let group = |channel: usize| groups[channel / (g.size.channels / g.groups)];
+        let factors: Vec<f32> = gamma.iter().enumerate().map(|(c, gamma)| gamma * group(c).scale).collect();
+        let terms = beta.iter().zip(&factors).enumerate();
+        Self { terms: terms.map(|(c, (beta, factor))| beta - group(c).mean * factor).collect(), factors }
+    }
+}
+
+/// The terms of sums over pixels, one sum per channel.
+pub(crate) trait Term: Copy {
+    /// How many pixels there are, in numbers.
+    fn len(self) -> usize;
+
+    /// Adds a block of terms: that of the channels from `channel` on, at the pixel that begins at `at`.
+    fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]);
+}
+
+/// The numbers themselves.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain<'a>(pub(super) &'a [f32]);
+
+impl Term for Plain<'_> {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
+        let x = block::<S, V>(simd, &self.0[at + channel..][..width]);
+        for (sum, x) in sums.iter_mut().zip(x) {
+            *sum = simd.add_f32s(*sum, x);
+        }
+    }
+}
+
+/// The squared differences between the numbers and a mean.
+#[derive(Clone, Copy)]
+struct Squares<'a> {
+    x: &'a [f32],
+    means: &'a [f32],
+}
+
+impl Term for Squares<'_> {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.x.len()
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, const V: usize>(self, simd: S, at: usize, channel: usize, width: usize, sums: &mut [S::f32s; V]) {
+        let x = block::<S, V>(simd, &self.x[at + channel..][..width]);
+        let means = block::<S, V>(simd, &self.means[channel..][..width]);
+        for ((sum, x), mean) in sums.iter_mut().zip(x).zip(means) {
+            let apart = simd.sub_f32s(x, mean);
+            *sum = simd.mul_add_f32s(apart, apart, *sum);
+        }
+    }
+}
+
+/// A block of numbers, of which there may be fewer.
+#[inline(always)]
+pub(crate) fn block<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
+    if numbers.len() < BLOCK {
+        return vectors(simd, numbers);
+    }
+    let mut block = [simd.splat_f32s(0.0); V];
+    // A constant length: this is a load.
+    block.copy_from_slice(S::as_simd_f32s(&numbers[..BLOCK]).0);
+    block
+}
+
+/// Writes the first numbers of a block, as many as there is room for.
+#[inline(always)]
+pub(crate) fn store<S: Simd, const V: usize>(block: [S::f32s; V], to: &mut [f32]) {
+    if to.len() < BLOCK {
+        to.copy_from_slice(&numbers::<S, V>(block)[..to.len()]);
+    } else {
+        S::as_mut_simd_f32s(&mut to[..BLOCK]).0.copy_from_slice(&block);
+    }
+}
+
+/// Sums over the pixels, by channel.
+pub(crate) struct PixelSums<T> {
+    pub(crate) channels: usize,
+    pub(crate) term: T,
+}
+
+impl<T: Term> Blocked for PixelSums<T> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) -> Vec<f32> {
+        let Self { channels, term } = self;
+        let mut result = vec![0.0; channels];
+        for (first, result) in (0..).step_by(BLOCK).zip(result.chunks_mut(BLOCK)) {
+            let mut sums = [[simd.splat_f32s(0.0); V]; SUMS];
+            let mut at = 0;
+            while at + SUMS * channels <= term.len() {
+                for sums in &mut sums {
+                    term.add::<S, V>(simd, at, first, result.len(), sums);
+                    at += channels;
+                }
+            }
+            for sums in sums.iter_mut().take((term.len() - at) / channels) {
+                term.add::<S, V>(simd, at, first, result.len(), sums);
+                at += channels;
+            }
+            let [a, b, c, d] = sums;
+            let total = std::array::from_fn(|v| simd.add_f32s(simd.add_f32s(a[v], b[v]), simd.add_f32s(c[v], d[v])));
+            store::<S, V>(total, result);
+        }
+        result
+    }
+}
+
+/// Normalises one sample.
+struct Normalise<'a> {
+    g: Geometry,
+    x: &'a [f32],
+    affine: &'a Affine,
+    shortcut: Option<&'a [f32]>,
+    output: &'a mut [f32],
+}
+
+impl Blocked for Normalise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) {
+        let Self { g, x, affine, shortcut, output } = self;
+        let (channels, zero) = (g.size.channels, simd.splat_f32s(0.0));
+        for first in (0..channels).step_by(BLOCK) {
+            let width = BLOCK.min(channels - first);
+            let factors = block::<S, V>(simd, &affine.factors[first..][..width]);
+            let terms = block::<S, V>(simd, &affine.terms[first..][..width]);
+            for at in (first..x.len()).step_by(channels) {
+                let mut values = block::<S, V>(simd, &x[at..][..width]);
+                for ((value, factor), term) in values.iter_mut().zip(factors).zip(terms) {
+                    *value = simd.mul_add_f32s(*value, factor, term);
+                }
+                if let Some(shortcut) = shortcut {
+                    for (value, more) in values.iter_mut().zip(block::<S, V>(simd, &shortcut[at..][..width])) {
+                        *value = simd.add_f32s(*value, more);
+                    }
+                }
+                if g.relu {
+                    for value in &mut values {
+                        *value = simd.select_f32s(simd.greater_than_f32s(*value, zero), *value, zero);
+                    }
+                }
+                store::<S, V>(values, &mut output[at..][..width]);
+            }
+        }
+    }
+}

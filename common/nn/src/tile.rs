@@ -1,0 +1,70 @@
+//! Blocks of numbers as the vectors of a CPU, and the innermost loop of convolutions and matrix products.
+
+use pulp::{Simd, WithSimd};
+
+use crate::BLOCK;
+
+/// A kernel that computes a block of numbers at a time, as `V` vectors; those that reuse a block do so for `P` rows or pixels,
+/// as many as leave the sums in registers.
+pub(crate) trait Blocked {
+    type Output;
+
+    fn run<S: Simd, const P: usize, const V: usize>(self, simd: S) -> Self::Output;
+}
+
+/// Runs a kernel with as many vectors to a block as the CPU's width asks for.
+pub(crate) struct ByWidth<K>(pub(super) K);
+
+impl<K: Blocked> WithSimd for ByWidth<K> {
+    type Output = K::Output;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> K::Output {
+        match S::F32_LANES {
+            16 => self.0.run::<S, 8, 1>(simd),
+            8 => self.0.run::<S, 4, 2>(simd),
+            4 => self.0.run::<S, 4, 4>(simd),
+            _ => self.0.run::<S, 4, 16>(simd),
+        }
+    }
+}
+
+/// Adds to `sums[p]`, for each k in turn, `rows[p][k]` times the k-th block of `weights`; `V` vectors make a block.
+#[inline(always)]
+pub(crate) fn add_products<S: Simd, const P: usize, const V: usize>(
+    simd: S,
+    rows: [&[f32]; P],
+    weights: &[f32],
+    sums: &mut [[S::f32s; V]; P],
+) {
+    let weights = S::as_simd_f32s(weights).0;
+    let terms = weights.len() / V;
+    let rows = rows.map(|row| &row[..terms]);
+    for (k, block) in (0..terms).zip(weights.chunks_exact(V)) {
+        for (row, sums) in rows.iter().zip(sums.iter_mut()) {
+            let factor = simd.splat_f32s(row[k]);
+            for (sum, weight) in sums.iter_mut().zip(block) {
+                *sum = simd.mul_add_f32s(factor, *weight, *sum);
+            }
+        }
+    }
+}
+
+/// The numbers of `V` vectors, which make a block.
+#[inline(always)]
+pub(crate) fn numbers<S: Simd, const V: usize>(vectors: [S::f32s; V]) -> [f32; BLOCK] {
+    let mut numbers = [0.0; BLOCK];
+    S::as_mut_simd_f32s(&mut numbers).0.copy_from_slice(&vectors);
+    numbers
+}
+
+/// The `V` vectors of a block, from numbers that may be fewer: the others are zero.
+#[inline(always)]
+pub(crate) fn vectors<S: Simd, const V: usize>(simd: S, numbers: &[f32]) -> [S::f32s; V] {
+    let mut block = [0.0; BLOCK];
+    let length = numbers.len().min(BLOCK);
+    block[..length].copy_from_slice(&numbers[..length]);
+    let mut vectors = [simd.splat_f32s(0.0); V];
+    vectors.copy_from_slice(S::as_simd_f32s(&block).0);
+    vectors
+}

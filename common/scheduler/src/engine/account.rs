@@ -1,0 +1,69 @@
+//! What an iteration's cost is made of: results, wasted work, and the workers employed.
+
+use super::event::{Effect, LeaseTime};
+use super::worker_set::WorkerSet;
+use ata_types::{Lease, TaskOutcome, WorkerId};
+
+/// A result that passed the engine's checks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AcceptedResult {
+    pub(super) worker: WorkerId,
+    pub(super) lease: Lease,
+    pub(super) busy_s: f64,
+    /// Factor on the reported seconds, at most 1.
+    pub(super) factor: f64,
+    /// For the last lease that its worker held: seconds of its occupation that no report accounts for.
+    pub(super) overhead_s: Option<f64>,
+}
+
+impl AcceptedResult {
+    /// The effect that ends its lease.
+    pub(super) fn end(&self, outcome: TaskOutcome) -> Effect {
+        let Self { worker, lease, factor, overhead_s, .. } = *self;
+        Effect::End { worker, lease, outcome, time: LeaseTime::Reported { factor, overhead_s } }
+    }
+}
+
+/// Work that enters no step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waste {
+    /// Tasks begun.
+    pub(super) tasks: u64,
+    /// Seconds spent on them.
+    pub(super) busy_s: f64,
+}
+
+impl Waste {
+    pub(super) fn add(&mut self, tasks: u64, busy_s: f64) {
+        self.tasks += tasks;
+        self.busy_s += busy_s;
+    }
+}
+
+/// The workers that got a task in an iteration, each once. Clearing it takes no longer than filling it did.
+#[derive(Debug, Default)]
+pub(super) struct EmployedWorkers {
+    workers: Vec<WorkerId>,
+    set: WorkerSet,
+}
+
+impl EmployedWorkers {
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        if !self.set.contains(worker) {
+            self.set.insert(worker);
+            self.workers.push(worker);
+        }
+    }
+
+    pub(super) fn workers(&self) -> &[WorkerId] {
+        &self.workers
+    }
+
+    /// Removes all workers, and keeps the memory.
+    pub(super) fn cleared(mut self) -> Self {
+        for worker in self.workers.drain(..) {
+            self.set.remove(worker);
+        }
+        self
+    }
+}

@@ -1,0 +1,123 @@
+//! What the engine does when nothing succeeds any more: it spaces out the attempts, and in the end it gives up.
+//!
+//! A failure that workers share, such as a file server that restarts, passes after a while. A failure of the tasks, such as
+//! training that has diverged, does not. Only time tells the two apart.
+
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+use super::EngineConfig;
+use super::blame::Blame;
+use super::event::AbortReason;
+use super::shared::Shared;
+use ata_types::{Iteration, MachineId, TaskRange, WorkerId};
+
+/// Attempts at the same tasks that must have failed, on as many machines, before a run is given up: one machine may be broken,
+/// and a second one, but with three the workers share the cause, or the tasks are it. Attempts are spaced out after as many
+/// failures in a row.
+const MAX_FAILURES: usize = 3;
+
+/// Workers on which the same tasks must have failed if their machines cannot be told apart, as behind one address. The same
+/// tasks are tried about as often in the two minutes that the program takes for an outage; with twice as many, a run with 51
+/// workers at one address would go on for 14 minutes.
+const ENOUGH_WORKERS: usize = 8;
+
+/// The failures of all workers since the last result.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FailureStreak {
+    count: usize,
+    first_s: f64,
+    last_s: f64,
+    /// Until when nothing is handed out.
+    paused_until_s: Option<f64>,
+}
+
+impl FailureStreak {
+    /// Adds a failure. After a few failures in a row, nothing is handed out for as long as they have been going on, so that
+    /// an outage costs a run at most twice its own time, and there are few attempts during a long one.
+    pub(super) fn add(&mut self, now_s: f64, config: &EngineConfig) {
+        if self.count == 0 {
+            self.first_s = now_s;
+        }
+        self.count += 1;
+        self.last_s = now_s;
+        let longest_s = config.rest_s.max(config.outage_s);
+        let pause_s = (now_s - self.first_s).clamp(config.rest_s, longest_s);
+        if self.count >= MAX_FAILURES && pause_s > 0.0 {
+            self.paused_until_s = Some(now_s + pause_s);
+        }
+    }
+
+    /// A result ends the streak. Returns whether the engine had paused.
+    pub(super) fn end(&mut self) -> bool {
+        std::mem::take(self).is_pause()
+    }
+
+    /// Whether nothing is handed out at the moment.
+    pub(super) fn is_pause(&self) -> bool {
+        self.paused_until_s.is_some()
+    }
+
+    /// When something is handed out again, if nothing is at the moment.
+    pub(super) fn paused_until_s(&self) -> Option<f64> {
+        self.paused_until_s
+    }
+
+    /// Lets a worker that joined try soon, however long the others have failed. It does wait for `rest_s` after the last
+    /// failure, because it may be a broken machine that joins again and again.
+    pub(super) fn shorten_pause(&mut self, rest_s: f64) {
+        if let Some(until_s) = &mut self.paused_until_s {
+            *until_s = until_s.min(self.last_s + rest_s);
+        }
+    }
+
+    /// Hands out tasks again, until the next failure.
+    pub(super) fn end_pause(&mut self) {
+        self.paused_until_s = None;
+    }
+
+    fn lasted_s(&self) -> f64 {
+        self.last_s - self.first_s
+    }
+}
+
+impl Shared {
+    /// Why the run must end if these tasks failed so often, for so long and on so many workers that no worker is to blame.
+    pub(super) fn hopeless(&self, iteration: Iteration, tasks: TaskRange, blame: &Blame) -> Option<AbortReason> {
+        let is_hopeless = self.failures.count > 0
+            && blame.attempts as usize >= MAX_FAILURES
+            && self.failures.lasted_s() >= self.config.outage_s
+            && self.is_no_fault_of_workers(blame)
+            && !self.others_are_at_work(blame);
+        is_hopeless.then(|| AbortReason::TasksFailed {
+            iteration,
+            tasks,
+            attempts: blame.attempts,
+            workers: blame.workers.len(),
+            lasted_s: self.failures.lasted_s(),
+        })
+    }
+
+    /// Whether tasks failed on enough machines or, if there are fewer, on each of them and on enough of their workers. Only
+    /// the workers that count are considered.
+    fn is_no_fault_of_workers(&self, blame: &Blame) -> bool {
+        let counts = self.roster.counts();
+        let failed: SmallVec<[WorkerId; 4]> = blame.workers.iter().copied().filter(&counts).collect();
+        let machines: BTreeSet<MachineId> = failed.iter().map(|worker| self.roster.machine_of(*worker)).collect();
+        let present = || self.roster.all_present().filter(&counts);
+        machines.len() >= MAX_FAILURES
+            || failed.len() >= ENOUGH_WORKERS
+                && present().all(|worker| machines.contains(&self.roster.machine_of(worker)))
+            || present().all(|worker| failed.contains(&worker))
+    }
+
+    /// Whether a worker that did not fail these tasks still computes what it began before the streak of failures.
+    fn others_are_at_work(&self, blame: &Blame) -> bool {
+        self.roster.all_present().any(|worker| {
+            !self.leases.is_free(worker)
+                && self.leases.elapsed_s(self.now_s, worker) > self.now_s - self.failures.first_s
+                && !blame.workers.contains(&worker)
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! Before the first iteration, or between two: the driver saves what it has to.
+
+use std::sync::Arc;
+
+use super::{Collecting, Over, Phase};
+use crate::engine::event::{AbortReason, Effect, WaitReason};
+use crate::engine::limits::FinishReason;
+use crate::engine::shared::Shared;
+use ata_types::Iteration;
+
+/// What comes next.
+pub(in crate::engine) struct Between {
+    /// The iteration that begins next.
+    pub(in crate::engine) next: Iteration,
+    /// Which rule ended the run before it was saved and restored, if one did.
+    pub(in crate::engine) finished: Option<FinishReason>,
+    /// Whether [`crate::Event::Proceed`] has arrived.
+    may_begin: bool,
+}
+
+impl Between {
+    /// Waits for [`crate::Event::Proceed`].
+    pub(in crate::engine) fn new(next: Iteration, finished: Option<FinishReason>) -> Self {
+        Self { next, finished, may_begin: false }
+    }
+
+    /// The driver has saved what it had to.
+    pub(in crate::engine) fn proceed(&mut self, shared: &mut Shared) -> Option<Phase> {
+        self.may_begin = true;
+        self.start(shared)
+    }
+
+    /// Decides on the next iteration, if it may begin and there are workers for it. Returns the phase that follows.
+    pub(in crate::engine) fn start(&self, shared: &mut Shared) -> Option<Phase> {
+        if !self.may_begin {
+            return None;
+        }
+        if let Some(reason) = self.finished {
+            return Some(Phase::Over(Over::finish(shared, self.next, reason)));
+        }
+        let present = shared.roster.present();
+        let needed = if shared.has_begun { 1 } else { shared.config.min_workers };
+        if present < needed {
+            shared.wait(WaitReason::Workers { present, needed });
+            return None;
+        }
+        shared.last_wait = None;
+        shared.has_begun = true;
+        shared.began_s.get_or_insert(shared.now_s);
+        for worker in shared.priors.review(self.next, &mut shared.statistics) {
+            shared.policy.learned(worker, &shared.statistics[worker.slot()]);
+        }
+        let workers = shared.roster.available();
+        let decision = match shared.decide(self.next, &workers) {
+            Ok(decision) => Arc::new(decision),
+            Err(problem) => {
+                let (iteration, policy) = (self.next, shared.policy.name());
+                let reason = AbortReason::BadDecision { iteration, policy, problem };
+                return Some(Phase::Over(Over::abort(shared, self.next, reason)));
+            }
+        };
+        let count = workers.len() as u64;
+        shared.effects.push(Effect::Start { iteration: self.next, workers, decision: Arc::clone(&decision) });
+        Some(Phase::Collecting(Box::new(Collecting::new(shared, self.next, count, decision))))
+    }
+}

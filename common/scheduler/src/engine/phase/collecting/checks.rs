@@ -1,0 +1,326 @@
+//! Spot checks: of some leases, a result is taken only once two workers on different machines agree on it.
+//!
+//! A lease that is drawn is split into subtrees, so that any worker can compute them, and each is given to a second worker
+//! as well. The driver compares the results, which the engine does not see. If two differ, further workers are asked, one at
+//! a time, until two agree: whoever differs from them has lied. If no further worker is there, all that differ are struck,
+//! and the tasks are computed again. Each is on a machine of its own, because one that lies could confirm itself under another
+//! name. Only if all workers are on one machine do two of them confirm each other. A machine that has delivered nothing yet, or
+//! rests because it failed, is not counted there, or one that is broken would hold up all the others.
+
+use smallvec::SmallVec;
+
+use super::{Collecting, Exit, Flow};
+use crate::engine::Verify;
+use crate::engine::account::AcceptedResult;
+use crate::engine::blame::Blame;
+use crate::engine::event::{Effect, WaitReason};
+use crate::engine::random::draw;
+use crate::engine::shared::Shared;
+use ata_types::{Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
+
+/// Results that are compared before the tasks count as disputed: of five that all differ, at least four are wrong, and each of
+/// them keeps a gradient in memory.
+const MAX_RESULTS: usize = 5;
+
+/// Tasks whose result must be confirmed.
+#[derive(Debug)]
+pub(super) struct Check {
+    tasks: TaskRange,
+    /// Who computes them.
+    held: SmallVec<[(WorkerId, LeaseId); 2]>,
+    /// What arrived, each from another worker.
+    results: SmallVec<[AcceptedResult; 2]>,
+    /// How many pairs of results were found to differ, in the order of [`pair`].
+    differing: usize,
+    /// Whether the next pair is being compared.
+    is_comparing: bool,
+    blame: Blame,
+}
+
+/// The pairs of results, in the order in which they are compared: (0, 1), (0, 2), (1, 2), (0, 3), …
+fn pair(number: usize) -> (usize, usize) {
+    let (mut earlier, mut later) = (number, 1);
+    while earlier >= later {
+        earlier -= later;
+        later += 1;
+    }
+    (earlier, later)
+}
+
+impl Check {
+    fn new(tasks: TaskRange, blame: Blame) -> Self {
+        let (held, results) = (SmallVec::new(), SmallVec::new());
+        Self { tasks, held, results, differing: 0, is_comparing: false, blame }
+    }
+
+    /// How many results the next comparison needs.
+    fn needs(&self) -> usize {
+        pair(self.differing).1 + 1
+    }
+
+    /// How many more workers have to be asked.
+    fn lacks(&self) -> usize {
+        self.needs().saturating_sub(self.results.len() + self.held.len())
+    }
+
+    /// Who has a part in it.
+    fn involved(&self) -> impl Iterator<Item = WorkerId> {
+        let answered = self.results.iter().map(|result| result.worker);
+        answered.chain(self.held.iter().map(|(holder, _)| *holder))
+    }
+
+    /// The leases to be compared next, if their results are there.
+    fn next_pair(&self) -> Option<(LeaseId, LeaseId)> {
+        let (earlier, later) = pair(self.differing);
+        Some((self.results.get(earlier)?.lease.id, self.results.get(later)?.lease.id))
+    }
+}
+
+impl Collecting {
+    /// Assigns tasks, to be checked if they are drawn; [`Self::continue_checks`] finds the second workers.
+    pub(super) fn entrust(
+        &mut self,
+        shared: &mut Shared,
+        worker: WorkerId,
+        tasks: TaskRange,
+        blame: Option<Box<Blame>>,
+    ) {
+        if !self.is_drawn(shared, tasks) {
+            self.assign(shared, worker, tasks, blame);
+            return;
+        }
+        let blame = blame.map_or_else(Blame::default, |blame| *blame);
+        for tasks in tasks.subtrees() {
+            self.checks.insert(tasks.first, Check::new(tasks, blame.clone()));
+            self.ask(shared, worker, tasks);
+        }
+    }
+
+    fn is_drawn(&self, shared: &Shared, tasks: TaskRange) -> bool {
+        shared.config.verify.is_some_and(|Verify { share, secret }| {
+            self.mode.wants(tasks) && draw(secret, self.number, tasks.first) < share
+        })
+    }
+
+    /// Has a worker compute tasks that are checked.
+    fn ask(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {
+        let Some(check) = self.checks.get(&tasks.first) else { return };
+        let blame = (check.blame.attempts > 0).then(|| Box::new(check.blame.clone()));
+        let lease = self.assign(shared, worker, tasks, blame);
+        if let Some(check) = self.checks.get_mut(&tasks.first) {
+            check.held.push((worker, lease.id));
+        }
+    }
+
+    /// Whether a result must be confirmed.
+    pub(super) fn must_be_confirmed(&self, shared: &Shared, lease: &Lease) -> bool {
+        let check = shared.config.verify.and_then(|_| self.checks.get(&lease.tasks.first));
+        check.is_some_and(|check| check.held.iter().any(|(_, id)| *id == lease.id))
+    }
+
+    /// A lease ended without a result. Returns whether it was under check, which then asks another worker. `blamed` says
+    /// whether its worker may be at fault.
+    pub(super) fn is_asked_again(&mut self, shared: &Shared, worker: WorkerId, lease: &Lease, blamed: bool) -> bool {
+        if !self.must_be_confirmed(shared, lease) {
+            return false;
+        }
+        if let Some(check) = self.checks.get_mut(&lease.tasks.first) {
+            check.held.retain(|(_, id)| *id != lease.id);
+            if blamed {
+                check.blame.add(worker);
+            }
+        }
+        true
+    }
+
+    /// A result that must be confirmed arrived.
+    pub(super) fn unconfirmed(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+        let AcceptedResult { worker, lease, .. } = result;
+        if let Some(check) = self.checks.get_mut(&lease.tasks.first) {
+            check.held.retain(|(_, id)| *id != lease.id);
+            check.results.push(result);
+        }
+        if shared.leases.is_free(worker) {
+            shared.roster.release(worker);
+        }
+        self.compare_next(shared, lease.tasks);
+        self.continue_check(shared, lease.tasks)
+    }
+
+    fn compare_next(&mut self, shared: &mut Shared, tasks: TaskRange) {
+        if let Some(check) = self.checks.get_mut(&tasks.first)
+            && !check.is_comparing
+            && let Some((first, second)) = check.next_pair()
+        {
+            check.is_comparing = true;
+            shared.effects.push(Effect::Compare { tasks, first, second });
+        }
+    }
+
+    /// Two results were compared.
+    pub(in crate::engine) fn compared(
+        &mut self,
+        shared: &mut Shared,
+        tasks: TaskRange,
+        leases: (LeaseId, LeaseId),
+        agree: bool,
+    ) -> Flow {
+        let check = self.checks.get_mut(&tasks.first);
+        let Some(check) = check.filter(|check| check.is_comparing && check.next_pair() == Some(leases)) else {
+            return Flow::Continue(());
+        };
+        check.is_comparing = false;
+        if agree {
+            self.confirm(shared, tasks);
+        } else {
+            check.differing += 1;
+            self.compare_next(shared, tasks);
+        }
+        if self.mode.is_complete() {
+            return Flow::Break(Exit::Complete);
+        }
+        self.recover(shared)
+    }
+
+    /// Two results agree: one is taken, and those that differ are mismatches.
+    fn confirm(&mut self, shared: &mut Shared, tasks: TaskRange) {
+        let Some(check) = self.checks.remove(&tasks.first) else { return };
+        debug_assert!(check.held.is_empty(), "no more workers are asked than needed");
+        let (taken, confirming) = pair(check.differing);
+        let mut mismatches: SmallVec<[AcceptedResult; 2]> = SmallVec::new();
+        for (at, result) in check.results.into_iter().enumerate() {
+            let outcome = match at {
+                _ if at == taken => TaskOutcome::Applied,
+                _ if at == confirming => TaskOutcome::Ignored,
+                _ => TaskOutcome::Mismatched,
+            };
+            shared.effects.push(result.end(outcome));
+            if at == taken {
+                self.take(result);
+            } else {
+                shared.waste.add(result.lease.tasks.count, result.busy_s);
+            }
+            if outcome == TaskOutcome::Mismatched {
+                mismatches.push(result);
+            }
+        }
+        for AcceptedResult { worker, busy_s, .. } in mismatches {
+            self.mismatched(shared, worker, busy_s);
+        }
+        shared.failures.end();
+    }
+
+    /// A worker's result was mismatched: it rests, and others compute what it holds.
+    fn mismatched(&mut self, shared: &mut Shared, worker: WorkerId, busy_s: f64) {
+        // All that follows from one fault, such as a bit that flipped in the parameters, counts once.
+        if shared.strike(worker, busy_s) {
+            shared.roster.mismatched(worker);
+        }
+        if self.expel_if_due(shared, worker) {
+            return;
+        }
+        for ended in shared.leases.revoke_all(shared.now_s, worker) {
+            shared.cancel(worker, &ended);
+            if !self.is_asked_again(shared, worker, &ended.lease, false) {
+                self.orphan(ended.lease.tasks, ended.blame.as_deref());
+            }
+        }
+        shared.roster.release(worker);
+    }
+
+    /// Asks further workers for the results that checks lack.
+    pub(super) fn continue_checks(&mut self, shared: &mut Shared) -> Flow {
+        if shared.config.verify.is_none() {
+            return Flow::Continue(());
+        }
+        let lacking = self.checks.values().filter(|check| check.lacks() > 0).map(|check| check.tasks);
+        for tasks in lacking.collect::<Vec<TaskRange>>() {
+            self.continue_check(shared, tasks)?;
+        }
+        Flow::Continue(())
+    }
+
+    fn continue_check(&mut self, shared: &mut Shared, tasks: TaskRange) -> Flow {
+        while let Some(check) = self.checks.get(&tasks.first).filter(|check| check.lacks() > 0) {
+            if let Some(reason) = shared.hopeless(self.number, tasks, &check.blame) {
+                return Flow::Break(Exit::Abort(reason));
+            }
+            if shared.failures.is_pause() {
+                break;
+            }
+            let (differ, is_waiting) = (check.differing > 0, check.held.is_empty());
+            let witness = if check.needs() <= MAX_RESULTS { self.witness(shared, tasks) } else { None };
+            if let Some(witness) = witness {
+                self.cancel_unneeded(shared, witness);
+                self.ask(shared, witness, tasks);
+            } else if differ {
+                self.dispute(shared, tasks);
+            } else {
+                if is_waiting {
+                    let present = shared.roster.present();
+                    shared.wait(WaitReason::Workers { present, needed: present + 1 });
+                }
+                break;
+            }
+        }
+        Flow::Continue(())
+    }
+
+    /// The worker that finishes tasks under check soonest, of those on machines that have no part in the check yet: if possible
+    /// one that did not fail them, does not rest, and is known to be sound, in this order.
+    fn witness(&self, shared: &mut Shared, tasks: TaskRange) -> Option<WorkerId> {
+        let available = shared.roster.available();
+        let check = self.checks.get(&tasks.first)?;
+        let roster = &shared.roster;
+        let machine = |worker: WorkerId| roster.machine_of(worker);
+        let counts = roster.counts();
+        // A worker that rests because others contradict it is sound as far as is known: otherwise a byzantine worker could
+        // silence it.
+        let are_all_failing = roster.all_present().filter(&counts).all(|worker| roster.is_failing(worker));
+        let is_sound = |worker: &WorkerId| counts(worker) && (are_all_failing || !roster.is_failing(*worker));
+        // Workers that have answered count: otherwise two workers of one machine could outvote one that has failed meanwhile.
+        let answered = check.results.iter().map(|result| result.worker);
+        let mut machines = roster.all_present().filter(is_sound).chain(answered).map(machine);
+        let is_alone = machines.next().is_none_or(|first| machines.all(|other| other == first));
+        let is_same = |a: WorkerId, b: WorkerId| a == b || !is_alone && machine(a) == machine(b);
+        let is_new = |worker: &WorkerId| !check.involved().any(|involved| is_same(involved, *worker));
+        let has_failed = |worker: &WorkerId| check.blame.workers.contains(worker);
+        let rests = |worker: &WorkerId| available.binary_search(worker).is_err();
+        let rank = |worker: &WorkerId| (has_failed(worker), rests(worker), !is_sound(worker));
+        let best = roster.all_present().filter(is_new).map(|worker| rank(&worker)).min()?;
+        let is_best = |worker: &WorkerId| is_new(worker) && rank(worker) == best;
+        let workers: Vec<WorkerId> = roster.all_present().filter(is_best).collect();
+        let expected_s = shared.expected_s(&workers);
+        let ends_s = |i: usize| (self.needed_tasks(shared, workers[i]) + tasks.count) as f64 * expected_s[i];
+        let soonest = (0..workers.len()).map(|i| (ends_s(i), i)).min_by(|a, b| a.0.total_cmp(&b.0));
+        soonest.map(|(_, i)| workers[i])
+    }
+
+    /// No two results agree, and there is no further worker to ask: all are struck, and the tasks begin anew.
+    fn dispute(&mut self, shared: &mut Shared, tasks: TaskRange) {
+        let Some(check) = self.checks.get_mut(&tasks.first) else { return };
+        let results = std::mem::take(&mut check.results);
+        check.differing = 0;
+        results.iter().for_each(|result| check.blame.add(result.worker));
+        for result in results {
+            let AcceptedResult { worker, lease, busy_s, .. } = result;
+            shared.effects.push(result.end(TaskOutcome::Disputed));
+            shared.waste.add(lease.tasks.count, busy_s);
+            if shared.strike(worker, busy_s) {
+                shared.roster.contested(worker);
+            }
+            self.expel_if_due(shared, worker);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_result_is_compared_with_those_before_it() {
+        let pairs: Vec<_> = (0..6).map(pair).collect();
+        assert_eq!(pairs, [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]);
+    }
+}

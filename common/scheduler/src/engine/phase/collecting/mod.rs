@@ -1,0 +1,203 @@
+//! Tasks are assigned, and results awaited, until the step has all that it needs.
+//!
+//! # Layout
+//! - `results`: results that workers report
+//! - `recovery`: tasks whose lease ended without a result
+//! - `checks`: results that two workers must confirm
+//! - `parts`: tasks that are handed out in parts, as the policy plans
+
+mod checks;
+mod parts;
+mod recovery;
+mod results;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::Committing;
+use crate::engine::account::{AcceptedResult, EmployedWorkers};
+use crate::engine::blame::Blame;
+use crate::engine::collect::{Lateness, Mode, mode};
+use crate::engine::copies::Copies;
+use crate::engine::event::{AbortReason, Effect};
+use crate::engine::shared::Shared;
+use crate::engine::view::Actions;
+use crate::engine::worker_set::WorkerSet;
+use crate::policy::{Decision, SchedulerRng};
+use ata_types::{Iteration, Lease, TaskRange, WorkerId};
+use checks::Check;
+use recovery::Orphan;
+
+/// How the collecting phase ends.
+pub(in crate::engine) enum Exit {
+    /// The step has all its results.
+    Complete,
+    /// The same tasks failed too often.
+    Abort(AbortReason),
+}
+
+/// Breaks when the collecting phase ends.
+pub(in crate::engine) type Flow = ControlFlow<Exit>;
+
+/// Everything that exists only while the results of an iteration are collected.
+pub(in crate::engine) struct Collecting {
+    pub(in crate::engine) number: Iteration,
+    decision: Arc<Decision>,
+    mode: Box<dyn Mode>,
+    started_s: f64,
+    /// Workers that took part: available at the start, or joined since.
+    workers: u64,
+    /// Workers that left during the iteration: they take part once, even if they come back.
+    left: WorkerSet,
+    /// Those that enter the step.
+    results: Vec<AcceptedResult>,
+    employed: EmployedWorkers,
+    orphans: Vec<Orphan>,
+    /// Tasks whose result is taken only once two workers agree on it, by the first task.
+    checks: BTreeMap<u64, Check>,
+    /// What the policy chose last.
+    actions: Actions,
+    copies: Copies,
+    /// In an asynchronous iteration, in which no worker retries a task: the failures since the last step.
+    blame: Blame,
+    /// Created on first use.
+    recovery_rng: Option<SchedulerRng>,
+}
+
+impl Collecting {
+    /// An iteration with so many workers. Nothing is assigned yet.
+    pub(super) fn new(shared: &mut Shared, number: Iteration, workers: u64, decision: Arc<Decision>) -> Self {
+        let mode = mode(&decision);
+        // Asynchronous workers compute while a step is taken, so an iteration's time begins where the last one's ended.
+        let continues_s = mode.lateness().and_then(|_| shared.last_step_s.or(shared.began_s));
+        Self {
+            number,
+            decision,
+            mode,
+            started_s: continues_s.unwrap_or(shared.now_s),
+            workers,
+            left: WorkerSet::default(),
+            results: Vec::new(),
+            employed: std::mem::take(&mut shared.spare),
+            orphans: Vec::new(),
+            checks: BTreeMap::new(),
+            actions: Actions::default(),
+            copies: Copies::default(),
+            blame: Blame::default(),
+            recovery_rng: None,
+        }
+    }
+
+    /// Hands out the first tasks.
+    pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
+        let workers = shared.roster.available();
+        let fuses = shared.roster.fuses();
+        let shares = self.mode.shares(&self.decision, &|i| fuses[workers[i].slot()]);
+        for (i, tasks) in shares {
+            self.entrust(shared, workers[i], tasks, None);
+        }
+        self.continue_checks(shared)?;
+        self.replan(shared)?;
+        if let Some(lateness) = self.mode.lateness() {
+            self.cancel_late(shared, lateness);
+            self.employ_idle(shared);
+            self.next_arrival(shared)?;
+        }
+        Flow::Continue(())
+    }
+
+    /// Whether each result makes its own step.
+    fn is_asynchronous(&self) -> bool {
+        self.mode.lateness().is_some()
+    }
+
+    /// When to ask the policy again if nothing happens before, in seconds since the run began.
+    pub(in crate::engine) fn ask_again_s(&self) -> Option<f64> {
+        self.actions.ask_again_s
+    }
+
+    /// Gives a worker with nothing to do what the iteration has for it.
+    fn assign_next(&mut self, shared: &mut Shared, worker: WorkerId) {
+        if let Some(tasks) = self.mode.next() {
+            self.assign(shared, worker, tasks, None);
+        }
+    }
+
+    fn assign(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange, blame: Option<Box<Blame>>) -> Lease {
+        let was_free = shared.leases.is_free(worker);
+        let lease = shared.leases.grant(shared.now_s, worker, self.number, tasks, blame);
+        self.employed.add(worker);
+        if self.mode.lateness().is_some_and(|lateness| lateness.cancel) {
+            shared.granted.push_back((worker, lease));
+        }
+        if was_free {
+            shared.roster.employ(worker);
+            shared.set_deadline(worker);
+        }
+        shared.effects.push(Effect::Assign { worker, lease });
+        lease
+    }
+
+    /// Ringmaster with calculation stops: cancels computations whose delay has reached R, which would be ignored.
+    fn cancel_late(&mut self, shared: &mut Shared, lateness: Lateness) {
+        let Shared { granted, leases, .. } = shared;
+        // Leases that have ended are skipped; if R is large, there may be many of them.
+        if granted.len() > 4 * leases.len() + 64 {
+            granted.retain(|(worker, lease)| leases.find(*worker, lease.id).is_some());
+        }
+        let is_late = |iteration: Iteration| self.number.since(iteration) >= lateness.max_delay;
+        while let Some((worker, lease)) = shared.granted.pop_front_if(|(_, lease)| is_late(lease.iteration)) {
+            if let Some(ended) = shared.leases.revoke(shared.now_s, worker, lease.id) {
+                shared.cancel(worker, &ended);
+                shared.roster.release(worker);
+            }
+        }
+    }
+
+    /// All results are there: ends the leases that are left, and asks for the optimizer step.
+    pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Committing {
+        if !self.is_asynchronous() && !shared.leases.is_empty() {
+            for &worker in self.employed.workers() {
+                for ended in shared.leases.revoke_all(shared.now_s, worker) {
+                    shared.cancel(worker, &ended);
+                }
+                shared.roster.release(worker);
+            }
+        }
+        shared.effects.push(Effect::Step {
+            iteration: self.number,
+            tasks: self.step_tasks(),
+            lr_factor: self.decision.lr_factor,
+            with_product: shared.policy.wants_gradient_product(),
+        });
+        Committing {
+            number: self.number,
+            started_s: self.started_s,
+            finished_s: shared.now_s,
+            workers: self.workers,
+            results: std::mem::take(&mut self.results),
+            employed: std::mem::take(&mut self.employed),
+            worker_time: self.mode.worker_time(),
+            blame: self.is_asynchronous().then(|| std::mem::take(&mut self.blame)),
+            aborting: None,
+        }
+    }
+
+    /// The tasks of the step, ascending, neighbours joined.
+    fn step_tasks(&self) -> Vec<TaskRange> {
+        if let Some(all) = self.mode.step_tasks() {
+            return vec![all];
+        }
+        let mut ranges: Vec<TaskRange> = self.results.iter().map(|result| result.lease.tasks).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, last| {
+            let adjacent = last.end() == next.first;
+            if adjacent {
+                last.count += next.count;
+            }
+            adjacent
+        });
+        ranges
+    }
+}

@@ -1,0 +1,127 @@
+//! Iterations whose tasks are handed out in parts: the policy is asked for more, and its actions are carried out.
+
+use smallvec::SmallVec;
+
+use super::recovery::Orphan;
+use super::{Collecting, Flow};
+use crate::engine::account::AcceptedResult;
+use crate::engine::shared::Shared;
+use crate::engine::view::IterationView;
+use crate::policy::Collect;
+use ata_types::{TaskRange, WorkerId};
+
+impl Collecting {
+    /// Asks the policy what to do next, if the iteration's tasks are handed out in parts.
+    pub(super) fn replan(&mut self, shared: &mut Shared) -> Flow {
+        if shared.failures.is_pause() {
+            return Flow::Continue(());
+        }
+        let (Some(pool), Collect::InParts { tasks }) = (self.mode.pool(), self.decision.collect) else {
+            return Flow::Continue(());
+        };
+        let (left, now_s) = (pool.left(), shared.now_s);
+        let (leases, roster, copies) = (&shared.leases, &shared.roster, &self.copies);
+        let view = IterationView { now_s, left, leases, roster, copies, tasks };
+        self.actions.clear();
+        shared.policy.replan(&view, &mut self.actions);
+        let may_ask = |at_s: &f64| *at_s > now_s && at_s.is_finite();
+        self.actions.ask_again_s = self.actions.ask_again_s.filter(may_ask);
+        if left > 0 && !self.actions.begin.is_empty() {
+            self.begin_parts(shared);
+        }
+        for worker in std::mem::take(&mut self.actions.stop) {
+            self.stop_probe(shared, worker);
+        }
+        for (copier, holder) in std::mem::take(&mut self.actions.copy) {
+            self.copy(shared, copier, holder);
+        }
+        if left > 0 { self.keep_going(shared) } else { Flow::Continue(()) }
+    }
+
+    fn begin_parts(&mut self, shared: &mut Shared) {
+        let begin = std::mem::take(&mut self.actions.begin);
+        for (worker, _) in begin.iter().filter(|(_, tasks)| *tasks > 0) {
+            self.stop_probe(shared, *worker);
+        }
+        let nobody_computes = shared.leases.is_empty();
+        let may_begin = |worker: WorkerId| shared.roster.may_begin(worker, nobody_computes);
+        let idle = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
+        let shares: SmallVec<[(usize, u64); 4]> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
+        let fuses = shared.roster.fuses();
+        let pieces = self.mode.pool().map(|pool| pool.take(&shares, |i| fuses[begin[i].0.slot()]));
+        for (i, tasks) in pieces.into_iter().flatten() {
+            self.assign(shared, begin[i].0, tasks, None);
+        }
+        // Keeps the memory.
+        self.actions.begin = begin;
+    }
+
+    /// A worker that computes a probe stops.
+    fn stop_probe(&mut self, shared: &mut Shared, worker: WorkerId) {
+        self.cancel_unneeded(shared, worker);
+        if shared.roster.is_present(worker) && shared.leases.is_free(worker) {
+            shared.roster.release(worker);
+        }
+    }
+
+    /// Has an idle worker compute what another one does.
+    fn copy(&mut self, shared: &mut Shared, copier: WorkerId, holder: WorkerId) {
+        let held = shared.leases.of(holder).filter(|(lease, _)| self.mode.wants(lease.tasks));
+        let held: Vec<_> = held.map(|(lease, blame)| (lease.tasks, blame.cloned().map(Box::new))).collect();
+        if held.is_empty() {
+            return;
+        }
+        self.stop_probe(shared, copier);
+        if !shared.roster.may_begin(copier, false) {
+            return;
+        }
+        for (tasks, blame) in held {
+            // Only a worker that computes a lease as one batch takes any range.
+            let fuses = shared.roster.fuses()[copier.slot()];
+            let parts: Vec<TaskRange> = if fuses { vec![tasks] } else { tasks.subtrees().collect() };
+            for part in parts {
+                self.copies.add((holder, tasks), copier, part);
+                self.assign(shared, copier, part, blame.clone());
+            }
+        }
+    }
+
+    /// A result entered the step: the other workers that compute some of its tasks stop, because a sum cannot be taken in
+    /// part. The other tasks that they would have computed are computed again, unless a further worker does.
+    pub(super) fn stop_copies(&mut self, shared: &mut Shared, result: &AcceptedResult) {
+        let done = result.lease.tasks;
+        let others = self.copies.take(result.worker, done);
+        if others.is_empty() {
+            return;
+        }
+        let cancelled: Vec<TaskRange> = others.iter().map(|(_, tasks)| *tasks).collect();
+        let leftovers = self.copies.leftovers(&cancelled, done);
+        for ((other, tasks), left) in others.into_iter().zip(leftovers) {
+            let held = shared.leases.on(other, tasks);
+            if let Some(ended) = held.and_then(|id| shared.leases.revoke(shared.now_s, other, id)) {
+                shared.cancel(other, &ended);
+                for tasks in left {
+                    self.orphan(tasks, ended.blame.as_deref());
+                }
+            }
+            shared.release_or_time(other);
+        }
+    }
+
+    /// If tasks are left and nobody computes, they are handed out like lost ones.
+    fn keep_going(&mut self, shared: &mut Shared) -> Flow {
+        let computes = |worker: &WorkerId| self.needed_tasks(shared, *worker) > 0;
+        // If no worker is present, the policy employs the one that joins next.
+        if shared.roster.present() == 0 || self.employed.workers().iter().any(computes) {
+            return Flow::Continue(());
+        }
+        let Some(pool) = self.mode.pool() else { return Flow::Continue(()) };
+        let left = pool.left();
+        let lost: Vec<TaskRange> = pool.take(&[(0, left)], |_| false).into_iter().map(|(_, tasks)| tasks).collect();
+        if lost.is_empty() {
+            return Flow::Continue(());
+        }
+        self.orphans.extend(lost.into_iter().map(|tasks| Orphan { tasks, blame: None }));
+        self.reassign(shared)
+    }
+}

@@ -1,0 +1,302 @@
+//! Tasks whose lease ended without a result: they go to other workers within the iteration.
+
+use smallvec::SmallVec;
+
+use super::{Collecting, Exit, Flow};
+use crate::allocation::ras_by_cost;
+use crate::engine::blame::Blame;
+use crate::engine::event::WaitReason;
+use crate::engine::layout::{join, share_out};
+use crate::engine::leases::EndedLease;
+use crate::engine::random::{Purpose, stream};
+use crate::engine::shared::Shared;
+use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
+
+/// Tasks whose lease ended without a result, to be given to another worker.
+#[derive(Clone, Debug)]
+pub(super) struct Orphan {
+    pub(super) tasks: TaskRange,
+    pub(super) blame: Option<Box<Blame>>,
+}
+
+impl Collecting {
+    /// A worker joined.
+    pub(in crate::engine) fn worker_joined(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
+        self.workers += u64::from(!self.left.contains(worker));
+        shared.last_wait = None;
+        // Failed tasks that no worker was present to retry come first: the run must end if they fail everywhere.
+        self.recover(shared)
+    }
+
+    /// A worker left, and its leases are lost.
+    pub(in crate::engine) fn worker_lost(
+        &mut self,
+        shared: &mut Shared,
+        worker: WorkerId,
+        lost: Vec<EndedLease>,
+    ) -> Flow {
+        self.left(shared, worker, lost);
+        self.recover(shared)
+    }
+
+    /// An absent worker's number will be given to another one, which then takes part as well.
+    pub(in crate::engine) fn worker_forgotten(&mut self, worker: WorkerId) {
+        self.left.remove(worker);
+    }
+
+    /// A worker hung on the first of these leases, and was evicted.
+    pub(in crate::engine) fn worker_evicted(
+        &mut self,
+        shared: &mut Shared,
+        worker: WorkerId,
+        lost: Vec<EndedLease>,
+    ) -> Flow {
+        self.left.insert(worker);
+        let hung_on = lost.first().map(|ended| ended.lease.tasks);
+        let mut lost = lost.into_iter();
+        if let Some(ended) = lost.next() {
+            self.recompute_hung(shared, worker, ended);
+        }
+        self.recompute(shared, worker, lost);
+        if let Some(tasks) = hung_on {
+            self.blame_asynchronously(shared, worker, tasks)?;
+        }
+        self.recover(shared)
+    }
+
+    /// A worker reported a lease as failed.
+    pub(in crate::engine) fn lease_failed(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) -> Flow {
+        let lease = ended.lease;
+        if !self.is_asked_again(shared, worker, &lease, true) {
+            let mut blame = ended.blame.unwrap_or_default();
+            blame.add(worker);
+            for tasks in self.uncovered(shared, worker, &lease, true) {
+                self.orphan(tasks, Some(&blame));
+            }
+        }
+        self.blame_asynchronously(shared, worker, lease.tasks)?;
+        self.expel_if_due(shared, worker);
+        self.recover(shared)
+    }
+
+    /// A worker violated the protocol.
+    pub(in crate::engine) fn violation(&mut self, shared: &mut Shared, worker: WorkerId) -> Flow {
+        if self.expel_if_due(shared, worker) { self.recover(shared) } else { Flow::Continue(()) }
+    }
+
+    /// Expels a worker that failed too often; returns whether it did.
+    pub(super) fn expel_if_due(&mut self, shared: &mut Shared, worker: WorkerId) -> bool {
+        let lost = shared.expel_if_due(worker);
+        let is_expelled = lost.is_some();
+        if let Some(lost) = lost {
+            self.left(shared, worker, lost);
+        }
+        is_expelled
+    }
+
+    fn left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
+        self.left.insert(worker);
+        self.recompute(shared, worker, lost.into_iter());
+    }
+
+    /// Leases were lost with their worker, which is not to blame.
+    fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, lost: impl Iterator<Item = EndedLease>) {
+        for EndedLease { lease, blame, .. } in lost {
+            if !self.is_asked_again(shared, worker, &lease, false) {
+                for tasks in self.uncovered(shared, worker, &lease, false).into_iter().flat_map(TaskRange::subtrees) {
+                    self.orphan(tasks, blame.as_deref());
+                }
+            }
+        }
+    }
+
+    /// A worker hung on a lease. All tasks of a batch take the blame. Otherwise only the first is known to have been begun,
+    /// so only that one does; if another one is the cause, it becomes the first of a lease within a few rounds.
+    fn recompute_hung(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) {
+        let EndedLease { lease, blame: earlier, .. } = ended;
+        if self.is_asked_again(shared, worker, &lease, true) {
+            return;
+        }
+        let mut blame = earlier.as_deref().cloned().unwrap_or_default();
+        blame.add(worker);
+        let is_batch = shared.roster.fuses()[worker.slot()];
+        for tasks in self.uncovered(shared, worker, &lease, true).into_iter().flat_map(TaskRange::subtrees) {
+            if is_batch {
+                self.orphan(tasks, Some(&blame));
+            } else if tasks.first == lease.tasks.first {
+                for rest in tasks.without_first() {
+                    self.orphan(rest, earlier.as_deref());
+                }
+                self.orphan(TaskRange::single(tasks.first), Some(&blame));
+            } else {
+                self.orphan(tasks, earlier.as_deref());
+            }
+        }
+    }
+
+    /// Counts failures from step to step in an asynchronous iteration, in which no worker retries a task.
+    fn blame_asynchronously(&mut self, shared: &Shared, worker: WorkerId, tasks: TaskRange) -> Flow {
+        if self.is_asynchronous() {
+            self.blame.add(worker);
+            if let Some(reason) = shared.hopeless(self.number, tasks, &self.blame) {
+                return Flow::Break(Exit::Abort(reason));
+            }
+        }
+        Flow::Continue(())
+    }
+
+    /// Reassigns what must be computed again, and gives work to idle workers that should have some.
+    pub(in crate::engine) fn recover(&mut self, shared: &mut Shared) -> Flow {
+        self.reassign(shared)?;
+        self.continue_checks(shared)?;
+        if !self.orphans.is_empty() {
+            // They are those of workers that were expelled over disputed results.
+            self.reassign(shared)?;
+            self.continue_checks(shared)?;
+        }
+        self.resume(shared)
+    }
+
+    /// Gives work to idle workers that should have some.
+    pub(in crate::engine) fn resume(&mut self, shared: &mut Shared) -> Flow {
+        self.employ_idle(shared);
+        self.replan(shared)
+    }
+
+    /// If workers are to compute all the time, those with nothing to do get a task.
+    pub(super) fn employ_idle(&mut self, shared: &mut Shared) {
+        if self.mode.keeps_busy() && !shared.failures.is_pause() {
+            for worker in shared.roster.idle(shared.leases.is_empty()) {
+                self.assign_next(shared, worker);
+            }
+        }
+    }
+
+    /// Tasks whose lease ended without a result wait for another worker, if the step needs them.
+    pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
+        if self.mode.wants(tasks) && self.mode.must_redo(blame.is_some()) {
+            // What was one batch may go to workers that return the sums of subtrees.
+            let orphan = |tasks| Orphan { tasks, blame: blame.cloned().map(Box::new) };
+            self.orphans.extend(tasks.subtrees().map(orphan));
+        }
+    }
+
+    /// Gives orphaned tasks to the workers that finish them soonest.
+    pub(super) fn reassign(&mut self, shared: &mut Shared) -> Flow {
+        let hopeless = |orphan: &Orphan| shared.hopeless(self.number, orphan.tasks, orphan.blame.as_deref()?);
+        if let Some(reason) = self.orphans.iter().find_map(hopeless) {
+            return Flow::Break(Exit::Abort(reason));
+        }
+        if shared.roster.present() == 0 {
+            shared.wait(WaitReason::Workers { present: 0, needed: 1 });
+            return Flow::Continue(());
+        }
+        if shared.failures.is_pause() {
+            return Flow::Continue(());
+        }
+        shared.last_wait = None;
+        let mut orphans = std::mem::take(&mut self.orphans);
+        // Tasks with the same history are reassigned together.
+        orphans.sort_by(|a, b| key(a).cmp(&key(b)));
+        for alike in orphans.chunk_by(|a, b| a.blame == b.blame) {
+            self.reassign_alike(shared, alike);
+        }
+        Flow::Continue(())
+    }
+
+    fn reassign_alike(&mut self, shared: &mut Shared, orphans: &[Orphan]) {
+        let blame = orphans[0].blame.clone();
+        let takers = shared.takers(blame.as_deref());
+        let expected_s = shared.expected_s(&takers);
+        let load: Vec<u64> = takers.iter().map(|&taker| self.needed_tasks(shared, taker)).collect();
+        let (fuses, statistics) = (shared.roster.fuses(), &shared.statistics);
+        let batch_s = |i: usize, tasks: u64| {
+            let known = || statistics[takers[i].slot()].batches.at_most_s(tasks);
+            if tasks > 0 && fuses[takers[i].slot()] { known() } else { None }
+        };
+        let ends_s = |i: usize, tasks: u64| match batch_s(i, tasks) {
+            Some(more_s) => batch_s(i, load[i]).unwrap_or(0.0) + more_s,
+            None => (load[i] + tasks) as f64 * expected_s[i],
+        };
+        let budget = orphans.iter().map(|orphan| orphan.tasks.count).sum();
+        let (seed, number) = (shared.config.seed, self.number);
+        let rng = self.recovery_rng.get_or_insert_with(|| stream(seed, number, Purpose::Recovery));
+        let allocation = ras_by_cost(takers.len(), budget, ends_s, rng);
+        let tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
+        let mut pieces = share_out(tasks, allocation);
+        if self.mode.has_whole_shares() {
+            join(&mut pieces, |i| fuses[takers[i].slot()]);
+        }
+        for (i, tasks) in pieces {
+            self.cancel_unneeded(shared, takers[i]);
+            self.entrust(shared, takers[i], tasks, blame.clone());
+        }
+    }
+
+    /// How many tasks a worker holds that the step needs.
+    pub(super) fn needed_tasks(&self, shared: &Shared, worker: WorkerId) -> u64 {
+        let tasks = shared.leases.of(worker).map(|(lease, _)| lease.tasks);
+        tasks.filter(|&tasks| self.mode.wants(tasks)).map(|tasks| tasks.count).sum()
+    }
+
+    /// A worker that is about to get work stops at once if the step does not need what it computes.
+    pub(super) fn cancel_unneeded(&self, shared: &mut Shared, worker: WorkerId) {
+        let held = || shared.leases.of(worker).map(|(lease, _)| lease);
+        if held().any(|lease| self.mode.wants(lease.tasks)) {
+            return;
+        }
+        let unneeded: SmallVec<[LeaseId; 2]> = held().map(|lease| lease.id).collect();
+        // The last first: it was not begun.
+        for id in unneeded.into_iter().rev() {
+            if let Some(ended) = shared.leases.revoke(shared.now_s, worker, id) {
+                shared.cancel(worker, &ended);
+            }
+        }
+    }
+
+    /// A worker no longer computes a lease, and failed on it if `is_blamed`. Returns those of its tasks that no other worker
+    /// computes.
+    fn uncovered(&mut self, shared: &mut Shared, worker: WorkerId, lease: &Lease, is_blamed: bool) -> Vec<TaskRange> {
+        let left = self.copies.end(worker, lease.tasks);
+        if is_blamed {
+            for (other, tasks) in self.copies.others(worker, lease.tasks) {
+                if let Some(id) = shared.leases.on(other, tasks) {
+                    shared.leases.blame(other, id, worker);
+                }
+            }
+        }
+        left
+    }
+}
+
+impl Shared {
+    /// The workers that tasks with this history may go to: of those that have not failed them, the ones that do not rest and
+    /// have delivered before, or else that do not rest, or else all; or else the one that failed them the longest ago.
+    fn takers(&mut self, blame: Option<&Blame>) -> Vec<WorkerId> {
+        let available = self.roster.available();
+        let Some(blame) = blame else { return available.to_vec() };
+        let is_new = |worker: &WorkerId| !blame.workers.contains(worker);
+        let (proven, others): (Vec<WorkerId>, Vec<WorkerId>) =
+            available.iter().copied().filter(is_new).partition(|worker| self.roster.is_proven(*worker));
+        let resting = || self.roster.all_present().filter(is_new).collect();
+        let fit = if proven.is_empty() { others } else { proven };
+        let new: Vec<WorkerId> = if fit.is_empty() { resting() } else { fit };
+        if !new.is_empty() {
+            return new;
+        }
+        blame.workers.iter().copied().find(|worker| available.contains(worker)).into_iter().collect()
+    }
+
+    /// Expected seconds per task: a worker's mean or, without one, the largest mean of any worker.
+    pub(super) fn expected_s(&self, workers: &[WorkerId]) -> Vec<f64> {
+        let mean_s = |worker: &WorkerId| self.statistics[worker.slot()].mean_s().filter(|&mean_s| mean_s > 0.0);
+        let largest = workers.iter().filter_map(mean_s).fold(0.0, f64::max);
+        let fallback = if largest > 0.0 { largest } else { 1.0 };
+        workers.iter().map(|worker| mean_s(worker).unwrap_or(fallback)).collect()
+    }
+}
+
+/// Orders orphans by how often they failed, and where.
+fn key(orphan: &Orphan) -> (u32, Option<&[WorkerId]>) {
+    orphan.blame.as_deref().map_or((0, None), |blame| (blame.attempts, Some(&blame.workers)))
+}

@@ -1,0 +1,73 @@
+//! Results that workers report.
+
+use super::{Collecting, Exit, Flow};
+use crate::engine::account::AcceptedResult;
+use crate::engine::shared::Shared;
+use ata_types::TaskOutcome;
+
+impl Collecting {
+    /// A worker reported a lease as done.
+    pub(in crate::engine) fn lease_done(&mut self, shared: &mut Shared, result: AcceptedResult) -> Flow {
+        if self.is_asynchronous() {
+            shared.await_step(result);
+            return self.next_arrival(shared);
+        }
+        if self.must_be_confirmed(shared, &result.lease) {
+            return self.unconfirmed(shared, result);
+        }
+        let had_paused = shared.failures.end();
+        let AcceptedResult { worker, lease, busy_s, .. } = result;
+        if self.mode.wants(lease.tasks) {
+            shared.effects.push(result.end(TaskOutcome::Applied));
+            self.take(result);
+            self.stop_copies(shared, &result);
+        } else {
+            shared.effects.push(result.end(TaskOutcome::Ignored));
+            shared.waste.add(lease.tasks.count, busy_s);
+        }
+        let has_leftovers = !self.orphans.is_empty();
+        let is_free = shared.leases.is_free(worker);
+        if is_free {
+            shared.roster.release(worker);
+        }
+        if self.mode.is_complete() {
+            return Flow::Break(Exit::Complete);
+        }
+        if is_free {
+            self.assign_next(shared, worker);
+        }
+        if had_paused {
+            return self.recover(shared);
+        }
+        if has_leftovers {
+            self.reassign(shared)?;
+        }
+        self.replan(shared)
+    }
+
+    /// A result enters the step.
+    pub(super) fn take(&mut self, result: AcceptedResult) {
+        self.mode.take(result.lease.tasks);
+        self.results.push(result);
+    }
+
+    /// Goes through the results of an asynchronous run that have arrived, up to the next one that makes a step.
+    pub(super) fn next_arrival(&mut self, shared: &mut Shared) -> Flow {
+        while let Some(lateness) = self.mode.lateness()
+            && let Some(result) = shared.arrivals.pop_front()
+        {
+            let AcceptedResult { worker, lease, busy_s, .. } = result;
+            shared.roster.stepped(worker);
+            shared.roster.release(worker);
+            if self.number.since(lease.iteration) < lateness.max_delay {
+                shared.effects.push(result.end(TaskOutcome::Applied));
+                self.take(result);
+                return Flow::Break(Exit::Complete);
+            }
+            shared.effects.push(result.end(TaskOutcome::Ignored));
+            shared.waste.add(lease.tasks.count, busy_s);
+            self.employ_idle(shared);
+        }
+        Flow::Continue(())
+    }
+}

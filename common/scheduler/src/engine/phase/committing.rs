@@ -1,0 +1,92 @@
+//! All results of an iteration are there, and the driver takes the step.
+
+use super::{Between, Over, Phase};
+use crate::engine::account::{AcceptedResult, EmployedWorkers};
+use crate::engine::blame::Blame;
+use crate::engine::collect::WorkerTime;
+use crate::engine::event::{AbortReason, Effect};
+use crate::engine::limits::FinishReason;
+use crate::engine::shared::Shared;
+use crate::ledger::IterationCost;
+use crate::policy::StepOutcome;
+use ata_types::{Iteration, TaskRange, WorkerId};
+
+/// What an iteration is committed from.
+pub(in crate::engine) struct Committing {
+    pub(in crate::engine) number: Iteration,
+    pub(super) started_s: f64,
+    pub(super) finished_s: f64,
+    /// Workers that took part.
+    pub(super) workers: u64,
+    pub(super) results: Vec<AcceptedResult>,
+    pub(super) employed: EmployedWorkers,
+    pub(super) worker_time: WorkerTime,
+    /// In an asynchronous run, in which workers compute all the time: the failures since the last step.
+    pub(super) blame: Option<Blame>,
+    /// Why the run ends once the step is committed, if it does.
+    pub(super) aborting: Option<AbortReason>,
+}
+
+impl Committing {
+    /// A worker failed on a lease of an asynchronous run.
+    pub(in crate::engine) fn failed(&mut self, shared: &Shared, worker: WorkerId, tasks: TaskRange) {
+        if let Some(blame) = &mut self.blame {
+            blame.add(worker);
+            if let Some(reason) = shared.hopeless(self.number, tasks, blame) {
+                self.aborting = Some(reason);
+            }
+        }
+    }
+
+    /// The step was taken. Returns the phase that follows.
+    pub(in crate::engine) fn commit(&mut self, shared: &mut Shared, outcome: &StepOutcome) -> Phase {
+        let cost = self.enter(shared);
+        shared.last_step_s = Some(self.finished_s);
+        shared.spare = std::mem::take(&mut self.employed).cleared();
+        shared.effects.push(Effect::Committed { cost });
+        shared.policy.stepped(outcome);
+        let runtime_s = shared.now_s - shared.began_s.unwrap_or(shared.now_s);
+        let limit = shared.config.limits.reached(runtime_s, &shared.ledger, outcome);
+        let is_last = self.number.number() >= shared.config.iterations;
+        let next = self.number.next();
+        if let Some(reason) = limit.or(is_last.then_some(FinishReason::Iterations)) {
+            Phase::Over(Over::finish(shared, next, reason))
+        } else if let Some(reason) = self.aborting.take() {
+            Phase::Over(Over::abort(shared, next, reason))
+        } else {
+            Phase::Between(Between::new(next, None))
+        }
+    }
+
+    /// Enters the finished iteration into the ledger.
+    fn enter(&self, shared: &mut Shared) -> IterationCost {
+        let (waste, results) = (std::mem::take(&mut shared.waste), std::mem::take(&mut shared.results));
+        let ledger = &mut shared.ledger;
+        for result in &self.results {
+            let worker = ledger.worker(result.worker);
+            worker.tasks_applied += result.lease.tasks.count;
+            worker.busy_s += result.busy_s;
+            worker.overhead_s += result.overhead_s.unwrap_or(0.0);
+        }
+        for &worker in self.employed.workers() {
+            ledger.worker(worker).employments += 1;
+        }
+        let runtime_s = self.finished_s - self.started_s;
+        let applied_s = self.results.iter().map(|result| result.busy_s).sum::<f64>();
+        let cost = IterationCost {
+            iteration: self.number,
+            started_s: self.started_s,
+            runtime_s,
+            total_worker_time_s: match self.worker_time {
+                WorkerTime::Busy => applied_s + waste.busy_s,
+                WorkerTime::Occupied => self.workers as f64 * runtime_s,
+            },
+            tasks_applied: self.results.iter().map(|result| result.lease.tasks.count).sum(),
+            tasks_wasted: waste.tasks,
+            results,
+            employments: self.employed.workers().len() as u64,
+        };
+        ledger.commit(cost);
+        cost
+    }
+}

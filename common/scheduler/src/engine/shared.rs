@@ -1,0 +1,259 @@
+//! State that outlives an iteration, and what happens to it in every phase.
+
+use std::collections::VecDeque;
+
+use super::EngineConfig;
+use super::account::{AcceptedResult, EmployedWorkers, Waste};
+use super::event::{Effect, LeaseTime, Refusal, WaitReason};
+use super::failures::FailureStreak;
+use super::leases::{EndedLease, FinishedLease, Leases};
+use super::priors::Priors;
+use super::roster::Roster;
+use crate::ledger::{Ledger, WorkerCost};
+use crate::policy::Policy;
+use crate::statistics::WorkerStatistics;
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+
+/// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
+/// variation of 1 exceed ten times their mean once in 20,000.
+const LEASE_TIMEOUT_FACTOR: f64 = 10.0;
+
+/// The shortest limit on a lease, as a share of [`EngineConfig::lease_timeout_s`]: a worker whose tasks take milliseconds
+/// may pause for six seconds if an unknown one has a minute. By default that is longer than missing heartbeats take to
+/// reveal a dead connection, so that only workers that are alive but do not answer are evicted.
+const LEAST_ALLOWANCE: f64 = 1.0 / 10.0;
+
+/// The most doublings of the limit on a lease.
+const MAX_DOUBLINGS: u32 = 16;
+
+/// What all phases share. A phase's own state is in the phase.
+pub(super) struct Shared {
+    pub(super) config: EngineConfig,
+    pub(super) policy: Box<dyn Policy>,
+    pub(super) roster: Roster,
+    pub(super) leases: Leases,
+    /// By slot.
+    pub(super) statistics: Vec<WorkerStatistics>,
+    pub(super) priors: Priors,
+    pub(super) failures: FailureStreak,
+    pub(super) ledger: Ledger,
+    /// The waste of the iteration that is committed next.
+    pub(super) waste: Waste,
+    /// Results that arrived for the iteration that is committed next.
+    pub(super) results: u64,
+    /// Results that wait for an asynchronous step, oldest first.
+    pub(super) arrivals: VecDeque<AcceptedResult>,
+    /// Leases to cancel once they are too late, oldest first; some may have ended.
+    pub(super) granted: VecDeque<(WorkerId, Lease)>,
+    /// Empty, for the next iteration to reuse.
+    pub(super) spare: EmployedWorkers,
+    /// When the first iteration began.
+    pub(super) began_s: Option<f64>,
+    /// When the last step had all its results.
+    pub(super) last_step_s: Option<f64>,
+    /// Whether an iteration has begun since this engine was created or restored.
+    pub(super) has_begun: bool,
+    pub(super) last_wait: Option<WaitReason>,
+    /// The time of the event under way.
+    pub(super) now_s: f64,
+    /// What the event under way has caused so far.
+    pub(super) effects: Vec<Effect>,
+}
+
+impl Shared {
+    /// The state at the start of a run.
+    pub(super) fn new(config: EngineConfig, policy: Box<dyn Policy>) -> Self {
+        Self {
+            config,
+            policy,
+            roster: Roster::default(),
+            leases: Leases::default(),
+            statistics: Vec::new(),
+            priors: Priors::default(),
+            failures: FailureStreak::default(),
+            ledger: Ledger::default(),
+            waste: Waste::default(),
+            results: 0,
+            arrivals: VecDeque::new(),
+            granted: VecDeque::new(),
+            spare: EmployedWorkers::default(),
+            began_s: None,
+            last_step_s: None,
+            has_begun: false,
+            last_wait: None,
+            now_s: 0.0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Reports what the run waits for, unless that was its last report.
+    pub(super) fn wait(&mut self, reason: WaitReason) {
+        if self.last_wait != Some(reason) {
+            self.last_wait = Some(reason);
+            self.effects.push(Effect::Wait { reason });
+        }
+    }
+
+    /// Makes room for a worker that may never have been seen before.
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        self.roster.add(worker);
+        self.leases.add(worker);
+        self.ledger.worker(worker);
+        self.statistics.resize(self.statistics.len().max(worker.slot() + 1), WorkerStatistics::default());
+    }
+
+    /// A worker that is not present joins. It takes over failures of its machine unless `is_over`.
+    pub(super) fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, is_over: bool) {
+        if !is_over && !self.roster.is_proven(worker) {
+            let inherited = self.roster.inherit(self.now_s, worker, machine);
+            self.effects.extend(inherited.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
+        }
+        self.roster.join(self.now_s, worker, machine);
+        if self.roster.is_fit(worker) {
+            self.failures.shorten_pause(self.config.rest_s);
+        }
+        let statistics = &mut self.statistics[worker.slot()];
+        if statistics.observed == 0
+            && let Some(known) = self.priors.add(worker, prior)
+        {
+            *statistics = known;
+            self.policy.learned(worker, &known);
+        }
+    }
+
+    /// Drops everything known about an absent worker; returns false if it is present or was never seen.
+    pub(super) fn forget(&mut self, worker: WorkerId) -> bool {
+        let is_known = worker.slot() < self.statistics.len() && !self.roster.is_present(worker);
+        if is_known {
+            self.roster.forget(worker);
+            self.statistics[worker.slot()] = WorkerStatistics::default();
+            self.priors.forget(worker);
+            *self.ledger.worker(worker) = WorkerCost::default();
+            self.policy.forget(worker);
+        }
+        is_known
+    }
+
+    /// A present worker is gone. Returns its leases, which are lost.
+    pub(super) fn lose(&mut self, worker: WorkerId) -> Vec<EndedLease> {
+        self.roster.leave(worker);
+        let lost = self.leases.revoke_all(self.now_s, worker);
+        for ended in &lost {
+            let (lease, time) = (ended.lease, ended.time());
+            self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Lost, time });
+            if let Some(busy_s) = ended.elapsed_s {
+                self.waste.add(self.likely_begun(worker, lease.tasks.count, busy_s), busy_s);
+            }
+        }
+        lost
+    }
+
+    /// A worker reports a lease as done.
+    pub(super) fn accept(&mut self, worker: WorkerId, id: LeaseId, busy_s: &[f64]) -> Result<AcceptedResult, Refusal> {
+        let lease = self.leases.find(worker, id).ok_or(Refusal::NotHeld(id))?;
+        let reported_s: f64 = busy_s.iter().sum();
+        let is_valid = busy_s.iter().all(|time| *time >= 0.0) && reported_s.is_finite();
+        let fuses = self.roster.fuses()[worker.slot()];
+        let times = if fuses { 1 } else { lease.tasks.count };
+        if busy_s.len() as u64 != times || !is_valid {
+            return Err(Refusal::BadTimes { lease: id, times });
+        }
+        let finished = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
+        let FinishedLease { lease, factor, overhead_s } = finished;
+        self.roster.delivered(worker);
+        self.results += 1;
+        if fuses {
+            self.observe_batch(worker, lease.tasks.count, reported_s * factor);
+        } else {
+            for time in busy_s {
+                self.observe(worker, time * factor);
+            }
+        }
+        if let Some(overhead_s) = overhead_s {
+            self.observe_overhead(worker, overhead_s);
+        } else {
+            self.set_deadline(worker);
+        }
+        Ok(AcceptedResult { worker, lease, busy_s: reported_s * factor, factor, overhead_s })
+    }
+
+    /// A result of an asynchronous run waits for its step.
+    pub(super) fn await_step(&mut self, result: AcceptedResult) {
+        self.failures.end();
+        self.roster.await_step(result.worker);
+        self.arrivals.push_back(result);
+    }
+
+    /// A worker reports a lease as failed, and rests.
+    pub(super) fn fail(&mut self, worker: WorkerId, id: LeaseId) -> Result<EndedLease, Refusal> {
+        let ended = self.leases.revoke(self.now_s, worker, id).ok_or(Refusal::NotHeld(id))?;
+        let (lease, lost_s) = (ended.lease, ended.elapsed_s.unwrap_or(0.0));
+        self.waste.add(lease.tasks.count, lost_s);
+        self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Failed, time: ended.time() });
+        if self.strike(worker, lost_s) {
+            let eased = self.roster.ease(self.now_s, worker, self.config.rest_s);
+            let rest = |(worker, rest_s, strikes)| Effect::Rest { worker, rest_s, strikes };
+            self.effects.extend(eased.into_iter().map(rest));
+        }
+        self.release_or_time(worker);
+        Ok(ended)
+    }
+
+    /// Accounts for a lease that was revoked because it is no longer needed.
+    pub(super) fn cancel(&mut self, worker: WorkerId, ended: &EndedLease) {
+        if let Some(elapsed_s) = ended.elapsed_s {
+            let tasks = ended.lease.tasks.count;
+            self.waste.add(self.likely_begun(worker, tasks, elapsed_s), elapsed_s);
+            self.observe_censored(worker, tasks, elapsed_s);
+        }
+        let (lease, time) = (ended.lease, LeaseTime::Censored { elapsed_s: ended.elapsed_s });
+        self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Cancelled, time });
+    }
+
+    /// A lease of a worker ended: the worker is idle, or the next lease has its deadline.
+    pub(super) fn release_or_time(&mut self, worker: WorkerId) {
+        if self.leases.is_free(worker) {
+            self.roster.release(worker);
+        } else {
+            self.set_deadline(worker);
+        }
+    }
+
+    /// Sets the deadline of what a worker computes now, if it computes anything.
+    pub(super) fn set_deadline(&mut self, worker: WorkerId) {
+        let Some(timeout_s) = self.config.lease_timeout_s else { return };
+        let Some((tasks, failures)) = self.leases.current(worker) else { return };
+        let known = &self.statistics[worker.slot()];
+        let usual_s = known.expected_s(tasks.count).map_or(timeout_s, |expected_s| {
+            (LEASE_TIMEOUT_FACTOR * known.variation().max(1.0) * expected_s).max(LEAST_ALLOWANCE * timeout_s)
+        });
+        // Longer each time: the tasks may be slower than thought.
+        let doublings = failures.max(self.roster.strikes_of(worker)).min(MAX_DOUBLINGS);
+        self.leases.set_deadline(worker, usual_s * f64::from(1_u32 << doublings));
+    }
+
+    /// Lets the deadline of a worker run again if its upload was blocked.
+    pub(super) fn resume_upload(&mut self, worker: WorkerId) {
+        if self.leases.resume_upload(self.now_s, worker) {
+            self.set_deadline(worker);
+        }
+    }
+
+    /// Ends the rests that are over.
+    pub(super) fn end_rests(&mut self) {
+        for worker in self.roster.end_rests(self.now_s) {
+            if self.leases.is_free(worker) {
+                self.roster.release(worker);
+            }
+        }
+    }
+
+    /// How many of a lease's tasks a worker had likely begun after `busy_s` seconds, by its mean time.
+    fn likely_begun(&self, worker: WorkerId, tasks: u64, busy_s: f64) -> u64 {
+        if self.roster.fuses()[worker.slot()] {
+            return tasks;
+        }
+        let begun = self.statistics[worker.slot()].mean_s().map_or(1.0, |mean_s| (busy_s / mean_s).ceil());
+        (begun as u64).clamp(1, tasks)
+    }
+}

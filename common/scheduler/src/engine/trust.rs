@@ -1,0 +1,59 @@
+//! Failures of single workers: they rest, longer each time, and those that fail too often are expelled.
+
+use super::event::Effect;
+use super::leases::EndedLease;
+use super::shared::Shared;
+use ata_types::WorkerId;
+
+/// A worker is expelled when this many of its results were mismatched: once is a bit that flipped, and a sound machine does
+/// not have three of them in a run.
+const MAX_MISMATCHES: u32 = 3;
+
+impl Shared {
+    /// A worker failed, which took it `lost_s` seconds: it rests. Returns false if it rests already.
+    pub(super) fn strike(&mut self, worker: WorkerId, lost_s: f64) -> bool {
+        self.policy.failed(worker, lost_s);
+        self.failures.add(self.now_s, &self.config);
+        let struck = self.roster.strike(self.now_s, worker, lost_s, self.config.rest_s);
+        self.effects.extend(struck.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
+        struck.is_some()
+    }
+
+    /// A worker that is present violated the protocol; each time counts.
+    pub(super) fn violation(&mut self, worker: WorkerId) {
+        match self.roster.strike(self.now_s, worker, 0.0, self.config.rest_s) {
+            Some((rest_s, strikes)) => self.effects.push(Effect::Rest { worker, rest_s, strikes }),
+            None => self.roster.strike_again(worker),
+        }
+    }
+
+    /// Whether a worker failed too often to be trusted again.
+    fn is_beyond_trust(&self, worker: WorkerId) -> bool {
+        let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
+        self.config.expel_after.is_some_and(|most| strikes >= most || mismatches >= MAX_MISMATCHES)
+    }
+
+    /// Expels a worker that failed too often. Returns its leases, which are lost, if it was expelled.
+    pub(super) fn expel_if_due(&mut self, worker: WorkerId) -> Option<Vec<EndedLease>> {
+        let is_due = self.roster.is_present(worker) && self.is_beyond_trust(worker);
+        is_due.then(|| {
+            self.expel(worker);
+            self.lose(worker)
+        })
+    }
+
+    fn expel(&mut self, worker: WorkerId) {
+        let (strikes, mismatches) = (self.roster.strikes_of(worker), self.roster.mismatches_of(worker));
+        self.effects.push(Effect::Expel { worker, strikes, mismatches });
+    }
+
+    /// Evicts a worker that missed its deadline. Returns its leases; it hung on the first of them.
+    pub(super) fn evict(&mut self, worker: WorkerId, silent_s: f64) -> Vec<EndedLease> {
+        self.effects.push(Effect::Evict { worker, silent_s });
+        self.strike(worker, silent_s);
+        if self.is_beyond_trust(worker) {
+            self.expel(worker);
+        }
+        self.lose(worker)
+    }
+}

@@ -1,0 +1,83 @@
+//! Planning within an iteration: what a policy may look at, and what it may order.
+
+use super::copies::Copies;
+use super::leases::Leases;
+use super::roster::Roster;
+use ata_types::WorkerId;
+
+/// An iteration under way whose tasks are handed out in parts.
+pub struct IterationView<'a> {
+    /// Seconds since the run began.
+    pub now_s: f64,
+    /// Tasks that no worker has been given yet.
+    pub left: u64,
+    pub(super) leases: &'a Leases,
+    pub(super) roster: &'a Roster,
+    pub(super) copies: &'a Copies,
+    /// The first task index that no step takes.
+    pub(super) tasks: u64,
+}
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activity {
+    /// It is gone, or rests while others do not.
+    Away,
+    /// It has nothing to do, or only a probe, which stops if it gets something else.
+    Idle,
+    /// It computes tasks that the step takes.
+    Busy {
+        /// How many it holds.
+        tasks: u64,
+        /// Seconds since it began what it computes now.
+        elapsed_s: f64,
+        /// Whether another worker has begun the same tasks after it.
+        is_copied: bool,
+    },
+}
+
+impl IterationView<'_> {
+    /// What a worker does.
+    #[inline]
+    pub fn activity(&self, worker: WorkerId) -> Activity {
+        let Some((first, tasks)) = self.leases.held(worker) else {
+            let may_begin = self.roster.may_begin(worker, self.leases.is_empty());
+            return if may_begin { Activity::Idle } else { Activity::Away };
+        };
+        if first.tasks.first >= self.tasks {
+            return Activity::Idle;
+        }
+        let elapsed_s = self.leases.elapsed_s(self.now_s, worker);
+        Activity::Busy { tasks, elapsed_s, is_copied: self.copies.is_copied(worker, first.tasks) }
+    }
+
+    /// The workers that have nothing to do, not even a probe, ascending. If all rest, and none computes, they are those
+    /// that rest.
+    pub fn idle(&self) -> Vec<WorkerId> {
+        self.roster.idle(self.leases.is_empty())
+    }
+}
+
+/// What a policy orders within an iteration, carried out in the order of the fields. What cannot be done is left out: orders
+/// to workers that are busy, resting or unknown, tasks beyond those left, and copies of nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Actions {
+    /// Idle workers, and how many of the tasks left each begins now.
+    pub begin: Vec<(WorkerId, u64)>,
+    /// Workers whose probe is cancelled.
+    pub stop: Vec<WorkerId>,
+    /// Idle workers, and whose tasks each computes as well. The first result of a task enters the step; the other
+    /// computations of it are cancelled.
+    pub copy: Vec<(WorkerId, WorkerId)>,
+    /// When to be asked again if nothing happens before, in seconds since the run began.
+    pub ask_again_s: Option<f64>,
+}
+
+impl Actions {
+    pub(super) fn clear(&mut self) {
+        self.begin.clear();
+        self.stop.clear();
+        self.copy.clear();
+        self.ask_again_s = None;
+    }
+}
