@@ -10,7 +10,7 @@ use crate::times::{LawTimes, Source, TaskTimes};
 /// Times drawn from laws, that can be looked up before they are drawn. The draws themselves are those of [`LawTimes`];
 /// it only costs time and memory, and so is for runs whose policy looks.
 #[derive(Clone, Debug)]
-pub struct Foreseen(Arc<Mutex<State>>);
+pub struct OracleTimes(Arc<Mutex<State>>);
 
 /// The lists are made when they are first needed: with a million workers, those who are asked nothing feel it.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Ahead {
     }
 }
 
-impl Foreseen {
+impl OracleTimes {
     /// Makes the times of a run known beforehand. Clones share them.
     pub fn new(times: LawTimes) -> Self {
         Self(Arc::new(Mutex::new(State { times, speeds: Vec::new(), ahead: Vec::new() })))
@@ -85,7 +85,7 @@ impl Foreseen {
     }
 }
 
-impl TaskTimes for Foreseen {
+impl TaskTimes for OracleTimes {
     fn draw(&mut self, worker: WorkerId) -> f64 {
         let mut state = self.state();
         state.ahead[worker.slot()] = None;
@@ -119,9 +119,9 @@ impl TaskTimes for Foreseen {
 #[derive(Clone, Debug)]
 pub struct ClusterTruth {
     /// How long tasks take.
-    pub times: Foreseen,
+    pub times: OracleTimes,
     /// What each assignment costs a worker before it begins to compute, if anything.
-    pub overhead: Option<Foreseen>,
+    pub overhead: Option<OracleTimes>,
 }
 
 impl ClusterTruth {
@@ -166,7 +166,7 @@ mod tests {
             law in prop::sample::select(vec!["exp(i)", "affine(2*i, 1, 0.5)", "gamma(0, 0.5, i); const(4)"]),
             asked in prop::collection::vec((0usize..3, 1u64..9, any::<bool>()), 1..40),
         ) {
-            let (mut plain, mut foreseen) = (times(law), Foreseen::new(times(law)));
+            let (mut plain, mut foreseen) = (times(law), OracleTimes::new(times(law)));
             let truth = ClusterTruth { times: foreseen.clone(), overhead: None };
             for (slot, tasks, computes) in asked {
                 let worker = WorkerId::from_slot(slot);
@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn the_truth_follows_changes_of_speed() {
         let (first, third) = (WorkerId::from_slot(0), WorkerId::from_slot(2));
-        let mut foreseen = Foreseen::new(times("const(i)"));
-        let truth = ClusterTruth { times: foreseen.clone(), overhead: Some(Foreseen::new(times("const(10*i)"))) };
+        let mut foreseen = OracleTimes::new(times("const(i)"));
+        let truth = ClusterTruth { times: foreseen.clone(), overhead: Some(OracleTimes::new(times("const(10*i)"))) };
         assert_eq!((truth.mean_s(first), truth.coming_s(first, 4), truth.coming_s(first, 0)), (1.0, 14.0, 0.0));
         foreseen.changed(first, third, 0.5);
         assert_eq!((truth.mean_s(first), truth.coming_s(first, 4)), (1.5, 16.0), "the overhead is the worker's own");
