@@ -73,7 +73,7 @@ struct Case<'a> {
     with_allocation: bool,
 }
 
-/// The most workers whose allocation is kept over time: more cannot be told apart in a figure.
+/// The most workers whose allocation is kept over time: more cannot be distinguished in a figure.
 const MAX_TRACED_WORKERS: u32 = 200;
 
 /// Iterations between two reports of progress.
@@ -125,7 +125,7 @@ impl Experiment {
         cases
     }
 
-    /// The case's policy, which is told `truth` or, in a trial without a cluster, the laws' means.
+    /// Builds the case's policy. It knows `truth` or, if the case is only checked, the laws' means.
     fn build(
         &self,
         case: &Case<'_>,

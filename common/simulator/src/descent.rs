@@ -1,8 +1,8 @@
 //! Learning in virtual time: gradients are really computed, once per distinct sequence of steps.
 //!
-//! The policy determines when a step is taken, but what it learns depends only on its tasks, and every barrier policy
-//! that uses all B tasks takes the same ones. So steps are identified by the hash of their sequence, and a run computes
-//! only what no other has.
+//! The policy determines when a step is taken, but its gradient depends only on its tasks, and every barrier policy that
+//! uses all B tasks takes the same ones. Steps are identified by the hash of their sequence, and a run computes only
+//! those that no other run has computed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -73,14 +73,14 @@ pub struct StepResult {
 
 type Start = dyn Fn() -> Box<dyn Descent> + Send + Sync;
 
-/// What is learned by all runs of an experiment.
+/// The results of all steps that the runs of an experiment took.
 pub struct DescentCache {
     start: Box<Start>,
     known: Mutex<HashMap<u64, StepResult>>,
 }
 
 impl DescentCache {
-    /// Learning in which each run begins with what `start` returns.
+    /// An empty cache of steps, for runs that begin with what `start` returns.
     pub fn new(start: impl Fn() -> Box<dyn Descent> + Send + Sync + 'static) -> Self {
         Self { start: Box::new(start), known: Mutex::new(HashMap::new()) }
     }
@@ -90,9 +90,9 @@ impl DescentCache {
         Self::new(move || Box::new(GradientDescent::new(Arc::clone(&problem), step_size)))
     }
 
-    /// One run from the start.
+    /// Begins a run.
     pub fn begin(&self) -> CachedDescent<'_> {
-        CachedDescent { learning: self, hash: 0, skipped: Vec::new(), descent: None }
+        CachedDescent { cache: self, hash: 0, skipped: Vec::new(), descent: None }
     }
 
     /// How many steps were computed.
@@ -101,9 +101,9 @@ impl DescentCache {
     }
 }
 
-/// One run's place in its sequence of steps.
+/// One run's position in its sequence of steps.
 pub struct CachedDescent<'a> {
-    learning: &'a DescentCache,
+    cache: &'a DescentCache,
     hash: u64,
     /// Steps that other runs computed, in case this run diverges from them.
     skipped: Vec<DescentStep>,
@@ -115,18 +115,18 @@ impl CachedDescent<'_> {
     pub fn step(&mut self, step: &Step<'_>) -> Result<StepResult, String> {
         let step = DescentStep::new(step);
         self.hash = step.hash_after(self.hash);
-        let known = self.learning.known.lock().unwrap_or_else(PoisonError::into_inner).get(&self.hash).copied();
-        if let Some(learned) = known {
+        let known = self.cache.known.lock().unwrap_or_else(PoisonError::into_inner).get(&self.hash).copied();
+        if let Some(result) = known {
             self.skipped.push(step);
-            return Ok(learned);
+            return Ok(result);
         }
-        let descent = self.descent.get_or_insert_with(|| (self.learning.start)());
+        let descent = self.descent.get_or_insert_with(|| (self.cache.start)());
         for skipped in self.skipped.drain(..) {
             descent.step(&skipped)?;
         }
-        let learned = descent.step(&step)?;
-        self.learning.known.lock().unwrap_or_else(PoisonError::into_inner).insert(self.hash, learned);
-        Ok(learned)
+        let result = descent.step(&step)?;
+        self.cache.known.lock().unwrap_or_else(PoisonError::into_inner).insert(self.hash, result);
+        Ok(result)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A device whose batches cost o + a·s, beside ordinary workers: `ata-auto` learns the best split.
+//! A device whose batches cost o + a·s, next to ordinary workers: `ata-auto` learns the best split.
 
 use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
 use ata_simulator::{Change, LawTimes, Moment, Observer, Simulation, Step, TaskTimes, TimeLaws, worker_rng};
@@ -92,7 +92,7 @@ fn the_best_split_is_found() {
 }
 
 /// The device's times vary by a fifth; the best split is the one whose mean time is least. What is added to them as caution
-/// costs the most beside one ordinary worker.
+/// costs the most next to one ordinary worker.
 #[test]
 fn with_noise_it_is_nearly_found() {
     const SEEDS: u64 = 10;

@@ -50,7 +50,7 @@ impl Ord for Completion {
 /// A priority queue that is filled in batches: a whole iteration's results are sorted at once, which is several times
 /// faster than a heap; those added while some of these are still pending go into a heap.
 ///
-/// Results may become void. The queue's owner counts them, and has them cleared out when they outnumber the others.
+/// Results may become void. The queue's owner counts them, and calls [`Self::retain`] when they outnumber the others.
 #[derive(Default)]
 pub(super) struct Completions {
     /// Latest first.
@@ -76,7 +76,7 @@ impl Completions {
         self.sorted.len() + self.late.len()
     }
 
-    /// Drops all results that are not to be kept; `none_is` says beforehand that none is.
+    /// Drops all results that `keep` rejects; `none_is` says in advance that it would reject all.
     pub(super) fn retain(&mut self, none_is: bool, keep: impl Fn(&Completion) -> bool) {
         #[cfg(test)]
         {

@@ -77,7 +77,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         Self { workers, network, processes, jobs: 0, events: Events::default(), coordinator, arrived: Vec::new() }
     }
 
-    fn send(&mut self, now: f64, worker: WorkerId, message: Message) {
+    fn send(&mut self, now: f64, worker: WorkerId, message: &Message) {
         for at in self.network.arrivals(now, worker, message.direction()) {
             self.events.push(at, worker, EventKind::Arrival(message.clone()));
         }
@@ -96,7 +96,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
             _ => Message::Failed { session, lease: lease.id },
         };
         self.workers.ended(worker);
-        self.send(at, worker, message);
+        self.send(at, worker, &message);
         at
     }
 
@@ -112,7 +112,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         let machine = MachineId(process.machine);
         let hello = Message::Hello { machine, process: number };
         let message = process.session.map_or(hello, |session| Message::Heartbeat { session });
-        self.send(now, worker, message);
+        self.send(now, worker, &message);
         self.events.push(now + HEARTBEAT_S, worker, EventKind::Tick(number));
     }
 
@@ -185,7 +185,8 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         let open = self.coordinator.sessions.get_mut(&worker).filter(|open| open.name == session);
         let is_open = open.map(|open| open.heard_s = now).is_some();
         if let Message::Heartbeat { .. } = message {
-            self.send(now, worker, if is_open { Message::Alive { session } } else { Message::Gone { session } });
+            let answer = if is_open { Message::Alive { session } } else { Message::Gone { session } };
+            self.send(now, worker, &answer);
         }
         let occurrence = match message {
             _ if !is_open => Occurrence::Unnoticed,
@@ -220,7 +221,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         let session = Session { restarts: *restarts, number: *opened };
         *opened += 1;
         sessions.insert(worker, OpenSession { name: session, process, heard_s: now });
-        self.send(now, worker, Message::Welcome { process, session });
+        self.send(now, worker, &Message::Welcome { process, session });
         self.events.push(now + SILENCE_S, worker, EventKind::Silence(session));
         (true, Occurrence::Joined(worker, machine))
     }
@@ -277,19 +278,19 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
 
     fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
         let session = self.coordinator.sessions.get(&worker).expect("only workers that are present get leases").name;
-        self.send(now, worker, Message::Assign { session, lease });
+        self.send(now, worker, &Message::Assign { session, lease });
     }
 
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
         if let (TaskOutcome::Cancelled, Some(open)) = (outcome, self.coordinator.sessions.get(&worker)) {
             let message = Message::Cancel { session: open.name, lease: lease.id };
-            self.send(now, worker, message);
+            self.send(now, worker, &message);
         }
     }
 
     fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64> {
         let open = self.coordinator.sessions.remove(&worker).expect("only a worker that is present is evicted");
-        self.send(now, worker, Message::Gone { session: open.name });
+        self.send(now, worker, &Message::Gone { session: open.name });
         None
     }
 

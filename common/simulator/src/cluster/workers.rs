@@ -10,7 +10,7 @@ use crate::law::LONGEST;
 use crate::observer::Observer;
 use crate::times::TaskTimes;
 
-/// So few void results are not worth clearing out.
+/// Void results are cleared out if there are more than this many.
 const FEW: usize = 1024;
 
 pub(crate) struct VirtualWorkers<'a, T> {
@@ -22,11 +22,11 @@ pub(crate) struct VirtualWorkers<'a, T> {
     /// Task times of pending results of several tasks; places are reused.
     busy: Vec<Vec<f64>>,
     free: Vec<u32>,
-    /// The lease whose times were last passed on.
+    /// The result that was last returned by [`Self::next_ended`].
     reported: Option<Ending>,
     /// How many leases are assigned.
     assigned: usize,
-    /// Leases that have just ended before they were done, and that their workers still compute.
+    /// Leases that were cancelled, and that their workers still compute.
     cancelled: Vec<(WorkerId, LeaseId)>,
     /// Whether a worker ever hung: some leases may then never end by themselves.
     any_hung: bool,
@@ -34,7 +34,7 @@ pub(crate) struct VirtualWorkers<'a, T> {
 
 #[derive(Clone, Copy)]
 struct VirtualWorker {
-    /// When it finishes what it has.
+    /// When it finishes its leases.
     free_at: f64,
     /// Factor on the law's draws.
     slowness: f64,
@@ -103,8 +103,8 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.cancelled.push((worker, lease));
     }
 
-    /// Drops the results of interrupted workers, which are void and pile up. Only once everything is settled do at least half
-    /// of so many results go, so that each look pays for itself.
+    /// Drops the void results of interrupted workers. At least half of the results are void by then, so that the cost of
+    /// looking at all of them is spread over those that are dropped.
     fn clear_out(&mut self) {
         if self.completions.len() > 2 * self.assigned + FEW {
             let workers = &self.workers;
@@ -191,7 +191,7 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         }
     }
 
-    /// When a worker that was evicted comes back: when it finishes what it has, or at once if it hangs.
+    /// When a worker that was evicted comes back: when it finishes its leases, or at once if it hangs.
     fn back_at(&self, now: f64, worker: WorkerId) -> f64 {
         let state = &self.workers[worker.slot()];
         if state.health == Health::Hangs { now } else { state.free_at.max(now) }
@@ -336,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    /// Every task takes as long.
+    /// Every task takes equally long.
     struct Constant;
 
     impl TaskTimes for Constant {

@@ -1,4 +1,4 @@
-//! What must hold of the engine's effects, and of what it is told.
+//! What must hold of every event, message and effect of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -56,6 +56,20 @@ struct OpenIteration {
     step: Option<u64>,
 }
 
+/// The state of a coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// The next iteration waits for a save.
+    HeldUp,
+    /// The run has ended.
+    Over,
+    /// The run was given up, and is to be taken up again.
+    Aborted,
+    /// The coordinator has crashed.
+    Down,
+}
+
 /// A coordinator from one start to the next crash.
 pub(crate) struct Checks {
     takes_all: bool,
@@ -73,11 +87,7 @@ pub(crate) struct Checks {
     reporting: Option<(LeaseId, bool)>,
     pub(crate) record: Record,
     iteration: Option<OpenIteration>,
-    /// The next iteration waits for a save.
-    pub(crate) is_held_up: bool,
-    is_over: bool,
-    pub(crate) is_aborted: bool,
-    pub(crate) is_down: bool,
+    pub(crate) state: State,
     /// Since when workers are present, and none computes.
     idle_since_s: Option<f64>,
     /// Whether the engine has failures to wait for.
@@ -102,10 +112,7 @@ impl Checks {
             reporting: None,
             record,
             iteration: None,
-            is_held_up: false,
-            is_over: false,
-            is_aborted: false,
-            is_down: false,
+            state: State::Running,
             idle_since_s: None,
             may_pause: false,
             counts: Counts::default(),
@@ -116,7 +123,7 @@ impl Checks {
 
     /// An event is about to be handled.
     pub(crate) fn event(&mut self, event: &Event) {
-        assert!(!self.is_over && !self.is_down, "{event:?} after the end");
+        assert!(matches!(self.state, State::Running | State::HeldUp), "{event:?} after the end");
         match event {
             Event::WorkerJoined { worker, machine, .. } => {
                 assert!(self.present.insert(*worker), "worker {worker} is present");
@@ -179,7 +186,7 @@ impl Checks {
     }
 
     pub(crate) fn effect(&mut self, effect: &Effect) {
-        assert!(!self.is_over, "{effect:?} after the end");
+        assert_ne!(self.state, State::Over, "{effect:?} after the end");
         match effect {
             Effect::Start { iteration, workers, decision } => self.started(iteration.number(), workers, decision),
             Effect::Assign { worker, lease } => self.assigned(*worker, *lease),
@@ -199,19 +206,22 @@ impl Checks {
             // The failures may have been before a crash.
             Effect::Rest { rest_s, strikes, .. } => assert!(*rest_s >= 0.0 && *strikes > 0),
             Effect::Wait { .. } => {}
-            Effect::Finish { .. } => self.is_over = true,
+            Effect::Finish { .. } => self.state = State::Over,
             Effect::Abort { reason: AbortReason::TasksFailed { .. } } => {
                 let failures = self.counts.failures;
                 assert!(failures >= MAX_FAILURES, "given up after {failures} failures");
                 self.counts.aborts += 1;
-                self.is_aborted = true;
+                self.state = State::Aborted;
             }
             Effect::Abort { reason } => panic!("{reason}"),
         }
     }
 
     fn started(&mut self, iteration: u64, workers: &[WorkerId], decision: &Arc<Decision>) {
-        assert!(self.iteration.is_none() && !self.is_held_up, "an iteration begins when the one before is committed");
+        assert!(
+            self.iteration.is_none() && self.state == State::Running,
+            "an iteration begins when the one before is committed"
+        );
         assert_eq!(iteration, self.record.parameters.len() as u64, "iterations come in order");
         assert!(workers.iter().all(|worker| self.present.contains(worker)));
         if self.takes_all {
@@ -319,7 +329,7 @@ impl Checks {
     pub(crate) fn progress(&mut self, now_s: f64) {
         let is_collecting = self.iteration.as_ref().is_some_and(|iteration| iteration.step.is_none());
         let nobody_computes = self.held.is_empty() && !self.present.is_empty();
-        if self.is_over || !is_collecting || !nobody_computes {
+        if self.state == State::Over || !is_collecting || !nobody_computes {
             self.idle_since_s = None;
             return;
         }
@@ -330,7 +340,7 @@ impl Checks {
 
     /// The steps that the run needs were taken, and no other.
     pub(crate) fn check_end(&self, engine: &Engine) {
-        assert!(self.is_over);
+        assert_eq!(self.state, State::Over);
         self.check_ledger(engine);
         assert_eq!(self.record.parameters.len() as u64 - 1, self.iterations);
         if self.takes_all {

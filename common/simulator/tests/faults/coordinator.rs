@@ -9,7 +9,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use crate::Counts;
-use crate::checks::{Checks, Record, after};
+use crate::checks::{Checks, Record, State, after};
 use crate::log::Log;
 use crate::scenario::Scenario;
 
@@ -143,7 +143,7 @@ impl Observer for Coordinator<'_> {
         if number.is_multiple_of(self.scenario.save_every) {
             if let Some((until_s, _)) = &self.writing {
                 self.counts.held_up += 1;
-                self.checks.is_held_up = true;
+                self.checks.state = State::HeldUp;
                 return Some(*until_s);
             }
             let saved = engine.save();
@@ -152,7 +152,7 @@ impl Observer for Coordinator<'_> {
             let until_s = self.now_s + self.rng.random_range(0.001..1.0);
             self.writing = Some((until_s, Saved { time_s: time.clock, engine, record: self.checks.record.clone() }));
         }
-        self.checks.is_held_up = false;
+        self.checks.state = State::Running;
         None
     }
 
@@ -165,7 +165,7 @@ impl Observer for Coordinator<'_> {
 
     fn message(&mut self, now: f64, engine: &Engine, worker: WorkerId, message: &Message, accepted: bool) {
         self.note(now, &(worker, message, accepted));
-        if self.checks.is_down {
+        if self.checks.state == State::Down {
             return;
         }
         self.checks.progress(now);
@@ -192,18 +192,19 @@ impl Observer for Coordinator<'_> {
             *left == 0
         });
         let is_due = is_torn || settled && self.torn_after.is_some();
-        if !is_due && !self.checks.is_aborted {
+        let is_aborted = self.checks.state == State::Aborted;
+        if !is_due && !is_aborted {
             return None;
         }
         self.finish_writing();
         (self.crash_after, self.torn_after, self.writing) = (None, None, None);
         let Self { checks, counts, disk, .. } = self;
         counts.coordinator_crashes += 1;
-        counts.torn += u64::from(!settled && !checks.is_aborted);
+        counts.torn += u64::from(!settled && !is_aborted);
         let steps = disk.as_ref().map_or(1, |saved| saved.record.parameters.len());
         counts.undone += (checks.record.parameters.len() - steps) as u64;
         *counts += checks.counts;
-        checks.is_down = true;
+        checks.state = State::Down;
         Some(self.rng.random_range(0.05..2.0))
     }
 
