@@ -17,12 +17,10 @@ struct Entry {
     observed: u64,
     total_s: f64,
     squares_s2: f64,
-    /// Not written by the first releases.
     #[serde(default)]
-    cut_s: f64,
+    censored_s: f64,
     assignments: u64,
     overhead_s: f64,
-    /// Not written by the first releases.
     #[serde(default)]
     batches: BatchStatistics,
 }
@@ -30,8 +28,8 @@ struct Entry {
 /// The content of `statistics.json`, from what a run learned by the workers' names.
 pub(crate) fn to_json(statistics: &BTreeMap<String, WorkerStatistics>) -> Result<String, Failure> {
     let entry = |(name, of): (&String, &WorkerStatistics)| {
-        let WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s, batches } = *of;
-        Entry { name: name.clone(), observed, total_s, squares_s2, cut_s, assignments, overhead_s, batches }
+        let WorkerStatistics { observed, total_s, squares_s2, censored_s, assignments, overhead_s, batches } = *of;
+        Entry { name: name.clone(), observed, total_s, squares_s2, censored_s, assignments, overhead_s, batches }
     };
     let entries: Vec<Entry> = statistics.iter().map(entry).collect();
     Ok(serde_json::to_string_pretty(&entries).map_err(Failure::internal)? + "\n")
@@ -49,8 +47,9 @@ pub(crate) fn read(folder: &Path) -> Result<BTreeMap<String, WorkerStatistics>, 
 fn parse(text: &str) -> Result<BTreeMap<String, WorkerStatistics>, String> {
     let entries: Vec<Entry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut known = BTreeMap::new();
-    for Entry { name, observed, total_s, squares_s2, cut_s, assignments, overhead_s, batches } in entries {
-        let statistics = WorkerStatistics { observed, total_s, squares_s2, cut_s, assignments, overhead_s, batches };
+    for Entry { name, observed, total_s, squares_s2, censored_s, assignments, overhead_s, batches } in entries {
+        let statistics =
+            WorkerStatistics { observed, total_s, squares_s2, censored_s, assignments, overhead_s, batches };
         if !statistics.is_valid() {
             return Err(format!("worker '{name}' cannot have such times: {statistics:?}"));
         }
@@ -71,8 +70,8 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let known = parse(&format!("[{GOOD}]")).unwrap();
-        assert_eq!((known["a"].observed, known["a"].mean_s(), known["a"].cut_s), (2, Some(1.5), 0.0));
-        let cut = BTreeMap::from([("b".to_owned(), WorkerStatistics { cut_s: 0.1 + 0.2, ..known["a"] })]);
+        assert_eq!((known["a"].observed, known["a"].mean_s(), known["a"].censored_s), (2, Some(1.5), 0.0));
+        let cut = BTreeMap::from([("b".to_owned(), WorkerStatistics { censored_s: 0.1 + 0.2, ..known["a"] })]);
         assert_eq!(parse(&to_json(&cut).unwrap()).unwrap(), cut);
         let mut device = WorkerStatistics::default();
         device.observe_batch(7, 0.1 + 0.2);
@@ -87,7 +86,7 @@ mod tests {
             (format!("[{GOOD}, {GOOD}]"), "worker 'a' appears twice"),
             (format!("[{}]", GOOD.replace("3.0", "-3.0")), "worker 'a' cannot have such times"),
             (format!("[{}]", GOOD.replace("\"observed\": 2", "\"observed\": 0")), "cannot have such times"),
-            (format!("[{}]", GOOD.replace("\"assignments\"", "\"cut_s\": -1.0, \"assignments\"")), "such times"),
+            (format!("[{}]", GOOD.replace("\"assignments\"", "\"censored_s\": -1.0, \"assignments\"")), "such times"),
             (format!("[{}]", GOOD.replace("total_s", "total")), "unknown field `total`"),
         ] {
             let error = parse(&text).unwrap_err();

@@ -324,14 +324,14 @@ impl Settings {
         let Some(worth) = self.second_is_worth else { return Ok(self.policy.clone()) };
         positive("second_is_worth", worth)?;
         let (name, parameters) = self.policy.split_once(':').unwrap_or((&self.policy, ""));
-        if name.trim() != "ata-auto" || parameters.contains("second_is_worth") {
+        if name.trim() != "ata-auto" || parameters.contains("time_price") {
             return Err(Failure::usage(format!(
                 "second_is_worth = {worth} is for policy ata-auto, once; found policy = {}",
                 self.policy
             )));
         }
         let separator = if parameters.is_empty() { "" } else { "," };
-        Ok(format!("ata-auto:{parameters}{separator}second_is_worth={worth}"))
+        Ok(format!("ata-auto:{parameters}{separator}time_price={worth}"))
     }
 }
 

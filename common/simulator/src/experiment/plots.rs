@@ -233,5 +233,5 @@ fn banded(x: f64, mut values: Vec<f64>) -> Point {
 }
 /// A policy without the worth of a second, and that.
 fn dial(policy: &str) -> Option<(&str, &str)> {
-    policy.split_once(":second_is_worth=")
+    policy.split_once(":time_price=")
 }
