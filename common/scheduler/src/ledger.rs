@@ -21,7 +21,6 @@ pub struct IterationCost {
     /// Tasks begun whose gradient did not enter the step.
     pub tasks_wasted: u64,
     /// Results that workers sent, each the gradient of one task or the sum of several.
-    #[serde(default)]
     pub results: u64,
     /// Workers that got a task.
     pub employments: u64,
@@ -54,7 +53,6 @@ pub struct Ledger {
     /// Tasks begun whose gradient entered no step.
     pub tasks_wasted: u64,
     /// Results that workers sent.
-    #[serde(default)]
     pub results: u64,
     /// Worker-iterations with at least one task.
     pub employments: u64,

@@ -18,16 +18,14 @@ pub struct WorkerStatistics {
     pub total_s: f64,
     /// Sum of the squares of those times, in s².
     pub squares_s2: f64,
-    /// Total seconds spent on tasks that were cut short: each would have taken longer. Means over finished tasks alone
+    /// Total seconds spent on tasks that were censored: each would have taken longer. Means over finished tasks alone
     /// make a worker that loses races look faster than it is.
-    #[serde(default)]
-    pub cut_s: f64,
+    pub censored_s: f64,
     /// Iterations whose overhead was observed.
     pub assignments: u64,
     /// Total seconds of those iterations that were not computation: transport, waiting, encoding.
     pub overhead_s: f64,
     /// Of a worker that computes a lease as one batch: the batches. Above, each of their tasks counts an equal share.
-    #[serde(default)]
     pub batches: BatchStatistics,
 }
 
@@ -49,10 +47,10 @@ impl WorkerStatistics {
         self.batches.observe(tasks, busy_s);
     }
 
-    /// Records a task that was cut short after `elapsed_s` seconds.
-    pub fn observe_cut(&mut self, elapsed_s: f64) {
+    /// Records a task that was cancelled after `elapsed_s` seconds.
+    pub fn observe_censored(&mut self, elapsed_s: f64) {
         debug_assert!(elapsed_s.is_finite() && elapsed_s >= 0.0);
-        self.cut_s += elapsed_s;
+        self.censored_s += elapsed_s;
     }
 
     /// Records what an iteration's assignment cost apart from computation, in seconds.
@@ -97,7 +95,7 @@ impl WorkerStatistics {
             observed: self.observed + other.observed,
             total_s: self.total_s + other.total_s,
             squares_s2: self.squares_s2 + other.squares_s2,
-            cut_s: self.cut_s + other.cut_s,
+            censored_s: self.censored_s + other.censored_s,
             assignments: self.assignments + other.assignments,
             overhead_s: self.overhead_s + other.overhead_s,
             batches: self.batches.plus(&other.batches),
@@ -114,7 +112,7 @@ impl WorkerStatistics {
             observed,
             total_s: self.total_s * tasks,
             squares_s2: self.squares_s2 * tasks,
-            cut_s: self.cut_s * tasks,
+            censored_s: self.censored_s * tasks,
             assignments,
             overhead_s: self.overhead_s * share(assignments, self.assignments),
             batches: self.batches.scaled(tasks),
@@ -123,7 +121,7 @@ impl WorkerStatistics {
 
     /// Whether the numbers can have been observed: for statistics that come from a file.
     pub fn is_valid(&self) -> bool {
-        let sums = [self.total_s, self.squares_s2 / MOST, self.cut_s, self.overhead_s];
+        let sums = [self.total_s, self.squares_s2 / MOST, self.censored_s, self.overhead_s];
         let counts = [self.observed, self.assignments].map(|count| count as f64);
         sums.into_iter().chain(counts).all(|sum| (0.0..=MOST).contains(&sum))
             && (self.observed > 0 || self.total_s == 0.0)
@@ -164,12 +162,12 @@ mod tests {
             observed: 8,
             total_s: 4.0,
             squares_s2: 2.0,
-            cut_s: 3.0,
+            censored_s: 3.0,
             assignments: 2,
             overhead_s: 1.0,
             ..WorkerStatistics::default()
         };
-        let expected = WorkerStatistics { observed: 4, total_s: 2.0, squares_s2: 1.0, cut_s: 1.5, ..statistics };
+        let expected = WorkerStatistics { observed: 4, total_s: 2.0, squares_s2: 1.0, censored_s: 1.5, ..statistics };
         assert_eq!(statistics.capped(4), expected);
         assert_eq!(WorkerStatistics::default().capped(4), WorkerStatistics::default());
     }

@@ -71,8 +71,8 @@ impl Shared {
 
     /// A worker's lease was cancelled, such as a probe or the loser of a race.
     pub(super) fn observe_censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
-        self.statistics[worker.slot()].observe_cut(elapsed_s);
-        self.priors.observe(worker, |own| own.observe_cut(elapsed_s));
+        self.statistics[worker.slot()].observe_censored(elapsed_s);
+        self.priors.observe(worker, |own| own.observe_censored(elapsed_s));
         self.policy.censored(worker, tasks, elapsed_s);
     }
 }

@@ -30,8 +30,6 @@ pub(super) struct Strikes {
     pub(super) contested: bool,
     /// When the failure was that began its rest; `None` if it hung, or its results were contested.
     pub(super) failed_s: Option<f64>,
-    /// Whether it has delivered a result in this run.
-    pub(super) has_delivered: bool,
     /// Its results that were refuted, since it joined first: further results prove nothing, as few are checked.
     pub(super) mismatches: u32,
 }
@@ -328,22 +326,24 @@ impl Roster {
         rests && self.members[worker.slot()].strikes.rests_until_s == until_s
     }
 
-    /// Failures of all workers ever seen, by slot, without those that were taken over: later they could not be told from a
-    /// worker's own, for which it is expelled.
+    /// Failures of all workers ever seen, by slot, without those that were taken over: later they could not be told apart from
+    /// a worker's own, for which it is expelled.
     pub(super) fn strikes(&self) -> Vec<Strikes> {
-        let own = |(slot, Member { strikes, inherited, .. }): (usize, &Member)| Strikes {
-            count: strikes.count - inherited,
-            has_delivered: self.is_proven(WorkerId::from_slot(slot)),
-            ..*strikes
-        };
-        self.members.iter().enumerate().map(own).collect()
+        let own = |Member { strikes, inherited, .. }: &Member| Strikes { count: strikes.count - inherited, ..*strikes };
+        self.members.iter().map(own).collect()
     }
 
-    /// A roster of absent workers with these failures.
-    pub(super) fn restored(strikes: &[Strikes]) -> Self {
+    /// The workers that have delivered a result in this run, ascending.
+    pub(super) fn proven(&self) -> Vec<WorkerId> {
+        self.proven.iter().collect()
+    }
+
+    /// A roster of absent workers with these failures, of which some have delivered a result.
+    pub(super) fn restored(strikes: &[Strikes], delivered: &[WorkerId]) -> Self {
         let mut proven = WorkerSet::default();
-        let delivered = strikes.iter().enumerate().filter(|(_, strikes)| strikes.has_delivered);
-        delivered.for_each(|(slot, _)| proven.insert(WorkerId::from_slot(slot)));
+        for worker in delivered {
+            proven.insert(*worker);
+        }
         let member = |&strikes| Member { strikes, ..Member::default() };
         let mut struck = WorkerSet::default();
         let failed = strikes.iter().enumerate().filter(|(_, strikes)| strikes.count > 0);

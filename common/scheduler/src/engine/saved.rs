@@ -15,7 +15,7 @@ use crate::statistics::{MOST, WorkerStatistics};
 use ata_types::{Iteration, WorkerId};
 
 /// The version of [`SavedEngine`] that this release writes and reads.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What outlives an engine's process: statistics, priors, costs, failures, the policy's state, and what comes next.
 /// Leases and sessions are not part of it, because they end with the process, and so does an iteration under way.
@@ -34,6 +34,8 @@ pub struct SavedEngine {
     statistics: Vec<WorkerStatistics>,
     priors: Priors,
     strikes: Vec<Strikes>,
+    /// The workers that have delivered a result, ascending.
+    proven: Vec<WorkerId>,
     ledger: Ledger,
     policy: String,
     policy_state: PolicyState,
@@ -108,6 +110,7 @@ impl SavedEngine {
         damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
         damaged(self.priors.is_valid(workers), "priors that cannot have been learned")?;
         damaged(self.strikes.len() == workers && self.ledger.workers.len() == workers, "workers are missing")?;
+        damaged(self.proven.iter().all(|worker| worker.slot() < workers), "a result of a worker never seen")?;
         let times =
             self.strikes.iter().map(|strikes| strikes.rests_until_s).chain(self.began_s).chain(self.last_step_s);
         damaged(times.into_iter().all(|time_s| time_s.abs() <= MOST), "a time that no clock shows")
@@ -139,6 +142,7 @@ impl Engine {
             statistics: shared.statistics[..slots].to_vec(),
             priors: shared.priors.clone(),
             strikes,
+            proven: shared.roster.proven(),
             ledger: Ledger { workers, ..shared.ledger },
             policy: shared.policy.name().into(),
             policy_state: shared.policy.save(),
@@ -162,7 +166,7 @@ impl Engine {
         let mut engine = Self::new(config, policy);
         engine.phase = Phase::Between(Between::new(saved.next_iteration, finished));
         let Shared { roster, leases, statistics, priors, ledger, began_s, last_step_s, .. } = &mut engine.shared;
-        *roster = Roster::restored(&saved.strikes);
+        *roster = Roster::restored(&saved.strikes, &saved.proven);
         *leases = Leases::numbered_from(saved.next_lease, saved.statistics.len());
         (*statistics, *priors, *ledger) = (saved.statistics, saved.priors, saved.ledger);
         (*began_s, *last_step_s) = (saved.began_s, saved.last_step_s);
@@ -176,6 +180,7 @@ impl Shared {
         let is_new = |slot: &usize| {
             self.statistics[*slot] == WorkerStatistics::default()
                 && strikes[*slot] == Strikes::default()
+                && !self.roster.is_proven(WorkerId::from_slot(*slot))
                 && self.ledger.workers[*slot] == WorkerCost::default()
         };
         let new = (0..strikes.len()).rev().take_while(is_new).count();

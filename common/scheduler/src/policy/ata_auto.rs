@@ -11,13 +11,13 @@
 //! the test of [`window`] finds changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and
 //! measurements.
 
-mod known;
+mod exploration;
 mod pace;
 mod plan;
-mod search;
-mod standing;
-mod trial;
+mod probe;
+mod ranking;
 mod window;
+mod worker_model;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,28 +30,28 @@ use super::{
 use crate::allocation::{PerWorker, Rule};
 use crate::statistics::WorkerStatistics;
 use ata_types::WorkerId;
-use known::{Known, Noise, Test};
-use plan::{Member, Plan, Worth};
-use search::{Allowance, Search};
-use standing::Standing;
-use trial::Trial;
+use exploration::{Allowance, Exploration};
+use plan::{Member, Plan, Preferences};
+use probe::ProbeRule;
+use ranking::Ranking;
+use worker_model::{Noise, Test, WorkerModel};
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
     about: "ATA without a constant to tune, for speeds that may change",
-    parameters: "track=on|off (default: on; follow changes of speed), time_price=W (worker-seconds that a second of \
-        runtime is worth; default: what the workers spend per second)",
+    parameters: "track=on|off (default: on; follow changes of speed), time_price=W (price of one second of runtime, in \
+        worker-seconds; default: what the workers spend per second)",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
 
 /// Workers beyond those in use that are considered for a probe in an iteration, the fastest first.
-const MOST_TRIALS: usize = 256;
+const MOST_CANDIDATES: usize = 256;
 
 /// Workers beyond those in use that may help within an iteration, the fastest.
 const SPARE: usize = 8;
 
-/// The least and the most caution, for a second that is worth very much or very little.
+/// The least and the most caution, for a very high or very low price of time.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
 /// Allocates by predicted finishing times, and plans again within the iteration. docs/explanation/ata-auto.md has the
@@ -61,7 +61,7 @@ pub struct AtaAuto {
     track: bool,
     time_price: Option<f64>,
     /// By slot.
-    known: Vec<Known>,
+    models: Vec<WorkerModel>,
     /// Of all workers.
     noise: Noise,
     /// How much speeds have changed so far, V: each change counts for |ln| of its factor, at most 1.
@@ -69,10 +69,10 @@ pub struct AtaAuto {
     /// Worker-seconds per second in the last plan, W/l.
     spending: f64,
     /// Workers that were observed, by less than a task is expected to take…
-    observed: Standing,
+    observed: Ranking,
     /// …and those that were not, by the time spent on tasks that were cancelled.
-    unknown: Standing,
-    search: Search,
+    unknown: Ranking,
+    exploration: Exploration,
     /// Workers whose task in the iteration under way is a probe.
     probed: Vec<WorkerId>,
     /// Workers of which something was learned in it.
@@ -87,13 +87,13 @@ impl AtaAuto {
         Self {
             track,
             time_price: None,
-            known: Vec::new(),
+            models: Vec::new(),
             noise: Noise::default(),
             moved: 0.0,
             spending: 1.0,
-            observed: Standing::default(),
-            unknown: Standing::default(),
-            search: Search::default(),
+            observed: Ranking::default(),
+            unknown: Ranking::default(),
+            exploration: Exploration::default(),
             probed: Vec::new(),
             fresh: Vec::new(),
             races: false,
@@ -110,26 +110,26 @@ impl AtaAuto {
 
     /// Makes room for workers never seen before.
     fn make_room(&mut self, workers: usize) {
-        for slot in self.known.len()..workers {
-            self.known.push(Known::default());
+        for slot in self.models.len()..workers {
+            self.models.push(WorkerModel::default());
             self.place(slot);
         }
     }
 
     fn place(&mut self, slot: usize) {
-        let known = &self.known[slot];
-        let (least_s, cut_s) = (known.least_s(), known.only_cut_s());
+        let model = &self.models[slot];
+        let (least_s, censored_s) = (model.least_s(), model.only_censored_s());
         self.observed.set(slot, least_s);
-        self.unknown.set(slot, cut_s);
+        self.unknown.set(slot, censored_s);
     }
 
     /// A worker of which something is learned in this iteration.
-    fn of(&mut self, worker: WorkerId) -> &mut Known {
+    fn of(&mut self, worker: WorkerId) -> &mut WorkerModel {
         self.make_room(worker.slot() + 1);
         if self.fresh.last() != Some(&worker) && !self.fresh.contains(&worker) {
             self.fresh.push(worker);
         }
-        &mut self.known[worker.slot()]
+        &mut self.models[worker.slot()]
     }
 
     /// What a worker's times may tell of a change.
@@ -146,7 +146,7 @@ impl AtaAuto {
         let mut fresh = std::mem::take(&mut self.fresh);
         for worker in fresh.drain(..) {
             let (pooled, test) = (self.noise.pooled(), self.test(worker));
-            if let Some(factor) = self.known[worker.slot()].review(pooled, test)
+            if let Some(factor) = self.models[worker.slot()].review(pooled, test)
                 && test == Test::All
             {
                 self.moved += factor.ln().abs().min(1.0);
@@ -157,48 +157,48 @@ impl AtaAuto {
         self.fresh = fresh;
     }
 
-    fn replace(&mut self, worker: WorkerId, known: Known) {
+    fn replace(&mut self, worker: WorkerId, model: WorkerModel) {
         self.make_room(worker.slot() + 1);
-        let before = std::mem::replace(&mut self.known[worker.slot()], known);
+        let before = std::mem::replace(&mut self.models[worker.slot()], model);
         self.noise.add_all(before.noise, -1.0);
-        self.noise.add_all(self.known[worker.slot()].noise, 1.0);
+        self.noise.add_all(self.models[worker.slot()].noise, 1.0);
         self.place(worker.slot());
     }
 
     /// Standard deviations that are added to expected times, β: the less a second of runtime is worth, the fewer risks are
     /// taken, and the fewer slow workers are used.
     fn caution(&self) -> f64 {
-        self.time_price.map_or(1.0, |worth| (self.spending / worth).clamp(*CAUTION.start(), *CAUTION.end()))
+        self.time_price.map_or(1.0, |price| (self.spending / price).clamp(*CAUTION.start(), *CAUTION.end()))
     }
 
     /// The workers to use with their shares, and a few more that could help, the fastest first: RAS for the index U.
     /// Since U(1) is more than the time by which workers are ordered, those beyond are no better.
-    fn share(&self, round: &Round<'_>, caution: f64) -> Vec<Open> {
+    fn share(&self, round: &Round<'_>, caution: f64) -> Vec<Candidate> {
         let pooled = self.noise.pooled();
         let mut order =
             self.observed.ascending().filter_map(|(worker, least_s)| Some((position(round, worker)?, least_s)));
         let mut next = order.next();
-        let mut open: Vec<Open> = Vec::with_capacity(4 * SPARE);
+        let mut candidates: Vec<Candidate> = Vec::with_capacity(4 * SPARE);
         let mut offers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut left = round.budget;
         let mut used = 0;
-        while left > 0 || open.len() < used + SPARE {
+        while left > 0 || candidates.len() < used + SPARE {
             let best_s = offers.peek().map_or(f64::INFINITY, |Reverse((bits, _))| f64::from_bits(*bits));
             if let Some((i, least_s)) = next
                 && (least_s <= best_s || left == 0)
             {
                 next = order.next();
                 let worker = round.workers[i];
-                let known = &self.known[worker.slot()];
-                if let Some(pace) = known.pace(pooled, round.of(i).mean_overhead_s(), round.fuses(i)) {
-                    offers.push(Reverse((pace.index_s(1, caution).to_bits(), open.len())));
-                    open.push(Open { position: i, member: Member { worker, pace, share: 0 } });
+                let model = &self.models[worker.slot()];
+                if let Some(pace) = model.pace(pooled, round.of(i).mean_overhead_s(), round.fuses(i)) {
+                    offers.push(Reverse((pace.index_s(1, caution).to_bits(), candidates.len())));
+                    candidates.push(Candidate { position: i, member: Member { worker, pace, share: 0 } });
                 }
             } else if left > 0
                 && let Some(mut offer) = offers.peek_mut()
             {
                 let at = offer.0.1;
-                let member = &mut open[at].member;
+                let member = &mut candidates[at].member;
                 used += usize::from(member.share == 0);
                 member.share += 1;
                 offer.0.0 = member.pace.index_s(member.share + 1, caution).to_bits();
@@ -208,35 +208,35 @@ impl AtaAuto {
             }
         }
         // Of those that got nothing, the most likely to help.
-        let index = |open: &Open| (open.member.pace.index_s(1, caution).to_bits(), open.position);
-        let mut rest: Vec<_> = open.iter().filter(|open| open.member.share == 0).map(index).collect();
+        let index = |candidate: &Candidate| (candidate.member.pace.index_s(1, caution).to_bits(), candidate.position);
+        let mut rest: Vec<_> = candidates.iter().filter(|candidate| candidate.member.share == 0).map(index).collect();
         if rest.len() > SPARE {
             let last = *rest.select_nth_unstable(SPARE - 1).1;
-            open.retain(|open| open.member.share > 0 || index(open) <= last);
+            candidates.retain(|candidate| candidate.member.share > 0 || index(candidate) <= last);
         }
-        open
+        candidates
     }
 
     /// Idle workers that a probe is likely to pay for, by position: those that were observed, then those that were not.
-    fn trials(&self, round: &Round<'_>, allocation: &PerWorker<u64>, trial: &Trial) -> Vec<usize> {
+    fn probes(&self, round: &Round<'_>, allocation: &PerWorker<u64>, rule: &ProbeRule) -> Vec<usize> {
         let pooled = self.noise.pooled();
         let present = |(worker, time_s): (WorkerId, f64)| Some((position(round, worker)?, time_s));
         let pays = |(i, least_s): &(usize, f64)| {
-            let known = &self.known[round.workers[*i].slot()];
-            let pace = || known.pace(pooled, round.of(*i).mean_overhead_s(), round.fuses(*i));
-            trial.may_pay(*least_s, known.count()) && pace().is_some_and(|pace| trial.pays(&pace))
+            let model = &self.models[round.workers[*i].slot()];
+            let pace = || model.pace(pooled, round.of(*i).mean_overhead_s(), round.fuses(*i));
+            rule.may_pay(*least_s, model.count()) && pace().is_some_and(|pace| rule.pays(&pace))
         };
         let observed = self.observed.ascending().filter_map(present);
-        let observed = observed.take_while(|(_, least_s)| trial.may_pay(*least_s, 1.0));
-        let observed = observed.filter(|(i, _)| allocation.at(*i) == 0).take(MOST_TRIALS).filter(pays);
-        let unknown = self.unknown.ascending().filter_map(present).take(MOST_TRIALS);
-        let unknown = unknown.take_while(|(_, cut_s)| trial.pays_unknown(*cut_s)).map(|(i, _)| i);
+        let observed = observed.take_while(|(_, least_s)| rule.may_pay(*least_s, 1.0));
+        let observed = observed.filter(|(i, _)| allocation.at(*i) == 0).take(MOST_CANDIDATES).filter(pays);
+        let unknown = self.unknown.ascending().filter_map(present).take(MOST_CANDIDATES);
+        let unknown = unknown.take_while(|(_, censored_s)| rule.pays_unknown(*censored_s)).map(|(i, _)| i);
         observed.map(|(i, _)| i).chain(unknown).collect()
     }
 }
 
 /// A worker whose share is being decided.
-struct Open {
+struct Candidate {
     position: usize,
     member: Member,
 }
@@ -268,16 +268,16 @@ impl Policy for AtaAuto {
 
     fn censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
         let (pooled, test) = (self.noise.pooled(), self.test(worker));
-        let is_slower = self.of(worker).cut(tasks, elapsed_s, pooled, test);
+        let is_slower = self.of(worker).censored(tasks, elapsed_s, pooled, test);
         self.moved += f64::from(u8::from(is_slower));
     }
 
     fn learned(&mut self, worker: WorkerId, earlier: &WorkerStatistics) {
-        self.replace(worker, Known::learned(earlier));
+        self.replace(worker, WorkerModel::learned(earlier));
     }
 
     fn forget(&mut self, worker: WorkerId) {
-        self.replace(worker, Known::default());
+        self.replace(worker, WorkerModel::default());
     }
 
     fn stepped(&mut self, _step: &StepOutcome) {
@@ -290,37 +290,43 @@ impl Policy for AtaAuto {
         self.review();
         self.probed.clear();
         let caution = self.caution();
-        let open = self.share(round, caution);
-        self.races = open.is_empty();
+        let candidates = self.share(round, caution);
+        self.races = candidates.is_empty();
         if self.races {
             let rule = Rule::WarmUp { never_observed: n, zero_score: 0 };
             return Decision::new(vec![1; n], Collect::Race { tasks: round.budget }, rule);
         }
-        let employed = || open.iter().map(|open| &open.member).filter(|member| member.share > 0);
+        let employed = || candidates.iter().map(|candidate| &candidate.member).filter(|member| member.share > 0);
         let times_s = || employed().map(|member| member.pace.time_s(member.share));
         let (longest_s, all_s) = (times_s().fold(0.0, f64::max), times_s().sum::<f64>());
         let fastest_s = employed().map(|member| member.pace.time_s(1)).fold(f64::INFINITY, f64::min);
         let used = employed().count();
-        let trial =
-            Trial::new((longest_s, all_s), (used, n), round.iteration.number(), round.budget, self.noise.pooled());
-        let shares = open.iter().map(|open| (open.position, open.member.share)).collect();
+        let rule =
+            ProbeRule::new((longest_s, all_s), (used, n), round.iteration.number(), round.budget, self.noise.pooled());
+        let shares = candidates.iter().map(|candidate| (candidate.position, candidate.member.share)).collect();
         let allocation = PerWorker::sparse(n, shares);
-        let mut probes = self.trials(round, &allocation, &trial);
+        let mut probes = self.probes(round, &allocation, &rule);
         let idle = (n - used) as f64 / n as f64;
         let allowance = Allowance::new(idle, self.moved, round.iteration.number(), all_s, longest_s, fastest_s);
         let is_free = |i: &usize| allocation.at(*i) == 0 && !probes.contains(i);
-        let looks =
-            self.search.next(self.known.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);
-        let limits_s =
-            looks.iter().map(|&(i, limit_s)| (round.workers[i], limit_s)).filter(|(_, limit_s)| *limit_s < longest_s);
+        let explored =
+            self.exploration.next(self.models.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);
+        let limits_s = explored
+            .iter()
+            .map(|&(i, limit_s)| (round.workers[i], limit_s))
+            .filter(|(_, limit_s)| *limit_s < longest_s);
         let limits_s = limits_s.collect();
-        probes.extend(looks.iter().map(|(i, _)| *i));
+        probes.extend(explored.iter().map(|(i, _)| *i));
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
         self.spending = if longest_s > 0.0 { all_s / longest_s } else { 1.0 };
-        let worth = Worth { second: self.time_price.unwrap_or(self.spending), caution };
-        let scores = PerWorker::sparse(n, open.iter().map(|open| (open.position, open.member.pace.mean_s)).collect());
+        let preferences = Preferences { time_price: self.time_price.unwrap_or(self.spending), caution };
+        let scores = PerWorker::sparse(
+            n,
+            candidates.iter().map(|candidate| (candidate.position, candidate.member.pace.mean_s)).collect(),
+        );
         let collect = Collect::InParts { tasks: round.budget };
-        self.plan = Plan::new(open.into_iter().map(|open| open.member).collect(), limits_s, worth);
+        self.plan =
+            Plan::new(candidates.into_iter().map(|candidate| candidate.member).collect(), limits_s, preferences);
         Decision { probes, scores, ..Decision::new(allocation, collect, Rule::Ras) }
     }
 
@@ -329,15 +335,15 @@ impl Policy for AtaAuto {
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&(trimmed(&self.known), self.noise, self.moved, self.spending, &self.search))
+        to_state(&(trimmed(&self.models), self.noise, self.moved, self.spending, &self.exploration))
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        (self.known, self.noise, self.moved, self.spending, self.search) = from_state(state)?;
-        if !self.search.is_valid() {
+        (self.models, self.noise, self.moved, self.spending, self.exploration) = from_state(state)?;
+        if !self.exploration.is_valid() {
             return Err("a turn of no worker".into());
         }
-        for slot in 0..self.known.len() {
+        for slot in 0..self.models.len() {
             self.place(slot);
         }
         Ok(())

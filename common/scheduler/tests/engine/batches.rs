@@ -187,14 +187,6 @@ fn costs_outlive_the_process() {
     let context = PolicyContext { workers: Some(3), ..PolicyContext::default() };
     let again = Engine::restore(EngineConfig::default(), build_policy("uta", &context).unwrap(), saved).unwrap();
     assert_eq!(again.statistics(), cluster.engine.statistics());
-    // A state from before there were batches.
-    let mut old: serde_json::Value = serde_json::from_str(&text).unwrap();
-    for worker in old["statistics"].as_array_mut().unwrap() {
-        worker.as_object_mut().unwrap().remove("batches");
-    }
-    let old: SavedEngine = serde_json::from_value(old).unwrap();
-    let again = Engine::restore(EngineConfig::default(), build_policy("uta", &context).unwrap(), old).unwrap();
-    assert_eq!((again.statistics()[0].observed, again.statistics()[0].line()), (12, None));
 }
 
 /// A result that came too late to matter is ignored whole.

@@ -121,6 +121,24 @@ fn a_run_that_is_over_stays_so() {
     }
 }
 
+/// A restored engine knows which workers have delivered a result, and refuses the name of a worker never seen.
+#[test]
+fn delivered_results_are_saved() {
+    let mut cluster = Cluster::with("uta", EngineConfig { budget: 2, min_workers: 2, ..CONFIG });
+    let leases = cluster.join_all(2);
+    let (number, lease) = leases[0];
+    cluster.done(number, &lease).unwrap();
+    let mut saved = serde_json::to_value(cluster.engine.save()).unwrap();
+    assert_eq!(saved["proven"], serde_json::json!([number]));
+    let restore = |saved: &serde_json::Value| {
+        let saved: SavedEngine = serde_json::from_value(saved.clone()).unwrap();
+        Engine::restore(CONFIG, policy("uta"), saved).map(|engine| serde_json::to_value(engine.save()).unwrap())
+    };
+    assert_eq!(restore(&saved).unwrap()["proven"], saved["proven"]);
+    saved["proven"] = serde_json::json!([3]);
+    assert!(restore(&saved).unwrap_err().to_string().contains("never seen"));
+}
+
 /// A run that must end while a step is under way ends after it: what is saved holds that step.
 #[test]
 fn a_step_under_way_is_committed_before_the_run_is_aborted() {

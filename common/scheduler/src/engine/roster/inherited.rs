@@ -137,7 +137,7 @@ mod tests {
         join(&mut roster, 11.0, 2, MACHINE);
         roster.strike(11.0, worker(2), 0.5, 1.0);
         assert_eq!(roster.strikes_of(worker(2)), 1);
-        let restored = Roster::restored(&roster.strikes());
+        let restored = Roster::restored(&roster.strikes(), &[]);
         assert_eq!(restored.strikes_of(worker(2)), 1);
     }
 

@@ -18,18 +18,18 @@ pub(super) struct Member {
     pub(super) share: u64,
 }
 
-/// What a second is worth.
+/// How much work and risk a second of runtime is worth.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Worth {
-    /// Worker-seconds that a second of runtime is worth.
-    pub(super) second: f64,
+pub(super) struct Preferences {
+    /// Price of one second of runtime, in worker-seconds.
+    pub(super) time_price: f64,
     /// Standard deviations that are added to expected times, β.
     pub(super) caution: f64,
 }
 
-/// A member, and its index for one task: computed once, as it is looked at after each result.
+/// A member, and its index for one task: computed once, as it is explored after each result.
 #[derive(Clone, Copy, Debug)]
-struct Ready {
+struct IndexedMember {
     member: Member,
     /// If it is idle.
     idle_s: f64,
@@ -37,23 +37,23 @@ struct Ready {
     after_s: f64,
 }
 
-impl Ready {
+impl IndexedMember {
     fn new(member: Member, caution: f64) -> Self {
         let pace = &member.pace;
         Self { member, idle_s: pace.index_s(1, caution), after_s: pace.index_after_s(0.0, 1, caution) }
     }
 
-    fn free(&self, busy_s: Option<f64>) -> Free<'_> {
+    fn free(&self, busy_s: Option<f64>) -> FreeWorker<'_> {
         let next_s = busy_s.map_or(self.idle_s, |busy_s| busy_s + self.after_s);
-        Free { member: &self.member, busy_s, next_s }
+        FreeWorker { member: &self.member, busy_s, next_s }
     }
 }
 
 /// The plan for an iteration.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    members: Vec<Ready>,
-    worth: Worth,
+    members: Vec<IndexedMember>,
+    preferences: Preferences,
     began_s: Option<f64>,
     /// Probes that are cancelled some time after the iteration began, in seconds.
     limits_s: Vec<(WorkerId, f64)>,
@@ -62,31 +62,31 @@ pub(super) struct Plan {
 impl Default for Plan {
     /// For nobody.
     fn default() -> Self {
-        Self::new(Vec::new(), Vec::new(), Worth { second: 1.0, caution: 1.0 })
+        Self::new(Vec::new(), Vec::new(), Preferences { time_price: 1.0, caution: 1.0 })
     }
 }
 
 /// A worker that is late with its tasks.
 #[derive(Clone, Copy)]
-struct Late {
+struct LateWorker {
     worker: WorkerId,
     tasks: u64,
     rest_s: f64,
 }
 
 impl Plan {
-    pub(super) fn new(members: Vec<Member>, limits_s: Vec<(WorkerId, f64)>, worth: Worth) -> Self {
-        let members = members.into_iter().map(|member| Ready::new(member, worth.caution)).collect();
-        Self { members, worth, began_s: None, limits_s }
+    pub(super) fn new(members: Vec<Member>, limits_s: Vec<(WorkerId, f64)>, preferences: Preferences) -> Self {
+        let members = members.into_iter().map(|member| IndexedMember::new(member, preferences.caution)).collect();
+        Self { members, preferences, began_s: None, limits_s }
     }
 
     /// A worker's task took `busy_s` seconds.
     pub(super) fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        let is_one = |ready: &&mut Ready| ready.member.worker == worker && ready.member.pace.most.is_none();
+        let is_one = |ready: &&mut IndexedMember| ready.member.worker == worker && ready.member.pace.most.is_none();
         if let Some(ready) = self.members.iter_mut().find(is_one) {
             let mut member = ready.member;
             member.pace.observe(busy_s);
-            *ready = Ready::new(member, self.worth.caution);
+            *ready = IndexedMember::new(member, self.preferences.caution);
         }
     }
 
@@ -115,8 +115,8 @@ impl Plan {
 
     /// Shares out the tasks that are left, as if each worker's time began when it is likely to be free.
     fn share_rest(&self, view: &IterationView<'_>, actions: &mut Actions) {
-        let caution = self.worth.caution;
-        let mut free: SmallVec<[Free<'_>; 16]> = SmallVec::new();
+        let caution = self.preferences.caution;
+        let mut free: SmallVec<[FreeWorker<'_>; 16]> = SmallVec::new();
         for ready in &self.members {
             let busy_s = match view.activity(ready.member.worker) {
                 Activity::Away => continue,
@@ -140,15 +140,15 @@ impl Plan {
 
     /// Has idle workers compute late tasks as well, if the time gained is worth it.
     fn copy_late(&self, view: &IterationView<'_>, actions: &mut Actions) {
-        let mut late: Vec<Late> = Vec::new();
+        let mut late: Vec<LateWorker> = Vec::new();
         let mut idle: Vec<(&Member, f64)> = Vec::new();
         let mut longest_s = 0.0_f64;
-        let Worth { second, caution } = self.worth;
-        for Ready { member, idle_s, .. } in &self.members {
+        let Preferences { time_price, caution } = self.preferences;
+        for IndexedMember { member, idle_s, .. } in &self.members {
             let Member { worker, ref pace, .. } = *member;
             match view.activity(worker) {
                 Activity::Busy { tasks, elapsed_s, is_copied: false } => {
-                    late.push(Late { worker, tasks, rest_s: pace.rest_s(tasks, elapsed_s, caution) });
+                    late.push(LateWorker { worker, tasks, rest_s: pace.rest_s(tasks, elapsed_s, caution) });
                     longest_s = longest_s.max(elapsed_s);
                 }
                 Activity::Idle => idle.push((member, *idle_s)),
@@ -163,14 +163,14 @@ impl Plan {
         // As late again as the latest is now.
         actions.ask_again_s = Some(view.now_s + longest_s.max(idle[0].1));
         let copiers: Vec<&Member> = idle.into_iter().map(|(member, _)| member).collect();
-        let many = most_worth(&late, |i, tasks| Some(copiers.get(i)?.pace.index_s(tasks, caution)), second);
+        let many = most_worth(&late, |i, tasks| Some(copiers.get(i)?.pace.index_s(tasks, caution)), time_price);
         let copies = late.iter().zip(copiers).take(many);
         actions.copy.extend(copies.map(|(late, copier)| (copier.worker, late.worker)));
     }
 }
 
 /// A member that could compute more.
-struct Free<'a> {
+struct FreeWorker<'a> {
     member: &'a Member,
     /// How long it is likely to need for what it holds; `None` if it is idle.
     busy_s: Option<f64>,
@@ -178,7 +178,7 @@ struct Free<'a> {
     next_s: f64,
 }
 
-impl Free<'_> {
+impl FreeWorker<'_> {
     fn index_s(&self, tasks: u64, caution: f64) -> f64 {
         match self.busy_s {
             None => self.member.pace.index_s(tasks, caution),
@@ -188,14 +188,14 @@ impl Free<'_> {
 }
 
 /// The idle member that comes next by its index for a task, and that index.
-fn idle_after(free: &[Free<'_>], last: Option<(f64, usize)>) -> Option<(f64, usize)> {
+fn idle_after(free: &[FreeWorker<'_>], last: Option<(f64, usize)>) -> Option<(f64, usize)> {
     let idle = free.iter().enumerate().filter(|(_, free)| free.busy_s.is_none()).map(|(i, free)| (free.next_s, i));
     idle.filter(|next| last.is_none_or(|last| last < *next)).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The share of the `i`-th member under RAS for the index of `left` tasks: its a-th task is in it if that and the tasks of
 /// others with a smaller index are no more than there are.
-fn share(free: &[Free<'_>], i: usize, left: u64, caution: f64) -> u64 {
+fn share(free: &[FreeWorker<'_>], i: usize, left: u64, caution: f64) -> u64 {
     let fits = |tasks: u64| {
         let index_s = free[i].index_s(tasks, caution);
         let mut room = left - tasks;
@@ -225,17 +225,17 @@ fn share(free: &[Free<'_>], i: usize, left: u64, caution: f64) -> u64 {
 }
 
 /// How many of the latest workers to overtake: the iteration ends with the last, so that all that are later than a copy would
-/// be must be overtaken. `copy_s` is the time that the i-th copier needs for some tasks, and `second` what a second is worth.
-fn most_worth(late: &[Late], copy_s: impl Fn(usize, u64) -> Option<f64>, second: f64) -> usize {
+/// be must be overtaken. `copy_s` is the time that the i-th copier needs for some tasks, and `time_price` the price of a second.
+fn most_worth(late: &[LateWorker], copy_s: impl Fn(usize, u64) -> Option<f64>, time_price: f64) -> usize {
     let (mut end_s, mut cost_s) = (0.0_f64, 0.0);
     let (mut most, mut many) = (0.0, 0);
-    for (i, &Late { tasks, rest_s, .. }) in late.iter().enumerate() {
+    for (i, &LateWorker { tasks, rest_s, .. }) in late.iter().enumerate() {
         let Some(copy_s) = copy_s(i, tasks).filter(|copy_s| *copy_s < rest_s) else { break };
         end_s = end_s.max(copy_s);
         // The worker overtaken is spared the rest of its time.
         cost_s += copy_s - (rest_s - copy_s);
         let next_s = late.get(i + 1).map_or(0.0, |next| next.rest_s);
-        let gain = (late[0].rest_s - end_s.max(next_s)) * second - cost_s;
+        let gain = (late[0].rest_s - end_s.max(next_s)) * time_price - cost_s;
         if gain > most {
             (most, many) = (gain, i + 1);
         }
@@ -274,9 +274,9 @@ mod tests {
             workers in prop::collection::vec((0.1f64..10.0, prop::option::of(0.01f64..20.0)), 1..8),
             left in 1u64..40,
         ) {
-            let ready: Vec<Ready> =
-                workers.iter().enumerate().map(|(i, (mean_s, _))| Ready::new(member(i, *mean_s), 1.0)).collect();
-            let free: Vec<Free<'_>> = ready.iter().zip(&workers).map(|(ready, (_, busy_s))| ready.free(*busy_s)).collect();
+            let ready: Vec<IndexedMember> =
+                workers.iter().enumerate().map(|(i, (mean_s, _))| IndexedMember::new(member(i, *mean_s), 1.0)).collect();
+            let free: Vec<FreeWorker<'_>> = ready.iter().zip(&workers).map(|(ready, (_, busy_s))| ready.free(*busy_s)).collect();
             let index_s = |i: usize, tasks: u64| free[i].index_s(tasks, 1.0);
             let expected = ras_by_cost(free.len(), left, index_s, &mut SchedulerRng::seed_from_u64(1));
             let found: Vec<u64> = (0..free.len()).map(|i| share(&free, i, left, 1.0)).collect();
@@ -297,8 +297,8 @@ mod tests {
         assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..cheap }, 9), 9);
     }
 
-    fn late(rests_s: &[f64]) -> Vec<Late> {
-        let late = |(i, &rest_s): (usize, &f64)| Late { worker: WorkerId::from_slot(i), tasks: 1, rest_s };
+    fn late(rests_s: &[f64]) -> Vec<LateWorker> {
+        let late = |(i, &rest_s): (usize, &f64)| LateWorker { worker: WorkerId::from_slot(i), tasks: 1, rest_s };
         rests_s.iter().enumerate().map(late).collect()
     }
 

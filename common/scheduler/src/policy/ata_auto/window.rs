@@ -21,7 +21,7 @@ const THRESHOLD: f64 = 2.0;
 struct Block {
     count: f64,
     total_s: f64,
-    /// The same with outliers cut off.
+    /// The same with outliers clipped.
     clipped_s: f64,
 }
 
@@ -93,7 +93,7 @@ impl Window {
 
     /// Drops the times before a change, if there was one for times of this squared coefficient of variation; returns by
     /// which factor the mean changed.
-    pub(super) fn cut(&mut self, variation: f64) -> Option<f64> {
+    pub(super) fn drop_before_change(&mut self, variation: f64) -> Option<f64> {
         if self.sum.count < 2.0 * FEWEST {
             return None;
         }
@@ -114,7 +114,7 @@ impl Window {
 
     /// Drops all but the last time if it is so much shorter than those before that the worker has become faster: a probe
     /// that was cancelled tells nothing, so that of those that finish one has to do.
-    pub(super) fn cut_to_last(&mut self, variation: f64) -> Option<f64> {
+    pub(super) fn drop_before_last(&mut self, variation: f64) -> Option<f64> {
         let last = *self.blocks.last()?;
         let count = self.sum.count;
         let old = Block {
@@ -193,7 +193,7 @@ mod tests {
     fn found_after(window: &mut Window, variation: f64, times: impl IntoIterator<Item = f64>) -> Option<usize> {
         times.into_iter().position(|time| {
             window.push(time);
-            window.cut(variation).is_some()
+            window.drop_before_change(variation).is_some()
         })
     }
 
@@ -223,7 +223,7 @@ mod tests {
             let mut window = Window::default();
             for time in times {
                 window.push(time);
-                window.cut(1.0);
+                window.drop_before_change(1.0);
                 let left = window.blocks.iter().copied().fold(Block::default(), Block::join);
                 prop_assert_eq!(left.count, window.count());
                 prop_assert!((left.total_s - window.total_s()).abs() <= 1e-9 * left.total_s);
@@ -261,7 +261,7 @@ mod tests {
     fn a_probe_tells_of_a_faster_worker_only() {
         for (last_s, factor) in [(0.01, Some(0.001)), (5.0, None), (1e4, None)] {
             let mut window = window([10.0, 10.0, last_s]);
-            let found = window.cut_to_last(1.0);
+            let found = window.drop_before_last(1.0);
             assert_eq!(found.is_some(), factor.is_some(), "{last_s}");
             assert_eq!(window.count(), if found.is_some() { 1.0 } else { 3.0 });
         }

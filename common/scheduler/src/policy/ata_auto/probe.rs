@@ -4,7 +4,7 @@ use super::pace::Pace;
 
 /// When to probe an idle worker.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trial {
+pub(super) struct ProbeRule {
     /// The longest time planned for a worker, l.
     longest_s: f64,
     /// What a probe costs, in iterations: l/W, with W the planned time of all workers.
@@ -16,7 +16,7 @@ pub(super) struct Trial {
     variation: f64,
 }
 
-impl Trial {
+impl ProbeRule {
     /// For a plan of the longest and of all time, in seconds, for some of all workers, in iteration `k`.
     pub(super) fn new(
         (longest_s, all_s): (f64, f64),
@@ -41,10 +41,10 @@ impl Trial {
         self.may_pay(pace.time_s(1), pace.count)
     }
 
-    /// Whether one is of a worker that was never observed, and whose tasks were cancelled after `cut_s` seconds in all: as
+    /// Whether one is of a worker that was never observed, and whose tasks were cancelled after `censored_s` seconds in all: as
     /// if it had just finished one.
-    pub(super) fn pays_unknown(&self, cut_s: f64) -> bool {
-        self.may_pay(cut_s, 1.0)
+    pub(super) fn pays_unknown(&self, censored_s: f64) -> bool {
+        self.may_pay(censored_s, 1.0)
     }
 
     /// The same for a worker that takes `time_s` seconds for a task, after this many observations; if it takes longer, or was
@@ -107,8 +107,8 @@ mod tests {
     /// The shorter the time after which its tasks were cancelled, the more may be expected of a worker, and the sooner.
     #[test]
     fn who_was_never_observed_is_probed_the_sooner_the_more_it_could_do() {
-        let pays_from = |cut_s: f64| {
-            let pays = |k: &u64| Trial::new((100.0, 400.0), (5, 50), *k, 23, 1.0).pays_unknown(cut_s);
+        let pays_from = |censored_s: f64| {
+            let pays = |k: &u64| ProbeRule::new((100.0, 400.0), (5, 50), *k, 23, 1.0).pays_unknown(censored_s);
             (1..1_000_000).find(pays).unwrap()
         };
         let first = [0.0, 1.0, 10.0, 50.0, 100.0, 200.0].map(pays_from);

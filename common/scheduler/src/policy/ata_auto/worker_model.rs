@@ -53,10 +53,10 @@ impl Noise {
 
 /// A worker's task times, and what else it takes to predict the next ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct WorkerModel {
     window: Window,
     /// Seconds of work that was cancelled since the last change, E…
-    pub(super) cut_s: f64,
+    pub(super) censored_s: f64,
     /// …and how much longer than expected that took, L.
     late_s: f64,
     last_s: Option<f64>,
@@ -78,10 +78,10 @@ pub(super) enum Test {
     All,
 }
 
-impl Known {
+impl WorkerModel {
     /// What an earlier run learned.
     pub(super) fn learned(earlier: &WorkerStatistics) -> Self {
-        let &WorkerStatistics { observed, total_s, squares_s2, cut_s, batches, .. } = earlier;
+        let &WorkerStatistics { observed, total_s, squares_s2, censored_s, batches, .. } = earlier;
         if observed == 0 {
             return Self::default();
         }
@@ -93,7 +93,7 @@ impl Known {
         let is_batched = batches.count > 0.0;
         let window =
             if is_batched { Window::learned(batches.count, batches.count) } else { Window::learned(count, total_s) };
-        Self { window, cut_s, late_s: 0.0, last_s: None, noise, done: observed, batches }
+        Self { window, censored_s, late_s: 0.0, last_s: None, noise, done: observed, batches }
     }
 
     /// Less than a task is expected to take; `None` if no time was observed.
@@ -110,8 +110,8 @@ impl Known {
     }
 
     /// Seconds of work that was cancelled since the last change, E, if no time was observed.
-    pub(super) fn only_cut_s(&self) -> Option<f64> {
-        (self.window.count() == 0.0).then_some(self.cut_s)
+    pub(super) fn only_censored_s(&self) -> Option<f64> {
+        (self.window.count() == 0.0).then_some(self.censored_s)
     }
 
     /// Adds a task time; returns what it adds to the noise.
@@ -152,11 +152,11 @@ impl Known {
     pub(super) fn review(&mut self, pooled: f64, test: Test) -> Option<f64> {
         let variation = self.noise.of_one(pooled).max(pooled).max(LEAST_VARIATION);
         let factor = match test {
-            Test::All => self.window.cut(variation),
-            Test::Last => self.window.cut_to_last(variation),
+            Test::All => self.window.drop_before_change(variation),
+            Test::Last => self.window.drop_before_last(variation),
             Test::None => None,
         }?;
-        (self.cut_s, self.late_s) = (0.0, 0.0);
+        (self.censored_s, self.late_s) = (0.0, 0.0);
         if self.batches.count > 0.0 {
             self.batches = self.batches.changed(factor, self.window.count() / self.batches.count);
         }
@@ -164,15 +164,15 @@ impl Known {
     }
 
     /// Its tasks were cancelled after `elapsed_s`; returns whether that is longer than chance explains. Then it has become
-    /// slower, and what is known of it is that it takes at least as long.
-    pub(super) fn cut(&mut self, tasks: u64, elapsed_s: f64, pooled: f64, test: Test) -> bool {
+    /// slower, and what is model of it is that it takes at least as long.
+    pub(super) fn censored(&mut self, tasks: u64, elapsed_s: f64, pooled: f64, test: Test) -> bool {
         let variation = self.noise.of_one(pooled).max(pooled);
         let is_batched = self.batches.count > 0.0;
         let pace = self.pace(pooled, 0.0, is_batched);
         let is_slower = |pace: &Pace| test == Test::All && pace.chance(tasks, elapsed_s, variation) < LEAST_CHANCE;
         let Some(pace) = pace.filter(is_slower) else {
             let late_s = pace.map_or(0.0, |pace| (elapsed_s - pace.time_s(tasks)).max(0.0));
-            self.cut_s += elapsed_s - late_s;
+            self.censored_s += elapsed_s - late_s;
             self.late_s += late_s;
             return false;
         };
@@ -180,7 +180,7 @@ impl Known {
             self.batches = self.batches.changed(elapsed_s / pace.time_s(tasks), 1.0 / self.batches.count);
         }
         self.window = Window::learned(1.0, if is_batched { 1.0 } else { elapsed_s });
-        (self.cut_s, self.late_s) = (0.0, 0.0);
+        (self.censored_s, self.late_s) = (0.0, 0.0);
         true
     }
 
@@ -192,7 +192,7 @@ impl Known {
         }
         let variation = self.noise.of_one(pooled).min(MOST_VARIATION);
         let doubt = variation / count;
-        let lost_s = (pooled.min(MOST_VARIATION) * self.cut_s + self.late_s) / count;
+        let lost_s = (pooled.min(MOST_VARIATION) * self.censored_s + self.late_s) / count;
         if fuses && let Some(line) = self.batches.line() {
             let (fixed_s, mean_s) = (line.fixed_s + lost_s, line.per_task_s.max(1e-100));
             return Some(Pace { overhead_s, fixed_s, mean_s, variation, count, doubt, most: Some(self.done) });
@@ -214,22 +214,22 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn known(times: &[f64]) -> Known {
-        let mut known = Known::default();
+    fn model(times: &[f64]) -> WorkerModel {
+        let mut model = WorkerModel::default();
         for time in times {
-            known.observe(*time);
+            model.observe(*time);
         }
-        known
+        model
     }
 
     /// ½((x_t − x_{t−1})/m)², so that a slow drift is no noise.
     #[test]
     fn noise_is_of_consecutive_times() {
         let drifting: Vec<f64> = (0..1000).map(|task| 1.0 + f64::from(task) / 100.0).collect();
-        assert!(known(&drifting).noise.of_one(0.0) < 1e-4);
+        assert!(model(&drifting).noise.of_one(0.0) < 1e-4);
         let alternating: Vec<f64> = (0..1000).map(|task| if task % 2 == 0 { 0.5 } else { 1.5 }).collect();
         // The squared coefficient of variation is 1/4, and half the squared difference twice that: it is not random.
-        assert!((known(&alternating).noise.of_one(0.0) - 0.5).abs() < 0.02);
+        assert!((model(&alternating).noise.of_one(0.0) - 0.5).abs() < 0.02);
         assert_eq!(Noise::default().pooled(), 1.0);
         assert_eq!(Noise::default().of_one(0.3), 0.3);
     }
@@ -238,9 +238,9 @@ mod tests {
     #[test]
     fn cancelled_work_counts_as_far_as_times_vary() {
         for (pooled, mean_s) in [(1.0, 6.0), (0.25, 5.0), (9.0, 22.0 / 3.0)] {
-            let mut known = known(&[4.0, 4.0, 4.0]);
-            assert!(!known.cut(1, 6.0, pooled, Test::None));
-            let pace = known.pace(pooled, 0.0, false).unwrap();
+            let mut model = model(&[4.0, 4.0, 4.0]);
+            assert!(!model.censored(1, 6.0, pooled, Test::None));
+            let pace = model.pace(pooled, 0.0, false).unwrap();
             assert!((pace.mean_s - mean_s).abs() < 1e-12, "{pooled}: {}", pace.mean_s);
         }
     }
@@ -248,11 +248,11 @@ mod tests {
     /// A task that is cancelled later than chance explains tells that its worker has become slower.
     #[test]
     fn a_task_cancelled_far_too_late_is_a_change() {
-        let steady = known(&[1.0; 50]);
+        let steady = model(&[1.0; 50]);
         for (elapsed_s, test, slower) in [(1.2, Test::All, false), (40.0, Test::All, true), (40.0, Test::Last, false)] {
-            let mut known = steady.clone();
-            assert_eq!(known.cut(1, elapsed_s, 0.05, test), slower, "{elapsed_s}");
-            let mean_s = known.pace(0.05, 0.0, false).unwrap().mean_s;
+            let mut model = steady.clone();
+            assert_eq!(model.censored(1, elapsed_s, 0.05, test), slower, "{elapsed_s}");
+            let mean_s = model.pace(0.05, 0.0, false).unwrap().mean_s;
             assert_eq!(mean_s == elapsed_s, slower, "{mean_s}");
         }
     }
@@ -260,30 +260,30 @@ mod tests {
     #[test]
     fn what_was_learned_before_counts_like_own_observations() {
         let earlier = WorkerStatistics { observed: 8, total_s: 16.0, squares_s2: 48.0, ..WorkerStatistics::default() };
-        let pace = Known::learned(&earlier).pace(1.0, 0.0, false).unwrap();
+        let pace = WorkerModel::learned(&earlier).pace(1.0, 0.0, false).unwrap();
         assert_eq!((pace.mean_s, pace.count), (2.0, 8.0));
         // Σ(x/m − 1)² = 48/4 − 8 = 4 in 7 pairs.
         assert!((pace.variation - (4.0 + 20.0) / (7.0 + 20.0)).abs() < 1e-12);
-        assert_eq!(Known::learned(&WorkerStatistics::default()), Known::default());
+        assert_eq!(WorkerModel::learned(&WorkerStatistics::default()), WorkerModel::default());
     }
 
     /// o + a·s by least squares; a batch that takes ten times as long scales both.
     #[test]
     fn batches_are_a_line_that_may_change() {
-        let mut known = Known::default();
+        let mut model = WorkerModel::default();
         for round in 0..40 {
             let tasks = 10 + 20 * (round % 2);
-            known.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
+            model.observe_batch(tasks, 20.0 + 0.5 * tasks as f64);
         }
-        let pace = known.pace(0.01, 1.0, true).unwrap();
+        let pace = model.pace(0.01, 1.0, true).unwrap();
         assert!((pace.time_s(100) - 71.0).abs() < 1e-6 && pace.most == Some(800));
-        known.observe_batch(30, 350.0);
-        known.observe_batch(30, 350.0);
-        let factor = known.review(0.01, Test::All).unwrap();
+        model.observe_batch(30, 350.0);
+        model.observe_batch(30, 350.0);
+        let factor = model.review(0.01, Test::All).unwrap();
         // The blocks of the window hold a few of the times before.
         assert!((5.0..=10.0).contains(&factor), "{factor}");
-        assert!(known.pace(0.01, 0.0, true).unwrap().time_s(30) > 150.0);
-        let alone = known.pace(0.01, 0.0, false).unwrap();
+        assert!(model.pace(0.01, 0.0, true).unwrap().time_s(30) > 150.0);
+        let alone = model.pace(0.01, 0.0, false).unwrap();
         assert!(alone.fixed_s == 0.0 && alone.mean_s > 0.0, "one by one, each counts an equal share");
     }
 }

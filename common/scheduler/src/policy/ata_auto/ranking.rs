@@ -1,4 +1,4 @@
-//! The workers in the order of their speed, so that a decision looks at those in use and a few more, however many there are.
+//! The workers in the order of their speed, so that a decision explored at those in use and a few more, however many there are.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use ata_types::WorkerId;
 
 /// Workers in ascending order of some time. Bits of non-negative numbers are in the order of the numbers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct Ranking {
     order: BTreeSet<(u64, u32)>,
     /// By slot.
     times_s: Vec<Option<f64>>,
 }
 
-impl Standing {
+impl Ranking {
     /// Sets a worker's time; `None` if it has no place.
     pub(super) fn set(&mut self, slot: usize, time_s: Option<f64>) {
         if self.times_s.len() <= slot {
@@ -42,13 +42,13 @@ mod tests {
 
     #[test]
     fn workers_stand_in_the_order_of_their_times() {
-        let mut standing = Standing::default();
+        let mut ranking = Ranking::default();
         for (slot, time_s) in [(3, 2.0), (0, 5.0), (7, 0.0), (3, 9.0), (1, 1e-300)] {
-            standing.set(slot, Some(time_s));
+            ranking.set(slot, Some(time_s));
         }
-        standing.set(0, None);
-        standing.set(5, None);
-        let order: Vec<(usize, f64)> = standing.ascending().map(|(worker, time_s)| (worker.slot(), time_s)).collect();
+        ranking.set(0, None);
+        ranking.set(5, None);
+        let order: Vec<(usize, f64)> = ranking.ascending().map(|(worker, time_s)| (worker.slot(), time_s)).collect();
         assert_eq!(order, [(7, 0.0), (1, 1e-300), (3, 9.0)]);
     }
 }

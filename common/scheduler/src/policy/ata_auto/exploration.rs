@@ -1,4 +1,4 @@
-//! ATA-Auto's search among workers of which nothing is expected: any of them may have become faster.
+//! ATA-Auto's exploration among workers of which nothing is expected: any of them may have become faster.
 
 use std::collections::VecDeque;
 
@@ -18,20 +18,20 @@ const PER_CHANGE: f64 = 0.45;
 /// The most of it.
 const MOST: f64 = 0.5;
 
-/// Workers looked at in an iteration, to find those that can be probed.
-const MOST_LOOKS: usize = 64;
+/// Workers explored in an iteration, to find those that can be probed.
+const MOST_EXPLORED: usize = 64;
 
 /// The longest and the shortest probe are at most a factor of exp(20) apart.
 const MOST_SPAN: f64 = 20.0;
 
 /// Whose turn it is, and how long it may take.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Search {
-    /// Slots in the order in which they are looked at: shuffled as they were first seen, and then always the same.
+pub(super) struct Exploration {
+    /// Slots in the order in which they are explored: shuffled as they were first seen, and then always the same.
     queue: VecDeque<u32>,
 }
 
-/// What the search may cost in an iteration.
+/// What the exploration may cost in an iteration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     /// The share of worker time.
@@ -54,7 +54,7 @@ impl Allowance {
 
     /// How long probes may take: lengths from that of the fastest worker's task to the whole iteration, each a factor of
     /// about e apart, and each with the same part of the worker time. So the worker that would gain most is found soonest, at
-    /// little cost for each that is looked at.
+    /// little cost for each that is explored.
     fn limits_s(&self, rng: &mut SchedulerRng) -> Vec<f64> {
         // A clock may measure zero.
         if self.longest_s <= 0.0 || self.fastest_s <= 0.0 {
@@ -66,7 +66,7 @@ impl Allowance {
         let mut limits_s = Vec::new();
         for step in 0..=steps as u32 {
             let limit_s = self.longest_s * (-span * f64::from(step) / steps.max(1.0)).exp();
-            let many = (each_s / limit_s).min((MOST_LOOKS / (steps as usize + 1)) as f64);
+            let many = (each_s / limit_s).min((MOST_EXPLORED / (steps as usize + 1)) as f64);
             let some = usize::from(rng.random_bool(many.fract()));
             limits_s.extend(std::iter::repeat_n(limit_s, many as usize + some));
         }
@@ -74,7 +74,7 @@ impl Allowance {
     }
 }
 
-impl Search {
+impl Exploration {
     /// Whether its turns are those of workers.
     pub(super) fn is_valid(&self) -> bool {
         self.queue.iter().all(|slot| (*slot as usize) < self.queue.len())
@@ -96,7 +96,7 @@ impl Search {
         }
         let mut limits_s = allowance.limits_s(rng);
         let mut chosen = Vec::new();
-        for _ in 0..MOST_LOOKS.min(self.queue.len()) {
+        for _ in 0..MOST_EXPLORED.min(self.queue.len()) {
             let Some(&limit_s) = limits_s.last() else { break };
             self.queue.rotate_left(1);
             let slot = self.queue[self.queue.len() - 1];
@@ -147,15 +147,15 @@ mod tests {
     #[test]
     fn all_have_their_turn() {
         let allowance = Allowance { share: 0.5, all_s: 6.0, longest_s: 1.0, fastest_s: 1.0 };
-        let (mut search, mut rng, mut looks) = (Search::default(), rng(), [0; 10]);
+        let (mut exploration, mut rng, mut explored) = (Exploration::default(), rng(), [0; 10]);
         for _ in 0..3 {
             for (i, limit_s) in
-                search.next(10, &allowance, |worker| Some(worker.slot()).filter(|slot| *slot != 4), &mut rng)
+                exploration.next(10, &allowance, |worker| Some(worker.slot()).filter(|slot| *slot != 4), &mut rng)
             {
                 assert_eq!(limit_s, 1.0);
-                looks[i] += 1;
+                explored[i] += 1;
             }
         }
-        assert_eq!(looks, [1, 1, 1, 1, 0, 1, 1, 1, 1, 1]);
+        assert_eq!(explored, [1, 1, 1, 1, 0, 1, 1, 1, 1, 1]);
     }
 }
