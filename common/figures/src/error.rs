@@ -41,9 +41,6 @@ pub enum FigureError {
     /// Drawing failed.
     #[error("drawing failed: {0}")]
     Draw(String),
-    /// Encoding the PNG failed.
-    #[error("encoding the PNG failed")]
-    Png(#[from] png::EncodingError),
     /// A file cannot be written.
     #[error("cannot write {}: check the folder, its permissions and the free space", path.display())]
     Write {
