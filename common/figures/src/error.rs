@@ -1,4 +1,4 @@
-//! What can go wrong with a figure.
+//! Errors of figures and reports.
 
 use std::error::Error;
 use std::io;
@@ -46,7 +46,7 @@ pub enum FigureError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },

@@ -39,7 +39,7 @@ fn pixmap(scale: u32) -> Result<Pixmap, FigureError> {
     Pixmap::new(width * scale, height * scale).ok_or_else(|| FigureError::Draw("no memory for a picture".into()))
 }
 
-type Drawn = Result<(), DrawingErrorKind<Infallible>>;
+type Drawing = Result<(), DrawingErrorKind<Infallible>>;
 
 /// Draws into a picture of [`UNITS_PER_PX`].
 struct Raster<'a>(&'a mut Pixmap);
@@ -85,26 +85,26 @@ impl DrawingBackend for Raster<'_> {
         (self.0.width(), self.0.height())
     }
 
-    fn ensure_prepared(&mut self) -> Drawn {
+    fn ensure_prepared(&mut self) -> Drawing {
         Ok(())
     }
 
-    fn present(&mut self) -> Drawn {
+    fn present(&mut self) -> Drawing {
         Ok(())
     }
 
-    fn draw_pixel(&mut self, (x, y): BackendCoord, colour: BackendColor) -> Drawn {
+    fn draw_pixel(&mut self, (x, y): BackendCoord, colour: BackendColor) -> Drawing {
         if let Some(pixel) = Rect::from_xywh(x as f32, y as f32, 1.0, 1.0) {
             self.0.fill_rect(pixel, &paint(colour), Transform::identity(), None);
         }
         Ok(())
     }
 
-    fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawn {
+    fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawing {
         self.draw_path([from, to], style)
     }
 
-    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, (x, y): BackendCoord) -> Drawn {
+    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, (x, y): BackendCoord) -> Drawing {
         let rise = (style.size() * TEXT_RISE).round() as i32;
         let at = match style.transform() {
             FontTransform::Rotate270 => (x + rise, y),
@@ -113,7 +113,7 @@ impl DrawingBackend for Raster<'_> {
         Glyphs(self).draw_text(&text::drawable(text), style, at)
     }
 
-    fn draw_rect<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S, fill: bool) -> Drawn {
+    fn draw_rect<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S, fill: bool) -> Drawing {
         let corners = path_of([from, (to.0, from.1), to, (from.0, to.1)], true);
         if fill {
             self.fill(corners, style.color())
@@ -123,17 +123,21 @@ impl DrawingBackend for Raster<'_> {
         Ok(())
     }
 
-    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &S) -> Drawn {
+    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &S) -> Drawing {
         self.stroke(path_of(path, false), style);
         Ok(())
     }
 
-    fn draw_circle<S: BackendStyle>(&mut self, (x, y): BackendCoord, radius: u32, style: &S, _fill: bool) -> Drawn {
+    fn draw_circle<S: BackendStyle>(&mut self, (x, y): BackendCoord, radius: u32, style: &S, _fill: bool) -> Drawing {
         self.fill(PathBuilder::from_circle(x as f32, y as f32, radius as f32), style.color());
         Ok(())
     }
 
-    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, corners: I, style: &S) -> Drawn {
+    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
+        &mut self,
+        corners: I,
+        style: &S,
+    ) -> Drawing {
         self.fill(path_of(corners, true), style.color());
         Ok(())
     }
@@ -149,15 +153,15 @@ impl DrawingBackend for Glyphs<'_, '_> {
         self.0.get_size()
     }
 
-    fn ensure_prepared(&mut self) -> Drawn {
+    fn ensure_prepared(&mut self) -> Drawing {
         Ok(())
     }
 
-    fn present(&mut self) -> Drawn {
+    fn present(&mut self) -> Drawing {
         Ok(())
     }
 
-    fn draw_pixel(&mut self, at: BackendCoord, colour: BackendColor) -> Drawn {
+    fn draw_pixel(&mut self, at: BackendCoord, colour: BackendColor) -> Drawing {
         self.0.draw_pixel(at, colour)
     }
 }

@@ -31,7 +31,7 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Fetched<'a> {
+struct FetchOutput<'a> {
     path: &'a Path,
     bytes: u64,
     sha256: &'a str,
@@ -53,7 +53,7 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
     let splits = [super::check(&unpacked, Split::Train)?, super::check(&unpacked, Split::Test)?];
     let bytes = path.metadata().map_err(|cause| Failure::disk(format!("{}: {cause}", path.display())))?.len();
     if args.json {
-        let fetched = Fetched { path: &path, bytes, sha256: &args.sha256 };
+        let fetched = FetchOutput { path: &path, bytes, sha256: &args.sha256 };
         print_json(&fetched)?;
     } else {
         println!("{}: {bytes} bytes, sha256 {}", path.display(), args.sha256);
