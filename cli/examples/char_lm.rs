@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ata::Extensions;
 use ata_learn::{
-    DataError, DataSource, Measured, Model, ModelError, Problem, Samples, Split, builtin_model, cross_entropy,
+    DataError, DataSource, Measurement, Model, ModelError, Problem, Samples, Split, builtin_model, cross_entropy,
     decode_model, model, with_parameters,
 };
 use burn::module::Module;
@@ -130,9 +130,9 @@ impl Problem for CharLm {
         cross_entropy(scores, &next, device)
     }
 
-    fn measure(&self, network: &Transformer, windows: &Vec<i32>, device: &Device) -> Measured {
+    fn measure(&self, network: &Transformer, windows: &Vec<i32>, device: &Device) -> Measurement {
         let (scores, next) = scores(network, windows, device);
-        Measured::classification(scores, &next)
+        Measurement::classification(scores, &next)
     }
 
     fn class_names(&self) -> Vec<String> {

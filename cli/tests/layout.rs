@@ -7,7 +7,7 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 20] = [
+const DEPENDS_ON: [(&str, &[&str]); 21] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-types"]),
@@ -105,6 +105,7 @@ const DEPENDS_ON: [(&str, &[&str]); 20] = [
             "ureq",
         ],
     ),
+    ("xtask", &[]),
 ];
 
 /// The third-party crates among those.

@@ -20,15 +20,15 @@ show() { echo "\$ $*"; "$@"; }
 address() { echo "10.117.8.${1#n}"; }
 queue() { show squeue --array --format='%.6i %.16j %.11T %.9N %r'; }
 # What the logs have to say since the last time.
-declare -A shown
+declare -A printed
 news() {
     local log lines
     for log in coordinator worker-1 worker-2; do
         lines=$(wc -l < "$folder/shared/$log.log")
         echo "-- $log.log"
-        tail -n "+$((${shown[$log]:-0} + 1))" "$folder/shared/$log.log" | head -n "$((lines - ${shown[$log]:-0}))" |
+        tail -n "+$((${printed[$log]:-0} + 1))" "$folder/shared/$log.log" | head -n "$((lines - ${printed[$log]:-0}))" |
             grep -E ' job |resuming|JOB|worker lost|worker ready|connected to|ata: ' | cut -c 1-150 || true
-        shown[$log]=$lines
+        printed[$log]=$lines
     done
 }
 

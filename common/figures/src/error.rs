@@ -1,4 +1,4 @@
-//! What can go wrong with a figure.
+//! Errors of figures and reports.
 
 use std::error::Error;
 use std::io;
@@ -41,15 +41,12 @@ pub enum FigureError {
     /// Drawing failed.
     #[error("drawing failed: {0}")]
     Draw(String),
-    /// Encoding the PNG failed.
-    #[error("encoding the PNG failed")]
-    Png(#[from] png::EncodingError),
     /// A file cannot be written.
     #[error("cannot write {}: check the folder, its permissions and the free space", path.display())]
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },

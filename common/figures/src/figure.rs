@@ -10,15 +10,15 @@ use crate::{FigureError, csv, png, svg};
 pub struct Figure {
     /// The stem of its file names.
     pub name: String,
-    /// Shown above the drawing.
+    /// Printed above the drawing.
     pub title: String,
-    /// Shown below the drawing in a [`crate::Report`]; the files hold only the drawing.
+    /// Printed below the drawing in a [`crate::Report`]; the files hold only the drawing.
     pub caption: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The data, and how it is shown.
+    /// The data and the kind of plot.
     pub plot: Plot,
 }
 
@@ -40,7 +40,7 @@ pub enum Scale {
     Log,
 }
 
-/// The data of a figure, and how it is shown.
+/// The data of a figure and the kind of plot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plot {
     /// A line for each series, in order of x.
@@ -83,12 +83,12 @@ pub struct Curve {
     pub marks: Vec<Mark>,
 }
 
-/// A point with a label beside it.
+/// A point with a label next to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Written beside the point; may be empty.
+    /// Written next to the point; may be empty.
     pub label: String,
-    /// Where it is.
+    /// Its place.
     pub point: Point,
 }
 

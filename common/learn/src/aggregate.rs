@@ -1,4 +1,4 @@
-//! What an iteration's gradients become: their mean, or an estimate that a few wrong ones cannot move far.
+//! Combines the gradients of an iteration: into their mean, or into an estimate that a few wrong ones cannot move far.
 //!
 //! The coordinate-wise median and trimmed mean are those of Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed
 //! Learning: Towards Optimal Statistical Rates" (ICML 2018). They are taken over the leases of an iteration, of which each
@@ -15,7 +15,7 @@ use std::str::FromStr;
 use crate::reduction::{Partial, Reduction};
 use crate::spread::spread;
 
-/// How the gradients of an iteration become one.
+/// How the gradients of an iteration are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Aggregate {
     /// The mean over tasks, summed in one fixed order: the same bits for every allocation.
@@ -27,7 +27,7 @@ pub enum Aggregate {
     Trimmed(f64),
 }
 
-/// A text that names no [`Aggregate`].
+/// The text does not name an [`Aggregate`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}': expected mean, median, or trimmed:X with a share X from 0 to below 0.5")]
 pub struct AggregateError(String);
@@ -56,7 +56,7 @@ impl fmt::Display for Aggregate {
 }
 
 impl Aggregate {
-    /// How many of so many sorted values are left out at either end; the mean of the rest is the estimate.
+    /// How many sorted values are left out at either end; the estimate is the mean of the rest.
     fn left_out(self, values: usize) -> usize {
         match self {
             Self::Mean => 0,
@@ -66,14 +66,14 @@ impl Aggregate {
     }
 }
 
-/// What an iteration's gradients became.
+/// The combined gradients of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// This divided by `divisor` is the gradient of the step.
+    /// Divided by `divisor`, the gradient of the step.
     pub gradient: Vec<f32>,
-    /// The number of tasks in a sum, or 1.
+    /// The number of tasks if `gradient` is a sum, else 1.
     pub divisor: u64,
-    /// The loss, per task.
+    /// Loss per task.
     pub loss: f64,
 }
 
@@ -81,15 +81,15 @@ pub struct Estimate {
 #[derive(Debug)]
 pub struct Aggregator {
     aggregate: Aggregate,
-    /// Of the mean.
+    /// Used for the mean.
     reduction: Reduction,
-    /// Of the others: every lease's.
+    /// Used for the other estimates: the partials of all leases.
     partials: Vec<Partial>,
     spent: Vec<Vec<f32>>,
 }
 
 impl Aggregator {
-    /// An empty one.
+    /// Creates an empty aggregator.
     pub fn new(aggregate: Aggregate) -> Self {
         Self { aggregate, reduction: Reduction::default(), partials: Vec::new(), spent: Vec::new() }
     }
@@ -102,7 +102,7 @@ impl Aggregator {
         }
     }
 
-    /// What the partials of `tasks` tasks, added since the last time, become; `None` if there were none.
+    /// Combines the partials of `tasks` tasks that were added since the last call; `None` if there were none.
     pub fn finish(&mut self, tasks: u64) -> Option<Estimate> {
         if self.aggregate == Aggregate::Mean {
             let Partial { gradient, loss, .. } = self.reduction.finish()?;
@@ -130,7 +130,7 @@ impl Aggregator {
     }
 }
 
-/// A lease's gradient, and what makes it a mean.
+/// The gradient of a lease, and the factor that makes it a mean.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     values: &'a [f32],

@@ -1,13 +1,13 @@
-//! Whether two workers computed the same.
+//! Compares the results of two workers for the same tasks.
 
 use crate::reduction::Partial;
 
-/// The relative difference that two devices may have, in the L2 norm: tensor cores round inputs to the 11 bits of TF32, which
+/// Largest relative difference between two devices, in the L2 norm: tensor cores round inputs to the 11 bits of TF32, which
 /// is 5·10⁻⁴, and plain f32 stays below 10⁻⁵.
 const TOLERANCE: f64 = 1e-3;
 
 impl Partial {
-    /// Whether another worker's result for the same tasks is the same: bit by bit, or within the rounding of different devices.
+    /// Whether another worker's result for the same tasks agrees: bit by bit, or within the rounding of different devices.
     pub fn agrees(&self, other: &Self, exactly: bool) -> bool {
         if self.gradient.len() != other.gradient.len() {
             return false;

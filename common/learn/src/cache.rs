@@ -1,4 +1,4 @@
-//! Where downloaded and unpacked data is kept.
+//! The folder for downloaded and unpacked data.
 
 use std::path::PathBuf;
 

@@ -97,7 +97,7 @@ pub struct OpenDevice {
 }
 
 impl OpenDevice {
-    /// Whether it is the CPU device, whose results are the same bits on every machine. A software adapter is none.
+    /// Whether it is the CPU device, whose results are the same bits on every machine. A software adapter is not.
     pub fn is_cpu(&self) -> bool {
         is_cpu(&self.device)
     }

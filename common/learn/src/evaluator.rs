@@ -7,12 +7,12 @@ use burn::tensor::Device;
 use crate::data::DataError;
 use crate::flat;
 use crate::model::OpenData;
-use crate::problem::{Batch, DeviceSamples, Measured, Problem, Samples};
+use crate::problem::{Batch, DeviceSamples, Measurement, Problem, Samples};
 
 /// Evaluates parameters.
 pub trait Evaluator: Send {
-    /// Evaluates parameters on a whole data set. `go_on` hears every fraction of a second how many samples are done; if
-    /// it returns `false`, the evaluation ends, and the result is `None`.
+    /// Evaluates parameters on a whole data set. `go_on` is called every fraction of a second with the number of
+    /// samples that are done; if it returns `false`, the evaluation ends, and the result is `None`.
     ///
     /// # Panics
     /// If there is not one `f32` per parameter of the model.
@@ -23,23 +23,23 @@ pub trait Evaluator: Send {
     ) -> Result<Option<Evaluation>, DataError>;
 }
 
-/// How good parameters are on a data set.
+/// Loss and accuracy on a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// Mean loss; cross-entropies are in nats.
     pub loss: f64,
     /// Share of samples whose largest score is that of the label, from 0 to 1; `None` if the problem has no classes.
     pub accuracy: Option<f64>,
-    /// By class.
+    /// Counts by class.
     pub classes: Vec<ClassCount>,
 }
 
 /// Samples of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCount {
-    /// How many there are.
+    /// Samples of the class.
     pub samples: u32,
-    /// How many of them have their largest score at the label.
+    /// Samples whose largest score is that of the label.
     pub correct: u32,
 }
 
@@ -91,7 +91,7 @@ impl<P: Problem> Evaluator for BurnEvaluator<P> {
     }
 }
 
-fn add(classes: &mut Vec<ClassCount>, measured: &Measured) {
+fn add(classes: &mut Vec<ClassCount>, measured: &Measurement) {
     classes.resize(classes.len().max(measured.classes.len()), ClassCount::default());
     for (sum, class) in classes.iter_mut().zip(&measured.classes) {
         sum.samples += class.samples;

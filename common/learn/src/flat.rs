@@ -4,7 +4,6 @@
 //! parameter ids, it is the same in every process.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData, Transaction};
 
 use crate::device::is_cpu;
@@ -67,18 +66,18 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// Of a scalar `loss`, at the parameters of `network`.
+    /// The gradient of a scalar `loss` at the parameters of `network`.
     pub(crate) fn of<N: Module>(loss: Tensor<1>, network: &N) -> Self {
-        struct Visitor(Vec<Tensor<1>>, GradientsParams);
+        struct Visitor(Vec<Tensor<1>>, burn::tensor::Gradients);
         impl ModuleVisitor for Visitor {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 // burn records no gradient for a parameter that the loss does not depend on: it is zero.
-                let gradient = self.1.remove::<D>(param.id).unwrap_or_else(|| param.val().inner().zeros_like());
+                let gradient = param.val().grad_remove(&mut self.1);
+                let gradient = gradient.unwrap_or_else(|| param.val().inner().zeros_like());
                 self.0.push(gradient.flatten(0, D - 1));
             }
         }
-        let gradients = GradientsParams::from_grads(loss.backward(), network);
-        let mut visitor = Visitor(Vec::new(), gradients);
+        let mut visitor = Visitor(Vec::new(), loss.backward());
         network.visit(&mut visitor);
         Self { loss: loss.inner(), parts: visitor.0 }
     }

@@ -67,7 +67,7 @@ impl From<ExecutionError> for LearnerError {
     }
 }
 
-/// Samples that a device that is not the CPU computes as one batch, if a task has no more: enough to keep a large GPU
+/// Samples that a device other than the CPU computes as one batch, unless a single task has more: enough to keep a large GPU
 /// busy with images of CIFAR-100, few enough for the activations of ResNet-20 to take about 2 GiB.
 const FUSED_SAMPLES: u64 = 512;
 
@@ -78,9 +78,9 @@ pub(crate) struct BurnLearner<P: Problem> {
     tasks: TaskSampler,
     network: Option<P::Network>,
     device: Device,
-    /// Tasks that are computed as one batch at most.
+    /// Most tasks that are computed as one batch.
     fused_tasks: u64,
-    /// Whether batches are prepared ahead: not on the CPU, which is computing nothing meanwhile.
+    /// Whether batches are prepared ahead. On the CPU they are not, because it would not compute anything meanwhile.
     prepares: bool,
     announced: Option<Lease>,
     prepared: Option<(Lease, Batch<P>)>,

@@ -54,8 +54,8 @@ pub use model_file::{
 };
 pub use nn::cross_entropy;
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
-pub use problem::{Batch, DeviceSamples, Measured, Problem, Samples};
+pub use problem::{Batch, DeviceSamples, Measurement, Problem, Samples};
 pub use process::{in_background, keep_freed_memory, on_one_thread, thread_count, with_own_threads};
 pub use reduction::{Partial, Reduction, reduce_in_order};
-pub use state::{StepTaken, TrainingState};
+pub use state::{StepOutcome, TrainingState};
 pub use table::{ParameterTable, TensorEntry};

@@ -11,10 +11,10 @@ use sha2::{Digest, Sha256};
 
 use crate::table::ParameterTable;
 
-/// Named text that a file carries besides its tensors.
+/// Named text that a file carries in addition to its tensors.
 pub type Metadata = BTreeMap<String, String>;
 
-/// What is wrong with a file of tensors.
+/// Why a file of tensors is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelFileError {
     /// It is not in the format, or is damaged.

@@ -1,4 +1,4 @@
-//! What is trained: [`Problem`].
+//! [`Problem`]: a network, its data and its loss.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::nn::mean_cross_entropy;
 /// A network, the samples it is trained on, and its loss. [`crate::model`] makes one trainable.
 ///
 /// The gradient of a task must depend on its parameters and its samples only, not on earlier tasks: a network with running
-/// statistics, as of batch normalisation, or with dropout is no problem of this kind.
+/// statistics, as of batch normalisation, or with dropout does not qualify.
 pub trait Problem: Send + Sync + 'static {
     /// The burn module whose parameters are trained.
     type Network: Module + 'static;
@@ -29,9 +29,9 @@ pub trait Problem: Send + Sync + 'static {
     /// The mean loss over a batch: one number.
     fn loss(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Tensor<1>;
 
-    /// What an evaluation measures on a batch: by default the loss alone.
-    fn measure(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Measured {
-        Measured { loss: scalar(self.loss(network, batch, device)), classes: Vec::new() }
+    /// Measures a batch in an evaluation: by default the loss alone.
+    fn measure(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Measurement {
+        Measurement { loss: scalar(self.loss(network, batch, device)), classes: Vec::new() }
     }
 
     /// The file that holds a split, in what `--data` names: by default that path itself, for both splits.
@@ -44,7 +44,7 @@ pub trait Problem: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What the files of its models carry besides their tensors.
+    /// Metadata that the files of its models carry in addition to their tensors.
     fn metadata(&self) -> Metadata {
         Metadata::new()
     }
@@ -55,7 +55,7 @@ pub trait Samples: Send + Sync + 'static {
     /// Samples as [`Problem::loss`] takes them, in host memory if not made by [`Samples::on_device`].
     type Batch: Send;
 
-    /// How many there are.
+    /// Number of samples.
     fn count(&self) -> u32;
 
     /// The samples at these indices, each below [`Samples::count`].
@@ -74,16 +74,16 @@ pub type DeviceSamples<B> = Box<dyn Samples<Batch = B>>;
 /// A batch of a problem.
 pub type Batch<P> = <<P as Problem>::Samples as Samples>::Batch;
 
-/// What was measured on a batch.
+/// The loss of a batch, and its classes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct Measurement {
     /// Mean loss.
     pub loss: f64,
     /// By class, in the order of [`Problem::class_names`]; trailing classes without samples may be missing.
     pub classes: Vec<ClassCount>,
 }
 
-impl Measured {
+impl Measurement {
     /// Cross-entropy, and how often the largest score is that of the label.
     ///
     /// Both are computed on the CPU, from scores of shape [samples, classes]; of equal scores the first counts as largest.

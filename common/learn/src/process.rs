@@ -1,4 +1,4 @@
-//! How a process computes: its memory and its threads.
+//! Memory and threads of a process that computes.
 
 /// Has the allocator keep the memory that a gradient frees for the next one. Call it once, at the start of a program.
 ///
@@ -12,7 +12,7 @@ pub fn keep_freed_memory() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(NEARLY_32_MIB)));
 }
 
-/// Does `work` on one thread, whatever [`crate::limit_threads`] says.
+/// Does `work` on one thread, regardless of [`crate::limit_threads`].
 ///
 /// # Panics
 /// If no thread can be started.
@@ -50,7 +50,7 @@ pub fn with_own_threads<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// How many threads the CPU device uses.
+/// Number of threads that the CPU device uses.
 pub fn thread_count() -> usize {
     rayon::current_num_threads()
 }

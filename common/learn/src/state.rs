@@ -56,7 +56,7 @@ impl TrainingState {
         &self.parameters
     }
 
-    /// What the optimizer keeps besides the parameters, by name.
+    /// The vectors that the optimizer keeps in addition to the parameters, by name.
     pub fn moments(&self) -> impl Iterator<Item = (&'static str, &[f32])> {
         let named = self.optimizer.rule.moments().iter().zip(&self.moments);
         let named = named.map(|(name, values)| (*name, &values[..]));
@@ -68,8 +68,8 @@ impl TrainingState {
         self.steps
     }
 
-    /// Takes a step along the mean of `tasks` gradients with the sum `sum`, at the learning rate `rate`. What is left in
-    /// `sum` means nothing; `next` becomes a copy of the new parameters.
+    /// Takes a step along the mean of `tasks` gradients with the sum `sum`, at the learning rate `rate`. The
+    /// content of `sum` is undefined afterwards; `next` becomes a copy of the new parameters.
     ///
     /// # Panics
     /// If there is not one number per parameter.
@@ -80,7 +80,7 @@ impl TrainingState {
         rate: f64,
         with_product: bool,
         next: &mut Vec<f32>,
-    ) -> StepTaken {
+    ) -> StepOutcome {
         assert_eq!(sum.len(), self.parameters.len());
         next.resize(sum.len(), 0.0);
         let mut tasks = tasks;
@@ -107,13 +107,13 @@ impl TrainingState {
         }
         let last = self.last_gradient.take();
         self.last_gradient = with_product.then(|| std::mem::replace(sum, last.unwrap_or_default()));
-        StepTaken { gradient_product, gradient_norm }
+        StepOutcome { gradient_product, gradient_norm }
     }
 }
 
-/// What a step found out about its mean gradient.
+/// Properties of the mean gradient of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepTaken {
+pub struct StepOutcome {
     /// Its inner product with that of the step before, if `with_product` was set in both.
     pub gradient_product: Option<f64>,
     /// Its Euclidean norm before it was clipped, if a limit is set.

@@ -1,4 +1,4 @@
-//! Data sets, archives and models from outside: whatever they hold, they are refused with a reason, or can be used, and
+//! Data sets, archives and models from outside: with any content they are refused with a reason, or can be used, and
 //! little memory is needed.
 
 use std::io::Write;

@@ -2,10 +2,10 @@
 
 use ata_learn::{Optimizer, Rule, TrainingState};
 use burn::module::{Module, Param};
-use burn::optim::decay::WeightDecayConfig;
-use burn::optim::momentum::MomentumConfig;
-use burn::optim::{AdamConfig, AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use burn::tensor::{Device, Tensor, TensorData};
+use burn_optim::decay::WeightDecayConfig;
+use burn_optim::momentum::MomentumConfig;
+use burn_optim::{AdamConfig, AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 

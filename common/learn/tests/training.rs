@@ -98,7 +98,7 @@ fn training_on_synthetic_data_learns() {
     assert_eq!(after.classes.iter().map(|class| class.samples).sum::<u32>(), 2_000);
 }
 
-/// An evaluation that is told to stop has no result.
+/// An evaluation that is stopped has no result.
 #[test]
 fn an_evaluation_can_be_stopped() {
     let (_, mut evaluator, state) = parts(SMALL, tasks(1, 1));

@@ -8,7 +8,7 @@ use crate::instructions::by_width;
 use crate::tile::{Blocked, add_products, numbers, vectors};
 use crate::{Aligned, BLOCK, spread, zeros};
 
-/// Marks a [`Saved::chosen`] whose output is zero, so that it has no gradient.
+/// Marks a [`ForwardState::chosen`] whose output is zero, so that it has no gradient.
 pub(crate) const DEAD: u32 = 1 << 31;
 
 /// The sizes of the operation.
@@ -35,14 +35,14 @@ impl Geometry {
     }
 }
 
-/// Whether there is something to pool, and positions in an image can be kept in a [`Saved::chosen`].
+/// Whether there is something to pool, and positions in an image can be kept in a [`ForwardState::chosen`].
 pub fn takes(input: Size) -> bool {
     input.height >= 2 && input.width >= 2 && input.padded() < DEAD as usize
 }
 
 /// Results of the forward pass that the gradients need.
 #[derive(Debug)]
-pub struct Saved {
+pub struct ForwardState {
     /// The sizes.
     pub geometry: Geometry,
     /// The images with a border of zeros.
@@ -54,7 +54,7 @@ pub struct Saved {
 /// Returns the output, channels last, and what the gradients need.
 ///
 /// A number before pooling is summed as in a dense convolution; the bias is added after pooling, which gives the same.
-pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, Saved) {
+pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f32>, ForwardState) {
     let packed = packed(g, weight);
     let per_sample = g.output().numbers();
     let mut images = Aligned::zeros(g.samples * g.input.padded());
@@ -65,7 +65,7 @@ pub fn forward(g: Geometry, x: View<'_>, weight: &[f32], bias: &[f32]) -> (Vec<f
         x.copy_padded(n, g.input, image);
         by_width(Forward { g, image, packed: &packed, bias, output, chosen });
     });
-    (output, Saved { geometry: g, images, chosen })
+    (output, ForwardState { geometry: g, images, chosen })
 }
 
 /// Returns the output alone.

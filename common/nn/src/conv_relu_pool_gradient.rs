@@ -5,7 +5,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::conv_relu_pool::{DEAD, Geometry, Saved};
+use crate::conv_relu_pool::{DEAD, ForwardState, Geometry};
 use crate::conv3x3_gradient::{Gradients, unpack_weights};
 use crate::image::View;
 use crate::instructions::arch;
@@ -41,7 +41,7 @@ macro_rules! in_vectors {
 ///
 /// Those of weights and bias are sums over the samples and pooled pixels, row by row. Those of the input: see
 /// [`InputGradient`].
-pub fn gradients(saved: &Saved, weight: &[f32], gradient: View<'_>, with_x: bool) -> Gradients {
+pub fn gradients(saved: &ForwardState, weight: &[f32], gradient: View<'_>, with_x: bool) -> Gradients {
     let g = saved.geometry;
     let gradient = gradient.images(g.samples, g.output());
     let wide = g.input.wide_run();
@@ -61,7 +61,7 @@ type Alive = (usize, f32);
 
 /// The gradient of the weights and biases of up to `PIECE` output channels, from `first` on.
 struct WeightGradient<'a> {
-    saved: &'a Saved,
+    saved: &'a ForwardState,
     gradient: &'a [f32],
     first: usize,
     sums: &'a mut [f32],
@@ -135,7 +135,7 @@ fn add_patches<S: Simd, const V: usize>(simd: S, g: Geometry, list: &[Alive], im
     }
 }
 
-fn input_gradient(saved: &Saved, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
+fn input_gradient(saved: &ForwardState, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
     let g = saved.geometry;
     let (inputs, wide, per_sample) = (g.input.channels, g.input.wide_run(), g.output().numbers());
     // By output, row of the kernel, and then column of the kernel and input.

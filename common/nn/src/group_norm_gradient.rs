@@ -9,7 +9,7 @@ use crate::{BLOCK, spread, zeros};
 
 /// Operands and results of the forward pass that the gradients need, channels last.
 #[derive(Clone, Copy, Debug)]
-pub struct Saved<'a> {
+pub struct ForwardState<'a> {
     /// The images.
     pub x: &'a [f32],
     /// The result, after ReLU if there is one.
@@ -35,7 +35,7 @@ pub struct Gradients {
 
 /// Computes the gradients from that of the output. Sums over pixels are as in the forward pass; sums over samples are in
 /// their order.
-pub fn gradients(g: Geometry, saved: Saved<'_>, gradient: &[f32]) -> Gradients {
+pub fn gradients(g: Geometry, saved: ForwardState<'_>, gradient: &[f32]) -> Gradients {
     let (per_sample, channels) = (g.size.numbers(), g.size.channels);
     let mut passed = gradient.to_vec();
     let mut x = zeros(gradient.len());
@@ -49,7 +49,7 @@ pub fn gradients(g: Geometry, saved: Saved<'_>, gradient: &[f32]) -> Gradients {
                 *passed = if *output > 0.0 { *passed } else { 0.0 };
             }
         }
-        let saved = Saved { x: &saved.x[own], groups: &saved.groups[n * g.groups..][..g.groups], ..saved };
+        let saved = ForwardState { x: &saved.x[own], groups: &saved.groups[n * g.groups..][..g.groups], ..saved };
         of_sample(g, saved, passed, x, sums);
     });
     let [mut gamma, mut beta] = [(); 2].map(|()| vec![0.0; channels]);
@@ -60,7 +60,7 @@ pub fn gradients(g: Geometry, saved: Saved<'_>, gradient: &[f32]) -> Gradients {
     Gradients { x, gamma, beta, shortcut: passed }
 }
 
-fn of_sample(g: Geometry, saved: Saved<'_>, gradient: &[f32], x: &mut [f32], sums: &mut [f32]) {
+fn of_sample(g: Geometry, saved: ForwardState<'_>, gradient: &[f32], x: &mut [f32], sums: &mut [f32]) {
     let (channels, per_group) = (g.size.channels, g.size.channels / g.groups);
     let by_channel = |value: fn(&Group) -> f32| -> Vec<f32> {
         saved.groups.iter().flat_map(|group| std::iter::repeat_n(value(group), per_group)).collect()

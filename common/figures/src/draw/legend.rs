@@ -14,10 +14,10 @@ const GAP_PX: f64 = 20.0;
 const SWATCH_PX: f64 = 28.0;
 const ROW_PX: f64 = 25.0;
 const RAMP_PX: f64 = 400.0;
-/// Names shown beside a ramp.
+/// Names printed next to a ramp.
 const RAMP_NAMES: usize = 6;
 
-/// How a series is shown in its row.
+/// The sample of a series in its row.
 #[derive(Clone, Copy)]
 pub(super) enum Swatch {
     Line(Option<Shape>),
@@ -47,8 +47,8 @@ impl Legend {
 
     /// The width of the legend, including the gap to the frame.
     pub(super) fn width_px(&self) -> f64 {
-        let shown = self.names.iter().map(|name| text::width(name, TICK_PX));
-        match shown.reduce(f64::max) {
+        let widths = self.names.iter().map(|name| text::width(name, TICK_PX));
+        match widths.reduce(f64::max) {
             Some(widest) => GAP_PX + SWATCH_PX + 8.0 + widest + GAP_PX / 2.0,
             None => 0.0,
         }

@@ -4,7 +4,7 @@
 //! - `axis`: ranges of places with their ticks
 //! - `canvas`: shapes at places on the axes
 //! - `frame`: title, axes, ticks and grid
-//! - `legend`: the legend beside the frame
+//! - `legend`: the legend next to the frame
 //! - `lines`, `stacked`, `frontier`: the plots inside it
 
 mod axis;

@@ -9,7 +9,7 @@ use crate::{Figure, FigureError, Plot, csv, figure, number};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Rows of data shown under one figure, all series together: more would make the page slow on a phone.
+/// Rows of data printed under one figure, all series together: more would make the page slow on a phone.
 const MOST_ROWS: usize = 2_000;
 
 /// A page of results.
@@ -19,16 +19,16 @@ pub struct Report {
     pub title: String,
     /// The first paragraphs.
     pub intro: Vec<String>,
-    /// Shown before the figures.
+    /// Printed before the figures.
     pub tables: Vec<Table>,
-    /// Shown in this order, each with its caption and its data.
+    /// Printed in this order, each with its caption and its data.
     pub figures: Vec<Figure>,
 }
 
 /// A table of a report. A column whose cells are all numbers is right-aligned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Shown above the table.
+    /// Printed above the table.
     pub title: String,
     /// The names of the columns, with their units.
     pub header: Vec<String>,
@@ -76,10 +76,10 @@ fn figure_html(figure: &Figure) -> Result<String, FigureError> {
     let (rows, points) = (data.lines().count() - 1, series.iter().sum::<usize>());
     let count = |count: usize| number::with_commas(&count.to_string());
     let left_out = if points > rows { format!(" of {}", count(points)) } else { String::new() };
-    let shown = format!("{}{left_out} points", count(rows));
+    let summary = format!("{}{left_out} points", count(rows));
     Ok(format!(
         "<figure>\n<div class=\"plot\">{}</div>\n<figcaption>{}</figcaption>\n\
-         <details><summary>Data: {shown}</summary><pre>{}</pre></details>\n</figure>\n",
+         <details><summary>Data: {summary}</summary><pre>{}</pre></details>\n</figure>\n",
         figure.svg()?,
         escape(&figure.caption),
         escape(&data)

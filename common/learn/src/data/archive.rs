@@ -80,14 +80,14 @@ pub fn extract_archive(archive: &Path, cache: &Path) -> Result<PathBuf, DataErro
 /// The split an entry holds, if any; an error for an entry that no honest archive has.
 fn wanted(entry: &Entry<'_, impl Read>) -> Result<Option<Split>, String> {
     let path = entry.path().map_err(|cause| format!("an entry's name cannot be read: {cause}"))?.into_owned();
-    let shown = path.display();
+    let name = path.display();
     if path.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(format!("entry '{shown}' would leave the folder"));
+        return Err(format!("entry '{name}' would leave the folder"));
     }
     match entry.header().entry_type() {
         EntryType::Regular | EntryType::Continuous => {}
         EntryType::Directory | EntryType::XHeader | EntryType::XGlobalHeader => return Ok(None),
-        other => return Err(format!("entry '{shown}' is of kind {other:?}; only files and folders are expected")),
+        other => return Err(format!("entry '{name}' is of kind {other:?}; only files and folders are expected")),
     }
     Ok([Split::Train, Split::Test]
         .into_iter()
@@ -122,7 +122,7 @@ fn unpack(entry: &mut Entry<'_, impl Read>, path: &Path) -> Result<(), UnpackErr
     Ok(())
 }
 
-/// The reason without the temporary path, which means nothing to the user.
+/// The reason without the temporary path, which would not help the user.
 fn reason_of(error: DataError) -> String {
     match error {
         DataError::Corrupt { reason, .. } => reason,

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::DataError;
 
-/// A file of data and the identity of its content. It stays open: another file may take its place meanwhile.
+/// A file of data and the identity of its content. It stays open, because another file may take its path.
 #[derive(Clone, Debug)]
 pub struct DataFile {
     /// Where it was.
@@ -22,7 +22,7 @@ pub struct DataFile {
     file: Arc<File>,
 }
 
-/// Tells versions of a file that is written to apart, as far as can be told without reading it.
+/// Distinguishes versions of a file that is written to, as far as that is possible without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
     /// Its size.
@@ -60,7 +60,7 @@ impl DataFile {
         std::os::unix::fs::FileExt::read_exact_at(&*self.file, buffer, offset)
     }
 
-    /// The same where a file has only one place to read from.
+    /// The same on systems where a file has only one position to read from.
     #[cfg(not(unix))]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         use std::io::{Seek, SeekFrom};

@@ -86,7 +86,7 @@ impl Samples for Images {
     }
 }
 
-/// A batch of images, wherever it was made.
+/// A batch of images in host memory or on a device.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are one or two at a time")]
 pub enum ImageInput {

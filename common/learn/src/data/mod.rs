@@ -72,7 +72,7 @@ pub enum DataSource {
 }
 
 impl DataSource {
-    /// The file, for a problem that has no generated data; `expected` says what `--data` takes, as in "a text file".
+    /// The file, for a problem that has no generated data; `expected` describes what `--data` takes, as in "a text file".
     pub fn file(&self, expected: &'static str) -> Result<&Path, DataError> {
         match self {
             Self::File(path) => Ok(path),
@@ -81,7 +81,7 @@ impl DataSource {
     }
 }
 
-/// What is wrong with a data set.
+/// Why a data set cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// It cannot be read or written.

@@ -1,4 +1,4 @@
-//! Which samples a task gets.
+//! Assigns samples to tasks.
 
 use std::collections::BTreeMap;
 

@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn labels_cover_all_classes() {
         let data = Synthetic::new(Split::Test, 1);
-        let mut seen = [false; CLASSES];
+        let mut found = [false; CLASSES];
         for index in 0..2000 {
             let record = data.record(index);
             assert_eq!(record[0], record[1] / 5);
-            seen[usize::from(record[1])] = true;
+            found[usize::from(record[1])] = true;
         }
-        assert!(seen.iter().all(|&seen| seen));
+        assert!(found.iter().all(|&found| found));
     }
 }

@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 use crate::data::{CHANNELS, CLASS_NAMES, DataError, DataSource, ImageInput, Images, Split};
 use crate::model_file::Metadata;
 use crate::nn::cross_entropy;
-use crate::problem::{Measured, Problem};
+use crate::problem::{Measurement, Problem};
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
 pub trait Network: Module + 'static {
@@ -46,8 +46,8 @@ impl<N: Network, F: Fn(&Device) -> N + Send + Sync + 'static> Problem for ImageC
         cross_entropy(network.forward(batch.images(device)), batch.labels(), device)
     }
 
-    fn measure(&self, network: &N, batch: &ImageInput, device: &Device) -> Measured {
-        Measured::classification(network.forward(batch.images(device)), batch.labels())
+    fn measure(&self, network: &N, batch: &ImageInput, device: &Device) -> Measurement {
+        Measurement::classification(network.forward(batch.images(device)), batch.labels())
     }
 
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {

@@ -43,19 +43,19 @@ pub trait Model: Send + Sync {
     /// The names of the classes; empty if it has none, and so no accuracy.
     fn class_names(&self) -> Vec<String>;
 
-    /// What the files of its models carry besides their tensors.
+    /// Metadata that the files of its models carry in addition to their tensors.
     fn metadata(&self) -> Metadata;
 }
 
 /// An open split of a model's data.
 pub trait Dataset: Send + Sync {
-    /// How many samples there are; at least one.
+    /// Number of samples, at least one.
     fn count(&self) -> u32;
 
-    /// The worker's side: gradients of tasks.
+    /// Makes the worker's side, which computes gradients of tasks.
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner>;
 
-    /// The coordinator's side: loss and accuracy.
+    /// Makes the coordinator's side, which measures loss and accuracy.
     fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator>;
 }
 
@@ -160,7 +160,7 @@ impl<P: Problem> OpenData<P> {
             return None;
         }
         self.samples.on_device(device).unwrap_or_else(|error| {
-            // Only what needs samples that cannot be read shall fail.
+            // A failure belongs to the batches that need these samples.
             tracing::warn!("the data stays in host memory: {error}");
             None
         })

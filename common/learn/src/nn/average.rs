@@ -40,7 +40,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
         let (x, of_x) = x.into_parts();
         let sizes = flex::sizes(&x);
         let output = Flex::global_average(x);
-        match Recorded.prepare::<C>([of_x]).compute_bound().stateful() {
+        match BackwardPass.prepare::<C>([of_x]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(output),
             OpsKind::Tracked(prepared) => prepared.finish(sizes, output),
         }
@@ -48,10 +48,10 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct Recorded;
+struct BackwardPass;
 
-impl Backward<Flex, 1> for Recorded {
-    /// How many images, and their size.
+impl Backward<Flex, 1> for BackwardPass {
+    /// The number of images and their size.
     type State = (usize, Size);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {

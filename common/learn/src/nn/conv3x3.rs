@@ -116,7 +116,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
     ) -> FloatTensor<Self> {
         let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
             (x.into_parts(), weight.into_parts(), bias.into_parts());
-        match Recorded.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
+        match BackwardPass.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(Flex::conv3x3(x, weight, bias, stride)),
             OpsKind::Tracked(prepared) => {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
@@ -129,9 +129,9 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct Recorded;
+struct BackwardPass;
 
-impl Backward<Flex, 3> for Recorded {
+impl Backward<Flex, 3> for BackwardPass {
     type State = (Arc<Aligned>, Geometry, FlexTensor);
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_nn::conv_relu_pool::{self as kernel, Geometry, Saved};
+use ata_nn::conv_relu_pool::{self as kernel, ForwardState, Geometry};
 use ata_nn::conv_relu_pool_gradient;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -73,7 +73,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
     fn conv_relu_pool(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         let ((x, of_x), (weight, of_weight), (bias, of_bias)) =
             (x.into_parts(), weight.into_parts(), bias.into_parts());
-        match Recorded.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
+        match BackwardPass.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(Flex::conv_relu_pool(x, weight, bias)),
             OpsKind::Tracked(prepared) => {
                 let (x, weight, bias) = (flex::viewable(x), weight.to_contiguous(), bias.to_contiguous());
@@ -86,10 +86,10 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct Recorded;
+struct BackwardPass;
 
-impl Backward<Flex, 3> for Recorded {
-    type State = (Arc<Saved>, FlexTensor);
+impl Backward<Flex, 3> for BackwardPass {
+    type State = (Arc<ForwardState>, FlexTensor);
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = flex::viewable(gradients.consume::<Flex>(&ops.node));

@@ -23,7 +23,7 @@ pub fn cross_entropy(scores: Tensor<2>, labels: &[i32], device: &Device) -> Tens
     CrossEntropyLossConfig::new().init(device).forward(scores, labels)
 }
 
-/// The same of numbers in host memory, row by row.
+/// The same for numbers in host memory, row by row.
 pub(crate) fn mean_cross_entropy(scores: &[f32], classes: usize, labels: &[i32]) -> f64 {
     kernel::forward(scores, classes, labels).0
 }
@@ -50,7 +50,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
     fn mean_cross_entropy(scores: FloatTensor<Self>, labels: Vec<i32>) -> FloatTensor<Self> {
         let (scores, of_scores) = scores.into_parts();
         let (loss, probabilities) = forward(&scores, &labels);
-        match Recorded.prepare::<C>([of_scores]).compute_bound().stateful() {
+        match BackwardPass.prepare::<C>([of_scores]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(loss),
             OpsKind::Tracked(prepared) => prepared.finish((probabilities, labels), loss),
         }
@@ -58,9 +58,9 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct Recorded;
+struct BackwardPass;
 
-impl Backward<Flex, 1> for Recorded {
+impl Backward<Flex, 1> for BackwardPass {
     /// Probabilities and labels.
     type State = (Vec<f32>, Vec<i32>);
 

@@ -1,7 +1,7 @@
 //! Group normalisation.
 
 use ata_nn::group_norm::{self as kernel, Geometry, Group};
-use ata_nn::group_norm_gradient::{self, Saved};
+use ata_nn::group_norm_gradient::{self, ForwardState};
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -137,7 +137,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
         let (x, gamma, beta) = (flex::viewable(x), gamma.to_contiguous(), beta.to_contiguous());
         let g = geometry(&x, groups, epsilon, relu);
         let (output, statistics) = forward(g, &x, [&gamma, &beta], shortcut);
-        match Recorded(g).prepare::<C>([of_x, of_gamma, of_beta, of_shortcut]).compute_bound().stateful() {
+        match BackwardPass(g).prepare::<C>([of_x, of_gamma, of_beta, of_shortcut]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(output),
             OpsKind::Tracked(prepared) => {
                 prepared.finish(State { x, output: output.clone(), gamma, groups: statistics }, output)
@@ -147,7 +147,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct Recorded(Geometry);
+struct BackwardPass(Geometry);
 
 #[derive(Clone, Debug)]
 struct State {
@@ -157,7 +157,7 @@ struct State {
     groups: Vec<Group>,
 }
 
-impl Backward<Flex, 4> for Recorded {
+impl Backward<Flex, 4> for BackwardPass {
     type State = State;
 
     fn backward(self, ops: Ops<State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -165,7 +165,7 @@ impl Backward<Flex, 4> for Recorded {
         let gradient = flex::viewable(gradients.consume::<Flex>(&ops.node));
         let images = |tensor| flex::view(tensor).images(g.samples, g.size);
         let (x, output) = (images(&x), images(&output));
-        let saved = Saved { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
+        let saved = ForwardState { x: &x, output: &output, groups: &groups, gamma: flex::numbers(&gamma) };
         let found = group_norm_gradient::gradients(g, saved, &images(&gradient));
         let [of_x, of_gamma, of_beta, of_shortcut] = ops.parents;
         for (node, numbers) in [(of_x, found.x), (of_shortcut, found.shortcut)] {

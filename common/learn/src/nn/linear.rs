@@ -69,7 +69,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
             (x.into_parts(), weight.into_parts(), bias.into_parts());
         let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
         let output = Flex::linear_in_order(x.clone(), weight.clone(), bias);
-        match Recorded.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
+        match BackwardPass.prepare::<C>([of_x, of_weight, of_bias]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(output),
             OpsKind::Tracked(prepared) => prepared.finish([x, weight], output),
         }
@@ -77,9 +77,9 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct Recorded;
+struct BackwardPass;
 
-impl Backward<Flex, 3> for Recorded {
+impl Backward<Flex, 3> for BackwardPass {
     /// Input and weight, both contiguous.
     type State = [FlexTensor; 2];
 

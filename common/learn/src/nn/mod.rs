@@ -1,4 +1,4 @@
-//! Layers whose operations on the CPU are this project's own: faster than burn's there, and with one result on every CPU.
+//! Layers whose operations on the CPU are those of [`ata_nn`]: faster than burn's, and with one result on every CPU.
 //!
 //! A layer takes over the parameters of burn's layer of the same kind, and with them their names, shapes and initial values:
 //!
@@ -15,7 +15,7 @@
 //!
 //! # One result on every CPU
 //! The bits of what these layers compute follow from parameters and inputs alone. Each number is summed in a fixed order, which
-//! the documentation of the operation tells, whatever the width of the registers (AVX-512, AVX2, NEON or none), the size of
+//! the documentation of the operation states, whatever the width of the registers (AVX-512, AVX2, NEON or none), the size of
 //! the caches and the number of threads; products are added by fused multiply-add everywhere; and exponentials and
 //! logarithms are those of the crate `libm`, not of the C library. So for the built-in models it does not matter which CPU
 //! computed a gradient or an evaluation.

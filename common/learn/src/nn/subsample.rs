@@ -15,8 +15,8 @@ use burn_flex::FlexTensor;
 
 use super::flex;
 
-/// Of images of shape [samples, channels, height, width] the pixels in every other row and column, with channels of zeros after
-/// their own: what the shortcut of a residual network adds where its images shrink.
+/// Takes every other row and column of images of shape [samples, channels, height, width], and appends channels of zeros: the
+/// shortcut of a residual network where its images shrink.
 ///
 /// # Panics
 /// If the images have more channels than wanted.
@@ -51,7 +51,7 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
         let (x, of_x) = x.into_parts();
         let sizes = flex::sizes(&x);
         let result = Flex::subsample(x, channels);
-        match Recorded.prepare::<C>([of_x]).compute_bound().stateful() {
+        match BackwardPass.prepare::<C>([of_x]).compute_bound().stateful() {
             OpsKind::UnTracked(prepared) => prepared.finish(result),
             OpsKind::Tracked(prepared) => prepared.finish((sizes.0, sizes.1, channels), result),
         }
@@ -59,9 +59,9 @@ impl<C: CheckpointStrategy> Operation for Autodiff<Flex, C> {
 }
 
 #[derive(Debug)]
-struct Recorded;
+struct BackwardPass;
 
-impl Backward<Flex, 1> for Recorded {
+impl Backward<Flex, 1> for BackwardPass {
     /// How many images, their size, and the channels of the result.
     type State = (usize, Size, usize);
 

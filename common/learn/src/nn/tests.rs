@@ -42,7 +42,7 @@ fn result_and_gradients<M: Module, const D: usize, const R: usize>(
     all
 }
 
-/// How far two vectors are apart, relative to the second, in the L2 norm.
+/// The distance of two vectors relative to the second, in the L2 norm.
 fn apart(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
@@ -166,13 +166,13 @@ fn group_normalisation() {
 
 /// A module without parameters, for operations that are functions.
 #[derive(Module, Debug)]
-struct Nothing {
+struct NoParameters {
     unused: bool,
 }
 
 #[test]
 fn functions() {
-    let nothing = Nothing { unused: true };
+    let nothing = NoParameters { unused: true };
     check_all("average", &nothing, &random([3, 21, 5, 7]), |_, x: Tensor<4>| global_average(x));
     check_all("every other pixel", &nothing, &random([3, 5, 7, 4]), |_, x: Tensor<4>| subsample(x, 9));
     let scores = random([5, 10]) * 4.0;

@@ -12,7 +12,7 @@ const BETA_1: f32 = 0.9;
 const BETA_2: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
 
-/// What all ranges of a step have in common.
+/// The parts of a step that all ranges share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     rule: Rule,
@@ -22,7 +22,7 @@ pub(crate) struct Step {
     shrink: f32,
     /// The factor that makes the sum of the tasks' gradients their mean, clipped: a division would take as long as all else.
     scale: f32,
-    /// How many steps came before, saturating.
+    /// The number of the step, saturating.
     time: i32,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Range<'a> {
     pub(crate) moments: Vec<&'a mut [f32]>,
     /// The sum of the tasks' gradients.
     pub(crate) sum: &'a [f32],
-    /// Where a copy of the parameters goes.
+    /// Receives a copy of the parameters.
     pub(crate) next: &'a mut [f32],
 }
 

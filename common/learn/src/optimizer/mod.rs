@@ -1,7 +1,7 @@
 //! Optimizers on flat vectors.
 //!
 //! # Layout
-//! - here: which optimizer, with which constants; `kernels`: the arithmetic of one step on a range of parameters
+//! - here: the optimizer and its constants; `kernels`: the arithmetic of one step on a range of parameters
 //! - `rate`: learning-rate schedules
 
 mod kernels;

@@ -9,7 +9,7 @@ pub struct LearningRate {
     pub peak: f64,
     /// Iterations over which the rate rises linearly to [`LearningRate::peak`]; 0 for none.
     pub warmup: u64,
-    /// What follows.
+    /// The schedule after the warm-up.
     pub schedule: Schedule,
 }
 

@@ -1,0 +1,190 @@
+//! The commands that a contributor needs. `cargo xtask` lists them; [`TASKS`] is the list.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// Why a task failed.
+type Failure = String;
+
+/// What `cargo xtask NAME` does.
+struct Task {
+    name: &'static str,
+    help: &'static str,
+    run: fn(&Shell, &[String]) -> Result<(), Failure>,
+}
+
+const TASKS: [Task; 12] = [
+    Task { name: "ci", help: "everything that a change must pass: the next four", run: ci },
+    Task { name: "test", help: "all tests, or those that further arguments of `cargo test` choose", run: test },
+    Task { name: "lint", help: "formatting, and clippy with warnings as errors", run: lint },
+    Task { name: "doc", help: "the documentation of the code, with warnings as errors", run: doc },
+    Task { name: "features", help: "a type check with GPUs, object stores and traces", run: features },
+    Task { name: "reference", help: "writes docs/reference/ from the code", run: reference },
+    Task { name: "book", help: "builds docs/ as a book into book/ (needs mdbook)", run: book },
+    Task { name: "page", help: "tests the dashboard's page in Chromium (needs Node 20)", run: page },
+    Task { name: "deny", help: "checks licenses, advisories and sources of all crates (needs cargo-deny)", run: deny },
+    Task { name: "typos", help: "checks the spelling (needs typos-cli)", run: typos },
+    Task {
+        name: "fuzz",
+        help: "[TARGET] [SECONDS]: fuzzes one reader or each, 60 s (needs cargo-fuzz, nightly)",
+        run: fuzz,
+    },
+    Task {
+        name: "figures",
+        help: "[--data DIR]: simulates the comparison of docs/COMPARISON.md and keeps its figure",
+        run: figures,
+    },
+];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_default();
+    let Some(task) = TASKS.iter().find(|task| task.name == name) else {
+        eprintln!("cargo xtask TASK, where TASK is");
+        for Task { name, help, .. } in TASKS {
+            eprintln!("  {name:10} {help}");
+        }
+        return if name.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(64) };
+    };
+    let shell = Shell { start: Instant::now() };
+    match enter_root().and_then(|()| (task.run)(&shell, &arguments.collect::<Vec<_>>())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("cargo xtask {name}: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Goes to the root of the repository, which all paths here start from.
+fn enter_root() -> Result<(), Failure> {
+    // Read when the task runs: one target directory may serve several checkouts.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("start it with `cargo xtask`")?;
+    std::env::set_current_dir(Path::new(&manifest).join(".."))
+        .map_err(|error| format!("{}: {error}", manifest.display()))
+}
+
+fn ci(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    shell.cargo("fmt --check")?;
+    test(shell, &[])?;
+    clippy(shell)?;
+    doc(shell, &[])?;
+    features(shell, &[])?;
+    println!("\nall passed in {} s", shell.start.elapsed().as_secs());
+    Ok(())
+}
+
+fn test(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
+    let mut command = words("cargo test --release --locked");
+    if arguments.is_empty() {
+        command.push("--workspace".into());
+    }
+    command.extend_from_slice(arguments);
+    shell.run(&command)
+}
+
+fn lint(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    shell.cargo("fmt --check")?;
+    clippy(shell)
+}
+
+fn clippy(shell: &Shell) -> Result<(), Failure> {
+    shell.cargo("clippy --release --workspace --all-targets --locked -- -D warnings")
+}
+
+fn doc(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    let command = words("cargo doc --release --workspace --no-deps --locked");
+    shell.run_with(&command, |command| command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn features(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    shell.cargo("check --release --features gpu,object-store,otlp --locked")
+}
+
+fn reference(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    shell.cargo("run --release --locked -- reference --out docs/reference")
+}
+
+fn book(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    shell.run(&words("mdbook build docs"))
+}
+
+fn page(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    shell.cargo("build --release --locked")?;
+    for command in ["npm ci", "npx playwright test"] {
+        shell.run_with(&words(command), |command| command.current_dir("tools/page-tests"))?;
+    }
+    Ok(())
+}
+
+fn deny(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    shell.cargo("deny --locked check")
+}
+
+fn typos(shell: &Shell, _: &[String]) -> Result<(), Failure> {
+    shell.run(&words("typos"))
+}
+
+fn fuzz(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
+    let seconds = arguments.get(1).map_or("60", String::as_str);
+    let targets = match arguments.first() {
+        Some(target) => vec![target.clone()],
+        None => fuzz_targets()?,
+    };
+    // The versions that the program is built with.
+    std::fs::copy("Cargo.lock", "fuzz/Cargo.lock").map_err(|error| format!("cannot copy Cargo.lock: {error}"))?;
+    shell.run_with(&words("cargo run --release --bin ata-fuzz"), |command| command.current_dir("fuzz"))?;
+    for target in targets {
+        let command = words(&format!("rustup run nightly cargo fuzz run {target} -- -max_total_time={seconds}"));
+        shell.run(&command)?;
+    }
+    Ok(())
+}
+
+/// The names of the files in `fuzz/targets`.
+fn fuzz_targets() -> Result<Vec<String>, Failure> {
+    let entries = std::fs::read_dir("fuzz/targets").map_err(|error| format!("fuzz/targets: {error}"))?;
+    let stem = |entry: std::io::Result<std::fs::DirEntry>| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned());
+    let mut targets: Vec<String> = entries.filter_map(stem).collect();
+    targets.sort();
+    Ok(targets)
+}
+
+fn figures(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
+    let mut command = words("cargo run --release --locked -- simulate --experiment comparison --out runs/comparison");
+    command.extend_from_slice(arguments);
+    shell.run(&command)?;
+    let copied = std::fs::copy("runs/comparison/comparison.svg", "docs/figures/comparison.svg");
+    copied.map(drop).map_err(|error| format!("cannot copy runs/comparison/comparison.svg: {error}"))
+}
+
+/// Runs commands, and says how long the task takes.
+struct Shell {
+    start: Instant,
+}
+
+impl Shell {
+    fn cargo(&self, arguments: &str) -> Result<(), Failure> {
+        self.run(&words(&format!("cargo {arguments}")))
+    }
+
+    fn run(&self, command: &[String]) -> Result<(), Failure> {
+        self.run_with(command, |command| command)
+    }
+
+    fn run_with(&self, words: &[String], change: impl Fn(&mut Command) -> &mut Command) -> Result<(), Failure> {
+        println!("\n== {} (after {} s)", words.join(" "), self.start.elapsed().as_secs());
+        // On Windows npm and npx are scripts, which only their full name starts.
+        let is_script = cfg!(windows) && words[0].starts_with("np");
+        let program = if is_script { format!("{}.cmd", words[0]) } else { words[0].clone() };
+        let mut command = Command::new(program);
+        let status = change(command.args(&words[1..])).status();
+        let status = status.map_err(|error| format!("cannot run {}: {error}. Is it installed?", words[0]))?;
+        if status.success() { Ok(()) } else { Err(format!("`{}` failed: {status}", words.join(" "))) }
+    }
+}
+
+fn words(command: &str) -> Vec<String> {
+    command.split(' ').map(str::to_owned).collect()
+}
