@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, StepOutcome, WorkerStatistics};
 use ata_types::{Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
+use crate::agenda::Agenda;
 use crate::change::{Change, Moment};
 use crate::cluster::{Cluster, Occurrence};
 use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
@@ -44,8 +45,7 @@ pub(crate) struct Driver<'a, C, O> {
     speeds: Vec<(u64, Change)>,
     /// …and the others.
     at_iterations: Vec<(u64, Change)>,
-    /// Latest first.
-    appointments: Vec<(f64, Appointment)>,
+    appointments: Agenda<Appointment>,
     /// Joins and losses that happen once the tasks of the iteration that just began are assigned.
     membership: VecDeque<Change>,
     changed: usize,
@@ -76,7 +76,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             outstanding: Outstanding::default(),
             speeds: Vec::new(),
             at_iterations: Vec::new(),
-            appointments: Vec::new(),
+            appointments: Agenda::default(),
             membership: VecDeque::new(),
             changed: 0,
             priors,
@@ -89,7 +89,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             match moment {
                 Moment::Iteration(iteration) if change.is_of_speed() => driver.speeds.push((iteration, change)),
                 Moment::Iteration(iteration) => driver.at_iterations.push((iteration, change)),
-                Moment::Time(time) => driver.appointments.push((time, Appointment::Change(change))),
+                Moment::Time(time) => driver.appointments.add_first(time, Appointment::Change(change)),
             }
         }
         driver
@@ -155,12 +155,12 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             }
             Effect::Evict { worker, .. } => {
                 if let Some(back_at) = self.cluster.close(self.now, worker) {
-                    self.appoint(back_at, Appointment::Return(worker));
+                    self.appointments.add(back_at, Appointment::Return(worker));
                 }
             }
             Effect::Expel { worker, .. } => {
                 self.cluster.close(self.now, worker);
-                self.appointments.retain(|(_, next)| !matches!(next, Appointment::Return(back) if *back == worker));
+                self.appointments.retain(|next| !matches!(next, Appointment::Return(back) if *back == worker));
             }
             // Virtual workers compute nothing that could differ.
             Effect::Compare { tasks, first, second } => {
@@ -233,7 +233,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.applied.clear();
         let time = self.observer.step_time();
         if time > 0.0 {
-            self.appoint(self.now + time, Appointment::StepEnd(iteration, outcome));
+            self.appointments.add(self.now + time, Appointment::StepEnd(iteration, outcome));
         } else {
             self.handle(Event::StepCommitted { iteration, outcome });
         }
@@ -242,7 +242,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
     fn committed(&mut self) {
         let time = EngineTime { now: self.now, clock: self.clock };
         match self.observer.committed(time, self.engine, &mut self.effects) {
-            Some(until) => self.appoint(until, Appointment::WaitEnd),
+            Some(until) => self.appointments.add(until, Appointment::WaitEnd),
             None => self.proceed(),
         }
     }
@@ -261,7 +261,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
     /// Goes on to the next occurrence, appointment or timeout.
     fn advance(&mut self) -> Result<(), SimulationError> {
         let occurrence = self.cluster.next_at();
-        let appointment = self.appointments.last().map(|(at, _)| *at);
+        let appointment = self.appointments.next_at();
         let deadline = if self.is_down { None } else { self.engine.poll_timeout() };
         let timeout = deadline.map(|at| at + self.ahead);
         let earlier = |a: Option<f64>, b: Option<f64>| a.is_some_and(|a| b.is_none_or(|b| a < b));
@@ -322,9 +322,9 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.done = 0;
         self.applied.clear();
         self.outstanding = Outstanding::default();
-        self.appointments.retain(|(_, next)| matches!(next, Appointment::Change(_)));
+        self.appointments.retain(|next| matches!(next, Appointment::Change(_)));
         self.is_down = true;
-        self.appoint(self.now + down, Appointment::Restart);
+        self.appointments.add(self.now + down, Appointment::Restart);
     }
 
     fn restart(&mut self) {
@@ -335,11 +335,6 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.is_down = false;
         self.cluster.restart(machines);
         self.proceed();
-    }
-
-    fn appoint(&mut self, at: f64, appointment: Appointment) {
-        let place = self.appointments.partition_point(|(other, _)| *other > at);
-        self.appointments.insert(place, (at, appointment));
     }
 
     fn pass(&mut self, at: f64) {

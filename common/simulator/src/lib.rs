@@ -6,12 +6,13 @@
 //! - `truth`: [`OracleTimes`], which can be looked up before they are drawn, for the policies that may know them
 //! - `change`: [`Change`], what happens to a cluster during a run
 //! - `simulation`: [`Simulation`], a cluster and its run; `observer`: [`Observer`], the caller's side of a run
-//! - `drive`: the driver; `outstanding`: the leases that are assigned
+//! - `drive`: the driver; `agenda`: what will happen; `outstanding`: the leases that are assigned
 //! - `cluster`: the virtual workers, within reach of the driver or across a network
 //! - `network`: [`Network`], messages, and the faults that they suffer
 //! - `descent`: [`DescentCache`], gradients computed once per distinct sequence of steps
 //! - `problem`: [`Problem`], what a simulated run optimizes
 
+mod agenda;
 mod change;
 mod cluster;
 mod descent;

@@ -21,68 +21,27 @@ pub struct Session {
     pub number: u64,
 }
 
-/// A message between a worker and the coordinator.
+/// A message between a worker and the coordinator, most of them in a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// A worker asks for a session.
-    Hello {
-        /// The machine that it runs on.
-        machine: MachineId,
-        /// Which of the worker's processes this is.
-        process: u64,
-    },
+    /// A worker's process, of this number and on this machine, asks for a session.
+    Hello(u64, MachineId),
     /// A worker is alive.
-    Heartbeat {
-        /// Its session.
-        session: Session,
-    },
-    /// A worker has computed a lease.
-    Done {
-        /// The session in which it got the lease.
-        session: Session,
-        /// The lease.
-        lease: Lease,
-        /// The time of each task, or of the whole batch.
-        busy_s: Vec<f64>,
-    },
+    Heartbeat(Session),
+    /// A worker has computed a lease, in the time of each task or of the whole batch.
+    Done(Session, Lease, Vec<f64>),
     /// A worker could not compute a lease.
-    Failed {
-        /// The session in which it got the lease.
-        session: Session,
-        /// The lease.
-        lease: LeaseId,
-    },
-    /// The answer to [`Message::Hello`].
-    Welcome {
-        /// The process that asked.
-        process: u64,
-        /// Its session.
-        session: Session,
-    },
+    Failed(Session, LeaseId),
+    /// The answer to [`Message::Hello`] from the process of this number.
+    Welcome(u64, Session),
     /// The answer to [`Message::Heartbeat`].
-    Alive {
-        /// The session.
-        session: Session,
-    },
+    Alive(Session),
     /// The session is over.
-    Gone {
-        /// The session.
-        session: Session,
-    },
+    Gone(Session),
     /// A worker gets a lease.
-    Assign {
-        /// Its session.
-        session: Session,
-        /// The lease.
-        lease: Lease,
-    },
+    Assign(Session, Lease),
     /// A lease is no longer needed.
-    Cancel {
-        /// The worker's session.
-        session: Session,
-        /// The lease.
-        lease: LeaseId,
-    },
+    Cancel(Session, LeaseId),
 }
 
 /// The direction of a message.
@@ -98,14 +57,8 @@ impl Message {
     /// The direction in which it is sent.
     pub fn direction(&self) -> Direction {
         match self {
-            Self::Hello { .. } | Self::Heartbeat { .. } | Self::Done { .. } | Self::Failed { .. } => {
-                Direction::ToCoordinator
-            }
-            Self::Welcome { .. }
-            | Self::Alive { .. }
-            | Self::Gone { .. }
-            | Self::Assign { .. }
-            | Self::Cancel { .. } => Direction::ToWorker,
+            Self::Hello(..) | Self::Heartbeat(_) | Self::Done(..) | Self::Failed(..) => Direction::ToCoordinator,
+            _ => Direction::ToWorker,
         }
     }
 }

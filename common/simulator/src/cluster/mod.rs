@@ -4,10 +4,9 @@
 //! - here: [`Cluster`]
 //! - `workers`: [`VirtualWorkers`], which compute; by themselves, a cluster within reach
 //! - `completions`: their pending results
-//! - `remote`: [`RemoteCluster`], the same workers across a network; `events`: what will happen there
+//! - `remote`: [`RemoteCluster`], the same workers across a network
 
 mod completions;
-mod events;
 mod remote;
 mod workers;
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use ata_scheduler::{Engine, Report};
 use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
-use super::events::{Event, EventKind, Events};
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence, SpeedView};
+use crate::agenda::Agenda;
 use crate::change::Change;
 use crate::network::{Direction, Message, Network, Session};
 use crate::observer::Observer;
@@ -28,7 +28,7 @@ pub(crate) struct RemoteCluster<'a, T> {
     network: &'a mut Network,
     processes: Vec<Process>,
     jobs: u64,
-    events: Events,
+    events: Agenda<(WorkerId, Event)>,
     coordinator: Coordinator,
     /// The last result that arrived.
     arrived: Vec<f64>,
@@ -70,16 +70,24 @@ struct OpenSession {
     heard_s: f64,
 }
 
+enum Event {
+    Arrival(Message),
+    /// A process sends a heartbeat, or asks for a session.
+    Tick(u64),
+    /// The coordinator may not have heard from a session for too long.
+    Silence(Session),
+}
+
 impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
     pub(crate) fn new(workers: VirtualWorkers<'a, T>, count: u32, network: &'a mut Network) -> Self {
         let processes = (0..count).map(|_| Process::default()).collect();
         let coordinator = Coordinator::default();
-        Self { workers, network, processes, jobs: 0, events: Events::default(), coordinator, arrived: Vec::new() }
+        Self { workers, network, processes, jobs: 0, events: Agenda::default(), coordinator, arrived: Vec::new() }
     }
 
     fn send(&mut self, now: f64, worker: WorkerId, message: &Message) {
         for at in self.network.arrivals(now, worker, message.direction()) {
-            self.events.push(at, worker, EventKind::Arrival(message.clone()));
+            self.events.add(at, (worker, Event::Arrival(message.clone())));
         }
     }
 
@@ -91,9 +99,9 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         let message = match ended.busy {
             Some(busy) if !self.network.fails(at) => {
                 let factor = self.network.misreport();
-                Message::Done { session, lease, busy_s: busy.iter().map(|time| factor * time).collect() }
+                Message::Done(session, lease, busy.iter().map(|time| factor * time).collect())
             }
-            _ => Message::Failed { session, lease: lease.id },
+            _ => Message::Failed(session, lease.id),
         };
         self.workers.ended(worker);
         self.send(at, worker, &message);
@@ -109,18 +117,17 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         if now - process.heard_s > SILENCE_S {
             process.session = None;
         }
-        let machine = MachineId(process.machine);
-        let hello = Message::Hello { machine, process: number };
-        let message = process.session.map_or(hello, |session| Message::Heartbeat { session });
+        let hello = Message::Hello(number, MachineId(process.machine));
+        let message = process.session.map_or(hello, Message::Heartbeat);
         self.send(now, worker, &message);
-        self.events.push(now + HEARTBEAT_S, worker, EventKind::Tick(number));
+        self.events.add(now + HEARTBEAT_S, (worker, Event::Tick(number)));
     }
 
     /// A message arrives at a worker; returns whether it counts.
     fn receive(&mut self, now: f64, worker: WorkerId, message: &Message) -> bool {
         let process = &mut self.processes[worker.slot()];
         match *message {
-            Message::Welcome { process: number, session } => {
+            Message::Welcome(number, session) => {
                 let is_expected = process.number == Some(number) && process.session.is_none();
                 if is_expected {
                     (process.session, process.heard_s) = (Some(session), now);
@@ -130,19 +137,19 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 }
                 is_expected
             }
-            Message::Alive { session }
-            | Message::Gone { session }
-            | Message::Assign { session, .. }
-            | Message::Cancel { session, .. }
+            Message::Alive(session)
+            | Message::Gone(session)
+            | Message::Assign(session, _)
+            | Message::Cancel(session, _)
                 if process.number.is_none() || process.session != Some(session) =>
             {
                 false
             }
-            Message::Gone { .. } => {
+            Message::Gone(_) => {
                 process.session = None;
                 true
             }
-            Message::Assign { session, lease } => {
+            Message::Assign(session, lease) => {
                 process.heard_s = now;
                 let job = LeaseId(self.jobs);
                 self.jobs += 1;
@@ -150,7 +157,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 self.workers.assign(now, worker, Lease { id: job, ..lease });
                 true
             }
-            Message::Cancel { session, lease } => {
+            Message::Cancel(session, lease) => {
                 let is_cancelled = |job: &Job| (job.session, job.lease.id) == (session, lease);
                 let jobs = process.jobs.iter().filter(|(_, job)| is_cancelled(job)).map(|(number, _)| *number);
                 let jobs: Vec<LeaseId> = jobs.collect();
@@ -178,20 +185,20 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
     fn coordinate(&mut self, now: f64, worker: WorkerId, message: &Message) -> (bool, Occurrence<'_>) {
         let session = match *message {
             _ if self.coordinator.is_down => return (false, Occurrence::Unnoticed),
-            Message::Hello { machine, process } => return self.hello(now, worker, machine, process),
-            Message::Heartbeat { session } | Message::Done { session, .. } | Message::Failed { session, .. } => session,
+            Message::Hello(process, machine) => return self.hello(now, worker, machine, process),
+            Message::Heartbeat(session) | Message::Done(session, ..) | Message::Failed(session, _) => session,
             _ => unreachable!("only workers send to the coordinator"),
         };
         let open = self.coordinator.sessions.get_mut(&worker).filter(|open| open.name == session);
         let is_open = open.map(|open| open.heard_s = now).is_some();
-        if let Message::Heartbeat { .. } = message {
-            let answer = if is_open { Message::Alive { session } } else { Message::Gone { session } };
+        if let Message::Heartbeat(_) = message {
+            let answer = if is_open { Message::Alive(session) } else { Message::Gone(session) };
             self.send(now, worker, &answer);
         }
         let occurrence = match message {
             _ if !is_open => Occurrence::Unnoticed,
-            Message::Failed { lease, .. } => Occurrence::Report(worker, *lease, Report::Failed),
-            Message::Done { lease, busy_s, .. } => {
+            Message::Failed(_, lease) => Occurrence::Report(worker, *lease, Report::Failed),
+            Message::Done(_, lease, busy_s) => {
                 self.arrived.clone_from(busy_s);
                 Occurrence::Report(worker, lease.id, Report::Done { busy_s: &self.arrived })
             }
@@ -203,26 +210,26 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
     /// A worker asks for a session. What stands against it is cleared away first, one thing at a time.
     fn hello(&mut self, now: f64, worker: WorkerId, machine: MachineId, process: u64) -> (bool, Occurrence<'static>) {
         let Coordinator { restarts, opened, sessions, machines, .. } = &mut self.coordinator;
-        let again = EventKind::Arrival(Message::Hello { machine, process });
+        let again = Event::Arrival(Message::Hello(process, machine));
         match sessions.get(&worker) {
             // Another process has a session, alive or not: this one tries again.
             Some(open) if open.process != process => return (false, Occurrence::Unnoticed),
             Some(_) => {
                 sessions.remove(&worker);
-                self.events.push_first(now, worker, again);
+                self.events.add_first(now, (worker, again));
                 return (true, Occurrence::Lost(worker));
             }
             None => {}
         }
         if machines.insert(worker, machine).is_some_and(|before| before != machine) {
-            self.events.push_first(now, worker, again);
+            self.events.add_first(now, (worker, again));
             return (true, Occurrence::Forgotten(worker));
         }
         let session = Session { restarts: *restarts, number: *opened };
         *opened += 1;
         sessions.insert(worker, OpenSession { name: session, process, heard_s: now });
-        self.send(now, worker, &Message::Welcome { process, session });
-        self.events.push(now + SILENCE_S, worker, EventKind::Silence(session));
+        self.send(now, worker, &Message::Welcome(process, session));
+        self.events.add(now + SILENCE_S, (worker, Event::Silence(session)));
         (true, Occurrence::Joined(worker, machine))
     }
 
@@ -237,7 +244,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
             sessions.remove(&worker);
             return Occurrence::Lost(worker);
         }
-        self.events.push(until_s, worker, EventKind::Silence(session));
+        self.events.add(until_s, (worker, Event::Silence(session)));
         Occurrence::Unnoticed
     }
 }
@@ -250,7 +257,7 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         process.starts += 1;
         process.number = Some(process.starts);
         let number = process.starts;
-        self.events.push(now, worker, EventKind::Tick(number));
+        self.events.add(now, (worker, Event::Tick(number)));
         None
     }
 
@@ -278,19 +285,19 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
 
     fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
         let session = self.coordinator.sessions.get(&worker).expect("only workers that are present get leases").name;
-        self.send(now, worker, &Message::Assign { session, lease });
+        self.send(now, worker, &Message::Assign(session, lease));
     }
 
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
         if let (TaskOutcome::Cancelled, Some(open)) = (outcome, self.coordinator.sessions.get(&worker)) {
-            let message = Message::Cancel { session: open.name, lease: lease.id };
+            let message = Message::Cancel(open.name, lease.id);
             self.send(now, worker, &message);
         }
     }
 
     fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64> {
         let open = self.coordinator.sessions.remove(&worker).expect("only a worker that is present is evicted");
-        self.send(now, worker, &Message::Gone { session: open.name });
+        self.send(now, worker, &Message::Gone(open.name));
         None
     }
 
@@ -307,23 +314,23 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         if self.events.next_at() != Some(at) {
             return Some((self.computed(), Occurrence::Unnoticed));
         }
-        let Event { worker, kind, .. } = self.events.pop()?;
-        let occurrence = match kind {
-            EventKind::Arrival(message) if message.direction() == Direction::ToWorker => {
+        let (at, (worker, event)) = self.events.pop()?;
+        let occurrence = match event {
+            Event::Arrival(message) if message.direction() == Direction::ToWorker => {
                 let accepted = self.receive(at, worker, &message);
                 observer.message(at, engine, worker, &message, accepted);
                 Occurrence::Unnoticed
             }
-            EventKind::Arrival(message) => {
+            Event::Arrival(message) => {
                 let (accepted, occurrence) = self.coordinate(at, worker, &message);
                 observer.message(at, engine, worker, &message, accepted);
                 occurrence
             }
-            EventKind::Tick(process) => {
+            Event::Tick(process) => {
                 self.tick(at, worker, process);
                 Occurrence::Unnoticed
             }
-            EventKind::Silence(session) => self.check_silence(at, worker, session),
+            Event::Silence(session) => self.check_silence(at, worker, session),
         };
         Some((at, occurrence))
     }

@@ -92,7 +92,9 @@ pub(crate) struct Checks {
     idle_since_s: Option<f64>,
     /// Whether the engine has failures to wait for.
     may_pause: bool,
-    pub(crate) counts: Counts,
+    /// Evictions, and leases that workers reported as failed.
+    failures: u64,
+    counts: Counts,
 }
 
 impl Checks {
@@ -115,6 +117,7 @@ impl Checks {
             state: State::Running,
             idle_since_s: None,
             may_pause: false,
+            failures: 0,
             counts: Counts::default(),
         };
         checks.check_ledger(engine);
@@ -131,7 +134,7 @@ impl Checks {
             }
             Event::WorkerLost { worker } => assert!(self.present.remove(worker), "worker {worker} is absent"),
             Event::WorkerForgotten { worker } => {
-                self.counts.forgotten += 1;
+                self.counts.add("workers replaced by others", 1);
                 self.record.by_worker.remove(worker);
             }
             _ => {}
@@ -141,12 +144,13 @@ impl Checks {
     /// A message arrives at its receiver.
     pub(crate) fn message(&mut self, engine: &Engine, worker: WorkerId, message: &Message, accepted: bool) {
         match message {
-            Message::Done { lease, .. } if !accepted => {
-                self.counts.late += 1;
-                self.counts.impostors += u64::from(engine.lease(worker, lease.id).is_some());
+            Message::Done(_, lease, _) if !accepted => {
+                let is_held = engine.lease(worker, lease.id).is_some();
+                self.counts.add("results for a session that is over", 1);
+                self.counts.add("those with the number of a lease that the worker holds now", u64::from(is_held));
             }
-            Message::Done { lease, session, .. } => self.done(engine, worker, *lease, *session),
-            Message::Failed { lease, .. } if accepted => self.reporting = Some((*lease, self.holds(worker, *lease))),
+            Message::Done(session, lease, _) => self.done(engine, worker, *lease, *session),
+            Message::Failed(_, lease) if accepted => self.reporting = Some((*lease, self.holds(worker, *lease))),
             _ => {}
         }
     }
@@ -162,7 +166,7 @@ impl Checks {
         assert_eq!(engine.lease(worker, lease.id), held.map(|(_, lease, _)| lease));
         self.reporting = Some((lease.id, held.is_some()));
         let Some((_, given, parameters)) = held else {
-            self.counts.not_held += 1;
+            self.counts.add("results for a lease that is over", 1);
             return;
         };
         assert_eq!(given, lease, "within a session, a lease's number stands for one lease");
@@ -182,7 +186,7 @@ impl Checks {
         assert_eq!((reporting, is_held), (lease, answer.is_ok()), "worker {worker}");
         assert!(answer.is_ok() || effects.is_empty(), "a refused report changes nothing");
         let has_failed = answer.is_ok() && !self.arrived.contains_key(&lease);
-        self.counts.failures += u64::from(has_failed);
+        self.failures += u64::from(has_failed);
     }
 
     pub(crate) fn effect(&mut self, effect: &Effect) {
@@ -194,12 +198,12 @@ impl Checks {
             Effect::Step { iteration, tasks, .. } => self.step(iteration.number(), tasks),
             Effect::Committed { cost } => self.commit(cost),
             Effect::Evict { worker, silent_s } => {
-                self.counts.failures += 1;
+                self.failures += 1;
                 assert!(*silent_s > 0.0);
                 assert!(self.present.remove(worker), "only a worker that is present is evicted");
             }
             Effect::Expel { worker, strikes, .. } => {
-                assert!(u64::from(*strikes) <= self.counts.failures);
+                assert!(u64::from(*strikes) <= self.failures);
                 assert!(self.present.remove(worker), "only a worker that is present is expelled");
             }
             Effect::Compare { .. } => panic!("no lease is checked by a second worker"),
@@ -208,9 +212,9 @@ impl Checks {
             Effect::Wait { .. } => {}
             Effect::Finish { .. } => self.state = State::Over,
             Effect::Abort { reason: AbortReason::TasksFailed { .. } } => {
-                let failures = self.counts.failures;
+                let failures = self.failures;
                 assert!(failures >= MAX_FAILURES, "given up after {failures} failures");
-                self.counts.aborts += 1;
+                self.counts.add("runs given up", 1);
                 self.state = State::Aborted;
             }
             Effect::Abort { reason } => panic!("{reason}"),
@@ -321,7 +325,7 @@ impl Checks {
     pub(crate) fn settled(&mut self, now_s: f64, engine: &mut Engine) {
         let is_present = |(holder, ..): &(WorkerId, Lease, u64)| self.present.contains(holder);
         assert!(self.held.values().all(is_present), "an absent worker holds no lease");
-        self.may_pause = self.counts.failures >= MAX_FAILURES && engine.poll_timeout().is_some();
+        self.may_pause = self.failures >= MAX_FAILURES && engine.poll_timeout().is_some();
         self.progress(now_s);
     }
 
@@ -336,6 +340,13 @@ impl Checks {
         let idle_s = now_s - *self.idle_since_s.get_or_insert(now_s);
         let in_time = idle_s <= self.longest_pause_s + ROUNDING_S;
         assert!(self.may_pause && in_time, "workers are present, and none has computed for {idle_s} s");
+    }
+
+    /// What happened since the coordinator started.
+    pub(crate) fn take_counts(&mut self) -> Counts {
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.add("evictions and failed leases", self.failures);
+        counts
     }
 
     /// The steps that the run needs were taken, and no other.

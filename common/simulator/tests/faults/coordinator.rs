@@ -41,6 +41,7 @@ pub(crate) struct Coordinator<'a> {
     writing: Option<(f64, Saved)>,
     disk: Option<Saved>,
     counts: Counts,
+    noted: u64,
     log: Log,
 }
 
@@ -63,6 +64,7 @@ impl<'a> Coordinator<'a> {
             writing: None,
             disk: None,
             counts: Counts::default(),
+            noted: 0,
             log,
         };
         (coordinator, engine)
@@ -78,14 +80,15 @@ impl<'a> Coordinator<'a> {
             let undisturbed = (1..=self.scenario.engine.iterations).fold(0, |before, k| after(before, &tasks(k)));
             assert_eq!(self.checks.record.parameters.last(), Some(&undisturbed));
         }
-        self.counts += self.checks.counts;
+        self.counts.add_all(&self.checks.take_counts());
+        self.counts.add("events, messages and effects", self.noted);
         (self.log.hash(), self.counts)
     }
 
     fn note(&mut self, now_s: f64, what: &dyn std::fmt::Debug) {
         assert!(now_s < self.scenario.faults.end_s + END_WITHIN_S, "the run does not end");
         self.now_s = now_s;
-        self.counts.noted += 1;
+        self.noted += 1;
         self.log.note(now_s, what);
     }
 
@@ -142,7 +145,7 @@ impl Observer for Coordinator<'_> {
         let number = self.checks.record.parameters.len() as u64 - 1;
         if number.is_multiple_of(self.scenario.save_every) {
             if let Some((until_s, _)) = &self.writing {
-                self.counts.held_up += 1;
+                self.counts.add("iterations that wait for a save", 1);
                 self.checks.state = State::HeldUp;
                 return Some(*until_s);
             }
@@ -199,11 +202,11 @@ impl Observer for Coordinator<'_> {
         self.finish_writing();
         (self.crash_after, self.torn_after, self.writing) = (None, None, None);
         let Self { checks, counts, disk, .. } = self;
-        counts.coordinator_crashes += 1;
-        counts.torn += u64::from(!settled && !is_aborted);
+        counts.add("coordinator crashes", 1);
+        counts.add("crashes between two effects", u64::from(!settled && !is_aborted));
         let steps = disk.as_ref().map_or(1, |saved| saved.record.parameters.len());
-        counts.undone += (checks.record.parameters.len() - steps) as u64;
-        *counts += checks.counts;
+        counts.add("steps that a crash undid", (checks.record.parameters.len() - steps) as u64);
+        counts.add_all(&checks.take_counts());
         checks.state = State::Down;
         Some(self.rng.random_range(0.05..2.0))
     }
@@ -213,7 +216,7 @@ impl Observer for Coordinator<'_> {
         let (engine, clock, record) = match &self.disk {
             None => (Engine::new(config, policy), 0.0, Record::default()),
             Some(Saved { engine, record, time_s }) => {
-                self.counts.resumed += 1;
+                self.counts.add("restarts from a save", 1);
                 let engine: SavedEngine = serde_json::from_str(engine).unwrap();
                 (Engine::restore(config, policy, engine).unwrap(), *time_s, record.clone())
             }
