@@ -22,17 +22,17 @@ use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::failure::Failure;
 use crate::inputs::open_split;
-use crate::output::{escaped, print_json};
+use crate::output::{Output, escaped};
 use crate::run::resume::RUNS;
 use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
 
 /// More samples say nothing that fewer do not, and take minutes.
 const MOST_SAMPLES: u32 = 4096;
 
-/// What is printed by `--json`.
+/// The devices and findings.
 #[derive(Serialize)]
 struct Examination {
-    devices: Vec<Found>,
+    devices: Vec<Device>,
     /// None if the device or the model could not be opened.
     gradient: Option<Gradient>,
     findings: Vec<Finding>,
@@ -40,7 +40,7 @@ struct Examination {
 
 /// A device of this build on this machine.
 #[derive(Serialize)]
-struct Found {
+struct Device {
     device: String,
     name: String,
 }
@@ -54,21 +54,17 @@ pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit
     } else {
         Subject::new(&args, settings, extensions, None)?.examine_cluster()?
     };
-    if args.json {
-        print_json(&examination)?;
-    } else {
-        print(&examination);
-    }
+    examination.print(args.json)?;
     let is_bad = examination.findings.iter().any(|finding| finding.status == Status::Problem);
     Ok(ExitCode::from(u8::from(is_bad)))
 }
 
-fn print(examination: &Examination) {
-    println!("devices of this build on this machine:");
-    for found in &examination.devices {
-        println!("  --device {:<8} {}", found.device, escaped(&found.name));
+impl Output for Examination {
+    fn text(&self) -> String {
+        let device = |found: &Device| format!("  --device {:<8} {}\n", found.device, escaped(&found.name));
+        let devices: String = self.devices.iter().map(device).collect();
+        format!("devices of this build on this machine:\n{devices}{}", render(&self.findings))
     }
-    print!("{}", render(&examination.findings));
 }
 
 fn settings(args: &DoctorArgs, defaults: &str) -> Result<Settings, Failure> {
@@ -228,7 +224,7 @@ impl<'a> Subject<'a> {
     }
 
     fn into_examination(self, gradient: Option<Gradient>) -> Examination {
-        let found = |(choice, name): (DeviceChoice, String)| Found { device: choice.to_string(), name };
+        let found = |(choice, name): (DeviceChoice, String)| Device { device: choice.to_string(), name };
         Examination {
             devices: DeviceChoice::list().into_iter().map(found).collect(),
             gradient,
