@@ -10,7 +10,7 @@ use ata_wire::limits::STRANGER_TIMEOUT;
 use ata_wire::proto::{DataRequest, ParametersRequest};
 use ata_wire::{
     ConnectError, Connection, Credentials, Endpoint, FramedTensor, GradientUpload, JoinToken, Reader, Receipt, Role,
-    Secret, Secrets, Security, Served, ServerTls, SessionToken, TlsFiles, Transfers, Trust, connect, serve,
+    Secret, Secrets, Security, ServerTls, SessionToken, TlsFiles, TransferRouter, Transfers, Trust, connect, serve,
     why_refused,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
@@ -56,7 +56,7 @@ async fn start(security: Security) -> (SocketAddr, Counting) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let counting = Counting::default();
-    let service = Served::alone(counting.clone());
+    let service = TransferRouter::alone(counting.clone());
     tokio::spawn(serve(listener, Arc::new(security), 1 << 30, service, std::future::pending()));
     (address, counting)
 }
