@@ -18,11 +18,11 @@ fn doctor(sandbox: &Sandbox, args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), printed.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr))))
 }
 
-/// The findings of a check: the status of each, what was found, and the mend.
+/// The findings of a check: the status of each, what was found, and the fix.
 fn of<'a>(printed: &'a Value, check: &str) -> Vec<(&'a str, &'a str, &'a str)> {
     let text = |finding: &'a Value, field: &str| finding[field].as_str().unwrap_or_default();
     let findings = printed["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check);
-    findings.map(|finding| (text(finding, "status"), text(finding, "found"), text(finding, "mend"))).collect()
+    findings.map(|finding| (text(finding, "status"), text(finding, "found"), text(finding, "fix"))).collect()
 }
 
 fn problems(printed: &Value) -> Vec<&Value> {
@@ -58,10 +58,10 @@ fn what_stops_a_coordinator_is_a_problem() {
     let args = ["--listen", &address, "--dashboard", &address, "--out", "file/run", "--keep", "1000000"];
     let (code, printed) = doctor(&sandbox, &args);
     assert_eq!(code, Some(1));
-    let [(a, _, mend), (b, ..)] = of(&printed, "ports")[..] else { panic!("{printed:#}") };
-    assert_eq!((a, b, mend.contains("--listen")), ("problem", "problem", true));
-    let [("problem", found, mend)] = of(&printed, "disk")[..] else { panic!("{printed:#}") };
-    assert!(found.contains("file/run") && mend.contains("--out"), "{found}; {mend}");
+    let [(a, _, fix), (b, ..)] = of(&printed, "ports")[..] else { panic!("{printed:#}") };
+    assert_eq!((a, b, fix.contains("--listen")), ("problem", "problem", true));
+    let [("problem", found, fix)] = of(&printed, "disk")[..] else { panic!("{printed:#}") };
+    assert!(found.contains("file/run") && fix.contains("--out"), "{found}; {fix}");
 
     // A file of settings counts as it does for a run.
     let settings = "model = \"resnet20:width=512\"\nkeep = 1000000\nworkers = 10000\nlisten = \"127.0.0.1:0\"\n";
@@ -97,8 +97,8 @@ fn a_device_that_is_not_there_is_a_problem() {
     let output = Sandbox::new().run(&["doctor", "--listen", "127.0.0.1:0", "--device", "wgpu", "--json"]);
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &printed["gradient"]), (Some(1), &Value::Null));
-    let ("problem", found, mend) = of(&printed, "devices")[0] else { panic!("{printed:#}") };
-    assert!(found.contains("no wgpu device") && mend.contains("--features gpu"), "{found}; {mend}");
+    let ("problem", found, fix) = of(&printed, "devices")[0] else { panic!("{printed:#}") };
+    assert!(found.contains("no wgpu device") && fix.contains("--features gpu"), "{found}; {fix}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 19] = [
+const DEPENDS_ON: [(&str, &[&str]); 20] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-types"]),
@@ -18,6 +18,7 @@ const DEPENDS_ON: [(&str, &[&str]); 19] = [
     ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/nn", &["rayon"]),
     ("common/learn", &["ata-nn", "burn", "rayon"]),
+    ("common/doctor", &["ata-learn", "ata-observe", "ata-wire", "tokio", "tonic"]),
     (
         "tools/bench",
         &[
@@ -79,6 +80,7 @@ const DEPENDS_ON: [(&str, &[&str]); 19] = [
             "ata-bench",
             "ata-chaos",
             "ata-coordinator",
+            "ata-doctor",
             "ata-experiments",
             "ata-figures",
             "ata-learn",

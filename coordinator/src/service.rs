@@ -327,8 +327,8 @@ mod tests {
             }
             drop(call);
             tokio::task::yield_now().await;
-            let told = commands.try_recv();
-            assert!(matches!(told, Ok(Command::LeaseFailed { lease: LeaseId(7), .. })), "answered: {is_answered}");
+            let command = commands.try_recv();
+            assert!(matches!(command, Ok(Command::LeaseFailed { lease: LeaseId(7), .. })), "answered: {is_answered}");
         }
     }
 

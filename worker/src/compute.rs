@@ -85,7 +85,7 @@ impl Compute {
                     let worker = Worker { learner: learner(), fuses, task_time, events: &events };
                     worker.run(&vec![0.0; parameters], largest, &received)
                 });
-                // burn panics if a device fails; the session is told, and the process survives.
+                // burn panics if a device fails. The session is notified, and the process survives.
                 let error = match with_own_threads(|| catch_unwind(run)) {
                     Ok(Ok(())) => None,
                     Ok(Err(reason)) => Some(reason),

@@ -122,7 +122,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Find what would stop a run on this machine, or a worker on the way to its coordinator, and the mend.
+    /// Find what would stop a run on this machine, or a worker on the way to its coordinator, and the fix.
     Doctor(Box<DoctorArgs>),
     /// Run a cluster on this machine under faults, and hold it against a run without any.
     ///

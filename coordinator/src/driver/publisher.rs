@@ -1,8 +1,8 @@
-//! Publishes events to the journal and the metrics on disk, and to watchers of the run's state.
+//! Publishes events to the journal and the metrics on disk, to the run's state, and to other listeners.
 
 use std::path::Path;
 
-use ata_record::{Listeners, RecordError, RunEvent, RunState, Writer};
+use ata_record::{Listener, Listeners, RecordError, RunEvent, RunState, Writer};
 use ata_scheduler::LeaseTime;
 use ata_types::{Lease, TaskOutcome, WorkerId};
 use ata_wire::LeaseTimes;
@@ -22,7 +22,20 @@ pub(crate) struct EndedLease<'a> {
 /// Publishes the events of the run.
 pub(crate) struct Publisher {
     writer: Writer,
-    state: watch::Sender<RunState>,
+    state: watch::Receiver<RunState>,
+}
+
+/// Applies events to the run's state, which others watch.
+struct StateFold(watch::Sender<RunState>);
+
+impl Listener for StateFold {
+    fn on_event(&mut self, event: &RunEvent) {
+        self.0.send_if_modified(|state| {
+            state.apply(event);
+            // Watchers are not notified of single tasks: their iteration's step follows.
+            !matches!(event, RunEvent::Task { .. })
+        });
+    }
 }
 
 impl Publisher {
@@ -30,10 +43,12 @@ impl Publisher {
     pub(crate) fn create(
         folder: &Path,
         state: watch::Sender<RunState>,
-        listeners: Listeners,
+        mut listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        Ok(Self { writer: Writer::create(folder, listeners, failed)?, state })
+        let watched = state.subscribe();
+        listeners.add(StateFold(state));
+        Ok(Self { writer: Writer::create(folder, listeners, failed)?, state: watched })
     }
 
     /// Continues the files of a run that is resumed, whose events so far add up to `past`.
@@ -41,12 +56,13 @@ impl Publisher {
         folder: &Path,
         past: RunState,
         state: watch::Sender<RunState>,
-        listeners: Listeners,
+        mut listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let writer = Writer::append(folder, listeners, failed)?;
+        let watched = state.subscribe();
         state.send_replace(past);
-        Ok(Self { writer, state })
+        listeners.add(StateFold(state));
+        Ok(Self { writer: Writer::append(folder, listeners, failed)?, state: watched })
     }
 
     pub(crate) fn publish(&self, event: RunEvent) {
@@ -54,13 +70,6 @@ impl Publisher {
     }
 
     fn publish_all(&self, events: Vec<RunEvent>) {
-        self.state.send_if_modified(|state| {
-            for event in &events {
-                state.apply(event);
-            }
-            // Watchers are not notified of single tasks: their iteration's step follows.
-            events.iter().any(|event| !matches!(event, RunEvent::Task { .. }))
-        });
         self.writer.write(events);
     }
 
@@ -93,7 +102,7 @@ impl Publisher {
         self.publish_all(lease.tasks.indices().enumerate().map(task).collect());
     }
 
-    /// Waits until everything is written.
+    /// Waits until everything is written, and returns the final state.
     pub(crate) fn finish(self) -> (RunState, Result<(), RecordError>) {
         let written = self.writer.finish();
         (self.state.borrow().clone(), written)

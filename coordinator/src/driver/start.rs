@@ -76,10 +76,11 @@ impl Starter<'_> {
         let Checkpoint { training, progress } = checkpoint;
         progress.check_data(&self.problem.data.identity())?;
         let (event, iterations) = (self.run_event(), self.engine.iterations);
-        let (folder, mut listeners) = (&self.run.folder, std::mem::take(&mut self.run.listeners));
+        let (folder, listeners) = (&self.run.folder, std::mem::take(&mut self.run.listeners));
         let engine = Engine::restore(self.engine, self.policy.policy, progress.engine)?;
         let steps = progress.iteration.number();
-        let resumed = resume_journal(folder, &self.run.id, progress.iteration, |event| listeners.recall(event))?;
+        let initial = self.state.borrow().clone();
+        let resumed = resume_journal(folder, &self.run.id, progress.iteration, initial)?;
         if resumed.unreadable > 0 {
             let (lines, kept) = (resumed.unreadable, folder.join(DAMAGED_FILE));
             tracing::warn!("{lines} lines of the journal cannot be read; the original is kept in {}", kept.display());

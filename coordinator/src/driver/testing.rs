@@ -5,6 +5,7 @@
 
 use std::pin::pin;
 use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
 
 use ata_record::{RecordError, RefusalKind, RunState};
 use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
@@ -25,6 +26,9 @@ use crate::training::{StepOrder, TrainingEvent, Work};
 
 /// Commands that threads may have sent before a test handles them.
 const QUEUED_COMMANDS: usize = 64;
+
+/// Time after which a wait has failed: far more than it takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A run on virtual time.
 pub struct VirtualRun {
@@ -235,9 +239,15 @@ impl VirtualRun {
         self.driver.engine.save()
     }
 
-    /// The state that watchers see.
-    pub fn state(&self) -> RunState {
-        self.state.borrow().clone()
+    /// Waits until the run's state, which another thread keeps, fulfils a condition.
+    ///
+    /// # Panics
+    /// If it does not do so within 20 seconds.
+    pub fn wait_for(&mut self, what: &str, holds: impl FnMut(&RunState) -> bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let waiting = async { tokio::time::timeout(DEADLINE, self.state.wait_for(holds)).await };
+        let reached = runtime.block_on(waiting).is_ok_and(|state| state.is_ok());
+        assert!(reached, "never: {what}");
     }
 
     /// Changes how many gradients may arrive at the same time.

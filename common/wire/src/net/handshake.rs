@@ -53,9 +53,9 @@ pub(super) async fn handshake(
     // Without this, small messages wait 40 ms for each other.
     stream.set_nodelay(true).unwrap_or(());
     let mut first = [0];
-    let seen = timeout_at(deadline, stream.peek(&mut first)).await.map_err(|_| HandshakeFailure::Silent)?;
-    let seen = seen.map_err(|error| HandshakeFailure::Misunderstood(format!("broke: {error}")))?;
-    if seen == 0 {
+    let peeked = timeout_at(deadline, stream.peek(&mut first)).await.map_err(|_| HandshakeFailure::Silent)?;
+    let peeked = peeked.map_err(|error| HandshakeFailure::Misunderstood(format!("broke: {error}")))?;
+    if peeked == 0 {
         return Err(HandshakeFailure::Left);
     }
     let agreed = timeout_at(deadline, agree(stream, protocol, tls, first[0] == TLS_HANDSHAKE)).await;
@@ -98,8 +98,8 @@ async fn agree(
             let met = TlsAcceptor::from(tls).accept(stream).await;
             let stream =
                 met.map_err(|error| HandshakeFailure::Misunderstood(format!("failed in its TLS handshake: {error}")))?;
-            let shown = stream.get_ref().1.peer_certificates().and_then(|chain| Some(names_of(chain.first()?)));
-            Ok((Either::Right(Box::new(stream)), shown))
+            let names = stream.get_ref().1.peer_certificates().and_then(|chain| Some(names_of(chain.first()?)));
+            Ok((Either::Right(Box::new(stream)), names))
         }
     }
 }

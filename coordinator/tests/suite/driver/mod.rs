@@ -175,11 +175,11 @@ fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
         rig.run.pass(HEARTBEAT_TIMEOUT_S / 4.0);
     }
     assert!(!rig.run.is_open(silent.token));
-    assert_eq!(rig.run.state().present(), 1);
+    rig.run.wait_for("one worker", |state| state.present() == 1);
     assert_eq!(finish(&mut rig, &mut good).1, honest(4, 2));
 }
 
-/// If its journal cannot be written, the run ends and its workers are told that it failed.
+/// If its journal cannot be written, the run ends, and the workers learn that it failed.
 #[test]
 fn a_full_disk_ends_the_run() {
     let mut rig = Rig::new("uta", 4, 2);

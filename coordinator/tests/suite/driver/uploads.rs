@@ -114,7 +114,8 @@ fn a_worker_that_gives_up_waiting_fails() {
     // As the service does.
     let (session, lease) = (clients[2].token, clients[2].leases[0].id);
     assert!(rig.run.fail(0.0, session, lease, RefusalKind::NotReceived).is_none());
-    assert_eq!(rig.run.state().refused, BTreeMap::from([(RefusalKind::NotReceived, 1)]));
+    let refused = BTreeMap::from([(RefusalKind::NotReceived, 1)]);
+    rig.run.wait_for("the refusal", |state| state.refused == refused);
 }
 
 /// A worker that waits because of its own gradients is not blocked by others.

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ata_observe::seconds;
+use ata_types::seconds;
 use ata_wire::limits::{CHUNK_BYTES, CHUNK_TIMEOUT, MAX_PROBE_BYTES, MAX_UPLOADS, STRANGER_TIMEOUT};
 use ata_wire::{Connection, Endpoint, ProbeResult, connect};
 use tonic::{Code, Status as CallStatus};
 
-use super::finding::{Finding, Status, bytes};
+use crate::finding::{Finding, Status, bytes};
 
 const LATENCY: &str = "latency";
 const BANDWIDTH: &str = "bandwidth";
@@ -36,7 +36,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECTION_LIFE: Duration = STRANGER_TIMEOUT.checked_div(4).expect("not by zero");
 
 /// A connection to measure with.
-pub(super) struct Link<'a> {
+pub struct Link<'a> {
     endpoint: &'a Endpoint,
     connection: Connection,
     opened: Instant,
@@ -44,7 +44,7 @@ pub(super) struct Link<'a> {
 
 /// How fast a link is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Speed {
+pub struct Speed {
     trip_s: f64,
     down: Rate,
     up: Rate,
@@ -73,12 +73,12 @@ enum Direction {
 
 impl<'a> Link<'a> {
     /// Measures with a new connection at first.
-    pub(super) fn new(endpoint: &'a Endpoint, connection: Connection) -> Self {
+    pub fn new(endpoint: &'a Endpoint, connection: Connection) -> Self {
         Self { endpoint, connection, opened: Instant::now() }
     }
 
     /// One probe, once it is this machine's turn.
-    pub(super) async fn probe(&mut self, up_bytes: u64, down_bytes: u64) -> Result<ProbeResult, CallStatus> {
+    pub async fn probe(&mut self, up_bytes: u64, down_bytes: u64) -> Result<ProbeResult, CallStatus> {
         let mut tries = 1;
         loop {
             if self.opened.elapsed() > CONNECTION_LIFE {
@@ -102,10 +102,10 @@ impl<'a> Link<'a> {
     }
 
     /// Measures everything, and says what could not be.
-    pub(super) async fn measure(mut self) -> (Option<Speed>, Vec<Finding>) {
+    pub async fn measure(mut self) -> (Option<Speed>, Vec<Finding>) {
         let failed = |check, status: &CallStatus| {
-            let mend = "run ata doctor again; if it stays so, the link is too slow, or loses packets";
-            Finding::warning(check, format!("not measured: {:?}: {}", status.code(), status.message()), mend)
+            let fix = "run ata doctor again; if it stays so, the link is too slow, or loses packets";
+            Finding::warning(check, format!("not measured: {:?}: {}", status.code(), status.message()), fix)
         };
         let trip_s = match self.trip_s().await {
             Ok(trip_s) => trip_s,
@@ -156,8 +156,8 @@ fn latency(trip_s: f64) -> Finding {
     if trip_s <= LONG_TRIP.as_secs_f64() {
         return Finding::ok(LATENCY, found);
     }
-    let mend = "larger tasks (--task-batch at the coordinator) make up for it; over such a link, so does a worker that is nearer";
-    Finding::warning(LATENCY, format!("{found}: expected {} at most", seconds(LONG_TRIP.as_secs_f64())), mend)
+    let fix = "larger tasks (--task-batch at the coordinator) make up for it; over such a link, so does a worker that is nearer";
+    Finding::warning(LATENCY, format!("{found}: expected {} at most", seconds(LONG_TRIP.as_secs_f64())), fix)
 }
 
 impl Speed {
@@ -168,7 +168,7 @@ impl Speed {
     }
 
     /// What the bandwidth means for the model, whose tasks take so long here.
-    pub(super) fn finding(&self, parameters: u64, task_s: Option<f64>) -> Finding {
+    pub fn finding(&self, parameters: u64, task_s: Option<f64>) -> Finding {
         let Self { down, up, .. } = self;
         let task = task_s.map_or(String::new(), |task_s| format!(", and each task {} here", seconds(task_s)));
         let found = format!(
@@ -185,8 +185,8 @@ impl Speed {
             _ => return Finding::ok(BANDWIDTH, found),
         };
         let expected = format!("{found}: expected {}/s at least", bytes((least * MAX_UPLOADS as f64) as u64));
-        let mend = "transfers are abandoned on such a link: use a faster one, or a smaller --model";
-        Finding::bad(BANDWIDTH, status, expected, mend)
+        let fix = "transfers are abandoned on such a link: use a faster one, or a smaller --model";
+        Finding::bad(BANDWIDTH, status, expected, fix)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::{files_for, memory_bytes, raise_file_limit};
 
-use super::finding::{Finding, Status, bytes};
+use crate::finding::{Finding, Status, bytes};
 
 /// Values of a parameter that a coordinator keeps: the parameter and the optimizer's two moments; the same as the copy that is
 /// being saved; and four versions of the parameters, of which one is sent, one comes next, one is evaluated and one is left
@@ -25,7 +25,7 @@ const WORKER_VECTORS: u64 = 2 + MAX_UPLOADS as u64;
 const VALUE_BYTES: u64 = 4;
 
 /// Checks how many files may be open at a coordinator of so many workers.
-pub(super) fn open_files(workers: usize) -> Finding {
+pub fn open_files(workers: usize) -> Finding {
     let needed = files_for(workers);
     // As a coordinator does at its start.
     let allowed = raise_file_limit() as u64 + files_for(0);
@@ -44,23 +44,23 @@ fn files(allowed: u64, needed: u64, workers: usize) -> Finding {
     let status = if allowed < least { Status::Problem } else { Status::Warning };
     let found =
         format!("a coordinator of {workers} workers opens up to {needed} files, and only {allowed} are allowed");
-    let mend = format!(
+    let fix = format!(
         "raise the limit to {needed}: ulimit -n, LimitNOFILE= in a systemd unit, or docker run --ulimit nofile={needed}"
     );
-    Finding::bad(CHECK, status, found, mend)
+    Finding::bad(CHECK, status, found, fix)
 }
 
 /// What is known of a run's needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Needs {
+pub struct Needs {
     /// Values of the model.
-    pub(super) parameters: u64,
+    pub parameters: u64,
     /// Workers of the run.
-    pub(super) workers: u64,
+    pub workers: u64,
     /// Training data that a worker will read besides what this process did.
-    pub(super) data_bytes: u64,
+    pub data_bytes: u64,
     /// What this process needed to compute tasks, data included, if it did and the system says so.
-    pub(super) computing_bytes: Option<u64>,
+    pub computing_bytes: Option<u64>,
 }
 
 impl Needs {
@@ -76,7 +76,7 @@ impl Needs {
 
 /// The memory of a machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
+pub struct Memory {
     /// What this process may use.
     total_bytes: u64,
     /// What no other program uses.
@@ -84,7 +84,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn of_this_machine() -> Self {
+    /// Asks the system.
+    pub fn of_this_machine() -> Self {
         let total_bytes = memory_bytes();
         let free = kilobytes_in("/proc/meminfo", "MemAvailable:");
         Self { total_bytes, free_bytes: free.unwrap_or(total_bytes).min(total_bytes) }
@@ -94,14 +95,14 @@ impl Memory {
 const MEMORY: &str = "memory";
 
 /// Checks the memory for a coordinator, and for a cluster on this machine alone.
-pub(super) fn cluster_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
+pub fn cluster_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
     let (coordinator, model) = (needs.coordinator_bytes(), bytes(VALUE_BYTES * needs.parameters));
     let what = format!("a coordinator of {} workers (parameters: {model})", needs.workers);
     let mut findings = vec![compare(&what, coordinator, memory, "fewer workers, a smaller --model, or more memory")];
     if let Some(worker) = needs.worker_bytes() {
         let what = format!("the same with {} workers on this machine (ata up)", needs.workers);
-        let mend = "fewer --workers with ata up, or workers on other machines";
-        let cluster = compare(&what, coordinator + needs.workers * worker, memory, mend);
+        let fix = "fewer --workers with ata up, or workers on other machines";
+        let cluster = compare(&what, coordinator + needs.workers * worker, memory, fix);
         // The coordinator may be on a machine of its own.
         findings.push(Finding { status: cluster.status.min(Status::Warning), ..cluster });
     }
@@ -109,27 +110,27 @@ pub(super) fn cluster_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
 }
 
 /// Checks the memory for one worker.
-pub(super) fn worker_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
+pub fn worker_memory(needs: Needs, memory: Memory) -> Vec<Finding> {
     let Some(worker) = needs.worker_bytes() else { return Vec::new() };
     let what = format!("a worker (parameters: {})", bytes(VALUE_BYTES * needs.parameters));
     vec![compare(&what, worker, memory, "a smaller --task-batch at the coordinator, or a machine with more memory")]
 }
 
-fn compare(what: &str, needed: u64, memory: Memory, mend: &str) -> Finding {
+fn compare(what: &str, needed: u64, memory: Memory, fix: &str) -> Finding {
     let Memory { total_bytes, free_bytes } = memory;
     let found =
         format!("{what} needs about {}; {} of {} are free", bytes(needed), bytes(free_bytes), bytes(total_bytes));
     if needed > total_bytes {
-        Finding::problem(MEMORY, found, mend)
+        Finding::problem(MEMORY, found, fix)
     } else if needed > free_bytes {
-        Finding::warning(MEMORY, found, format!("end other programs; {mend}"))
+        Finding::warning(MEMORY, found, format!("end other programs; {fix}"))
     } else {
         Finding::ok(MEMORY, found)
     }
 }
 
 /// The most memory that this process had, if the system says so.
-pub(super) fn most_resident_bytes() -> Option<u64> {
+pub fn most_resident_bytes() -> Option<u64> {
     kilobytes_in("/proc/self/status", "VmHWM:")
 }
 
@@ -151,8 +152,8 @@ mod tests {
         let status = |allowed| files(allowed, needed, 1000).status;
         let limits = [100, 1024, 2383, 2384, 4383, needed].map(status);
         assert_eq!(limits, [Problem, Problem, Problem, Warning, Warning, Ok]);
-        let mend = files(1024, needed, 1000).mend.unwrap();
-        assert!(mend.contains("LimitNOFILE=") && mend.contains(&needed.to_string()), "{mend}");
+        let fix = files(1024, needed, 1000).fix.unwrap();
+        assert!(fix.contains("LimitNOFILE=") && fix.contains(&needed.to_string()), "{fix}");
         assert_eq!(open_files(4).status, Ok);
     }
 

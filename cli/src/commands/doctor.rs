@@ -1,44 +1,27 @@
-//! `ata doctor`: what would stop a run on this machine, or a worker on the way to its coordinator, and the mend.
-//!
-//! # Layout
-//! - `finding`: what a check finds, and how it is shown
-//! - `machine`: the files that say what a machine has
-//! - `devices`: adapters and drivers; `gradient`: whether a device computes what the CPU does
-//! - `capacity`: open files and memory; `disk`; `ports`; `clock`; `certificates`
-//! - `coordinator`: whether it is there, and lets this machine in; `link`: how fast the way is
+//! `ata doctor`: checks this machine, or the way from it to a coordinator, by [`ata_doctor`].
 
-mod capacity;
-mod certificates;
-mod clock;
-mod coordinator;
-mod devices;
-mod disk;
-mod finding;
-mod gradient;
-mod link;
-mod machine;
-mod ports;
-
+use std::iter;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ata_coordinator::is_url;
-use ata_learn::{DeviceChoice, Model, OpenDevice, default_cache_dir, hex};
+use ata_doctor::capacity::{self, Memory, Needs};
+use ata_doctor::coordinator::{self, Reached};
+use ata_doctor::disk::{self, RunSpace};
+use ata_doctor::gradient::{self, Gradient};
+use ata_doctor::machine::Machine;
+use ata_doctor::{Finding, Status, certificates, clock, devices, ports};
+use ata_learn::{DeviceChoice, Model, OpenDevice, Split, default_cache_dir, hex};
 use ata_wire::{DataSpec, RunSpec};
 use serde::Serialize;
 
-use self::capacity::{Memory, Needs};
-use self::coordinator::Reached;
-use self::disk::RunSpace;
-use self::finding::{Finding, Status};
-use self::gradient::Gradient;
-use self::machine::Machine;
 use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::failure::Failure;
+use crate::inputs::open_split;
 use crate::output::{escaped, print_json};
 use crate::run::resume::RUNS;
 use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
@@ -85,7 +68,7 @@ fn print(examination: &Examination) {
     for found in &examination.devices {
         println!("  --device {:<8} {}", found.device, escaped(&found.name));
     }
-    print!("{}", finding::render(&examination.findings));
+    print!("{}", render(&examination.findings));
 }
 
 fn settings(args: &DoctorArgs, defaults: &str) -> Result<Settings, Failure> {
@@ -133,7 +116,7 @@ impl<'a> Subject<'a> {
         let wanted = settings.device_choice()?;
         let opened = wanted.open();
         let found = devices::Found {
-            build: devices::Build::this(),
+            build: devices::Build { wgpu: cfg!(feature = "gpu"), cuda: cfg!(feature = "cuda") },
             wanted,
             opened: opened.as_ref().map(|device| device.name.clone()).map_err(Clone::clone),
             gpus: DeviceChoice::gpus(),
@@ -143,8 +126,8 @@ impl<'a> Subject<'a> {
             (Ok(model), _) => Some(model),
             (Err(error), None) => return Err(error.into()),
             (Err(error), Some(_)) => {
-                let mend = "start workers from the coordinator's program, of the same release";
-                findings.push(Finding::problem("model", format!("the run's model is not known here: {error}"), mend));
+                let fix = "start workers from the coordinator's program, of the same release";
+                findings.push(Finding::problem("model", format!("the run's model is not known here: {error}"), fix));
                 None
             }
         };
@@ -154,7 +137,9 @@ impl<'a> Subject<'a> {
     /// Computes a gradient, if there is something to compute and something to compute it on.
     fn gradient(&mut self) -> Option<Gradient> {
         let (Some(device), Some(model)) = (&self.device, &self.model) else { return None };
-        let (gradient, findings) = gradient::check(&self.settings, &**model, device);
+        let Settings { data, seed, task_batch, .. } = &self.settings;
+        let data = open_split(&**model, data, *seed, Split::Train);
+        let (gradient, findings) = gradient::check(&**model, data, *task_batch, device);
         self.findings.extend(findings);
         gradient
     }
@@ -264,5 +249,46 @@ fn bytes_to_fetch(data: &DataSpec, cache: &Path) -> u64 {
     match data {
         DataSpec::File { sha256, .. } if cache.join(format!("train/{}.bin", hex(sha256))).exists() => 0,
         data => data_bytes(data),
+    }
+}
+
+/// A line for each finding, and one more for its fix; then how many there are of each kind.
+fn render(findings: &[Finding]) -> String {
+    let lines = findings.iter().flat_map(|Finding { check, status, found, fix }| {
+        let line = format!("{:<8} {check:<12} {}\n", status.name(), escaped(found));
+        iter::once(line).chain(fix.iter().map(|fix| format!("{:<21} fix: {}\n", "", escaped(fix))))
+    });
+    lines.collect::<String>() + &in_short(findings) + "\n"
+}
+
+/// How many problems and warnings there are.
+fn in_short(findings: &[Finding]) -> String {
+    let count = |wanted: Status| findings.iter().filter(|finding| finding.status == wanted).count();
+    let number = |count, what| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
+    match (count(Status::Problem), count(Status::Warning)) {
+        (0, 0) => "no problems found".into(),
+        (0, warnings) => format!("no problems found, {}", number(warnings, "warning")),
+        (problems, warnings) => format!("{}, {}", number(problems, "problem"), number(warnings, "warning")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_lines_with_their_fixes() {
+        let findings = [
+            Finding::ok("clock", "2026"),
+            Finding::warning("ports", "taken:\n  by another", "choose another"),
+            Finding::problem("disk", "full", "delete something"),
+        ];
+        let expected = "ok       clock        2026\n\
+                        warning  ports        taken: by another\n                      fix: choose another\n\
+                        problem  disk         full\n                      fix: delete something\n\
+                        1 problem, 1 warning\n";
+        assert_eq!(render(&findings), expected);
+        assert!(render(&findings[..2]).ends_with("no problems found, 1 warning\n"));
+        assert!(render(&findings[..1]).ends_with("\nno problems found\n"));
     }
 }

@@ -1,43 +1,43 @@
-//! Who computed how many tasks when.
+//! How many tasks each worker computed over time.
 
 use std::collections::BTreeMap;
 
 use ata_types::{Iteration, WorkerId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::thin::Seen;
+use super::curve::ReadMark;
 
-/// Columns of the map: as many as can be told apart on a telephone.
+/// Columns of the map: a telephone's screen has no more to tell them apart.
 const MOST_COLUMNS: usize = 120;
 
-/// Tasks by worker, over equally many iterations in each column.
+/// Applied tasks by worker, over equally many iterations in each column.
 #[derive(Clone, Debug)]
-pub(crate) struct Heat {
+pub struct HeatMap {
     stride: u64,
-    columns: Vec<Column>,
+    columns: Vec<HeatColumn>,
     version: u64,
 }
 
-/// Some iterations in a row.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Column {
-    /// The first of them.
-    first: Iteration,
-    /// How many they are.
-    count: u64,
+/// Successive iterations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HeatColumn {
+    /// The first iteration.
+    pub first: Iteration,
+    /// How many iterations.
+    pub count: u64,
     /// Applied tasks by worker, of those that had any.
-    tasks: BTreeMap<WorkerId, u64>,
+    pub tasks: BTreeMap<WorkerId, u64>,
 }
 
-impl Default for Heat {
+impl Default for HeatMap {
     fn default() -> Self {
         Self { stride: 1, columns: Vec::new(), version: 0 }
     }
 }
 
-impl Heat {
+impl HeatMap {
     pub(super) fn add(&mut self, iteration: Iteration, tasks: BTreeMap<WorkerId, u64>) {
-        let next = Column { first: iteration, count: 1, tasks };
+        let next = HeatColumn { first: iteration, count: 1, tasks };
         if let Some(column) = self.columns.last_mut().filter(|last| last.count < self.stride) {
             column.absorb(next);
             return;
@@ -49,7 +49,7 @@ impl Heat {
     }
 
     fn halve(&mut self) {
-        let mut halved: Vec<Column> = Vec::with_capacity(MOST_COLUMNS / 2);
+        let mut halved: Vec<HeatColumn> = Vec::with_capacity(MOST_COLUMNS / 2);
         for (at, column) in std::mem::take(&mut self.columns).into_iter().enumerate() {
             match halved.last_mut().filter(|_| at % 2 == 1) {
                 Some(last) => last.absorb(column),
@@ -61,16 +61,16 @@ impl Heat {
         self.version += 1;
     }
 
-    /// What a reader lacks who has seen up to `seen`: where it begins, and the columns from there on.
-    pub(crate) fn since(&self, seen: &mut Seen) -> (usize, &[Column]) {
-        let from = if seen.version == self.version { seen.whole.min(self.columns.len()) } else { 0 };
-        let whole = self.columns.iter().rposition(|column| column.count == self.stride).map_or(0, |last| last + 1);
-        *seen = Seen { version: self.version, whole };
+    /// The columns that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    pub fn since(&self, mark: &mut ReadMark) -> (usize, &[HeatColumn]) {
+        let from = if mark.version == self.version { mark.complete.min(self.columns.len()) } else { 0 };
+        let complete = self.columns.iter().rposition(|column| column.count == self.stride).map_or(0, |last| last + 1);
+        *mark = ReadMark { version: self.version, complete };
         (from, &self.columns[from..])
     }
 }
 
-impl Column {
+impl HeatColumn {
     fn absorb(&mut self, next: Self) {
         self.count += next.count;
         for (worker, tasks) in next.tasks {
@@ -85,13 +85,13 @@ mod tests {
 
     #[test]
     fn a_long_run_keeps_all_its_tasks() {
-        let mut heat = Heat::default();
-        let (mut seen, mut reader) = (Seen::default(), Vec::new());
+        let mut heat = HeatMap::default();
+        let (mut mark, mut reader) = (ReadMark::default(), Vec::new());
         for iteration in 1..=1001 {
             let worker = |slot| WorkerId::from_slot(slot);
             heat.add(Iteration(iteration), BTreeMap::from([(worker(0), 2), (worker(iteration as usize % 3), 1)]));
             if iteration % 10 == 0 {
-                let (from, new) = heat.since(&mut seen);
+                let (from, new) = heat.since(&mut mark);
                 reader.truncate(from);
                 reader.extend_from_slice(new);
                 assert_eq!(reader, heat.columns, "after {iteration}");

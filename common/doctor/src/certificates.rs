@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ata_wire::{Credentials, Role, SecurityError, Validity, check_key, validity};
 
-use super::clock;
-use super::finding::Finding;
+use crate::clock;
+use crate::finding::Finding;
 
 const CHECK: &str = "certificates";
 
@@ -15,15 +15,15 @@ const SOON: Duration = Duration::from_hours(14 * 24);
 
 /// Certificates of the user's own.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Own<'a> {
+pub struct Own<'a> {
     /// Certificate and key.
-    pub(super) pair: Option<(&'a Path, &'a Path)>,
+    pub pair: Option<(&'a Path, &'a Path)>,
     /// Authorities that are trusted.
-    pub(super) authorities: [Option<&'a Path>; 2],
+    pub authorities: [Option<&'a Path>; 2],
 }
 
 /// Checks the user's own certificates.
-pub(super) fn own(files: Own<'_>) -> Vec<Finding> {
+pub fn own(files: Own<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some((certificate, key)) = files.pair {
         findings.push(match check_key(certificate, key) {
@@ -44,7 +44,7 @@ pub(super) fn own(files: Own<'_>) -> Vec<Finding> {
 }
 
 /// Checks the folder of a coordinator's credentials.
-pub(super) fn credentials(folder: &Path) -> Finding {
+pub fn credentials(folder: &Path) -> Finding {
     let shown = folder.display();
     let usable = Credentials::existing(folder).and_then(|credentials| {
         let Some(credentials) = credentials else { return Ok(false) };
@@ -62,10 +62,10 @@ pub(super) fn credentials(folder: &Path) -> Finding {
             Finding::problem(CHECK, error.to_string(), format!("chmod 600 {shown}/*, and `ata token rotate --key`"))
         }
         Err(error) => {
-            let mend = format!(
+            let fix = format!(
                 "remove {shown}: new ones are made, and workers need the new token; or `ata token rotate --key`"
             );
-            Finding::problem(CHECK, error.to_string(), mend)
+            Finding::problem(CHECK, error.to_string(), fix)
         }
     }
 }
@@ -102,7 +102,7 @@ fn date(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::finding::Status;
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
     use std::fs;
 
@@ -175,7 +175,7 @@ mod tests {
         {
             private(&path.join("key.pem"), 0o640);
             let finding = credentials(&path);
-            assert!(finding.status == Status::Problem && finding.mend.unwrap().contains("chmod 600"));
+            assert!(finding.status == Status::Problem && finding.fix.unwrap().contains("chmod 600"));
             private(&path.join("key.pem"), 0o600);
         }
         fs::write(path.join("worker.secret"), "x").unwrap();

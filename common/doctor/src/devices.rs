@@ -4,8 +4,8 @@ use std::io;
 
 use ata_learn::{DeviceChoice, DeviceError};
 
-use super::finding::{Finding, Status};
-use super::machine::Machine;
+use crate::finding::{Finding, Status};
+use crate::machine::Machine;
 
 const CHECK: &str = "devices";
 
@@ -20,30 +20,28 @@ const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
 
 /// Which kinds of devices the build has besides the CPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Build {
-    pub(super) wgpu: bool,
-    pub(super) cuda: bool,
-}
-
-impl Build {
-    pub(super) fn this() -> Self {
-        Self { wgpu: cfg!(feature = "gpu"), cuda: cfg!(feature = "cuda") }
-    }
+pub struct Build {
+    /// Whether wgpu is built in.
+    pub wgpu: bool,
+    /// Whether CUDA is built in.
+    pub cuda: bool,
 }
 
 /// What a build finds on a machine.
-pub(super) struct Found {
-    pub(super) build: Build,
+#[derive(Debug)]
+pub struct Found {
+    /// The build.
+    pub build: Build,
     /// The device that was asked for.
-    pub(super) wanted: DeviceChoice,
+    pub wanted: DeviceChoice,
     /// Whether that one can be used.
-    pub(super) opened: Result<String, DeviceError>,
+    pub opened: Result<String, DeviceError>,
     /// The devices of `--devices all`.
-    pub(super) gpus: Result<Vec<DeviceChoice>, DeviceError>,
+    pub gpus: Result<Vec<DeviceChoice>, DeviceError>,
 }
 
 /// Checks devices and drivers.
-pub(super) fn check(machine: &Machine, found: &Found) -> Vec<Finding> {
+pub fn check(machine: &Machine, found: &Found) -> Vec<Finding> {
     let visible = Visible::on(machine);
     let mut findings = vec![wanted(found)];
     findings.push(all(machine, found, &visible));
@@ -98,12 +96,12 @@ fn wanted(found: &Found) -> Finding {
     match &found.opened {
         Ok(name) => Finding::ok(CHECK, format!("--device {} is {name}", found.wanted)),
         Err(error @ DeviceError::NotBuilt { feature, .. }) => {
-            let mend = format!("cargo install --path cli --features {feature}, or --device cpu");
-            Finding::problem(CHECK, format!("--device {}: {error}", found.wanted), mend)
+            let fix = format!("cargo install --path cli --features {feature}, or --device cpu");
+            Finding::problem(CHECK, format!("--device {}: {error}", found.wanted), fix)
         }
         Err(error) => {
-            let mend = "choose a device of the list, as in --device cpu, or see below what is missing";
-            Finding::problem(CHECK, format!("--device {}: {error}", found.wanted), mend)
+            let fix = "choose a device of the list, as in --device cpu, or see below what is missing";
+            Finding::problem(CHECK, format!("--device {}: {error}", found.wanted), fix)
         }
     }
 }
@@ -153,8 +151,8 @@ fn vulkan(machine: &Machine, visible: &Visible, status: Status) -> Vec<Finding> 
 
 fn loader(machine: &Machine, status: Status) -> Option<Finding> {
     const NAME: &str = "libvulkan.so.1";
-    let mend = "apt-get install libvulkan1 (Debian, Ubuntu), dnf install vulkan-loader (Fedora)";
-    let missing = || Finding::bad("vulkan", status, format!("{NAME} is missing: wgpu needs the Vulkan loader"), mend);
+    let fix = "apt-get install libvulkan1 (Debian, Ubuntu), dnf install vulkan-loader (Fedora)";
+    let missing = || Finding::bad("vulkan", status, format!("{NAME} is missing: wgpu needs the Vulkan loader"), fix);
     (!machine.has_library(NAME)).then(missing)
 }
 
@@ -182,9 +180,9 @@ fn permissions(machine: &Machine, visible: &Visible, status: Status) -> Option<F
     let denied =
         |path: &&String| machine.may_use(path).is_err_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied);
     let path = visible.render.iter().chain(&visible.nvidia).find(denied)?;
-    let mend =
+    let fix =
         "sudo usermod -aG render,video $USER, then log in again; in a container --group-add with the group's number";
-    Some(Finding::bad("permissions", status, format!("this user may not use {path}"), mend))
+    Some(Finding::bad("permissions", status, format!("this user may not use {path}"), fix))
 }
 
 /// A container gets only those parts of NVIDIA's driver that its environment names.
@@ -197,18 +195,18 @@ fn capabilities(machine: &Machine, visible: &Visible, status: Status, needed: &[
     let given = machine.variable(NAME).unwrap_or_else(|| "utility,compute".into());
     let has = |wanted: &&str| given.split(',').any(|given| matches!(given.trim(), "all") || given.trim() == *wanted);
     let lacking: Vec<&str> = needed.iter().filter(|wanted| !has(wanted)).copied().collect();
-    let (found, mend) = (format!("{NAME} is '{given}'"), format!("docker run -e {NAME}=all"));
+    let (found, fix) = (format!("{NAME} is '{given}'"), format!("docker run -e {NAME}=all"));
     (!lacking.is_empty())
-        .then(|| Finding::bad("container", status, format!("{found}: expected {}, too", lacking.join(", ")), mend))
+        .then(|| Finding::bad("container", status, format!("{found}: expected {}, too", lacking.join(", ")), fix))
 }
 
 /// What CUDA needs.
 fn cuda_files(machine: &Machine, visible: &Visible, works: bool, status: Status) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !works && !machine.has_library("libcuda.so.1") {
-        let mend = "install the NVIDIA driver (Debian: libcuda1; Ubuntu: libnvidia-compute-VERSION); in a container it comes \
+        let fix = "install the NVIDIA driver (Debian: libcuda1; Ubuntu: libnvidia-compute-VERSION); in a container it comes \
                     from the host: docker run --gpus all";
-        findings.push(Finding::bad("cuda", status, "libcuda.so.1 is missing: CUDA needs NVIDIA's driver", mend));
+        findings.push(Finding::bad("cuda", status, "libcuda.so.1 is missing: CUDA needs NVIDIA's driver", fix));
     }
     if !works {
         findings.extend(capabilities(machine, visible, status, &["compute"]));
@@ -217,9 +215,9 @@ fn cuda_files(machine: &Machine, visible: &Visible, works: bool, status: Status)
     let folders: Vec<String> = chosen.chain(["/usr/local/cuda".into(), "/opt/cuda".into()]).collect();
     if !folders.iter().any(|folder| machine.exists(&format!("{folder}/{LIBDEVICE}"))) {
         let found = format!("{LIBDEVICE} is missing: looked in {}", folders.join(", "));
-        let mend =
+        let fix =
             "pip install nvidia-nvvm, and set CUDA_PATH to the folder above its nvvm; or install the CUDA toolkit";
-        findings.push(Finding::bad("cuda", status, found, mend));
+        findings.push(Finding::bad("cuda", status, found, fix));
     }
     findings
 }
@@ -227,7 +225,7 @@ fn cuda_files(machine: &Machine, visible: &Visible, works: bool, status: Status)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::machine::MadeUp;
+    use crate::machine::MadeUp;
 
     const CPU_ONLY: Build = Build { wgpu: false, cuda: false };
     const WGPU: Build = Build { wgpu: true, cuda: false };
@@ -243,11 +241,11 @@ mod tests {
         Found { build, wanted, opened, gpus }
     }
 
-    /// The findings that are not ok, each as its status, check and mend.
+    /// The findings that are not ok, each as its status, check and fix.
     fn bad(files: &[&str], variables: &[(&str, &str)], found: &Found) -> Vec<(Status, &'static str, String)> {
         let findings = check(&MadeUp::new(files).machine(variables), found);
         let bad = findings.into_iter().filter(|finding| finding.status != Status::Ok);
-        bad.map(|finding| (finding.status, finding.check, finding.mend.unwrap())).collect()
+        bad.map(|finding| (finding.status, finding.check, finding.fix.unwrap())).collect()
     }
 
     #[test]
@@ -261,8 +259,8 @@ mod tests {
     fn a_gpu_that_the_build_leaves_unused_is_named_with_the_feature() {
         for device in ["/dev/nvidia0", "/dev/dri/renderD128"] {
             let bad = bad(&[device, "/dev/nvidiactl"], &[], &found(CPU_ONLY, DeviceChoice::Auto, &[]));
-            let [(Status::Warning, "devices", mend)] = &bad[..] else { panic!("{bad:?}") };
-            assert!(mend.contains("--features gpu"), "{mend}");
+            let [(Status::Warning, "devices", fix)] = &bad[..] else { panic!("{bad:?}") };
+            assert!(fix.contains("--features gpu"), "{fix}");
         }
     }
 
@@ -281,7 +279,7 @@ mod tests {
         let checks = |bad: &[(Status, &'static str, String)]| -> String {
             let drivers: Vec<_> = bad.iter().filter(|(_, check, _)| *check != CHECK).collect();
             assert!(drivers.iter().all(|(status, ..)| *status == Status::Problem), "{bad:?}");
-            drivers.iter().map(|(.., mend)| mend.as_str()).collect::<Vec<_>>().join("; ")
+            drivers.iter().map(|(.., fix)| fix.as_str()).collect::<Vec<_>>().join("; ")
         };
         let nothing = checks(&bad(&["/dev/dri/renderD128"], &[], &wanted));
         assert!(nothing.contains("libvulkan1") && nothing.contains("mesa-vulkan-drivers"), "{nothing}");

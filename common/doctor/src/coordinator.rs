@@ -4,16 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime};
 
-use ata_observe::seconds;
+use ata_types::seconds;
 use ata_wire::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
 use ata_wire::{ConnectError, Endpoint, PROTOCOL, ProbeResult, ProbeSummary, RunSpec, Trust, connect, why_refused};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::{Code, Status as CallStatus};
 
-use super::clock;
-use super::finding::Finding;
-use super::link::{Link, Speed};
+use crate::clock;
+use crate::finding::Finding;
+use crate::link::{Link, Speed};
 
 const REACHABILITY: &str = "reachability";
 const TRUST: &str = "trust";
@@ -34,14 +34,15 @@ const CERTIFICATES: &str = "--tls-cert and --tls-key name this machine's certifi
                             coordinator's; its --tls-client-ca is the authority of this machine's (all in PEM)";
 
 /// What a coordinator told of itself.
-pub(super) struct Reached {
-    pub(super) run: RunSpec,
+pub struct Reached {
+    /// Its run.
+    pub run: RunSpec,
     /// How fast the way is, if that could be measured.
-    pub(super) speed: Option<Speed>,
+    pub speed: Option<Speed>,
 }
 
 /// Checks the way to a coordinator, step by step until one fails.
-pub(super) async fn check(endpoint: &Endpoint) -> (Option<Reached>, Vec<Finding>) {
+pub async fn check(endpoint: &Endpoint) -> (Option<Reached>, Vec<Finding>) {
     let mut findings = Vec::new();
     let reached = steps(endpoint, &mut findings).await;
     match reached {
@@ -98,9 +99,9 @@ async fn reach(endpoint: &Endpoint) -> Result<Finding, Finding> {
     let (host, port) = endpoint.host_and_port();
     let resolved = tokio::net::lookup_host((host, port)).await.map(Iterator::collect::<Vec<SocketAddr>>);
     let Ok(addresses) = resolved else {
-        let mend =
+        let fix =
             "check the spelling, or have the coordinator's token hold its address: ata token show --advertise ADDRESS";
-        return Err(Finding::problem(REACHABILITY, format!("the host name '{host}' is not known here"), mend));
+        return Err(Finding::problem(REACHABILITY, format!("the host name '{host}' is not known here"), fix));
     };
     let began = Instant::now();
     let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..])).await;
@@ -112,19 +113,19 @@ async fn reach(endpoint: &Endpoint) -> Result<Finding, Finding> {
         Ok(Err(cause)) => Err(unreachable(host, port, &cause)),
         Err(_) => {
             let found = format!("{host}:{port} does not answer within {CONNECT_TIMEOUT:?}");
-            let mend = format!("open TCP port {port} in the firewalls between the two machines, and check the address");
-            Err(Finding::problem(REACHABILITY, found, mend))
+            let fix = format!("open TCP port {port} in the firewalls between the two machines, and check the address");
+            Err(Finding::problem(REACHABILITY, found, fix))
         }
     }
 }
 
 fn unreachable(host: &str, port: u16, cause: &io::Error) -> Finding {
-    let mend = if cause.kind() == io::ErrorKind::ConnectionRefused {
+    let fix = if cause.kind() == io::ErrorKind::ConnectionRefused {
         format!("start the coordinator there, with --listen 0.0.0.0:{port} if other machines shall reach it")
     } else {
         "check the address, and the network between the two machines".to_owned()
     };
-    Finding::problem(REACHABILITY, format!("{host}:{port} cannot be reached: {cause}"), mend)
+    Finding::problem(REACHABILITY, format!("{host}:{port} cannot be reached: {cause}"), fix)
 }
 
 /// Something accepts connections and says nothing.
@@ -135,12 +136,12 @@ fn silent() -> Finding {
 
 /// Why no connection came about although something listens.
 fn distrust(error: &ConnectError) -> Finding {
-    let mend = match error {
+    let fix = match error {
         ConnectError::Distrusted { .. } => TOKEN,
         ConnectError::Certificates { .. } => CERTIFICATES,
         ConnectError::Address(_) | ConnectError::Unreachable { .. } => ANOTHER,
     };
-    Finding::problem(TRUST, error.to_string(), mend)
+    Finding::problem(TRUST, error.to_string(), fix)
 }
 
 /// Why the first call was not answered.
@@ -193,28 +194,26 @@ fn version(theirs: &str, run_id: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::finding::Status;
 
     #[tokio::test]
     async fn an_address_where_nobody_listens_is_a_problem() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        for (address, mend) in
-            [(address.to_string(), "--listen 0.0.0.0"), ("no-such-host.invalid:1".into(), "spelling")]
+        for (address, fix) in [(address.to_string(), "--listen 0.0.0.0"), ("no-such-host.invalid:1".into(), "spelling")]
         {
             let (reached, findings) = check(&address.parse().unwrap()).await;
-            let [Finding { check: REACHABILITY, status: Status::Problem, mend: Some(found), .. }] = &findings[..]
-            else {
+            let [Finding { check: REACHABILITY, status: Status::Problem, fix: Some(found), .. }] = &findings[..] else {
                 panic!("{findings:?}")
             };
-            assert!(reached.is_none() && found.contains(mend), "{found}");
+            assert!(reached.is_none() && found.contains(fix), "{found}");
         }
     }
 
     #[test]
     fn refusals_name_what_to_do() {
-        for (status, check, mend) in [
+        for (status, check, fix) in [
             (CallStatus::permission_denied("not valid (any more)"), TRUST, "ata token show"),
             (CallStatus::unimplemented(""), VERSION, "same release"),
             (CallStatus::failed_precondition("protocol version 3"), VERSION, "same release"),
@@ -222,7 +221,7 @@ mod tests {
             (CallStatus::deadline_exceeded("no answer"), REACHABILITY, "is an ata coordinator"),
         ] {
             let finding = refusal(&status, &Trust::Open);
-            assert_eq!((finding.check, finding.mend.unwrap().contains(mend)), (check, true), "{status:?}");
+            assert_eq!((finding.check, finding.fix.unwrap().contains(fix)), (check, true), "{status:?}");
         }
         assert_eq!(version(env!("CARGO_PKG_VERSION"), "x").status, Status::Ok);
         assert_eq!(version("0.0.1", "x").status, Status::Warning);

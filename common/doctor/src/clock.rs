@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::finding::Finding;
-use super::machine::Machine;
+use crate::finding::Finding;
+use crate::machine::Machine;
 
 const CHECK: &str = "clock";
 
@@ -19,12 +19,12 @@ const MEND: &str =
 
 /// This machine's wall clock.
 #[expect(clippy::disallowed_methods, reason = "it is what is checked")]
-pub(super) fn now() -> SystemTime {
+pub fn now() -> SystemTime {
     SystemTime::now()
 }
 
 /// Checks that the clock is not before what has already happened: that this program was written to disk.
-pub(super) fn check(machine: &Machine) -> Finding {
+pub fn check(machine: &Machine) -> Finding {
     let program = std::env::current_exe().and_then(fs::metadata).and_then(|file| file.modified());
     against(now(), program.unwrap_or(UNIX_EPOCH), machine.exists(SYNCHRONISED))
 }
@@ -42,7 +42,7 @@ fn against(now: SystemTime, written: SystemTime, is_synchronised: bool) -> Findi
 }
 
 /// Compares the clock with the coordinator's, which said `theirs` at some time between `before` and `after`.
-pub(super) fn compare(theirs: Duration, before: SystemTime, after: SystemTime) -> Finding {
+pub fn compare(theirs: Duration, before: SystemTime, after: SystemTime) -> Finding {
     let theirs = UNIX_EPOCH + theirs;
     let (early, late) = (theirs.duration_since(after), before.duration_since(theirs));
     let found = match (early, late) {
@@ -60,7 +60,7 @@ fn rounded(time: Duration) -> humantime::FormattedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::finding::Status;
 
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(seconds)

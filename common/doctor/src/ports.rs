@@ -3,17 +3,17 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 
-use super::finding::{Finding, Status};
+use crate::finding::{Finding, Status};
 
 const CHECK: &str = "ports";
 
 /// Checks where a coordinator would listen for workers.
-pub(super) fn workers(listen: SocketAddr) -> Finding {
+pub fn workers(listen: SocketAddr) -> Finding {
     of("the coordinator", "--listen", listen, Status::Problem)
 }
 
 /// Checks where its dashboard would be, if it is not off. If the default is taken, a coordinator takes a free port.
-pub(super) fn dashboard(address: Option<SocketAddr>, is_default: bool) -> Finding {
+pub fn dashboard(address: Option<SocketAddr>, is_default: bool) -> Finding {
     let status = if is_default { Status::Warning } else { Status::Problem };
     let off = || Finding::ok(CHECK, "--dashboard off");
     address.map_or_else(off, |address| of("the dashboard", "--dashboard", address, status))
@@ -23,8 +23,8 @@ fn of(what: &str, flag: &str, address: SocketAddr, status: Status) -> Finding {
     match TcpListener::bind(address) {
         Ok(_) => Finding::ok(CHECK, format!("{what} can listen on {address}")),
         Err(cause) => {
-            let (why, mend) = in_words(&cause, flag);
-            Finding::bad(CHECK, status, format!("{what} cannot listen on {address}: {why}"), mend)
+            let (why, fix) = in_words(&cause, flag);
+            Finding::bad(CHECK, status, format!("{what} cannot listen on {address}: {why}"), fix)
         }
     }
 }
@@ -56,7 +56,7 @@ mod tests {
         let address = taken.local_addr().unwrap();
         let finding = workers(address);
         assert_eq!(finding.status, Status::Problem);
-        assert!(finding.mend.unwrap().contains("choose another --listen"));
+        assert!(finding.fix.unwrap().contains("choose another --listen"));
         assert_eq!(dashboard(Some(address), false).status, Status::Problem);
         assert_eq!(dashboard(Some(address), true).status, Status::Warning);
         drop(taken);
@@ -67,7 +67,7 @@ mod tests {
     fn an_address_of_another_machine_is_a_problem() {
         // Set aside for documentation (RFC 5737).
         let finding = workers("192.0.2.1:7070".parse().unwrap());
-        assert!(finding.status == Status::Problem && finding.mend.unwrap().contains("0.0.0.0"));
+        assert!(finding.status == Status::Problem && finding.fix.unwrap().contains("0.0.0.0"));
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! Whether a device computes what the CPU does, and how long a task takes.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ata_learn::{
-    DataError, Dataset, DeviceChoice, LearnerError, Model, OpenDevice, Split, TaskGradient, Tasks, reduce_in_order,
+    DataError, Dataset, DeviceChoice, LearnerError, Model, OpenDevice, TaskGradient, Tasks, reduce_in_order,
 };
 use serde::Serialize;
 
-use super::finding::Finding;
-use crate::failure::Failure;
-use crate::inputs::open_split;
-use crate::settings::Settings;
+use crate::finding::Finding;
 
 /// Larger differences than this are not due to rounding.
 const LARGEST_DIFFERENCE: f64 = 1e-5;
@@ -23,11 +21,12 @@ const CHECK: &str = "gradient";
 
 /// A task's gradient on the device, against the CPU's.
 #[derive(Serialize)]
-pub(super) struct Gradient {
+pub struct Gradient {
     device: String,
     task_batch: u32,
     cpu_ms: f64,
-    pub(super) device_ms: f64,
+    /// Milliseconds of a task on the device.
+    pub device_ms: f64,
     /// ‖device − CPU‖ / ‖CPU‖
     relative_l2_difference: f64,
     /// Tasks of a lease.
@@ -41,17 +40,22 @@ pub(super) struct Gradient {
 }
 
 /// Computes tasks of the model on the device and on the CPU.
-pub(super) fn check(settings: &Settings, model: &dyn Model, device: &OpenDevice) -> (Option<Gradient>, Vec<Finding>) {
-    let failed = |found: String, mend: &str| (None, vec![Finding::problem(CHECK, found, mend)]);
-    let data = match open_split(model, &settings.data, settings.seed, Split::Train) {
+pub fn check(
+    model: &dyn Model,
+    data: Result<Arc<dyn Dataset>, DataError>,
+    task_batch: u32,
+    device: &OpenDevice,
+) -> (Option<Gradient>, Vec<Finding>) {
+    let failed = |found: String, fix: &str| (None, vec![Finding::problem(CHECK, found, fix)]);
+    let data = match data {
         Ok(data) => data,
         Err(error @ DataError::NotGenerated { .. }) => {
-            let mend = "name the data by --data to have it computed";
-            return (None, vec![Finding::warning(CHECK, format!("not computed: {error}"), mend)]);
+            let fix = "name the data by --data to have it computed";
+            return (None, vec![Finding::warning(CHECK, format!("not computed: {error}"), fix)]);
         }
         Err(error) => return failed(format!("the data cannot be opened: {error}"), "see --data"),
     };
-    match compare(model, &data, device, settings.task_batch) {
+    match compare(model, &data, device, task_batch) {
         Ok(gradient) => {
             let findings = gradient.findings();
             (Some(gradient), findings)
@@ -78,8 +82,8 @@ impl Gradient {
         let compared = if agrees {
             Finding::ok(CHECK, compared)
         } else {
-            let mend = format!("update the driver of {device}, or use another --device");
-            Finding::problem(CHECK, compared, mend)
+            let fix = format!("update the driver of {device}, or use another --device");
+            Finding::problem(CHECK, compared, fix)
         };
         vec![Finding::ok(CHECK, time), compared]
     }
@@ -90,7 +94,7 @@ fn compare(
     data: &Arc<dyn Dataset>,
     device: &OpenDevice,
     task_batch: u32,
-) -> Result<Gradient, Failure> {
+) -> Result<Gradient, Box<dyn Error>> {
     let cpu = Computed::on(&DeviceChoice::Cpu.open()?, model, data, task_batch)?;
     let found = Computed::on(device, model, data, task_batch)?;
     Ok(Gradient {
@@ -119,7 +123,12 @@ struct Computed {
 }
 
 impl Computed {
-    fn on(device: &OpenDevice, model: &dyn Model, data: &Arc<dyn Dataset>, task_batch: u32) -> Result<Self, Failure> {
+    fn on(
+        device: &OpenDevice,
+        model: &dyn Model,
+        data: &Arc<dyn Dataset>,
+        task_batch: u32,
+    ) -> Result<Self, Box<dyn Error>> {
         let mut learner = data.clone().learner(device, Tasks { seed: 1, budget: LEASE, task_batch });
         learner.load(&model.initial_parameters(1));
         let (task, task_ms) = timed(|| learner.gradient(1, 0))?;
@@ -133,10 +142,10 @@ impl Computed {
 }
 
 /// A gradient, and the milliseconds of the second of two computations: the first one compiles kernels.
-fn timed(mut compute: impl FnMut() -> Result<TaskGradient, LearnerError>) -> Result<(Vec<f32>, f64), Failure> {
-    compute().map_err(Failure::internal)?;
+fn timed(mut compute: impl FnMut() -> Result<TaskGradient, LearnerError>) -> Result<(Vec<f32>, f64), Box<dyn Error>> {
+    compute()?;
     let started = Instant::now();
-    let gradient = compute().map_err(Failure::internal)?.gradient;
+    let gradient = compute()?.gradient;
     Ok((gradient, started.elapsed().as_secs_f64() * 1e3))
 }
 
@@ -150,7 +159,7 @@ fn relative_difference(found: &[f32], expected: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::finding::Status;
 
     #[test]
     fn what_differs_by_more_than_rounding_is_a_problem() {

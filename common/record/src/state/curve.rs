@@ -1,25 +1,25 @@
 //! A curve of bounded size, however long the run.
 
-/// Points of a curve: more than a screen has columns to tell them apart.
+/// Points of a curve: a screen has no more columns to tell them apart.
 const MOST_POINTS: usize = 1000;
 
-/// How several points become one.
+/// How several values become one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Merge {
     /// Their mean.
     Mean,
-    /// The last one's value.
+    /// The last of them.
     Last,
 }
 
-/// A curve whose points each stand for equally many values; when it is full, neighbours are merged. What is unknown is NaN.
+/// A curve whose points each stand for equally many values; when it is full, neighbours are merged. Unknown values are NaN.
 #[derive(Clone, Debug)]
-pub(crate) struct Curve<const N: usize> {
+pub(super) struct Curve<const N: usize> {
     merge: [Merge; N],
-    /// Values of each whole point.
+    /// Values that each complete point stands for.
     stride: u64,
     points: Vec<[f64; N]>,
-    /// The sums of the point that is not whole yet, and of how many values.
+    /// The sums of the point that is incomplete, and their number of values.
     rest: ([f64; N], u64),
     /// How often neighbours were merged: points of another version are others.
     version: u64,
@@ -61,7 +61,7 @@ impl<const N: usize> Curve<N> {
         self.version += 1;
     }
 
-    /// The point that is not whole yet, if it has begun.
+    /// The point that is incomplete, if it has begun.
     fn unfinished(&self) -> Option<[f64; N]> {
         let (sums, count) = &self.rest;
         (*count > 0).then(|| {
@@ -72,22 +72,22 @@ impl<const N: usize> Curve<N> {
         })
     }
 
-    /// What a reader lacks who has seen up to `seen`: where it begins, and the points from there on.
-    pub(crate) fn since(&self, seen: &mut Seen) -> (usize, Vec<[f64; N]>) {
-        let from = if seen.version == self.version { seen.whole.min(self.points.len()) } else { 0 };
-        *seen = Seen { version: self.version, whole: self.points.len() };
+    /// The points that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    pub(super) fn since(&self, mark: &mut ReadMark) -> (usize, Vec<[f64; N]>) {
+        let from = if mark.version == self.version { mark.complete.min(self.points.len()) } else { 0 };
+        *mark = ReadMark { version: self.version, complete: self.points.len() };
         let mut points = self.points[from..].to_vec();
         points.extend(self.unfinished());
         (from, points)
     }
 }
 
-/// How much of a curve a reader has seen.
+/// How much of a curve, or of a heat map, a reader has.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub struct ReadMark {
     pub(super) version: u64,
-    /// Whole points.
-    pub(super) whole: usize,
+    /// Complete points or columns.
+    pub(super) complete: usize,
 }
 
 #[cfg(test)]
@@ -100,24 +100,24 @@ mod tests {
         for i in 1..=100_000_u32 {
             curve.add([f64::from(i), f64::from(i % 2)]);
         }
-        let (from, points) = curve.since(&mut Seen::default());
+        let (from, points) = curve.since(&mut ReadMark::default());
         assert!(from == 0 && points.len() <= MOST_POINTS && points.len() >= MOST_POINTS / 2, "{}", points.len());
         assert_eq!(points.last().unwrap()[0], 100_000.0);
         assert!(points[..points.len() - 1].iter().all(|point| point[1] == 0.5));
     }
 
-    /// A reader that cuts at `from` and appends has the whole curve, whenever it looks.
+    /// A reader that truncates at `from` and appends has the whole curve at any time.
     #[test]
-    fn what_is_new_completes_what_was_seen() {
+    fn new_points_complete_the_curve() {
         let mut curve = Curve::new([Merge::Last]);
-        let (mut seen, mut reader) = (Seen::default(), Vec::new());
+        let (mut mark, mut reader) = (ReadMark::default(), Vec::new());
         for i in 0..5000_u32 {
             curve.add([f64::from(i)]);
             if i % 37 == 0 {
-                let (from, new) = curve.since(&mut seen);
+                let (from, new) = curve.since(&mut mark);
                 reader.truncate(from);
                 reader.extend(new);
-                assert_eq!(reader, curve.since(&mut Seen::default()).1, "after {i}");
+                assert_eq!(reader, curve.since(&mut ReadMark::default()).1, "after {i}");
             }
         }
     }

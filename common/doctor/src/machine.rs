@@ -19,39 +19,39 @@ const LIBRARIES: [&str; 7] = [
 type Environment = Box<dyn Fn(&str) -> Option<String>>;
 
 /// A machine, as its files and this process's environment show it.
-pub(super) struct Machine {
+pub struct Machine {
     root: PathBuf,
     variable: Environment,
 }
 
 impl Machine {
     /// The one that this process runs on.
-    pub(super) fn this() -> Self {
+    pub fn this() -> Self {
         Self::at("/", |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
 
     /// One whose files are in a folder.
-    pub(super) fn at(root: impl Into<PathBuf>, variable: impl Fn(&str) -> Option<String> + 'static) -> Self {
+    pub fn at(root: impl Into<PathBuf>, variable: impl Fn(&str) -> Option<String> + 'static) -> Self {
         Self { root: root.into(), variable: Box::new(variable) }
     }
 
     /// An environment variable, if it is set and not empty.
-    pub(super) fn variable(&self, name: &str) -> Option<String> {
+    pub fn variable(&self, name: &str) -> Option<String> {
         (self.variable)(name)
     }
 
-    pub(super) fn exists(&self, path: &str) -> bool {
+    pub(crate) fn exists(&self, path: &str) -> bool {
         self.inside(path).exists()
     }
 
     /// Whether the process runs in a container.
-    pub(super) fn is_container(&self) -> bool {
+    pub fn is_container(&self) -> bool {
         ["/.dockerenv", "/run/.containerenv"].iter().any(|file| self.exists(file))
             || self.variable("KUBERNETES_SERVICE_HOST").is_some()
     }
 
     /// The entries of a folder whose names begin so, sorted.
-    pub(super) fn list(&self, folder: &str, prefix: &str) -> Vec<String> {
+    pub fn list(&self, folder: &str, prefix: &str) -> Vec<String> {
         let entries = fs::read_dir(self.inside(folder)).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut paths: Vec<String> =
@@ -61,7 +61,7 @@ impl Machine {
     }
 
     /// Whether the loader would find a shared library.
-    pub(super) fn has_library(&self, name: &str) -> bool {
+    pub fn has_library(&self, name: &str) -> bool {
         // The cache holds names that end with a NUL.
         let entry = [b"\0", name.as_bytes(), b"\0"].concat();
         let cache = fs::read(self.inside("/etc/ld.so.cache")).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Whether this user may use a device file.
-    pub(super) fn may_use(&self, device: &str) -> io::Result<()> {
+    pub fn may_use(&self, device: &str) -> io::Result<()> {
         File::options().read(true).write(true).open(self.inside(device)).map(drop)
     }
 
@@ -84,13 +84,13 @@ impl Machine {
 
 /// Files that a test makes up.
 #[cfg(test)]
-pub(super) struct MadeUp {
+pub(crate) struct MadeUp {
     folder: tempfile::TempDir,
 }
 
 #[cfg(test)]
 impl MadeUp {
-    pub(super) fn new(files: &[&str]) -> Self {
+    pub(crate) fn new(files: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for file in files {
             let path = folder.path().join(file.trim_start_matches('/'));
@@ -100,14 +100,14 @@ impl MadeUp {
         Self { folder }
     }
 
-    pub(super) fn machine(&self, variables: &[(&str, &str)]) -> Machine {
+    pub(crate) fn machine(&self, variables: &[(&str, &str)]) -> Machine {
         let variables: Vec<(String, String)> =
             variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         let of = move |wanted: &str| variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
         Machine::at(self.folder.path(), of)
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 }

@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ata_observe::seconds;
+use ata_types::seconds;
 
-use super::finding::{Finding, bytes};
+use crate::finding::{Finding, bytes};
 
 /// Bytes of a parameter in a checkpoint: itself and the optimizer's two moments.
 const CHECKPOINT_BYTES: u64 = 3 * 4;
@@ -25,11 +25,13 @@ const MEASURED_BYTES: u64 = 64 << 20;
 const SAVED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The folder of a run, or of runs.
-pub(super) struct RunSpace {
-    pub(super) folder: PathBuf,
-    pub(super) parameters: u64,
+pub struct RunSpace {
+    /// The folder, which need not exist yet.
+    pub folder: PathBuf,
+    /// Values of the model.
+    pub parameters: u64,
     /// Checkpoints in it that are kept; 0 if they are elsewhere.
-    pub(super) kept: u64,
+    pub kept: u64,
 }
 
 impl RunSpace {
@@ -44,7 +46,7 @@ impl RunSpace {
     }
 
     /// Checks the space, and writes as much as a checkpoint.
-    pub(super) fn check(&self) -> Vec<Finding> {
+    pub fn check(&self) -> Vec<Finding> {
         const CHECK: &str = "disk";
         let written_bytes = self.checkpoint_bytes().clamp(4096, MEASURED_BYTES);
         let folder = existing(&self.folder);
@@ -56,8 +58,8 @@ impl RunSpace {
             0 => "a run".to_owned(),
             kept => format!("a run that keeps {kept} checkpoints"),
         };
-        let mend = "delete old runs, keep fewer checkpoints (--keep), or set --out to another disk";
-        vec![space(CHECK, &self.folder, self.needed_bytes(), &what, mend), self.speed(CHECK, written_bytes, took)]
+        let fix = "delete old runs, keep fewer checkpoints (--keep), or set --out to another disk";
+        vec![space(CHECK, &self.folder, self.needed_bytes(), &what, fix), self.speed(CHECK, written_bytes, took)]
     }
 
     fn speed(&self, check: &'static str, written_bytes: u64, took: Duration) -> Finding {
@@ -73,38 +75,38 @@ impl RunSpace {
             return Finding::ok(check, found);
         }
         let expected = format!("{found}: expected {} at most", seconds(SAVED_WITHIN.as_secs_f64()));
-        let mend = "set --out or --checkpoint to a faster disk: a run that is stopped waits until it is saved";
-        Finding::warning(check, expected, mend)
+        let fix = "set --out or --checkpoint to a faster disk: a run that is stopped waits until it is saved";
+        Finding::warning(check, expected, fix)
     }
 }
 
 /// Checks where a worker keeps its data.
-pub(super) fn cache(folder: &Path, data_bytes: u64) -> Finding {
+pub fn cache(folder: &Path, data_bytes: u64) -> Finding {
     const CHECK: &str = "cache";
-    let mend = "make room, or set ATA_CACHE_DIR to another disk";
+    let fix = "make room, or set ATA_CACHE_DIR to another disk";
     match timed_write(&existing(folder), 4096) {
-        Ok(_) => space(CHECK, folder, data_bytes, "the training data", mend),
+        Ok(_) => space(CHECK, folder, data_bytes, "the training data", fix),
         Err(cause) => unwritable(CHECK, folder, &cause, "set ATA_CACHE_DIR to a folder that is"),
     }
 }
 
-fn space(check: &'static str, folder: &Path, needed_bytes: u64, what: &str, mend: &str) -> Finding {
+fn space(check: &'static str, folder: &Path, needed_bytes: u64, what: &str, fix: &str) -> Finding {
     let shown = folder.display();
     let Some(free_bytes) = free_bytes(&existing(folder)) else {
         return Finding::ok(check, format!("{shown} can be written to; this system does not say how much is free"));
     };
     let needs = if needed_bytes == 0 { String::new() } else { format!("; {what} needs {}", bytes(needed_bytes)) };
     let found = format!("{shown}: {} are free{needs}", bytes(free_bytes));
-    if free_bytes < needed_bytes { Finding::problem(check, found, mend) } else { Finding::ok(check, found) }
+    if free_bytes < needed_bytes { Finding::problem(check, found, fix) } else { Finding::ok(check, found) }
 }
 
 fn unwritable(check: &'static str, folder: &Path, cause: &io::Error, otherwise: &str) -> Finding {
     let found = format!("{}: cannot be written to: {cause}", folder.display());
-    let mend = match cause.kind() {
+    let fix = match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!("make room, or {otherwise}"),
         _ => format!("make it writable for this user, or {otherwise}"),
     };
-    Finding::problem(check, found, mend)
+    Finding::problem(check, found, fix)
 }
 
 /// The folder or, if it is still to be made, the nearest one above.
@@ -150,7 +152,7 @@ fn free_bytes(_: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::Status;
+    use crate::finding::Status;
 
     #[test]
     fn a_run_needs_its_checkpoints_and_one_more() {
@@ -163,10 +165,10 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
         // No disk holds this many.
         let findings = run(1000, 1 << 50).check();
-        let [Finding { status: Status::Problem, mend: Some(mend), .. }, _] = &findings[..] else {
+        let [Finding { status: Status::Problem, fix: Some(fix), .. }, _] = &findings[..] else {
             panic!("{findings:?}")
         };
-        assert!(mend.contains("--keep"), "{mend}");
+        assert!(fix.contains("--keep"), "{fix}");
     }
 
     #[test]
@@ -183,7 +185,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let finding = cache(&file.join("ata"), 0);
         assert_eq!(finding.status, Status::Problem);
-        assert!(finding.mend.unwrap().contains("ATA_CACHE_DIR"));
+        assert!(finding.fix.unwrap().contains("ATA_CACHE_DIR"));
         assert_eq!(cache(folder.path(), 1 << 62).status, Status::Problem);
         assert_eq!(cache(&folder.path().join("new"), 1).status, Status::Ok);
     }

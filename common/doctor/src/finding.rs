@@ -1,0 +1,87 @@
+//! The outcome of a check.
+
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// A run would go on, but not as well as it could, or not always.
+    Warning,
+    /// A run would stop, or not begin.
+    Problem,
+}
+
+impl Status {
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+/// The outcome of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was checked.
+    pub check: &'static str,
+    /// How bad it is.
+    pub status: Status,
+    /// What was found and, if that is not as it should be, what was expected.
+    pub found: String,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
+
+impl Finding {
+    /// All is well.
+    pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, status: Status::Ok, found: found.into(), fix: None }
+    }
+
+    /// Something is not as it should be; a run would go on all the same.
+    pub fn warning(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::bad(check, Status::Warning, found, fix)
+    }
+
+    /// Something would stop a run.
+    pub fn problem(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::bad(check, Status::Problem, found, fix)
+    }
+
+    /// A warning or a problem.
+    pub fn bad(check: &'static str, status: Status, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        // One line each, even if a cause has several.
+        let line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self { check, status, found: line(found.into()), fix: Some(line(fix.into())) }
+    }
+}
+
+/// Bytes, as in `2.6 MB`.
+pub(crate) fn bytes(count: u64) -> String {
+    let count = count as f64;
+    match count {
+        count if count >= 99.95e9 => format!("{:.0} GB", count / 1e9),
+        count if count >= 1e9 => format!("{:.1} GB", count / 1e9),
+        count if count >= 99.95e6 => format!("{:.0} MB", count / 1e6),
+        count if count >= 1e6 => format!("{:.1} MB", count / 1e6),
+        count if count >= 1e3 => format!("{:.0} kB", count / 1e3),
+        count => format!("{count} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_readable() {
+        let shown = [0, 999, 40_000, 2_570_000, 151_000_000, 5_000_000_000, 274_000_000_000].map(bytes);
+        assert_eq!(shown, ["0 bytes", "999 bytes", "40 kB", "2.6 MB", "151 MB", "5.0 GB", "274 GB"]);
+    }
+}
