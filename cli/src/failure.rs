@@ -56,7 +56,7 @@ pub(crate) const EXIT_CODES: [(u8, &str); 10] = [
 /// The exit code of a worker whose run failed.
 pub(crate) const RUN_FAILED: u8 = Kind::Internal as u8;
 
-/// The exit code of a run that was told to stop, and can go on where it stopped.
+/// The exit code of a run that was stopped and can be resumed.
 pub(crate) const RESUMABLE: u8 = 75;
 
 /// The exit code of a run ended by Ctrl-C.
@@ -73,7 +73,7 @@ impl Failure {
         Self::new(Kind::Data, message)
     }
 
-    /// A server that cannot be reached, or does not serve.
+    /// A server cannot be reached, or does not serve.
     pub(crate) fn unreachable(message: impl Display) -> Self {
         Self::new(Kind::Unreachable, message)
     }
@@ -88,7 +88,7 @@ impl Failure {
         Self::new(Kind::Internal, message)
     }
 
-    /// Something cannot be written.
+    /// A file cannot be written.
     pub(crate) fn disk(message: impl Display) -> Self {
         Self::new(Kind::Disk, message)
     }
@@ -130,7 +130,7 @@ impl From<ModelError> for Failure {
 
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
-        // Drivers may load late: a machine that lacks one now is no mistake in the command line.
+        // Drivers may load late, so a missing device is not a mistake in the command line.
         let is_machine = matches!(error, DeviceError::NotFound { .. } | DeviceError::NoGpu { .. });
         Self::new(if is_machine { Kind::Internal } else { Kind::Usage }, error)
     }

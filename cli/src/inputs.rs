@@ -48,7 +48,7 @@ pub(crate) fn open_split(
     model.open(&source(model, data, seed, split)?, split)
 }
 
-/// `synthetic`, or a path that means something to the model.
+/// The source of one split: `synthetic`, or a path that the model resolves.
 fn source(model: &dyn Model, data: &str, seed: u64, split: Split) -> Result<DataSource, DataError> {
     match data {
         "synthetic" => Ok(DataSource::Generated { seed }),
@@ -59,8 +59,8 @@ fn source(model: &dyn Model, data: &str, seed: u64, split: Split) -> Result<Data
 fn identify(path: &Path) -> Result<DataFile, Failure> {
     let file = DataFile::identify(path)?;
     if file.bytes > MAX_DATA_BYTES {
-        let (shown, bytes) = (path.display(), file.bytes);
-        return Err(Failure::data(format!("{shown}: {bytes} bytes are more than workers take, {MAX_DATA_BYTES}")));
+        let (path, bytes) = (path.display(), file.bytes);
+        return Err(Failure::data(format!("{path}: {bytes} bytes are more than workers take, {MAX_DATA_BYTES}")));
     }
     Ok(file)
 }

@@ -112,7 +112,7 @@ fn a_run_without_checkpoints_is_over_too() {
     assert!(std::fs::read(sandbox.path("run/model-discarded.safetensors")).unwrap() == model);
 }
 
-/// Killed, or told to stop, in the evaluation after the last step.
+/// Killed or stopped in the evaluation after the last step.
 #[test]
 fn a_run_that_ends_in_its_last_evaluation_is_not_over() {
     let sandbox = Sandbox::new();
@@ -150,7 +150,7 @@ fn results_do_not_wait_for_the_costs_of_other_policies() {
         .map(|worker| {
             let join = format!(r#"{{"event":"join","time_s":0.1,"worker":{worker},"name":"w{worker}","device":"cpu"}}"#);
             let task = format!(
-                r#"{{"event":"task","iteration":39,"task":1,"worker":{worker},"busy_s":0.{worker},"outcome":"ignored"}}"#
+                r#"{{"event":"task","iteration":39,"task":1,"worker":{worker},"lease":1,"time_s":0.1,"busy_s":0.{worker},"outcome":"ignored"}}"#
             );
             format!("{join}\n{task}\n")
         })
@@ -159,7 +159,7 @@ fn results_do_not_wait_for_the_costs_of_other_policies() {
     let file = sandbox.path("run/summary.json");
     let costs = || summary(&sandbox.path("run"))["counterfactual"].clone();
     // A test that is interrupted for long may miss it.
-    let seen = (0..5).any(|_| {
+    let is_caught = (0..5).any(|_| {
         std::fs::remove_file(&file).unwrap();
         let process = sandbox.start(&resumable(&[]));
         until("the summary", || file.exists());
@@ -168,7 +168,7 @@ fn results_do_not_wait_for_the_costs_of_other_policies() {
         stops(process, "TERM", Some(0));
         (before, costs()) == (Value::Null, Value::Array(Vec::new()))
     });
-    assert!(seen);
+    assert!(is_caught);
     assert!(sandbox.path("run/report.html").exists());
 }
 
@@ -240,7 +240,7 @@ fn files_of_others_are_not_replaced() {
     }
 }
 
-/// A model that somebody put beside the checkpoints of a run is not taken for a run's own.
+/// A model that a user put next to the checkpoints of a run is not taken for the run's.
 #[test]
 fn a_place_for_checkpoints_is_no_run() {
     let sandbox = Sandbox::new();

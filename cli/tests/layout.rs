@@ -13,12 +13,15 @@ const DEPENDS_ON: [(&str, &[&str]); 20] = [
     ("common/simulator", &["ata-scheduler", "ata-types"]),
     ("common/experiments", &["ata-figures", "ata-scheduler", "ata-simulator", "ata-types", "rayon"]),
     ("common/figures", &[]),
-    ("common/record", &[]),
-    ("common/observe", &["ata-record", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"]),
+    ("common/record", &["ata-types"]),
+    (
+        "common/observe",
+        &["ata-record", "ata-types", "ata-wire", "axum", "hyper", "prost", "rustls", "tokio", "tokio-stream"],
+    ),
     ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/nn", &["rayon"]),
     ("common/learn", &["ata-nn", "burn", "rayon"]),
-    ("common/doctor", &["ata-learn", "ata-observe", "ata-wire", "tokio", "tonic"]),
+    ("common/doctor", &["ata-learn", "ata-types", "ata-wire", "tokio", "tonic"]),
     (
         "tools/bench",
         &[

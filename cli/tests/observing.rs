@@ -25,7 +25,7 @@ const SHORT: [&str; 12] = [
     "--eval-every=0",
 ];
 
-fn told(sandbox: &Sandbox, args: &[&str]) -> Value {
+fn parsed(sandbox: &Sandbox, args: &[&str]) -> Value {
     let output = sandbox.run(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -46,22 +46,22 @@ fn finished() -> (Sandbox, Value) {
 }
 
 #[test]
-fn a_finished_run_is_shown_from_its_folder() {
+fn a_finished_run_is_read_from_its_folder() {
     let (sandbox, summary) = finished();
-    let state = told(&sandbox, &["status", "run", "--json"]);
+    let state = parsed(&sandbox, &["status", "run", "--json"]);
     assert_eq!((&state["phase"], &state["totals"]["iterations"]), (&"finished".into(), &8.into()));
     assert_eq!(state["totals"]["tasks_applied"], summary["tasks_applied"]);
     assert_eq!(state["steps"]["points"].as_array().unwrap().len(), 8);
     // A unit of money per second for the time that the worker was present.
     let price = state["totals"]["price"].as_f64().unwrap();
     assert!(price >= summary["runtime_s"].as_f64().unwrap() && state["totals"]["energy_wh"].as_f64().unwrap() > 0.0);
-    let shown = text(&sandbox, &["status", "run"]);
-    assert!(shown.contains("iteration 8 of 8") && shown.contains("2 worker-2"), "{shown}");
+    let status = text(&sandbox, &["status", "run"]);
+    assert!(status.contains("iteration 8 of 8") && status.contains("2 worker-2"), "{status}");
 
-    let last = told(&sandbox, &["explain", "run", "--json"]);
+    let last = parsed(&sandbox, &["explain", "run", "--json"]);
     assert_eq!((&last["iteration"], last["workers"].as_array().unwrap().len()), (&8.into(), 2));
-    let second = told(&sandbox, &["explain", "run", "--iteration", "2", "--worker", "2", "--json"]);
-    assert_eq!((&second["iteration"], &second["workers"][0]["worker"]), (&2.into(), &2.into()));
+    let second = parsed(&sandbox, &["explain", "run", "--iteration", "2", "--worker", "2", "--json"]);
+    assert_eq!((&second["iteration"], &second["workers"][0]["number"]), (&2.into(), &2.into()));
     assert!(second["workers"][0]["observed"].as_u64() < last["workers"][1]["observed"].as_u64());
     for (args, code) in [
         (&["explain", "run", "--iteration", "9"][..], 65),
@@ -95,15 +95,15 @@ fn a_run_is_watched_while_it_goes_on_and_after() {
     let url = line.trim().split("dashboard: ").nth(1).unwrap().to_owned();
     assert_eq!(text(&sandbox, &["health", &url]), "ok\n");
     process.wait_for("the dashboard stays");
-    assert_eq!(told(&sandbox, &["status", &url, "--json"])["phase"], "finished");
-    assert_eq!(told(&sandbox, &["explain", &url, "--iteration", "3", "--json"])["iteration"], 3);
+    assert_eq!(parsed(&sandbox, &["status", &url, "--json"])["phase"], "finished");
+    assert_eq!(parsed(&sandbox, &["explain", &url, "--iteration", "3", "--json"])["iteration"], 3);
     let metrics = get(&url, "/metrics");
     assert!(metrics.contains("\nata_iterations_total 8\n") && metrics.contains("ata_test_accuracy"), "{metrics}");
     process.signal("TERM");
     assert_eq!(process.end().0, Some(0));
 }
 
-/// What a path of a server has.
+/// The answer of a server to a path.
 fn get(url: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
@@ -122,10 +122,10 @@ fn elsewhere_the_dashboard_takes_the_status_token() {
     let url = line.split("dashboard: ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
     head.port();
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
-    assert_eq!(told(&sandbox, &["status", "--token-file", "credentials/status-token", "--json"])["phase"], "waiting");
+    assert_eq!(parsed(&sandbox, &["status", "--token-file", "credentials/status-token", "--json"])["phase"], "waiting");
     let here = url.replace("127.0.0.1", "localhost");
     let tunnelled = ["status", &here, "--token-file", "credentials/status-token", "--json"];
-    assert_eq!(told(&sandbox, &tunnelled)["phase"], "waiting");
+    assert_eq!(parsed(&sandbox, &tunnelled)["phase"], "waiting");
     assert_eq!(sandbox.run(&["status", &url]).status.code(), Some(77));
     assert_eq!(text(&sandbox, &["health", &url, "--ready"]), "ready\n");
     head.signal("TERM");
@@ -152,9 +152,9 @@ fn write_large_journal(folder: &Path, workers: u32) {
             "task_batch": 1, "seed": 1, "model": "cnn"
         })
     );
-    let mut tell = |event: Value| journal += &(event.to_string() + "\n");
+    let mut write = |event: Value| journal += &(event.to_string() + "\n");
     for worker in 1..=workers {
-        tell(
+        write(
             json!({"event": "join", "time_s": 0.1, "worker": worker, "name": format!("rig-{worker}"), "device": "cpu"}),
         );
     }
@@ -162,17 +162,17 @@ fn write_large_journal(folder: &Path, workers: u32) {
     for iteration in 1..=8_u32 {
         let time_s = 10 * iteration;
         let scores_s: Vec<f64> = all.iter().map(|worker| 0.001 * f64::from(*worker)).collect();
-        tell(json!({
+        write(json!({
             "event": "allocation", "iteration": iteration, "time_s": time_s, "workers": all, "allocation": vec![1; all.len()],
             "probes": all, "scores_s": scores_s, "rule": "RAS"
         }));
         for (worker, busy_s) in all.iter().zip(scores_s) {
-            tell(json!({
+            write(json!({
                 "event": "task", "iteration": iteration, "task": worker - 1, "worker": worker, "lease": worker, "time_s": time_s,
                 "busy_s": busy_s, "overhead_s": 0.01, "outcome": "applied"
             }));
         }
-        tell(json!({
+        write(json!({
             "event": "step", "iteration": iteration, "time_s": time_s + 9, "loss": 4.0, "runtime_s": 9.0,
             "total_worker_time_s": 100.0, "tasks": workers, "wasted": 0, "employments": workers, "results": workers,
             "learning_rate": 0.1
@@ -186,32 +186,32 @@ fn write_large_journal(folder: &Path, workers: u32) {
 /// and workers takes several times this.
 const MOST_DELAY_S: f64 = 2.0;
 
-/// What is asked of a large run is answered, in a time that grows with the number of workers, and not with its square.
+/// The time of answers about a large run grows with the number of workers, and not with its square.
 #[test]
-fn a_run_of_thousands_of_workers_is_shown() {
+fn answers_about_thousands_of_workers_are_quick() {
     let sandbox = Sandbox::new();
     write_large_journal(&sandbox.path("small"), 500);
     write_large_journal(&sandbox.path("large"), 10_000);
     let timed = |args: &[&str]| {
         let began = Instant::now();
-        let shown = text(&sandbox, args);
-        (shown, began.elapsed().as_secs_f64())
+        let answer = text(&sandbox, args);
+        (answer, began.elapsed().as_secs_f64())
     };
     // Other programs may take the processor at any time, but hardly at each of several tries.
     let grows = |small: &[&str], large: &[&str]| {
         for _ in 0..5 {
-            let ((_, small_s), (shown, large_s)) = (timed(small), timed(large));
+            let ((_, small_s), (answer, large_s)) = (timed(small), timed(large));
             println!("ata {}: {small_s:.2} s with 500 workers, {large_s:.2} s with 10,000", large.join(" "));
             if large_s - small_s < MOST_DELAY_S {
-                return shown;
+                return answer;
             }
         }
         panic!("ata {} takes too long, each time", large.join(" "))
     };
-    let shown = grows(&["status", "small"], &["status", "large"]);
+    let status = grows(&["status", "small"], &["status", "large"]);
     assert!(
-        shown.contains("1 rig-1 ") && shown.contains("greedy (gta)") && shown.ends_with("… and 9968 more\n"),
-        "{shown}"
+        status.contains("1 rig-1 ") && status.contains("greedy (gta)") && status.ends_with("… and 9968 more\n"),
+        "{status}"
     );
     let explained = grows(&["explain", "small"], &["explain", "large"]);
     assert!(explained.contains("iteration 8, policy ata-auto, budget 10000"));

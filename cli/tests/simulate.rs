@@ -174,16 +174,17 @@ fn a_replay_costs_what_the_recorded_times_say() {
     let sandbox = Sandbox::new();
     let task = |worker: u32, busy_s: u32| {
         format!(
-            r#"{{"event":"task","iteration":1,"task":0,"worker":{worker},"busy_s":{busy_s}.0,"outcome":"applied"}}"#
+            r#"{{"event":"task","iteration":1,"task":0,"worker":{worker},"lease":1,"time_s":6.0,"busy_s":{busy_s}.0,"outcome":"applied"}}"#
         )
     };
-    let step = r#"{"event":"step","iteration":1,"time_s":6.0,"loss":1.0,"runtime_s":6.0,"total_worker_time_s":8.0,"tasks":4,"wasted":0}"#;
-    let lines = [task(1, 1), task(1, 1), task(2, 3), task(2, 3), step.to_owned()];
+    let step = r#"{"event":"step","iteration":1,"time_s":6.0,"loss":1.0,"runtime_s":6.0,"total_worker_time_s":8.0,"tasks":4,"wasted":0,"employments":2,"results":4,"learning_rate":0.1}"#;
+    let run = r#"{"event":"run","version":3,"run_id":"r","policy":"uta","budget":4,"iterations":1,"task_batch":1,"seed":1,"model":"cnn"}"#;
+    let lines = [run.to_owned(), task(1, 1), task(1, 1), task(2, 3), task(2, 3), step.to_owned()];
     std::fs::write(sandbox.path("events.jsonl"), lines.join("\n")).unwrap();
     let costs = json(&sandbox, &["replay", "events.jsonl", "--policy", "fta,uta"]);
     for (line, runtime_s, worker_time_s, bootstrapped) in [(&costs[0], 3.0, 6.0, 0.25), (&costs[1], 6.0, 8.0, 0.0)] {
         let expected = [runtime_s, worker_time_s, bootstrapped].map(Value::from);
-        assert_eq!(["runtime_s", "total_worker_time_s", "bootstrapped"].map(|field| line[field].clone()), expected);
+        assert_eq!(["iteration_s", "worker_time_s", "bootstrapped"].map(|field| line[field].clone()), expected);
     }
 }
 

@@ -1,11 +1,11 @@
-//! What comes from outside commands no terminal: whatever a worker says of itself and of its failures, and whatever is in a
-//! run's folder.
+//! Text from outside commands no terminal: neither a worker's description of itself and of its failures, nor the content of a run's
+//! folder.
 
 mod support;
 
 use ata_wire::{FromWorker, Hello, ToWorker, connect};
 use serde_json::Value;
-use support::{Process, Sandbox, TINY};
+use support::{Process, Sandbox, TINY, until};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 /// Clears the screen, turns what follows red by another way, reverses it, and begins a line of its own.
 const EVIL: &str = "\x1b[2J\u{9b}31m\u{202e}evil\r\nata: \x07";
 
-/// The text holds nothing of the kind, whatever it quotes.
+/// The text holds nothing of the kind.
 fn check(what: &str, printed: &[u8]) {
     let text = str::from_utf8(printed).unwrap();
     let is_evil = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
@@ -21,8 +21,8 @@ fn check(what: &str, printed: &[u8]) {
     assert_eq!(found, None, "{what}");
 }
 
-/// All that is printed about a run in a folder, by every command that looks at one.
-fn shown(sandbox: &Sandbox, run: &str) -> String {
+/// The output of every command that reads a run in a folder.
+fn printed(sandbox: &Sandbox, run: &str) -> String {
     let mut all = String::new();
     for args in [
         &["status", run][..],
@@ -43,7 +43,7 @@ fn shown(sandbox: &Sandbox, run: &str) -> String {
     all
 }
 
-/// Joins as a worker whose device is evil, fails its first leases for an evil reason, and leaves when that has been heard.
+/// Joins as a worker whose device is evil, fails its first leases for an evil reason, and leaves when the coordinator has received that.
 async fn fail_evilly(coordinator: &str) {
     let mut control = connect(&coordinator.parse().unwrap()).await.unwrap().coordinator();
     let (say, said) = mpsc::channel(64);
@@ -71,14 +71,17 @@ fn run(sandbox: &Sandbox, log: &[&str]) -> Process {
     let mut coordinator = sandbox.start(&[&head[..], log, &TINY].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());
     tokio::runtime::Runtime::new().unwrap().block_on(fail_evilly(&address));
-    coordinator.wait_for("result refused");
+    until("the refusal", || {
+        let journal = std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default();
+        journal.contains("\"event\":\"refusal\"")
+    });
     let worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu"]);
     assert_eq!(worker.end().0, Some(0));
     coordinator
 }
 
 #[test]
-fn what_a_worker_says_is_escaped() {
+fn a_workers_text_is_escaped() {
     for log in [&[][..], &["--log-format", "json"]] {
         let sandbox = Sandbox::new();
         let (code, table, log) = run(&sandbox, log).end();
@@ -86,7 +89,7 @@ fn what_a_worker_says_is_escaped() {
         check("the table", table.as_bytes());
         check("the log", log.as_bytes());
         assert!(log.contains("[2J") && log.contains("evil"), "it quotes the worker: {log}");
-        assert!(shown(&sandbox, "run").contains("evil"));
+        assert!(printed(&sandbox, "run").contains("evil"));
     }
 }
 
@@ -109,7 +112,7 @@ fn corrupt(value: &mut Value) {
 }
 
 #[test]
-fn what_is_in_a_journal_is_escaped() {
+fn a_journals_text_is_escaped() {
     let sandbox = Sandbox::new();
     let (code, _, log) = run(&sandbox, &[]).end();
     assert_eq!(code, Some(0), "{log}");
@@ -121,6 +124,6 @@ fn what_is_in_a_journal_is_escaped() {
         event.to_string() + "\n"
     };
     std::fs::write(&path, journal.lines().map(line).collect::<String>()).unwrap();
-    let shown = shown(&sandbox, "run");
-    assert!(shown.matches("evil").count() > 10, "{shown}");
+    let printed = printed(&sandbox, "run");
+    assert!(printed.matches("evil").count() > 10, "{printed}");
 }

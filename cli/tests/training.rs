@@ -7,10 +7,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
-use support::{Sandbox, TINY};
+use support::{Sandbox, TINY, until};
 
 /// The run that the tests here train.
 const RUN: [&str; 8] = ["--iterations", "12", "--budget", "10", "--lr", "1e-2", "--seed", "3"];
+
+/// The journal of the run in the folder `run`, as far as it is written.
+fn journal(sandbox: &Sandbox) -> String {
+    std::fs::read_to_string(sandbox.path("run/events.jsonl")).unwrap_or_default()
+}
 
 fn sha256(summary: &Value) -> String {
     let sha256 = summary["parameters_sha256"].as_str().unwrap();
@@ -153,11 +158,11 @@ fn workers_started_by_hand_fetch_their_data_once() {
     assert_eq!(sha256(&sandbox.summary(&[&local, &RUN[..], &TINY[..]].concat())), sha256(&first));
 }
 
-/// A worker that was told its devices is named after each of them.
+/// A worker with a list of devices has a name per device.
 #[test]
 fn a_worker_per_device() {
     let sandbox = Sandbox::new();
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--json"];
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--json"];
     let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());
     let worker =
@@ -167,7 +172,7 @@ fn a_worker_per_device() {
     assert!(log.contains("no longer the same bits"), "{log}");
     let (code, _, log) = coordinator.end();
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("rig-cpu"), "{log}");
+    assert!(journal(&sandbox).contains("\"name\":\"rig-cpu\""));
 
     let up = ["up", "--devices", "cpu", "--workers", "3", "--task-time", "none"];
     assert_eq!(sandbox.summary(&[&up, &RUN[..], &TINY[..]].concat())["workers"], 1, "one worker per device");
@@ -176,16 +181,16 @@ fn a_worker_per_device() {
 #[test]
 fn a_killed_worker_changes_nothing_and_may_come_back() {
     let sandbox = Sandbox::new();
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--min-workers", "3", "--json"];
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--min-workers", "3", "--json"];
     let mut coordinator = sandbox.start(&[&head, &RUN[..], &TINY[..]].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());
     // Slow enough that the run does not end before the kill.
     let worker = |name: &str| {
         let who = ["worker", "--coordinator", &address, "--device", "cpu", "--name", name];
-        sandbox.start(&[&who[..], &["--task-time", "const(50)", "--log", "debug"]].concat())
+        sandbox.start(&[&who[..], &["--task-time", "const(50)"]].concat())
     };
-    let (one, mut two, three) = (worker("one"), worker("two"), worker("three"));
-    two.wait_for("gradient accepted");
+    let (one, two, three) = (worker("one"), worker("two"), worker("three"));
+    until("a step, of which each worker had tasks", || journal(&sandbox).contains("\"event\":\"step\""));
     two.signal("KILL");
     drop(two);
     let back = worker("two");
@@ -209,8 +214,8 @@ fn signals_end_a_run_cleanly() {
     for (signal, code) in [("TERM", 75), ("INT", 130)] {
         let sandbox = Sandbox::new();
         let run = ["up", "--out", "run", "--workers", "2", "--iterations", "1000000", "--task-time", "none"];
-        let mut up = sandbox.start(&[&run, &TINY[..]].concat());
-        up.wait_for("loss");
+        let up = sandbox.start(&[&run, &TINY[..]].concat());
+        until("a step", || journal(&sandbox).contains("\"event\":\"step\""));
         up.signal(signal);
         let (ended, table, log) = up.end();
         assert_eq!(ended, Some(code), "{log}");
@@ -226,11 +231,11 @@ fn signals_end_a_run_cleanly() {
 #[test]
 fn the_coordinator_and_its_idle_workers_end_on_sigterm() {
     let sandbox = Sandbox::new();
-    let head = ["coordinator", "--listen", "127.0.0.1:0", "--min-workers", "2"];
+    let head = ["coordinator", "--listen", "127.0.0.1:0", "--out", "run", "--min-workers", "2"];
     let mut coordinator = sandbox.start(&[&head, &TINY[..]].concat());
     let address = format!("http://127.0.0.1:{}", coordinator.port());
-    let mut worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu", "--retry-for", "1"]);
-    worker.wait_for("connected to");
+    let worker = sandbox.start(&["worker", "--coordinator", &address, "--device", "cpu", "--retry-for", "1"]);
+    until("a worker", || journal(&sandbox).contains("\"event\":\"join\""));
     coordinator.signal("TERM");
     assert_eq!(coordinator.end().0, Some(75), "it is not done");
     // The worker may exit, or wait in vain for the coordinator to come back.

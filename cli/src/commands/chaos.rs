@@ -15,7 +15,7 @@ use crate::Extensions;
 use crate::args::ChaosArgs;
 use crate::failure::{Failure, INTERRUPTED};
 use crate::inputs::Inputs;
-use crate::output::{live_line, print_json, render_table};
+use crate::output::{Output, live_line, render_table};
 use crate::run::new_run_id;
 use crate::settings::Settings;
 use crate::signals;
@@ -42,11 +42,7 @@ pub(crate) async fn run(args: ChaosArgs, extensions: Extensions) -> Result<ExitC
         _ = signal => return Ok(ExitCode::from(INTERRUPTED)),
         verdict = Box::pin(ata_chaos::run(config, &mut console)) => verdict?,
     };
-    if json {
-        print_json(&verdict)?;
-    } else {
-        print!("{}", render(&verdict));
-    }
+    verdict.print(json)?;
     if verdict.broken.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -136,18 +132,20 @@ impl Observer for Console {
     }
 }
 
-fn render(verdict: &Verdict) -> String {
-    let unknown = || "unknown".to_owned();
-    let (coordinator, workers) = (seconds(verdict.coordinator_stopped_s), seconds(verdict.workers_stopped_s));
-    let lines = [
-        ("iterations", verdict.iterations.to_string()),
-        ("after SIGTERM", format!("the coordinator ended in {coordinator}, the workers in {workers}")),
-        ("processes left", verdict.processes_left.to_string()),
-        ("parameters", verdict.parameters_sha256.clone().unwrap_or_else(unknown)),
-        ("without faults", verdict.undisturbed_sha256.clone().unwrap_or_else(unknown)),
-    ];
-    let lines = lines.map(|(name, value)| format!("\n{name:<16}{value}")).concat();
-    render_table(&table(&verdict.faults), usize::MAX) + &lines + "\n"
+impl Output for Verdict {
+    fn text(&self) -> String {
+        let unknown = || "unknown".to_owned();
+        let (coordinator, workers) = (seconds(self.coordinator_stopped_s), seconds(self.workers_stopped_s));
+        let lines = [
+            ("iterations", self.iterations.to_string()),
+            ("after SIGTERM", format!("the coordinator ended in {coordinator}, the workers in {workers}")),
+            ("processes left", self.processes_left.to_string()),
+            ("parameters", self.parameters_sha256.clone().unwrap_or_else(unknown)),
+            ("without faults", self.undisturbed_sha256.clone().unwrap_or_else(unknown)),
+        ];
+        let lines = lines.map(|(name, value)| format!("\n{name:<16}{value}")).concat();
+        render_table(&table(&self.faults), usize::MAX) + &lines + "\n"
+    }
 }
 
 /// The table of all kinds.

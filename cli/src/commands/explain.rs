@@ -7,7 +7,7 @@ use ata_observe::{Explanation, WorkerExplanation, explain, read_state, read_stat
 use ata_record::Prices;
 use ata_types::{Iteration, WorkerId, seconds};
 
-use super::watched::Watched;
+use super::location::RunLocation;
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::output::{Output, escaped, render_table};
@@ -18,14 +18,14 @@ const WORKERS_SHOWN: usize = 16;
 pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
     let unknown = |number| Failure::usage(format!("--worker {number}: the run has no worker of that number"));
     let worker = args.worker.map(|number| WorkerId::new(number).ok_or_else(|| unknown(number))).transpose()?;
-    let explanation = match Watched::find(&args.of)? {
-        Watched::Server(client) => {
+    let explanation = match RunLocation::find(&args.of)? {
+        RunLocation::Server(client) => {
             let mut path = "/api/explain?".to_owned();
             path.extend(args.iteration.map(|iteration| format!("iteration={iteration}&")));
             path.extend(args.worker.map(|worker| format!("worker={worker}")));
             serde_json::from_slice(&client.get(&path).await?).map_err(Failure::data)?
         }
-        Watched::Folder(folder) => {
+        RunLocation::Folder(folder) => {
             let state = match args.iteration {
                 None => read_state(&folder, Prices::default())?,
                 Some(iteration) => read_state_at(&folder, Iteration(iteration))?.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! `ata health`: whether a coordinator lives, for health checks.
+//! `ata health`: whether a coordinator is alive, for health checks.
 
 use std::process::ExitCode;
 

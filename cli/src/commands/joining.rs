@@ -1,4 +1,4 @@
-//! How a worker finds and knows its coordinator.
+//! How a worker finds and authenticates its coordinator.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tonic::transport::{Certificate, Identity};
 use crate::args::JoinArgs;
 use crate::failure::Failure;
 
-/// Where a coordinator on this machine listens.
+/// The default address of a coordinator on this machine.
 const HERE: &str = "http://127.0.0.1:7070";
 
-/// Time between two looks for a file that is not there yet.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Time between two checks for a file that is still missing.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The coordinator that the flags name. Waits up to `patience` for the file with the join token.
-pub(super) async fn endpoint(args: &JoinArgs, patience: Duration) -> Result<Endpoint, Failure> {
+/// The coordinator that the flags name. Waits up to `timeout` for the file with the join token.
+pub(super) async fn endpoint(args: &JoinArgs, timeout: Duration) -> Result<Endpoint, Failure> {
     let JoinArgs { coordinator, join, join_file, tls_ca, tls_cert, tls_key } = args;
     if tls_cert.is_some() != tls_key.is_some() || tls_cert.is_some() && tls_ca.is_none() {
         return Err(Failure::usage("--tls-cert and --tls-key go together, and with --tls-ca"));
@@ -43,21 +43,21 @@ pub(super) async fn endpoint(args: &JoinArgs, patience: Duration) -> Result<Endp
         }
         (_, _, Some(_)) => Err(Failure::usage("--tls-ca: a join token names the coordinator's key already")),
         (Some(token), ..) => Ok(token.parse::<JoinToken>()?.into()),
-        (None, Some(file), None) => Ok(from_file(file, patience).await?.into()),
+        (None, Some(file), None) => Ok(from_file(file, timeout).await?.into()),
     }
 }
 
-async fn from_file(file: &Path, patience: Duration) -> Result<JoinToken, Failure> {
+async fn from_file(file: &Path, timeout: Duration) -> Result<JoinToken, Failure> {
     let began = Instant::now();
-    while !file.exists() && began.elapsed() < patience {
-        tokio::time::sleep(LOOK_INTERVAL).await;
+    while !file.exists() && began.elapsed() < timeout {
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let text = String::from_utf8_lossy(&read(file)?).into_owned();
     text.parse().map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
 }
 
-/// Reads the file with the join token again, if there is one: a coordinator that was moved, or whose secret was replaced, writes
-/// another.
+/// Rereads the file with the join token, if there is one: a coordinator that was moved, or whose secret was replaced, writes a
+/// new token.
 pub(super) fn relocate(args: &JoinArgs) -> Option<Relocate> {
     let file = args.join_file.clone()?;
     Some(Arc::new(move || Some(std::fs::read_to_string(&file).ok()?.parse::<JoinToken>().ok()?.into())))

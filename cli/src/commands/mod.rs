@@ -11,6 +11,7 @@ mod explain;
 mod generate;
 mod health;
 mod joining;
+mod location;
 mod policies;
 mod reference;
 mod replay;
@@ -19,7 +20,6 @@ mod simulate;
 mod status;
 mod token;
 mod up;
-mod watched;
 mod worker;
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use ata_observe::{Access, App, Snapshot, Source, follow, read_state, serve};
 use ata_record::{REPORT_FILE, write_atomically};
 use tokio::net::TcpListener;
 
-use super::watched;
+use super::location;
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::run::counterfactual::other_costs;
@@ -19,7 +19,7 @@ use crate::signals;
 const COMPARISON_FILE: &str = "comparison.html";
 
 pub(crate) async fn run(args: ReportArgs) -> Result<ExitCode, Failure> {
-    let folders = args.runs.iter().map(|run| watched::folder(run)).collect::<Result<Vec<PathBuf>, _>>()?;
+    let folders = args.runs.iter().map(|run| location::folder(run)).collect::<Result<Vec<PathBuf>, _>>()?;
     if let Some(address) = args.serve {
         return served(folders, address).await;
     }
@@ -41,7 +41,7 @@ fn name(folder: &Path) -> String {
 }
 
 fn snapshot(index: usize, folder: &Path) -> Result<Snapshot, Failure> {
-    let state = read_state(folder, watched::prices(folder))?;
+    let state = read_state(folder, location::prices(folder))?;
     if !state.has_begun() && state.iterations == 0 {
         return Err(Failure::data(format!("{} holds no run", folder.display())));
     }
@@ -61,7 +61,7 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<ExitCode, 
     })?;
     eprintln!("dashboard: http://{}", listener.local_addr().map_err(Failure::internal)?);
     let source = |folder: PathBuf| Source {
-        state: follow(folder.clone(), watched::prices(&folder)),
+        state: follow(folder.clone(), location::prices(&folder)),
         folder,
         costs: Arc::new(other_costs),
     };

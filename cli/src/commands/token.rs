@@ -4,10 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use ata_wire::{Credentials, JoinToken, KeyPin, Role};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::args::{RotateArgs, TokenArgs, TokenCommand};
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::settings::{DEFAULT_PORT, advertised, credentials_folder};
 
 pub(crate) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
@@ -54,16 +55,13 @@ fn role(args: &TokenArgs) -> Role {
 fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<ExitCode, Failure> {
     if args.status {
         let secret = credentials.secret(Role::Status)?.to_string();
-        print(args.json, &secret, &json!({ "secret": secret }));
+        StatusSecret { secret }.print(args.json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let token = token(args, credentials, key)?;
     let JoinToken { address, pin, .. } = &token;
-    print(
-        args.json,
-        &token.to_string(),
-        &json!({ "token": token.to_string(), "address": address.as_str(), "key_sha256": pin.to_string() }),
-    );
+    let join = JoinOutput { address: address.to_string(), key_sha256: pin.to_string(), token: token.to_string() };
+    join.print(args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,10 +79,28 @@ fn token(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Joi
     Ok(credentials.token(Role::Worker, address, key)?.0)
 }
 
-fn print(as_json: bool, text: &str, json: &serde_json::Value) {
-    if as_json {
-        println!("{json:#}");
-    } else {
-        println!("{text}");
+/// The secret for the dashboard.
+#[derive(Serialize)]
+struct StatusSecret {
+    secret: String,
+}
+
+impl Output for StatusSecret {
+    fn text(&self) -> String {
+        format!("{}\n", self.secret)
+    }
+}
+
+/// A token with which workers join.
+#[derive(Serialize)]
+struct JoinOutput {
+    address: String,
+    key_sha256: String,
+    token: String,
+}
+
+impl Output for JoinOutput {
+    fn text(&self) -> String {
+        format!("{}\n", self.token)
     }
 }

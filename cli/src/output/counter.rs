@@ -9,15 +9,16 @@ use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 
 use super::LINE_INTERVAL;
 
-/// Shows a count on standard error: as a bar on a terminal, as plain lines elsewhere.
+/// A count on standard error: a bar on a terminal, plain lines elsewhere.
 pub(crate) struct Counter {
     what: &'static str,
-    /// How plain lines write a number.
+    /// Formats a number in plain lines.
     show: fn(u64) -> String,
     total: Option<u64>,
     done: AtomicU64,
     bar: ProgressBar,
-    shown: Mutex<Instant>,
+    /// When the last plain line was printed.
+    printed: Mutex<Instant>,
 }
 
 impl Counter {
@@ -45,19 +46,19 @@ impl Counter {
         bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what);
         bar.set_position(done);
-        // What was there before says nothing about the speed.
+        // Bytes of an earlier attempt say nothing about the speed.
         bar.reset_eta();
-        Self { what, show, total, done: AtomicU64::new(done), bar, shown: Mutex::new(Instant::now()) }
+        Self { what, show, total, done: AtomicU64::new(done), bar, printed: Mutex::new(Instant::now()) }
     }
 
     pub(crate) fn add(&self, done: u64) {
         let sum = self.done.fetch_add(done, Ordering::Relaxed) + done;
         self.bar.set_position(sum);
         if self.bar.is_hidden()
-            && let Ok(mut shown) = self.shown.try_lock()
-            && shown.elapsed() >= LINE_INTERVAL
+            && let Ok(mut printed) = self.printed.try_lock()
+            && printed.elapsed() >= LINE_INTERVAL
         {
-            *shown = Instant::now();
+            *printed = Instant::now();
             let total = self.total.map_or(String::new(), |total| format!("/{}", (self.show)(total)));
             eprintln!("{}{total} {}", (self.show)(sum), self.what);
         }

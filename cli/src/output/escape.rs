@@ -1,7 +1,7 @@
 //! Text from outside, which must neither command a terminal nor look like another text on it.
 //!
-//! Names, devices and reasons come from workers, journals and other servers. [`escaped`] is for each such text, wherever it is
-//! printed; [`escaped_json`] is for JSON, in which the same characters have an escape of their own.
+//! Names, devices and reasons come from workers, journals and other servers. [`escaped`] is for each such text that is printed;
+//! [`escaped_json`] is for JSON, in which the same characters have an escape of their own.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// The text on one line, with a visible escape in place of each control character and each invisible one that changes what is
-/// shown around it.
+/// The text on one line, with a visible escape in place of each control character and each invisible one that changes the look
+/// of its neighbours.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return text.into();
@@ -28,7 +28,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     safe.into()
 }
 
-/// Valid JSON of the same value without those characters, but for the newlines between its lines.
+/// JSON of the same value without those characters, except for the newlines between its lines.
 pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
     let is_unsafe = |c| c != '\n' && is_unsafe(c);
     if !json.contains(is_unsafe) {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_harmless_stays_as_it_is() {
+    fn harmless_text_does_not_change() {
         for text in ["", "worker-1", "NVIDIA GeForce RTX 4090 (24 GB)", "Größe: 3 µs ± 5 %", "显卡 'x' \\ \"y\"", "🦀"]
         {
             assert!(matches!(escaped(text), Cow::Borrowed(same) if same == text));

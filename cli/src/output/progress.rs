@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::LINE_INTERVAL;
 
-/// Time between two updates of the bar: eyes are no faster, and thousands of iterations per second must not wait.
+/// Time between two updates of the bar, so that it takes no time from thousands of iterations per second.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Workers whose tasks are shown.
+/// Workers whose tasks are printed.
 const WORKERS_SHOWN: usize = 12;
 
 /// A line on standard error whose message changes; hidden unless that is a terminal.
@@ -39,13 +39,13 @@ pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iteratio
         }
         bar.finish_and_clear();
     } else {
-        let mut shown = None;
+        let mut printed = None;
         while state.changed().await.is_ok() {
             let state = state.borrow_and_update();
             let phase = discriminant(&state.phase);
-            let due = shown.is_none_or(|(at, last): (Instant, _)| at.elapsed() >= LINE_INTERVAL || phase != last);
+            let due = printed.is_none_or(|(at, last): (Instant, _)| at.elapsed() >= LINE_INTERVAL || phase != last);
             if due && !matches!(state.phase, RunPhase::Over(_)) {
-                shown = Some((Instant::now(), phase));
+                printed = Some((Instant::now(), phase));
                 eprintln!("iteration {}/{iterations}  {}", state.iterations, describe(&state));
             }
         }

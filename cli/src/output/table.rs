@@ -4,8 +4,8 @@ use ata_figures::Table;
 
 use super::escaped;
 
-/// Renders the first `limit` rows, and how many more there are. Names are left-aligned, numbers right-aligned. What a cell
-/// holds may come from outside.
+/// Renders the first `limit` rows, and the number of the others. Names are left-aligned, numbers right-aligned. All text is
+/// escaped.
 pub(crate) fn render_table(table: &Table, limit: usize) -> String {
     let rows = &table.rows[..limit.min(table.rows.len())];
     let line = |line: &Vec<String>| line.iter().map(|cell| escaped(cell).into_owned()).collect();

@@ -17,7 +17,7 @@ use super::resume::{RUNS, Results, Resumption};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// The folder of a run, which no other coordinator writes in.
+/// The folder of a run, in which no other coordinator writes.
 pub(crate) struct RunFolder {
     pub(crate) run_id: String,
     pub(crate) path: PathBuf,
@@ -25,8 +25,8 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Creates the folder, and writes the complete configuration into it. A run in it that never began is cleared away, and with
-    /// `again` also one that has nothing to go on from.
+    /// Creates the folder, and writes the complete configuration into it. A run in it that never began is removed, and with
+    /// `again` also one that has no checkpoint to continue from.
     pub(crate) fn create(settings: &Settings, again: bool) -> Result<Self, Failure> {
         let run_id = new_run_id(&settings.policy);
         let path = settings.out.clone().unwrap_or_else(|| Path::new(RUNS).join(&run_id));
@@ -36,12 +36,12 @@ impl RunFolder {
         check_free(&path, settings, again)?;
         clear(&path).map_err(|cause| Failure::disk(format!("cannot clear {}: {cause}", path.display())))?;
         let folder = Self { run_id, path, _hold: hold };
-        // Without the folder, so that the file can be used for another run.
+        // The folder is left out, so that the file can be used for another run.
         folder.write(CONFIG_FILE, &Settings { out: None, ..settings.clone() }.to_toml()?)?;
         Ok(folder)
     }
 
-    /// Opens the folder of a run that goes on from the checkpoint of `iteration`, and replaces its configuration.
+    /// Opens the folder of a run that continues from the checkpoint of `iteration`, and replaces its configuration.
     pub(crate) fn reopen(
         hold: Hold,
         resumption: &Resumption,
@@ -51,7 +51,7 @@ impl RunFolder {
     ) -> Result<Self, Failure> {
         resumption.go_on_from(iteration)?;
         let folder = Self { run_id: run_id.into(), path: resumption.folder.clone(), _hold: hold };
-        // How it ended before is no longer so, even if this process ends without a word.
+        // The earlier end is not valid any more, even if this process is killed.
         let removed = remove(&folder.path.join(SUMMARY_FILE));
         removed.map_err(|cause| Failure::disk(format!("cannot clear {}: {cause}", folder.path.display())))?;
         folder.write(CONFIG_FILE, &settings.to_toml()?)?;
@@ -66,7 +66,7 @@ impl RunFolder {
     }
 }
 
-/// What a run that never began may have written.
+/// The files that a run may have written before it began.
 const NEVER_BEGUN: [&str; 3] = [CONFIG_FILE, JOURNAL_FILE, METRICS_FILE];
 
 /// Checks that neither a folder nor the place for checkpoints holds anything that a new run must not replace.
@@ -76,7 +76,7 @@ fn check_free(path: &Path, settings: &Settings, again: bool) -> Result<(), Failu
     let Some(file) = RUN_FILES.iter().find(holds) else { return Ok(()) };
     let has_begun = path.join(JOURNAL_FILE).metadata().is_ok_and(|journal| journal.len() > 0)
         || RUN_FILES.iter().filter(holds).any(|file| !NEVER_BEGUN.contains(file));
-    // Nothing but a run locks its folder, and does so first.
+    // Only a run locks its folder, before it does anything else.
     let is_a_run = path.join(RUN_LOCK).exists() || !has_begun && again && is_written_by_a_run(&path.join(CONFIG_FILE));
     let may_begin_again = again && Results::of(path).is_none();
     if is_a_run && (may_begin_again || !has_begun) {
@@ -88,15 +88,15 @@ fn check_free(path: &Path, settings: &Settings, again: bool) -> Result<(), Failu
     )))
 }
 
-/// Whether a configuration is complete, and reads as a run writes it.
+/// Whether a configuration is complete and formatted as a run writes it.
 fn is_written_by_a_run(config: &Path) -> bool {
     let Ok(text) = std::fs::read_to_string(config) else { return false };
     let own = text.parse().ok().and_then(|own| Settings::extended(own, &[], &[]).ok()?.to_toml().ok());
     own.is_some_and(|own| own == text)
 }
 
-/// Clears away what a run wrote that has nothing to go on from; its events and models are kept aside. What tells that it began
-/// goes last.
+/// Removes the files of a run that has no checkpoint to continue from; its events and models are renamed. The journal, which
+/// shows that it began, goes last.
 fn clear(run: &Path) -> std::io::Result<()> {
     for model in [MODEL_FILE, BEST_MODEL_FILE] {
         let file = run.join(model);
@@ -122,7 +122,7 @@ pub(crate) fn new_run_id(policy: &str) -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let time = time.trim_end_matches('Z').replace(['-', ':'], "").replace('T', "-");
     let policy = policy.split(':').next().unwrap_or_default();
-    // Without randomness from the system, the time still tells runs apart.
+    // Without randomness from the system, the time still distinguishes runs.
     let random = rand::rngs::SysRng.try_next_u32().unwrap_or(0) & 0xffff;
     format!("{time}-{policy}-{random:04x}")
 }

@@ -1,4 +1,4 @@
-//! What keeps other coordinators away from a run.
+//! The exclusive right to a run.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use ata_record::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK, create_folde
 use super::place;
 use crate::failure::Failure;
 
-/// The exclusive right to write in a run's folder and in the folder of its checkpoints. It ends with the process, however that
-/// ends.
+/// The exclusive right to write in a run's folder and in the folder of its checkpoints. It ends with the process, even if that is
+/// killed.
 pub(crate) struct Hold {
-    /// Of the folders whose file systems know locks.
+    /// `None` for a folder whose file system does not support locks.
     _locks: Vec<Option<FolderLock>>,
 }
 
@@ -25,7 +25,7 @@ impl Hold {
     }
 }
 
-/// Locks a folder; `None` where that cannot be done.
+/// Locks a folder; `None` if its file system does not support locks.
 fn lock(folder: &Path, file: &str) -> Result<Option<FolderLock>, Failure> {
     create_folder(folder).map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.display())))?;
     match FolderLock::take(folder, file, &holder()) {
@@ -41,7 +41,7 @@ fn lock(folder: &Path, file: &str) -> Result<Option<FolderLock>, Failure> {
     }
 }
 
-/// What this process says of itself to those that come later.
+/// The description of this process for others that want the lock.
 fn holder() -> String {
     let host = hostname::get().unwrap_or_default();
     format!("process {} on {}", std::process::id(), host.to_string_lossy())

@@ -1,4 +1,4 @@
-//! Where the checkpoints of a run are kept.
+//! The place of a run's checkpoints.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(crate) fn folder(checkpoint: Option<&str>, run: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Whether a place holds checkpoints. One that cannot be asked is an error: to begin anew there could destroy them.
+/// Whether a place holds checkpoints. A place that cannot be read is an error: a new run there could destroy them.
 pub(crate) fn has_checkpoints(store: &dyn Store) -> Result<bool, Failure> {
     match store.names() {
         Ok(names) => Ok(!names.is_empty()),
@@ -41,7 +41,7 @@ pub(crate) fn has_checkpoints(store: &dyn Store) -> Result<bool, Failure> {
     }
 }
 
-/// Checks that the place for a new run's checkpoints is empty: it would drop those of another run.
+/// Checks that the place for a new run's checkpoints is empty: the run would delete those of another run.
 pub(crate) fn check_empty(checkpoint: Option<&str>, run: &Path) -> Result<(), Failure> {
     let store = open(checkpoint, run)?;
     if has_checkpoints(&*store)? {

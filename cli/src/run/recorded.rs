@@ -9,20 +9,20 @@ use ata_types::WorkerId;
 use super::counterfactual::WorkerTimes;
 use crate::failure::Failure;
 
-/// What a run recorded in its journal.
+/// A run as recorded in its journal.
 #[derive(Default)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedRun {
     /// The state that its events add up to.
     pub(crate) state: RunState,
-    /// What its workers' tasks and assignments took.
+    /// Times of its workers' tasks and assignments.
     pub(crate) times: Vec<WorkerTimes>,
     /// The index into `times` of the worker that currently has a number.
     workers: BTreeMap<WorkerId, usize>,
 }
 
 /// Reads a journal, or the one in a run's folder. A torn last line is reported on standard error.
-pub(crate) fn read(path: &Path) -> Result<Recorded, Failure> {
-    let mut recorded = Recorded::default();
+pub(crate) fn read(path: &Path) -> Result<RecordedRun, Failure> {
+    let mut recorded = RecordedRun::default();
     if let Some(torn) = read_journal(path, |event| recorded.apply(&event))? {
         eprintln!("{}: line {} was not written to its end, as in a crash; it is left out", path.display(), torn.line);
     }
@@ -32,7 +32,7 @@ pub(crate) fn read(path: &Path) -> Result<Recorded, Failure> {
     Ok(recorded)
 }
 
-impl Recorded {
+impl RecordedRun {
     fn apply(&mut self, event: &RunEvent) {
         match event {
             RunEvent::Join { worker, name, .. } if self.state.workers.get(worker).is_none_or(|w| w.name != *name) => {
@@ -77,7 +77,7 @@ mod tests {
 {"event":"step","iteration":1,"time_s":0.7,"loss":4.5,"runtime_s":0.5,"total_worker_time_s":0.75,"tasks":2,"wasted":1,"employments":2,"results":2,"learning_rate":0.1}
 "#;
 
-    fn read_text(text: &str) -> Result<Recorded, String> {
+    fn read_text(text: &str) -> Result<RecordedRun, String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(ata_record::JOURNAL_FILE), text).unwrap();
         read(folder.path()).map_err(|failure| format!("{failure:?}"))

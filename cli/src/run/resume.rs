@@ -19,20 +19,20 @@ use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
 /// The folder of runs without `--out`.
 pub(crate) const RUNS: &str = "runs";
 
-/// A run that is to go on.
+/// A run that is to be continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resumption {
     /// The run's folder.
     pub(crate) folder: PathBuf,
-    /// Where its checkpoints are, if not in that folder.
+    /// The place of its checkpoints, if they are not in that folder.
     checkpoint: Option<String>,
     /// The name of one checkpoint, if the user chose it.
     chosen: Option<String>,
 }
 
 impl Resumption {
-    /// Finds the run that `text` names; `None` for `auto` if there is nothing to go on from. `checkpoint` is the setting,
-    /// which tells where the checkpoints are if the folder `out` is lost.
+    /// Finds the run that `text` names; `None` for `auto` if there is no run to continue. `checkpoint` is the setting, by which
+    /// checkpoints are found if the folder `out` is lost.
     pub(crate) fn find(text: &str, out: Option<&Path>, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         let path = Path::new(text);
         let candidates = [path.to_owned(), Path::new(RUNS).join(text)];
@@ -59,7 +59,7 @@ impl Resumption {
         }
     }
 
-    /// The run in this folder, if it has checkpoints. A folder without settings is lost, or never was; then they may be in
+    /// The run in this folder, if it has checkpoints. If the folder has no settings, as after its loss, they may be in
     /// `checkpoint`.
     fn of_run(folder: &Path, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         if checkpoint.is_none() && !folder.is_dir() {
@@ -86,7 +86,7 @@ impl Resumption {
         place::open(self.checkpoint.as_deref(), &self.folder)
     }
 
-    /// The settings in the run's folder, or else those that its checkpoints hold.
+    /// The settings in the run's folder or, if that has none, in its checkpoints.
     fn own_settings(&self) -> Result<Table, Failure> {
         let file = self.folder.join(CONFIG_FILE);
         if file.exists() {
@@ -97,7 +97,7 @@ impl Resumption {
         let text = newest_settings(&*store).map_err(|cause| Failure::data(format!("{place}: {cause}")))?;
         let text = text.ok_or_else(|| Failure::data(format!("no checkpoint in {place} is whole")))?;
         let mut own = read_text(&text, &format!("the settings in {place}"))?;
-        // They may have been moved since.
+        // The checkpoints may have been moved since.
         own.remove("checkpoint");
         own.extend(self.checkpoint.iter().map(|place| ("checkpoint".to_owned(), place.as_str().into())));
         Ok(own)
@@ -117,19 +117,19 @@ impl Resumption {
         Ok(Settings { out: None, ..settings })
     }
 
-    /// Keeps other coordinators away from it.
+    /// Takes the exclusive right to it.
     pub(crate) fn hold(&self) -> Result<Hold, Failure> {
         Hold::take(&self.folder, self.checkpoint.as_deref())
     }
 
-    /// Checkpoints after `iteration` do not count any more.
+    /// Invalidates the checkpoints after `iteration`.
     pub(crate) fn go_on_from(&self, iteration: Iteration) -> Result<(), Failure> {
         let store = self.store()?;
         let failed = |cause| Failure::disk(format!("cannot write to {}: {cause}", store.describe("")));
         ata_coordinator::go_on_from(&*store, iteration).map_err(failed)
     }
 
-    /// Reads the newest checkpoint that is whole, or the chosen one. Damaged ones are reported on standard error.
+    /// Reads the newest intact checkpoint, or the chosen one. Damaged ones are reported on standard error.
     pub(crate) fn load(&self, table: &ParameterTable, settings: &Settings) -> Result<Checkpoint, Failure> {
         let (store, optimizer) = (self.store()?, settings.optimizer());
         let damaged = |name: &str, damage: &Damage| format!("{} is damaged: {damage}", store.describe(name));
@@ -137,7 +137,7 @@ impl Resumption {
             Some(name) => Checkpoint::settings(|file| store.get(name, file)).ok(),
             None => newest_settings(&*store).ok().flatten(),
         };
-        // Those of another model cannot even be read.
+        // Checkpoints of another model cannot even be decoded.
         found.map_or(Ok(()), |found| check_identity(&store.describe(""), &found, settings))?;
         let (name, checkpoint) = match &self.chosen {
             Some(name) => match Checkpoint::decode(table, optimizer, |file| store.get(name, file)) {
@@ -163,7 +163,7 @@ impl Resumption {
     }
 }
 
-/// Checks that the settings that a checkpoint holds are those of the same run.
+/// Checks that the settings in a checkpoint belong to the same run.
 fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), Failure> {
     let found = Settings::extended(read_text(found, &format!("the settings in {place}"))?, &[], &[])?;
     match Change::find(&found, settings, |key| key != "checkpoint")? {
@@ -174,7 +174,7 @@ fn check_identity(place: &str, found: &str, settings: &Settings) -> Result<(), F
     }
 }
 
-/// A setting that cannot change in a run, and did.
+/// A setting that changed, and must not.
 struct Change {
     key: &'static str,
     was: String,
@@ -182,7 +182,7 @@ struct Change {
 }
 
 impl Change {
-    /// The first of those that matter.
+    /// The first of them that matters.
     fn find(was: &Settings, is: &Settings, matters: impl Fn(&str) -> bool) -> Result<Option<Self>, Failure> {
         let (was, is) = (table(was)?, table(is)?);
         let key = FIXED.into_iter().find(|key| matters(key) && was.get(*key) != is.get(*key));
@@ -200,18 +200,18 @@ fn first(folders: impl IntoIterator<Item = PathBuf>) -> Result<Option<Resumption
     folders.into_iter().find_map(|folder| Resumption::of_run(&folder, None).transpose()).transpose()
 }
 
-/// The results of a run that is over, all of them.
+/// The complete results of a run that is over.
 #[derive(Deserialize)]
 pub(super) struct Results {
     state: String,
-    /// After how many iterations it ended.
+    /// Number of iterations.
     pub(super) iterations: u64,
-    /// What is added to the summary last.
+    /// The part that is added to the summary last.
     counterfactual: Option<IgnoredAny>,
 }
 
 impl Results {
-    /// Those in a run's folder; `None` if any are missing, or the run is not over.
+    /// The results in a run's folder; `None` if any are missing, or the run is not over.
     pub(super) fn of(run: &Path) -> Option<Self> {
         let found: Self = serde_json::from_slice(&std::fs::read(run.join(SUMMARY_FILE)).ok()?).ok()?;
         let has = |file: &str| run.join(file).exists();

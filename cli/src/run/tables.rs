@@ -8,7 +8,7 @@ use super::counterfactual::cost_table;
 use super::summary::Summary;
 use crate::output::{escaped, render_table};
 
-/// Workers shown on a terminal.
+/// Rows of workers on a terminal.
 const WORKERS_SHOWN: usize = 16;
 
 /// Renders a run's result for the terminal.

@@ -1,20 +1,20 @@
-//! Who may read.
+//! The right to read.
 
 use http::header::{AUTHORIZATION, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue};
 
 use ata_wire::{Secrets, ServerTls};
 
-/// The cookie that holds the status secret once it was typed in.
+/// The cookie with the status secret that was typed in.
 const COOKIE_NAME: &str = "ata-status";
 
-/// Who may read what the server has.
+/// Who may read from the server.
 pub enum Access {
-    /// Whoever is on this machine.
+    /// Every process on this machine.
     Local,
-    /// Whoever reaches it: for a network that the user trusts.
+    /// Everyone who reaches the server, in a network that the user trusts.
     Anyone,
-    /// Who shows the status secret, over TLS.
+    /// Clients with the status secret, over TLS.
     Secret(Box<ServerTls>, Secrets),
 }
 
@@ -30,14 +30,14 @@ impl Access {
     /// Whether a request with these headers may be answered.
     pub(crate) fn permits(&self, headers: &HeaderMap) -> bool {
         match self {
-            // A page from elsewhere can have its own name resolve to this machine, but not change what it is called.
+            // A page from elsewhere can have its own name resolve to this machine, but its requests carry that name.
             Self::Local => headers.get(HOST).is_some_and(is_local),
             Self::Anyone => true,
-            Self::Secret(_, secrets) => shown(headers).any(|secret| secrets.lets_read(secret)),
+            Self::Secret(_, secrets) => presented(headers).any(|secret| secrets.lets_read(secret)),
         }
     }
 
-    /// The cookie for who has typed in the secret; `None` if it is not the one.
+    /// The cookie for a client that typed in the secret; `None` if the secret is wrong.
     pub(crate) fn cookie(&self, secret: &str) -> Option<String> {
         let Self::Secret(_, secrets) = self else { return None };
         let secret = secret.trim();
@@ -48,7 +48,7 @@ impl Access {
 }
 
 /// The secrets in a request's headers.
-fn shown(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+fn presented(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let cookies = cookies.flat_map(|line| line.split(';')).filter_map(|cookie| {
@@ -95,6 +95,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer one"));
         headers.append(COOKIE, HeaderValue::from_static("a=b; ata-status=two;other=c"));
-        assert_eq!(shown(&headers).collect::<Vec<_>>(), ["one", "two"]);
+        assert_eq!(presented(&headers).collect::<Vec<_>>(), ["one", "two"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Asking a coordinator's HTTP server, for `ata status` and its like.
+//! A client of a coordinator's HTTP server, for `ata status` and other commands.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use tokio_rustls::TlsConnector;
 /// Largest answer: a run of thousands of workers takes less than a tenth of it.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Time for an answer, of which explanations of old iterations take some.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Time for an answer: explanations of old iterations take some.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Where to ask, and what to show.
+/// A server's address, and the credentials for it.
 #[derive(Clone, Debug)]
 pub struct Client {
     address: Authority,
@@ -31,18 +31,18 @@ pub struct Client {
     secret: Option<Secret>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Not an address.
     #[error("'{0}': expected http://HOST:PORT, https://HOST:PORT or a status token (ata1-…)")]
     Address(String),
-    /// No connection, or none to the right one.
+    /// No connection, or not to the right server.
     #[error("cannot reach {address}: {cause}")]
     Unreachable {
-        /// Where.
+        /// The server.
         address: Authority,
-        /// Why.
+        /// The reason.
         cause: String,
     },
     /// The secret is missing or wrong.
@@ -51,12 +51,12 @@ pub enum ClientError {
     /// It is starting, or too busy.
     #[error("{address} does not serve: {cause}")]
     Unavailable {
-        /// Where.
+        /// The server.
         address: Authority,
-        /// What it says.
+        /// Its answer.
         cause: String,
     },
-    /// It has no such thing.
+    /// The server does not have what was asked for.
     #[error("{0}")]
     NotFound(String),
 }
@@ -82,15 +82,15 @@ impl FromStr for Client {
 }
 
 impl Client {
-    /// The same server at another's address, as through a tunnel.
+    /// The same server at another address, as through a tunnel.
     #[must_use]
     pub fn at(self, other: Self) -> Self {
         Self { address: other.address, ..self }
     }
 
-    /// Asks for a path, as in `/api/state`.
+    /// Gets a path, such as `/api/state`.
     pub async fn get(&self, path: &str) -> Result<Bytes, ClientError> {
-        match tokio::time::timeout(PATIENCE, self.ask(path)).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.ask(path)).await {
             Ok(Ok((StatusCode::OK, body))) => Ok(body),
             Ok(Ok((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _))) => {
                 Err(ClientError::Refused(self.address.clone()))

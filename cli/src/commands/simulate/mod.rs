@@ -9,8 +9,9 @@ use ata_experiments::suite::SUITES;
 use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, Row, RunResult};
 use ata_figures::{Report, Table};
 use ata_learn::{DeviceChoice, Split, Tasks};
-use ata_simulator::Learning;
+use ata_simulator::DescentCache;
 use ata_wire::limits::MAX_TASK_BATCH;
+use serde::Serialize;
 
 use cnn_descent::CnnTraining;
 
@@ -19,7 +20,7 @@ use crate::args::{ProblemName, SimulateArgs};
 
 use crate::failure::Failure;
 use crate::inputs::open_split;
-use crate::output::{Counter, print_json, render_table};
+use crate::output::{Counter, Output, render_table};
 use crate::settings::policy_list;
 
 pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
@@ -47,12 +48,30 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCod
         Report { title: experiment.title.clone(), intro, tables, figures }.write(folder)?;
         eprintln!("report and figures: {}", folder.join("report.html").display());
     }
-    if args.json {
-        print_json(&results)?;
-    } else {
-        print(&experiment, &results, learning.as_ref());
-    }
+    Simulation { results: &results, experiment: &experiment, learning: learning.as_ref() }.print(args.json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The results of an experiment.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Simulation<'a> {
+    results: &'a [RunResult],
+    #[serde(skip)]
+    experiment: &'a Experiment,
+    #[serde(skip)]
+    learning: Option<&'a DescentCache>,
+}
+
+impl Output for Simulation<'_> {
+    fn text(&self) -> String {
+        let groups = ata_experiments::groups(self.results);
+        let tables = groups.iter().map(|group| render_table(&table(self.experiment, group), usize::MAX));
+        let steps = self.learning.map_or_else(String::new, |learning| {
+            format!("\n{} distinct optimizer steps were computed\n", learning.computed())
+        });
+        tables.collect::<String>() + &steps
+    }
 }
 
 fn list() -> Result<ExitCode, Failure> {
@@ -128,7 +147,7 @@ fn default_problem(problem: ProblemName) -> Option<LearningSpec> {
     }
 }
 
-fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Learning>, Failure> {
+fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<DescentCache>, Failure> {
     let Some(LearningSpec::Cnn { data, model, task_batch, lr }) = &experiment.learning else {
         return Ok(experiment.learning()?);
     };
@@ -146,15 +165,6 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Le
         learning_rate: *lr,
     };
     Ok(Some(training.learning()))
-}
-
-fn print(experiment: &Experiment, results: &[RunResult], learning: Option<&Learning>) {
-    for group in ata_experiments::groups(results) {
-        print!("{}", render_table(&table(experiment, &group), usize::MAX));
-    }
-    if let Some(learning) = learning {
-        println!("\n{} distinct optimizer steps were computed", learning.computed());
-    }
 }
 
 /// Computes the cell of a row.

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ata_experiments::suite::{Suite, SuiteResult};
-use ata_figures::Report;
+use ata_figures::{Report, Table};
+use serde::Serialize;
 
 use crate::Extensions;
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
-use crate::output::{Counter, print_json, render_table};
+use crate::output::{Counter, Output, render_table};
 use crate::settings::policy_list;
 
 /// Runs the suite that `--experiment` names; `None` if it names an experiment.
@@ -57,14 +58,23 @@ fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<
     if let Some(folder) = &args.out {
         write(suite, &result, folder)?;
     }
-    if args.json {
-        print_json(&result.costs)?;
-    } else {
-        for table in result.tables() {
-            print!("{}", render_table(&table, usize::MAX));
-        }
-    }
+    SuiteOutput { costs: &result.costs, tables: result.tables() }.print(args.json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The costs of a suite's policies.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct SuiteOutput<'a, C> {
+    costs: &'a [C],
+    #[serde(skip)]
+    tables: Vec<Table>,
+}
+
+impl<C: Serialize> Output for SuiteOutput<'_, C> {
+    fn text(&self) -> String {
+        self.tables.iter().map(|table| render_table(table, usize::MAX)).collect()
+    }
 }
 
 fn write(suite: Suite, result: &SuiteResult, folder: &Path) -> Result<(), Failure> {

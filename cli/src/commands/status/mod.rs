@@ -14,24 +14,24 @@ use ata_figures::Table;
 use ata_observe::{Client, Snapshot, read_state};
 use serde::Serialize;
 
-use super::watched::{self, Watched};
+use super::location::{self, RunLocation};
 use crate::args::StatusArgs;
 use crate::failure::Failure;
 use crate::output::{Output, escaped, render_table};
 use crate::run::counterfactual::{cost_table, other_costs};
 
-/// Workers shown.
+/// Rows of workers.
 const WORKERS_SHOWN: usize = 32;
 
 pub(crate) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
-    let watched = Watched::find(&args.of)?;
+    let location = RunLocation::find(&args.of)?;
     if args.watch {
-        return watch::run(watched).await;
+        return watch::run(location).await;
     }
-    let status = match watched {
-        Watched::Server(client) => Status::fetch(&client).await?,
-        Watched::Folder(folder) => {
-            let state = read_state(&folder, watched::prices(&folder))?;
+    let status = match location {
+        RunLocation::Server(client) => Status::fetch(&client).await?,
+        RunLocation::Folder(folder) => {
+            let state = read_state(&folder, location::prices(&folder))?;
             Status::Run(Box::new(Snapshot::of(&state, &other_costs(&state))))
         }
     };

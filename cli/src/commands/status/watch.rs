@@ -18,7 +18,7 @@ use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, Gauge, GraphType, Para
 use tokio::sync::watch;
 
 use super::text::{COLUMNS, cells, facts, headline};
-use super::{Status, Watched, watched};
+use super::{RunLocation, Status, location};
 use crate::failure::Failure;
 use crate::output::is_unsafe;
 
@@ -31,11 +31,11 @@ const CHART_LINES: u16 = 12;
 /// Lines of the log.
 const LOG_LINES: u16 = 7;
 
-pub(super) async fn run(watched: Watched) -> Result<ExitCode, Failure> {
+pub(super) async fn run(run: RunLocation) -> Result<ExitCode, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage("--watch needs a terminal; without it, `ata status` prints the state once"));
     }
-    let mut source = Source::new(watched);
+    let mut source = Source::new(run);
     let mut snapshot = source.snapshot().await?;
     let mut terminal = ratatui::init();
     let mut screen = Screen::default();
@@ -66,10 +66,10 @@ enum Source {
 }
 
 impl Source {
-    fn new(watched: Watched) -> Self {
-        match watched {
-            Watched::Folder(folder) => Self::Folder(follow(folder.clone(), watched::prices(&folder))),
-            Watched::Server(client) => Self::Server(client),
+    fn new(run: RunLocation) -> Self {
+        match run {
+            RunLocation::Folder(folder) => Self::Folder(follow(folder.clone(), location::prices(&folder))),
+            RunLocation::Server(client) => Self::Server(client),
         }
     }
 

@@ -22,15 +22,15 @@ use super::Shared;
 /// Time for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time in which a peer must take some of what it is sent.
+/// Time in which a peer must take some of the data that it is sent.
 #[cfg(target_os = "linux")]
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is read ahead of a connection.
+/// Bytes that are read ahead from a connection.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Serves whoever connects. A new connection always finds a place, so that health checks are answered whatever others do: the
-/// oldest ones make room, except those that watch.
+/// Serves all connections. A new connection always finds a place, so that health checks are always answered: the oldest ones make
+/// room, except viewers.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, router: Router) -> Infallible {
     let tls = move || shared.access.tls().map(ServerTls::for_http);
     Entrance::new(Protocol::Http, MAX_VISITORS, tls)

@@ -17,18 +17,33 @@ use ureq::http::Uri;
 
 use crate::args::FetchArgs;
 use crate::failure::Failure;
-use crate::output::print_json;
+use crate::output::Output;
 use partial::Partial;
 
 /// Whatever the URL calls it: the name that `--data` has in the documentation.
 const FILE_NAME: &str = "cifar-100-binary.tar.gz";
 
-/// What `--json` prints.
+/// A data set that was downloaded and checked.
 #[derive(Serialize)]
-struct Fetched<'a> {
+struct Download<'a> {
     path: &'a Path,
     bytes: u64,
     sha256: &'a str,
+    /// Descriptions of its splits.
+    #[serde(skip)]
+    splits: Vec<String>,
+}
+
+impl Output for Download<'_> {
+    fn text(&self) -> String {
+        let Self { path, bytes, sha256, splits } = self;
+        format!(
+            "{}: {bytes} bytes, sha256 {sha256}\n{}\ntrain with it: ata up --data {} --iterations 1000 --lr 1e-3\n",
+            path.display(),
+            splits.join("\n"),
+            quoted(path)
+        )
+    }
 }
 
 pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
@@ -46,15 +61,7 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
     let unpacked = Images::folder(&path)?;
     let splits = [super::check(&unpacked, Split::Train)?, super::check(&unpacked, Split::Test)?];
     let bytes = path.metadata().map_err(|cause| Failure::disk(format!("{}: {cause}", path.display())))?.len();
-    if args.json {
-        let fetched = Fetched { path: &path, bytes, sha256: &args.sha256 };
-        print_json(&fetched)?;
-    } else {
-        println!("{}: {bytes} bytes, sha256 {}", path.display(), args.sha256);
-        println!("{}", splits.join("\n"));
-        println!("train with it: ata up --data {} --iterations 1000 --lr 1e-3", quoted(&path));
-    }
-    Ok(())
+    Download { path: &path, bytes, sha256: &args.sha256, splits: splits.into() }.print(args.json)
 }
 
 fn check_url(url: &str) -> Result<(), Failure> {

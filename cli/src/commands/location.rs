@@ -11,12 +11,12 @@ use crate::run::resume::{RUNS, runs};
 use crate::settings::{DEFAULT_DASHBOARD, Settings};
 
 /// The place of a run.
-pub(super) enum Watched {
+pub(super) enum RunLocation {
     Folder(PathBuf),
     Server(Client),
 }
 
-impl Watched {
+impl RunLocation {
     /// The one that the arguments name.
     pub(super) fn find(RunOrUrl { run, token_file }: &RunOrUrl) -> Result<Self, Failure> {
         if let Some(file) = token_file {

@@ -7,18 +7,18 @@ use ata_types::{LeaseId, WorkerId};
 
 /// A lease that will end.
 #[derive(Clone, Copy)]
-pub(crate) struct Completion {
-    pub(crate) at: f64,
-    pub(crate) lease: LeaseId,
-    pub(crate) worker: WorkerId,
+pub(super) struct Completion {
+    pub(super) at: f64,
+    pub(super) lease: LeaseId,
+    pub(super) worker: WorkerId,
     /// How often its worker had been interrupted when this was added: void if it was interrupted since.
-    pub(crate) interrupts: u32,
-    pub(crate) end: End,
+    pub(super) interrupts: u32,
+    pub(super) ending: Ending,
 }
 
 /// How it will end.
 #[derive(Clone, Copy)]
-pub(crate) enum End {
+pub(super) enum Ending {
     /// One task, as most leases have, or one batch, that took this long.
     One(f64),
     /// Several tasks, whose times are kept at this index.
@@ -50,20 +50,20 @@ impl Ord for Completion {
 /// A priority queue that is filled in batches: a whole iteration's results are sorted at once, which is several times
 /// faster than a heap; those added while some of these are still pending go into a heap.
 ///
-/// Results may become void. The queue's owner counts them, and has them cleared out when they outnumber the others.
+/// Results may become void. The queue's owner counts them, and calls [`Self::retain`] when they outnumber the others.
 #[derive(Default)]
-pub(crate) struct Completions {
+pub(super) struct Completions {
     /// Latest first.
     sorted: Vec<Completion>,
     late: BinaryHeap<Reverse<Completion>>,
     is_sorted: bool,
     /// Results that [`Self::retain`] looked at.
     #[cfg(test)]
-    pub(crate) looked_at: usize,
+    pub(super) looked_at: usize,
 }
 
 impl Completions {
-    pub(crate) fn push(&mut self, completion: Completion) {
+    pub(super) fn push(&mut self, completion: Completion) {
         if self.is_sorted && !self.sorted.is_empty() {
             self.late.push(Reverse(completion));
         } else {
@@ -72,12 +72,12 @@ impl Completions {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.sorted.len() + self.late.len()
     }
 
-    /// Drops all results that are not to be kept; `none_is` says beforehand that none is.
-    pub(crate) fn retain(&mut self, none_is: bool, keep: impl Fn(&Completion) -> bool) {
+    /// Drops all results that `keep` rejects; `none_is` says in advance that it would reject all.
+    pub(super) fn retain(&mut self, none_is: bool, keep: impl Fn(&Completion) -> bool) {
         #[cfg(test)]
         {
             self.looked_at += self.len();
@@ -92,12 +92,12 @@ impl Completions {
     }
 
     /// Removes and returns some results.
-    pub(crate) fn take(&mut self, wanted: impl Fn(&Completion) -> bool) -> Vec<Completion> {
-        let mut taken: Vec<Completion> = self.sorted.extract_if(.., |next| wanted(next)).collect();
-        let (late, left) = self.late.drain().partition(|Reverse(late)| wanted(late));
+    pub(super) fn take(&mut self, is_wanted: impl Fn(&Completion) -> bool) -> Vec<Completion> {
+        let mut removed: Vec<Completion> = self.sorted.extract_if(.., |next| is_wanted(next)).collect();
+        let (late, left) = self.late.drain().partition(|Reverse(late)| is_wanted(late));
         self.late = left;
-        taken.extend(Vec::from(late).into_iter().map(|Reverse(late)| late));
-        taken
+        removed.extend(Vec::from(late).into_iter().map(|Reverse(late)| late));
+        removed
     }
 
     fn sort(&mut self) {
@@ -107,7 +107,7 @@ impl Completions {
         }
     }
 
-    pub(crate) fn peek(&mut self) -> Option<&Completion> {
+    pub(super) fn peek(&mut self) -> Option<&Completion> {
         self.sort();
         match (self.sorted.last(), self.late.peek()) {
             (Some(sorted), Some(Reverse(late))) => Some(sorted.min(late)),
@@ -115,7 +115,7 @@ impl Completions {
         }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Completion> {
+    pub(super) fn pop(&mut self) -> Option<Completion> {
         self.sort();
         let late_first = match (self.sorted.last(), self.late.peek()) {
             (Some(sorted), Some(Reverse(late))) => late < sorted,
@@ -136,7 +136,7 @@ mod tests {
             lease: LeaseId(lease),
             worker: WorkerId::from_slot(0),
             interrupts: 0,
-            end: End::One(0.0),
+            ending: Ending::One(0.0),
         };
         let mut queue = Completions::default();
         for (lease, at) in (0..).zip([3.0, 1.0, 2.0, 2.0]) {

@@ -1,34 +1,31 @@
-//! The engine in a simulated cluster whose network, workers and coordinator fail, on virtual time.
+//! The engine across a network in which messages, workers and the coordinator fail, on virtual time.
 //!
-//! A seed determines everything: the policy, the cluster, and which messages are delayed, duplicated, overtaken or lost, which
-//! links are cut in one or both directions, which workers crash and come back, and where the coordinator crashes, to go
-//! on from what it saved last while workers still compute for the one before. What must never happen is checked at every
-//! event (`coordinator`); then the faults stop, and the run must end.
+//! A seed determines everything: the policy, the cluster, and which messages are delayed, duplicated, overtaken or lost,
+//! which workers are cut off in one or both directions, which workers crash or hang and come back, and where the
+//! coordinator crashes, to go on from what it saved last while workers still compute for the one before. What must never
+//! happen is checked at every event and effect (`checks`); then the faults stop, and the run must end.
 //!
 //! # Layout
 //! - here: the seeds that are run
-//! - `scenario`: what a seed stands for
-//! - `simulation`: virtual time, and the faults
-//! - `network`: messages, and what becomes of them
-//! - `worker`: computes, and reconnects
-//! - `coordinator`: drives the engine as the real one does, saves it, and checks what it does
+//! - `scenario`: what a seed determines
+//! - `coordinator`: takes steps, saves the engine, crashes and restarts
+//! - `checks`: what must hold of events and effects
 //! - `log`: what happened, hashed
 //! - `unruly`: a policy that orders anything within an iteration
 
+mod checks;
 mod coordinator;
 mod log;
-mod network;
 mod scenario;
-mod simulation;
-#[path = "../unruly/mod.rs"]
+#[path = "../../../scheduler/tests/unruly/mod.rs"]
 mod unruly;
-mod worker;
 
 use std::ops::AddAssign;
 
+use ata_simulator::{Change, MessageCounts, Moment, SimulationError};
+use coordinator::Coordinator;
 use log::Log;
 use scenario::Scenario;
-use simulation::Simulation;
 
 /// Seeds that every test run goes through.
 const SEEDS: u64 = 30_000;
@@ -39,13 +36,15 @@ const REPEATED: u64 = 50;
 /// How often each fault happened, and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
-    events: u64,
+    /// Events, messages and effects.
+    noted: u64,
     lost: u64,
     duplicated: u64,
-    overtaken: u64,
+    overtaking: u64,
     worker_crashes: u64,
+    worker_hangs: u64,
     coordinator_crashes: u64,
-    /// Crashes in the middle of sending messages.
+    /// Crashes in the middle of carrying out effects.
     torn: u64,
     /// Restarts from something saved.
     resumed: u64,
@@ -61,17 +60,22 @@ struct Counts {
     impostors: u64,
     /// Results of a session for a lease that it does not hold.
     not_held: u64,
+    /// Workers whose number was given to another machine.
+    forgotten: u64,
+    /// Iterations that waited for a save.
+    held_up: u64,
     /// Virtual seconds from the end of the faults to the end of the run; of several runs, the longest.
     slowest_s: u64,
 }
 
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.events += other.events;
+        self.noted += other.noted;
         self.lost += other.lost;
         self.duplicated += other.duplicated;
-        self.overtaken += other.overtaken;
+        self.overtaking += other.overtaking;
         self.worker_crashes += other.worker_crashes;
+        self.worker_hangs += other.worker_hangs;
         self.coordinator_crashes += other.coordinator_crashes;
         self.torn += other.torn;
         self.resumed += other.resumed;
@@ -81,15 +85,31 @@ impl AddAssign for Counts {
         self.late += other.late;
         self.impostors += other.impostors;
         self.not_held += other.not_held;
+        self.forgotten += other.forgotten;
+        self.held_up += other.held_up;
         self.slowest_s = self.slowest_s.max(other.slowest_s);
     }
 }
 
 /// Runs a seed to its end; returns the hash of its log, and what happened.
 fn run(seed: u64, print: bool) -> (u64, Counts) {
-    let mut simulation = Simulation::new(Scenario::new(seed), Log::new(print));
-    simulation.run();
-    simulation.ended()
+    let scenario = Scenario::new(seed);
+    let mut simulation = scenario.simulation();
+    let (mut coordinator, mut engine) = Coordinator::new(&scenario, Log::new(print));
+    let end = simulation.run(&mut engine, &mut coordinator);
+    let end_s = end.unwrap_or_else(|error: SimulationError| panic!("{error}"));
+    let (hash, mut counts) = coordinator.ended(&engine);
+
+    let MessageCounts { lost, duplicated, overtaking } = simulation.network.expect("it has one").counts();
+    (counts.lost, counts.duplicated, counts.overtaking) = (lost, duplicated, overtaking);
+    let happened = |moment: &Moment| matches!(moment, Moment::Time(at_s) if *at_s <= end_s);
+    let count = |is: fn(&Change) -> bool| {
+        scenario.changes.iter().filter(|(moment, change)| happened(moment) && is(change)).count() as u64
+    };
+    counts.worker_crashes = count(|change| matches!(change, Change::Leave(_)));
+    counts.worker_hangs = count(|change| matches!(change, Change::Hang(_)));
+    counts.slowest_s = (end_s - scenario.faults.end_s).max(0.0) as u64;
+    (hash, counts)
 }
 
 /// Names the seed if its run panics.
@@ -98,7 +118,7 @@ struct Blame(u64);
 impl Drop for Blame {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let command = "cargo test --release -p ata-scheduler --test cluster -- --nocapture";
+            let command = "cargo test --release -p ata-simulator --test faults -- --nocapture";
             eprintln!("seed {} failed; to see what happens in it: ATA_FAULT_SEED={} {command}", self.0, self.0);
         }
     }
@@ -123,20 +143,22 @@ fn whatever_fails_every_task_counts_once_and_the_run_ends() {
     }
     println!("{SEEDS} seeds: {all:?}");
     // Every kind of fault has happened, and often.
-    let Counts { lost, duplicated, overtaken, worker_crashes, coordinator_crashes, torn, resumed, .. } = all;
     for (count, what) in [
-        (lost, "lost messages"),
-        (duplicated, "duplicates"),
-        (overtaken, "messages out of order"),
-        (worker_crashes, "worker crashes"),
-        (coordinator_crashes, "coordinator crashes"),
-        (torn, "crashes between two messages"),
-        (resumed, "restarts from a save"),
+        (all.lost, "lost messages"),
+        (all.duplicated, "duplicates"),
+        (all.overtaking, "messages out of order"),
+        (all.worker_crashes, "worker crashes"),
+        (all.worker_hangs, "workers that hang"),
+        (all.coordinator_crashes, "coordinator crashes"),
+        (all.torn, "crashes between two effects"),
+        (all.resumed, "restarts from a save"),
         (all.undone, "steps to take again"),
         (all.failures, "failures"),
         (all.late, "late results"),
         (all.impostors, "late results with the number of a lease that is held"),
         (all.not_held, "results for leases that are over"),
+        (all.forgotten, "workers replaced by others"),
+        (all.held_up, "iterations that wait for a save"),
     ] {
         assert!(count > SEEDS / 100, "too few {what}: {count}");
     }

@@ -1,8 +1,8 @@
 //! Learning in virtual time: gradients are really computed, once per distinct sequence of steps.
 //!
-//! The policy determines when a step is taken, but what it learns depends only on its tasks, and every barrier policy
-//! that uses all B tasks takes the same ones. So steps are identified by the hash of their sequence, and a run computes
-//! only what no other has.
+//! The policy determines when a step is taken, but its gradient depends only on its tasks, and every barrier policy that
+//! uses all B tasks takes the same ones. Steps are identified by the hash of their sequence, and a run computes only
+//! those that no other run has computed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,18 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ata_scheduler::StepOutcome;
 use ata_types::TaskRange;
 
-use crate::drive::Step;
+use crate::observer::Step;
 use crate::problem::Problem;
 
 /// Takes optimizer steps.
 pub trait Descent: Send {
     /// Takes one step; an error says what failed.
-    fn step(&mut self, step: &LearningStep) -> Result<Learned, String>;
+    fn step(&mut self, step: &DescentStep) -> Result<StepResult, String>;
 }
 
 /// What an optimizer step is made of.
 #[derive(Clone, Debug)]
-pub struct LearningStep {
+pub struct DescentStep {
     /// The iteration, k.
     pub iteration: u64,
     /// The tasks, each with the iteration at whose parameters its gradient is computed: k, or an earlier one in an
@@ -34,7 +34,7 @@ pub struct LearningStep {
     pub oldest_iteration: u64,
 }
 
-impl LearningStep {
+impl DescentStep {
     fn new(step: &Step<'_>) -> Self {
         let mut tasks: Vec<_> = step.leases.iter().map(|lease| (lease.iteration.number(), lease.tasks)).collect();
         tasks.sort_unstable();
@@ -47,7 +47,7 @@ impl LearningStep {
             adjacent
         });
         let (iteration, lr_factor) = (step.iteration, step.lr_factor);
-        let oldest_iteration = step.oldest_iteration().min(iteration + 1);
+        let oldest_iteration = step.oldest_iteration.min(iteration + 1);
         Self { iteration, tasks, lr_factor, oldest_iteration }
     }
 
@@ -63,7 +63,7 @@ impl LearningStep {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Learned {
+pub struct StepResult {
     /// For the engine.
     pub outcome: StepOutcome,
     /// For the figures: the objective after the step or, if that is too expensive to compute, the mean loss of its
@@ -73,14 +73,14 @@ pub struct Learned {
 
 type Start = dyn Fn() -> Box<dyn Descent> + Send + Sync;
 
-/// What is learned by all runs of an experiment.
-pub struct Learning {
+/// The results of all steps that the runs of an experiment took.
+pub struct DescentCache {
     start: Box<Start>,
-    known: Mutex<HashMap<u64, Learned>>,
+    known: Mutex<HashMap<u64, StepResult>>,
 }
 
-impl Learning {
-    /// Learning in which each run begins with what `start` returns.
+impl DescentCache {
+    /// An empty cache of steps, for runs that begin with what `start` returns.
     pub fn new(start: impl Fn() -> Box<dyn Descent> + Send + Sync + 'static) -> Self {
         Self { start: Box::new(start), known: Mutex::new(HashMap::new()) }
     }
@@ -90,9 +90,9 @@ impl Learning {
         Self::new(move || Box::new(GradientDescent::new(Arc::clone(&problem), step_size)))
     }
 
-    /// One run from the start.
-    pub fn begin(&self) -> LearningRun<'_> {
-        LearningRun { learning: self, hash: 0, skipped: Vec::new(), descent: None }
+    /// Begins a run.
+    pub fn begin(&self) -> CachedDescent<'_> {
+        CachedDescent { cache: self, hash: 0, skipped: Vec::new(), descent: None }
     }
 
     /// How many steps were computed.
@@ -101,32 +101,32 @@ impl Learning {
     }
 }
 
-/// One run's place in its sequence of steps.
-pub struct LearningRun<'a> {
-    learning: &'a Learning,
+/// One run's position in its sequence of steps.
+pub struct CachedDescent<'a> {
+    cache: &'a DescentCache,
     hash: u64,
     /// Steps that other runs computed, in case this run diverges from them.
-    skipped: Vec<LearningStep>,
+    skipped: Vec<DescentStep>,
     descent: Option<Box<dyn Descent>>,
 }
 
-impl LearningRun<'_> {
+impl CachedDescent<'_> {
     /// The result of a step, computed if no other run did.
-    pub fn step(&mut self, step: &Step<'_>) -> Result<Learned, String> {
-        let step = LearningStep::new(step);
+    pub fn step(&mut self, step: &Step<'_>) -> Result<StepResult, String> {
+        let step = DescentStep::new(step);
         self.hash = step.hash_after(self.hash);
-        let known = self.learning.known.lock().unwrap_or_else(PoisonError::into_inner).get(&self.hash).copied();
-        if let Some(learned) = known {
+        let known = self.cache.known.lock().unwrap_or_else(PoisonError::into_inner).get(&self.hash).copied();
+        if let Some(result) = known {
             self.skipped.push(step);
-            return Ok(learned);
+            return Ok(result);
         }
-        let descent = self.descent.get_or_insert_with(|| (self.learning.start)());
+        let descent = self.descent.get_or_insert_with(|| (self.cache.start)());
         for skipped in self.skipped.drain(..) {
             descent.step(&skipped)?;
         }
-        let learned = descent.step(&step)?;
-        self.learning.known.lock().unwrap_or_else(PoisonError::into_inner).insert(self.hash, learned);
-        Ok(learned)
+        let result = descent.step(&step)?;
+        self.cache.known.lock().unwrap_or_else(PoisonError::into_inner).insert(self.hash, result);
+        Ok(result)
     }
 }
 
@@ -147,7 +147,7 @@ impl GradientDescent {
 }
 
 impl Descent for GradientDescent {
-    fn step(&mut self, step: &LearningStep) -> Result<Learned, String> {
+    fn step(&mut self, step: &DescentStep) -> Result<StepResult, String> {
         let current = self.parameters.get(&step.iteration).expect("the last step made them");
         let mut gradient = vec![0.0; current.len()];
         let (mut loss, mut tasks) = (0.0, 0);
@@ -171,6 +171,6 @@ impl Descent for GradientDescent {
         self.parameters.insert(step.iteration + 1, next);
         self.parameters = self.parameters.split_off(&step.oldest_iteration);
         let outcome = StepOutcome { loss: Some(loss / tasks as f64), gradient_product, accuracy: None };
-        Ok(Learned { outcome, objective })
+        Ok(StepResult { outcome, objective })
     }
 }
