@@ -8,7 +8,6 @@ mod uploads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ata_coordinator::testing::{Ending, VirtualRun, VirtualWorker, WorkKind};
 use ata_coordinator::{
@@ -19,7 +18,7 @@ use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Sp
 use ata_record::{EndState, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_types::{Iteration, Lease, LeaseId, TaskOutcome};
-use ata_wire::{FarewellReason, Receipt, Security, SessionToken, SpanLinks};
+use ata_wire::{FarewellReason, Receipt, Security, SessionToken, SpanLinks, duration};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -90,7 +89,7 @@ impl Rig {
                 ..CheckpointConfig::never()
             },
             workers: WorkersConfig {
-                heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
+                heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
                 transfers: TransferLimits::default(),
                 warm_start: BTreeMap::new(),
             },
