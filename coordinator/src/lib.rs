@@ -60,7 +60,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use ata_wire::limits::REQUEST_BYTES;
 use ata_wire::proto::coordinator_server::CoordinatorServer;
-use ata_wire::{Pool, Served};
+use ata_wire::{Pool, TransferRouter};
 
 /// Commands that may wait for the driver. It handles each in microseconds; a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;
@@ -84,7 +84,7 @@ pub async fn run(
     let driver = driver::Driver::new(config, &commands, pool, state)?;
     let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(REQUEST_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
-    let served = Served::new(service, others);
+    let served = TransferRouter::new(service, others);
     // An error means that the sender was dropped; either way the run is over.
     let over = async { over.await.unwrap_or(()) };
     let server = tokio::spawn(ata_wire::serve(listener, security, window_bytes, served, over));

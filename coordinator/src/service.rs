@@ -269,7 +269,7 @@ fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::{Reply, Sending, Uploads};
+    use crate::driver::{Reply, SessionUploads, Uploads};
     use ata_types::{Iteration, WorkerId};
     use ata_wire::{DataSpec, LeaseTimes, RunSpec};
     use std::task::{Context, Waker};
@@ -295,7 +295,7 @@ mod tests {
         let (mut uploads, (reply, _)) = (Uploads::new(1), oneshot::channel());
         uploads.wait(SESSION, WorkerId::from_slot(0), LeaseId(7), reply);
         let (_, place) = uploads.next().expect("a place");
-        Sending::default().room(Presence::new(), place)
+        SessionUploads::default().room(Presence::new(), place)
     }
 
     fn header() -> GradientHeader {
@@ -327,8 +327,8 @@ mod tests {
             }
             drop(call);
             tokio::task::yield_now().await;
-            let told = commands.try_recv();
-            assert!(matches!(told, Ok(Command::LeaseFailed { lease: LeaseId(7), .. })), "answered: {is_answered}");
+            let command = commands.try_recv();
+            assert!(matches!(command, Ok(Command::LeaseFailed { lease: LeaseId(7), .. })), "answered: {is_answered}");
         }
     }
 

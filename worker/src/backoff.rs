@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt.
+//! Waits between attempts.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Waits for a coordinator: one that comes back has its workers again within about a second.
+    /// Waits for a coordinator. One that comes back has its workers again within about a second.
     pub(crate) fn to_connect() -> Self {
         Self::new(Duration::from_millis(100), Duration::from_secs(1))
     }
 
-    /// Waits for the training data: an attempt may cost the coordinator as much as a transfer of all of them.
+    /// Waits for the training data. An attempt may cost the coordinator as much as a complete transfer.
     pub(crate) fn to_fetch() -> Self {
         Self::new(Duration::from_secs(1), Duration::from_mins(1))
     }
@@ -44,10 +44,10 @@ impl Backoff {
     }
 }
 
-/// Attempts at something that a coordinator lacks, for a limited time.
+/// Attempts to fetch what a coordinator lacks, for a limited time.
 pub(crate) struct Attempts {
     backoff: Backoff,
-    /// When the first one failed.
+    /// When the first attempt failed.
     since: Option<Instant>,
 }
 
@@ -56,10 +56,10 @@ impl Attempts {
         Self { backoff, since: None }
     }
 
-    /// How long to wait after one that failed; `None` if `patience` is over.
-    pub(crate) fn next(&mut self, patience: Duration) -> Option<Duration> {
+    /// How long to wait after an attempt that failed; `None` after `timeout`.
+    pub(crate) fn next(&mut self, timeout: Duration) -> Option<Duration> {
         let tried = self.since.get_or_insert_with(Instant::now).elapsed();
-        let left = patience.checked_sub(tried).filter(|left| !left.is_zero())?;
+        let left = timeout.checked_sub(tried).filter(|left| !left.is_zero())?;
         Some(self.backoff.next().min(left))
     }
 

@@ -1,4 +1,4 @@
-//! The thread that computes gradients, measures times and, if asked to, emulates slowness.
+//! The thread that computes gradients, measures times and, on request, emulates slowness.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ const READ_WAITS_MS: [u64; 7] = [10, 20, 40, 80, 160, 320, 640];
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
-    /// Compute gradients at these parameters from now on; the buffer goes back to the pool.
+    /// Use these parameters from now on; the buffer goes back to the pool.
     Load(Vec<f32>, Pool),
     /// Compute a lease, unless it is cancelled by then.
     Compute { lease: HeldLease, cancelled: CancelFlag },
@@ -65,7 +65,7 @@ pub(crate) struct Compute {
 }
 
 impl Compute {
-    /// Starts the thread: it makes the learner, warms it up so that the first measured time does not include compiling
+    /// Starts the thread. It makes the learner, warms it up so that the first measured time does not include compiling
     /// kernels, and reports [`ComputeEvent::Ready`]. If `fuse` is set, or the emulated device does so, it computes a lease, of
     /// up to the run's budget of tasks, as one batch.
     pub(crate) fn start(
@@ -85,7 +85,7 @@ impl Compute {
                     let worker = Worker { learner: learner(), fuses, task_time, events: &events };
                     worker.run(&vec![0.0; parameters], largest, &received)
                 });
-                // burn panics if a device fails; the session is told, and the process survives.
+                // burn panics if a device fails. The session is notified, and the process survives.
                 let error = match with_own_threads(|| catch_unwind(run)) {
                     Ok(Ok(())) => None,
                     Ok(Err(reason)) => Some(reason),
@@ -114,7 +114,7 @@ impl Compute {
     /// Waits until the thread has done its jobs and ended.
     pub(crate) async fn finish(self) {
         drop(self.jobs);
-        // The thread has reported whatever went wrong in it.
+        // The thread has reported its failure, if there was one.
         drop(tokio::task::spawn_blocking(move || self.thread.join()).await);
     }
 }
@@ -132,7 +132,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Works until the jobs end. An error means that the thread cannot go on.
+    /// Works until the jobs end. An error is one that the thread cannot continue after.
     fn run(mut self, parameters: &[f32], largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         self.learner.load(parameters);
         self.learner.warm_up(largest).map_err(|error| error.to_string())?;
@@ -198,7 +198,7 @@ impl Worker<'_> {
         if cancelled.is_set() {
             return Err(Stop::Cancelled);
         }
-        // Reading the samples is part of the task: the device waits for them.
+        // Reading the samples is part of the task, since the device waits for them.
         let started = Instant::now();
         let result = self.gradient(iteration, tasks, cancelled).map_err(|error| match error {
             LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
@@ -213,7 +213,7 @@ impl Worker<'_> {
         Ok(Measurement { result, busy, is_outlasted: rest.is_none() })
     }
 
-    /// Computes some tasks as one batch. Samples that cannot be read are tried again.
+    /// Computes some tasks as one batch. Samples that cannot be read are read again.
     fn gradient(
         &mut self,
         iteration: Iteration,
@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// Its data cannot be read for so many attempts.
+    /// A learner whose data cannot be read for this many attempts.
     struct Unreadable(usize);
 
     impl Learner for Unreadable {
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Whether a lease is computed whose data cannot be read for so many attempts.
+    /// Whether a lease is computed if its data cannot be read for this many attempts.
     fn is_computed(unreadable: usize) -> bool {
         let run = RunSpec {
             model: String::new(),
@@ -318,6 +318,6 @@ mod tests {
     #[test]
     fn data_that_cannot_be_read_is_tried_again() {
         assert!(is_computed(3));
-        assert!(!is_computed(1 + READ_WAITS_MS.len()), "but not for ever");
+        assert!(!is_computed(1 + READ_WAITS_MS.len()), "but not forever");
     }
 }

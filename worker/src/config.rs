@@ -12,10 +12,9 @@ use crate::WorkerError;
 
 /// Emulated slowness of one worker.
 pub struct TaskTime {
-    /// Whether it is that of a device that computes a lease as one batch; see [`WorkerConfig::fuse`].
+    /// Whether the emulated device computes a lease as one batch; see [`WorkerConfig::fuse`].
     pub fuses: bool,
-    /// Maps an iteration, a number of its tasks, and the time that their computation took as one batch, to the time that it
-    /// shall take.
+    /// Maps an iteration, a number of its tasks, and the time that their computation took as one batch, to the emulated time.
     pub of_batch: Box<dyn FnMut(Iteration, u64, Duration) -> Duration + Send>,
 }
 
@@ -29,23 +28,23 @@ pub type Relocate = Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>;
 pub struct WorkerConfig {
     /// The coordinator's address.
     pub endpoint: Endpoint,
-    /// Looks up where the coordinator is by now, before each attempt to reach it: it may have been moved.
+    /// Looks up the coordinator's current address before each attempt to reach it, since the coordinator may have moved.
     pub relocate: Option<Relocate>,
     /// The worker's name across sessions.
     pub name: WorkerName,
-    /// Whether the user chose the name; if not, another one is tried when it is taken.
+    /// Whether the user chose the name. If not, the worker tries another one when it is taken.
     pub name_is_fixed: bool,
     /// The number that it asks for.
     pub number: Option<WorkerId>,
-    /// What it computes on.
+    /// The device that it computes on.
     pub device: OpenDevice,
-    /// Whether it computes a lease as one batch, which is faster on a GPU, and not bit-identical.
+    /// Whether it computes a lease as one batch, which is faster on a GPU but not bit-identical.
     pub fuse: bool,
     /// Finds the model that the coordinator names.
     pub models: ModelResolver,
-    /// Where the training data is, if the coordinator need not send it: what `--data` takes for the model.
+    /// The path of the training data, as `--data` takes it for the model, if the coordinator need not send the data.
     pub data: Option<PathBuf>,
-    /// Where data from the coordinator is kept.
+    /// The folder for data from the coordinator.
     pub cache: PathBuf,
     /// How long to try to reach a coordinator, since the last contact.
     pub retry_for: Duration,
@@ -53,15 +52,15 @@ pub struct WorkerConfig {
     pub task_times: Option<TaskTimes>,
     /// Random per process: distinguishes this process from another one of the same name.
     pub instance: u64,
-    /// How the spans of a lease become children of the coordinator's, if anything keeps them.
+    /// Connects the spans of a lease to the coordinator's, if anything keeps them.
     pub span_links: SpanLinks,
 }
 
-/// Names tried on one machine: more than the workers that can share one.
+/// Names that are tried on one machine, which is more than the workers that can share it.
 const MAX_NAMES: u32 = 1000;
 
 impl WorkerConfig {
-    /// Moves on to the next name: after `host`, `host-2`, `host-3` and so on.
+    /// Changes to the next name: `host-2` after `host`, then `host-3` and so on.
     pub(crate) fn next_name(&mut self) -> Result<(), WorkerError> {
         if self.name_is_fixed {
             return Err(WorkerError::NameTaken(self.name.clone()));

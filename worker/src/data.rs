@@ -1,4 +1,4 @@
-//! The training data: from disk, from the cache, or from the coordinator.
+//! Obtains the training data from disk, from the cache, or from the coordinator.
 
 use std::fs::File;
 use std::io::Write;
@@ -108,7 +108,7 @@ async fn download(
     };
     let digest = received.await.map_err(SessionError::fetch)??;
     if digest.finalize()[..] != sha256 {
-        return Err(SessionError::NoData("the training data arrived damaged: their SHA-256 is another one".into()));
+        return Err(SessionError::NoData("the training data arrived damaged: their SHA-256 differs".into()));
     }
     Ok(file)
 }

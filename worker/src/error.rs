@@ -22,10 +22,10 @@ pub enum WorkerError {
     /// The coordinator refused this worker, and trying again would not help.
     #[error("the coordinator refused this worker: {0}")]
     Refused(String),
-    /// This worker refused the coordinator, before it said anything to it.
+    /// This worker refused the coordinator before it sent anything.
     #[error("{0}")]
     Distrusted(ConnectError),
-    /// The settings of the connection make no sense.
+    /// The settings of the connection are not valid.
     #[error("{0}")]
     Connect(ConnectError),
     /// Another worker has the name.
@@ -86,7 +86,7 @@ pub enum WorkerError {
 pub(crate) enum SessionError {
     /// The connection broke, or could not be made: try again.
     Broken(String),
-    /// The coordinator is there, but not its training data: try again later.
+    /// The coordinator answers but lacks its training data: try again later.
     NoData(String),
     /// The name is taken: wait for it, or try another one.
     NameTaken,
@@ -117,7 +117,7 @@ impl SessionError {
 
     /// The error of a call that failed.
     pub(crate) fn call(status: &Status) -> Self {
-        // It looks at the worker's certificate when TLS is otherwise agreed on.
+        // The coordinator checks the worker's certificate at the end of the TLS handshake, in the first call.
         if let Some(reason) = ata_wire::why_refused(status) {
             return Self::Fatal(WorkerError::Refused(reason));
         }
@@ -131,8 +131,8 @@ impl SessionError {
         }
     }
 
-    /// The error of a fetch of the training data. That the coordinator lacks them, or that they are not what it said, may take a
-    /// while to change; anything else is as with other calls.
+    /// The error of a fetch of the training data. If the coordinator lacks the data, or sends other data, a retry is worthwhile only
+    /// later. All other errors are those of any call.
     pub(crate) fn fetch(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) if matches!(status.code(), Code::DataLoss | Code::Internal) => {

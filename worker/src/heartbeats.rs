@@ -1,4 +1,4 @@
-//! When a worker tells the coordinator that it is alive.
+//! The schedule of a worker's heartbeats.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ impl Heartbeats {
         Self { interval, idle_interval, worked: now, last: None }
     }
 
-    /// Whether to send a heartbeat now, which is asked every `interval`, and if so whether it says that the worker is idle.
-    /// The coordinator waits longer for the next one only once it was told so.
+    /// Whether to send a heartbeat now, and if so whether it says that the worker is idle. Call this every `interval`. The
+    /// coordinator waits longer for the next heartbeat only after one that says so.
     pub(crate) fn due(&mut self, now: Instant, has_work: bool) -> Option<bool> {
         if has_work {
             self.worked = now;

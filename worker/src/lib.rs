@@ -1,16 +1,17 @@
 //! The worker: connects to a coordinator, computes the gradients of the tasks it is assigned, and sends them back.
 //!
-//! It keeps nothing that correctness needs. Model, data and settings come from the coordinator; when the connection
+//! It keeps no state that correctness depends on. Model, data and settings come from the coordinator; when the connection
 //! breaks, all work in progress is dropped and a new session begins.
 //!
 //! # Layout
 //! - `config`: [`WorkerConfig`]
 //! - `session`: one session, from Hello to the end of the control stream
-//! - `compute`: the thread that computes gradients, measures times and, if asked to, emulates slowness
-//! - `data`: the training data, from disk, from the cache, or from the coordinator
-//! - `transfer`: parameters in, gradients out
+//! - `compute`: the thread that computes gradients, measures times and, on request, emulates slowness
+//! - `data`: obtains the training data from disk, from the cache, or from the coordinator
+//! - `transfer`: sends gradients
 //! - `trace`: the spans of a lease
-//! - `backoff`: how long to wait before the next attempt
+//! - `heartbeats`: the schedule of heartbeats
+//! - `backoff`: waits between attempts
 
 mod backoff;
 mod compute;
@@ -35,8 +36,8 @@ use backoff::{Attempts, Backoff};
 use error::SessionError;
 use session::History;
 
-/// How long to wait for a name that the user chose while it is taken: the session that holds it may be this worker's
-/// own, if its process or machine died silently. Far longer than the default heartbeat timeout.
+/// How long to wait for a name that the user chose while it is taken. The session that holds it may be this worker's own, if its
+/// process or machine died silently. This is far longer than the default heartbeat timeout.
 const NAME_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time between two attempts while waiting for a name.
@@ -59,8 +60,8 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
     let mut history = History { contact: Instant::now(), worked: false, data: None };
     let mut name_taken_since: Option<Instant> = None;
-    // The last cause logged: each is logged once, not at every attempt.
-    let mut said: Option<String> = None;
+    // The last cause, which is not logged again at every attempt.
+    let mut logged: Option<String> = None;
     loop {
         if let Some(endpoint) = config.relocate.as_ref().and_then(|relocate| relocate()) {
             config.endpoint = endpoint;
@@ -105,9 +106,9 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
         if left.is_zero() && name_taken_since.is_none() {
             return Err(WorkerError::Unreachable { endpoint: config.endpoint, cause, tried: config.retry_for });
         }
-        if said.as_ref() != Some(&cause) {
+        if logged.as_ref() != Some(&cause) {
             tracing::warn!("{cause}; trying again");
-            said = Some(cause);
+            logged = Some(cause);
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

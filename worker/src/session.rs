@@ -27,7 +27,7 @@ use crate::heartbeats::Heartbeats;
 use crate::trace::HeldLease;
 use crate::{data, transfer};
 
-/// Messages to the coordinator that may wait to be sent; after Hello only Ready, heartbeats and failures.
+/// Messages to the coordinator that may wait to be sent. After Hello these are Ready, heartbeats and failures.
 const QUEUED_MESSAGES: usize = 16;
 
 /// Time the coordinator has to answer Hello.
@@ -36,13 +36,13 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the coordinator's Farewell may take after a transfer broke off: more than a round trip.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is known about earlier sessions.
+/// What a worker keeps from earlier sessions.
 pub(crate) struct History {
     /// When a coordinator was last heard from.
     pub(crate) contact: Instant,
     /// Whether a gradient of the last session was accepted.
     pub(crate) worked: bool,
-    /// The training data of the last run: a coordinator that comes back need not wait until it is checked again.
+    /// The training data of the last run, so that it is not checked again when a coordinator comes back.
     pub(crate) data: Option<OpenData>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     let has_work = AtomicBool::new(false);
     let heartbeats = heartbeats(to_coordinator.clone(), &welcome, &has_work);
     let work = async {
-        // A separate connection: heartbeats must not wait behind parameters and gradients.
+        // Heartbeats must not wait behind parameters and gradients, so these have a connection of their own.
         let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
         match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, history, &has_work).await {
             Err(SessionError::Broken(cause)) => {
@@ -101,7 +101,7 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     ended
 }
 
-/// Waits for the Farewell of a coordinator whose run ends: a transfer may break off before it is read.
+/// Waits for the Farewell of a coordinator whose run ends, since a transfer may break off before the Farewell is read.
 async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<Result<FarewellReason, SessionError>> {
     let said = async {
         while let Ok(Some(message)) = incoming.message().await {
@@ -114,7 +114,7 @@ async fn farewell(incoming: &mut Streaming<CoordinatorMessage>) -> Option<Result
     tokio::time::timeout(FAREWELL_TIMEOUT, said).await.ok().flatten()
 }
 
-/// How a session ends with a Farewell.
+/// The result of a session that ends with a Farewell.
 fn ended(reason: FarewellReason, detail: String) -> Result<FarewellReason, SessionError> {
     if reason == FarewellReason::Expelled {
         return Err(WorkerError::Refused(detail).into());
@@ -166,7 +166,7 @@ async fn prepare_and_work(
             };
         }
     };
-    let mut active = Active {
+    let mut active = ActiveSession {
         config,
         parameters,
         pool,
@@ -231,7 +231,7 @@ fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> R
 }
 
 /// A session in progress.
-struct Active<'a> {
+struct ActiveSession<'a> {
     config: &'a WorkerConfig,
     bulk: Connection,
     parameters: ParameterStream,
@@ -239,9 +239,9 @@ struct Active<'a> {
     welcome: &'a Welcome,
     to_coordinator: mpsc::Sender<WorkerMessage>,
     compute: &'a Compute,
-    /// The iteration whose parameters the thread has.
+    /// The iteration of the parameters that the thread has.
     loaded: Option<Iteration>,
-    /// Leases that wait for their parameters, each with the span of that.
+    /// Leases that wait for their parameters, with the spans of waiting.
     waiting: Vec<(HeldLease, Span)>,
     /// Leases given to the thread.
     given: HashMap<LeaseId, CancelFlag>,
@@ -249,11 +249,11 @@ struct Active<'a> {
     uploads: JoinSet<Result<bool, SessionError>>,
     /// Whether any gradient counted.
     worked: &'a mut bool,
-    /// Whether it holds a lease, for its heartbeats.
+    /// Whether the worker holds a lease, for its heartbeats.
     has_work: &'a AtomicBool,
 }
 
-impl Active<'_> {
+impl ActiveSession<'_> {
     /// Serves the control stream, the thread and the transfers until one of them ends the session.
     async fn work(
         &mut self,
@@ -315,7 +315,7 @@ impl Active<'_> {
         }
     }
 
-    /// Parameters have arrived: the leases that waited for them can be computed.
+    /// Loads parameters, and computes the leases that waited for them.
     fn loads(&mut self, iteration: Iteration, values: Vec<f32>) {
         self.loaded = Some(iteration);
         self.compute.push(Job::Load(values, self.pool.clone()));
@@ -328,7 +328,7 @@ impl Active<'_> {
         }
     }
 
-    /// The parameters of a lease were left out, so it cannot be computed. This happens only to cancelled leases.
+    /// Fails a lease whose parameters were left out. This happens only to cancelled leases.
     fn superseded(&self, lease: &HeldLease) {
         lease.record_failed();
         let reason = format!("the parameters of iteration {} never arrived", lease.iteration());

@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 
 use ata_types::seconds;
 use ata_wire::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
-use ata_wire::{ConnectError, Endpoint, PROTOCOL, ProbeSummary, Probed, RunSpec, Trust, connect, why_refused};
+use ata_wire::{ConnectError, Endpoint, PROTOCOL, ProbeResult, ProbeSummary, RunSpec, Trust, connect, why_refused};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::{Code, Status as CallStatus};
@@ -81,7 +81,7 @@ async fn enter(endpoint: &Endpoint) -> Result<Entered<'_>, Finding> {
         let mut link = Link::new(endpoint, connected.map_err(|error| distrust(&error))?);
         let before = clock::now();
         match link.probe(0, 0).await {
-            Ok(Probed { summary, .. }) => return Ok(Entered { link, summary, before, after: clock::now() }),
+            Ok(ProbeResult { summary, .. }) => return Ok(Entered { link, summary, before, after: clock::now() }),
             // The connection was closed, and the reason may have come too late to be seen.
             Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => tries += 1,
             Err(status) => return Err(refusal(&status, endpoint.trust())),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ata_types::seconds;
 use ata_wire::limits::{CHUNK_BYTES, CHUNK_TIMEOUT, MAX_PROBE_BYTES, MAX_UPLOADS, STRANGER_TIMEOUT};
-use ata_wire::{Connection, Endpoint, Probed, connect};
+use ata_wire::{Connection, Endpoint, ProbeResult, connect};
 use tonic::{Code, Status as CallStatus};
 
 use crate::finding::{Finding, Status, bytes};
@@ -78,7 +78,7 @@ impl<'a> Link<'a> {
     }
 
     /// One probe, once it is this machine's turn.
-    pub async fn probe(&mut self, up_bytes: u64, down_bytes: u64) -> Result<Probed, CallStatus> {
+    pub async fn probe(&mut self, up_bytes: u64, down_bytes: u64) -> Result<ProbeResult, CallStatus> {
         let mut tries = 1;
         loop {
             if self.opened.elapsed() > CONNECTION_LIFE {

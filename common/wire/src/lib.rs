@@ -6,14 +6,14 @@
 //! # Layout
 //! - [`proto`]: generated code
 //! - `message`: domain types, valid by construction, and their conversions
-//! - `transfer`: tensors and files as checked chunks
+//! - `transfer`: tensors and files in checked chunks
 //! - `bulk`: the calls that carry tensors
 //! - [`limits`]: every limit, with the reason for its value
-//! - `memory`: how much memory there is
+//! - `memory`: the memory that this process may use
 //! - `net`: both ends of a connection, with those limits set
-//! - `seconds`: a number of seconds as a time, whatever number it is
+//! - `seconds`: converts any number of seconds to a duration
 //! - `security`: TLS, join tokens, secrets
-//! - `spans`: spans of an iteration on several machines, as children of one another
+//! - `spans`: connects spans of an iteration across threads and machines
 
 mod bulk;
 pub mod limits;
@@ -31,20 +31,20 @@ pub mod proto {
     tonic::include_proto!("ata.v1");
 }
 
-pub use bulk::{Reader, Served, Transfers};
+pub use bulk::{Reader, TransferRouter, Transfers};
 pub use memory::memory_bytes;
 pub use message::{
     Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes, ProbeIntake, ProbeSummary,
     Receipt, RunSpec, SessionToken, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
 };
 pub use net::{
-    Arrived, ConnectError, Connection, Endpoint, Entrance, Peer, Probed, Protocol, Stay, Transport, connect, files_for,
-    padding, raise_file_limit, serve,
+    AcceptedConnection, ConnectError, Connection, Endpoint, Entrance, Peer, ProbeResult, Protocol, Stay, Transport,
+    connect, files_for, padding, raise_file_limit, serve,
 };
 pub use seconds::duration;
 pub use security::{
-    Authorized, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls, TlsFiles,
-    Trust, Validity, check_key, http_client, validity, why_refused,
+    AuthorizedChannel, Credentials, JoinToken, KeyPin, Role, Secret, Secrets, Security, SecurityError, ServerTls,
+    TlsFiles, Trust, Validity, check_key, http_client, validity, why_refused,
 };
 pub use spans::{SpanLinks, TRACE_TARGET};
 pub use transfer::{

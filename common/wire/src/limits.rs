@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// Bytes per chunk: its few bytes of framing cost nothing, and generated code, which makes room for a whole chunk at a time,
-/// stays well below the 4 MiB that every gRPC implementation allows.
+/// Bytes per chunk. Its few bytes of framing cost nothing, and generated code, which reserves memory for a whole chunk, stays well
+/// below the 4 MiB that every gRPC implementation allows.
 pub const CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes per gRPC message: room for a chunk and its framing, or for the task times of the largest lease. A peer that
-/// announces a message to generated code makes us reserve up to this much memory.
+/// Bytes per gRPC message: a chunk and its framing, or the task times of the largest lease. A peer that announces a message to
+/// generated code makes it reserve up to this much memory.
 pub const MESSAGE_BYTES: usize = CHUNK_BYTES + 1024;
 
 /// Bytes per message of a worker on its control stream, and per request but a gradient: a Hello with the longest texts.
-/// Generated code makes room for as much as a peer announces.
+/// Generated code reserves as much memory as a peer announces.
 pub const REQUEST_BYTES: usize = 4096;
 
 /// Parameters of a model: 1 GiB of f32, of which an ordinary head node can hold a few copies.
@@ -23,7 +23,8 @@ pub const MAX_BUDGET: u64 = 1 << 24;
 /// Samples per task: 2^20 images are 12 GiB of f32, more than a device holds.
 pub const MAX_TASK_BATCH: u32 = 1 << 20;
 
-/// Leases per message: at most 350 kB, or 820 kB if a trace is kept, which a message has room for, and the tasks of a large iteration still fit in a few messages.
+/// Leases per message, which take at most 350 kB, or 820 kB if a trace is kept. The tasks of a large iteration still fit in a few
+/// messages.
 pub const MAX_BATCH: usize = 8192;
 
 /// Bytes of a data file: CIFAR-100's training split has 154 MB, and 26 times that is still fetched within minutes by each
@@ -36,7 +37,7 @@ pub const MAX_NAME_CHARS: usize = 64;
 /// Bytes of a human-readable text in a message.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
-/// Workers in one run: the papers stop at 459, and 10,000 that have nothing to do shall cost no more than memory.
+/// Workers in one run. The papers stop at 459, and 10,000 workers without work cost only memory.
 pub const MAX_WORKERS: usize = 16_384;
 
 /// Connections per worker: one for control, one for bulk transfers.
@@ -53,12 +54,12 @@ pub const MAX_STREAMS: u32 = 16;
 /// slowest link that is promised to work, which carries 100 kB/s, all of its gradients together.
 pub const LEAST_UPLOAD_BYTES_PER_S: u64 = 64 << 10;
 
-/// It gives way only below this part of the mean rate of all workers that are sending. If the link of the coordinator is full, all
-/// of them are slow, and nobody gains by the failure of one; the rates of connections that share a link differ by less than this.
+/// A worker gives way only below this share of the mean rate of all workers that are sending. If the link of the coordinator is
+/// full, all of them are slow, and the failure of one helps none. The rates of connections that share a link differ by less.
 pub const LEAST_UPLOAD_SHARE: f64 = 0.25;
 
-/// Time over which that rate is measured: longer than TCP takes to recover from losses on a poor link, and than a coordinator
-/// may be stopped without anyone being blamed for it.
+/// Time over which the upload guard measures that rate: longer than TCP takes to recover from losses on a poor link, and longer than
+/// a short stop of the coordinator.
 pub const UPLOAD_GUARD_WINDOW: Duration = Duration::from_secs(20);
 
 /// Gradients a worker may send at the same time: enough to hide the latency of one behind the next.
@@ -68,8 +69,8 @@ pub const MAX_UPLOADS: usize = 4;
 /// even an iteration of the largest budget takes at most 2 · [`MAX_BUDGET`]/[`MAX_BATCH`] of them.
 pub const MAX_QUEUED_MESSAGES: usize = 4096;
 
-/// Bytes per HTTP/2 frame, as large as a chunk: each frame is put into memory of its own before it is handed on, and a fourth
-/// of this costs a tenth more.
+/// Bytes per HTTP/2 frame, as large as a chunk. Each frame is copied into a buffer of its own, and frames of a fourth of this size
+/// cost a tenth more.
 pub const FRAME_BYTES: u32 = 1 << 20;
 
 /// HTTP/2 flow-control windows of connections, from the largest: what may be on its way before the receiver says that it read
@@ -81,12 +82,12 @@ pub const CONNECTION_WINDOWS: [u32; 5] = [32 << 20, 8 << 20, 2 << 20, 512 << 10,
 /// A connection gets the largest window that is at most one part in so many of the memory left for windows.
 pub const WINDOW_SHARE: usize = 16;
 
-/// Connections of browsers, of health checks and of scripts to the dashboard: a few for each browser, and few enough that
-/// their files and buffers do not count next to those of the workers.
+/// Connections of browsers, health checks and scripts to the dashboard: a few for each browser, and few enough that their files and
+/// buffers are negligible next to those of the workers.
 pub const MAX_VISITORS: usize = 256;
 
-/// Connections of a port that belong to nothing, of which one is closed when there are more: a worker's is one for a few round
-/// trips, and with its buffers and calls one takes 100 kB.
+/// Connections of a port that nothing keeps open; if there are more, one is closed. A worker's connection is such a stranger for a
+/// few round trips. With its buffers and calls, one takes 100 kB.
 pub const MAX_STRANGERS: usize = 512;
 
 /// Time for a handshake, and time that a worker's connection may be open while it belongs to no session, before its first or
@@ -106,7 +107,7 @@ pub const KEEPALIVE_TIMEOUT: Duration = CHUNK_TIMEOUT;
 pub const CHUNK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Time a new upload has to send its header, if no other data are on the way on its connection: more than a round trip
-/// anywhere. Until then its sender may be anyone.
+/// anywhere. Until then its sender is unknown.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time after which a call must have begun to be answered, however slowly its request arrives: every request but a gradient
@@ -123,26 +124,26 @@ pub const MAX_PROBE_BYTES: u64 = 16 << 20;
 /// Bytes of padding in a message of a probe to the coordinator: with its framing it fits in [`REQUEST_BYTES`].
 pub const PROBE_REQUEST_PADDING: usize = 4000;
 
-/// What a message of a probe counts at least, so that empty ones come to an end as well.
+/// The least that a message of a probe counts, so that empty ones reach the limit, too.
 pub const LEAST_PROBE_REQUEST: usize = 1024;
 
 /// Bytes of padding in a message of a probe's answer: as much may wait for a peer that does not read.
 pub const PROBE_ANSWER_PADDING: usize = 64 << 10;
 
-/// Probes at the same time, of all peers together: a run loses no more of the link to them than to two more workers.
+/// Probes at the same time, of all peers together. They take no more of the coordinator's link than two more workers.
 pub const MAX_PROBES: usize = 2;
 
 /// Time that a probe's answer may take. Its requests have [`ANSWER_TIMEOUT`].
 pub const PROBE_TIMEOUT: Duration = ANSWER_TIMEOUT;
 
-/// Time between the heartbeats of a worker without work, unless those of one with work are rarer still: 10,000 of them
+/// Time between the heartbeats of a worker without work, unless those of a worker with work are rarer still. 10,000 such workers
 /// send 4,000 messages a second.
 pub const IDLE_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2500);
 
 /// A worker is lost after this many heartbeats that did not come.
 pub const HEARTBEATS_MISSED: u32 = 4;
 
-/// The longest time that anything is told to take or to wait: 30 years stand for ever, and `Instant` can add them.
+/// The longest time that anything may take or wait. It is 30 years, which stand for "forever" and which `Instant` can add.
 pub const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
 
 /// Time a connection attempt may take before it counts as failed.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Assumed where the system does not say: the least that a head node has.
+/// Assumed if the system does not say. A head node has at least this much.
 const UNKNOWN_BYTES: u64 = 4 << 30;
 
 /// The machine's memory, or the limit of this process's control group if that is lower.

@@ -1,11 +1,11 @@
-//! Seconds as a [`Duration`], whatever number they are.
+//! Converts any number of seconds to a [`Duration`].
 
 use std::time::Duration;
 
 use crate::limits::MAX_TIME;
 
-/// The time of so many seconds: none if they are negative or not a number, and at most [`MAX_TIME`]. `Duration` itself
-/// panics at such numbers, and so does `Instant` when it is to add a time that is too long.
+/// The duration of a number of seconds: zero if it is negative or not a number, and at most [`MAX_TIME`]. `Duration` itself panics
+/// at such numbers, and `Instant` panics when it adds a duration that is too long.
 pub fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).map_or(MAX_TIME, |duration| duration.min(MAX_TIME))
 }

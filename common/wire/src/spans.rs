@@ -4,20 +4,20 @@ use tracing::Span;
 
 use crate::TraceContext;
 
-/// The target of the spans of an iteration. They are debug spans, so that the ordinary log does not enable them: then one costs
-/// as much as a comparison.
+/// The target of the spans of an iteration. They are debug spans, so that the ordinary log does not enable them, and one costs as
+/// much as a comparison.
 pub const TRACE_TARGET: &str = "ata::trace";
 
-/// How spans become children of spans elsewhere. That is the business of whatever keeps them, which only the program knows; by
-/// default nothing does.
+/// Makes spans children of spans on other threads and machines. The program sets these functions for the backend that keeps the
+/// spans; by default no spans are kept.
 ///
-/// A child is not made with its parent at hand, as `tracing` has it, even on the same thread: a span that `tracing` knows to
-/// have children is over when they are, and an iteration does not wait for the evaluation that begins at its end.
+/// `tracing`'s own parents are not used, even on the same thread. For `tracing`, a span ends when its children have ended, but an
+/// iteration does not wait for the evaluation that begins at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanLinks {
-    /// Where a span stands; `None` if nothing keeps it.
+    /// The context of a span; `None` if nothing keeps it.
     pub context_of: fn(&Span) -> Option<TraceContext>,
-    /// Makes a span that has no children yet a child of another one.
+    /// Makes a span without children the child of another one.
     pub continue_from: fn(&Span, TraceContext),
 }
 
@@ -28,7 +28,7 @@ impl Default for SpanLinks {
 }
 
 impl SpanLinks {
-    /// A span below another one, if that is kept.
+    /// Makes a child of another span, if that is kept.
     pub fn below(&self, parent: Option<TraceContext>, make: impl FnOnce() -> Span) -> Span {
         match parent {
             Some(parent) if parent.is_sampled => {

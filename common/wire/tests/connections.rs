@@ -1,4 +1,4 @@
-//! Who gets in, and who does not: neither a secret nor data pass before both sides know each other.
+//! Authentication: neither a secret nor data passes before both sides have authenticated each other.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use ata_wire::limits::STRANGER_TIMEOUT;
 use ata_wire::proto::{DataRequest, ParametersRequest};
 use ata_wire::{
     ConnectError, Connection, Credentials, Endpoint, FramedTensor, GradientUpload, JoinToken, Reader, Receipt, Role,
-    Secret, Secrets, Security, Served, ServerTls, SessionToken, TlsFiles, Transfers, Trust, connect, serve,
+    Secret, Secrets, Security, ServerTls, SessionToken, TlsFiles, TransferRouter, Transfers, Trust, connect, serve,
     why_refused,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
@@ -56,7 +56,7 @@ async fn start(security: Security) -> (SocketAddr, Counting) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let counting = Counting::default();
-    let service = Served::alone(counting.clone());
+    let service = TransferRouter::alone(counting.clone());
     tokio::spawn(serve(listener, Arc::new(security), 1 << 30, service, std::future::pending()));
     (address, counting)
 }
@@ -168,13 +168,13 @@ async fn a_rotated_secret_lets_in_no_new_session() {
         let begun = connection.coordinator().session(tokio_stream::pending()).await;
         begun.map(drop).unwrap_err().code()
     };
-    // This service has no sessions, which is said to whoever gets in.
+    // This service has no sessions, which it answers to every peer that is admitted.
     assert_eq!(begin(&old).await, Code::Unimplemented);
     own.credentials.rotate(Role::Worker).unwrap();
     until("the old secret is refused", async || begin(&old).await == Code::PermissionDenied).await;
     ask(&old).await.unwrap();
     let probed = old.probe(0, 0).await.unwrap_err();
-    assert_eq!(probed.code(), Code::PermissionDenied, "whoever asks may be about to begin a session");
+    assert_eq!(probed.code(), Code::PermissionDenied, "a peer may be about to begin a session");
     assert_eq!(begin(&join(own.token(address)).await).await, Code::Unimplemented);
     assert_eq!(counting.calls(), 1);
 }
@@ -280,7 +280,7 @@ async fn certificates_are_replaced_without_a_restart() {
     refusal(connect(&authority.endpoint(address, Some(&good))).await.unwrap_err());
     authority.issue("head", 4000);
     let is_good = async || connect(&authority.endpoint(address, Some(&good))).await.is_ok();
-    until("the new certificate is shown", is_good).await;
+    until("the new certificate is presented", is_good).await;
     ask(&connect(&authority.endpoint(address, Some(&good))).await.unwrap()).await.unwrap();
     // Nonsense leaves the last good one in use.
     std::fs::write(authority.path("head.pem"), "nonsense").unwrap();
@@ -299,7 +299,7 @@ async fn strangers_are_shown_the_door() {
             strangers.spawn(async move {
                 let mut stranger = TcpStream::connect(address).await.unwrap();
                 stranger.write_all(said).await.unwrap();
-                // It may be told why.
+                // It may get the reason.
                 let closed = tokio::time::timeout(2 * STRANGER_TIMEOUT, stranger.read_to_end(&mut Vec::new())).await;
                 assert!(closed.is_ok(), "{said:?}");
             });

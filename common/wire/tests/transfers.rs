@@ -11,8 +11,8 @@ use ata_wire::limits::CHUNK_BYTES;
 use ata_wire::proto::transfers_server::{self, TransfersServer};
 use ata_wire::proto::{GradientPart, GradientReceipt, ParametersRequest, TransferPart, gradient_part, transfer_part};
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, LeaseTimes, Pool, Reader, Receipt, Security, Served,
-    SessionToken, Transfers, chunks, connect, f32_bytes, gradient_parts, serve,
+    Connection, FramedTensor, GradientHeader, GradientUpload, LeaseTimes, Pool, Reader, Receipt, Security,
+    SessionToken, TransferRouter, Transfers, chunks, connect, f32_bytes, gradient_parts, serve,
 };
 use bytes::Bytes;
 use tokio::net::TcpListener;
@@ -129,7 +129,7 @@ where
 
 async fn own() -> Connection {
     let (listener, address) = listen().await;
-    tokio::spawn(served(listener, Served::alone(Own)));
+    tokio::spawn(served(listener, TransferRouter::alone(Own)));
     connect(&address.to_string().parse().unwrap()).await.unwrap()
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use super::commands::answer;
-use super::uploads::{GAVE_WAY, Reply, UploadRefusal, Waiting};
+use super::uploads::{GAVE_WAY, Reply, UploadRefusal, WaitingUpload};
 use crate::training::{AcceptedResult, Comparison};
 
 /// A gradient that passed every check except the engine's.
@@ -63,7 +63,7 @@ impl Driver {
 
     /// Gives free room to the gradients whose turn it is.
     pub(super) fn grant_uploads(&mut self) {
-        while let Some((Waiting { session, reply, .. }, place)) = self.uploads.next() {
+        while let Some((WaitingUpload { session, reply, .. }, place)) = self.uploads.next() {
             let room = self.sessions.of_token(session).map(|session| session.room(place));
             answer(reply, room.map_err(UploadRefusal::NoSession));
         }
@@ -72,7 +72,7 @@ impl Driver {
 
     /// Removes the gradient of a lease that ended from the queue.
     pub(super) fn cancel_upload(&mut self, lease: LeaseId) {
-        if let Some(Waiting { reply, .. }) = self.uploads.take(lease) {
+        if let Some(WaitingUpload { reply, .. }) = self.uploads.take(lease) {
             let reason = format!("lease {lease} ended while its gradient waited");
             answer(reply, Err(UploadRefusal::NotHeld { reason }));
             self.report_blocked();

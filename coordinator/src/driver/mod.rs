@@ -44,7 +44,7 @@ pub(crate) use gradients::Gradient;
 pub(crate) use sessions::{Presence, SessionHandle};
 pub(crate) use uploads::{GAVE_UP, GAVE_WAY, Room, UploadRefusal};
 #[cfg(test)]
-pub(crate) use uploads::{Reply, Sending};
+pub(crate) use uploads::{Reply, SessionUploads};
 
 use std::collections::VecDeque;
 use std::future::Future;

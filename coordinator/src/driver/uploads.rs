@@ -71,14 +71,14 @@ struct Queue {
     /// How many have room.
     held: usize,
     /// Those that wait, in the order in which they were announced, each with its order among all.
-    waiting: VecDeque<(u64, Waiting)>,
+    waiting: VecDeque<(u64, WaitingUpload)>,
     /// Whether the engine knows its worker as blocked.
     is_reported: bool,
 }
 
 /// A gradient that waits for room.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingUpload {
     pub(crate) session: SessionToken,
     pub(crate) lease: LeaseId,
     pub(crate) reply: Reply,
@@ -135,11 +135,11 @@ impl Uploads {
         self.waiting.insert(lease, session);
         self.announced += 1;
         let order = self.announced;
-        self.change(session, |queue| queue.waiting.push_back((order, Waiting { session, lease, reply })));
+        self.change(session, |queue| queue.waiting.push_back((order, WaitingUpload { session, lease, reply })));
     }
 
     /// Takes the gradient whose turn it is, and a place for it, if there is room.
-    pub(crate) fn next(&mut self) -> Option<(Waiting, Place)> {
+    pub(crate) fn next(&mut self) -> Option<(WaitingUpload, Place)> {
         while let Ok(session) = self.returns.try_recv() {
             self.free += 1;
             self.change(session, |queue| queue.held -= 1);
@@ -158,7 +158,7 @@ impl Uploads {
     }
 
     /// Removes the gradient of a lease from the queue, if it waits.
-    pub(crate) fn take(&mut self, lease: LeaseId) -> Option<Waiting> {
+    pub(crate) fn take(&mut self, lease: LeaseId) -> Option<WaitingUpload> {
         let session = self.waiting.remove(&lease)?;
         let (_, waiting) = self.change(session, |queue| {
             let at = queue.waiting.iter().position(|(_, waiting)| waiting.lease == lease)?;
@@ -271,7 +271,7 @@ impl Room {
 
 /// The gradients that a session is sending.
 #[derive(Debug, Default)]
-pub(crate) struct Sending {
+pub(crate) struct SessionUploads {
     /// Leases whose gradients wait or arrive.
     leases: Vec<LeaseId>,
     gives_way: CancellationToken,
@@ -289,7 +289,7 @@ struct RateSample {
     of_all: u64,
 }
 
-impl Sending {
+impl SessionUploads {
     /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
     pub(crate) fn begin(&mut self, lease: LeaseId) -> Result<(), (RefusalKind, &'static str)> {
         if self.leases.contains(&lease) {

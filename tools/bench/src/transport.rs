@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ata_types::{Iteration, LeaseId};
 use ata_wire::{
     Connection, Endpoint, FramedTensor, GradientHeader, GradientUpload, LeaseTimes, ParameterStream, Pool, Reader,
-    Receipt, Served, SessionToken, Transfers, connect, serve,
+    Receipt, SessionToken, TransferRouter, Transfers, connect, serve,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -49,7 +49,7 @@ async fn measure_size(values: usize, times: usize, protection: Protection) -> Re
     let address = listener.local_addr().map_err(BenchError::other)?;
     let (sets, sent) = mpsc::channel(1);
     let endless = Endless { values: values as u64, sets: Arc::new(Mutex::new(Some(sent))), pool: Pool::default() };
-    let service = Served::alone(endless);
+    let service = TransferRouter::alone(endless);
     runtime.spawn(serve(listener, protection.security.clone(), 1 << 30, service, std::future::pending()));
     let mut client = Client::connect(&protection.endpoint(address)?, values as u64).await?;
     let mut tcp = TcpCopy::start(bytes).map_err(BenchError::other)?;

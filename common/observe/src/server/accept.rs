@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_wire::limits::MAX_VISITORS;
-use ata_wire::{Arrived, Entrance, Protocol, ServerTls};
+use ata_wire::{AcceptedConnection, Entrance, Protocol, ServerTls};
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -38,11 +38,11 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, router: R
         .await
 }
 
-async fn speak(arrived: Arrived, router: Router) {
+async fn speak(arrived: AcceptedConnection, router: Router) {
     // A peer that reads nothing is noticed by the system: its connection breaks.
     #[cfg(target_os = "linux")]
     SockRef::from(arrived.tcp()).set_tcp_user_timeout(Some(WRITE_TIMEOUT)).unwrap_or(());
-    let Arrived { stream, peer, place: _place, .. } = arrived;
+    let AcceptedConnection { stream, peer, place: _place, .. } = arrived;
     let closed = peer.closed();
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {

@@ -14,12 +14,12 @@ use tower_service::Service;
 use super::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
 use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::{GradientReceipt, ParametersRequest};
-use crate::security::Authorized;
-use crate::transfer::{Incoming, ParameterStream, Pool, ReceiveError, framed_gradient, prefixed};
+use crate::security::AuthorizedChannel;
+use crate::transfer::{CallBody, ParameterStream, Pool, ReceiveError, framed_gradient, prefixed};
 
 /// Opens the stream of a session's parameters, each set of `expected` values.
 pub(crate) async fn parameters(
-    channel: Authorized,
+    channel: AuthorizedChannel,
     session: SessionToken,
     expected: u64,
     pool: Pool,
@@ -31,7 +31,7 @@ pub(crate) async fn parameters(
 
 /// Sends a gradient, little-endian f32.
 pub(crate) async fn submit_gradient(
-    channel: Authorized,
+    channel: AuthorizedChannel,
     header: GradientHeader,
     values: Bytes,
 ) -> Result<Receipt, ReceiveError> {
@@ -41,10 +41,10 @@ pub(crate) async fn submit_gradient(
 
 /// Sends a request and waits for the head of the answer.
 async fn call(
-    mut channel: Authorized,
+    mut channel: AuthorizedChannel,
     path: &'static str,
     body: impl Iterator<Item = Bytes> + Send + 'static,
-) -> Result<Incoming, Status> {
+) -> Result<CallBody, Status> {
     let body = tokio_stream::iter(body.map(|bytes| Ok::<_, Status>(Frame::data(bytes))));
     let request = Request::builder()
         .method(Method::POST)
@@ -65,5 +65,5 @@ async fn call(
         }
         _ => {}
     }
-    Ok(Incoming::new(response.into_body()))
+    Ok(CallBody::new(response.into_body()))
 }

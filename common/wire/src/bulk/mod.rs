@@ -6,7 +6,7 @@ mod server;
 
 pub(crate) use client::{parameters, submit_gradient};
 pub use reader::Reader;
-pub use server::{Served, Transfers};
+pub use server::{TransferRouter, Transfers};
 
 use http::HeaderValue;
 

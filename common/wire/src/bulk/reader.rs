@@ -1,4 +1,4 @@
-//! How far a peer has read what it is sent.
+//! Tracks how far a peer has read what it is sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ pub struct Reader {
     progress: Arc<Progress>,
 }
 
-/// Written by the call, read by others.
+/// The progress, which the call writes and others read.
 #[derive(Debug, Default)]
 struct Progress {
     /// The iteration whose parameters are being sent; 0 if none are.
@@ -33,17 +33,17 @@ impl Reader {
         &self.peer
     }
 
-    /// The iteration whose parameters are being sent. Unless [`Self::taken`] grows, the peer does not read them.
+    /// The iteration whose parameters are being sent. If [`Self::taken`] does not grow meanwhile, the peer does not read them.
     pub fn reading(&self) -> Option<Iteration> {
         Some(self.progress.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0).map(Iteration)
     }
 
-    /// How many pieces it has taken, of all sets together.
+    /// How many pieces the peer has taken, of all sets together.
     pub fn taken(&self) -> u64 {
         self.progress.taken.load(Ordering::Relaxed)
     }
 
-    /// Closes its connection, and with it frees what it has not read.
+    /// Closes the connection, which frees what the peer has not read.
     pub fn close(&self) {
         self.peer.close();
     }

@@ -19,12 +19,12 @@ use crate::limits::ANSWER_TIMEOUT;
 use crate::message::{Receipt, SessionToken};
 use crate::net::Peer;
 use crate::proto::{GradientReceipt, ParametersRequest};
-use crate::transfer::{FramedTensor, GradientUpload, Incoming, prefixed};
+use crate::transfer::{CallBody, FramedTensor, GradientUpload, prefixed};
 
-/// What answers the calls of the service `Transfers`.
+/// Answers the calls of the service `Transfers`.
 pub trait Transfers: Clone + Send + Sync + 'static {
-    /// The sets of parameters for a session; the call ends with the stream, and as the run is over then, with UNAVAILABLE.
-    /// `reader` tells how far they were read.
+    /// The sets of parameters for a session. When the stream ends, the run is over and the call ends with UNAVAILABLE. `reader`
+    /// tracks how far the sets were read.
     fn parameters(
         &self,
         session: SessionToken,
@@ -35,32 +35,32 @@ pub trait Transfers: Clone + Send + Sync + 'static {
     fn submit_gradient(&self, upload: GradientUpload) -> impl Future<Output = Result<Receipt, Status>> + Send;
 }
 
-/// Serves bulk transfers beside another service, which gets all other calls.
+/// Routes the calls of the service `Transfers` to one service, and all other calls to another.
 #[derive(Clone, Debug)]
-pub struct Served<T, S> {
+pub struct TransferRouter<T, S> {
     transfers: T,
     others: S,
 }
 
-impl<T, S> Served<T, S> {
-    /// Serves `transfers` beside `others`.
+impl<T, S> TransferRouter<T, S> {
+    /// Routes to `transfers` and `others`.
     pub fn new(transfers: T, others: S) -> Self {
         Self { transfers, others }
     }
 }
 
-impl<T> Served<T, Unimplemented> {
-    /// Serves `transfers` and nothing else.
+impl<T> TransferRouter<T, NoService> {
+    /// Routes to `transfers`; other calls are not implemented.
     pub fn alone(transfers: T) -> Self {
-        Self::new(transfers, Unimplemented)
+        Self::new(transfers, NoService)
     }
 }
 
 /// A service without calls.
 #[derive(Clone, Copy, Debug)]
-pub struct Unimplemented;
+pub struct NoService;
 
-impl Service<Request<Body>> for Unimplemented {
+impl Service<Request<Body>> for NoService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
@@ -76,7 +76,7 @@ impl Service<Request<Body>> for Unimplemented {
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-impl<T, S> Service<Request<Body>> for Served<T, S>
+impl<T, S> Service<Request<Body>> for TransferRouter<T, S>
 where
     T: Transfers,
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -128,15 +128,15 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
-    let request: ParametersRequest = Incoming::new(body).message().await.map_err(Status::from)?;
+    let request: ParametersRequest = CallBody::new(body).message().await.map_err(Status::from)?;
     let reader = Reader::new(peer);
     let sets = transfers.parameters(SessionToken::from_wire(&request.session)?, reader.clone()).await?;
-    Ok(response(Sets { coming: Some(Box::pin(sets)), current: None, reader }))
+    Ok(response(ParameterBody { coming: Some(Box::pin(sets)), current: None, reader }))
 }
 
 async fn submit_gradient(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
     let receipt: GradientReceipt = transfers.submit_gradient(GradientUpload::from_body(body, peer)).await?.into();
-    Ok(response(Unary { message: Some(prefixed(&receipt)), is_over: false }))
+    Ok(response(UnaryBody { message: Some(prefixed(&receipt)), is_over: false }))
 }
 
 fn response<B>(body: B) -> Response<Body>
@@ -151,18 +151,18 @@ where
 /// The last frame of an answer.
 fn trailers(status: &Status) -> Frame<Bytes> {
     let mut trailers = HeaderMap::new();
-    // A text that no header can hold is left out; the code is there.
+    // A text that no header can hold is left out.
     drop(status.add_header(&mut trailers));
     Frame::trailers(trailers)
 }
 
 /// One message, then the trailers.
-struct Unary {
+struct UnaryBody {
     message: Option<Bytes>,
     is_over: bool,
 }
 
-impl http_body::Body for Unary {
+impl http_body::Body for UnaryBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -179,23 +179,23 @@ impl http_body::Body for Unary {
     }
 }
 
-/// Sets of parameters as they come, then the trailers.
-struct Sets<S> {
-    /// Those still to come; `None` once the trailers are sent.
+/// ParameterBody of parameters as they come, then the trailers.
+struct ParameterBody<S> {
+    /// The sets to send next; `None` once the trailers are sent.
     coming: Option<Pin<Box<S>>>,
     /// The set that is being sent, and its next piece.
     current: Option<(FramedTensor, usize)>,
-    /// Told of what is sent.
+    /// Tracks what is sent.
     reader: Reader,
 }
 
-impl<S> Drop for Sets<S> {
+impl<S> Drop for ParameterBody<S> {
     fn drop(&mut self) {
         self.reader.reads(None);
     }
 }
 
-impl<S: Stream<Item = FramedTensor>> http_body::Body for Sets<S> {
+impl<S: Stream<Item = FramedTensor>> http_body::Body for ParameterBody<S> {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -74,7 +74,7 @@ fn array<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], W
     bytes.try_into().map_err(|_| invalid(field, format!("{} bytes", bytes.len()), format!("{N} bytes")))
 }
 
-/// Cuts a text to [`MAX_TEXT_BYTES`], at a character boundary.
+/// Truncates a text to [`MAX_TEXT_BYTES`], at a character boundary.
 pub fn truncated(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     text
@@ -114,9 +114,9 @@ impl FromStr for WorkerName {
         if (1..=MAX_NAME_CHARS).contains(&text.len()) && text.chars().all(valid) {
             return Ok(Self(text.into()));
         }
-        let shown: String = text.chars().take(MAX_NAME_CHARS).flat_map(char::escape_debug).collect();
+        let quoted: String = text.chars().take(MAX_NAME_CHARS).flat_map(char::escape_debug).collect();
         let expected = format!("1 to {MAX_NAME_CHARS} letters, digits, '.', '_' or '-'");
-        Err(invalid("worker name", format!("'{shown}'"), expected))
+        Err(invalid("worker name", format!("'{quoted}'"), expected))
     }
 }
 

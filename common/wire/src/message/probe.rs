@@ -1,4 +1,4 @@
-//! What a probe of the way to the coordinator is told.
+//! The messages of a probe, which measures the way to the coordinator.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use super::{RunSpec, WireError, invalid, missing, truncated};
 use crate::limits::{LEAST_PROBE_REQUEST, MAX_PROBE_BYTES};
 use crate::{PROTOCOL, proto};
 
-/// Who answers a probe.
+/// The coordinator's answer to a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeSummary {
     /// Version of the coordinator's program.
@@ -36,7 +36,7 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
             return Err(WireError::Protocol(summary.protocol));
         }
         let time = Duration::try_from_secs_f64(summary.time_s).ok();
-        // So that it can be held against this machine's clock.
+        // It must be comparable with this machine's clock.
         let time = time.filter(|time| UNIX_EPOCH.checked_add(*time).is_some());
         if summary.padding_bytes > MAX_PROBE_BYTES {
             return Err(invalid("padding_bytes", summary.padding_bytes, format!("{MAX_PROBE_BYTES} at most")));
@@ -56,14 +56,14 @@ impl TryFrom<proto::ProbeSummary> for ProbeSummary {
 pub struct ProbeIntake {
     /// Bytes of padding.
     padding: u64,
-    /// The same, with [`LEAST_PROBE_REQUEST`].
+    /// Bytes of padding, of which each request counts at least [`LEAST_PROBE_REQUEST`].
     counted: u64,
-    /// What the first one asks for.
+    /// Bytes of padding that the first request asks for.
     answer: Option<u64>,
 }
 
 impl ProbeIntake {
-    /// Takes a request; an error means that it is more than a probe may carry.
+    /// Adds a request; an error means that a probe may not carry that much.
     pub fn take(&mut self, request: &proto::ProbeRequest) -> Result<(), WireError> {
         let answer_bytes = *self.answer.get_or_insert(request.answer_bytes);
         if answer_bytes > MAX_PROBE_BYTES {
@@ -77,12 +77,12 @@ impl ProbeIntake {
         Ok(())
     }
 
-    /// Bytes of padding that came.
+    /// Bytes of padding that arrived.
     pub fn padding_bytes(&self) -> u64 {
         self.padding
     }
 
-    /// Bytes of padding to be answered.
+    /// Bytes of padding to send in the answer.
     pub fn answer_bytes(&self) -> u64 {
         self.answer.unwrap_or(0)
     }

@@ -31,7 +31,7 @@ pub enum DataSpec {
         /// The seed.
         seed: u64,
     },
-    /// A file, of which a worker has a copy, or fetches one.
+    /// A file that a worker has a copy of, or fetches.
     File {
         /// SHA-256 of the whole file.
         sha256: [u8; 32],

@@ -19,7 +19,7 @@ pub enum ToWorker {
     Farewell {
         /// Why the session ends.
         reason: FarewellReason,
-        /// The same, human-readable.
+        /// The reason, human-readable.
         detail: String,
     },
 }
@@ -50,7 +50,7 @@ pub struct Welcome {
     pub run_id: String,
     /// Time between two heartbeats of a worker that has work, in milliseconds.
     pub heartbeat_interval_ms: u32,
-    /// The same of one that has none.
+    /// Time between two heartbeats of a worker that has none, in milliseconds.
     pub idle_heartbeat_interval_ms: u32,
     /// The run.
     pub run: RunSpec,

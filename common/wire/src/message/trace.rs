@@ -3,10 +3,10 @@
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroU128};
 
-/// Length of a `traceparent` of version 00: two digits of version, 32 of the trace, 16 of the span and two of flags.
+/// Length of a `traceparent` of version 00, with 2 digits of the version, 32 of the trace, 16 of the span and 2 of flags.
 const CHARS: usize = 55;
 
-/// The only flag of version 00 that says anything.
+/// The only flag that version 00 defines.
 const SAMPLED: u8 = 1;
 
 /// A span that spans of other threads and processes can be children of.
@@ -21,7 +21,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads a `traceparent`; `None` if it is anything else.
+    /// Parses a `traceparent`; returns `None` if the text is anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let is_lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_valid = |(at, byte)| if matches!(at, 2 | 35 | 52) { byte == b'-' } else { is_lower_hex(byte) };

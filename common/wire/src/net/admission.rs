@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::peer::Standing;
+use super::peer::ConnectionState;
 use crate::limits::MAX_STRANGERS;
 
 /// The places for connections of one port.
@@ -16,13 +16,13 @@ pub(super) struct Admission {
     strangers: Mutex<Strangers>,
 }
 
-/// Connections that nothing lets stay, with their [`origin`]s, in the order of their arrival; those that meanwhile may stay, or are closed, are passed
-/// over.
+/// Connections that nothing kept open when they arrived, with their [`origin`]s, in the order of arrival. Those that are kept open
+/// by now, or are closed, are skipped.
 #[derive(Debug, Default)]
-struct Strangers(VecDeque<(IpAddr, Weak<Standing>)>);
+struct Strangers(VecDeque<(IpAddr, Weak<ConnectionState>)>);
 
 impl Admission {
-    /// At most `connections`.
+    /// Places for at most `connections`.
     pub(super) fn new(connections: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(connections)), strangers: Mutex::default() }
     }
@@ -36,8 +36,8 @@ impl Admission {
         self.places.clone().acquire_owned().await.expect("it is never closed")
     }
 
-    /// Remembers a connection that has just arrived. If there are too many strangers, one of them has to go.
-    pub(super) fn enter(&self, address: IpAddr, standing: &Arc<Standing>) {
+    /// Remembers a connection that has just arrived. If there are too many strangers, one of them is closed.
+    pub(super) fn enter(&self, address: IpAddr, state: &Arc<ConnectionState>) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         if strangers.0.len() >= MAX_STRANGERS {
             strangers.forget();
@@ -45,10 +45,10 @@ impl Admission {
         if strangers.0.len() >= MAX_STRANGERS {
             strangers.close_one();
         }
-        strangers.0.push_back((origin(address), Arc::downgrade(standing)));
+        strangers.0.push_back((origin(address), Arc::downgrade(state)));
     }
 
-    /// Makes a stranger go.
+    /// Closes a stranger.
     pub(super) fn expel(&self) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         strangers.forget();
@@ -57,12 +57,12 @@ impl Admission {
 }
 
 impl Strangers {
-    /// Forgets those that are strangers no more.
+    /// Forgets connections that are no longer strangers.
     fn forget(&mut self) {
         self.0.retain(|(_, connection)| is_stranger(connection).is_some());
     }
 
-    /// Closes the oldest one of the origin that has most: nobody else's connections make room for a flood from there.
+    /// Closes the oldest one of the origin that has most, so that a flood from one origin costs no other origin a connection.
     fn close_one(&mut self) {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for (origin, _) in &self.0 {
@@ -78,8 +78,8 @@ impl Strangers {
     }
 }
 
-/// Where connections come from, as far as one who floods cannot choose it: an address of IPv4, or the network of one of IPv6, of
-/// whose lower half a host may use every value.
+/// Where a connection comes from, as far as an attacker cannot choose it: an IPv4 address, or the network of an IPv6 address, whose
+/// lower half a host may choose freely.
 pub(super) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -87,9 +87,9 @@ pub(super) fn origin(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The connection, if it is open and nothing lets it stay.
-fn is_stranger(connection: &Weak<Standing>) -> Option<Arc<Standing>> {
-    connection.upgrade().filter(|standing| standing.is_stranger())
+/// The connection, if it is open and nothing keeps it open.
+fn is_stranger(connection: &Weak<ConnectionState>) -> Option<Arc<ConnectionState>> {
+    connection.upgrade().filter(|state| state.is_stranger())
 }
 
 #[cfg(test)]
@@ -102,12 +102,12 @@ mod tests {
 
     fn enter(admission: &Admission, address: IpAddr) -> Peer {
         let peer = Peer::default();
-        admission.enter(address, peer.standing());
+        admission.enter(address, peer.state());
         peer
     }
 
     fn is_closed(peer: &Peer) -> bool {
-        peer.standing().is_closed()
+        peer.state().is_closed()
     }
 
     #[tokio::test]
@@ -137,7 +137,7 @@ mod tests {
         assert!(admission.strangers.lock().unwrap().0.len() <= MAX_STRANGERS);
     }
 
-    /// A host with IPv6 has a network of addresses for itself, and one with IPv4 may be seen through a socket for both.
+    /// A host with IPv6 has a whole network of addresses, and one with IPv4 may connect through a socket for both protocols.
     #[test]
     fn a_flood_from_one_network_closes_no_connection_of_another() {
         let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, host]);
@@ -153,7 +153,6 @@ mod tests {
         assert_ne!(mapped(Ipv4Addr::new(10, 0, 0, 1)), mapped(Ipv4Addr::new(10, 0, 0, 2)));
     }
 
-    /// A flood costs those who flood their own connections, and nobody else's.
     #[test]
     fn a_flood_from_one_address_closes_no_connection_of_another() {
         let admission = Admission::new(10_000);

@@ -16,22 +16,22 @@ use crate::limits::{
 use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::coordinator_client::CoordinatorClient;
 use crate::proto::transfers_client::TransfersClient;
-use crate::security::{Authorized, JoinToken, SecurityError, Trust, address_of, why_refused};
+use crate::security::{AuthorizedChannel, JoinToken, SecurityError, Trust, address_of, why_refused};
 use crate::transfer::{ParameterStream, Pool, ReceiveError, f32_bytes};
 
 /// A connection to the coordinator; clones share it.
 #[derive(Clone, Debug)]
-pub struct Connection(Authorized);
+pub struct Connection(AuthorizedChannel);
 
 impl Connection {
     /// Its service for everything but tensors.
-    pub fn coordinator(&self) -> CoordinatorClient<Authorized> {
+    pub fn coordinator(&self) -> CoordinatorClient<AuthorizedChannel> {
         CoordinatorClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
-    /// Its service for tensors, through generated code: with more copies than the methods below, for whoever wants to send
-    /// parts of one's own making.
-    pub fn transfers(&self) -> TransfersClient<Authorized> {
+    /// Its service for tensors, through generated code, for callers that make the parts themselves. It copies more than the
+    /// methods below.
+    pub fn transfers(&self) -> TransfersClient<AuthorizedChannel> {
         TransfersClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
@@ -51,7 +51,8 @@ impl Connection {
     }
 }
 
-/// Where a coordinator is, and how to know it: `http://head:7070` or `head:7070` without encryption, or a [`JoinToken`].
+/// The address of a coordinator, and how to authenticate it: `http://head:7070` or `head:7070` without encryption, or a
+/// [`JoinToken`].
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     address: Authority,
@@ -78,7 +79,7 @@ impl Endpoint {
         (bare, self.address.port_u16().expect("an address has a port"))
     }
 
-    /// How the coordinator is known.
+    /// How the coordinator is authenticated.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
@@ -114,7 +115,7 @@ pub enum ConnectError {
          a join token goes with --join"
     )]
     Address(String),
-    /// Certificate or key make no sense.
+    /// The certificate or the key is not valid.
     #[error("the certificates for {endpoint} cannot be used: {cause}")]
     Certificates {
         /// The address.
@@ -130,7 +131,7 @@ pub enum ConnectError {
         /// The innermost error.
         cause: String,
     },
-    /// Whoever answers is not trusted. Nothing was said to it.
+    /// The peer is not trusted. Nothing was sent to it.
     #[error("the coordinator at {endpoint} is not trusted: {reason}")]
     Distrusted {
         /// The address.
@@ -159,7 +160,7 @@ pub async fn connect(endpoint: &Endpoint) -> Result<Connection, ConnectError> {
         Some(reason) => ConnectError::Distrusted { endpoint: of(), reason },
         None => ConnectError::Unreachable { endpoint: of(), cause: innermost(&error) },
     })?;
-    Ok(Connection(Authorized::new(channel, endpoint.trust.authorization())))
+    Ok(Connection(AuthorizedChannel::new(channel, endpoint.trust.authorization())))
 }
 
 fn innermost(error: &dyn Error) -> String {

@@ -1,4 +1,4 @@
-//! A port: its connections are accepted one after the other, and shaken hands with side by side.
+//! A port, whose connections are accepted one after the other and do their handshakes concurrently.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -13,26 +13,26 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use super::admission::Admission;
-use super::handshake::{LATE, Unmet, handshake};
+use super::handshake::{HandshakeFailure, LATE, handshake};
 use super::peer::Peer;
 use super::warnings::Warnings;
 use crate::limits::STRANGER_TIMEOUT;
 
-/// What is spoken on a port.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// What workers speak.
+    /// The protocol of workers.
     Grpc,
-    /// What browsers speak, for the dashboard.
+    /// The protocol of browsers, for the dashboard.
     Http,
 }
 
 /// Bytes from and to the other end, encrypted or not.
 pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// A connection on which it is settled how to talk.
+/// A connection whose handshake is done.
 #[derive(Debug)]
-pub struct Arrived {
+pub struct AcceptedConnection {
     /// The connection.
     pub stream: Transport,
     /// The other end. The connection must be given up when [`Peer::closed`] resolves.
@@ -43,7 +43,7 @@ pub struct Arrived {
     pub place: OwnedSemaphorePermit,
 }
 
-impl Arrived {
+impl AcceptedConnection {
     /// The connection, for the settings of its socket.
     pub fn tcp(&self) -> &TcpStream {
         match &self.stream {
@@ -53,7 +53,7 @@ impl Arrived {
     }
 }
 
-/// A port, and who may be connected to it. A connection that nothing lets [stay](Peer::stay) makes room for new ones.
+/// A port, and the places for its connections. A connection that nothing [keeps open](Peer::stay) makes room for new ones.
 pub struct Entrance<T> {
     protocol: Protocol,
     admission: Admission,
@@ -65,16 +65,16 @@ impl<T> Entrance<T>
 where
     T: Fn() -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
 {
-    /// A port for at most `connections`. `tls` is asked at each of them whether it is encrypted, and how.
+    /// A port for at most `connections`. `tls` returns for each connection how it is encrypted, if it is.
     pub fn new(protocol: Protocol, connections: usize, tls: T) -> Self {
         let warnings = Arc::new(Warnings::about(protocol));
         Self { protocol, admission: Admission::new(connections), warnings, tls }
     }
 
-    /// Lets connections in for ever, and has `meet` serve each.
+    /// Accepts connections forever, and serves each by `meet`.
     pub async fn accept<M, F>(self, listener: TcpListener, meet: M) -> Infallible
     where
-        M: Fn(Arrived) -> F + Send + Sync + 'static,
+        M: Fn(AcceptedConnection) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + Send,
     {
         let this = Arc::new((self, meet));
@@ -84,7 +84,7 @@ where
                 Ok((stream, address)) => {
                     let (this, since) = (this.clone(), Instant::now());
                     let peer = Peer::new(address, this.0.warnings.clone());
-                    this.0.admission.enter(address.ip(), peer.standing());
+                    this.0.admission.enter(address.ip(), peer.state());
                     tokio::spawn(async move {
                         let (entrance, meet) = &*this;
                         if let Some(arrived) = entrance.greet(stream, peer, place, since).await {
@@ -102,14 +102,14 @@ where
         }
     }
 
-    /// Settles how to talk, if the other end does its part in time.
+    /// Does the handshake, if the other end does its part in time.
     async fn greet(
         &self,
         stream: TcpStream,
         peer: Peer,
         place: OwnedSemaphorePermit,
         since: Instant,
-    ) -> Option<Arrived> {
+    ) -> Option<AcceptedConnection> {
         let met = tokio::select! {
             met = handshake(stream, self.protocol, (self.tls)(), since + STRANGER_TIMEOUT) => met,
             () = peer.closed() => {
@@ -118,11 +118,13 @@ where
             }
         };
         let why = match met {
-            Ok((stream, names)) => return Some(Arrived { stream, peer: peer.with_names(names), since, place }),
-            Err(Unmet::Left) => return None,
-            Err(Unmet::Silent) if self.protocol == Protocol::Http => return None,
-            Err(Unmet::Silent) => LATE.into(),
-            Err(Unmet::Misunderstood(why)) => why,
+            Ok((stream, names)) => {
+                return Some(AcceptedConnection { stream, peer: peer.with_names(names), since, place });
+            }
+            Err(HandshakeFailure::Left) => return None,
+            Err(HandshakeFailure::Silent) if self.protocol == Protocol::Http => return None,
+            Err(HandshakeFailure::Silent) => LATE.into(),
+            Err(HandshakeFailure::Misunderstood(why)) => why,
         };
         peer.warn(format_args!("{why}"));
         None
@@ -145,8 +147,8 @@ mod tests {
 
     /// Browsers open connections on speculation, and may never use them.
     #[tokio::test]
-    async fn a_silent_browser_is_not_worth_a_word() {
-        for (protocol, said, is_told) in
+    async fn a_silent_browser_is_not_logged() {
+        for (protocol, sent, is_logged) in
             [(Protocol::Http, &b""[..], false), (Protocol::Http, b"\x16\x03\x01", true), (Protocol::Grpc, b"", true)]
         {
             for tls in [None, Some(tls())] {
@@ -154,15 +156,15 @@ mod tests {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
                 let (stream, address) = listener.accept().await.unwrap();
-                if !said.is_empty() {
-                    client.write_all(said).await.unwrap();
+                if !sent.is_empty() {
+                    client.write_all(sent).await.unwrap();
                     stream.readable().await.unwrap();
                 }
                 let (peer, place) = (Peer::new(address, entrance.warnings.clone()), entrance.admission.place().await);
                 let long_ago = Instant::now().checked_sub(STRANGER_TIMEOUT).unwrap();
                 assert!(entrance.greet(stream, peer, place, long_ago).await.is_none());
-                let may_be_told = entrance.warnings.is_due(address.ip(), std::time::Instant::now()).is_some();
-                assert_eq!(may_be_told, !is_told, "{protocol:?}: {said:?}");
+                let may_be_logged = entrance.warnings.is_due(address.ip(), std::time::Instant::now()).is_some();
+                assert_eq!(may_be_logged, !is_logged, "{protocol:?}: {sent:?}");
             }
         }
     }

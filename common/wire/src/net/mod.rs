@@ -2,10 +2,10 @@
 //!
 //! # Layout
 //! - `client`: a worker's side
-//! - `entrance`: a port of the coordinator, for workers or for browsers; `handshake`: what is said before anything else;
-//!   `admission`: which connections may be open; `peer`: who is at the other end; `warnings`: what is logged about them
+//! - `entrance`: a port of the coordinator, for workers or for browsers; `handshake`: the beginning of a connection; `admission`:
+//!   which connections may be open; `peer`: the other end of a connection; `warnings`: what is logged about peers
 //! - `server`: the workers' port; `windows`: how much its connections may send ahead
-//! - `probe`: measures the way between them
+//! - `probe`: measures the way to a coordinator
 
 mod admission;
 mod client;
@@ -18,7 +18,7 @@ mod warnings;
 mod windows;
 
 pub use client::{ConnectError, Connection, Endpoint, connect};
-pub use entrance::{Arrived, Entrance, Protocol, Transport};
+pub use entrance::{AcceptedConnection, Entrance, Protocol, Transport};
 pub use peer::{Peer, Stay};
-pub use probe::{Probed, padding};
+pub use probe::{ProbeResult, padding};
 pub use server::{files_for, raise_file_limit, serve};

@@ -18,28 +18,28 @@ use super::warnings::Warnings;
 use crate::limits::STRANGER_TIMEOUT;
 use crate::message::WorkerName;
 
-/// What is known about the other end; every request of the connection carries it.
+/// The other end of a connection. Every request of the connection carries it.
 #[derive(Clone, Debug)]
 pub struct Peer {
     address: SocketAddr,
-    /// The DNS names of its certificate, if it has shown one.
+    /// The DNS names of its certificate, if it presented one.
     names: Option<Arc<[String]>>,
-    standing: Arc<Standing>,
+    state: Arc<ConnectionState>,
     warnings: Arc<Warnings>,
 }
 
-/// Whether a connection may stay, and what is under way on it.
+/// Whether a connection may stay open, and what is under way on it.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
-    /// How many [`Stay`]s there are.
+pub(crate) struct ConnectionState {
+    /// The number of [`Stay`]s.
     stays: watch::Sender<usize>,
     closed: CancellationToken,
-    /// Gradients that are arriving.
+    /// The number of gradients that are arriving.
     uploads: AtomicUsize,
 }
 
-impl Standing {
-    /// Whether nothing lets the connection stay.
+impl ConnectionState {
+    /// Whether nothing keeps the connection open.
     pub(crate) fn is_stranger(&self) -> bool {
         *self.stays.borrow() == 0
     }
@@ -55,14 +55,14 @@ impl Standing {
     }
 }
 
-/// Lets a connection stay until this is dropped.
+/// Keeps a connection open until this is dropped.
 #[derive(Debug)]
-pub struct Stay(Arc<Standing>);
+pub struct Stay(Arc<ConnectionState>);
 
 impl Stay {
-    /// Whether it is for the connection of this peer.
+    /// Whether it keeps the connection of this peer open.
     pub fn is_of(&self, peer: &Peer) -> bool {
-        Arc::ptr_eq(&self.0, &peer.standing)
+        Arc::ptr_eq(&self.0, &peer.state)
     }
 }
 
@@ -74,7 +74,7 @@ impl Drop for Stay {
 
 impl Peer {
     pub(crate) fn new(address: SocketAddr, warnings: Arc<Warnings>) -> Self {
-        Self { address, names: None, standing: Arc::default(), warnings }
+        Self { address, names: None, state: Arc::default(), warnings }
     }
 
     /// The other end of the connection that a request came on.
@@ -86,21 +86,21 @@ impl Peer {
         Self { names: names.map(Arc::from), ..self }
     }
 
-    pub(crate) fn standing(&self) -> &Arc<Standing> {
-        &self.standing
+    pub(crate) fn state(&self) -> &Arc<ConnectionState> {
+        &self.state
     }
 
-    /// Lets its connection stay. Connections without make room for new ones.
+    /// Keeps its connection open. Connections that nothing keeps open make room for new ones.
     pub fn stay(&self) -> Stay {
-        self.standing.stays.send_modify(|stays| *stays += 1);
-        Stay(self.standing.clone())
+        self.state.stays.send_modify(|stays| *stays += 1);
+        Stay(self.state.clone())
     }
 
-    /// Closes its connection if nothing lets it stay for [`STRANGER_TIMEOUT`], counted from `since` at first. Ends when the
-    /// connection is gone.
+    /// Closes its connection when nothing has kept it open for [`STRANGER_TIMEOUT`], counted from `since` at first. Ends when
+    /// the connection is gone.
     pub(crate) fn probation(&self, since: Instant) -> impl Future<Output = ()> + Send + use<> {
         let (address, warnings) = (self.address.ip(), self.warnings.clone());
-        let (standing, mut stays) = (Arc::downgrade(&self.standing), self.standing.stays.subscribe());
+        let (state, mut stays) = (Arc::downgrade(&self.state), self.state.stays.subscribe());
         async move {
             let mut deadline = since + STRANGER_TIMEOUT;
             loop {
@@ -114,9 +114,9 @@ impl Peer {
                 }
                 deadline = Instant::now() + STRANGER_TIMEOUT;
             }
-            if let Some(standing) = standing.upgrade() {
+            if let Some(state) = state.upgrade() {
                 warnings.warn(address, format_args!("was closed: it belongs to no session"));
-                standing.close();
+                state.close();
             }
         }
     }
@@ -137,9 +137,8 @@ impl Peer {
         ))
     }
 
-    /// Identifies the machine at the other end, within this process: by its certificate or, without one, by its address. Both
-    /// are facts, and not what a worker says of itself; but machines behind one router, or with copies of one certificate,
-    /// are not told apart.
+    /// Identifies the machine at the other end within this process, by its certificate or, without one, by its address. A worker
+    /// can choose neither freely. Machines behind one router, or with copies of one certificate, count as one.
     pub fn machine(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         match &self.names {
@@ -149,34 +148,34 @@ impl Peer {
         hasher.finish()
     }
 
-    /// Closes its connection, with all of its calls: none can be ended from within while it waits for its peer.
+    /// Closes its connection with all of its calls, none of which can end itself while it waits for its peer.
     pub fn close(&self) {
-        self.standing.close();
+        self.state.close();
     }
 
     /// Resolves when its connection must be closed.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.standing.closed.clone().cancelled_owned()
+        self.state.closed.clone().cancelled_owned()
     }
 
-    /// Whether gradients are arriving, behind which other data may have to wait.
+    /// Whether gradients are arriving, which may delay other data.
     pub(crate) fn is_busy(&self) -> bool {
-        self.standing.uploads.load(Ordering::Relaxed) > 0
+        self.state.uploads.load(Ordering::Relaxed) > 0
     }
 
     /// Counts a gradient that is arriving, until the result is dropped.
     pub(crate) fn upload(&self) -> Upload {
-        self.standing.uploads.fetch_add(1, Ordering::Relaxed);
-        Upload(self.standing.clone())
+        self.state.uploads.fetch_add(1, Ordering::Relaxed);
+        Upload(self.state.clone())
     }
 
-    /// Logs what it did, but not too often.
+    /// Logs a warning about it, at a limited rate.
     pub(crate) fn warn(&self, what: fmt::Arguments<'_>) {
         self.warnings.warn(self.address.ip(), what);
     }
 }
 
-/// One of whom nothing is known, as if the request had come by no connection.
+/// A peer about which nothing is known, as if the request had come by no connection.
 impl Default for Peer {
     fn default() -> Self {
         Self::new((Ipv4Addr::UNSPECIFIED, 0).into(), Arc::new(Warnings::about(Protocol::Grpc)))
@@ -185,7 +184,7 @@ impl Default for Peer {
 
 /// A gradient that is arriving on a connection.
 #[derive(Debug)]
-pub(crate) struct Upload(Arc<Standing>);
+pub(crate) struct Upload(Arc<ConnectionState>);
 
 impl Drop for Upload {
     fn drop(&mut self) {
@@ -233,9 +232,9 @@ mod tests {
         assert_ne!(of(&["rig"]), of(&["rig-2"]));
     }
 
-    /// What supervises a connection ends with it, whether or not it ever stayed.
+    /// The probation ends whether or not something ever kept the connection open.
     #[tokio::test]
-    async fn nobody_watches_over_a_connection_that_is_gone() {
+    async fn the_probation_of_a_connection_ends_with_it() {
         for has_stayed in [false, true] {
             let peer = Peer::default();
             if has_stayed {

@@ -1,4 +1,4 @@
-//! Measures the way to a coordinator, from the worker's side.
+//! Measures the way to a coordinator from the worker's side.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,23 @@ use crate::limits::{ANSWER_TIMEOUT, MAX_PROBE_BYTES, PROBE_REQUEST_PADDING, PROB
 use crate::message::ProbeSummary;
 use crate::proto::{ProbeAnswer, ProbeRequest, probe_answer};
 
-/// The coordinator's limits apply first; this is for one that does not answer at all.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Added to the coordinator's own timeouts, for a coordinator that does not answer at all.
+const MARGIN: Duration = Duration::from_secs(2);
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Debug)]
-pub struct Probed {
+pub struct ProbeResult {
     /// Who answered.
     pub summary: ProbeSummary,
-    /// From the first byte sent until the answer began: a round trip, and the time of the padding that was sent.
+    /// Time from the first byte sent until the answer began: a round trip, and the transfer of the padding that was sent.
     pub until_answer: Duration,
-    /// From then until the last byte of padding arrived.
+    /// Time from then until the last byte of padding arrived.
     pub until_end: Duration,
 }
 
 impl Connection {
-    /// Sends so much padding and asks for so much. At most [`MAX_PROBE_BYTES`] of each.
-    pub async fn probe(&self, sent_bytes: u64, asked_bytes: u64) -> Result<Probed, Status> {
+    /// Sends and requests this much padding, at most [`MAX_PROBE_BYTES`] of each.
+    pub async fn probe(&self, sent_bytes: u64, asked_bytes: u64) -> Result<ProbeResult, Status> {
         let late = |_| Status::deadline_exceeded("the coordinator does not answer in time");
         let began = Instant::now();
         let call = async {
@@ -39,7 +39,7 @@ impl Connection {
             };
             Ok((ProbeSummary::try_from(summary)?, answer))
         };
-        let (summary, mut answer) = timeout(ANSWER_TIMEOUT + PATIENCE, call).await.map_err(late)??;
+        let (summary, mut answer) = timeout(ANSWER_TIMEOUT + MARGIN, call).await.map_err(late)??;
         let until_answer = began.elapsed();
         let padding = async {
             let mut bytes = 0;
@@ -52,13 +52,13 @@ impl Connection {
             }
             Ok::<_, Status>(bytes)
         };
-        let bytes = timeout(PROBE_TIMEOUT + PATIENCE, padding).await.map_err(late)??;
+        let bytes = timeout(PROBE_TIMEOUT + MARGIN, padding).await.map_err(late)??;
         if (summary.padding_bytes, bytes) != (sent_bytes, asked_bytes) {
             let (found, asked) = (summary.padding_bytes, asked_bytes);
             let text = format!("{found} bytes of {sent_bytes} arrived there, and {bytes} of {asked} here");
             return Err(Status::data_loss(text));
         }
-        Ok(Probed { summary, until_answer, until_end: began.elapsed().saturating_sub(until_answer) })
+        Ok(ProbeResult { summary, until_answer, until_end: began.elapsed().saturating_sub(until_answer) })
     }
 }
 
@@ -72,7 +72,7 @@ fn requests(sent_bytes: u64, answer_bytes: u64) -> impl Iterator<Item = ProbeReq
     })
 }
 
-/// Bytes that a network which compresses cannot make fewer: the upper bits of a linear congruential generator (Knuth's MMIX).
+/// Bytes that a network cannot compress: the upper bits of a linear congruential generator (Knuth's MMIX).
 pub fn padding(bytes: usize) -> Bytes {
     let mut state = 1_u64;
     let mut next = || {

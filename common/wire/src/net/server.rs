@@ -18,7 +18,7 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tower_service::Service;
 
-use super::entrance::{Arrived, Entrance, Protocol, Transport};
+use super::entrance::{AcceptedConnection, Entrance, Protocol, Transport};
 use super::peer::Peer;
 use super::windows::{Window, Windows};
 use crate::limits::{
@@ -27,14 +27,14 @@ use crate::limits::{
 };
 use crate::security::{Guard, Security, ServerTls};
 
-/// Files that a coordinator has open besides its workers' connections: those of the dashboard, and its own.
+/// Files that a coordinator opens in addition to its workers' connections: those of the dashboard, and its own.
 const OTHER_FILES: usize = MAX_VISITORS + 128;
 
 /// Connections that may wait to be served.
 const QUEUED_CONNECTIONS: usize = 16;
 
-/// Serves whoever may connect until `stop` resolves, and then until all connections are closed. What connections may send
-/// ahead of being read takes at most `memory_bytes`, and the smallest of [`CONNECTION_WINDOWS`] for each.
+/// Serves connections until `stop` resolves, and then until all of them are closed. The data that connections may send ahead takes
+/// at most `memory_bytes`, and the smallest of [`CONNECTION_WINDOWS`] for each.
 pub async fn serve<S>(
     listener: TcpListener,
     security: Arc<Security>,
@@ -49,7 +49,7 @@ pub async fn serve<S>(
     let (over, is_over) = watch::channel(());
     let mut servers = JoinSet::new();
     let queues = CONNECTION_WINDOWS.map(|window_bytes| {
-        let (queue, connections) = mpsc::channel::<io::Result<Guarded>>(QUEUED_CONNECTIONS);
+        let (queue, connections) = mpsc::channel::<io::Result<ServedConnection>>(QUEUED_CONNECTIONS);
         let (service, mut is_over) = (service.clone(), is_over.clone());
         servers.spawn(async move {
             let connections = ReceiverStream::new(connections);
@@ -62,13 +62,13 @@ pub async fn serve<S>(
     let (windows, queues) = (Arc::new(Windows::new(memory_bytes)), Arc::new(queues));
     let tls = move || security.tls().map(ServerTls::current);
     let entrance = Entrance::new(Protocol::Grpc, raise_file_limit(), tls);
-    let meet = move |arrived: Arrived| {
+    let meet = move |arrived: AcceptedConnection| {
         let (window, queues) = (windows.window(), queues.clone());
         tokio::spawn(arrived.peer.probation(arrived.since));
         async move {
             let queue = &queues[window.size];
             // An error here means that the server is gone.
-            drop(queue.send(Ok(Guarded::new(arrived, window))).await);
+            drop(queue.send(Ok(ServedConnection::new(arrived, window))).await);
         }
     };
     tokio::select! {
@@ -82,7 +82,7 @@ pub async fn serve<S>(
 /// A tonic server with the limits that its defaults lack.
 fn server(window_bytes: u32) -> Server {
     Server::builder()
-        // What waits for its turn is not read. However many gradients of a worker do, the window has room for the one that does not.
+        // Gradients that wait for room are not read. The connection's window has room for them and for the one that is read.
         .initial_stream_window_size(window_bytes / MAX_UPLOADS as u32)
         .initial_connection_window_size(window_bytes)
         .max_frame_size(FRAME_BYTES)
@@ -93,7 +93,8 @@ fn server(window_bytes: u32) -> Server {
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }
 
-/// Open files that a coordinator of so many workers needs: their connections, as many again for those that reconnect, and its own.
+/// Open files that a coordinator of this many workers needs: their connections, as many again for workers that reconnect, and its
+/// own.
 pub fn files_for(workers: usize) -> u64 {
     (2 * CONNECTIONS_PER_WORKER * workers + OTHER_FILES) as u64
 }
@@ -109,7 +110,7 @@ pub fn raise_file_limit() -> usize {
 }
 
 /// A connection that keeps its place until it is dropped, and breaks when its [`Peer`] is closed.
-struct Guarded {
+struct ServedConnection {
     stream: Transport,
     peer: Peer,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -117,18 +118,18 @@ struct Guarded {
     _place: OwnedSemaphorePermit,
 }
 
-impl Guarded {
-    fn new(Arrived { stream, peer, place, .. }: Arrived, window: Window) -> Self {
+impl ServedConnection {
+    fn new(AcceptedConnection { stream, peer, place, .. }: AcceptedConnection, window: Window) -> Self {
         let closed = Box::pin(peer.closed());
         Self { stream, peer, closed, _window: window, _place: place }
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.peer.standing().is_closed() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+        if self.peer.state().is_closed() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 }
 
-impl Connected for Guarded {
+impl Connected for ServedConnection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
@@ -136,9 +137,9 @@ impl Connected for Guarded {
     }
 }
 
-impl AsyncRead for Guarded {
+impl AsyncRead for ServedConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // Whatever it waits for, it is woken when it has to go.
+        // A connection that waits for its peer is woken when it must close.
         if self.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.check());
         }
@@ -146,7 +147,7 @@ impl AsyncRead for Guarded {
     }
 }
 
-impl AsyncWrite for Guarded {
+impl AsyncWrite for ServedConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check()?;
         Pin::new(&mut self.stream).poll_write(cx, buf)

@@ -1,4 +1,4 @@
-//! Warnings about peers, as few as are read.
+//! Warnings about peers, at a limited rate.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,23 +9,25 @@ use std::time::{Duration, Instant};
 use super::admission::origin;
 use super::entrance::Protocol;
 
-/// Time between two lines about the same address.
+/// Time between two warnings about the same address.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Origins that are told apart; beyond, those that were quiet for the interval are forgotten, or else nothing is logged.
+/// Origins that are remembered. If there are more, those without a warning within the interval are forgotten; if that is not
+/// enough, nothing is logged.
 const MAX_ADDRESSES: usize = 1024;
 
-/// Logs at most one line per [`origin`] and interval, and counts the others.
+/// Logs at most one warning per [`origin`] and interval, and counts the others.
 #[derive(Debug)]
 pub(crate) struct Warnings {
     protocol: Protocol,
-    told: Mutex<HashMap<IpAddr, (Instant, u64)>>,
+    /// The time of the last warning, and how many were suppressed since.
+    logged: Mutex<HashMap<IpAddr, (Instant, u64)>>,
 }
 
 impl Warnings {
     /// About the connections of a port.
     pub(crate) fn about(protocol: Protocol) -> Self {
-        Self { protocol, told: Mutex::default() }
+        Self { protocol, logged: Mutex::default() }
     }
 
     pub(crate) fn warn(&self, address: IpAddr, what: fmt::Arguments<'_>) {
@@ -33,29 +35,29 @@ impl Warnings {
             Protocol::Grpc => "",
             Protocol::Http => " to the dashboard",
         };
-        if let Some(untold) = self.is_due(origin(address), Instant::now()) {
-            tracing::warn!(%address, untold, "a connection{port} {what}");
+        if let Some(suppressed) = self.is_due(origin(address), Instant::now()) {
+            tracing::warn!(%address, suppressed, "a connection{port} {what}");
         }
     }
 
-    /// Whether a line may be written now, and how many were not since the last one.
+    /// Whether a warning may be logged now, and if so how many were suppressed since the last one.
     pub(super) fn is_due(&self, address: IpAddr, now: Instant) -> Option<u64> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MAX_ADDRESSES && !told.contains_key(&address) {
-            told.retain(|_, (last, _)| now.duration_since(*last) < INTERVAL);
-            if told.len() >= MAX_ADDRESSES {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= MAX_ADDRESSES && !logged.contains_key(&address) {
+            logged.retain(|_, (last, _)| now.duration_since(*last) < INTERVAL);
+            if logged.len() >= MAX_ADDRESSES {
                 return None;
             }
         }
-        match told.get_mut(&address) {
-            Some((last, untold)) if now.duration_since(*last) < INTERVAL => {
-                *untold += 1;
+        match logged.get_mut(&address) {
+            Some((last, suppressed)) if now.duration_since(*last) < INTERVAL => {
+                *suppressed += 1;
                 None
             }
             known => {
-                let untold = known.map_or(0, |(_, untold)| *untold);
-                told.insert(address, (now, 0));
-                Some(untold)
+                let suppressed = known.map_or(0, |(_, suppressed)| *suppressed);
+                logged.insert(address, (now, 0));
+                Some(suppressed)
             }
         }
     }
@@ -77,7 +79,7 @@ mod tests {
         for i in 0..2 * MAX_ADDRESSES as u32 {
             warnings.is_due(address(i), begin + INTERVAL);
         }
-        assert_eq!(warnings.told.lock().unwrap().len(), MAX_ADDRESSES);
+        assert_eq!(warnings.logged.lock().unwrap().len(), MAX_ADDRESSES);
         assert_eq!(warnings.is_due(address(u32::MAX), begin + 3 * INTERVAL), Some(0));
     }
 }

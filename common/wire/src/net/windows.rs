@@ -9,14 +9,14 @@ use crate::limits::{CONNECTION_WINDOWS, WINDOW_SHARE};
 /// Bytes of a window that a permit stands for; all windows are multiples of it.
 const UNIT_BYTES: u32 = 64 << 10;
 
-/// The memory for what connections send ahead.
+/// The memory for data that connections send ahead.
 #[derive(Debug)]
 pub(super) struct Windows(Arc<Semaphore>);
 
-/// Held by an open connection.
+/// The window of an open connection, whose memory is free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Its number in [`CONNECTION_WINDOWS`].
+    /// Its index in [`CONNECTION_WINDOWS`].
     pub(super) size: usize,
     _memory: Option<OwnedSemaphorePermit>,
 }

@@ -21,23 +21,23 @@ use crate::net::Peer;
 /// The call that begins a session.
 const SESSION: &str = "/ata.v1.Coordinator/Session";
 
-/// The call that belongs to none. All others belong to one.
+/// The only call that belongs to no session.
 const PROBE: &str = "/ata.v1.Coordinator/Probe";
 
-/// Time that whoever shows no valid secret waits for the answer: one who makes a mistake does not notice, and one who tries
-/// them out keeps its few streams busy.
+/// Delay of the answer to a request without a valid secret. It does not matter to a user who made a mistake, and slows down a peer
+/// that tries out secrets, since it has few streams.
 const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Secrets that were valid before: rotating more often than this within a run ends the oldest sessions.
+/// Earlier secrets that are remembered. Rotating more often than this within a run ends the oldest sessions.
 const EARLIER_SECRETS: usize = 16;
 
-/// What a coordinator demands of whoever connects.
+/// What a coordinator demands of its peers.
 pub enum Security {
-    /// Nothing, and nothing is encrypted: for loopback, or for a network that the user trusts.
+    /// Nothing. Connections are not encrypted, which suits loopback and networks that the user trusts.
     Open,
-    /// TLS, and a secret.
+    /// A secret, over TLS.
     Secret(ServerTls, Secrets),
-    /// TLS, and a certificate of the worker.
+    /// A certificate of the worker, over TLS.
     Certificates(ServerTls),
 }
 
@@ -50,20 +50,21 @@ impl Security {
         }
     }
 
-    /// Whether a request may be made; an error says why not. Workers with certificates have shown them by now.
+    /// Whether a request may be made; an error says why not. Certificates were checked in the TLS handshake.
     fn check(&self, request: &Request<Body>) -> Result<(), &'static str> {
         let Self::Secret(_, secrets) = self else { return Ok(()) };
-        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let shown =
-            shown.and_then(|value| value.strip_prefix("Bearer ")).ok_or("no join token was shown: use --join")?;
-        secrets.check(shown, request.uri().path())
+        let presented = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let presented = presented
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .ok_or("no join token was presented: use --join")?;
+        secrets.check(presented, request.uri().path())
     }
 }
 
-/// The secrets that are valid, also after they were replaced.
+/// The valid secrets, which are read again when they are replaced.
 pub struct Secrets {
     current: Reloaded<Current>,
-    /// Those under which sessions may have begun that go on.
+    /// Earlier secrets, under which open sessions may have begun.
     earlier: Mutex<Vec<Secret>>,
 }
 
@@ -73,7 +74,7 @@ struct Current {
 }
 
 impl Secrets {
-    /// Those of a folder.
+    /// The secrets of a folder.
     pub fn of(credentials: &Credentials) -> Result<Self, SecurityError> {
         let (worker, status) = (credentials.secret_file(Role::Worker), credentials.secret_file(Role::Status));
         let files = vec![worker.clone(), status.clone()];
@@ -81,35 +82,35 @@ impl Secrets {
         Ok(Self { current: Reloaded::new(files, read)?, earlier: Mutex::default() })
     }
 
-    /// Whether whoever shows this may read how the run goes.
-    pub fn lets_read(&self, shown: &str) -> bool {
-        shown.parse().is_ok_and(|shown| self.current.current().status.is(&shown))
+    /// Whether this secret permits to read the state of the run.
+    pub fn lets_read(&self, presented: &str) -> bool {
+        presented.parse().is_ok_and(|presented| self.current.current().status.is(&presented))
     }
 
-    /// A session begins with the current secret, and goes on with the one that it began with.
-    fn check(&self, shown: &str, call: &str) -> Result<(), &'static str> {
+    /// Checks a secret. A session begins with the current secret, and goes on with the one that it began with.
+    fn check(&self, presented: &str, call: &str) -> Result<(), &'static str> {
         const INVALID: &str =
             "the join token is not valid (any more): `ata token show` at the coordinator prints the current one";
-        let shown: Secret = shown.parse().map_err(|_| INVALID)?;
+        let presented: Secret = presented.parse().map_err(|_| INVALID)?;
         let current = self.current.current();
         let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.worker.is(&shown) {
-            if call == SESSION && !earlier.contains(&shown) {
-                earlier.push(shown);
+        if current.worker.is(&presented) {
+            if call == SESSION && !earlier.contains(&presented) {
+                earlier.push(presented);
                 let surplus = earlier.len().saturating_sub(EARLIER_SECRETS);
                 earlier.drain(..surplus);
             }
             return Ok(());
         }
-        if current.status.is(&shown) {
+        if current.status.is(&presented) {
             return Err("that secret is for reading the status only: workers have another one");
         }
         let goes_on = !matches!(call, SESSION | PROBE);
-        if goes_on && earlier.iter().any(|secret| secret.is(&shown)) { Ok(()) } else { Err(INVALID) }
+        if goes_on && earlier.iter().any(|secret| secret.is(&presented)) { Ok(()) } else { Err(INVALID) }
     }
 }
 
-/// A service that only those reach who may.
+/// Passes the requests that may be made to a service, and refuses the others.
 #[derive(Clone)]
 pub(crate) struct Guard<S> {
     security: Arc<Security>,
@@ -140,7 +141,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Answer {
         let Err(reason) = self.security.check(&request) else { return Box::pin(self.inner.call(request)) };
         Peer::of(request.extensions()).warn(format_args!("was refused: {reason}"));
-        // What it sends is thrown away unread.
+        // The body of the request is dropped unread.
         drop(request);
         Box::pin(async move {
             tokio::time::sleep(REFUSAL_DELAY).await;

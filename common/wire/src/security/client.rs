@@ -1,4 +1,4 @@
-//! What a worker demands of a coordinator, and shows to it.
+//! What a worker demands of a coordinator, and presents to it.
 
 use std::error::Error;
 use std::fmt;
@@ -16,19 +16,19 @@ use tower_service::Service;
 use super::pin::PinVerifier;
 use super::{KeyPin, Secret};
 
-/// How a worker knows its coordinator, and how it makes itself known.
+/// How a worker authenticates its coordinator, and itself.
 #[derive(Clone)]
 pub enum Trust {
-    /// It does not, and nothing is encrypted.
+    /// Not at all. The connection is not encrypted.
     Open,
-    /// By its key; the worker shows a secret.
+    /// By the coordinator's key and a secret.
     Pinned {
         /// The coordinator's key.
         pin: KeyPin,
-        /// What lets the worker in.
+        /// The secret that the worker presents.
         secret: Secret,
     },
-    /// By a certificate of an authority.
+    /// By certificates.
     Certificates {
         /// The authority's certificates, in PEM.
         ca: Certificate,
@@ -65,30 +65,30 @@ impl Trust {
         }
     }
 
-    /// What every request shows.
+    /// The header that every request carries.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         let Self::Pinned { secret, .. } = self else { return None };
         let mut value = HeaderValue::try_from(format!("Bearer {secret}")).expect("letters and digits");
-        // It is kept out of logs and of the table of headers that HTTP/2 compresses with.
+        // This keeps it out of logs and of HTTP/2's compression table.
         value.set_sensitive(true);
         Some(value)
     }
 }
 
-/// A channel whose requests show a secret.
+/// A channel whose requests carry a secret.
 #[derive(Clone, Debug)]
-pub struct Authorized {
+pub struct AuthorizedChannel {
     channel: Channel,
     authorization: Option<HeaderValue>,
 }
 
-impl Authorized {
+impl AuthorizedChannel {
     pub(crate) fn new(channel: Channel, authorization: Option<HeaderValue>) -> Self {
         Self { channel, authorization }
     }
 }
 
-impl Service<Request<Body>> for Authorized {
+impl Service<Request<Body>> for AuthorizedChannel {
     type Response = Response<Body>;
     type Error = transport::Error;
     type Future = channel::ResponseFuture;
@@ -105,8 +105,8 @@ impl Service<Request<Body>> for Authorized {
     }
 }
 
-/// Why one side does not trust the other, if that is what went wrong: trying again would not help. It may help after all else,
-/// such as bytes that the network has changed.
+/// Why one side does not trust the other, if that is the cause of an error. Trying again does not help then, unlike after other
+/// errors.
 pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return in_words(error);
@@ -122,11 +122,11 @@ pub fn why_refused(error: &(dyn Error + 'static)) -> Option<String> {
     why_refused(error.source()?)
 }
 
-/// How rustls begins to say that the other side ended the connection, and why.
+/// The prefix of rustls's message about an alert of the other side.
 const ALERT: &str = "received fatal alert: ";
 
-/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them; the last one if it was
-/// signed by someone else in the name of the authority.
+/// The alerts by which a server refuses a certificate (RFC 8446, section 6.2), as rustls names them. The last one means that another
+/// authority signed it.
 const CERTIFICATE_ALERTS: [&str; 9] = [
     "BadCertificate",
     "UnsupportedCertificate",

@@ -14,12 +14,12 @@ const KEY: &str = "key.pem";
 const CERTIFICATE: &str = "certificate.pem";
 const LOCK: &str = "lock";
 
-/// Whom a secret lets in.
+/// The role that a secret admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Workers.
     Worker,
-    /// Those who may see how the run goes, and nothing else.
+    /// Readers of the run's state.
     Status,
 }
 
@@ -46,7 +46,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Opens the folder, and makes what it lacks.
+    /// Opens the folder, and creates what is missing.
     pub fn open(folder: &Path) -> Result<Self, SecurityError> {
         let this = Self { folder: folder.to_owned() };
         make_folder(folder).map_err(|cause| SecurityError::file(folder, cause))?;
@@ -66,7 +66,7 @@ impl Credentials {
         Ok(this)
     }
 
-    /// Opens the folder if there is one, and neither makes nor changes anything.
+    /// Opens the folder if it exists, without changing anything.
     pub fn existing(folder: &Path) -> Result<Option<Self>, SecurityError> {
         let this = Self { folder: folder.to_owned() };
         if !this.path(KEY).exists() {

@@ -1,4 +1,4 @@
-//! What can be said of certificates and keys without using them.
+//! Checks certificates and keys without using them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use super::{SecurityError, ServerTls, TlsFiles, server_tls::certificates};
 /// When a certificate is valid, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// From here on.
+    /// The first second.
     pub from_s: u64,
-    /// Until here.
+    /// The last second.
     pub until_s: u64,
 }
 
@@ -28,7 +28,7 @@ pub fn validity(path: &Path) -> Result<Validity, SecurityError> {
     Ok(all.into_iter().reduce(common).expect("at least one"))
 }
 
-/// webpki says when a certificate begins and ends by refusing it before and after: it looks at that first.
+/// Reads the validity from the errors by which webpki refuses a certificate before and after it, which it checks first.
 fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, Error> {
     let certificate = EndEntityCert::try_from(certificate)?;
     let at = |seconds| {

@@ -1,16 +1,16 @@
-//! Who may talk to whom, and how each proves it.
+//! Authentication of coordinators and workers.
 //!
-//! Outside loopback, the coordinator speaks TLS. A worker knows the coordinator by its key, which the join token pins, or by
-//! a certificate authority; the coordinator knows its workers by a secret, which the token holds as well, or by their
-//! certificates. Both are settled before anything else is said.
+//! Outside loopback, the coordinator speaks TLS. A worker authenticates the coordinator by its key, which the join token pins, or
+//! by a certificate authority. The coordinator authenticates its workers by a secret, which the token holds too, or by their
+//! certificates. Both happen before anything else is sent.
 //!
 //! # Layout
-//! - [`Secret`], [`KeyPin`], [`JoinToken`]: what is shown, and how it is written
+//! - [`Secret`], [`KeyPin`], [`JoinToken`]: what peers present, and its text form
 //! - [`Credentials`]: the coordinator's key and secrets in a folder
-//! - `server_tls`: TLS at the coordinator; `reload`: files that may be replaced meanwhile
+//! - `server_tls`: TLS at the coordinator; `reload`: files that may be replaced while the program runs
 //! - `access`: [`Security`], what a coordinator demands, and the check of every request
-//! - `client`: [`Trust`], what a worker demands and shows
-//! - `inspect`: what can be said of certificates and keys without using them
+//! - `client`: [`Trust`], what a worker demands and presents
+//! - `inspect`: checks of certificates and keys without using them
 
 mod access;
 mod client;
@@ -24,7 +24,7 @@ mod token;
 
 pub(crate) use access::Guard;
 pub use access::{Secrets, Security};
-pub use client::{Authorized, Trust, why_refused};
+pub use client::{AuthorizedChannel, Trust, why_refused};
 pub use credentials::{Credentials, Role};
 pub use inspect::{Validity, check_key, validity};
 pub use pin::{KeyPin, http_client};

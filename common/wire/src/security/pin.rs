@@ -1,4 +1,4 @@
-//! A coordinator's key, by its digest.
+//! The digest of a coordinator's key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::SecurityError;
 
-/// SHA-256 of a public key as certificates carry it (SubjectPublicKeyInfo, RFC 5280, section 4.1.2.7), as in RFC 7469.
+/// SHA-256 of a public key in the form of certificates (SubjectPublicKeyInfo, RFC 5280, section 4.1.2.7), as in RFC 7469.
 /// A new certificate for the same key has the same pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPin([u8; 32]);
@@ -51,7 +51,7 @@ impl FromStr for KeyPin {
 )]
 struct OtherKey;
 
-/// TLS to whoever holds this key, for HTTP/1.1; to anyone, if it is none, of whom nothing may be believed then.
+/// TLS for HTTP/1.1 to the peer that holds this key. Without a key it connects to any peer, which must not be trusted then.
 pub fn http_client(pin: Option<KeyPin>) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&version::TLS13])
@@ -60,7 +60,7 @@ pub fn http_client(pin: Option<KeyPin>) -> Arc<ClientConfig> {
     Arc::new(builder.with_no_client_auth())
 }
 
-/// Accepts one key and nothing else, or any, and only from who proves to hold it.
+/// Accepts the certificate of one key, or of any key, from a peer that proves to hold the key.
 #[derive(Debug)]
 pub(crate) struct PinVerifier {
     pin: Option<KeyPin>,

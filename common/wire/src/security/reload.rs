@@ -10,15 +10,15 @@ use tokio::sync::watch;
 
 use super::SecurityError;
 
-/// Time between two looks at the files: a replaced secret counts as soon as it could be typed in elsewhere, and looking takes
-/// microseconds.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Time between two checks of the files, which take microseconds. A replaced secret counts before a user could type it in
+/// elsewhere.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What some files say, read again when one of them was replaced. A thread of its own looks at them, as a file system may
-/// take any time to answer.
+/// The content of files, which is read again when one of them was replaced. A thread of its own checks them, since a file system
+/// may take any time to answer.
 pub(crate) struct Reloaded<T>(watch::Receiver<Arc<T>>);
 
-/// Tells versions of a file apart: one that was put in its place has another number or, if that was reused, another time.
+/// Identifies the version of a file. A replaced file has another number or, if that was reused, another time.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl<T: Send + Sync + 'static> Reloaded<T> {
@@ -28,31 +28,31 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         read: impl Fn() -> Result<T, SecurityError> + Send + 'static,
     ) -> Result<Self, SecurityError> {
         let read_stamps = stamps(&files);
-        let (current, seen) = watch::channel(Arc::new(read()?));
+        let (current, watched) = watch::channel(Arc::new(read()?));
         thread::Builder::new()
             .name("credentials".into())
-            .spawn(move || look(&files, read_stamps, read, &current))
+            .spawn(move || check(&files, read_stamps, read, &current))
             .map_err(SecurityError::Thread)?;
-        Ok(Self(seen))
+        Ok(Self(watched))
     }
 
-    /// What the files said at the last look or, if that made no sense, what they said before.
+    /// The content at the last check or, if that was not valid, the content before.
     pub(crate) fn current(&self) -> Arc<T> {
         self.0.borrow().clone()
     }
 }
 
-/// Looks at the files until nobody wants to know what they say.
-fn look<T>(
+/// Checks the files for as long as their content is wanted.
+fn check<T>(
     files: &[PathBuf],
     mut known: Vec<Stamp>,
     read: impl Fn() -> Result<T, SecurityError>,
     current: &watch::Sender<Arc<T>>,
 ) {
-    // The last failure since they were known; the same one is not logged at every look.
+    // The last failure, which is not logged again at every check.
     let mut failure = None;
     while !current.is_closed() {
-        thread::sleep(LOOK_INTERVAL);
+        thread::sleep(CHECK_INTERVAL);
         let stamps = stamps(files);
         if stamps == known {
             failure = None;
@@ -67,7 +67,7 @@ fn look<T>(
             Err(error) => {
                 let error = error.to_string();
                 if failure.as_ref() != Some(&error) {
-                    tracing::warn!("{error}; what was there before stays in use");
+                    tracing::warn!("{error}; the previous content stays in use");
                     failure = Some(error);
                 }
             }
@@ -97,10 +97,10 @@ mod tests {
     use std::sync::{Mutex, mpsc};
     use std::time::Instant;
 
-    /// More than any look takes.
+    /// More than any check takes.
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// Whoever asks is answered, even if the file system is not.
+    /// The content can be asked for even if the file system does not answer.
     #[test]
     fn nobody_waits_for_the_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A file that could not be read, as its disk was away for a moment, is read later.
+    /// A file that could not be read, since its disk was away for a moment, is read later.
     #[test]
     fn what_could_not_be_read_once_is_read_again() {
         let folder = tempfile::tempdir().unwrap();

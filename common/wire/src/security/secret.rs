@@ -1,4 +1,4 @@
-//! The secret that lets a worker in.
+//! The secret that admits a worker.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,22 +9,22 @@ use subtle::ConstantTimeEq;
 
 use super::SecurityError;
 
-/// Bytes of a secret: guessing 128 bits is hopeless at any rate.
+/// Bytes of a secret. Guessing 128 bits is hopeless at any rate.
 const BYTES: usize = 16;
 
-/// A random secret; 26 letters and digits (base32) where it is typed.
+/// A random secret, written as 26 letters and digits (base32).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; BYTES]);
 
 impl Secret {
-    /// A new one.
+    /// A new random secret.
     pub fn random() -> Result<Self, SecurityError> {
         let mut secret = [0; BYTES];
         rand::rngs::SysRng.try_fill_bytes(&mut secret).map_err(|_| SecurityError::NoRandomness)?;
         Ok(Self(secret))
     }
 
-    /// Whether the two are equal, in a time that does not tell where they differ.
+    /// Whether the two are equal, in a time that does not reveal where they differ.
     pub fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }

@@ -13,16 +13,16 @@ use webpki::EndEntityCert;
 use super::reload::Reloaded;
 use super::{KeyPin, SecurityError};
 
-/// The protocol spoken inside (RFC 7301).
+/// The application protocol of gRPC (RFC 7301).
 const ALPN: &[u8] = b"h2";
 
-/// What pages are asked for with.
+/// The application protocol of browsers.
 const HTTP_ALPN: &[u8] = b"http/1.1";
 
 /// Files in PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The coordinator's certificate, and those between it and the root.
+    /// The coordinator's certificate, followed by the intermediate ones.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -30,7 +30,7 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-/// TLS with what the files hold, also after they were replaced.
+/// TLS with the current content of the files, which may be replaced.
 pub struct ServerTls(Reloaded<ServerConfig>);
 
 impl ServerTls {
@@ -44,7 +44,7 @@ impl ServerTls {
         self.0.current()
     }
 
-    /// The same for HTTP/1.1, as browsers speak it, in place of gRPC.
+    /// The configuration for HTTP/1.1 instead of gRPC.
     pub fn for_http(&self) -> Arc<ServerConfig> {
         let mut config = ServerConfig::clone(&self.0.current());
         config.alpn_protocols = vec![HTTP_ALPN.into()];

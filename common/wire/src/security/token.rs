@@ -7,18 +7,18 @@ use http::uri::Authority;
 
 use super::{KeyPin, Secret, SecurityError};
 
-/// What a token begins with: its kind and version.
+/// The prefix of a token, which names its kind and version.
 const PREFIX: &str = "ata1-";
 
-/// Where the coordinator is, which key it holds, and the secret that it wants to hear: `ata1-HOST:PORT-KEY-SECRET`, key and
-/// secret in base32. k3s and Docker Swarm have such tokens, too.
+/// The address of a coordinator, the pin of its key, and the secret for its workers: `ata1-HOST:PORT-KEY-SECRET`, with key and secret
+/// in base32. k3s and Docker Swarm have such tokens, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
     /// Host and port.
     pub address: Authority,
     /// The coordinator's key.
     pub pin: KeyPin,
-    /// What lets the worker in.
+    /// The secret for workers.
     pub secret: Secret,
 }
 

@@ -1,4 +1,4 @@
-//! The messages of a bulk call, taken apart as their bytes arrive.
+//! Decodes the messages of a bulk call as their bytes arrive.
 
 use bytes::{Buf, Bytes};
 use tonic::Status;
@@ -21,10 +21,10 @@ pub(super) const CRC_TAG: u8 = 1 << 3 | 5;
 /// The tag of a chunk's data: field 2, of wire type 2.
 pub(super) const DATA_TAG: u8 = 2 << 3 | 2;
 
-/// What a bulk call consists of.
+/// A piece of a bulk call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Item {
-    /// A whole message: any but a chunk that is encoded as usual, with its fields in ascending order.
+    /// A whole message, except a chunk in the usual encoding, with its fields in ascending order.
     Message(Bytes),
     /// A chunk begins, with this checksum and size; its data follow.
     Chunk { crc32c: u32, bytes: usize },
@@ -42,8 +42,8 @@ impl Item {
     }
 }
 
-/// Takes the bytes of a call apart. The data of chunks pass through without being gathered, so that memory is needed for
-/// nothing but what has arrived.
+/// Decodes the bytes of a call. The data of chunks passes through without being gathered, so that memory is needed only for what
+/// has arrived.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     /// The beginning of a message.
@@ -216,7 +216,7 @@ mod tests {
 
         /// Whatever arrives, nothing breaks, and no more is gathered than a message may hold.
         #[test]
-        fn any_bytes_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_accepted_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut decoder = Decoder::default();
             let mut bytes = Bytes::from(bytes);
             while let Ok(Some(_)) = decoder.next(&mut bytes) {}

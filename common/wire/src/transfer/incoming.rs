@@ -17,16 +17,16 @@ use crate::proto::{self, Chunk, GradientPart, TransferHeader, TransferPart, grad
 
 /// The items of a call's body.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct CallBody {
     body: Body,
     decoder: Decoder,
-    /// What arrived and was not decoded yet.
+    /// Bytes that arrived and were not decoded yet.
     arrived: Bytes,
     /// When the last chunk or message began.
     since: Instant,
 }
 
-impl Incoming {
+impl CallBody {
     pub(crate) fn new(body: Body) -> Self {
         Self { body, decoder: Decoder::default(), arrived: Bytes::new(), since: Instant::now() }
     }
@@ -70,7 +70,7 @@ impl Incoming {
     }
 }
 
-/// Whether the call went well. Trailers without a status do not say that it did.
+/// Whether the call succeeded. Trailers without a status are an error.
 fn check_trailers(frame: &http_body::Frame<Bytes>) -> Result<(), Status> {
     let trailers = frame.trailers_ref();
     match trailers.and_then(Status::from_header_map) {
@@ -84,7 +84,7 @@ fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     M::decode(message).map_err(|error| Status::internal(format!("a message cannot be decoded: {error}")))
 }
 
-/// A call's items as the contract names them.
+/// The parts of a call, as the contract names them.
 enum Part<H> {
     Header(H),
     /// A chunk, whole or its beginning.
@@ -128,7 +128,7 @@ impl<H> Part<H> {
 /// The sets of parameters that a coordinator sends to a session, one after the other.
 #[derive(Debug)]
 pub struct ParameterStream {
-    incoming: Incoming,
+    incoming: CallBody,
     expected: u64,
     pool: Pool,
     /// The set that is arriving, and its iteration.
@@ -136,12 +136,12 @@ pub struct ParameterStream {
 }
 
 impl ParameterStream {
-    /// Sets of `expected` values each, in vectors from `pool`, from the body of an answer.
+    /// ParameterBody of `expected` values each, in vectors from `pool`, from the body of an answer.
     pub fn from_body(body: Body, expected: u64, pool: Pool) -> Self {
-        Self::new(Incoming::new(body), expected, pool)
+        Self::new(CallBody::new(body), expected, pool)
     }
 
-    pub(crate) fn new(incoming: Incoming, expected: u64, pool: Pool) -> Self {
+    pub(crate) fn new(incoming: CallBody, expected: u64, pool: Pool) -> Self {
         Self { incoming, expected, pool, arriving: None }
     }
 
@@ -180,14 +180,14 @@ fn transfer_part(message: Bytes) -> Result<Part<TransferHeader>, ReceiveError> {
 /// A gradient that a worker sends.
 #[derive(Debug)]
 pub struct GradientUpload {
-    incoming: Incoming,
+    incoming: CallBody,
     peer: Peer,
 }
 
 impl GradientUpload {
     /// A gradient from the body of a call.
     pub fn from_body(body: Body, peer: Peer) -> Self {
-        Self { incoming: Incoming::new(body), peer }
+        Self { incoming: CallBody::new(body), peer }
     }
 
     /// The other end of its connection.
@@ -211,8 +211,8 @@ impl GradientUpload {
         }
     }
 
-    /// Receives `expected` finite values after the header, in a vector from `pool`. Tells `heard` how many bytes have arrived
-    /// whenever some do. The time before this call does not count.
+    /// Receives `expected` finite values after the header, in a vector from `pool`. Calls `heard` with the number of
+    /// bytes whenever some arrive. The time before this call does not count.
     pub async fn values(
         mut self,
         expected: u64,

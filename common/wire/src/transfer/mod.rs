@@ -1,13 +1,13 @@
 //! Tensors and files as chunks, each with a checksum.
 //!
 //! A tensor is never copied on the sending side: chunks are slices of one buffer that all receivers share. The
-//! receiving side checks and copies its bytes as they arrive, once, into their place in a buffer that was used before.
+//! receiving side checks its bytes as they arrive, and copies them once, into their place in a reused buffer.
 //!
 //! # Layout
 //! - here: chunks, their checks, and files, which go through generated code
 //! - `checksum`: CRC-32C
-//! - `pool`: buffers that are used again
-//! - `decoder`: takes the bytes of a call apart; `tensor`: puts a tensor together
+//! - `pool`: buffers that are reused
+//! - `decoder`: decodes the bytes of a call; `tensor`: assembles a tensor
 //! - `framed`: a tensor as the bytes of a call
 //! - `incoming`: parameters and gradients from the body of a call
 
@@ -20,7 +20,7 @@ mod tensor;
 
 pub use framed::FramedTensor;
 pub(crate) use framed::{framed_gradient, prefixed};
-pub(crate) use incoming::Incoming;
+pub(crate) use incoming::CallBody;
 pub use incoming::{GradientUpload, ParameterStream};
 pub use pool::Pool;
 

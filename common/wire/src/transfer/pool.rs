@@ -1,14 +1,14 @@
-//! Buffers that are used again.
+//! Buffers that are reused.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Bytes kept for later, of buffers that are not in use; one is kept whatever its size. A coordinator needs as many buffers
-/// in its next iteration as in its last, which for 64 workers and a model of 640 kB is 41 MB.
+/// Bytes of unused buffers that are kept. One buffer is kept whatever its size. A coordinator needs as many buffers in its next
+/// iteration as in its last, which is 41 MB for 64 workers and a model of 640 kB.
 const KEPT_BYTES: usize = 1 << 28;
 
-/// Vectors of f32 that are used again: the pages of a large new one cost more than writing to it. Clones share them.
+/// Reusable vectors of f32. The pages of a large new vector cost more than writing to it. Clones share the vectors.
 #[derive(Clone, Debug, Default)]
 pub struct Pool(Arc<Mutex<Vec<Vec<f32>>>>);
 
@@ -33,7 +33,7 @@ impl Pool {
 
     /// The vector as bytes, without copying it; it is given back when the last of them is dropped.
     pub fn lend(&self, values: Vec<f32>) -> Bytes {
-        Bytes::from_owner(Lent { values, pool: self.clone() })
+        Bytes::from_owner(LentBuffer { values, pool: self.clone() })
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Vec<f32>>> {
@@ -42,18 +42,18 @@ impl Pool {
     }
 }
 
-struct Lent {
+struct LentBuffer {
     values: Vec<f32>,
     pool: Pool,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentBuffer {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.values)
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         self.pool.give(std::mem::take(&mut self.values));
     }

@@ -1,11 +1,11 @@
-//! A tensor, put together as its bytes arrive.
+//! Assembles a tensor as its bytes arrive.
 
 use super::{Assembler, Pool, TransferError};
 
 /// Bytes that are checked and copied at a time: they stay in a core's first cache in between.
 const BLOCK_BYTES: usize = 1 << 14;
 
-/// Puts a tensor together from chunks whose data come in pieces of any size.
+/// Assembles a tensor from chunks whose data comes in pieces of any size.
 #[derive(Debug)]
 pub(super) struct TensorReceiver {
     checked: Assembler,
@@ -22,8 +22,8 @@ impl TensorReceiver {
         Ok(Self { checked, values: Vec::new(), split: [0; 4], split_bytes: 0 })
     }
 
-    /// A chunk begins. With the first one the tensor gets a vector from `pool`: an announcement alone must not make us
-    /// reserve memory, and the vector given back last is still in a cache.
+    /// Begins a chunk. With the first one the tensor gets a vector from `pool`, since an announcement alone must not reserve
+    /// memory, and the vector given back last is still in a cache.
     pub(super) fn begin(&mut self, crc32c: u32, bytes: usize, pool: &Pool) -> Result<(), TransferError> {
         self.checked.begin(crc32c, bytes)?;
         if self.values.capacity() == 0 {

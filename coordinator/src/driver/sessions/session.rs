@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::past_leases::PastLeases;
 use crate::config::Timeouts;
-use crate::driver::uploads::{Place, Room, Sending, Traffic};
+use crate::driver::uploads::{Place, Room, SessionUploads, Traffic};
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
 
 /// The driver's side of a worker's session. Dropping it ends the session.
@@ -34,7 +34,7 @@ pub(crate) struct Session {
     /// The number of leases that it holds.
     leases: usize,
     past: PastLeases,
-    sending: Sending,
+    sending: SessionUploads,
     /// Its connections, which stay open for as long as the session lasts.
     connections: Vec<Stay>,
     /// The parameters to send next. With those that are being sent, at most two versions are kept for the worker.
@@ -158,7 +158,7 @@ impl Session {
             heard_s: now_s,
             leases: 0,
             past: PastLeases::default(),
-            sending: Sending::default(),
+            sending: SessionUploads::default(),
             connections: Vec::new(),
             due: DueParameters::default(),
             sent: None,

@@ -99,7 +99,7 @@ fn a_worker_that_is_slow_while_others_wait_gives_way() {
     let (mut uploads, mut given) = (Uploads::new(1), Vec::new());
     let _answer = wait(&mut uploads, A, 1);
     fill(&mut uploads, &mut given);
-    let mut sending = Sending::default();
+    let mut sending = SessionUploads::default();
     let room = sending.room(Presence::new(), given.remove(0));
     let (least, window_s) = (LEAST_UPLOAD_BYTES_PER_S, UPLOAD_GUARD_WINDOW.as_secs());
     // Windows that have passed, bytes per second that arrived in the last one, and those of all four sessions if any wait.

@@ -8,7 +8,6 @@ mod uploads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ata_coordinator::testing::{Ending, VirtualRun, VirtualWorker, WorkKind};
 use ata_coordinator::{
@@ -19,7 +18,7 @@ use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Sp
 use ata_record::{EndState, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_types::{Iteration, Lease, LeaseId, TaskOutcome};
-use ata_wire::{FarewellReason, Receipt, Security, SessionToken, SpanLinks};
+use ata_wire::{FarewellReason, Receipt, Security, SessionToken, SpanLinks, duration};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -90,7 +89,7 @@ impl Rig {
                 ..CheckpointConfig::never()
             },
             workers: WorkersConfig {
-                heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
+                heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
                 transfers: TransferLimits::default(),
                 warm_start: BTreeMap::new(),
             },
@@ -179,7 +178,7 @@ fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
     assert_eq!(finish(&mut rig, &mut good).1, honest(4, 2));
 }
 
-/// If its journal cannot be written, the run ends and its workers are told that it failed.
+/// If its journal cannot be written, the run ends, and the workers learn that it failed.
 #[test]
 fn a_full_disk_ends_the_run() {
     let mut rig = Rig::new("uta", 4, 2);

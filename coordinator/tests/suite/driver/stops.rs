@@ -10,7 +10,7 @@ const ITERATIONS: u64 = 5;
 /// How a part of a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// It is told to stop.
+    /// A user requests it.
     Requested,
     /// Its journal cannot be written any more.
     DiskFull,
