@@ -157,7 +157,7 @@ fn print(experiment: &Experiment, results: &[RunResult], learning: Option<&Learn
     }
 }
 
-/// Computes the cell of a row.
+/// Computes one cell of a row.
 type Column = Box<dyn Fn(&Row<'_>) -> String>;
 
 /// Means over seeds, and their ratio to the oracle's if it was run.
