@@ -18,7 +18,7 @@ const DEPENDS_ON: [(&str, &[&str]); 20] = [
     ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/nn", &["rayon"]),
     ("common/learn", &["ata-nn", "burn", "rayon"]),
-    ("common/doctor", &["ata-learn", "ata-observe", "ata-wire", "tokio", "tonic"]),
+    ("common/doctor", &["ata-learn", "ata-types", "ata-wire", "tokio", "tonic"]),
     (
         "tools/bench",
         &[

@@ -13,61 +13,93 @@ use ata_wire::{DataSpec, RunSpec, Security, SpanLinks};
 use tokio::sync::Semaphore;
 
 use crate::checkpoint::{Cadence, Checkpoint, FolderStore, Retention, Store};
-use crate::send_file::TrainingFile;
-use crate::session::Patience;
 
-/// A run's settings.
+/// A run's settings, grouped by the part of the coordinator that uses them.
 pub struct CoordinatorConfig {
-    /// The run's name.
-    pub run_id: String,
-    /// Budget, iterations, seed and the like.
+    /// The run's name and records.
+    pub run: RunConfig,
+    /// Budget, iterations, seed and other settings of the engine.
     pub engine: EngineConfig,
-    /// Chooses the allocations.
+    /// What chooses the allocations.
+    pub policy: PolicyConfig,
+    /// What the tasks are.
+    pub problem: ProblemConfig,
+    /// How gradients become parameters.
+    pub training: TrainingConfig,
+    /// When and on which data parameters are evaluated.
+    pub evaluation: EvaluationConfig,
+    /// When and where the run is saved.
+    pub checkpoints: CheckpointConfig,
+    /// What is expected of workers, and known about them.
+    pub workers: WorkersConfig,
+    /// What everyone who connects must prove.
+    pub security: Arc<Security>,
+}
+
+/// The run's name and records.
+pub struct RunConfig {
+    /// The run's name.
+    pub id: String,
+    /// The existing folder for `events.jsonl`, `metrics.csv` and the models.
+    pub folder: PathBuf,
+    /// The run's settings, as in `config.toml`, for its checkpoints.
+    pub settings: String,
+    /// The subscribers of the run's events.
+    pub listeners: Listeners,
+    /// Connects the spans of an iteration, if anything keeps them.
+    pub span_links: SpanLinks,
+}
+
+/// The policy that chooses the allocations.
+pub struct PolicyConfig {
+    /// The policy.
     pub policy: Box<dyn Policy>,
-    /// The policy, as `--policy` takes it.
-    pub policy_specification: String,
-    /// The model's specification, which is sent to the workers.
-    pub model_specification: String,
-    /// The model that it specifies.
+    /// Its specification, as `--policy` takes it.
+    pub specification: String,
+}
+
+/// The problem whose gradients workers compute.
+pub struct ProblemConfig {
+    /// The model.
     pub model: Arc<dyn Model>,
+    /// Its specification, which is sent to the workers.
+    pub specification: String,
+    /// Samples per task.
+    pub task_batch: u32,
+    /// The data that gradients are computed on.
+    pub data: TrainingData,
+}
+
+/// How gradients become parameters.
+pub struct TrainingConfig {
+    /// The state that the run begins in.
+    pub start: Start,
     /// Makes one gradient of those of an iteration.
     pub aggregate: Aggregate,
     /// Turns gradients into steps.
     pub optimizer: Optimizer,
     /// The learning rate of each iteration.
     pub learning_rate: LearningRate,
-    /// Samples per task.
-    pub task_batch: u32,
-    /// The data that gradients are computed on.
-    pub training_data: TrainingData,
-    /// The data that the final parameters are evaluated on.
-    pub test_data: Arc<dyn Dataset>,
-    /// The device for optimizer steps and the evaluation.
+}
+
+/// When and on which data parameters are evaluated.
+pub struct EvaluationConfig {
+    /// The test data.
+    pub data: Arc<dyn Dataset>,
+    /// The device for the evaluation.
     pub device: OpenDevice,
-    /// Iterations between two evaluations on the way; `None` for only that of the final parameters.
-    pub eval_every: Option<u64>,
-    /// Where the run begins.
-    pub start: Start,
-    /// When and where the run is saved.
-    pub checkpoints: CheckpointConfig,
-    /// What the run's models carry besides their tensors.
-    pub model_metadata: Metadata,
-    /// The run's settings, as in `config.toml`, for its checkpoints.
-    pub settings: String,
-    /// What an earlier run learned about the workers, by name.
-    pub warm_start: BTreeMap<String, WorkerStatistics>,
-    /// A worker that is not heard from for this long is lost; one that had no work is given 10 s at least.
+    /// Iterations between two evaluations; `None` to evaluate only the final parameters.
+    pub every: Option<u64>,
+}
+
+/// What is expected of workers, and known about them.
+pub struct WorkersConfig {
+    /// A worker that is not heard from for this long is lost; a worker without work is given at least 10 s.
     pub heartbeat_timeout: Duration,
     /// What transfers may cost.
     pub transfers: TransferLimits,
-    /// The existing folder for `events.jsonl` and `metrics.csv`.
-    pub run_folder: PathBuf,
-    /// Who hears of the run's events.
-    pub listeners: Listeners,
-    /// What whoever connects must prove.
-    pub security: Arc<Security>,
-    /// How spans of an iteration become children of one another, if anything keeps them.
-    pub span_links: SpanLinks,
+    /// What an earlier run learned about the workers, by name.
+    pub warm_start: BTreeMap<String, WorkerStatistics>,
 }
 
 /// What transfers to and from all workers together may cost the coordinator.
@@ -81,15 +113,15 @@ pub struct TransferLimits {
 }
 
 impl Default for TransferLimits {
-    /// Three quarters of the memory at most, which only a hostile cluster comes near: the rest is for the optimizer and the page
-    /// cache.
+    /// At most three quarters of the memory, which only a hostile cluster comes near. The optimizer and the page cache use the
+    /// rest.
     fn default() -> Self {
         Self { memory_bytes: ata_wire::memory_bytes() / 4, timeout: CHUNK_TIMEOUT }
     }
 }
 
-/// Gradients that may arrive at the same time, whatever the memory. A worker that is alone gets half of the room: one of its
-/// gradients is checked while the next one arrives. They take as much memory as [`LEAST_VERSIONS`] of the parameters.
+/// Gradients that may arrive at the same time, whatever the memory. A lone worker gets half of this room, so that one of its
+/// gradients is checked while the next one arrives. Together they take as much memory as [`LEAST_VERSIONS`] of the parameters.
 const LEAST_UPLOADS: u64 = 4;
 
 /// Versions of the parameters that may be in memory, whatever its size: the current and the next one, one that is being
@@ -112,32 +144,38 @@ impl TransferLimits {
     }
 }
 
-/// Where a run begins.
+/// The state that a run begins in.
 #[derive(Debug)]
 pub enum Start {
-    /// With random parameters.
+    /// Random parameters.
     Random,
-    /// With these parameters, in flat order.
+    /// These parameters, in flat order.
     Parameters(Vec<f32>),
-    /// Where a run stopped. Its folder holds its journal, or none.
+    /// The state in which the run stopped. Its folder holds its journal, or none.
     Checkpoint(Box<Checkpoint>),
 }
 
 /// When and where a run is saved.
 pub struct CheckpointConfig {
-    /// When.
+    /// When a checkpoint is due.
     pub cadence: Cadence,
-    /// Which ones are kept.
+    /// Which checkpoints are kept.
     pub retention: Retention,
-    /// Where.
+    /// Where they are kept.
     pub store: Box<dyn Store>,
+    /// What the run's models carry in addition to their tensors.
+    pub model_metadata: Metadata,
 }
 
 impl CheckpointConfig {
     /// No checkpoints.
     pub fn never() -> Self {
-        let retention = Retention { newest: 1, every: None };
-        Self { cadence: Cadence::Never, retention, store: Box::new(FolderStore::new("")) }
+        Self {
+            cadence: Cadence::Never,
+            retention: Retention { newest: 1, every: None },
+            store: Box::new(FolderStore::new("")),
+            model_metadata: Metadata::new(),
+        }
     }
 }
 
@@ -154,43 +192,66 @@ pub enum TrainingData {
 }
 
 impl TrainingData {
-    /// A file, to be sent.
-    pub(crate) fn file(&self) -> Option<Arc<TrainingFile>> {
-        match self {
-            Self::Generated { .. } => None,
-            Self::File(file) => Some(Arc::new(TrainingFile::new(file.clone()))),
-        }
-    }
-
-    /// Tells data of different content apart.
+    /// Identifies the content of the data.
     pub fn identity(&self) -> String {
         match self {
             Self::Generated { seed } => format!("synthetic, seed {seed}"),
             Self::File(file) => format!("sha256 {}", ata_learn::hex(&file.sha256)),
         }
     }
+
+    fn spec(&self) -> DataSpec {
+        match self {
+            Self::Generated { seed } => DataSpec::Generated { seed: *seed },
+            Self::File(file) => DataSpec::File { sha256: file.sha256, bytes: file.bytes },
+        }
+    }
 }
 
 impl CoordinatorConfig {
-    /// How long workers may be silent.
-    pub(crate) fn patience(&self) -> Patience {
-        let heartbeat = self.heartbeat_timeout;
-        let idle = heartbeat.max(IDLE_HEARTBEAT_INTERVAL * HEARTBEATS_MISSED);
-        Patience { heartbeat, idle, download: self.transfers.timeout }
-    }
-
-    /// What workers are told about the run.
+    /// The description of the run that workers get.
     pub(crate) fn run_spec(&self) -> RunSpec {
+        let problem = &self.problem;
         RunSpec {
-            model: self.model_specification.clone(),
-            parameters: self.model.parameter_count() as u64,
+            model: problem.specification.clone(),
+            parameters: problem.model.parameter_count() as u64,
             seed: self.engine.seed,
             budget: self.engine.budget,
-            task_batch: self.task_batch,
-            data: match &self.training_data {
-                TrainingData::Generated { seed } => DataSpec::Generated { seed: *seed },
-                TrainingData::File(file) => DataSpec::File { sha256: file.sha256, bytes: file.bytes },
-            },
+            task_batch: problem.task_batch,
+            data: problem.data.spec(),
         }
     }
+}
+
+/// How long workers may be silent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// The timeout of a worker that has work.
+    pub(crate) heartbeat: Duration,
+    /// The timeout of a worker whose last heartbeat said that it has none.
+    pub(crate) idle: Duration,
+    /// How long a worker may be sent parameters without taking any of them.
+    pub(crate) download: Duration,
+}
+
+impl Timeouts {
+    pub(crate) fn new(config: &WorkersConfig) -> Self {
+        let heartbeat = config.heartbeat_timeout;
+        let idle = heartbeat.max(IDLE_HEARTBEAT_INTERVAL * HEARTBEATS_MISSED);
+        Self { heartbeat, idle, download: config.transfers.timeout }
+    }
+
+    /// Time between two heartbeats of a worker that has work.
+    pub(crate) fn heartbeat_interval_ms(&self) -> u32 {
+        interval_ms(self.heartbeat)
+    }
+
+    /// Time between two heartbeats of a worker that has none.
+    pub(crate) fn idle_heartbeat_interval_ms(&self) -> u32 {
+        interval_ms(self.idle)
+    }
+}
+
+fn interval_ms(timeout: Duration) -> u32 {
+    (timeout / HEARTBEATS_MISSED).as_millis().max(1) as u32
 }

@@ -1,4 +1,4 @@
-//! The thread that evaluates parameters on the test data, beside the iterations, and gives way to them.
+//! The thread that evaluates parameters on the test data while the next iterations run. It gives way to them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use ata_learn::{DataError, Evaluation, Evaluator, in_background};
 
 use crate::parameters::ParameterSet;
 
-/// Parameters that were evaluated.
-pub(crate) struct Evaluated {
+/// The result of an evaluation.
+pub(crate) struct EvaluationResult {
     pub(crate) parameters: ParameterSet,
-    pub(crate) result: Result<Evaluation, EvaluationError>,
+    pub(crate) outcome: Result<Evaluation, EvaluationError>,
 }
 
 /// Why parameters could not be evaluated.
@@ -20,7 +20,7 @@ pub(crate) struct Evaluated {
 pub(crate) enum EvaluationError {
     /// The test data cannot be read.
     Data(DataError),
-    /// The evaluation panicked; the panic is printed.
+    /// The evaluation panicked. The panic was printed.
     Panicked,
     /// The run is over.
     Cancelled,
@@ -36,7 +36,7 @@ impl EvaluationThread {
     /// Starts the thread. It passes its results to `report`.
     pub(crate) fn spawn(
         make: impl FnOnce() -> Box<dyn Evaluator> + Send + 'static,
-        report: impl Fn(Evaluated) + Send + 'static,
+        report: impl Fn(EvaluationResult) + Send + 'static,
     ) -> Self {
         let (jobs, received) = std_mpsc::channel::<ParameterSet>();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -49,22 +49,20 @@ impl EvaluationThread {
             let result = evaluator.evaluate(parameters.values(), &mut go_on);
             result.map_err(EvaluationError::Data)?.ok_or(EvaluationError::Cancelled)
         };
-        std::thread::Builder::new()
-            .name("evaluation".into())
-            .spawn(move || {
-                in_background(move || {
-                    for parameters in received {
-                        // burn panics if a device fails, and a panicked evaluator cannot be used again.
-                        let result = catch_unwind(AssertUnwindSafe(|| evaluate(&parameters)));
-                        let panicked = result.is_err();
-                        report(Evaluated { parameters, result: result.unwrap_or(Err(EvaluationError::Panicked)) });
-                        if panicked {
-                            return;
-                        }
-                    }
-                });
-            })
-            .expect("a thread can be started");
+        let run = move || {
+            for parameters in received {
+                // burn panics if a device fails, and a panicked evaluator cannot be used again.
+                let caught = catch_unwind(AssertUnwindSafe(|| evaluate(&parameters)));
+                let has_panicked = caught.is_err();
+                let outcome = caught.unwrap_or(Err(EvaluationError::Panicked));
+                report(EvaluationResult { parameters, outcome });
+                if has_panicked {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("evaluation".into());
+        thread.spawn(move || in_background(run)).expect("a thread can be started");
         Self { jobs, is_over }
     }
 

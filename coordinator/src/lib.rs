@@ -3,54 +3,53 @@
 //! One task owns the engine and all mutable state; the others send it commands. No state is shared behind a lock.
 //!
 //! ```text
-//! worker ⇄ service ─ Command ─▶ Owner ⇄ Engine
+//! worker ⇄ service ─ Command ─▶ Driver ⇄ Engine
 //!                                │ ▲ └─ RunEvent ─▶ journal thread, watchers
-//!                          Work  ▼ │ Stepped
+//!                          Work  ▼ │ TrainingEvent
 //!                               training thread ─ copies of the state ─▶ saver thread ─▶ checkpoints, models
 //!                               (reduction, optimizer)                evaluation thread
 //! ```
 //!
 //! # Layout
 //! - `config`: [`CoordinatorConfig`], everything a run needs, already validated
+//! - `driver`: the task that owns the engine, with its parts
 //! - `service`: the gRPC service, which checks requests and passes them on
-//! - `owner`: the task that owns the engine: commands in, effects out
-//! - `probe`: answers whoever measures the way to the coordinator
-//! - `session`, `sessions`: the connected workers; `names`: the number of each worker
-//! - `past_leases`: which leases a session had; `uploads`: room for the gradients that arrive
-//! - `parameters`: the parameters that are sent; `send_file`: the training data
-//! - `training`: the thread that sums gradients and takes optimizer steps; `evaluation`: the one that evaluates
-//! - `checkpoint`: what is saved, when, where, and how it is read back; the thread that writes it
-//! - `publisher`: sends events to the journal and to watchers
-//! - `trace`: the spans of an iteration
-//! - `clock`: the run's time, which stops while the process is stopped
+//! - `probe`: answers probes, which measure the way to the coordinator
+//! - `parameters`, `send_file`: the parameters and the training data that are sent
+//! - `training`: the thread that sums gradients and takes optimizer steps
+//! - `evaluation`: the thread that evaluates parameters
+//! - `checkpoint`: the content of checkpoints, where they are kept, and the thread that writes them
 //! - `report`: [`RunReport`], the result of a run
 
 mod checkpoint;
-mod clock;
 mod config;
+mod driver;
 mod evaluation;
-mod names;
-mod owner;
 mod parameters;
-mod past_leases;
 mod probe;
-mod publisher;
-mod refusals;
 mod report;
 mod send_file;
 mod service;
-mod session;
-mod sessions;
-mod trace;
 mod training;
-mod uploads;
 
 #[cfg(feature = "object-store")]
 pub use checkpoint::ObjectStore;
-pub use checkpoint::{Cadence, Checkpoint, Damage, FolderStore, Found, PlaceError, Progress, Retention, Store};
+pub use checkpoint::{
+    Cadence, Checkpoint, Damage, FolderStore, FoundCheckpoint, PlaceError, Progress, Retention, Store,
+};
 pub use checkpoint::{go_on_from, is_url, newest, newest_settings, open_store};
-pub use config::{CheckpointConfig, CoordinatorConfig, Start, TrainingData, TransferLimits};
+pub use config::{
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, PolicyConfig, ProblemConfig, RunConfig, Start,
+    TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+};
 pub use report::{RunError, RunReport, StopReason};
+
+/// Seams for tests, which are no part of the interface.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::checkpoint::testing::*;
+    pub use crate::driver::testing::*;
+}
 
 use std::future::Future;
 use std::time::Duration;
@@ -63,7 +62,7 @@ use ata_wire::limits::REQUEST_BYTES;
 use ata_wire::proto::coordinator_server::CoordinatorServer;
 use ata_wire::{Pool, Served};
 
-/// Commands that may wait for the owner. It answers each in microseconds; a full queue slows the senders down.
+/// Commands that may wait for the driver. It handles each in microseconds; a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;
 
 /// Time that connections have to close once the run is over.
@@ -81,8 +80,8 @@ pub async fn run(
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
     let pool = Pool::default();
     let service = service::Service::new(commands.clone(), pool.clone(), &config);
-    let (security, window_bytes) = (config.security.clone(), config.transfers.memory_bytes);
-    let owner = owner::Owner::new(config, &commands, pool, state)?;
+    let (security, window_bytes) = (config.security.clone(), config.workers.transfers.memory_bytes);
+    let driver = driver::Driver::new(config, &commands, pool, state)?;
     let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(REQUEST_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
     let served = Served::new(service, others);
@@ -90,7 +89,7 @@ pub async fn run(
     let over = async { over.await.unwrap_or(()) };
     let server = tokio::spawn(ata_wire::serve(listener, security, window_bytes, served, over));
 
-    let report = owner.run(received, stop).await;
+    let report = driver.run(received, stop).await;
 
     drop(goodbye);
     let abort = server.abort_handle();

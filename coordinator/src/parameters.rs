@@ -22,7 +22,7 @@ pub(crate) struct ParameterSet {
     alive: Weak<()>,
 }
 
-/// The memory of a set, and a mark that lives as long.
+/// The memory of a set, with a mark that lives as long.
 struct Version {
     values: Bytes,
     _mark: Arc<()>,
@@ -43,9 +43,9 @@ impl ParameterSet {
         Self { iteration, framed: FramedTensor::new(iteration, values.clone()), values, alive }
     }
 
-    /// The optimizer steps that led to them.
-    pub(crate) fn steps(&self) -> u64 {
-        self.iteration.since(Iteration::FIRST)
+    /// The last step that they hold; 0 for initial parameters.
+    pub(crate) fn last_step(&self) -> Iteration {
+        Iteration(self.iteration.since(Iteration::FIRST))
     }
 
     /// The parameters, in the model's flat order.
@@ -59,7 +59,7 @@ impl ParameterSet {
     }
 }
 
-/// The versions of the parameters that are in memory, whoever keeps them there.
+/// The versions of the parameters that are in memory.
 #[derive(Debug)]
 pub(crate) struct Versions {
     alive: VecDeque<Weak<()>>,
@@ -71,7 +71,7 @@ impl Versions {
         Self { alive: VecDeque::new(), limit }
     }
 
-    /// Counts a new version. Returns whether there are now more than there may be.
+    /// Counts a new version. Returns whether there are more than the limit now.
     pub(crate) fn add(&mut self, set: &ParameterSet) -> bool {
         self.alive.retain(|version| version.strong_count() > 0);
         self.alive.push_back(set.alive.clone());
@@ -79,8 +79,8 @@ impl Versions {
     }
 }
 
-/// The parameters due to a worker: the newest set that it was not sent. Whoever sends it takes it out, so that no version
-/// is kept in memory for a worker that has it.
+/// The parameters that are due to a worker: the newest set that it was not sent. Sending takes the set out, so that no version is
+/// kept in memory for a worker that has it.
 #[derive(Debug, Default)]
 pub(crate) struct DueParameters(watch::Sender<Due>);
 
@@ -99,12 +99,12 @@ impl Due {
 }
 
 impl DueParameters {
-    /// Makes a set due, in the place of an older one.
+    /// Makes a set due, instead of an older one.
     pub(crate) fn put(&self, set: ParameterSet) {
         self.0.send_replace(Due::Set(set));
     }
 
-    /// Nothing is due any more. Returns whether something was.
+    /// Makes nothing due. Returns whether something was.
     pub(crate) fn clear(&self) -> bool {
         let mut was_due = false;
         self.0.send_if_modified(|due| {
@@ -128,7 +128,7 @@ impl DueParameters {
             return None;
         }
         let mut changes = self.0.subscribe();
-        // What was due before is new to this receiver.
+        // A set that was due before is new to this receiver.
         changes.mark_changed();
         Some(DueSets { due: self.0.clone(), changes })
     }
@@ -158,8 +158,7 @@ impl DueSets {
         })
     }
 
-    /// Takes what is due: the iteration of a set, or an error if the session is over.
-    #[cfg(test)]
+    /// Takes the set that is due, and returns its iteration; an error means that the session is over.
     pub(crate) fn take(&self) -> Result<Option<Iteration>, ()> {
         match take(&self.due) {
             Due::Set(set) => Ok(Some(set.iteration)),

@@ -1,4 +1,4 @@
-//! Answers whoever measures the way to the coordinator.
+//! Answers probes, which measure the way to the coordinator.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-/// What probes are told, and how many there may be.
+/// Answers a limited number of probes at a time.
 #[derive(Debug)]
 pub(crate) struct Probes {
     run_id: String,
@@ -28,8 +28,12 @@ impl Probes {
         Self { run_id, run, places, padding: padding(PROBE_ANSWER_PADDING) }
     }
 
-    /// Reads the requests, and begins to answer. Nothing of them is kept.
-    pub(crate) async fn answer(&self, mut requests: Streaming<ProbeRequest>, peer: Peer) -> Result<Answer, Status> {
+    /// Reads the requests, and begins to answer.
+    pub(crate) async fn answer(
+        &self,
+        mut requests: Streaming<ProbeRequest>,
+        peer: Peer,
+    ) -> Result<ProbeAnswers, Status> {
         let full = |_| Status::resource_exhausted("others are measuring already: try again in a few seconds");
         let place = self.places.clone().try_acquire_owned().map_err(full)?;
         let mut intake = ProbeIntake::default();
@@ -38,7 +42,7 @@ impl Probes {
         }
         let (open, closed) = oneshot::channel();
         tokio::spawn(close_late(peer, closed));
-        Ok(Answer {
+        Ok(ProbeAnswers {
             summary: Some(self.summary(intake.padding_bytes())),
             left: intake.answer_bytes(),
             padding: self.padding.clone(),
@@ -47,7 +51,7 @@ impl Probes {
         })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "it is held against another clock, and nothing else")]
+    #[expect(clippy::disallowed_methods, reason = "it is only compared with another clock")]
     fn summary(&self, padding_bytes: u64) -> ProbeSummary {
         ProbeSummary {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -60,16 +64,16 @@ impl Probes {
     }
 }
 
-/// Closes the connection of an answer that is not read in time: it cannot end itself.
+/// Closes the connection of an answer that is not read in time, since the answer cannot end itself.
 async fn close_late(peer: Peer, closed: oneshot::Receiver<()>) {
     if tokio::time::timeout(PROBE_TIMEOUT, closed).await.is_err() {
         peer.close();
     }
 }
 
-/// A summary, then padding. It keeps its place until it is dropped, so that what waits for peers that do not read is bounded.
+/// A summary, then padding. It keeps its place until it is dropped, which bounds the memory for peers that do not read.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ProbeAnswers {
     summary: Option<ProbeSummary>,
     left: u64,
     padding: Bytes,
@@ -77,7 +81,7 @@ pub(crate) struct Answer {
     _open: oneshot::Sender<()>,
 }
 
-impl Iterator for Answer {
+impl Iterator for ProbeAnswers {
     type Item = Kind;
 
     fn next(&mut self) -> Option<Kind> {
@@ -90,7 +94,7 @@ impl Iterator for Answer {
     }
 }
 
-impl Stream for Answer {
+impl Stream for ProbeAnswers {
     type Item = Result<ProbeAnswer, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {

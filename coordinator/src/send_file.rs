@@ -1,4 +1,4 @@
-//! Sends workers the training data.
+//! Sends the training data to workers.
 
 use std::io;
 use std::sync::Arc;
@@ -12,14 +12,13 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Status;
 
-use crate::owner::Command;
-use crate::session::Presence;
+use crate::driver::{Command, Presence};
 
 /// The training data of a run, for the workers that lack them.
 #[derive(Debug)]
 pub(crate) struct TrainingFile {
     file: DataFile,
-    /// In which state it was found to hold something else.
+    /// The state in which the file was found to hold something else.
     changed: watch::Sender<Option<FileState>>,
 }
 
@@ -33,7 +32,7 @@ impl TrainingFile {
     }
 
     /// The state of the file, unless it is known to hold something else in that state.
-    fn unchanged(&self) -> Result<FileState, NotSent> {
+    fn unchanged(&self) -> Result<FileState, SendError> {
         let state = self.file.state()?;
         if state.bytes != self.file.bytes || *self.changed.borrow() == Some(state) {
             return Err(self.has_changed(state));
@@ -42,12 +41,12 @@ impl TrainingFile {
     }
 
     /// Remembers that the file holds something else in this state, and logs it once.
-    fn has_changed(&self, state: FileState) -> NotSent {
+    fn has_changed(&self, state: FileState) -> SendError {
         let path = self.file.path.display();
         if self.changed.send_replace(Some(state)) != Some(state) {
             tracing::error!(%path, "the training data have changed since the run began: workers that lack them cannot join");
         }
-        NotSent::Changed(path.to_string())
+        SendError::Changed(path.to_string())
     }
 
     /// The chunk from this byte on, and the digest of all up to its end.
@@ -68,12 +67,12 @@ pub(crate) struct File {
     pub(crate) _sending: Arc<()>,
 }
 
-/// The training data on their way to a worker.
+/// The transfer of the training data to a worker.
 pub(crate) struct DataTransfer {
     pub(crate) file: File,
     pub(crate) sender: mpsc::Sender<Result<TransferPart, Status>>,
     pub(crate) peer: Peer,
-    /// One is taken for as long as the file is being sent.
+    /// A permit is held for as long as the file is being sent.
     pub(crate) permits: Arc<Semaphore>,
     /// Time in which the worker must take a chunk.
     pub(crate) timeout: Duration,
@@ -81,14 +80,14 @@ pub(crate) struct DataTransfer {
 
 /// Why a file was not sent.
 #[derive(Debug, thiserror::Error)]
-enum NotSent {
+enum SendError {
     #[error("the coordinator cannot read its training data: {0}")]
     Read(#[from] io::Error),
     #[error(
         "the training data at the coordinator, {0}, have changed since the run began: put them back, or begin another run"
     )]
     Changed(String),
-    #[error("it does not read the training data")]
+    #[error("the worker does not read the training data")]
     Stalled,
     /// The call is over.
     #[error("the worker gave up")]
@@ -97,21 +96,21 @@ enum NotSent {
 
 impl DataTransfer {
     /// Sends the file once it is its turn, unless the session ends before.
-    pub(crate) async fn run(self, owner: mpsc::Sender<Command>, session: SessionToken) {
+    pub(crate) async fn run(self, driver: mpsc::Sender<Command>, session: SessionToken) {
         let sent = tokio::select! {
             sent = self.send() => sent,
-            // What is left of the call does not keep the memory of its chunks.
-            () = self.file.presence.ended.cancelled() => return self.peer.close(),
+            // Closing the connection frees the memory of the call's chunks.
+            () = self.file.presence.ended() => return self.peer.close(),
         };
         let answer = match sent {
-            Ok(()) | Err(NotSent::Dropped) => return,
-            Err(error @ NotSent::Stalled) => {
+            Ok(()) | Err(SendError::Dropped) => return,
+            Err(error @ SendError::Stalled) => {
                 self.peer.close();
-                // If the owner is gone, all sessions are over.
-                return owner.send(Command::Left { session, why: error.to_string() }).await.unwrap_or(());
+                // If the driver is gone, all sessions are over.
+                return driver.send(Command::Left { session, why: error.to_string() }).await.unwrap_or(());
             }
-            Err(error @ NotSent::Changed(_)) => Status::data_loss(error.to_string()),
-            Err(error @ NotSent::Read(_)) => {
+            Err(error @ SendError::Changed(_)) => Status::data_loss(error.to_string()),
+            Err(error @ SendError::Read(_)) => {
                 tracing::warn!(path = %self.file.training.file.path.display(), "{error}");
                 Status::internal(error.to_string())
             }
@@ -121,10 +120,10 @@ impl DataTransfer {
     }
 
     /// Sends what was hashed when the run began, or an error in place of its end.
-    async fn send(&self) -> Result<(), NotSent> {
+    async fn send(&self) -> Result<(), SendError> {
         let _permit = tokio::select! {
-            permit = self.permits.acquire() => permit.map_err(|_| NotSent::Dropped)?,
-            () = self.sender.closed() => return Err(NotSent::Dropped),
+            permit = self.permits.acquire() => permit.map_err(|_| SendError::Dropped)?,
+            () = self.sender.closed() => return Err(SendError::Dropped),
         };
         let training = &self.file.training;
         let state = blocking(training, TrainingFile::unchanged).await?;
@@ -142,17 +141,17 @@ impl DataTransfer {
         if digest.finalize()[..] == training.file.sha256 { Ok(()) } else { Err(training.has_changed(state)) }
     }
 
-    async fn send_part(&self, part: TransferPart) -> Result<(), NotSent> {
+    async fn send_part(&self, part: TransferPart) -> Result<(), SendError> {
         let sent = tokio::time::timeout(self.timeout, self.sender.send(Ok(part))).await;
-        sent.map_err(|_| NotSent::Stalled)?.map_err(|_| NotSent::Dropped)
+        sent.map_err(|_| SendError::Stalled)?.map_err(|_| SendError::Dropped)
     }
 }
 
-/// Does what may have to wait for the disk.
+/// Runs work that may wait for the disk.
 async fn blocking<T: Send + 'static>(
     training: &Arc<TrainingFile>,
-    work: impl FnOnce(&TrainingFile) -> Result<T, NotSent> + Send + 'static,
-) -> Result<T, NotSent> {
+    work: impl FnOnce(&TrainingFile) -> Result<T, SendError> + Send + 'static,
+) -> Result<T, SendError> {
     let training = training.clone();
     let done = tokio::task::spawn_blocking(move || work(&training)).await;
     done.unwrap_or_else(|error| Err(io::Error::other(error).into()))

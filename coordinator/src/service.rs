@@ -1,4 +1,4 @@
-//! The gRPC service: checks requests, and passes them to the owner.
+//! The gRPC service, which checks requests and passes them to the driver.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,47 +20,50 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
-use crate::owner::{Command, Gradient, NotAnnounced};
-use crate::probe::{Answer, Probes};
+use crate::driver::{Command, GAVE_UP, GAVE_WAY, Gradient, Presence, Room, SessionHandle, UploadRefusal};
+use crate::probe::{ProbeAnswers, Probes};
 use crate::send_file::DataTransfer;
-use crate::session::Presence;
-use crate::sessions::SessionHandle;
-use crate::uploads::{GAVE_UP, GAVE_WAY, Room};
 
 /// Time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A gradient that waits or arrives, until the owner is told what came of it. A call is dropped if its sender gives up.
-struct Untold {
-    owner: mpsc::Sender<Command>,
+/// Fails a lease if the call that sends its gradient is dropped before the driver knows the result.
+struct UploadGuard {
+    driver: mpsc::Sender<Command>,
     lease: Option<(SessionToken, LeaseId)>,
 }
 
-impl Untold {
-    async fn tell(&mut self, what: Command) -> Result<(), Status> {
-        self.owner.send(what).await.map_err(|_| over())?;
-        self.lease = None;
+impl UploadGuard {
+    /// Sends the result to the driver.
+    async fn settle(&mut self, result: Command) -> Result<(), Status> {
+        self.driver.send(result).await.map_err(|_| over())?;
+        self.disarm();
         Ok(())
+    }
+
+    /// Does nothing on drop, since the driver knows the result.
+    fn disarm(&mut self) {
+        self.lease = None;
     }
 }
 
-impl Drop for Untold {
+impl Drop for UploadGuard {
     fn drop(&mut self) {
         if let Some((session, lease)) = self.lease.take() {
-            let (owner, reason) = (self.owner.clone(), GAVE_UP.to_owned());
+            let (driver, reason) = (self.driver.clone(), GAVE_UP.to_owned());
             let failed = Command::LeaseFailed { session, lease, kind: RefusalKind::NotReceived, reason };
-            // If the owner is gone, the run is over.
-            tokio::spawn(async move { owner.send(failed).await.unwrap_or(()) });
+            // If the driver is gone, the run is over.
+            tokio::spawn(async move { driver.send(failed).await.unwrap_or(()) });
         }
     }
 }
 
 #[derive(Clone)]
 pub(crate) struct Service {
-    owner: mpsc::Sender<Command>,
+    driver: mpsc::Sender<Command>,
     /// Length of every gradient.
     parameters: u64,
-    /// Buffers for them.
+    /// Buffers for gradients.
     pool: Pool,
     /// How many data files may be sent at the same time.
     data_transfers: Arc<Semaphore>,
@@ -72,68 +75,67 @@ pub(crate) struct Service {
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    pub(crate) fn new(owner: mpsc::Sender<Command>, pool: Pool, config: &CoordinatorConfig) -> Self {
+    pub(crate) fn new(driver: mpsc::Sender<Command>, pool: Pool, config: &CoordinatorConfig) -> Self {
         let run = config.run_spec();
-        let (parameters, limits) = (run.parameters, &config.transfers);
+        let (parameters, limits) = (run.parameters, &config.workers.transfers);
         Self {
-            owner,
+            driver,
             parameters,
             pool,
             data_transfers: Arc::new(Semaphore::new(MAX_DATA_TRANSFERS)),
-            probes: Arc::new(Probes::new(config.run_id.clone(), run)),
+            probes: Arc::new(Probes::new(config.run.id.clone(), run)),
             timeout: limits.timeout,
         }
     }
 
-    /// Sends the owner a command and waits for its answer.
+    /// Sends the driver a command and waits for its answer.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
-        self.owner.send(command(reply)).await.map_err(|_| over())?;
+        self.driver.send(command(reply)).await.map_err(|_| over())?;
         answer.await.map_err(|_| over())
     }
 
-    /// Waits for room for a gradient. Whenever the call is dropped from now on, the owner hears that the lease failed.
-    async fn announce(&self, header: &GradientHeader, peer: Peer) -> Result<(Room, Untold), NotAnnounced> {
+    /// Waits for room for a gradient. If the call is dropped from now on, the lease fails.
+    async fn announce(&self, header: &GradientHeader, peer: Peer) -> Result<(Room, UploadGuard), UploadRefusal> {
         let (session, lease, iteration) = (header.session, header.lease, header.iteration);
-        let mut untold = Untold { owner: self.owner.clone(), lease: Some((session, lease)) };
+        let mut guard = UploadGuard { driver: self.driver.clone(), lease: Some((session, lease)) };
         let answer = self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).await;
-        match answer.map_err(NotAnnounced::NoSession).flatten() {
-            Ok(room) => Ok((room, untold)),
-            Err(refused) => {
-                // The owner knows.
-                untold.lease = None;
-                Err(refused)
+        match answer.map_err(UploadRefusal::NoSession).flatten() {
+            Ok(room) => Ok((room, guard)),
+            Err(refusal) => {
+                guard.disarm();
+                Err(refusal)
             }
         }
     }
 
-    /// Receives a gradient that there is room for, and tells the owner what came of it, even if this is dropped.
+    /// Receives a gradient that has room, and sends the result to the driver, even if this is dropped.
     async fn receive(
         &self,
         upload: GradientUpload,
         header: GradientHeader,
         room: Room,
-        mut untold: Untold,
+        mut guard: UploadGuard,
     ) -> Result<Receipt, Status> {
-        let (session, lease, presence) = (header.session, header.lease, &room.presence);
+        let (session, lease) = (header.session, header.lease);
         let received = tokio::select! {
             received = upload.values(self.parameters, &self.pool, |bytes| room.receive(bytes)) => received,
-            () = presence.ended.cancelled() => Err(Status::unauthenticated("the session is over").into()),
-            () = room.gives_way.cancelled() => Err(Status::deadline_exceeded(GAVE_WAY).into()),
+            () = room.session_ended() => Err(Status::unauthenticated("the session is over").into()),
+            () = room.gives_way() => Err(Status::deadline_exceeded(GAVE_WAY).into()),
         };
         let values = match received {
             Ok(values) if header.loss_sum.is_finite() => values,
             refused => {
                 let (kind, reason, answer) = refusal(refused, header.loss_sum);
                 // Other workers can compute the lease right away.
-                untold.tell(Command::LeaseFailed { session, lease, kind, reason }).await?;
+                guard.settle(Command::LeaseFailed { session, lease, kind, reason }).await?;
                 return answer;
             }
         };
         let (reply, receipt) = oneshot::channel();
-        untold.tell(Command::Gradient(Gradient { header, values, reply })).await?;
+        guard.settle(Command::Gradient(Gradient { header, values, reply })).await?;
         let receipt = receipt.await;
-        // By now the gradient is the owner's.
+        // The driver has the gradient now.
         drop(room);
         receipt.map_err(|_| over())
     }
@@ -154,13 +156,13 @@ impl Transfers for Service {
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let header = GradientHeader::try_from(upload.header().await?)?;
-        // Only the holder of the lease may make us receive a gradient.
+        // Only the holder of a lease may send its gradient.
         let peer = upload.peer().clone();
-        // Until there is room, its sender waits for HTTP/2 to let it send.
+        // Until there is room, HTTP/2 flow control makes the sender wait.
         match self.announce(&header, peer).await {
-            Ok((room, untold)) => self.receive(upload, header, room, untold).await,
-            Err(NotAnnounced::NoSession(status)) => Err(status),
-            Err(NotAnnounced::NotHeld { reason }) => Ok(Receipt::NotHeld { reason }),
+            Ok((room, guard)) => self.receive(upload, header, room, guard).await,
+            Err(UploadRefusal::NoSession(status)) => Err(status),
+            Err(UploadRefusal::NotHeld { reason }) => Ok(Receipt::NotHeld { reason }),
         }
     }
 }
@@ -169,7 +171,7 @@ impl Transfers for Service {
 impl Coordinator for Service {
     type SessionStream = ResponseStream<CoordinatorMessage>;
     type DataStream = ResponseStream<TransferPart>;
-    type ProbeStream = Answer;
+    type ProbeStream = ProbeAnswers;
 
     async fn session(
         &self,
@@ -187,7 +189,7 @@ impl Coordinator for Service {
         peer.may_be_called(&hello.name).map_err(Status::permission_denied)?;
         let handle = self.ask(|reply| Command::Hello { hello, peer, reply }).await??;
         let SessionHandle { token, messages, presence } = handle;
-        tokio::spawn(read_control(self.owner.clone(), token, incoming, presence));
+        tokio::spawn(read_control(self.driver.clone(), token, incoming, presence));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
         Ok(Response::new(Box::pin(outgoing)))
     }
@@ -201,11 +203,11 @@ impl Coordinator for Service {
         let (sender, receiver) = mpsc::channel(2);
         let (permits, timeout) = (Arc::clone(&self.data_transfers), self.timeout);
         let transfer = DataTransfer { file, sender, peer, permits, timeout };
-        tokio::spawn(transfer.run(self.owner.clone(), session));
+        tokio::spawn(transfer.run(self.driver.clone(), session));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
-    async fn probe(&self, request: Request<Streaming<ProbeRequest>>) -> Result<Response<Answer>, Status> {
+    async fn probe(&self, request: Request<Streaming<ProbeRequest>>) -> Result<Response<ProbeAnswers>, Status> {
         let peer = Peer::of(request.extensions());
         Ok(Response::new(self.probes.answer(request.into_inner(), peer).await?))
     }
@@ -213,7 +215,7 @@ impl Coordinator for Service {
 
 /// Passes on a worker's messages until its stream or its session ends.
 async fn read_control(
-    owner: mpsc::Sender<Command>,
+    driver: mpsc::Sender<Command>,
     session: SessionToken,
     mut incoming: Streaming<WorkerMessage>,
     presence: Presence,
@@ -221,7 +223,7 @@ async fn read_control(
     let why = loop {
         let message = tokio::select! {
             message = incoming.message() => message,
-            () = presence.ended.cancelled() => return,
+            () = presence.ended() => return,
         };
         let command = match message {
             Ok(Some(message)) => match FromWorker::try_from(message) {
@@ -239,15 +241,15 @@ async fn read_control(
             Ok(None) => break "it left".into(),
             Err(status) => break format!("its connection broke: {}", status.message()),
         };
-        if owner.send(command).await.is_err() {
+        if driver.send(command).await.is_err() {
             return;
         }
     };
-    // The owner may be gone, which ends all sessions.
-    owner.send(Command::Left { session, why }).await.unwrap_or(());
+    // The driver may be gone, which ends all sessions.
+    driver.send(Command::Left { session, why }).await.unwrap_or(());
 }
 
-/// Why a gradient is not taken, by kind and in words, and the answer to its call.
+/// Why a gradient is refused, as kind and text, and the answer to its call.
 fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind, String, Result<Receipt, Status>) {
     let refused = |kind, reason: String| (kind, reason.clone(), Ok(Receipt::Refused { reason }));
     match received {
@@ -267,19 +269,19 @@ fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::uploads::{Reply, Sending, Uploads};
-    use ata_types::{Iteration, LeaseId, WorkerId};
+    use crate::driver::{Reply, Sending, Uploads};
+    use ata_types::{Iteration, WorkerId};
     use ata_wire::{DataSpec, LeaseTimes, RunSpec};
     use std::task::{Context, Waker};
 
     const SESSION: SessionToken = SessionToken([1; 16]);
 
     fn service() -> (Service, mpsc::Receiver<Command>) {
-        let (owner, commands) = mpsc::channel(8);
+        let (driver, commands) = mpsc::channel(8);
         let data = DataSpec::Generated { seed: 1 };
         let run = RunSpec { model: String::new(), parameters: 1, seed: 1, budget: 1, task_batch: 1, data };
         let service = Service {
-            owner,
+            driver,
             parameters: run.parameters,
             pool: Pool::default(),
             data_transfers: Arc::new(Semaphore::new(1)),
@@ -335,7 +337,7 @@ mod tests {
         let ((service, mut commands), header) = (service(), header());
         let mut call = Box::pin(service.announce(&header, Peer::default()));
         let reply = announced(call.as_mut(), &mut commands);
-        assert!(reply.send(Err(NotAnnounced::NotHeld { reason: "it ended".into() })).is_ok());
+        assert!(reply.send(Err(UploadRefusal::NotHeld { reason: "it ended".into() })).is_ok());
         assert!(call.await.is_err());
         tokio::task::yield_now().await;
         assert!(commands.try_recv().is_err());

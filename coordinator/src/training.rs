@@ -17,96 +17,90 @@ pub(crate) enum Work {
     /// Compare two results, and hand them back.
     Compare(Comparison),
     /// Take the step, now that all of its gradients were added.
-    Step { iteration: u64, tasks: u64, rate: f64, with_product: bool, trace: Option<TraceContext> },
+    Step(StepOrder),
     /// Hand over a copy of the state after the last step.
     Copy(std_mpsc::SyncSender<TrainingState>),
+}
+
+/// A step to take.
+pub(crate) struct StepOrder {
+    pub(crate) iteration: Iteration,
+    /// Number of tasks whose gradients were added.
+    pub(crate) tasks: u64,
+    pub(crate) learning_rate: f64,
+    /// Whether the inner product with the last step's gradient is wanted.
+    pub(crate) with_product: bool,
+    /// The span of the iteration.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// Two results for the same tasks.
 pub(crate) struct Comparison {
     pub(crate) tasks: TaskRange,
-    pub(crate) results: [(LeaseId, Arrived); 2],
+    pub(crate) results: [(LeaseId, AcceptedResult); 2],
 }
 
-/// A result that arrived, and waits for the outcome of its lease.
-pub(crate) struct Arrived {
+/// A result that the engine accepted, until it is known how its lease ends.
+pub(crate) struct AcceptedResult {
     pub(crate) times: LeaseTimes,
     pub(crate) gradient: Partial,
-    /// Whether its worker computes the same bits as others of which this is true.
+    /// Whether its worker computes the same bits as other exact workers.
     pub(crate) is_exact: bool,
 }
 
-/// What the thread reports.
-pub(crate) enum Report {
+/// A message from the thread.
+pub(crate) enum TrainingEvent {
     /// It took a step.
-    Stepped(Stepped),
-    /// It compared two results; tells whether they agree.
-    Compared(Comparison, bool),
+    Step(StepResult),
+    /// It compared two results, which agree or not.
+    Comparison(Comparison, bool),
     /// It failed, and takes no more work.
     Failed,
 }
 
-/// A step that was taken.
+/// The result of a step.
 #[derive(Debug)]
-pub(crate) struct Stepped {
-    pub(crate) iteration: u64,
-    pub(crate) taken: Taken,
+pub(crate) struct StepResult {
+    pub(crate) iteration: Iteration,
+    pub(crate) figures: StepFigures,
     /// Inner product of the step's mean gradient and the last one's, if the policy asked for it.
     pub(crate) gradient_product: Option<f64>,
     /// The parameters of the next iteration.
     pub(crate) parameters: ParameterSet,
 }
 
-/// What a step was, for the record.
+/// The figures of a step, for the record.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct StepFigures {
     /// Mean loss of the step's tasks, in nats.
     pub(crate) loss: f64,
     pub(crate) learning_rate: f64,
-    /// Of the mean gradient, before it was clipped, if it may be.
+    /// Norm of the mean gradient before it was clipped, if it may be.
     pub(crate) gradient_norm: Option<f64>,
 }
 
-/// A handle to the thread, which ends when this is dropped.
-pub(crate) struct TrainingThread {
-    pub(crate) work: std_mpsc::Sender<Work>,
-    /// Whether it was given a step that it has not reported on.
-    pub(crate) is_stepping: bool,
-}
-
-impl TrainingThread {
-    /// Gives the thread work. Returns `false` if it has failed, and will not do it.
-    #[must_use]
-    pub(crate) fn give(&mut self, work: Work) -> bool {
-        let is_step = matches!(work, Work::Step { .. });
-        let is_given = self.work.send(work).is_ok();
-        self.is_stepping |= is_step && is_given;
-        is_given
-    }
-}
-
-/// Starts the thread. Returns it and the parameters of the next iteration.
+/// Starts the thread, which ends when the returned sender is dropped. Also returns the parameters of the next iteration.
 ///
-/// It passes its reports to `report`, and gives buffers back to `pool`.
+/// The thread passes its messages to `report`, and gives buffers back to `pool`.
 pub(crate) fn spawn(
     state: TrainingState,
     aggregate: Aggregate,
     pool: Pool,
     links: SpanLinks,
-    report: impl Fn(Report) + Send + 'static,
-) -> (TrainingThread, ParameterSet) {
-    let initial = ParameterSet::new(Iteration(state.steps() + 1), state.parameters().to_vec(), &pool);
+    report: impl Fn(TrainingEvent) + Send + 'static,
+) -> (std_mpsc::Sender<Work>, ParameterSet) {
+    let initial = ParameterSet::new(Iteration(state.steps()).next(), state.parameters().to_vec(), &pool);
     let (work, receiver) = std_mpsc::channel();
     std::thread::Builder::new()
         .name("training".into())
         .spawn(move || {
             // A panic is printed, and the run must not wait forever for a step.
             if catch_unwind(AssertUnwindSafe(|| run(state, aggregate, &pool, links, &receiver, &report))).is_err() {
-                report(Report::Failed);
+                report(TrainingEvent::Failed);
             }
         })
         .expect("a thread can be started");
-    (TrainingThread { work, is_stepping: false }, initial)
+    (work, initial)
 }
 
 fn run(
@@ -115,7 +109,7 @@ fn run(
     pool: &Pool,
     links: SpanLinks,
     received: &std_mpsc::Receiver<Work>,
-    report: &impl Fn(Report),
+    report: &impl Fn(TrainingEvent),
 ) {
     let mut aggregator = Aggregator::new(aggregate);
     for work in received {
@@ -124,27 +118,36 @@ fn run(
             Work::Compare(comparison) => {
                 let [(_, one), (_, other)] = &comparison.results;
                 let agree = one.gradient.agrees(&other.gradient, one.is_exact && other.is_exact);
-                report(Report::Compared(comparison, agree));
+                report(TrainingEvent::Comparison(comparison, agree));
             }
-            Work::Step { iteration, tasks, rate, with_product, trace } => {
-                let span = links.below(
-                    trace,
-                    || debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks, learning_rate = rate),
-                );
-                let estimate = aggregator.finish(tasks).expect("a step has gradients");
-                let Estimate { mut gradient, divisor, loss } = estimate;
-                let mut next = pool.take();
-                let step = state.step(&mut gradient, divisor, rate, with_product, &mut next);
-                pool.give(gradient);
-                let parameters = ParameterSet::new(Iteration(iteration + 1), next, pool);
-                let taken = Taken { loss, learning_rate: rate, gradient_norm: step.gradient_norm };
-                let gradient_product = step.gradient_product;
-                drop(span);
-                report(Report::Stepped(Stepped { iteration, taken, gradient_product, parameters }));
-            }
-            // If nobody waits for it, the run is over.
+            Work::Step(order) => report(TrainingEvent::Step(step(&order, &mut state, &mut aggregator, pool, links))),
+            // Without a receiver, the run is over.
             Work::Copy(copy) => drop(copy.send(state.clone())),
         }
         aggregator.spent().for_each(|spent| pool.give(spent));
+    }
+}
+
+fn step(
+    order: &StepOrder,
+    state: &mut TrainingState,
+    aggregator: &mut Aggregator,
+    pool: &Pool,
+    links: SpanLinks,
+) -> StepResult {
+    let &StepOrder { iteration, tasks, learning_rate, with_product, trace } = order;
+    let _span = links.below(trace, || {
+        let iteration = iteration.number();
+        debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks, learning_rate)
+    });
+    let Estimate { mut gradient, divisor, loss } = aggregator.finish(tasks).expect("a step has gradients");
+    let mut next = pool.take();
+    let step = state.step(&mut gradient, divisor, learning_rate, with_product, &mut next);
+    pool.give(gradient);
+    StepResult {
+        iteration,
+        figures: StepFigures { loss, learning_rate, gradient_norm: step.gradient_norm },
+        gradient_product: step.gradient_product,
+        parameters: ParameterSet::new(iteration.next(), next, pool),
     }
 }

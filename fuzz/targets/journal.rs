@@ -11,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
     folder.file(JOURNAL_FILE, input);
     let mut state = RunState::default();
     let _ = read_journal(folder.path(), |event| state.apply(&event));
-    if resume_journal(folder.path(), "run", Iteration(1), |_| ()).is_ok() {
+    if resume_journal(folder.path(), "run", Iteration(1), RunState::default()).is_ok() {
         read_journal(folder.path(), |event| state.apply(&event)).expect("a journal that is resumed can be read");
     }
 });

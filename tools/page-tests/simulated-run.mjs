@@ -259,7 +259,7 @@ export class SimulatedRun {
     if (this.iteration === 0) return [];
     const own = [`${this.policy} (this run)`, this.policy, 1, 1, 0.1];
     return [own, ...OTHERS].map(([label, policy, runtime, worker_time, wasted], place) => ({
-      label, policy, wasted, is_this: place === 0,
+      label, policy, wasted, bootstrapped: place === 0 ? 0 : 0.1,
       iteration_s: (this.runtime_s / this.iteration) * runtime, worker_time_s: (this.worker_time_s / this.iteration) * worker_time,
     }));
   }

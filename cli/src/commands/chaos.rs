@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use ata_chaos::{ChaosError, Config, FaultKind, KindSummary, Observer, Outcome, Verdict};
 use ata_figures::Table;
 use ata_learn::DeviceChoice;
-use ata_observe::seconds;
+use ata_types::seconds;
 use indicatif::ProgressBar;
 
 use super::up::worker_args;

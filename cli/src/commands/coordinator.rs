@@ -63,8 +63,8 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
         received = Some((&mut signal).await);
         notify(&[NotifyState::Stopping]);
     };
-    let trained = Box::pin(run.train(&folder, listener, security, dashboard, stop)).await?;
-    trained.finish(&folder, &args.common, received, signal).await
+    let ended = Box::pin(run.train(&folder, listener, security, dashboard, stop)).await?;
+    ended.finish(&folder, &args.common, received, signal).await
 }
 
 /// The content of `--ready-file`.

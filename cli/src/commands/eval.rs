@@ -11,13 +11,14 @@ use serde::Serialize;
 use crate::args::EvalArgs;
 use crate::failure::Failure;
 use crate::inputs::open_split;
-use crate::output::{Counter, print_json, render_table};
+use crate::output::{Counter, Output, render_table};
 use crate::run::model;
 use crate::run::resume::RUNS;
 use crate::settings::Settings;
 
+/// A model's quality on the test data.
 #[derive(Serialize)]
-struct Measured {
+struct ModelEvaluation {
     model: PathBuf,
     data: String,
     step: Option<u64>,
@@ -40,7 +41,7 @@ struct Class {
 
 pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
     let path = find(&args.model)?;
-    let settings = settings_beside(&path)?;
+    let settings = settings_of(&path)?;
     let bytes = std::fs::read(&path).map_err(|cause| Failure::data(format!("{}: {cause}", path.display())))?;
     let wrong = |error| Failure::data(format!("{}: {error}", path.display()));
     let metadata = decode_metadata(&bytes).map_err(wrong)?;
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Fa
     let evaluation = test.evaluator(&device).evaluate(&parameters, &mut go_on)?;
     counter.finish();
     let evaluation = evaluation.ok_or_else(|| Failure::internal("this model cannot be evaluated"))?;
-    let result = Measured {
+    let result = ModelEvaluation {
         step: metadata.get("step").and_then(|step| step.parse().ok()),
         parameters_sha256: hex(&sha256_of_parameters(&parameters)),
         samples,
@@ -73,11 +74,7 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Fa
         data: name,
         model: path,
     };
-    if args.json {
-        print_json(&result)?;
-    } else {
-        print(&result);
-    }
+    result.print(args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -85,13 +82,13 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Fa
 fn find(name: &Path) -> Result<PathBuf, Failure> {
     let candidates = [name.to_owned(), name.join(MODEL_FILE), Path::new(RUNS).join(name).join(MODEL_FILE)];
     candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        let shown = name.display();
-        Failure::data(format!("{shown}: no model there; expected a run's folder or name, or a {MODEL_FILE}"))
+        let name = name.display();
+        Failure::data(format!("{name}: no model there; expected a run's folder or name, or a {MODEL_FILE}"))
     })
 }
 
 /// The settings of the run that a model belongs to, if it lies in the folder of one, or of its checkpoints.
-fn settings_beside(model: &Path) -> Result<Option<Settings>, Failure> {
+fn settings_of(model: &Path) -> Result<Option<Settings>, Failure> {
     let config = model.ancestors().skip(1).take(3).map(|folder| folder.join(CONFIG_FILE)).find(|path| path.is_file());
     config.map(|path| Settings::resolve(&[&path], &[])).transpose()
 }
@@ -107,19 +104,19 @@ fn classes(evaluation: &Evaluation, names: &[String]) -> Vec<Class> {
     evaluation.classes.iter().enumerate().map(class).collect()
 }
 
-fn print(result: &Measured) {
-    let Measured { model, data, samples, loss, accuracy, .. } = result;
-    println!("{} on the {samples} test samples of {data}", model.display());
-    let Some(accuracy) = accuracy else {
-        println!("loss {loss:.4}");
-        return;
-    };
-    println!("loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0);
-    let row = |class: &Class| {
-        let accuracy = class.accuracy.map_or("-".into(), |accuracy| format!("{:.1} %", accuracy * 100.0));
-        vec![format!("{} {}", class.label, class.name), class.samples.to_string(), class.correct.to_string(), accuracy]
-    };
-    let header = ["class", "samples", "correct", "accuracy"].map(String::from).into();
-    let table = Table { title: "By class".into(), header, rows: result.classes.iter().map(row).collect() };
-    print!("{}", render_table(&table, usize::MAX));
+impl Output for ModelEvaluation {
+    fn text(&self) -> String {
+        let Self { model, data, samples, loss, accuracy, .. } = self;
+        let text = format!("{} on the {samples} test samples of {data}\n", model.display());
+        let Some(accuracy) = accuracy else { return text + &format!("loss {loss:.4}\n") };
+        let row = |class: &Class| {
+            let accuracy = class.accuracy.map_or("-".into(), |accuracy| format!("{:.1} %", accuracy * 100.0));
+            let label = format!("{} {}", class.label, class.name);
+            vec![label, class.samples.to_string(), class.correct.to_string(), accuracy]
+        };
+        let header = ["class", "samples", "correct", "accuracy"].map(String::from).into();
+        let table = Table { title: "By class".into(), header, rows: self.classes.iter().map(row).collect() };
+        let figures = format!("loss {loss:.4}, accuracy {:.2} %\n", accuracy * 100.0);
+        text + &figures + &render_table(&table, usize::MAX)
+    }
 }

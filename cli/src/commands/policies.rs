@@ -6,10 +6,15 @@ use ata_scheduler::POLICIES;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::print_json;
+use crate::output::Output;
+
+/// All policies.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct PolicyList(Vec<PolicyEntry>);
 
 #[derive(Serialize)]
-struct Line {
+struct PolicyEntry {
     name: &'static str,
     about: &'static str,
     kind: String,
@@ -17,25 +22,22 @@ struct Line {
 }
 
 pub(crate) fn run(json: bool) -> Result<ExitCode, Failure> {
-    if json {
-        let lines: Vec<Line> = POLICIES
-            .iter()
-            .map(|policy| Line {
-                name: policy.name,
-                about: policy.about,
-                kind: policy.kind.to_string(),
-                parameters: policy.parameters,
-            })
-            .collect();
-        print_json(&lines)?;
-    } else {
-        println!("Policies, written --policy NAME or --policy NAME:key=value,key=value\n");
-        for policy in POLICIES {
-            println!(
-                "{:<17}{} ({})\n{:<17}parameters: {}",
-                policy.name, policy.about, policy.kind, "", policy.parameters
-            );
-        }
-    }
+    let entries = POLICIES.iter().map(|policy| PolicyEntry {
+        name: policy.name,
+        about: policy.about,
+        kind: policy.kind.to_string(),
+        parameters: policy.parameters,
+    });
+    PolicyList(entries.collect()).print(json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Output for PolicyList {
+    fn text(&self) -> String {
+        let entry = |PolicyEntry { name, about, kind, parameters }: &PolicyEntry| {
+            format!("{name:<17}{about} ({kind})\n{:<17}parameters: {parameters}\n", "")
+        };
+        let entries: String = self.0.iter().map(entry).collect();
+        format!("Policies, written --policy NAME or --policy NAME:key=value,key=value\n\n{entries}")
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use ata_observe::{Described, Metrics};
+use ata_observe::{MetricDescription, Metrics};
 use ata_record::{JOURNAL_VERSION, RunEvent, write_atomically};
 use ata_reference::{Definitions, Metric, pages};
 use clap::CommandFactory;
@@ -28,7 +28,7 @@ pub(crate) fn run(out: &Path) -> Result<ExitCode, Failure> {
 }
 
 fn definitions() -> Result<Definitions, Failure> {
-    let metric = |Described { name, kind, help, labels }: Described| Metric {
+    let metric = |MetricDescription { name, kind, help, labels }: MetricDescription| Metric {
         name: name.into(),
         kind: kind.into(),
         help: help.into(),

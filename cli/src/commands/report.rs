@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ata_observe::{Access, App, Cursor, Message, Source, follow, serve, viewed};
+use ata_observe::{Access, App, Snapshot, Source, follow, read_state, serve};
 use ata_record::{REPORT_FILE, write_atomically};
 use tokio::net::TcpListener;
 
 use super::watched;
 use crate::args::ReportArgs;
 use crate::failure::Failure;
-use crate::run::counterfactual::cost_rows;
+use crate::run::counterfactual::other_costs;
 use crate::signals;
 
-/// What a page of several runs is called.
+/// The file name of a page of several runs.
 const COMPARISON_FILE: &str = "comparison.html";
 
 pub(crate) async fn run(args: ReportArgs) -> Result<ExitCode, Failure> {
@@ -23,14 +23,14 @@ pub(crate) async fn run(args: ReportArgs) -> Result<ExitCode, Failure> {
     if let Some(address) = args.serve {
         return served(folders, address).await;
     }
-    let messages = folders.iter().enumerate().map(|(index, folder)| message(index, folder));
-    let messages: Vec<Message> = messages.collect::<Result<_, _>>()?;
+    let snapshots = folders.iter().enumerate().map(|(index, folder)| snapshot(index, folder));
+    let snapshots: Vec<Snapshot> = snapshots.collect::<Result<_, _>>()?;
     let (title, default) = match &folders[..] {
         [folder] => (format!("Run {}", name(folder)), folder.join(REPORT_FILE)),
         several => (several.iter().map(|folder| name(folder)).collect::<Vec<_>>().join(", "), COMPARISON_FILE.into()),
     };
     let path = args.out.unwrap_or(default);
-    write_atomically(&path, ata_observe::report(&title, &messages).as_bytes())
+    write_atomically(&path, ata_observe::report(&title, &snapshots).as_bytes())
         .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
     println!("{}", path.display());
     Ok(ExitCode::SUCCESS)
@@ -40,12 +40,12 @@ fn name(folder: &Path) -> String {
     folder.file_name().map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-fn message(index: usize, folder: &Path) -> Result<Message, Failure> {
-    let view = viewed(folder, watched::prices(folder))?;
-    if !view.has_begun() && view.state().iterations == 0 {
+fn snapshot(index: usize, folder: &Path) -> Result<Snapshot, Failure> {
+    let state = read_state(folder, watched::prices(folder))?;
+    if !state.has_begun() && state.iterations == 0 {
         return Err(Failure::data(format!("{} holds no run", folder.display())));
     }
-    Ok(view.message(index, &mut Cursor::default(), &cost_rows(view.state())))
+    Ok(Snapshot { index, ..Snapshot::of(&state, &other_costs(&state)) })
 }
 
 async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<ExitCode, Failure> {
@@ -61,9 +61,9 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<ExitCode, 
     })?;
     eprintln!("dashboard: http://{}", listener.local_addr().map_err(Failure::internal)?);
     let source = |folder: PathBuf| Source {
-        view: follow(folder.clone(), watched::prices(&folder)),
+        state: follow(folder.clone(), watched::prices(&folder)),
         folder,
-        costs: Arc::new(cost_rows),
+        costs: Arc::new(other_costs),
     };
     let app = App { runs: folders.into_iter().map(source).collect(), metrics: None };
     serve(listener, Access::Local, app, async {

@@ -75,9 +75,9 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
             () = children.too_few(&state), if !is_over => {}
         }
     };
-    let trained = Box::pin(run.train(&folder, listener, Arc::new(Security::Open), dashboard, stop)).await;
+    let ended = Box::pin(run.train(&folder, listener, Arc::new(Security::Open), dashboard, stop)).await;
     children.finish().await;
-    trained?.finish(&folder, &args.common, received, signal).await
+    ended?.finish(&folder, &args.common, received, signal).await
 }
 
 fn say_what(settings: &Settings, device: &str) {

@@ -1,4 +1,4 @@
-//! The run that a command looks at: in a folder, or at its coordinator.
+//! The run that a command reads: in a folder, or from its coordinator.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::run::resume::{RUNS, runs};
 use crate::settings::{DEFAULT_DASHBOARD, Settings};
 
-/// Where a run is.
+/// The place of a run.
 pub(super) enum Watched {
     Folder(PathBuf),
     Server(Client),
@@ -47,10 +47,10 @@ pub(super) fn folder(run: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// What the workers of the run in a folder cost, as its settings say.
-pub(super) fn prices(folder: &Path) -> ata_observe::Prices {
+/// The prices of the workers of the run in a folder, from its settings.
+pub(super) fn prices(folder: &Path) -> ata_record::Prices {
     let file = folder.join(ata_record::CONFIG_FILE);
-    // A run's page is worth showing without its settings.
+    // A run can be shown without its settings.
     let settings = Settings::resolve(&[file.as_path()], &[]);
     settings.map(|settings| settings.workers.prices).unwrap_or_default()
 }

@@ -49,7 +49,7 @@ pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
 }
 
 /// Prints a value as JSON on standard output.
-pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
     println!("{}", escaped_json(&serde_json::to_string_pretty(value).map_err(Failure::internal)?));
     Ok(())
 }

@@ -1,4 +1,6 @@
-//! What is printed: progress on standard error, tables and JSON on standard output.
+//! What is printed: progress on standard error, results on standard output.
+//!
+//! A command's result is an [`Output`], which has a text and a JSON form.
 
 mod counter;
 mod escape;
@@ -6,7 +8,7 @@ mod progress;
 mod table;
 
 pub(crate) use counter::Counter;
-pub(crate) use escape::{JsonLines, escaped, escaped_json, is_unsafe, print_json};
+pub(crate) use escape::{JsonLines, escaped, is_unsafe, print_json};
 #[cfg(target_os = "linux")]
 pub(crate) use progress::live_line;
 pub(crate) use progress::show_progress;
@@ -14,5 +16,24 @@ pub(crate) use table::render_table;
 
 use std::time::Duration;
 
+use serde::Serialize;
+
+use crate::failure::Failure;
+
 /// Time between two plain lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A command's result. Its JSON form is its serialization.
+pub(crate) trait Output: Serialize {
+    /// The text form, for a terminal: whole lines, in which text from outside is escaped.
+    fn text(&self) -> String;
+
+    /// Prints the result on standard output, as text or JSON.
+    fn print(&self, as_json: bool) -> Result<(), Failure> {
+        if as_json {
+            return print_json(self);
+        }
+        print!("{}", self.text());
+        Ok(())
+    }
+}

@@ -4,8 +4,7 @@ use std::io::IsTerminal;
 use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
-use ata_record::{RunPhase, RunState};
-use ata_types::WorkerId;
+use ata_record::{Allocation, RunPhase, RunState};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 
@@ -63,16 +62,19 @@ fn describe(state: &RunState) -> String {
                 Some(accuracy) => format!("test accuracy {:.1} %  ", accuracy * 100.0),
                 None => format!("test loss {loss:.3}  "),
             });
-            format!("{loss}{test}{} workers  tasks {}", state.present(), allocation(&state.allocation))
+            format!("{loss}{test}{} workers  tasks {}", state.present(), allocation(state))
         }
         RunPhase::Evaluating => "evaluating on the test data".into(),
         RunPhase::Over(_) => "over".into(),
     }
 }
 
-/// `9 4 2 1`, or the first few of many.
-fn allocation(allocation: &[(WorkerId, u64)]) -> String {
-    let shares: Vec<String> = allocation.iter().take(WORKERS_SHOWN).map(|(_, tasks)| tasks.to_string()).collect();
-    let more = if allocation.len() > WORKERS_SHOWN { " …" } else { "" };
-    shares.join(" ") + more
+/// The tasks of the workers: `9 4 2 1`, or the first few of many.
+fn allocation(state: &RunState) -> String {
+    let Allocation { workers, shares, .. } = &state.allocation;
+    // In an asynchronous run each worker computes one task at a time.
+    let shares = shares.values().copied().chain(std::iter::repeat_n(1, workers - shares.len()));
+    let tasks: Vec<String> = shares.take(WORKERS_SHOWN).map(|tasks| tasks.to_string()).collect();
+    let more = if *workers > WORKERS_SHOWN { " …" } else { "" };
+    tasks.join(" ") + more
 }

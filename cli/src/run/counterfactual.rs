@@ -1,15 +1,16 @@
 //! What other policies would have cost on the task times that a run recorded.
 
 use ata_experiments::PolicyResolver;
-use ata_observe::CostRow;
+use ata_figures::Table;
+use ata_observe::PolicyCost;
 use ata_record::{RunState, WorkerState};
 use ata_scheduler::{Engine, EngineConfig, Ledger, PolicyContext, PolicyKind, StepOutcome, build_policy, policy_kind};
 use ata_simulator::{RecordedTimes, Simulation, Step};
-use serde::Serialize;
+use ata_types::seconds;
 
 use crate::failure::Failure;
 
-/// What a run recorded of a worker.
+/// The times that a run recorded of a worker.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WorkerTimes {
     /// Seconds of each completed task, in order.
@@ -25,7 +26,7 @@ impl WorkerTimes {
         (!self.tasks_s.is_empty()).then_some(mean_s.max(f64::MIN_POSITIVE))
     }
 
-    /// The median time of an assignment; 0 if none was timed. Means are spoilt by first transfers.
+    /// The median time of an assignment; 0 if none was timed. First transfers would distort a mean.
     fn overhead_s(&self) -> f64 {
         let mut overheads_s = self.overheads_s.clone();
         overheads_s.sort_by(f64::total_cmp);
@@ -33,43 +34,29 @@ impl WorkerTimes {
     }
 }
 
-/// The cost of a policy, not counting optimizer steps.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Counterfactual {
-    pub(crate) policy: &'static str,
-    pub(crate) mean_iteration_s: f64,
-    pub(crate) mean_total_worker_time_s: f64,
-    /// Per iteration.
-    pub(crate) mean_tasks_wasted: f64,
-}
-
-impl Counterfactual {
-    /// What the policy is called where it is compared.
-    pub(crate) fn label(&self) -> &'static str {
-        match self.policy {
-            "fta" => "best, had the speeds been known (fta)",
-            "ema" => "by moving means (ema)",
-            "pull" => "from a queue (pull)",
-            "gta" => "greedy (gta)",
-            "uta" => "uniform (uta)",
-            other => other,
-        }
-    }
-
-    /// The same as a row of a page.
-    pub(crate) fn row(&self) -> CostRow {
-        CostRow {
-            label: self.label().into(),
-            policy: self.policy.into(),
-            iteration_s: self.mean_iteration_s,
-            worker_time_s: self.mean_total_worker_time_s,
-            wasted: self.mean_tasks_wasted,
-            is_this: false,
-        }
+/// What a policy is called where it is compared.
+fn label(policy: &str) -> &str {
+    match policy {
+        "fta" => "best, had the speeds been known (fta)",
+        "ema" => "by moving means (ema)",
+        "pull" => "from a queue (pull)",
+        "gta" => "greedy (gta)",
+        "uta" => "uniform (uta)",
+        other => other,
     }
 }
 
-/// What a run recorded of its workers so far.
+/// The costs of policies as a table.
+pub(crate) fn cost_table(title: String, costs: &[PolicyCost]) -> Table {
+    let row = |cost: &PolicyCost| {
+        let (runtime, worker_time) = (seconds(cost.iteration_s), seconds(cost.worker_time_s));
+        vec![cost.label.clone(), runtime, worker_time, format!("{:.1}", cost.wasted)]
+    };
+    let header = ["policy", "runtime", "worker time", "wasted tasks"].map(String::from).into();
+    Table { title, header, rows: costs.iter().map(row).collect() }
+}
+
+/// The times that a run recorded of its workers so far.
 pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
     let times = |worker: &WorkerState| WorkerTimes {
         tasks_s: worker.times_s.iter().copied().collect(),
@@ -78,9 +65,9 @@ pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
     run.workers.values().map(times).collect()
 }
 
-/// What other policies would have cost so far, for a page.
-pub(crate) fn cost_rows(run: &RunState) -> Vec<CostRow> {
-    counterfactuals(&recorded(run), run.budget.max(1), run.seed).iter().map(Counterfactual::row).collect()
+/// What other policies would have cost so far.
+pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
+    counterfactuals(&recorded(run), run.budget.max(1), run.seed)
 }
 
 /// Simulated iterations: the mean of this many is accurate to well within a percent.
@@ -102,39 +89,21 @@ fn simulated(workers: usize, budget: u64) -> Option<u64> {
 }
 
 /// The costs of [`OTHERS`]; empty if nothing was recorded, or the iterations are too large.
-pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64) -> Vec<Counterfactual> {
+pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64) -> Vec<PolicyCost> {
     let Some(iterations) = simulated(workers.len(), budget) else { return Vec::new() };
     let Some(replay) = Replay::new(workers, budget, iterations) else { return Vec::new() };
-    OTHERS
-        .into_iter()
-        .filter_map(|policy| {
-            let Cost { ledger, .. } = replay.cost(policy, build_policy, seed).ok()?;
-            Some(Counterfactual {
-                policy,
-                mean_iteration_s: ledger.mean_iteration_s(),
-                mean_total_worker_time_s: ledger.mean_total_worker_time_s(),
-                mean_tasks_wasted: ledger.tasks_wasted as f64 / iterations as f64,
-            })
-        })
-        .collect()
+    OTHERS.into_iter().filter_map(|policy| replay.cost(policy, build_policy, seed).ok()).collect()
 }
 
 /// Replays recorded times under other policies.
 pub(crate) struct Replay {
     /// Seconds of each task, by worker; workers without any are left out.
     tasks_s: Vec<Vec<f64>>,
-    /// Seconds of an assignment beside its tasks, of the same workers.
+    /// Seconds of an assignment without its tasks, of the same workers.
     overheads_s: Vec<Vec<f64>>,
     context: PolicyContext,
     budget: u64,
     iterations: u64,
-}
-
-/// What a policy would have cost.
-pub(crate) struct Cost {
-    pub(crate) ledger: Ledger,
-    /// Share of tasks whose time was drawn again.
-    pub(crate) bootstrapped: f64,
 }
 
 impl Replay {
@@ -149,8 +118,24 @@ impl Replay {
         (!timed.is_empty()).then_some(Self { tasks_s, overheads_s, context, budget, iterations })
     }
 
-    /// The costs of a policy. An asynchronous one takes as many steps as the iterations of others have tasks.
-    pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<Cost, Failure> {
+    /// The cost of a policy, not counting optimizer steps. An iteration stands for B applied tasks, also if the policy's steps
+    /// have fewer.
+    pub(crate) fn cost(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<PolicyCost, Failure> {
+        let (ledger, bootstrapped) = self.simulate(policy, policies, seed)?;
+        let iterations = ledger.tasks_applied.max(1) as f64 / self.budget as f64;
+        Ok(PolicyCost {
+            policy: policy.into(),
+            label: label(policy).into(),
+            iteration_s: ledger.iteration_time_s / iterations,
+            worker_time_s: ledger.total_worker_time_s / iterations,
+            wasted: ledger.tasks_wasted as f64 / iterations,
+            bootstrapped,
+        })
+    }
+
+    /// The ledger of a policy, and the share of tasks whose time was drawn again. An asynchronous policy takes as many steps as
+    /// the iterations of others have tasks.
+    fn simulate(&self, policy: &str, policies: PolicyResolver, seed: u64) -> Result<(Ledger, f64), Failure> {
         let steps_per_iteration = if policy_kind(policy) == PolicyKind::Asynchronous { self.budget } else { 1 };
         let policy = policies(policy, &self.context)?;
         let workers = self.tasks_s.len();
@@ -169,7 +154,7 @@ impl Replay {
         simulation.run(&mut engine, &mut |_: &Step<'_>| StepOutcome::default()).map_err(Failure::internal)?;
         let ledger = engine.ledger().clone();
         let tasks = ledger.tasks_applied + ledger.tasks_wasted;
-        Ok(Cost { bootstrapped: simulation.times.bootstrapped() as f64 / tasks.max(1) as f64, ledger })
+        Ok((ledger, simulation.times.bootstrapped() as f64 / tasks.max(1) as f64))
     }
 }
 
@@ -190,7 +175,7 @@ mod tests {
             let costs = counterfactuals(&recorded, 4, 1);
             let close = |policy, (a, b): (f64, f64)| {
                 let cost = costs.iter().find(|cost| cost.policy == policy).unwrap();
-                let (runtime_s, worker_time_s) = (cost.mean_iteration_s - overhead_s, cost.mean_total_worker_time_s);
+                let (runtime_s, worker_time_s) = (cost.iteration_s - overhead_s, cost.worker_time_s);
                 assert!((runtime_s - a).abs() < 1e-9 && (worker_time_s - b).abs() < 1e-9, "{policy}: {cost:?}");
             };
             close("fta", (3.0, 6.0));
@@ -203,9 +188,9 @@ mod tests {
         }
     }
 
-    /// What is simulated does not grow with the budget or the workers, and takes no memory for a budget that a file names.
+    /// A simulation does not grow with the budget or the workers, and takes no memory for a budget that a file names.
     #[test]
-    fn no_more_is_simulated_in_larger_runs() {
+    fn simulations_of_larger_runs_do_not_grow() {
         for (workers, budget, iterations) in [
             (4, 16, Some(1000)),
             (51, 500, Some(1000)),
@@ -227,7 +212,7 @@ mod tests {
     fn asynchronous_policies_take_as_many_tasks() {
         let replay = Replay::new(&workers([(vec![1.0; 3], 0.0), (vec![2.0; 3], 0.0)]), 4, 10).unwrap();
         for policy in ["asgd", "ringmaster:R=9", "uta"] {
-            assert_eq!(replay.cost(policy, build_policy, 1).unwrap().ledger.tasks_applied, 40, "{policy}");
+            assert_eq!(replay.simulate(policy, build_policy, 1).unwrap().0.tasks_applied, 40, "{policy}");
         }
         assert!(replay.cost("uta", build_policy, 1).unwrap().bootstrapped > 0.5);
     }

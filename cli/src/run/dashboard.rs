@@ -1,20 +1,20 @@
-//! What listens to a run while it goes on: the dashboard with its metrics, and TensorBoard's files.
+//! Observers of a run while it goes on: the dashboard with its metrics, and TensorBoard's files.
 
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use ata_observe::{Access, App, Live, Metrics, Source, TensorBoard, serve};
-use ata_record::Listeners;
+use ata_observe::{Access, App, Metrics, Source, TensorBoard, serve};
+use ata_record::{Listeners, RunState};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::counterfactual;
 use crate::failure::Failure;
 use crate::settings::{DEFAULT_DASHBOARD, Settings};
 
-/// Where TensorBoard's files are, in a run's folder.
+/// The folder of TensorBoard's files in a run's folder.
 const TENSORBOARD: &str = "tensorboard";
 
 /// A dashboard that is about to be served.
@@ -24,7 +24,7 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
-    /// Binds its address, and says where it is; `default` is the address if the settings have none. `None` if it is off.
+    /// Binds its address, and prints it; `default` is the address if the settings have none. `None` if it is off.
     pub(crate) async fn bind(settings: &Settings, default: &str) -> Result<Option<Self>, Failure> {
         let Some(address) = settings.dashboard_or(default)? else { return Ok(None) };
         let mut bound = TcpListener::bind(address).await;
@@ -50,7 +50,7 @@ impl Dashboard {
     }
 }
 
-/// All who listen to a run.
+/// The observers of a run.
 pub(crate) struct Observers {
     listeners: Listeners,
     server: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
@@ -58,7 +58,12 @@ pub(crate) struct Observers {
 
 impl Observers {
     /// Those that the settings ask for.
-    pub(crate) fn start(dashboard: Option<Dashboard>, settings: &Settings, folder: &Path) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        dashboard: Option<Dashboard>,
+        settings: &Settings,
+        folder: &Path,
+        state: watch::Receiver<RunState>,
+    ) -> Result<Self, Failure> {
         let mut listeners = Listeners::default();
         if settings.tensorboard {
             let place = folder.join(TENSORBOARD);
@@ -67,11 +72,9 @@ impl Observers {
             listeners.add(board);
         }
         let server = dashboard.map(|Dashboard { listener, access }| {
-            let (live, view) = Live::new(settings.workers.prices.clone());
             let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-            listeners.add(live);
             listeners.add(metrics.clone());
-            let source = Source { view, folder: folder.into(), costs: Arc::new(counterfactual::cost_rows) };
+            let source = Source { state, folder: folder.into(), costs: Arc::new(counterfactual::other_costs) };
             let app = App { runs: vec![source], metrics: Some(metrics) };
             let (stop, stopped) = oneshot::channel();
             let server = tokio::spawn(serve(listener, access, app, async { drop(stopped.await) }));
@@ -80,7 +83,7 @@ impl Observers {
         Ok(Self { listeners, server })
     }
 
-    /// Who listens, for the run; what is left serves on.
+    /// The listeners, for the run; the server goes on without them.
     pub(crate) fn take_listeners(&mut self) -> Listeners {
         std::mem::take(&mut self.listeners)
     }
@@ -90,7 +93,7 @@ impl Observers {
         self.server.is_some()
     }
 
-    /// Tells those who watch how it ended.
+    /// Sends viewers the end of the run.
     pub(crate) async fn end(self) {
         if let Some((stop, server)) = self.server {
             drop(stop);

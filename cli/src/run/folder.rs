@@ -8,6 +8,7 @@ use ata_record::{
     BEST_MODEL_FILE, CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, RUN_FILES, RUN_LOCK, SUMMARY_FILE,
     discard_journal, write_atomically,
 };
+use ata_types::Iteration;
 use rand::TryRng;
 
 use super::hold::Hold;
@@ -45,7 +46,7 @@ impl RunFolder {
         hold: Hold,
         resumption: &Resumption,
         run_id: &str,
-        iteration: u64,
+        iteration: Iteration,
         settings: &Settings,
     ) -> Result<Self, Failure> {
         resumption.go_on_from(iteration)?;

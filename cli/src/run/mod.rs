@@ -1,13 +1,13 @@
 //! A run of the coordinator, from settings to the final table, for `ata up` and `ata coordinator`.
 //!
 //! # Layout
-//! - here: [`Run`], which is ready to begin, and [`Trained`], which is over
-//! - `folder`: the run's folder; `place`: where its checkpoints are; `hold`: who may write there
+//! - here: [`Run`], which is ready to begin, and [`EndedRun`]
+//! - `folder`: the run's folder; `place`: the place of its checkpoints; `hold`: the right to write there
 //! - `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
 //! - `model`: what model files carry, and reading them
 //! - `tables`: the human-readable result
-//! - `dashboard`: what listens while it goes on
+//! - `dashboard`: its observers
 //! - `recorded`: a run read back from its journal
 //! - `counterfactual`: what other policies would have cost on its times
 
@@ -28,19 +28,18 @@ pub(crate) use folder::RunFolder;
 pub(crate) use folder::new_run_id;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use ata_coordinator::{
-    CheckpointConfig, CoordinatorConfig, Progress, RunError, RunReport, Start, StopReason, TrainingData, TransferLimits,
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, PolicyConfig, ProblemConfig, Progress, RunConfig, RunError,
+    RunReport, Start, StopReason, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
 };
 use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
-use ata_observe::{CostRow, Cursor, Prices, viewed};
+use ata_observe::{PolicyCost, Snapshot};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
 use ata_scheduler::{EngineConfig, FinishReason, Policy, PolicyContext, Verify, WorkerStatistics};
-use ata_types::Iteration;
 use ata_wire::Security;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -49,11 +48,11 @@ use crate::Extensions;
 use crate::args::CommonArgs;
 use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
-use crate::output::{escaped, escaped_json, show_progress};
+use crate::output::{Output, escaped, show_progress};
 use crate::settings::Settings;
 use crate::signals::Signal;
 use crate::telemetry;
-use counterfactual::{Counterfactual, counterfactuals};
+use counterfactual::counterfactuals;
 pub(crate) use dashboard::Dashboard;
 use dashboard::Observers;
 use hold::Hold;
@@ -68,8 +67,8 @@ const REST_S: f64 = 1.0;
 /// last failure are two minutes apart at least, longer than a driver needs to recover or a full disk to be noticed.
 const EXPEL_AFTER: u32 = 8;
 
-/// Tasks must fail everywhere for so long, with no result of any worker in between, before a run is given up: twice the outage
-/// that it is promised to survive. With half of this, an outage of a minute could end it; with twice, training that has
+/// A run is given up after tasks have failed everywhere for this long, without a result of any worker: twice the outage that it is
+/// promised to survive. With half of this, an outage of a minute could end it; with twice, training that has
 /// diverged, whose gradients are all NaN, would go on for four minutes.
 const OUTAGE_S: f64 = 120.0;
 
@@ -94,7 +93,7 @@ pub(crate) struct Run {
     training: TrainingData,
     test: Arc<dyn Dataset>,
     min_workers: usize,
-    /// Of the run that goes on.
+    /// The right to write to the run that goes on.
     hold: Option<Hold>,
     /// The device as the summary names it.
     device_name: String,
@@ -138,6 +137,7 @@ impl Run {
         let policy = policy()?;
         let warm_start = settings.warm_start.as_deref().map_or_else(|| Ok(BTreeMap::new()), statistics::read)?;
         let device = device.open()?;
+        let prices = settings.workers.prices.clone();
         let device_name = device_name.unwrap_or_else(|| device.name.clone());
         Ok(Self {
             settings,
@@ -151,7 +151,7 @@ impl Run {
             min_workers: expected.at_least,
             hold,
             device_name,
-            state: watch::Sender::new(RunState::default()),
+            state: watch::Sender::new(RunState::new(prices)),
         })
     }
 
@@ -164,7 +164,7 @@ impl Run {
     /// The last iteration of the checkpoint that the run goes on from; 0 for a new run.
     pub(crate) fn resumes_after(&self) -> u64 {
         match &self.start {
-            Start::Checkpoint(checkpoint) => checkpoint.progress.iteration,
+            Start::Checkpoint(checkpoint) => checkpoint.progress.iteration.number(),
             _ => 0,
         }
     }
@@ -184,7 +184,7 @@ impl Run {
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
         let run_id = escaped(run_id);
         let results = resumption.and_then(|resumption| Results::of(&resumption.folder));
-        if results.is_none_or(|results| results.iterations != *iteration) {
+        if results.is_none_or(|results| results.iterations != iteration.number()) {
             eprintln!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
             return false;
         }
@@ -208,7 +208,7 @@ impl Run {
             return RunFolder::create(&self.settings, again);
         };
         let Progress { run_id, iteration, .. } = &checkpoint.progress;
-        let again = match steps_after(&resumption.folder, Iteration(*iteration))? {
+        let again = match steps_after(&resumption.folder, *iteration)? {
             0 => String::new(),
             1 => "; one later iteration is computed again".into(),
             later => format!("; {later} later iterations are computed again"),
@@ -230,8 +230,8 @@ impl Run {
         security: Arc<Security>,
         dashboard: Option<Dashboard>,
         stop: impl Future<Output = ()>,
-    ) -> Result<Trained, Failure> {
-        let mut observers = Observers::start(dashboard, &self.settings, &folder.path)?;
+    ) -> Result<EndedRun, Failure> {
+        let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
         let Self { settings, policy, warm_start, model, device, start, training, test, .. } = self;
         let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
         let model_metadata = model::metadata(&settings.model, &*model);
@@ -243,7 +243,13 @@ impl Run {
             eprintln!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
         }
         let config = CoordinatorConfig {
-            run_id: folder.run_id.clone(),
+            run: RunConfig {
+                id: folder.run_id.clone(),
+                folder: folder.path.clone(),
+                settings: settings.to_toml()?,
+                listeners: observers.take_listeners(),
+                span_links: telemetry::span_links(),
+            },
             engine: EngineConfig {
                 budget: settings.budget,
                 iterations: settings.iterations,
@@ -257,39 +263,38 @@ impl Run {
                 overcommit: settings.overcommit,
                 limits: settings.limits(),
             },
-            policy,
-            policy_specification: settings.policy_specification()?,
-            model_specification: settings.model.clone(),
-            model,
-            aggregate: settings.aggregate()?,
-            optimizer: settings.optimizer(),
-            learning_rate: settings.learning_rate(),
-            eval_every: settings.evaluate_every(),
-            start,
+            policy: PolicyConfig { policy, specification: settings.policy_specification()? },
+            problem: ProblemConfig {
+                model,
+                specification: settings.model.clone(),
+                task_batch: settings.task_batch,
+                data: training,
+            },
+            training: TrainingConfig {
+                start,
+                aggregate: settings.aggregate()?,
+                optimizer: settings.optimizer(),
+                learning_rate: settings.learning_rate(),
+            },
+            evaluation: EvaluationConfig { data: test, device, every: settings.evaluate_every() },
             checkpoints: CheckpointConfig {
                 cadence: settings.checkpoint_cadence()?,
                 retention: settings.retention(),
                 store: place::open(settings.checkpoint.as_deref(), &folder.path)?,
+                model_metadata,
             },
-            model_metadata,
-            settings: settings.to_toml()?,
-            task_batch: settings.task_batch,
-            training_data: training,
-            test_data: test,
-            device,
-            warm_start,
-            heartbeat_timeout: settings.heartbeat_timeout(),
-            transfers: TransferLimits::default(),
-            run_folder: folder.path.clone(),
-            listeners: observers.take_listeners(),
+            workers: WorkersConfig {
+                heartbeat_timeout: settings.heartbeat_timeout(),
+                transfers: TransferLimits::default(),
+                warm_start,
+            },
             security,
-            span_links: telemetry::span_links(),
         };
         let display = tokio::spawn(show_progress(state.subscribe(), settings.iterations));
         let report = ata_coordinator::run(config, listener, state, stop).await;
         // The run has dropped its sender, so the display ends by itself.
         drop(display.await);
-        Ok(Trained { report: report?, settings, device_name, observers })
+        Ok(EndedRun { report: report?, settings, device_name, observers })
     }
 }
 
@@ -299,14 +304,14 @@ fn verify(share: f64) -> Option<Verify> {
 }
 
 /// A run that is over, successful or not.
-pub(crate) struct Trained {
+pub(crate) struct EndedRun {
     report: RunReport,
     settings: Settings,
     device_name: String,
     observers: Observers,
 }
 
-impl Trained {
+impl EndedRun {
     /// Writes the run's results, prints the table or the JSON, and returns the exit code. `received` stopped the run; if
     /// nothing did, it did not fail, and it is to stay, its dashboard does until `signal` resolves: a supervisor must hear of a
     /// failure.
@@ -318,7 +323,7 @@ impl Trained {
         signal: impl Future<Output = Signal>,
     ) -> Result<ExitCode, Failure> {
         let Self { report, settings, device_name, observers } = self;
-        let mut summary = Summary::new(&folder.run_id, &settings, &device_name, &report);
+        let mut summary = Summary::new(&folder.run_id, &folder.path, &settings, &device_name, &report);
         let written = write_results(&summary, &report, folder);
         let mut signal = pin!(signal);
         let (is_stopped, rows) = match received {
@@ -331,12 +336,8 @@ impl Trained {
             },
         };
         summary.counterfactual = Some(rows);
-        let written = written.and_then(|()| write_page(&summary, folder, &settings.workers.prices));
-        if *json {
-            print!("{}", escaped_json(&summary.to_json()?));
-        } else {
-            print!("{}", tables::render(&summary, &folder.path));
-        }
+        let written = written.and_then(|()| write_page(&summary, &report.state, folder));
+        summary.print(*json)?;
         let code = exit_code(report, written, received);
         if *stay && !is_stopped && code.is_ok() && observers.are_seen() {
             eprintln!("the dashboard stays until Ctrl-C");
@@ -348,7 +349,7 @@ impl Trained {
 }
 
 /// What other policies would have cost, which takes seconds in a large cluster. A process that ends does not wait for it.
-async fn other_policies(run: &RunState, settings: &Settings) -> Vec<Counterfactual> {
+async fn other_policies(run: &RunState, settings: &Settings) -> Vec<PolicyCost> {
     let (recorded, budget, seed) = (counterfactual::recorded(run), settings.budget, settings.seed);
     let (sender, rows) = oneshot::channel();
     std::thread::spawn(move || drop(sender.send(counterfactuals(&recorded, budget, seed))));
@@ -386,20 +387,14 @@ fn write_results(summary: &Summary, report: &RunReport, folder: &RunFolder) -> R
 }
 
 /// Writes `report.html`, and the summary once more, which is complete now.
-fn write_page(summary: &Summary, folder: &RunFolder, prices: &Prices) -> Result<(), Failure> {
+fn write_page(summary: &Summary, state: &RunState, folder: &RunFolder) -> Result<(), Failure> {
     if summary.iterations > 0 {
-        let written = page(summary, &folder.path, prices).and_then(|html| folder.write(REPORT_FILE, &html));
-        if let Err(failure) = written {
+        let others = summary.counterfactual.as_deref().unwrap_or_default();
+        let page = ata_observe::report(&format!("Run {}", summary.run_id), &[Snapshot::of(state, others)]);
+        if let Err(failure) = folder.write(REPORT_FILE, &page) {
             // The run and its numbers are valid without it.
             tracing::warn!(%failure, "no report.html");
         }
     }
     folder.write(SUMMARY_FILE, &summary.to_json()?)
-}
-
-/// What the dashboard showed at the end.
-fn page(summary: &Summary, folder: &Path, prices: &Prices) -> Result<String, Failure> {
-    let view = viewed(folder, prices.clone())?;
-    let costs: Vec<CostRow> = summary.counterfactual.iter().flatten().map(Counterfactual::row).collect();
-    Ok(ata_observe::report(&format!("Run {}", summary.run_id), &[view.message(0, &mut Cursor::default(), &costs)]))
 }

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use ata_coordinator::{Checkpoint, Damage, FolderStore, Found, Store, newest, newest_settings};
+use ata_coordinator::{Checkpoint, Damage, FolderStore, FoundCheckpoint, Store, newest, newest_settings};
 use ata_learn::ParameterTable;
 use ata_record::{CONFIG_FILE, MODEL_FILE, REPORT_FILE, STATISTICS_FILE, SUMMARY_FILE};
+use ata_types::Iteration;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Table;
@@ -122,7 +123,7 @@ impl Resumption {
     }
 
     /// Checkpoints after `iteration` do not count any more.
-    pub(crate) fn go_on_from(&self, iteration: u64) -> Result<(), Failure> {
+    pub(crate) fn go_on_from(&self, iteration: Iteration) -> Result<(), Failure> {
         let store = self.store()?;
         let failed = |cause| Failure::disk(format!("cannot write to {}: {cause}", store.describe("")));
         ata_coordinator::go_on_from(&*store, iteration).map_err(failed)
@@ -144,7 +145,7 @@ impl Resumption {
                 Err(damage) => return Err(Failure::data(damaged(name, &damage))),
             },
             None => match newest(&*store, table, optimizer) {
-                Ok(Some(Found { name, checkpoint, damaged: skipped })) => {
+                Ok(Some(FoundCheckpoint { name, checkpoint, damaged: skipped })) => {
                     for (name, damage) in &skipped {
                         eprintln!("{}; using the one before it", escaped(&damaged(name, damage)));
                     }

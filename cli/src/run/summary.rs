@@ -1,15 +1,18 @@
 //! `summary.json`: the result of a run, for scripts.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use ata_coordinator::{RunReport, StopReason};
 use ata_learn::hex;
+use ata_observe::PolicyCost;
 use ata_record::{EndState, RefusalKind, RunState, WorkerState};
 use ata_types::WorkerId;
 use serde::Serialize;
 
-use super::counterfactual::Counterfactual;
+use super::tables;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::settings::Settings;
 
 /// The result of a run, for scripts. Times are in seconds, losses the problem's own (cross-entropies in nats), accuracy
@@ -21,7 +24,7 @@ pub(crate) struct Summary {
     state: EndState,
     /// The rule that ended it: `iterations`, `target_loss`, `runtime`, `total_worker_time` or `employments`.
     ended_by: Option<&'static str>,
-    /// What went wrong, if it failed.
+    /// Why it failed, if it did.
     pub(crate) error: Option<String>,
     pub(crate) policy: String,
     /// The largest number that a worker had: how many took part, unless some were forgotten and their numbers used again.
@@ -60,7 +63,7 @@ pub(crate) struct Summary {
     model: String,
     /// Tasks whose real computation outlasted their emulated time.
     pub(crate) tasks_outlasted: u64,
-    /// What became of an iteration's gradients: the mean, or a robust estimate.
+    /// How gradients are combined: their mean, or a robust estimate.
     aggregate: String,
     /// The share of leases that two workers computed.
     verify: f64,
@@ -70,17 +73,26 @@ pub(crate) struct Summary {
     pub(crate) expelled: BTreeMap<WorkerId, String>,
     /// Number of refused results, by reason.
     refused: BTreeMap<RefusalKind, u64>,
-    /// What other policies would have cost on the recorded task times. Null until that is known, as the last of all results.
-    pub(crate) counterfactual: Option<Vec<Counterfactual>>,
+    /// What other policies would have cost on the recorded task times. Null until it is computed, which is done last.
+    pub(crate) counterfactual: Option<Vec<PolicyCost>>,
+    /// The run's folder.
+    #[serde(skip)]
+    pub(crate) folder: PathBuf,
 }
 
-/// What there is to say of some workers, by number.
+impl Output for Summary {
+    fn text(&self) -> String {
+        tables::render(self)
+    }
+}
+
+/// A figure of some workers, by number.
 fn of_workers<T>(run: &RunState, what: impl Fn(&WorkerState) -> Option<T>) -> BTreeMap<WorkerId, T> {
     run.workers.iter().filter_map(|(id, worker)| Some((*id, what(worker)?))).collect()
 }
 
 impl Summary {
-    pub(crate) fn new(run_id: &str, settings: &Settings, device: &str, report: &RunReport) -> Self {
+    pub(crate) fn new(run_id: &str, folder: &Path, settings: &Settings, device: &str, report: &RunReport) -> Self {
         let (state, ended_by) = match &report.ended {
             Ok(StopReason::Finished(reason)) => (EndState::Finished, Some(reason.name())),
             Ok(StopReason::Stopped) => (EndState::Stopped, None),
@@ -129,6 +141,7 @@ impl Summary {
             expelled: of_workers(run, |worker| worker.expelled.clone()),
             refused: run.refused.clone(),
             counterfactual: None,
+            folder: folder.into(),
         }
     }
 

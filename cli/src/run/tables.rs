@@ -1,25 +1,24 @@
 //! A run's result as tables, for the terminal.
 
-use std::path::Path;
-
 use ata_figures::Table;
-use ata_types::WorkerId;
+use ata_observe::PolicyCost;
+use ata_types::{WorkerId, seconds};
 
+use super::counterfactual::cost_table;
 use super::summary::Summary;
 use crate::output::{escaped, render_table};
-use ata_observe::seconds;
 
 /// Workers shown on a terminal.
 const WORKERS_SHOWN: usize = 16;
 
 /// Renders a run's result for the terminal.
-pub(crate) fn render(summary: &Summary, folder: &Path) -> String {
+pub(crate) fn render(summary: &Summary) -> String {
     let Summary { run_id, iterations, runtime_s, .. } = summary;
     let mut text = format!("\nrun {}: {iterations} iterations in {runtime_s:.1} s\n", escaped(run_id));
     text += &render_table(&costs(summary), usize::MAX);
     text += &render_table(&workers(summary), WORKERS_SHOWN);
     let mut lines = result(summary);
-    lines.push(("files", folder.display().to_string()));
+    lines.push(("files", summary.folder.display().to_string()));
     let lines: Vec<String> =
         lines.into_iter().map(|(name, value)| format!("\n{name:<16}{}", escaped(&value))).collect();
     text + &lines.concat() + "\n"
@@ -27,17 +26,16 @@ pub(crate) fn render(summary: &Summary, folder: &Path) -> String {
 
 fn costs(summary: &Summary) -> Table {
     let per_iteration = 1.0 / summary.iterations.max(1) as f64;
-    let mut rows = vec![vec![
-        format!("{} (this run)", summary.policy),
-        seconds(summary.mean_iteration_s),
-        seconds(summary.total_worker_time_s * per_iteration),
-        format!("{:.1}", summary.tasks_wasted as f64 * per_iteration),
-    ]];
+    let own = PolicyCost {
+        policy: summary.policy.clone(),
+        label: format!("{} (this run)", summary.policy),
+        iteration_s: summary.mean_iteration_s,
+        worker_time_s: summary.total_worker_time_s * per_iteration,
+        wasted: summary.tasks_wasted as f64 * per_iteration,
+        bootstrapped: 0.0,
+    };
     let others = summary.counterfactual.as_deref().unwrap_or_default();
-    rows.extend(others.iter().map(|other| {
-        let (runtime, worker_time) = (seconds(other.mean_iteration_s), seconds(other.mean_total_worker_time_s));
-        vec![other.label().into(), runtime, worker_time, format!("{:.1}", other.mean_tasks_wasted)]
-    }));
+    let costs: Vec<PolicyCost> = std::iter::once(own).chain(others.iter().cloned()).collect();
     let idle = summary.task_mean_s.iter().filter(|time| time.is_none()).count();
     let left_out = match idle {
         0 => String::new(),
@@ -48,8 +46,7 @@ fn costs(summary: &Summary) -> Table {
     } else {
         format!("; for other policies, what they would have cost on the same times of tasks and transfers{left_out}")
     };
-    let header = ["policy", "runtime", "worker time", "wasted tasks"].map(String::from).into();
-    Table { title: format!("Per iteration{others}"), header, rows }
+    cost_table(format!("Per iteration{others}"), &costs)
 }
 
 fn workers(summary: &Summary) -> Table {

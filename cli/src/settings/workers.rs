@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ata_observe::{Prices, WorkerPrice};
+use ata_record::{Prices, WorkerPrice};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Table;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime};
 
-use ata_observe::seconds;
+use ata_types::seconds;
 use ata_wire::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
 use ata_wire::{ConnectError, Endpoint, PROTOCOL, ProbeSummary, Probed, RunSpec, Trust, connect, why_refused};
 use tokio::net::TcpStream;

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ata_observe::seconds;
+use ata_types::seconds;
 
 use crate::finding::{Finding, bytes};
 

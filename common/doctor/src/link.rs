@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ata_observe::seconds;
+use ata_types::seconds;
 use ata_wire::limits::{CHUNK_BYTES, CHUNK_TIMEOUT, MAX_PROBE_BYTES, MAX_UPLOADS, STRANGER_TIMEOUT};
 use ata_wire::{Connection, Endpoint, Probed, connect};
 use tonic::{Code, Status as CallStatus};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ata_simulator::{Change, When};
+use ata_simulator::{Change, Moment};
 use ata_types::WorkerId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -62,7 +62,7 @@ impl ChangeSpec {
         name: &str,
         workers: u32,
         iterations: u64,
-    ) -> Result<Vec<(When, Change)>, ExperimentError> {
+    ) -> Result<Vec<(Moment, Change)>, ExperimentError> {
         let changes = self.changes(name, workers)?;
         let undone = self.lasting.map(|_| undone(name, &changes)).transpose()?;
         let first = match (self.iteration, self.time) {
@@ -71,7 +71,7 @@ impl ChangeSpec {
                 check(name, &time, time.is_finite() && time >= 0.0, "a time of at least 0")?;
                 let counts = self.every.or(self.until).or(self.lasting).is_some();
                 check(name, &"time = T", !counts, "iteration = K with every, until or for, which count iterations")?;
-                return Ok(changes.into_iter().map(|change| (When::Time(time), change)).collect());
+                return Ok(changes.into_iter().map(|change| (Moment::Time(time), change)).collect());
             }
             _ => return bad(name, "no time, or two of them", "either iteration = K or time = T"),
         };
@@ -81,10 +81,10 @@ impl ChangeSpec {
         check(name, &format!("{count} changes"), count <= MAX_CHANGES, "at most a million")?;
         let mut all = Vec::new();
         for begins in (0..times).map(|repetition| first + repetition * every) {
-            all.extend(changes.iter().map(|&change| (When::Iteration(begins), change)));
+            all.extend(changes.iter().map(|&change| (Moment::Iteration(begins), change)));
             if let (Some(lasting), Some(undone)) = (self.lasting, &undone) {
                 let ends = begins.saturating_add(lasting);
-                all.extend(undone.iter().map(|&change| (When::Iteration(ends), change)));
+                all.extend(undone.iter().map(|&change| (Moment::Iteration(ends), change)));
             }
         }
         Ok(all)
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::Experiment;
 
-    fn changes(text: &str) -> Result<Vec<(When, Change)>, String> {
+    fn changes(text: &str) -> Result<Vec<(Moment, Change)>, String> {
         let experiment = Experiment::parse(text, "x").map_err(|error| error.to_string())?;
         experiment.changes(experiment.workers[0]).map_err(|error| error.to_string())
     }

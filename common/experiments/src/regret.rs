@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ata_scheduler::{Collect, Rule, SchedulerRng, ras};
-use ata_simulator::Start;
+use ata_simulator::IterationStart;
 use ata_types::WorkerId;
 use rand::SeedableRng;
 
@@ -46,7 +46,7 @@ impl Regret {
     }
 
     /// An iteration begins.
-    pub(super) fn started(&mut self, start: &Start<'_>) {
+    pub(super) fn started(&mut self, start: &IterationStart<'_>) {
         let decision = start.decision;
         self.pending = match decision.rule {
             // Before anything is known there is no allocation, and hence nothing to regret.
@@ -66,7 +66,7 @@ impl Regret {
     }
 
     /// Proxy regret ℓ(a, μ) − ℓ(a*, μ), ℓ(a, μ) = max_i a_i μ_i (ATA paper, section 4).
-    fn proxy(&mut self, start: &Start<'_>) -> f64 {
+    fn proxy(&mut self, start: &IterationStart<'_>) -> f64 {
         let holds = |best: &Best| best.changes == start.changes && Arc::ptr_eq(&best.workers, start.workers);
         if !self.best.as_ref().is_some_and(holds) {
             let means = start.means(&self.of_laws);
@@ -80,7 +80,7 @@ impl Regret {
 
     /// Exact regret for exponential times: E max over the workers employed − E max over the r fastest (bandit paper,
     /// arXiv 2202.08302, Proposition 1).
-    fn exact(&mut self, start: &Start<'_>) -> Option<f64> {
+    fn exact(&mut self, start: &IterationStart<'_>) -> Option<f64> {
         let rates = self.rates.as_ref()?;
         let allocation = &start.decision.allocation;
         if self.employed.0 != **allocation {

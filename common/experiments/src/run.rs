@@ -7,8 +7,8 @@ use ata_scheduler::{
     policy_kind,
 };
 use ata_simulator::{
-    ClusterTruth, Foreseen, LawError, LawTimes, Learning, LearningRun, LinearRegression, Observer, Quadratic,
-    RegressionSizes, Simulation, Start, Step, TaskTimes, TimeLaws, WorkerLaw,
+    CachedDescent, ClusterTruth, DescentCache, IterationStart, LawError, LawTimes, LinearRegression, Observer,
+    OracleTimes, Quadratic, RegressionSizes, Simulation, Step, TaskTimes, TimeLaws, WorkerLaw,
 };
 use ata_types::WorkerId;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -73,7 +73,7 @@ struct Case<'a> {
     with_allocation: bool,
 }
 
-/// The most workers whose allocation is kept over time: more cannot be told apart in a figure.
+/// The most workers whose allocation is kept over time: more cannot be distinguished in a figure.
 const MAX_TRACED_WORKERS: u32 = 200;
 
 /// Iterations between two reports of progress.
@@ -81,15 +81,15 @@ const PROGRESS_EVERY: u64 = 256;
 
 impl Experiment {
     /// What is learned, if it is one of the simulator's own problems; the caller provides the CNN.
-    pub fn learning(&self) -> Result<Option<Learning>, ExperimentError> {
+    pub fn learning(&self) -> Result<Option<DescentCache>, ExperimentError> {
         Ok(match self.learning {
             None | Some(LearningSpec::Cnn { .. }) => None,
             Some(LearningSpec::Quadratic { dimension, sigma, step }) => {
-                Some(Learning::descent(std::sync::Arc::new(Quadratic::new(dimension, sigma, self.seed)?), step))
+                Some(DescentCache::descent(std::sync::Arc::new(Quadratic::new(dimension, sigma, self.seed)?), step))
             }
             Some(LearningSpec::LinearRegression { samples, dimension, batch, step }) => {
                 let sizes = RegressionSizes { samples, dimension, batch };
-                Some(Learning::descent(std::sync::Arc::new(LinearRegression::new(sizes, self.seed)?), step))
+                Some(DescentCache::descent(std::sync::Arc::new(LinearRegression::new(sizes, self.seed)?), step))
             }
         })
     }
@@ -125,7 +125,7 @@ impl Experiment {
         cases
     }
 
-    /// The case's policy, which is told `truth` or, in a trial without a cluster, the laws' means.
+    /// Builds the case's policy. It knows `truth` or, if the case is only checked, the laws' means.
     fn build(
         &self,
         case: &Case<'_>,
@@ -154,7 +154,7 @@ impl Experiment {
 pub fn run(
     experiment: &Experiment,
     policies: PolicyResolver,
-    learning: Option<&Learning>,
+    learning: Option<&DescentCache>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<RunResult>, ExperimentError> {
     experiment.check()?;
@@ -176,7 +176,7 @@ fn run_case(
     experiment: &Experiment,
     case: &Case<'_>,
     policies: PolicyResolver,
-    learning: Option<&Learning>,
+    learning: Option<&DescentCache>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<RunResult, ExperimentError> {
     let laws: TimeLaws = case.law.parse()?;
@@ -186,7 +186,7 @@ fn run_case(
         progress,
         regret: regret(&laws, case.workers, experiment.budget)?,
         tracer: Tracer::new(experiment.iterations, case.with_allocation),
-        learning: learning.map(Learning::begin),
+        learning: learning.map(DescentCache::begin),
         allocation: Vec::new(),
         objective: None,
         failed: None,
@@ -195,7 +195,7 @@ fn run_case(
     let overhead = experiment.overhead.as_ref();
     let overhead = overhead.map(|law| times(experiment, case, &law.parse()?, !case.seed)).transpose()?;
     let times = times(experiment, case, &laws, case.seed)?;
-    let truth = ClusterTruth { times: Foreseen::new(times), overhead: overhead.map(Foreseen::new) };
+    let truth = ClusterTruth { times: OracleTimes::new(times), overhead: overhead.map(OracleTimes::new) };
     let policy = experiment.build(case, policies, Some(Arc::new(truth.clone())))?;
     // A run whose policy did not keep the truth need not pay for it.
     match truth.into_times() {
@@ -223,7 +223,7 @@ fn simulate<T: TaskTimes>(
 ) -> Result<RunResult, ExperimentError> {
     let experiment = course.experiment;
     let (changes, priors) = (experiment.changes(case.workers)?, priors(experiment, case)?);
-    let mut simulation = Simulation { workers: case.workers, times, overhead, changes, priors };
+    let mut simulation = Simulation { overhead, changes, priors, ..Simulation::new(case.workers, times) };
     let config = EngineConfig {
         budget: experiment.budget,
         iterations: experiment.iterations,
@@ -275,7 +275,7 @@ struct Course<'a> {
     progress: &'a (dyn Fn(u64) + Sync),
     regret: Regret,
     tracer: Tracer,
-    learning: Option<LearningRun<'a>>,
+    learning: Option<CachedDescent<'a>>,
     /// Tasks of each worker in the last iteration.
     allocation: Vec<u64>,
     objective: Option<f64>,
@@ -284,7 +284,7 @@ struct Course<'a> {
 }
 
 impl Observer for Course<'_> {
-    fn started(&mut self, start: &Start<'_>) {
+    fn started(&mut self, start: &IterationStart<'_>) {
         self.regret.started(start);
         if start.iteration >= self.experiment.iterations || !self.experiment.limits.is_empty() {
             self.allocation = vec![0; self.workers as usize];

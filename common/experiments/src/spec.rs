@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use ata_scheduler::Limits;
-use ata_simulator::{Change, TimeLaws, When};
+use ata_simulator::{Change, Moment, TimeLaws};
 use serde::{Deserialize, Serialize};
 
 use super::change::{ChangeSpec, MAX_CHANGES};
@@ -235,7 +235,7 @@ impl Experiment {
     }
 
     /// The changes in a run of `workers` workers, checked.
-    pub(super) fn changes(&self, workers: u32) -> Result<Vec<(When, Change)>, ExperimentError> {
+    pub(super) fn changes(&self, workers: u32) -> Result<Vec<(Moment, Change)>, ExperimentError> {
         let mut all = Vec::new();
         for (at, change) in (1..).zip(&self.change) {
             let name = format!("change {at}");

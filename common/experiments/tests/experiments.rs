@@ -110,7 +110,7 @@ fn what_an_assignment_costs_is_in_the_runtime_only() {
 
 /// Constant times 1 and 3: the fast worker is slow from iteration 6 on, and the regret is by the means at the time.
 #[test]
-fn speeds_change_when_they_are_told_to() {
+fn speeds_change_at_their_iterations() {
     let swap = "[[change]]\niteration = 6\nswap = [1, 2]";
     let run = &run(&experiment(&format!(
         "policies = ['fta']\nlaws = ['const(2*i-1)']\nworkers = [2]\nbudget = 4\niterations = 10\n{swap}"
@@ -152,7 +152,7 @@ fn the_clairvoyant_is_faster_than_all_who_wait_for_as_much() {
 
 /// A policy that keeps the truth but does not use it gets the very times that it would have got without.
 #[test]
-fn whoever_looks_changes_nothing() {
+fn looking_times_up_changes_nothing() {
     let text = "policies = ['fta', 'fta:means=current']\nlaws = ['exp(i); gamma(0, 0.5, i)']\nworkers = [9]\niterations = 300\noverhead = 'exp(1)'";
     let results = run(&experiment(text));
     assert_eq!(results[0].mean_iteration_time, results[1].mean_iteration_time);

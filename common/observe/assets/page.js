@@ -129,11 +129,11 @@ function barCell(value, own, most, words) {
 function drawCosts() {
   const { costs } = runs[shown];
   byId("costs").hidden = costs.length === 0;
-  const own = costs.find((cost) => cost.is_this) ?? costs[0] ?? {};
+  const own = costs[0] ?? {}; // this run comes first
   const most = (key) => Math.min(4, Math.max(1, ...costs.map((cost) => (own[key] > 0 ? cost[key] / own[key] : 1))));
   const head = ["Policy", "Runtime", "Worker time", "Wasted tasks"].map((name, k) => el("th", { scope: "col", class: k === 3 ? "number" : null }, name));
   byId("costs-table").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...costs.map((cost) =>
-    el("tr", { class: cost.is_this ? "own" : null }, el("th", { scope: "row" }, cost.label),
+    el("tr", { class: cost === own ? "own" : null }, el("th", { scope: "row" }, cost.label),
       barCell(cost.iteration_s, own.iteration_s, most("iteration_s"), seconds),
       barCell(cost.worker_time_s, own.worker_time_s, most("worker_time_s"), seconds),
       el("td", { class: "number" }, number(cost.wasted, 2))))));

@@ -1,73 +1,71 @@
-//! A view of the run in a folder, over or not.
+//! The state of the run in a folder, which may be over or not.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ata_record::{Follower, JournalError, PollStatus, RunEvent, read_journal};
+use ata_record::{Follower, JournalError, PollStatus, Prices, RunEvent, RunState, read_journal};
 use ata_types::Iteration;
 use tokio::sync::watch;
 
-use crate::view::{Prices, View};
+/// Time between two reads of a journal: the greatest age of a page.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time between two looks at a journal: what a page shows is as old as that.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// The run in a folder, or of a journal, as far as it got.
-pub fn viewed(journal: &Path, prices: Prices) -> Result<View, JournalError> {
-    let mut view = View::new(prices);
-    // A torn last line is an event that was not written to its end.
-    read_journal(journal, |event| view.apply(&event))?;
-    Ok(view)
+/// The state of the run in a folder, or of a journal, as far as it got.
+pub fn read_state(journal: &Path, prices: Prices) -> Result<RunState, JournalError> {
+    let mut state = RunState::new(prices);
+    // A torn last line is an event that was not written completely.
+    read_journal(journal, |event| state.apply(&event))?;
+    Ok(state)
 }
 
-/// The run when the allocation of an iteration had just been made; `None` if it has no such iteration.
-pub fn explained_at(journal: &Path, iteration: Iteration) -> Result<Option<View>, JournalError> {
-    let mut view = View::new(Prices::default());
+/// The state of the run just after the allocation of an iteration; `None` if it has no such iteration.
+pub fn read_state_at(journal: &Path, iteration: Iteration) -> Result<Option<RunState>, JournalError> {
+    let mut state = RunState::default();
     let mut is_there = false;
     read_journal(journal, |event| {
         if !is_there {
-            view.apply(&event);
+            state.apply(&event);
             is_there = matches!(event, RunEvent::Allocation { iteration: at, .. } if at == iteration);
         }
     })?;
-    Ok(is_there.then_some(view))
+    Ok(is_there.then_some(state))
 }
 
-/// A view that follows the journal in a folder for as long as someone looks at it, on a thread of its own.
-pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<View> {
-    let (sender, view) = watch::channel(View::new(prices.clone()));
+/// Follows the journal in a folder on a thread of its own, as long as the state has a receiver.
+pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<RunState> {
+    let (sender, state) = watch::channel(RunState::new(prices.clone()));
     let mut follower = Follower::new(&folder);
-    let look = move || {
+    let poll = move || {
         while !sender.is_closed() {
-            let polled = read_new(&sender, &mut follower);
-            if let Err(error) = &polled {
+            let status = read_new(&sender, &mut follower);
+            if let Err(error) = &status {
                 tracing::warn!("{error}; reading it from the beginning");
             }
-            match polled {
+            match status {
                 Ok(PollStatus::More) => continue,
                 Ok(PollStatus::UpToDate) => {}
-                // Its coordinator was started again, and has cut what it computes again.
+                // Its coordinator was restarted, and has removed the events that it computes again.
                 Ok(PollStatus::Truncated) | Err(_) => {
                     follower = Follower::new(&folder);
-                    sender.send_replace(View::new(prices.clone()));
+                    sender.send_replace(RunState::new(prices.clone()));
                 }
             }
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
     };
-    std::thread::Builder::new().name("follow".into()).spawn(look).expect("a thread can be started");
-    view
+    std::thread::Builder::new().name("follow".into()).spawn(poll).expect("a thread can be started");
+    state
 }
 
-/// Reads what is new. What others see changes once, however many events those are.
-fn read_new(sender: &watch::Sender<View>, follower: &mut Follower) -> Result<PollStatus, JournalError> {
-    // Read before the view is held, so that nobody who looks at it waits for the disk.
+/// Reads new events. Receivers are notified once, however many they are.
+fn read_new(sender: &watch::Sender<RunState>, follower: &mut Follower) -> Result<PollStatus, JournalError> {
+    // They are read before the state is locked, so that no reader of the state waits for the disk.
     let mut events = Vec::new();
-    let polled = follower.poll(|event| events.push(event));
+    let status = follower.poll(|event| events.push(event));
     if !events.is_empty() {
-        sender.send_modify(|view| events.iter().for_each(|event| view.apply(event)));
+        sender.send_modify(|state| events.iter().for_each(|event| state.apply(event)));
     }
-    polled
+    status
 }
 
 #[cfg(test)]
@@ -80,10 +78,10 @@ mod tests {
     use super::*;
     use crate::testing::{join, run, step, task};
 
-    /// Waits until the view says so.
-    fn until(view: &watch::Receiver<View>, what: &str, is_so: impl Fn(&View) -> bool) {
+    /// Waits until a condition holds.
+    fn until(state: &watch::Receiver<RunState>, what: &str, holds: impl Fn(&RunState) -> bool) {
         let began = Instant::now();
-        while !is_so(&view.borrow()) {
+        while !holds(&state.borrow()) {
             assert!(began.elapsed() < Duration::from_secs(20), "never: {what}");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -92,7 +90,7 @@ mod tests {
     #[test]
     fn a_journal_is_followed_over_a_resumption() {
         let folder = tempfile::tempdir().unwrap();
-        let view = follow(folder.path().to_owned(), Prices::default());
+        let state = follow(folder.path().to_owned(), Prices::default());
         let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
         writer.write(vec![
             run("uta", 4),
@@ -102,10 +100,10 @@ mod tests {
             step(2, 2.0),
         ]);
         writer.finish().unwrap();
-        until(&view, "two steps", |view| view.state.iterations == 2);
-        resume_journal(folder.path(), "test-run", Iteration(1), |_| ()).unwrap();
-        until(&view, "one step less", |view| view.state.iterations == 1);
-        assert_eq!(viewed(folder.path(), Prices::default()).unwrap().state.iterations, 1);
+        until(&state, "two steps", |state| state.iterations == 2);
+        resume_journal(folder.path(), "test-run", Iteration(1), RunState::default()).unwrap();
+        until(&state, "one step less", |state| state.iterations == 1);
+        assert_eq!(read_state(folder.path(), Prices::default()).unwrap().iterations, 1);
     }
 
     #[test]
@@ -130,8 +128,8 @@ mod tests {
         ]);
         writer.write(vec![allocation(2), task(2, 1, Some(3.0), TaskOutcome::Applied), step(2, 2.0)]);
         writer.finish().unwrap();
-        let view = explained_at(folder.path(), Iteration(2)).unwrap().unwrap();
-        assert_eq!((view.state.iterations, view.attendance[&WorkerId::from_slot(0)].completed), (1, 1));
-        assert!(explained_at(folder.path(), Iteration(3)).unwrap().is_none());
+        let state = read_state_at(folder.path(), Iteration(2)).unwrap().unwrap();
+        assert_eq!((state.iterations, state.workers[&WorkerId::from_slot(0)].usage.completed), (1, 1));
+        assert!(read_state_at(folder.path(), Iteration(3)).unwrap().is_none());
     }
 }

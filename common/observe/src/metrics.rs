@@ -1,97 +1,87 @@
 //! Metrics for Prometheus, in either of its text formats.
 //!
-//! Counters and histograms begin at 0 with the process, as Prometheus expects; what concerns single workers is read from the
-//! run's view, so that no number of names makes it grow.
+//! Counters and histograms begin at 0 with the process, as Prometheus expects. Figures of single workers come from the run's
+//! snapshot, so that no number of names makes the registry grow.
 
 mod exposition;
+mod moment;
 mod reference;
 mod registered;
-mod snapshot;
 
 use std::sync::Arc;
 
 use ata_record::{Listener, RefusalKind, RunEvent};
-use ata_types::TaskOutcome;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
-use crate::view::View;
-pub use reference::Described;
-use registered::{OfKind, OfOutcome, Registered};
+use crate::snapshot::Snapshot;
+pub use reference::MetricDescription;
+use registered::{KindLabel, OutcomeLabel, Registered};
 
 /// Counts a run's events.
 #[derive(Clone)]
 pub struct Metrics {
-    counted: Registered,
+    registered: Registered,
     registry: Arc<Registry>,
     version: String,
 }
 
 impl Metrics {
-    /// All at 0. `version` is that of the program.
+    /// Metrics of which all are 0. `version` is the program's.
     pub fn new(version: &str) -> Self {
         let mut registry = Registry::default();
-        let counted = Registered::new(&mut registry);
-        Self { counted, registry: Arc::new(registry), version: version.into() }
+        let registered = Registered::new(&mut registry);
+        Self { registered, registry: Arc::new(registry), version: version.into() }
     }
 
-    /// All metrics in the text format that readers get who do not ask for OpenMetrics.
-    pub fn encode_classic(&self, view: &View) -> String {
-        exposition::classic(&self.encode(view))
+    /// All metrics in the older text format, for readers that do not ask for OpenMetrics.
+    pub fn encode_classic(&self, snapshot: &Snapshot) -> String {
+        exposition::classic(&self.encode(snapshot))
     }
 
     /// All metrics as OpenMetrics.
-    pub fn encode(&self, view: &View) -> String {
+    pub fn encode(&self, snapshot: &Snapshot) -> String {
         let mut text = String::new();
         let encoded = encode_registry(&mut text, &self.registry)
-            .and_then(|()| encode_registry(&mut text, &snapshot::of(view, &self.version)))
+            .and_then(|()| encode_registry(&mut text, &moment::registry(snapshot, &self.version)))
             .and_then(|()| encode_eof(&mut text));
-        encoded.expect("a string takes all that is written");
+        encoded.expect("writing to a string succeeds");
         text
     }
 
     fn fault(&self, kind: &'static str) {
-        self.counted.faults.get_or_create(&OfKind { kind: kind.into() }).inc();
+        self.registered.faults.get_or_create(&KindLabel { kind: kind.into() }).inc();
     }
 
     fn task(&self, event: &RunEvent) {
         let RunEvent::Task { busy_s, overhead_s, outcome, .. } = event else { return };
-        let name = match outcome {
-            TaskOutcome::Applied => "applied",
-            TaskOutcome::Ignored => "ignored",
-            TaskOutcome::Cancelled => "cancelled",
-            TaskOutcome::Lost => "lost",
-            TaskOutcome::Failed => "failed",
-            TaskOutcome::Mismatched => "mismatched",
-            TaskOutcome::Disputed => "disputed",
-        };
-        self.counted.tasks.get_or_create(&OfOutcome { outcome: name.into() }).inc();
+        self.registered.tasks.get_or_create(&OutcomeLabel { outcome: outcome.name().into() }).inc();
         if let Some(busy_s) = busy_s {
-            self.counted.task_s.observe(*busy_s);
+            self.registered.task_s.observe(*busy_s);
         }
         if let Some(overhead_s) = overhead_s {
-            self.counted.transfer_s.observe(*overhead_s);
+            self.registered.transfer_s.observe(*overhead_s);
         }
     }
 
     fn refusal(&self, kind: RefusalKind, count: u64) {
-        self.counted.refusals.get_or_create(&OfKind { kind: kind.name() }).inc_by(count);
+        self.registered.refusals.get_or_create(&KindLabel { kind: kind.name() }).inc_by(count);
     }
 }
 
 impl Listener for Metrics {
-    fn hear(&mut self, event: &RunEvent) {
-        let counted = &self.counted;
+    fn on_event(&mut self, event: &RunEvent) {
+        let registered = &self.registered;
         match event {
             RunEvent::Task { .. } => self.task(event),
             RunEvent::Step { runtime_s, total_worker_time_s, wasted, employments, results, .. } => {
-                counted.iterations.inc();
-                counted.iteration_s.observe(*runtime_s);
-                counted.runtime_s.inc_by(*runtime_s);
-                counted.worker_time_s.inc_by(*total_worker_time_s);
-                counted.wasted.inc_by(*wasted);
-                counted.employments.inc_by(*employments);
-                counted.results.inc_by(*results);
+                registered.iterations.inc();
+                registered.iteration_s.observe(*runtime_s);
+                registered.runtime_s.inc_by(*runtime_s);
+                registered.worker_time_s.inc_by(*total_worker_time_s);
+                registered.wasted.inc_by(*wasted);
+                registered.employments.inc_by(*employments);
+                registered.results.inc_by(*results);
             }
             RunEvent::Refusal { kind, count, .. } => self.refusal(*kind, *count),
             RunEvent::Loss { .. } => self.fault("loss"),
@@ -99,8 +89,8 @@ impl Listener for Metrics {
             RunEvent::Expulsion { .. } => self.fault("expulsion"),
             RunEvent::CheckpointFailed { .. } => self.fault("checkpoint_failed"),
             RunEvent::Checkpoint { seconds, .. } => {
-                counted.checkpoints.inc();
-                counted.checkpoint_s.observe(*seconds);
+                registered.checkpoints.inc();
+                registered.checkpoint_s.observe(*seconds);
             }
             _ => {}
         }

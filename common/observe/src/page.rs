@@ -1,10 +1,10 @@
-//! The page, put together from its parts: it loads nothing from anywhere.
+//! The page, assembled from its parts. It loads nothing from elsewhere.
 
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
-use crate::view::Message;
+use crate::snapshot::Snapshot;
 
 const SKELETON: &str = include_str!("../assets/page.html");
 const STYLE: &str = include_str!("../assets/page.css");
@@ -20,22 +20,22 @@ const SCRIPTS: [&str; 6] = [
 /// The form that asks for the status secret.
 pub(crate) const LOGIN: &str = include_str!("../assets/login.html");
 
-/// What the page starts with.
+/// The data that the page starts with.
 #[derive(Serialize)]
 struct Runs<'a> {
-    /// Whether there is more to come from the server.
+    /// Whether the server sends more.
     live: bool,
-    messages: &'a [Message],
+    messages: &'a [Snapshot],
 }
 
-/// The page that asks its server for what it shows.
+/// The page that gets its data from its server.
 pub(crate) fn live() -> &'static str {
     static PAGE: OnceLock<String> = OnceLock::new();
     PAGE.get_or_init(|| page("ata", &Runs { live: true, messages: &[] }))
 }
 
-/// A page that shows these runs as they are, and needs no server: `report.html`.
-pub fn report(title: &str, runs: &[Message]) -> String {
+/// A page of these runs that needs no server: `report.html`.
+pub fn report(title: &str, runs: &[Snapshot]) -> String {
     page(title, &Runs { live: false, messages: runs })
 }
 
@@ -61,19 +61,18 @@ fn page(title: &str, runs: &Runs<'_>) -> String {
 mod tests {
     use super::*;
     use crate::testing;
-    use crate::view::Cursor;
 
-    /// Names come from workers, and run ids from folders: neither may add to the page.
+    /// Names come from workers, and run ids from folders.
     #[test]
-    fn what_is_shown_cannot_become_a_part_of_the_page() {
-        let mut view = testing::begun("uta", 4);
-        view.apply(&ata_record::RunEvent::Join {
+    fn names_cannot_become_part_of_the_page() {
+        let mut state = testing::begun("uta", 4);
+        state.apply(&ata_record::RunEvent::Join {
             time_s: 0.0,
             worker: ata_types::WorkerId::from_slot(0),
             name: "</script><script>alert(1)</script>".into(),
             device: "<!--".into(),
         });
-        let page = report("a </title> & b", &[view.message(0, &mut Cursor::default(), &[])]);
+        let page = report("a </title> & b", &[Snapshot::of(&state, &[])]);
         assert!(!page.contains("alert(1)</script>") && !page.contains("a </title>"));
         assert!(page.contains("<title>a &lt;/title> &amp; b"), "the title is there");
         assert!(page.contains("\\u003c/script>"));

@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::access::Access;
 use crate::explain::explain;
 use crate::metrics::Metrics;
-use crate::view::{CostRow, Cursor, View};
+use crate::snapshot::{PolicyCost, Snapshot};
 use crate::{events, follow, page};
 
 mod accept;
@@ -36,23 +36,23 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Explanations of old iterations at a time: each reads a journal.
 const READERS: usize = 2;
 
-/// Time that whoever shows no valid secret waits for the answer.
+/// Time that a client without a valid secret waits for the answer.
 const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Nothing from elsewhere, and nobody's frame.
+/// The page loads nothing from elsewhere, and is in no frame.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Works out what other policies would have cost on a run's times. It may take a second.
-pub type Costs = Arc<dyn Fn(&RunState) -> Vec<CostRow> + Send + Sync>;
+/// Computes what other policies would have cost on a run's times. It may take a second.
+pub type Costs = Arc<dyn Fn(&RunState) -> Vec<PolicyCost> + Send + Sync>;
 
-/// A run that is shown.
+/// A run that is served.
 pub struct Source {
-    /// The run.
-    pub view: watch::Receiver<View>,
-    /// Its folder, whose journal knows the iterations that are past.
+    /// Its state.
+    pub state: watch::Receiver<RunState>,
+    /// Its folder, whose journal has the past iterations.
     pub folder: PathBuf,
-    /// What other policies would have cost.
+    /// Computes what other policies would have cost.
     pub costs: Costs,
 }
 
@@ -60,7 +60,7 @@ pub struct Source {
 pub struct App {
     /// The runs.
     pub runs: Vec<Source>,
-    /// For `/metrics`, if there is one run, and it goes on here.
+    /// The metrics of `/metrics`, if there is one run, and it goes on in this process.
     pub metrics: Option<Metrics>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
 
 type Site = State<Arc<Shared>>;
 
-/// Serves until `stop` resolves; then those who watch are told the end.
+/// Serves until `stop` resolves; then viewers are sent the last changes.
 pub async fn serve(listener: TcpListener, access: Access, app: App, stop: impl Future<Output = ()>) {
     let viewers = events::Viewers::new(app.runs.len());
     let shared = Arc::new(Shared { app, access, viewers, readers: Arc::new(Semaphore::new(READERS)) });
@@ -105,7 +105,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Lets those through who may read. Browsers get a form that asks for the secret.
+/// Lets permitted requests through. Browsers get a form that asks for the secret.
 async fn guard(State(shared): Site, request: Request, next: Next) -> Response {
     if shared.access.permits(request.headers()) {
         return next.run(request).await;
@@ -121,7 +121,7 @@ async fn guard(State(shared): Site, request: Request, next: Next) -> Response {
     (StatusCode::UNAUTHORIZED, "the status secret is wanted: Authorization: Bearer SECRET\n").into_response()
 }
 
-/// A body that does not come does not keep its connection.
+/// A body that does not arrive does not keep its connection.
 async fn in_time(request: Request, next: Next) -> Response {
     let answer = tokio::time::timeout(BODY_TIMEOUT, next.run(request)).await;
     answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
@@ -154,7 +154,7 @@ fn html(text: &'static str) -> impl IntoResponse {
 }
 
 async fn ready(State(shared): Site) -> Response {
-    if shared.app.runs.iter().all(|run| run.view.borrow().has_begun()) {
+    if shared.app.runs.iter().all(|run| run.state.borrow().has_begun()) {
         return "ready\n".into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response()
@@ -171,8 +171,8 @@ async fn watch_events(State(shared): Site, Extension(peer): Extension<Peer>) -> 
 }
 
 #[derive(Deserialize)]
-struct Chosen {
-    /// Which run, if there are several; the first one's allocation is explained, and all their states told.
+struct Selection {
+    /// The run, if there are several. By default the first one's allocation is explained, and all states are returned.
     run: Option<usize>,
     iteration: Option<Iteration>,
     worker: Option<WorkerId>,
@@ -182,12 +182,12 @@ fn not_found(what: impl Into<String>) -> Response {
     (StatusCode::NOT_FOUND, what.into()).into_response()
 }
 
-async fn state(State(shared): Site, Query(chosen): Query<Chosen>) -> Response {
-    let of = |run: usize| {
-        let costs = shared.viewers.costs(run);
-        shared.app.runs[run].view.borrow().message(run, &mut Cursor::default(), &costs)
+async fn state(State(shared): Site, Query(selection): Query<Selection>) -> Response {
+    let of = |index: usize| {
+        let costs = shared.viewers.costs(index);
+        Snapshot { index, ..Snapshot::of(&shared.app.runs[index].state.borrow(), &costs) }
     };
-    match (chosen.run, shared.app.runs.len()) {
+    match (selection.run, shared.app.runs.len()) {
         (None, 1) => Json(of(0)).into_response(),
         (None, runs) => Json((0..runs).map(of).collect::<Vec<_>>()).into_response(),
         (Some(run), runs) if run < runs => Json(of(run)).into_response(),
@@ -195,22 +195,24 @@ async fn state(State(shared): Site, Query(chosen): Query<Chosen>) -> Response {
     }
 }
 
-async fn explanation(State(shared): Site, Query(chosen): Query<Chosen>) -> Response {
-    let Some(source) = shared.app.runs.get(chosen.run.unwrap_or(0)) else { return not_found("there is no such run\n") };
-    let only = chosen.worker.map(|worker| [worker].into());
-    let current = source.view.borrow().decided.iteration;
-    let Some(iteration) = chosen.iteration.filter(|iteration| *iteration != current) else {
-        return Json(explain(&source.view.borrow(), only.as_ref())).into_response();
+async fn explanation(State(shared): Site, Query(selection): Query<Selection>) -> Response {
+    let Some(source) = shared.app.runs.get(selection.run.unwrap_or(0)) else {
+        return not_found("there is no such run\n");
+    };
+    let only = selection.worker.map(|worker| [worker].into());
+    let current = source.state.borrow().allocation.iteration;
+    let Some(iteration) = selection.iteration.filter(|iteration| *iteration != current) else {
+        return Json(explain(&source.state.borrow(), only.as_ref())).into_response();
     };
     let (folder, permit) = (source.folder.clone(), shared.readers.clone().acquire_owned().await);
     let read = move || {
-        // Whoever asked may be gone, and the work goes on.
+        // The client may be gone while the work goes on.
         let _permit = permit;
-        follow::explained_at(&folder, iteration)
+        follow::read_state_at(&folder, iteration)
     };
     let read = tokio::task::spawn_blocking(read).await;
     match read {
-        Ok(Ok(Some(view))) => Json(explain(&view, only.as_ref())).into_response(),
+        Ok(Ok(Some(state))) => Json(explain(&state, only.as_ref())).into_response(),
         Ok(Ok(None)) => not_found(format!("iteration {iteration} has not begun: the last one is {current}\n")),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -221,11 +223,12 @@ async fn metrics(State(shared): Site, headers: HeaderMap) -> Response {
     let (Some(metrics), [source]) = (&shared.app.metrics, &shared.app.runs[..]) else {
         return not_found("metrics are those of a coordinator\n");
     };
+    let snapshot = Snapshot::of(&source.state.borrow(), &[]);
     let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (kind, text) = if accepted.contains("application/openmetrics-text") {
-        ("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.encode(&source.view.borrow()))
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.encode(&snapshot))
     } else {
-        ("text/plain; version=0.0.4; charset=utf-8", metrics.encode_classic(&source.view.borrow()))
+        ("text/plain; version=0.0.4; charset=utf-8", metrics.encode_classic(&snapshot))
     };
     ([(CONTENT_TYPE, kind)], text).into_response()
 }

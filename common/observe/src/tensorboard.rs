@@ -10,13 +10,13 @@ use ata_types::Iteration;
 use crc_fast::{CrcAlgorithm, checksum};
 use prost::Message;
 
-/// What readers look for in the first record.
+/// The content of the first record, by which readers recognize the format.
 const FILE_VERSION: &str = "brain.Event:2";
 
-/// The greatest age of what is not written yet.
+/// The greatest age of records in the buffer.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// `SessionLog.START`: what an earlier file has from this step on does not count.
+/// `SessionLog.START`: an earlier file's records from this step on do not count.
 const START: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
@@ -62,13 +62,13 @@ struct SessionLog {
 /// Writes scalars of each step and evaluation to an event file.
 pub struct TensorBoard {
     path: PathBuf,
-    /// `None` once it could not be written.
+    /// `None` after a failed write.
     file: Option<BufWriter<File>>,
     flushed: Instant,
 }
 
 impl TensorBoard {
-    /// Begins a new file in this folder, which is made if it is not there.
+    /// Begins a new file in this folder, which is created if it is missing.
     pub fn create(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let (seconds, process) = (now_s() as u64, std::process::id());
@@ -97,7 +97,7 @@ impl TensorBoard {
         self.check(written);
     }
 
-    /// The curves are not worth a run: if the disk is full, they end.
+    /// If the disk is full, the curves end and the run goes on.
     fn check(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             tracing::warn!(%error, "cannot write {}: no more scalars for TensorBoard", self.path.display());
@@ -107,7 +107,7 @@ impl TensorBoard {
 }
 
 impl Listener for TensorBoard {
-    fn hear(&mut self, event: &RunEvent) {
+    fn on_event(&mut self, event: &RunEvent) {
         match event {
             RunEvent::Step {
                 iteration,
@@ -185,9 +185,9 @@ mod tests {
     fn scalars_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let mut board = TensorBoard::create(folder.path()).unwrap();
-        board.hear(&step(3, 1.0));
-        board.hear(&RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(3), loss: 2.0, accuracy: Some(0.5) });
-        board.hear(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: String::new() });
+        board.on_event(&step(3, 1.0));
+        board.on_event(&RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(3), loss: 2.0, accuracy: Some(0.5) });
+        board.on_event(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: String::new() });
         let bytes = std::fs::read(&board.path).unwrap();
         let (mut rest, mut found) = (&bytes[..], Vec::new());
         while !rest.is_empty() {
@@ -205,6 +205,6 @@ mod tests {
         for (tag, value) in [("loss/training", 4.0 / 3.0), ("loss/test", 2.0), ("accuracy/test", 0.5)] {
             assert!(found.contains(&(3, tag.to_owned(), value)), "{tag}: {found:?}");
         }
-        assert_eq!(found.len(), 5 + 2, "what is not known is left out");
+        assert_eq!(found.len(), 5 + 2, "unknown values are left out");
     }
 }

@@ -1,9 +1,7 @@
 //! Events for tests.
 
-use ata_record::{JOURNAL_VERSION, RunEvent};
+use ata_record::{JOURNAL_VERSION, RunEvent, RunState};
 use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
-
-use crate::view::{Prices, View};
 
 pub(crate) fn run(policy: &str, budget: u64) -> RunEvent {
     RunEvent::Run {
@@ -18,10 +16,10 @@ pub(crate) fn run(policy: &str, budget: u64) -> RunEvent {
     }
 }
 
-pub(crate) fn begun(policy: &str, budget: u64) -> View {
-    let mut view = View::new(Prices::default());
-    view.apply(&run(policy, budget));
-    view
+pub(crate) fn begun(policy: &str, budget: u64) -> RunState {
+    let mut state = RunState::default();
+    state.apply(&run(policy, budget));
+    state
 }
 
 pub(crate) fn worker(number: u32) -> WorkerId {

@@ -12,11 +12,11 @@ pub const JOURNAL_FILE: &str = "events.jsonl";
 pub const METRICS_FILE: &str = "metrics.csv";
 /// The result of the run.
 pub const SUMMARY_FILE: &str = "summary.json";
-/// What the run learned about its workers' speeds.
+/// The speeds of workers as the run learned them.
 pub const STATISTICS_FILE: &str = "statistics.json";
 /// The model that was trained.
 pub const MODEL_FILE: &str = "model.safetensors";
-/// The model that did best in an evaluation.
+/// The model with the best evaluation.
 pub const BEST_MODEL_FILE: &str = "model-best.safetensors";
 /// Tables and figures.
 pub const REPORT_FILE: &str = "report.html";
@@ -25,7 +25,7 @@ pub const REPORT_FILE: &str = "report.html";
 pub const RUN_FILES: [&str; 8] =
     [JOURNAL_FILE, METRICS_FILE, SUMMARY_FILE, STATISTICS_FILE, REPORT_FILE, MODEL_FILE, BEST_MODEL_FILE, CONFIG_FILE];
 
-/// Creates a folder, and those above it, so that they are there even if the machine stops.
+/// Creates a folder and its parents durably: they are there even if the machine stops.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -38,7 +38,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The folder that a path is in, even if the path leaves it out.
+/// The folder that a path is in; the current one if the path has a name only.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -50,7 +50,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     let partial = folder.join(format!(".{name}.partial"));
     let written = write_durably(&partial, content).and_then(|()| std::fs::rename(&partial, path));
     if written.is_err() {
-        // Half a file is useless, and takes up space on a disk that may be full.
+        // An incomplete file takes up space on a disk that may be full.
         drop(std::fs::remove_file(&partial));
     }
     written?;
@@ -63,7 +63,7 @@ fn write_durably(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes renames in a folder durable, which only Unix can do.
+/// Makes renames in a folder durable. Only Unix offers that.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_replaced_whole() {
+    fn files_are_replaced_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.json");
         for content in ["one", "another"] {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_the_old_file() {
+    fn a_failed_write_leaves_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         std::fs::create_dir(&path).unwrap();

@@ -110,6 +110,7 @@ mod tests {
     use crate::event::tests::step;
     use crate::journal::line;
     use crate::resumption::resume_journal;
+    use crate::state::RunState;
 
     #[test]
     fn events_are_read_once_over_resumptions() {
@@ -144,7 +145,7 @@ mod tests {
         // The second one takes the same step again, because the first one ended before it saved it.
         for _ in 0..2 {
             assert_eq!(poll(Some(2)), [], "what is about to be truncated is not new");
-            resume_journal(folder.path(), "run", Iteration(2), |_| ()).unwrap();
+            resume_journal(folder.path(), "run", Iteration(2), RunState::default()).unwrap();
             assert_eq!(poll(None), []);
             append(&[line(&resume), line(&step(3))].concat());
             assert_eq!(poll(None), [resume.clone(), step(3)]);

@@ -7,9 +7,9 @@
 //! - `event`: [`RunEvent`], the vocabulary, and its version
 //! - `journal`: writing and reading the journal's lines; `follower`: reading them as they are written
 //! - `metrics`: one line of `metrics.csv` per iteration
-//! - `writer`: [`Writer`], the thread that writes both; `resumption`: both cut back to a checkpoint
-//! - `listener`: [`Listener`], who hears of each event as it is written
-//! - `state`: [`RunState`], the state that the events add up to, of bounded size
+//! - `writer`: [`Writer`], which writes both; `resumption`: truncating both to a checkpoint
+//! - `listener`: [`Listener`], which receives each event
+//! - `state`: [`RunState`], the state that the events add up to, of bounded size: the one fold of a process
 //! - `folder`: a run's folder, and atomic writes; `lock`: one writer at a time
 
 mod event;
@@ -35,5 +35,8 @@ pub use lock::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK};
 pub use resumption::{
     DAMAGED_FILE, DISCARDED_FILE, ResumedJournal, check_run, discard_journal, resume_journal, steps_after,
 };
-pub use state::{RunPhase, RunState, WorkerState};
+pub use state::{
+    Allocation, EvaluationCurve, EvaluationPoint, HeatColumn, HeatMap, Log, LogKind, LogLine, Prices, ReadMark,
+    RunPhase, RunState, Spending, StepCurve, StepPoint, Usage, WorkerPrice, WorkerState,
+};
 pub use writer::{RecordError, Writer};

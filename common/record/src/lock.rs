@@ -5,38 +5,38 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// The file in a run's folder that is locked. It is never removed: otherwise one process could hold the lock of the removed file,
-/// and another that of the file in its place.
+/// and another one the lock of the file that replaced it.
 pub const RUN_LOCK: &str = "run.lock";
 
 /// The same in a folder of checkpoints, which may be the run's own.
 pub const CHECKPOINTS_LOCK: &str = "checkpoints.lock";
 
-/// More than any holder says of itself.
+/// Longest description of a holder that is read.
 const MAX_HOLDER_BYTES: u64 = 1024;
 
-/// The exclusive right to write in a folder. It ends with this value or, however it ends, with the process.
+/// The exclusive right to write in a folder. It ends when this value is dropped, or with the process.
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
 }
 
-/// Why a folder cannot be locked.
+/// The reason why a folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else writes in it.
+    /// Another process writes in it.
     #[error("{folder} is in use by {holder}")]
     Held {
         /// The folder.
         folder: PathBuf,
-        /// What the holder said of itself.
+        /// The holder's description of itself.
         holder: String,
     },
-    /// Its file system knows no locks.
+    /// Its file system does not support locks.
     #[error("{folder} is on a file system that does not lock files: {cause}")]
     Unsupported {
         /// The folder.
         folder: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
     /// Its lock cannot be written.
@@ -44,13 +44,13 @@ pub enum LockError {
     Io {
         /// The folder.
         folder: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
 }
 
 impl FolderLock {
-    /// Locks this file of an existing folder; `holder` says who does, to those who come later.
+    /// Locks this file of an existing folder; other processes are told that `holder` has it.
     pub fn take(folder: &Path, file: &str, holder: &str) -> Result<Self, LockError> {
         let failed = |cause| LockError::Io { folder: folder.into(), cause };
         let options = File::options().read(true).write(true).create(true).truncate(false).open(folder.join(file));
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_is_told_of_the_first_and_may_come_after_it() {
+    fn the_second_learns_of_the_first_and_may_follow_it() {
         let folder = tempfile::tempdir().unwrap();
         let take = |name: &str| FolderLock::take(folder.path(), RUN_LOCK, name);
         let first = take("process 1 of a long name").unwrap();
@@ -87,7 +87,7 @@ mod tests {
             LockError::Held { holder, .. } => holder,
             error => panic!("{error}"),
         };
-        // Windows lets nobody else read what is locked.
+        // On Windows, other processes cannot read a locked file.
         let named = |name: &'static str| if cfg!(windows) { "another process" } else { name };
         assert_eq!(holder(take("process 2")), named("process 1 of a long name"));
         drop(first);

@@ -58,7 +58,7 @@ fn steps_in_tail(path: &Path, iteration: Iteration, bytes: u64) -> io::Result<Op
 }
 
 /// The journal of a run that is resumed, up to its checkpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ResumedJournal {
     /// The state that its events add up to.
     pub state: RunState,
@@ -89,22 +89,22 @@ pub fn check_run(folder: &Path, run_id: &str) -> Result<(), JournalError> {
 /// Truncates the journal of run `run_id` in its folder after the step of `iteration`, and rewrites `metrics.csv` to match.
 ///
 /// Later events are moved to [`DISCARDED_FILE`]; a torn last line is dropped. Unreadable lines are left out, and the journal as it
-/// was is copied to [`DAMAGED_FILE`]. A journal that ends earlier stays the same, and an absent one is not an error. `on_event` is
-/// called with each event that remains.
+/// was is copied to [`DAMAGED_FILE`]. A journal that ends earlier stays the same, and an absent one is not an error. The events
+/// that remain are applied to `state`.
 pub fn resume_journal(
     folder: &Path,
     run_id: &str,
     iteration: Iteration,
-    mut on_event: impl FnMut(&RunEvent),
+    state: RunState,
 ) -> Result<ResumedJournal, JournalError> {
     check_run(folder, run_id)?;
     let path = folder.join(JOURNAL_FILE);
     let io = |cause| JournalError::Io { path: path.clone(), cause };
+    let mut resumed = ResumedJournal { state, has_begun: false, unreadable: 0 };
     let mut lines = match Lines::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ResumedJournal::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(resumed),
         lines => lines.map_err(io)?,
     };
-    let mut resumed = ResumedJournal::default();
     let mut table = metrics::HEADER.to_owned();
     let mut kept = KeptRanges::default();
     let mut later: Option<Range<u64>> = (iteration == Iteration::default()).then_some(0..0);
@@ -131,7 +131,6 @@ pub fn resume_journal(
             later = Some(line.bytes.end..line.bytes.end);
         }
         resumed.state.apply(&event);
-        on_event(&event);
         table.extend(metrics::line(&event));
         kept.add(line.bytes.clone());
     }
@@ -220,7 +219,7 @@ mod tests {
     use crate::journal::{line, read_journal};
 
     fn resumed(folder: &Path, iteration: u64) -> ResumedJournal {
-        resume_journal(folder, "run", Iteration(iteration), |_| ()).unwrap()
+        resume_journal(folder, "run", Iteration(iteration), RunState::default()).unwrap()
     }
 
     fn folder(torn: &[u8]) -> tempfile::TempDir {
@@ -329,10 +328,13 @@ mod tests {
         let path = folder.path().join(JOURNAL_FILE);
         let text = [line(&run), std::fs::read(&path).unwrap()].concat();
         std::fs::write(&path, &text).unwrap();
-        let error = resume_journal(folder.path(), "run", Iteration(2), |_| ()).unwrap_err();
+        let error = resume_journal(folder.path(), "run", Iteration(2), RunState::default()).unwrap_err();
         assert!(matches!(&error, JournalError::OtherRun { found, .. } if found == "another"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), text);
-        assert_eq!(resume_journal(folder.path(), "another", Iteration(2), |_| ()).unwrap().state.iterations, 2);
+        assert_eq!(
+            resume_journal(folder.path(), "another", Iteration(2), RunState::default()).unwrap().state.iterations,
+            2
+        );
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! The thread that writes a run's journal and metrics, so that a slow disk does not hold up the coordinator.
+//! Writing a run's journal and metrics, away from the coordinator.
+//!
+//! One thread takes in the events, tells the listeners and formats the lines; another writes them. So neither a slow disk nor a
+//! slow listener delays the coordinator, and a slow disk does not delay the listeners either.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,9 +14,12 @@ use crate::folder::{JOURNAL_FILE, METRICS_FILE, sync_folder};
 use crate::listener::Listeners;
 use crate::{journal, metrics};
 
-/// Batches of events that may wait to be written. A disk that stops for seconds goes unnoticed; one that stops for
-/// longer holds up the run, which loses no worker by that.
+/// Batches of events that may wait for the listeners.
 const QUEUED_BATCHES: usize = 1 << 14;
+
+/// Blocks of lines that may wait to be written, of up to [`GATHERED_BYTES`] each. A disk that stops for seconds goes unnoticed;
+/// one that stops for longer delays the run, which does not lose a worker by that.
+const QUEUED_BLOCKS: usize = 1 << 12;
 
 /// Lines that are gathered before they are written, in bytes: a write costs as much as serializing a hundred events.
 const GATHERED_BYTES: usize = 1 << 16;
@@ -24,7 +30,7 @@ const GATHERED_BYTES: usize = 1 << 16;
 pub struct RecordError {
     /// The file.
     pub path: PathBuf,
-    /// What the system says.
+    /// The system's error.
     pub cause: Arc<std::io::Error>,
 }
 
@@ -32,21 +38,39 @@ pub struct RecordError {
 #[derive(Debug)]
 pub struct Writer {
     batches: mpsc::SyncSender<Vec<RunEvent>>,
-    thread: JoinHandle<Result<(), RecordError>>,
+    events: JoinHandle<()>,
+    disk: JoinHandle<Result<(), RecordError>>,
+}
+
+/// Lines to be written in one call.
+#[derive(Default)]
+struct Block {
+    journal: Vec<u8>,
+    metrics: Vec<u8>,
+    /// Whether a checkpoint is among the events: then the lines must be durable, too.
+    is_saved: bool,
+}
+
+impl Block {
+    fn add(&mut self, event: &RunEvent) {
+        journal::write_line(event, &mut self.journal);
+        self.metrics.extend(metrics::line(event).into_iter().flat_map(String::into_bytes));
+        self.is_saved |= matches!(event, RunEvent::Checkpoint { .. });
+    }
 }
 
 struct Output {
     path: PathBuf,
     file: File,
-    /// Bytes that are whole lines.
-    whole_bytes: u64,
+    /// Bytes of complete lines.
+    complete_bytes: u64,
 }
 
 impl Output {
     fn create(folder: &Path, name: &str) -> Result<Self, RecordError> {
         let path = folder.join(name);
         match File::create_new(&path) {
-            Ok(file) => Ok(Self { path, file, whole_bytes: 0 }),
+            Ok(file) => Ok(Self { path, file, complete_bytes: 0 }),
             Err(cause) => Err(RecordError { path, cause: cause.into() }),
         }
     }
@@ -55,22 +79,22 @@ impl Output {
         let path = folder.join(name);
         let opened = File::options().append(true).create(true).open(&path);
         match opened.and_then(|file| Ok((file.metadata()?.len(), file))) {
-            Ok((whole_bytes, file)) => Ok(Self { path, file, whole_bytes }),
+            Ok((complete_bytes, file)) => Ok(Self { path, file, complete_bytes }),
             Err(cause) => Err(RecordError { path, cause: cause.into() }),
         }
     }
 
-    /// Writes whole lines in one call, and clears them. If that fails halfway, as on a full disk, all of them are removed.
+    /// Writes complete lines in one call, and clears them. If that fails halfway, as on a full disk, all of them are removed.
     fn write(&mut self, lines: &mut Vec<u8>) -> Result<(), RecordError> {
         match self.file.write_all(lines) {
             Ok(()) => {
-                self.whole_bytes += lines.len() as u64;
+                self.complete_bytes += lines.len() as u64;
                 lines.clear();
                 Ok(())
             }
             Err(cause) => {
                 // If even this fails, the last line is torn, which readers tolerate.
-                drop(self.file.set_len(self.whole_bytes));
+                drop(self.file.set_len(self.complete_bytes));
                 Err(RecordError { path: self.path.clone(), cause: cause.into() })
             }
         }
@@ -84,7 +108,7 @@ impl Output {
 
 impl Writer {
     /// Creates `events.jsonl` and `metrics.csv` in a folder that holds neither. `failed` is called once if they can no
-    /// longer be written.
+    /// longer be written; listeners hear of later events all the same.
     pub fn create(
         folder: &Path,
         listeners: Listeners,
@@ -105,7 +129,7 @@ impl Writer {
     ) -> Result<Self, RecordError> {
         let journal = Output::append(folder, JOURNAL_FILE)?;
         let mut metrics = Output::append(folder, METRICS_FILE)?;
-        if metrics.whole_bytes == 0 {
+        if metrics.complete_bytes == 0 {
             metrics.write(&mut metrics::HEADER.into())?;
         }
         Ok(Self::start(journal, metrics, listeners, failed))
@@ -114,60 +138,68 @@ impl Writer {
     fn start(
         mut journal: Output,
         mut metrics: Output,
-        mut listeners: Listeners,
+        listeners: Listeners,
         failed: impl FnOnce(RecordError) + Send + 'static,
     ) -> Self {
         let (batches, received) = mpsc::sync_channel::<Vec<RunEvent>>(QUEUED_BATCHES);
-        let mut write = move || -> Result<(), RecordError> {
-            let (mut lines, mut rows) = (Vec::new(), Vec::new());
-            while let Ok(first) = received.recv() {
-                let (mut batch, mut is_saved) = (Some(first), false);
-                // What else is waiting is written in the same call.
-                while let Some(events) = batch {
-                    for event in events {
-                        listeners.hear(&event);
-                        journal::write_line(&event, &mut lines);
-                        rows.extend(metrics::line(&event).into_iter().flat_map(String::into_bytes));
-                        is_saved |= matches!(event, RunEvent::Checkpoint { .. });
-                    }
-                    batch = if lines.len() < GATHERED_BYTES { received.try_recv().ok() } else { None };
-                }
-                journal.write(&mut lines)?;
-                metrics.write(&mut rows)?;
-                if is_saved {
-                    journal.sync()?;
-                    metrics.sync()?;
-                }
+        let (blocks, gathered) = mpsc::sync_channel::<Block>(QUEUED_BLOCKS);
+        let write = move || {
+            let result = write_blocks(&gathered, &mut journal, &mut metrics);
+            // A sender that waits for room in the queue goes on, and can then take the report.
+            drop(gathered);
+            if let Err(error) = &result {
+                failed(error.clone());
             }
-            journal.sync()?;
-            metrics.sync()
+            result
         };
-        let thread = std::thread::Builder::new()
-            .name("journal".into())
-            .spawn(move || {
-                let result = write();
-                // A sender that waits for room in the queue goes on, and can then take the report.
-                drop(write);
-                if let Err(error) = &result {
-                    failed(error.clone());
-                }
-                result
-            })
-            .expect("a thread can be started");
-        Self { batches, thread }
+        let start = |name: &str| std::thread::Builder::new().name(name.into());
+        let disk = start("journal").spawn(write).expect("a thread can be started");
+        let events = start("events").spawn(move || format_events(&received, listeners, &blocks));
+        Self { batches, events: events.expect("a thread can be started"), disk }
     }
 
     /// Queues events, in order.
     pub fn write(&self, events: Vec<RunEvent>) {
-        // If the thread has ended, it has reported why.
+        // The thread ends before this does only if a listener panicked, which `finish` reports.
         drop(self.batches.send(events));
     }
 
     /// Waits until everything is written.
     pub fn finish(self) -> Result<(), RecordError> {
         drop(self.batches);
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        self.events.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        self.disk.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
+}
+
+/// Tells the listeners of all events, also when they can no longer be written.
+fn format_events(batches: &mpsc::Receiver<Vec<RunEvent>>, mut listeners: Listeners, blocks: &mpsc::SyncSender<Block>) {
+    while let Ok(first) = batches.recv() {
+        let (mut batch, mut block) = (Some(first), Block::default());
+        // Other batches that wait are written in the same call.
+        while let Some(events) = batch {
+            for event in events {
+                listeners.on_event(&event);
+                block.add(&event);
+            }
+            batch = if block.journal.len() < GATHERED_BYTES { batches.try_recv().ok() } else { None };
+        }
+        // If the other thread has ended, it has reported why.
+        drop(blocks.send(block));
+    }
+}
+
+fn write_blocks(blocks: &mpsc::Receiver<Block>, journal: &mut Output, metrics: &mut Output) -> Result<(), RecordError> {
+    while let Ok(mut block) = blocks.recv() {
+        journal.write(&mut block.journal)?;
+        metrics.write(&mut block.metrics)?;
+        if block.is_saved {
+            journal.sync()?;
+            metrics.sync()?;
+        }
+    }
+    journal.sync()?;
+    metrics.sync()
 }
 
 #[cfg(test)]
@@ -178,7 +210,7 @@ mod tests {
     use crate::state::RunState;
 
     #[test]
-    fn journal_and_metrics_hold_what_was_told() {
+    fn journal_and_metrics_hold_the_events() {
         let folder = tempfile::tempdir().unwrap();
         let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
         writer.write(vec![
@@ -202,9 +234,9 @@ mod tests {
     /// `/dev/full` accepts nothing.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_is_told() {
+    fn a_full_disk_is_reported() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut output = Output { path: "journal".into(), file: full, whole_bytes: 0 };
+        let mut output = Output { path: "journal".into(), file: full, complete_bytes: 0 };
         let error = output.write(&mut b"a line\n".to_vec()).unwrap_err();
         assert_eq!(error.cause.kind(), std::io::ErrorKind::StorageFull);
         assert!(error.to_string().starts_with("cannot write journal: "));

@@ -120,7 +120,7 @@ fn reads(folder: &Path, is_resumed: bool) -> bool {
     let is_read = read_journal(folder, &mut on_event).is_ok();
     assert!(!is_read || steps_after(folder, Iteration(1)).unwrap() == steps);
     if is_resumed {
-        match resume_journal(folder, RUN_ID, Iteration(1), |_| ()) {
+        match resume_journal(folder, RUN_ID, Iteration(1), RunState::default()) {
             Ok(_) => assert_eq!(read_journal(folder, |event| state.apply(&event)).unwrap(), None),
             Err(error) => assert!(matches!(error, JournalError::OtherRun { .. }), "{error}"),
         }

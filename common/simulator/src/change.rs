@@ -2,9 +2,9 @@
 
 use ata_types::WorkerId;
 
-/// When a change happens.
+/// The moment of a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum When {
+pub enum Moment {
     /// As this iteration begins, before its tasks do.
     Iteration(u64),
     /// At this virtual time; tasks under way are not affected by changes of speed.
@@ -18,7 +18,7 @@ pub enum Change {
     Swap(WorkerId, WorkerId),
     /// A worker's tasks take this many times as long from now on.
     SlowDown(WorkerId, f64),
-    /// A worker is lost.
+    /// A worker is lost. Across a network, it crashes: the coordinator learns of it by its silence.
     Leave(WorkerId),
     /// A worker that was lost, or not present from the start, joins, in good health.
     Join(WorkerId),

@@ -3,27 +3,34 @@
 //! # Layout
 //! - `law`: [`TimeLaws`], how long tasks take, as users write it
 //! - `times`: [`TaskTimes`] and its sources: laws, and recorded times
+//! - `truth`: [`OracleTimes`], which can be looked up before they are drawn, for the policies that may know them
 //! - `change`: [`Change`], what happens to a cluster during a run
-//! - `cluster`: the virtual workers; `completions`: their pending results
-//! - `drive`: [`Simulation`], the driver
-//! - `truth`: [`Foreseen`], times that are known before they are drawn, for the policies that are told
-//! - `learning`: [`Learning`], gradients computed once per distinct sequence of steps
+//! - `simulation`: [`Simulation`], a cluster and its run; `observer`: [`Observer`], the caller's side of a run
+//! - `drive`: the driver; `outstanding`: the leases that are assigned
+//! - `cluster`: the virtual workers, within reach of the driver or across a network
+//! - `network`: [`Network`], messages, and the faults that they suffer
+//! - `descent`: [`DescentCache`], gradients computed once per distinct sequence of steps
 //! - `problem`: [`Problem`], what a simulated run optimizes
 
 mod change;
 mod cluster;
-mod completions;
+mod descent;
 mod drive;
 mod law;
-mod learning;
+mod network;
+mod observer;
+mod outstanding;
 mod problem;
+mod simulation;
 mod times;
 mod truth;
 
-pub use change::{Change, When};
-pub use drive::{Observer, Simulation, SimulationError, Start, Step};
+pub use change::{Change, Moment};
+pub use descent::{CachedDescent, Descent, DescentCache, DescentStep, StepResult};
 pub use law::{LawError, TimeLaws, WorkerLaw, trace_columns};
-pub use learning::{Descent, Learned, Learning, LearningRun, LearningStep};
+pub use network::{Direction, Faults, Message, MessageCounts, Network, Partition, Session};
+pub use observer::{EngineTime, IterationStart, Observer, Restart, Step};
 pub use problem::{LinearRegression, Problem, ProblemError, Quadratic, RegressionSizes};
+pub use simulation::{Simulation, SimulationError};
 pub use times::{LawTimes, RecordedTimes, TaskTimes, worker_rng};
-pub use truth::{ClusterTruth, Foreseen};
+pub use truth::{ClusterTruth, OracleTimes};

@@ -1,4 +1,4 @@
-//! Where virtual task times come from.
+//! Sources of virtual task times: laws, and recorded runs.
 
 use ata_types::WorkerId;
 use rand::rngs::{ChaCha8Rng, Xoshiro256PlusPlus};
@@ -121,12 +121,12 @@ pub fn worker_rng(seed: u64, worker: u32) -> Xoshiro256PlusPlus {
 /// they are drawn from its own times with replacement (the bootstrap).
 #[derive(Clone, Debug)]
 pub struct RecordedTimes {
-    workers: Vec<Recording>,
+    workers: Vec<Playback>,
     bootstrapped: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Recording {
+struct Playback {
     times: Vec<f64>,
     next: usize,
     rng: Xoshiro256PlusPlus,
@@ -135,10 +135,10 @@ struct Recording {
 impl RecordedTimes {
     /// Recorded seconds per task, by [`WorkerId::slot`]; `None` if a worker has none.
     pub fn new(workers: Vec<Vec<f64>>, seed: u64) -> Option<Self> {
-        let recording = |(worker, times): (u32, Vec<f64>)| {
-            (!times.is_empty()).then(|| Recording { times, next: 0, rng: worker_rng(seed, worker) })
+        let playback = |(worker, times): (u32, Vec<f64>)| {
+            (!times.is_empty()).then(|| Playback { times, next: 0, rng: worker_rng(seed, worker) })
         };
-        Some(Self { workers: (1..).zip(workers).map(recording).collect::<Option<_>>()?, bootstrapped: 0 })
+        Some(Self { workers: (1..).zip(workers).map(playback).collect::<Option<_>>()?, bootstrapped: 0 })
     }
 
     /// Tasks so far whose time was drawn with replacement.
@@ -149,7 +149,7 @@ impl RecordedTimes {
 
 impl TaskTimes for RecordedTimes {
     fn draw(&mut self, worker: WorkerId) -> f64 {
-        let Recording { times, next, rng } = &mut self.workers[worker.slot()];
+        let Playback { times, next, rng } = &mut self.workers[worker.slot()];
         if let Some(time) = times.get(*next) {
             *next += 1;
             return *time;

@@ -1,4 +1,4 @@
-//! What is true of a virtual cluster, for the policies that are meant to know it.
+//! The true times of a virtual cluster, for the policies that may know them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,16 +7,16 @@ use ata_types::WorkerId;
 
 use crate::times::{LawTimes, Source, TaskTimes};
 
-/// Times drawn from laws, that can be looked up before they are drawn. The draws themselves are those of [`LawTimes`];
-/// it only costs time and memory, and so is for runs whose policy looks.
+/// Times drawn from laws that can be looked up before they are drawn. The draws are those of [`LawTimes`], but take more
+/// time and memory: only runs whose policy looks them up use this.
 #[derive(Clone, Debug)]
-pub struct Foreseen(Arc<Mutex<State>>);
+pub struct OracleTimes(Arc<Mutex<State>>);
 
-/// The lists are made when they are first needed: with a million workers, those who are asked nothing feel it.
+/// The lists are made when they are first needed: with a million workers, they take a while.
 #[derive(Debug)]
 struct State {
     times: LawTimes,
-    /// By worker: whose law it draws from, and how many times as long as it says its tasks take.
+    /// By worker: the worker whose law it draws from, and the factor on its times.
     speeds: Vec<(WorkerId, f64)>,
     /// By the worker whose law it is; `None` until it is asked for, and again once a time is drawn.
     ahead: Vec<Option<Box<Ahead>>>,
@@ -42,13 +42,13 @@ impl Ahead {
     }
 }
 
-impl Foreseen {
+impl OracleTimes {
     /// Makes the times of a run known beforehand. Clones share them.
     pub fn new(times: LawTimes) -> Self {
         Self(Arc::new(Mutex::new(State { times, speeds: Vec::new(), ahead: Vec::new() })))
     }
 
-    /// The times alone, if nobody else can look them up.
+    /// The times, if no clone of this exists.
     fn into_times(self) -> Result<LawTimes, Self> {
         let alone = Arc::try_unwrap(self.0).map_err(Self)?;
         Ok(alone.into_inner().unwrap_or_else(PoisonError::into_inner).times)
@@ -85,7 +85,7 @@ impl Foreseen {
     }
 }
 
-impl TaskTimes for Foreseen {
+impl TaskTimes for OracleTimes {
     fn draw(&mut self, worker: WorkerId) -> f64 {
         let mut state = self.state();
         state.ahead[worker.slot()] = None;
@@ -119,9 +119,9 @@ impl TaskTimes for Foreseen {
 #[derive(Clone, Debug)]
 pub struct ClusterTruth {
     /// How long tasks take.
-    pub times: Foreseen,
+    pub times: OracleTimes,
     /// What each assignment costs a worker before it begins to compute, if anything.
-    pub overhead: Option<Foreseen>,
+    pub overhead: Option<OracleTimes>,
 }
 
 impl ClusterTruth {
@@ -162,25 +162,25 @@ mod tests {
     proptest! {
         /// Whenever it is asked what comes, the times drawn are the same, and they are what it said.
         #[test]
-        fn what_comes_is_what_was_foretold(
+        fn what_comes_is_what_was_looked_up(
             law in prop::sample::select(vec!["exp(i)", "affine(2*i, 1, 0.5)", "gamma(0, 0.5, i); const(4)"]),
             asked in prop::collection::vec((0usize..3, 1u64..9, any::<bool>()), 1..40),
         ) {
-            let (mut plain, mut foreseen) = (times(law), Foreseen::new(times(law)));
-            let truth = ClusterTruth { times: foreseen.clone(), overhead: None };
+            let (mut plain, mut oracle) = (times(law), OracleTimes::new(times(law)));
+            let truth = ClusterTruth { times: oracle.clone(), overhead: None };
             for (slot, tasks, computes) in asked {
                 let worker = WorkerId::from_slot(slot);
-                let told = truth.coming_s(worker, tasks);
-                prop_assert!(told >= truth.coming_s(worker, tasks - 1));
+                let expected = truth.coming_s(worker, tasks);
+                prop_assert!(expected >= truth.coming_s(worker, tasks - 1));
                 if computes {
                     let draw = |times: &mut dyn TaskTimes| match tasks {
                         1 => times.draw(worker),
                         _ if times.fuses(worker) => times.draw_batch(worker, tasks),
                         _ => (0..tasks).map(|_| times.draw(worker)).sum(),
                     };
-                    let drawn = draw(&mut foreseen);
+                    let drawn = draw(&mut oracle);
                     prop_assert_eq!(drawn, draw(&mut plain));
-                    prop_assert!((drawn - told).abs() <= 1e-12 * told, "{drawn} for {told}");
+                    prop_assert!((drawn - expected).abs() <= 1e-12 * expected, "{drawn} for {expected}");
                 }
             }
         }
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn the_truth_follows_changes_of_speed() {
         let (first, third) = (WorkerId::from_slot(0), WorkerId::from_slot(2));
-        let mut foreseen = Foreseen::new(times("const(i)"));
-        let truth = ClusterTruth { times: foreseen.clone(), overhead: Some(Foreseen::new(times("const(10*i)"))) };
+        let mut oracle = OracleTimes::new(times("const(i)"));
+        let truth = ClusterTruth { times: oracle.clone(), overhead: Some(OracleTimes::new(times("const(10*i)"))) };
         assert_eq!((truth.mean_s(first), truth.coming_s(first, 4), truth.coming_s(first, 0)), (1.0, 14.0, 0.0));
-        foreseen.changed(first, third, 0.5);
+        oracle.changed(first, third, 0.5);
         assert_eq!((truth.mean_s(first), truth.coming_s(first, 4)), (1.5, 16.0), "the overhead is the worker's own");
     }
 }

@@ -1,7 +1,7 @@
-//! A device whose batches cost o + a·s, beside ordinary workers: `ata-auto` learns the best split.
+//! A device whose batches cost o + a·s, next to ordinary workers: `ata-auto` learns the best split.
 
 use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
-use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TaskTimes, TimeLaws, When, worker_rng};
+use ata_simulator::{Change, LawTimes, Moment, Observer, Simulation, Step, TaskTimes, TimeLaws, worker_rng};
 use ata_types::WorkerId;
 
 /// The device: 20 ms for a batch, and half a millisecond for each of its tasks.
@@ -37,7 +37,7 @@ impl Observer for Clock {
 }
 
 /// The times of `ata-auto`'s iterations.
-fn run(times: impl TaskTimes, workers: u32, budget: u64, changes: Vec<(When, Change)>) -> Vec<f64> {
+fn run(times: impl TaskTimes, workers: u32, budget: u64, changes: Vec<(Moment, Change)>) -> Vec<f64> {
     let iterations = ITERATIONS as u64;
     let config = EngineConfig { budget, iterations, min_workers: workers as usize, seed: 1, ..EngineConfig::default() };
     let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
@@ -92,7 +92,7 @@ fn the_best_split_is_found() {
 }
 
 /// The device's times vary by a fifth; the best split is the one whose mean time is least. What is added to them as caution
-/// costs the most beside one ordinary worker.
+/// costs the most next to one ordinary worker.
 #[test]
 fn with_noise_it_is_nearly_found() {
     const SEEDS: u64 = 10;
@@ -156,7 +156,7 @@ fn costs_that_are_no_line_do_no_harm() {
 #[test]
 fn a_slower_device_is_noticed() {
     let (times, workers) = times(&["affine(20, 0.5)"], 4, 1);
-    let slow = (When::Iteration(101), Change::SlowDown(WorkerId::from_slot(0), 10.0));
+    let slow = (Moment::Iteration(101), Change::SlowDown(WorkerId::from_slot(0), 10.0));
     let found = mean(&run(times, workers, 46, vec![slow])[130..]);
     assert!(found <= 48.0 * 1.02, "{found}: four ordinary workers take 48");
 }

@@ -1,14 +1,14 @@
 //! What policies without exploration cost next to the oracle: where they are as good as a bandit, and where not.
 
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
-use ata_simulator::{Change, LawTimes, Simulation, TimeLaws, When};
+use ata_simulator::{Change, LawTimes, Moment, Simulation, TimeLaws};
 use ata_types::WorkerId;
 
 const WORKERS: u32 = 51;
 const SEEDS: u64 = 5;
 
 /// An iteration's mean runtime and mean total worker time under a policy.
-fn costs(policy: &str, workers: u32, changes: &[(When, Change)]) -> (f64, f64) {
+fn costs(policy: &str, workers: u32, changes: &[(Moment, Change)]) -> (f64, f64) {
     let laws: TimeLaws = "shifted_exp(29*i, 29*i)".parse().unwrap();
     let context =
         PolicyContext { means: laws.means(workers).unwrap(), workers: Some(workers), ..PolicyContext::default() };
@@ -48,7 +48,7 @@ fn steady_and_unequal_workers() {
 fn with_stragglers(policy: &str, workers: u32, stragglers: u32) -> (f64, f64) {
     let changes = (workers - stragglers..workers).map(|slot| {
         let worker = WorkerId::from_slot(slot as usize);
-        (When::Iteration(1), Change::SlowDown(worker, 1e6))
+        (Moment::Iteration(1), Change::SlowDown(worker, 1e6))
     });
     let min_workers = workers as usize;
     let config = EngineConfig { budget: 12, iterations: 20, min_workers, seed: 1, ..EngineConfig::default() };
@@ -88,7 +88,7 @@ fn a_queue_waits_for_the_slowest() {
 #[test]
 fn an_idle_worker_that_becomes_fast_is_not_found() {
     let swap = Change::Swap(WorkerId::from_slot(0), WorkerId::from_slot(WORKERS as usize - 1));
-    let changes = [(When::Iteration(300), swap)];
+    let changes = [(Moment::Iteration(300), swap)];
     let best = costs("ata-auto", WORKERS, &changes);
     for policy in ["ema", "affine", "controller", "proportional"] {
         let got = costs(policy, WORKERS, &changes);

@@ -7,7 +7,7 @@ use ata_scheduler::{
     Effect, Engine, EngineConfig, Policy, PolicyContext, SavedEngine, StepOutcome, Truth, WorkerStatistics,
     build_policy,
 };
-use ata_simulator::{LawTimes, Observer, Simulation, Step, TimeLaws};
+use ata_simulator::{EngineTime, LawTimes, Observer, Simulation, Step, TimeLaws};
 use serde_json::{Value, json};
 
 const WORKERS: u32 = 5;
@@ -25,10 +25,11 @@ impl Observer for Saver {
         StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), accuracy: None }
     }
 
-    fn committed(&mut self, _now: f64, engine: &mut Engine, _effects: &mut Vec<Effect>) {
+    fn committed(&mut self, _time: EngineTime, engine: &mut Engine, _effects: &mut Vec<Effect>) -> Option<f64> {
         if engine.ledger().iterations == SAVED_AFTER {
             self.0 = Some(engine.save());
         }
+        None
     }
 }
 

@@ -1,7 +1,7 @@
 //! Workers that fail or hang, in virtual time.
 
 use ata_scheduler::{Effect, Engine, EngineConfig, PolicyContext, StepOutcome, build_policy};
-use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TimeLaws, When};
+use ata_simulator::{Change, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
 
 const ITERATIONS: u64 = 400;
@@ -48,7 +48,7 @@ fn run(policy: &str, workers: u32, broken: fn(WorkerId) -> Change) -> Clock {
     let laws: TimeLaws = "uniform(0.8, 1.2)".parse().unwrap();
     let mut simulation = Simulation::new(workers, LawTimes::new(&laws, workers, 1).unwrap());
     simulation.changes =
-        (3..workers as usize).map(|slot| (When::Iteration(1), broken(WorkerId::from_slot(slot)))).collect();
+        (3..workers as usize).map(|slot| (Moment::Iteration(1), broken(WorkerId::from_slot(slot)))).collect();
     let mut clock = Clock::default();
     let end = simulation.run(&mut engine, &mut clock).unwrap_or_else(|error| panic!("{policy}: {error}"));
     clock.starts.push(end);

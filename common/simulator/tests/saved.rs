@@ -8,7 +8,7 @@ use ata_scheduler::{
     Effect, Engine, EngineConfig, Event, IterationCost, PolicyContext, PolicyKind, SavedEngine, StepOutcome, Truth,
     WorkerStatistics, build_policy,
 };
-use ata_simulator::{Change, LawTimes, Observer, Simulation, Step, TimeLaws, When};
+use ata_simulator::{Change, EngineTime, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
 use proptest::prelude::*;
 
@@ -43,19 +43,19 @@ impl Observer for Log<'_> {
         StepOutcome { loss: Some(1.0 / step.iteration as f64), gradient_product: Some(product), accuracy: None }
     }
 
-    fn committed(&mut self, now: f64, engine: &mut Engine, effects: &mut Vec<Effect>) {
+    fn committed(&mut self, time: EngineTime, engine: &mut Engine, effects: &mut Vec<Effect>) -> Option<f64> {
         self.committed += 1;
         if self.committed != self.after {
-            return;
+            return None;
         }
         self.effects.clear();
         if self.what == Break::None {
-            return;
+            return None;
         }
         let saved = engine.save();
         let present: Vec<WorkerId> = engine.present().collect();
         for &worker in &present {
-            engine.handle(now, Event::WorkerLost { worker }, effects);
+            engine.handle(time.clock, Event::WorkerLost { worker }, effects);
         }
         if self.what == Break::Restore {
             let saved: SavedEngine = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
@@ -63,8 +63,9 @@ impl Observer for Log<'_> {
         }
         for &worker in &present {
             let (machine, prior) = (worker.into(), prior(worker));
-            engine.handle(now, Event::WorkerJoined { worker, machine, prior, fuses: false }, effects);
+            engine.handle(time.clock, Event::WorkerJoined { worker, machine, prior, fuses: false }, effects);
         }
+        None
     }
 
     fn effect(&mut self, now: f64, effect: &Effect) {
@@ -104,13 +105,13 @@ struct Scenario {
     policy: &'static str,
     seed: u64,
     overcommit: f64,
-    changes: Vec<(When, Change)>,
+    changes: Vec<(Moment, Change)>,
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {
     // One worker stays healthy, or all runs would be aborted.
     let worker = (1..WORKERS).prop_map(|slot| WorkerId::from_slot(slot as usize));
-    let when = prop_oneof![(2..ITERATIONS).prop_map(When::Iteration), (0.0..300.0).prop_map(When::Time)];
+    let when = prop_oneof![(2..ITERATIONS).prop_map(Moment::Iteration), (0.0..300.0).prop_map(Moment::Time)];
     let change = prop_oneof![
         worker.clone().prop_map(Change::Leave),
         worker.clone().prop_map(Change::Join),
@@ -185,18 +186,19 @@ impl Observer for Forgetting {
         StepOutcome { loss: Some(1.0), gradient_product: Some(-1.0), accuracy: None }
     }
 
-    fn committed(&mut self, now: f64, engine: &mut Engine, effects: &mut Vec<Effect>) {
+    fn committed(&mut self, time: EngineTime, engine: &mut Engine, effects: &mut Vec<Effect>) -> Option<f64> {
         // By then each of them was observed, under asynchronous policies as well.
         if engine.ledger().iterations != u64::from(2 * MANY) {
-            return;
+            return None;
         }
         let size = |engine: &Engine| serde_json::to_string(&engine.save()).unwrap().len();
         self.0.push(size(engine));
         for worker in (FEW..MANY).map(|slot| WorkerId::from_slot(slot as usize)) {
-            engine.handle(now, Event::WorkerLost { worker }, effects);
-            engine.handle(now, Event::WorkerForgotten { worker }, effects);
+            engine.handle(time.clock, Event::WorkerLost { worker }, effects);
+            engine.handle(time.clock, Event::WorkerForgotten { worker }, effects);
         }
         self.0.push(size(engine));
+        None
     }
 }
 

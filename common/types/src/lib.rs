@@ -7,11 +7,14 @@
 //! - `ids`: [`WorkerId`], [`MachineId`], [`Iteration`], [`LeaseId`]
 //! - `tasks`: [`TaskRange`], [`TaskOutcome`]
 //! - `lease`: [`Lease`]
+//! - `text`: values as text
 
 mod ids;
 mod lease;
 mod tasks;
+mod text;
 
 pub use ids::{Iteration, LeaseId, MachineId, WorkerId};
 pub use lease::{Lease, MAX_LEASE_TASKS};
 pub use tasks::{TaskOutcome, TaskRange};
+pub use text::seconds;

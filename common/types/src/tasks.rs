@@ -91,3 +91,22 @@ pub enum TaskOutcome {
     /// No two workers agree on its gradient, and there is no further one to ask.
     Disputed,
 }
+
+impl TaskOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 7] =
+        [Self::Applied, Self::Ignored, Self::Cancelled, Self::Lost, Self::Failed, Self::Mismatched, Self::Disputed];
+
+    /// Its name, as in JSON and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Ignored => "ignored",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+            Self::Failed => "failed",
+            Self::Mismatched => "mismatched",
+            Self::Disputed => "disputed",
+        }
+    }
+}

@@ -59,7 +59,7 @@ pub const LEAST_UPLOAD_SHARE: f64 = 0.25;
 
 /// Time over which that rate is measured: longer than TCP takes to recover from losses on a poor link, and than a coordinator
 /// may be stopped without anyone being blamed for it.
-pub const UPLOAD_PATIENCE: Duration = Duration::from_secs(20);
+pub const UPLOAD_GUARD_WINDOW: Duration = Duration::from_secs(20);
 
 /// Gradients a worker may send at the same time: enough to hide the latency of one behind the next.
 pub const MAX_UPLOADS: usize = 4;

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ata_types::Iteration;
+
 /// How often checkpoints are written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cadence {
     /// Never, not even at the end.
     Never,
-    /// After every so many iterations; the run waits for one to be durable before the next one is due.
+    /// After this many iterations. The run waits until a checkpoint is durable before the next one is due.
     Iterations(u64),
     /// When this many seconds have passed since the last one.
     Seconds(f64),
@@ -63,19 +65,20 @@ impl Cadence {
 /// Which checkpoints are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// The newest ones.
+    /// How many of the newest are kept.
     pub newest: usize,
-    /// Besides, those of iterations divisible by this.
+    /// Iterations between two checkpoints that are kept in addition.
     pub every: Option<u64>,
 }
 
 impl Retention {
-    /// Which of these iterations' checkpoints are to be dropped after that of `current` was written. Later ones are left
-    /// from before the run was resumed at an earlier iteration.
-    pub(crate) fn dropped(&self, mut iterations: Vec<u64>, current: u64) -> Vec<u64> {
+    /// The iterations whose checkpoints are dropped after the checkpoint of `current` was written. Later ones are left from
+    /// before the run was resumed at an earlier iteration.
+    pub(crate) fn dropped(&self, mut iterations: Vec<Iteration>, current: Iteration) -> Vec<Iteration> {
         iterations.sort_unstable_by(|a, b| b.cmp(a));
-        let is_kept = |iteration: u64| self.every.is_some_and(|every| iteration.is_multiple_of(every));
-        let (later, mut dropped): (Vec<u64>, Vec<u64>) = iterations.into_iter().partition(|at| *at > current);
+        let is_kept = |iteration: Iteration| self.every.is_some_and(|every| iteration.number().is_multiple_of(every));
+        let (later, mut dropped): (Vec<Iteration>, Vec<Iteration>) =
+            iterations.into_iter().partition(|at| *at > current);
         dropped = dropped.into_iter().skip(self.newest).filter(|iteration| !is_kept(*iteration)).collect();
         later.into_iter().chain(dropped).collect()
     }
@@ -105,9 +108,13 @@ mod tests {
     #[test]
     fn the_newest_and_every_so_many_are_kept() {
         let retention = Retention { newest: 2, every: None };
-        assert_eq!(retention.dropped(vec![10, 40, 20, 30], 40), [20, 10]);
-        assert_eq!(Retention { every: Some(20), ..retention }.dropped(vec![10, 40, 20, 30], 40), [10]);
-        assert!(retention.dropped(vec![7], 7).is_empty());
-        assert_eq!(retention.dropped(vec![10, 40, 20, 30], 30), [40, 10], "the run went back behind 40");
+        let dropped = |retention: Retention, current| {
+            let dropped = retention.dropped([10, 40, 20, 30].map(Iteration).to_vec(), Iteration(current));
+            dropped.into_iter().map(Iteration::number).collect::<Vec<_>>()
+        };
+        assert_eq!(dropped(retention, 40), [20, 10]);
+        assert_eq!(dropped(Retention { every: Some(20), ..retention }, 40), [10]);
+        assert_eq!(dropped(retention, 30), [40, 10], "the run went back behind 40");
+        assert!(retention.dropped(vec![Iteration(7)], Iteration(7)).is_empty());
     }
 }

@@ -1,15 +1,15 @@
-//! Checkpoints: everything that a run needs to go on where it stopped.
+//! Checkpoints, which hold everything that a run needs to go on where it stopped.
 //!
 //! A checkpoint is a folder `step-NNNNNN` of three files. `model.safetensors` holds the parameters, as PyTorch loads them;
-//! `optimizer.safetensors` the optimizer's vectors; `state.json` everything else, with the SHA-256 of the other two and, in
-//! front, its own. A checkpoint is read back only if every byte is as it was written.
+//! `optimizer.safetensors` holds the optimizer's vectors; `state.json` holds everything else, with the SHA-256 of the other two
+//! and, in front, its own. A checkpoint is read back only if every byte is as it was written.
 //!
 //! # Layout
 //! - here: [`Checkpoint`], and its conversion to files and back
-//! - `store`: where checkpoints are kept: a folder, or (feature `object-store`) `object`: an object store
-//! - `cadence`: when one is due, and which ones are kept
+//! - `store`: where checkpoints are kept; a folder or, with the feature `object-store`, an object store (`object`)
+//! - `cadence`: when a checkpoint is due, and which ones are kept
 //! - `saver`: the thread that writes them
-//! - `newest`: finding the newest one that is whole
+//! - `newest`: finds the newest checkpoint that is whole
 
 mod cadence;
 mod newest;
@@ -17,16 +17,15 @@ mod newest;
 mod object;
 mod saver;
 mod store;
-#[cfg(test)]
-mod tests;
+pub(crate) mod testing;
 
 pub use cadence::{Cadence, Retention};
-pub use newest::{Found, go_on_from, newest, newest_settings};
+pub use newest::{FoundCheckpoint, go_on_from, newest, newest_settings};
 #[cfg(feature = "object-store")]
 pub use object::ObjectStore;
 pub use store::{FolderStore, PlaceError, Store, is_url, open_store};
 
-pub(crate) use saver::{Job, Saved, Saver};
+pub(crate) use saver::{Job, SaveResult, Saver};
 
 use crate::report::RunError;
 use ata_learn::{
@@ -34,7 +33,7 @@ use ata_learn::{
     encode_vectors, hex, sha256_of_parameters,
 };
 use ata_scheduler::SavedEngine;
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -59,20 +58,21 @@ pub struct Checkpoint {
     pub progress: Progress,
 }
 
-/// The state of a run between two iterations, but for parameters and optimizer.
+/// The state of a run between two iterations, except parameters and optimizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    pub(crate) version: u32,
-    /// The run.
+    /// The version of this format.
+    pub version: u32,
+    /// The run's name.
     pub run_id: String,
     /// The last iteration that it holds.
-    pub iteration: u64,
+    pub iteration: Iteration,
     /// How often the run was resumed before.
     pub epoch: u64,
     /// Seconds of the run's clock, which goes on from here.
     pub time_s: f64,
-    /// Where the data continues: the number of samples that the tasks of all iterations so far have taken in order.
+    /// The number of samples that the tasks of all iterations so far have taken in order, after which the data continues.
     pub samples: u64,
     /// The training data: the SHA-256 of its file, or the seed it is generated from.
     pub data: String,
@@ -80,10 +80,9 @@ pub struct Progress {
     pub best_accuracy: Option<f64>,
     /// The workers' numbers and names, the longest absent first.
     pub workers: Vec<(WorkerId, String)>,
-    /// Names that were expelled, and why.
-    #[serde(default)]
+    /// The names that were expelled, and why.
     pub expelled: Vec<(String, String)>,
-    /// The engine.
+    /// The saved state of the engine.
     pub engine: SavedEngine,
     /// The run's settings, as in `config.toml`.
     pub settings: String,
@@ -95,12 +94,12 @@ impl Progress {
         if self.data == data { Ok(()) } else { Err(RunError::OtherData { was: self.data.clone(), is: data.into() }) }
     }
 
-    /// Refuses numbers that no run comes to: others are made of them. Such a checkpoint is passed over for the one before it.
+    /// Refuses numbers that no run reaches, with which later computations would overflow.
     fn check(&self) -> Result<(), String> {
         let count = |name: &str, value: u64, most: u64| {
             if value <= most { Ok(()) } else { Err(format!("{name} is {value}: expected at most {most}")) }
         };
-        let counts = [("iteration", self.iteration), ("epoch", self.epoch)];
+        let counts = [("iteration", self.iteration.number()), ("epoch", self.epoch)];
         counts.into_iter().try_for_each(|(name, value)| count(name, value, u64::MAX >> 1))?;
         if let Some((worker, _)) = self.workers.iter().find(|(worker, _)| worker.slot() >= MAX_WORKERS) {
             return Err(format!("a worker's number is {worker}: expected one from 1 to {MAX_WORKERS}"));
@@ -135,7 +134,7 @@ pub struct Damage {
 impl Checkpoint {
     /// Its files, in the order in which they are to be written.
     pub fn encode(&self, table: &ParameterTable, metadata: &Metadata) -> [(&'static str, Vec<u8>); 3] {
-        let step = self.training.steps();
+        let step = Iteration(self.training.steps());
         let model = model_file(table, metadata, step, self.training.parameters());
         let optimizer = encode_vectors(self.training.moments(), &step_of(step));
         let state = StateFile {
@@ -144,7 +143,7 @@ impl Checkpoint {
             progress: self.progress.clone(),
         };
         let json = serde_json::to_string(&state).expect("names and numbers can be written");
-        // The object continues after its first member.
+        // The JSON object continues after its first member.
         let rest = format!("\",{}", &json[1..]);
         let state = format!("{PREFIX}{}{rest}", sha256(rest.as_bytes()));
         [(MODEL, model), (OPTIMIZER, optimizer), (STATE, state.into_bytes())]
@@ -175,7 +174,7 @@ impl Checkpoint {
                 return Err(damage(file, reason));
             }
         }
-        let training = TrainingState::restore(optimizer, parameters, moments, progress.iteration)
+        let training = TrainingState::restore(optimizer, parameters, moments, progress.iteration.number())
             .map_err(|error| damage(OPTIMIZER, error))?;
         Ok(Self { training, progress })
     }
@@ -187,15 +186,15 @@ impl Checkpoint {
     }
 }
 
-/// In the metadata of a file of tensors: the last step that it holds.
+/// The key of the last step that a file of tensors holds, in its metadata.
 const STEP: &str = "step";
 
-fn step_of(step: u64) -> Metadata {
+fn step_of(step: Iteration) -> Metadata {
     Metadata::from([(STEP.to_owned(), step.to_string())])
 }
 
 /// A model's file, with the last step that its parameters hold, and their SHA-256.
-fn model_file(table: &ParameterTable, metadata: &Metadata, step: u64, parameters: &[f32]) -> Vec<u8> {
+fn model_file(table: &ParameterTable, metadata: &Metadata, step: Iteration, parameters: &[f32]) -> Vec<u8> {
     let mut about = metadata.clone();
     about.extend(step_of(step));
     about.insert("sha256".into(), hex(&sha256_of_parameters(parameters)));

@@ -1,43 +1,44 @@
-//! Finding the newest checkpoint that is whole.
+//! Finds the newest checkpoint that is whole.
 
 use std::io;
 
 use ata_learn::{Optimizer, ParameterTable};
+use ata_types::Iteration;
 
 use super::store::{NAME_PREFIX, Store};
 use super::{Checkpoint, Damage};
 
-/// A checkpoint that was found.
+/// The newest checkpoint that is whole.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundCheckpoint {
     /// Its name in the store.
     pub name: String,
     /// Its content.
     pub checkpoint: Checkpoint,
-    /// Newer ones that are damaged, by name.
+    /// Newer checkpoints, which are damaged, by name.
     pub damaged: Vec<(String, Damage)>,
 }
 
 /// The name of an iteration's checkpoint.
-pub(super) fn name_of(iteration: u64) -> String {
-    format!("{NAME_PREFIX}{iteration:06}")
+pub(super) fn name_of(iteration: Iteration) -> String {
+    format!("{NAME_PREFIX}{:06}", iteration.number())
 }
 
 /// The iteration of a checkpoint with this name.
-pub(super) fn iteration_of(name: &str) -> Option<u64> {
+pub(super) fn iteration_of(name: &str) -> Option<Iteration> {
     let digits = name.strip_prefix(NAME_PREFIX)?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok().map(Iteration))?
 }
 
 /// The iterations of all checkpoints in a store, newest first.
-pub(super) fn iterations(store: &dyn Store) -> io::Result<Vec<u64>> {
-    let mut iterations: Vec<u64> = store.names()?.iter().filter_map(|name| iteration_of(name)).collect();
+pub(super) fn iterations(store: &dyn Store) -> io::Result<Vec<Iteration>> {
+    let mut iterations: Vec<Iteration> = store.names()?.iter().filter_map(|name| iteration_of(name)).collect();
     iterations.sort_unstable_by(|a, b| b.cmp(a));
     Ok(iterations)
 }
 
-/// Those that count: not the ones of iterations that the run, having been resumed before them, has not come to again.
-fn counting(store: &dyn Store) -> io::Result<Vec<u64>> {
+/// The iterations of the checkpoints that count. Those after `latest` do not, since the run was resumed from before them.
+fn counting(store: &dyn Store) -> io::Result<Vec<Iteration>> {
     let mut all = iterations(store)?;
     if let Some(latest) = store.latest()?.as_deref().and_then(iteration_of) {
         all.retain(|iteration| *iteration <= latest);
@@ -45,26 +46,25 @@ fn counting(store: &dyn Store) -> io::Result<Vec<u64>> {
     Ok(all)
 }
 
-/// A run goes on from the checkpoint of `iteration`: those after it do not count any more.
-pub fn go_on_from(store: &dyn Store, iteration: u64) -> io::Result<()> {
+/// Records that a run goes on from the checkpoint of `iteration`. Later checkpoints no longer count.
+pub fn go_on_from(store: &dyn Store, iteration: Iteration) -> io::Result<()> {
     let name = name_of(iteration);
     if store.latest()?.as_ref() == Some(&name) { Ok(()) } else { store.set_latest(&name) }
 }
 
-/// Reads the newest checkpoint that is whole. The error lists the damaged ones if there are only such; `None` if the
-/// store has no checkpoint.
+/// Reads the newest checkpoint that is whole; `None` if the store has no checkpoint. If all are damaged, the error lists them.
 pub fn newest(
     store: &dyn Store,
     table: &ParameterTable,
     optimizer: Optimizer,
-) -> Result<Option<Found>, Vec<(String, Damage)>> {
+) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
     let unreadable = |cause: io::Error| vec![(store.describe(""), Damage { file: "", reason: cause.to_string() })];
     let mut damaged = Vec::new();
     for iteration in counting(store).map_err(unreadable)? {
         let name = name_of(iteration);
         match Checkpoint::decode(table, optimizer, |file| store.get(&name, file)) {
             Ok(checkpoint) if checkpoint.progress.iteration == iteration => {
-                return Ok(Some(Found { name, checkpoint, damaged }));
+                return Ok(Some(FoundCheckpoint { name, checkpoint, damaged }));
             }
             Ok(other) => {
                 let reason = format!("it holds iteration {}", other.progress.iteration);

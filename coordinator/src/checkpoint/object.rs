@@ -1,7 +1,10 @@
 //! Checkpoints in an object store: S3, Google Cloud Storage, Azure, or a file system behind the same interface.
 //!
-//! An object store has no folders and no renaming, so a checkpoint exists exactly while its `state.json` does: that is
+//! An object store has neither folders nor renaming, so a checkpoint exists exactly while its `state.json` does. That file is
 //! written last and deleted first.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -23,39 +26,39 @@ use url::Url;
 use super::STATE;
 use super::store::{LATEST, NAME_PREFIX, Store, latest_name, latest_text};
 
-/// A request that takes longer has failed: a large model's file comes in one answer, over a link that may be slow. The
-/// variables `AWS_TIMEOUT`, `GOOGLE_TIMEOUT` and `AZURE_TIMEOUT` override it.
+/// The timeout of a request, which is long since the file of a large model comes in one answer over a link that may be slow.
+/// The variables `AWS_TIMEOUT`, `GOOGLE_TIMEOUT` and `AZURE_TIMEOUT` override it.
 const REQUEST_TIMEOUT: (&str, &str) = ("timeout", "300 seconds");
 
 /// A larger file is sent in parts of this size. S3 takes up to 10,000 parts, and no request may carry more than 5 GB.
 const PART_BYTES: usize = 16 << 20;
 
-/// Parts that are on their way at the same time: enough to fill a link.
+/// Parts that are sent at the same time, enough to fill a link.
 const CONCURRENT_PARTS: usize = 4;
 
-/// Environment variables with credentials and addresses begin with one of these.
+/// Prefixes of the environment variables with credentials and addresses.
 const VARIABLES: [&str; 5] = ["AWS_", "GOOGLE_", "AZURE_", "SERVICE_ACCOUNT", "IDENTITY_ENDPOINT"];
 
-/// What the URL of an object store looks like.
+/// The form of an object store's URL.
 const EXPECTED: &str = "expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER";
 
-/// Checkpoints as objects `PREFIX/step-NNNNNN/FILE`. The object `latest` beside them names the newest.
+/// Checkpoints as objects `PREFIX/step-NNNNNN/FILE`. The object `PREFIX/latest` names the newest.
 ///
-/// Its methods wait for the answer, and may be called from anywhere, inside another async runtime too: the requests are
-/// made by a thread of its own, which ends when this is dropped.
+/// Its methods block until the answer, and may be called inside another async runtime too, since a thread of its own makes the
+/// requests. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct ObjectStore {
     objects: Objects,
-    /// As the user named it.
+    /// The place as the user named it.
     place: String,
-    /// What this process puts into [`WRITER`].
+    /// The content of [`WRITER`] that identifies this process.
     writer: String,
     has_claimed: AtomicBool,
     requests: UnboundedSender<Request>,
 }
 
-/// The object that says who writes checkpoints. An object store knows no locks: the last process to start writes, and the
-/// checkpoints of an earlier one fail from then on.
+/// The object that names the process that writes checkpoints. An object store has no locks, so the last process to start writes,
+/// and the checkpoints of an earlier one fail from then on.
 const WRITER: &str = "writer";
 
 type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -82,7 +85,7 @@ impl ObjectStore {
         Ok(Self { objects, place: place.into(), writer, has_claimed: AtomicBool::new(false), requests })
     }
 
-    /// Opens what a URL names, with credentials from the environment. The error says what is wrong with it.
+    /// Opens the object store of a URL, with credentials from the environment. The error says what is wrong with the URL.
     pub(super) fn open(place: &str) -> Result<Self, String> {
         let url = Url::parse(place).map_err(|error| error.to_string())?;
         let (scheme, prefix) = ObjectStoreScheme::parse(&url).map_err(|_| EXPECTED)?;
@@ -90,7 +93,7 @@ impl ObjectStore {
             ObjectStoreScheme::Memory => return Err("such checkpoints would end with the process".into()),
             ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new().with_fsync(true)),
             ObjectStoreScheme::AmazonS3 | ObjectStoreScheme::GoogleCloudStorage | ObjectStoreScheme::MicrosoftAzure => {
-                // The HTTP client has none of its own. If there is one already, it is as good.
+                // The HTTP client has no provider of its own. One that is installed already serves as well.
                 drop(rustls::crypto::ring::default_provider().install_default());
                 parse_url_opts(&url, options()).map_err(|error| error.to_string())?.0.into()
             }
@@ -99,14 +102,14 @@ impl ObjectStore {
         Self::new(backend, prefix, place.strip_suffix('/').unwrap_or(place)).map_err(|error| error.to_string())
     }
 
-    /// Becomes the one who writes, or makes sure that it still is.
+    /// Claims the right to write, or checks that no other process has claimed it since.
     fn claim(&self) -> io::Result<()> {
         if !self.has_claimed.load(Ordering::Relaxed) {
             return self.put_claim();
         }
-        let (objects, path) = (self.objects.clone(), self.objects.prefix.clone().join(WRITER));
-        let found = match self.wait(async move { objects.backend.get(&path).await?.bytes().await }) {
-            // Somebody cleared the place: the first to notice has it.
+        let objects = self.objects.clone();
+        let found = match self.wait(async move { objects.backend.get(&objects.writer()).await?.bytes().await }) {
+            // The place was cleared, and is free for the first process to notice.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.put_claim(),
             found => found?,
         };
@@ -118,14 +121,13 @@ impl ObjectStore {
     }
 
     fn put_claim(&self) -> io::Result<()> {
-        let (objects, path) = (self.objects.clone(), self.objects.prefix.clone().join(WRITER));
-        let text = self.writer.clone();
-        self.wait(async move { objects.backend.put(&path, text.into()).await.map(drop) })?;
+        let (objects, text) = (self.objects.clone(), self.writer.clone());
+        self.wait(async move { objects.backend.put(&objects.writer(), text.into()).await.map(drop) })?;
         self.has_claimed.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Waits for a request.
+    /// Makes a request, and blocks until its answer.
     fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
@@ -139,7 +141,7 @@ impl ObjectStore {
     }
 }
 
-/// What the environment says of credentials and addresses, in the order in which it overrides.
+/// Credentials and addresses from the environment; later options override earlier ones.
 fn options() -> impl Iterator<Item = (String, String)> {
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
@@ -172,7 +174,7 @@ impl Objects {
 
     async fn put(&self, name: &str, files: Vec<(String, Bytes)>) -> object_store::Result<()> {
         self.remove_partial().await?;
-        // One that was written before the run was resumed from an earlier one.
+        // A checkpoint of this name is left from before the run was resumed at an earlier iteration.
         self.delete(&self.path(name, STATE)).await?;
         for (file, content) in files {
             self.write(self.path(name, &file), content).await?;
@@ -184,13 +186,17 @@ impl Objects {
         self.prefix.clone().join(LATEST)
     }
 
+    fn writer(&self) -> Path {
+        self.prefix.clone().join(WRITER)
+    }
+
     async fn write(&self, path: Path, mut content: Bytes) -> object_store::Result<()> {
         let writer = BufWriter::with_capacity(self.backend.clone(), path, PART_BYTES);
         let mut writer = writer.with_max_concurrency(CONCURRENT_PARTS);
         while !content.is_empty() {
             let part = content.split_to(content.len().min(PART_BYTES));
             if let Err(error) = writer.put(part).await {
-                // Parts that stay behind cost money.
+                // Parts that are left behind cost money.
                 drop(writer.abort().await);
                 return Err(error);
             }
@@ -198,7 +204,7 @@ impl Objects {
         writer.shutdown().await.map_err(|error| object_store::Error::Generic { store: "upload", source: error.into() })
     }
 
-    /// Deletes what a crash left of checkpoints.
+    /// Deletes the incomplete checkpoints that a crash left behind.
     async fn remove_partial(&self) -> object_store::Result<()> {
         let files = self.files().await?;
         let whole: BTreeSet<&str> = files.iter().filter(|(_, file)| file == STATE).map(|(name, _)| &**name).collect();
@@ -268,156 +274,5 @@ impl Store for ObjectStore {
 
     fn describe(&self, name: &str) -> String {
         if name.is_empty() { self.place.clone() } else { format!("{}/{name}", self.place) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use object_store::memory::InMemory;
-    use tempfile::TempDir;
-
-    use super::super::tests::{TWO, checkpoint, find_in, save_in};
-    use super::super::{MODEL, OPTIMIZER, Saved, newest_settings};
-    use super::*;
-
-    fn store(backend: &Arc<dyn Backend>) -> ObjectStore {
-        ObjectStore::new(backend.clone(), Path::from("some/prefix"), "memory:///some/prefix").unwrap()
-    }
-
-    /// Runs a test on an object store in memory, and on one in a folder.
-    fn on_both(test: impl Fn(Arc<dyn Backend>)) {
-        test(Arc::new(InMemory::new()));
-        let folder = TempDir::new().unwrap();
-        test(Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap().with_fsync(true)));
-    }
-
-    #[test]
-    fn what_is_saved_is_found_and_old_ones_are_dropped() {
-        on_both(|backend| {
-            let save = |iterations: &[u64]| save_in(Box::new(store(&backend)), TWO, iterations);
-            assert!(find_in(&store(&backend)).unwrap().is_none());
-            assert_eq!(newest_settings(&store(&backend)).unwrap(), None);
-            let saved = save(&[1, 2, 3]);
-            assert!(saved.iter().all(|saved| matches!(saved, Saved::Checkpoint { .. })), "{saved:?}");
-            let store = store(&backend);
-            let found = find_in(&store).unwrap().unwrap();
-            assert_eq!((found.name.as_str(), found.checkpoint), ("step-000003", checkpoint(3)));
-            assert_eq!(newest_settings(&store).unwrap(), Some(checkpoint(3).progress.settings));
-            let mut names = store.names().unwrap();
-            names.sort();
-            assert_eq!(names, ["step-000002", "step-000003"]);
-            let objects = store.objects.clone();
-            let left = store.wait(async move { objects.files().await }).unwrap();
-            assert_eq!(left.len(), 6, "all files of the first are gone: {left:?}");
-            assert_eq!(store.latest().unwrap().as_deref(), Some("step-000003"));
-            // A run that is resumed from an earlier one says so before it saves again.
-            store.set_latest("step-000002").unwrap();
-            assert_eq!(find_in(&store).unwrap().unwrap().name, "step-000002");
-            // The run was resumed from an earlier checkpoint, and saves again.
-            save(&[2]);
-            assert_eq!(find_in(&store).unwrap().unwrap().name, "step-000002");
-        });
-    }
-
-    #[test]
-    fn damage_is_detected_and_the_one_before_is_used() {
-        on_both(|backend| {
-            save_in(Box::new(store(&backend)), TWO, &[4, 5]);
-            let store = store(&backend);
-            let write = |file: &str, content: Vec<u8>| {
-                let (objects, path) = (store.objects.clone(), store.objects.path("step-000005", file));
-                store.wait(async move { objects.write(path, content.into()).await }).unwrap();
-            };
-            for file in [MODEL, OPTIMIZER, STATE] {
-                let whole = store.get("step-000005", file).unwrap();
-                let mut flipped = whole.clone();
-                flipped[whole.len() / 2] ^= 16;
-                for damaged in [whole[..whole.len() / 2].to_vec(), flipped, Vec::new()] {
-                    write(file, damaged);
-                    let found = find_in(&store).unwrap().unwrap();
-                    assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000004", 1), "{file}");
-                    assert_eq!((found.damaged[0].0.as_str(), found.damaged[0].1.file), ("step-000005", file));
-                }
-                write(file, whole);
-            }
-            assert_eq!(find_in(&store).unwrap().unwrap().name, "step-000005");
-        });
-    }
-
-    /// A process that ends while it writes or removes a checkpoint leaves files without `state.json`.
-    #[test]
-    fn a_checkpoint_without_its_state_does_not_exist() {
-        on_both(|backend| {
-            save_in(Box::new(store(&backend)), TWO, &[1, 2]);
-            let store = store(&backend);
-            let (objects, path) = (store.objects.clone(), store.objects.path("step-000002", STATE));
-            store.wait(async move { objects.delete(&path).await }).unwrap();
-            assert_eq!(store.names().unwrap(), ["step-000001"]);
-            let found = find_in(&store).unwrap().unwrap();
-            assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000001", 0));
-            // The next checkpoint clears up.
-            save_in(Box::new(self::store(&backend)), TWO, &[3]);
-            assert!(store.get("step-000002", MODEL).is_err());
-            assert_eq!(find_in(&store).unwrap().unwrap().name, "step-000003");
-        });
-    }
-
-    #[test]
-    fn who_comes_last_writes() {
-        on_both(|backend| {
-            let (first, second) = (store(&backend), store(&backend));
-            let put = |store: &ObjectStore, name| store.put(name, &[(STATE, b"{}".to_vec())]);
-            put(&first, "step-000001").unwrap();
-            put(&first, "step-000002").unwrap();
-            put(&second, "step-000003").unwrap();
-            let refused = put(&first, "step-000004").unwrap_err().to_string();
-            assert!(refused.contains("another coordinator saves there now"), "{refused}");
-            put(&second, "step-000005").unwrap();
-            assert_eq!(second.names().unwrap().len(), 4);
-        });
-    }
-
-    /// A file of several parts.
-    #[test]
-    fn a_large_file_comes_back_as_it_was() {
-        on_both(|backend| {
-            let store = store(&backend);
-            let large: Vec<u8> = (0..40_000_000_u32).map(|at| (at % 251) as u8).collect();
-            store.put("step-000001", &[(MODEL, large.clone()), (STATE, b"{}".to_vec())]).unwrap();
-            assert!(store.get("step-000001", MODEL).unwrap() == large);
-        });
-    }
-
-    #[test]
-    fn it_can_be_called_inside_another_runtime() {
-        let backend: Arc<dyn Backend> = Arc::new(InMemory::new());
-        let call = || {
-            let store = store(&backend);
-            store.put("step-000001", &[(STATE, Vec::new())]).unwrap();
-            assert_eq!(store.names().unwrap(), ["step-000001"]);
-        };
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async { call() });
-        tokio::runtime::Builder::new_multi_thread().build().unwrap().block_on(async { call() });
-    }
-
-    #[test]
-    fn urls() {
-        let opened = ObjectStore::open("s3://bucket/some/prefix/").unwrap();
-        assert_eq!(opened.describe("step-000001"), "s3://bucket/some/prefix/step-000001");
-        assert_eq!(opened.objects.prefix, Path::from("some/prefix"));
-        let folder = TempDir::new().unwrap();
-        let file = ObjectStore::open(&format!("file://{}/new", folder.path().display())).unwrap();
-        assert!(file.names().unwrap().is_empty());
-        file.put("step-000001", &[(STATE, Vec::new())]).unwrap();
-        assert!(folder.path().join("new/step-000001").join(STATE).exists());
-        for (place, says) in [
-            ("memory:///", "end with the process"),
-            ("s4://bucket/prefix", "expected s3://"),
-            ("http://host/prefix", "expected s3://"),
-            ("s3://", "expected s3://"),
-        ] {
-            let error = ObjectStore::open(place).unwrap_err();
-            assert!(error.contains(says), "{place}: {error}");
-        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ata_learn::{Metadata, ParameterTable, TrainingState};
 use ata_record::write_atomically;
+use ata_types::Iteration;
 
 use super::newest::{iterations, name_of};
 use super::{Checkpoint, Progress, Retention, Store, model_file};
@@ -14,14 +15,14 @@ use crate::parameters::ParameterSet;
 
 /// Work for the thread.
 pub(crate) enum Job {
-    /// Keep a checkpoint as soon as the training thread has handed over its part, and drop old ones.
+    /// Keep a checkpoint once the training thread has handed over its part, and drop old ones.
     Checkpoint { training: mpsc::Receiver<TrainingState>, progress: Box<Progress> },
     /// Write a model to a file.
     Model { path: PathBuf, parameters: ParameterSet, metadata: Metadata },
 }
 
 impl Job {
-    /// Where a model goes.
+    /// The file of a model.
     fn path(&self) -> Option<PathBuf> {
         match self {
             Self::Checkpoint { .. } => None,
@@ -30,37 +31,37 @@ impl Job {
     }
 
     /// The last iteration that a checkpoint or a model holds.
-    fn iteration(&self) -> u64 {
+    fn iteration(&self) -> Iteration {
         match self {
             Self::Checkpoint { progress, .. } => progress.iteration,
-            Self::Model { parameters, .. } => parameters.steps(),
+            Self::Model { parameters, .. } => parameters.last_step(),
         }
     }
 }
 
-/// The thread's report on a job.
+/// The result of a job.
 #[derive(Debug)]
-pub(crate) enum Saved {
+pub(crate) enum SaveResult {
     /// A checkpoint is durable.
-    Checkpoint { iteration: u64, place: String, seconds: f64 },
+    Checkpoint { iteration: Iteration, place: String, seconds: f64 },
     /// A checkpoint could not be written; those before it are still there.
-    CheckpointFailed { iteration: u64, reason: String },
+    CheckpointFailed { iteration: Iteration, reason: String },
     /// A model was written, or could not be.
     Model { path: PathBuf, result: std::io::Result<()> },
 }
 
-/// What the thread knows of the run.
+/// Writes checkpoints and models.
 pub(crate) struct Saver {
     pub(crate) store: Box<dyn Store>,
     pub(crate) retention: Retention,
     pub(crate) table: ParameterTable,
-    /// What all models of the run carry.
+    /// The metadata of all models of the run.
     pub(crate) metadata: Metadata,
 }
 
 impl Saver {
     /// Starts the thread, which ends when the returned sender is dropped. It reports each job, in order.
-    pub(crate) fn spawn(self, report: impl Fn(Saved) + Send + 'static) -> mpsc::Sender<Job> {
+    pub(crate) fn spawn(self, report: impl Fn(SaveResult) + Send + 'static) -> mpsc::Sender<Job> {
         let (jobs, received) = mpsc::channel::<Job>();
         std::thread::Builder::new()
             .name("saver".into())
@@ -70,8 +71,10 @@ impl Saver {
                     // The panic is printed, and the run must not wait forever for the report.
                     let saved = catch_unwind(AssertUnwindSafe(|| self.save(job)));
                     report(saved.unwrap_or_else(|_| match path {
-                        Some(path) => Saved::Model { path, result: Err(std::io::Error::other("the saver panicked")) },
-                        None => Saved::CheckpointFailed { iteration, reason: "the saver panicked".into() },
+                        Some(path) => {
+                            SaveResult::Model { path, result: Err(std::io::Error::other("the saver panicked")) }
+                        }
+                        None => SaveResult::CheckpointFailed { iteration, reason: "the saver panicked".into() },
                     }));
                 }
             })
@@ -79,7 +82,7 @@ impl Saver {
         jobs
     }
 
-    fn save(&self, job: Job) -> Saved {
+    fn save(&self, job: Job) -> SaveResult {
         match job {
             Job::Checkpoint { training, progress } => {
                 let iteration = progress.iteration;
@@ -87,22 +90,22 @@ impl Saver {
                     Ok(training) => self.checkpoint(&Checkpoint { training, progress: *progress }),
                     Err(_) => Err("the optimizer failed".into()),
                 };
-                saved.unwrap_or_else(|reason| Saved::CheckpointFailed { iteration, reason })
+                saved.unwrap_or_else(|reason| SaveResult::CheckpointFailed { iteration, reason })
             }
             Job::Model { path, parameters, metadata } => {
                 let about = self.metadata.clone().into_iter().chain(metadata).collect();
-                let file = model_file(&self.table, &about, parameters.steps(), parameters.values());
+                let file = model_file(&self.table, &about, parameters.last_step(), parameters.values());
                 let result = write_atomically(&path, &file);
-                Saved::Model { path, result }
+                SaveResult::Model { path, result }
             }
         }
     }
 
-    /// Keeps a checkpoint; an error says why it could not be done.
-    fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<Saved, String> {
+    /// Keeps a checkpoint; an error says why it failed.
+    fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<SaveResult, String> {
         let began = Instant::now();
         let (iteration, steps) = (checkpoint.progress.iteration, checkpoint.training.steps());
-        if steps != iteration {
+        if steps != iteration.number() {
             return Err(format!("its parameters are those after step {steps}: please report this"));
         }
         let (name, files) = (name_of(iteration), checkpoint.encode(&self.table, &self.metadata));
@@ -110,10 +113,10 @@ impl Saver {
         let put = self.store.put(&name, &files).and_then(|()| self.store.set_latest(&name));
         put.map_err(|cause| format!("cannot write {place}: {cause}"))?;
         self.drop_old(iteration);
-        Ok(Saved::Checkpoint { iteration, place, seconds: began.elapsed().as_secs_f64() })
+        Ok(SaveResult::Checkpoint { iteration, place, seconds: began.elapsed().as_secs_f64() })
     }
 
-    fn drop_old(&self, current: u64) {
+    fn drop_old(&self, current: Iteration) {
         for iteration in self.retention.dropped(iterations(&*self.store).unwrap_or_default(), current) {
             let name = name_of(iteration);
             if let Err(cause) = self.store.remove(&name) {

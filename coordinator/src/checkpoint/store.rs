@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ata_record::{create_folder, sync_folder, write_atomically};
 
-/// Keeps checkpoints by name. A checkpoint that was put is durable, and it is there completely or not at all.
+/// Keeps checkpoints by name. A checkpoint that was put is durable, and is kept completely or not at all.
 pub trait Store: Send + Sync {
     /// Keeps a checkpoint.
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()>;
@@ -20,13 +20,13 @@ pub trait Store: Send + Sync {
     /// Drops a checkpoint.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Names the newest checkpoint that counts; those of later iterations do not.
+    /// Sets the newest checkpoint that counts; those of later iterations do not.
     fn set_latest(&self, name: &str) -> io::Result<()>;
 
-    /// What was named last, if anything was.
+    /// The newest checkpoint that counts, if one was set.
     fn latest(&self) -> io::Result<Option<String>>;
 
-    /// Names a checkpoint for people.
+    /// Describes the place of a checkpoint for people.
     fn describe(&self, name: &str) -> String;
 }
 
@@ -38,7 +38,7 @@ pub struct PlaceError {
     reason: String,
 }
 
-/// Whether a place is named by its URL, not as a folder.
+/// Whether a place is a URL, not a folder.
 pub fn is_url(place: &str) -> bool {
     place.contains("://")
 }
@@ -64,7 +64,7 @@ fn open_url(_place: &str) -> Result<Box<dyn Store>, String> {
     Err(reason.into())
 }
 
-/// Checkpoints as folders of a folder. The file `latest` beside them names the newest.
+/// Checkpoints as folders in a folder, whose file `latest` names the newest.
 #[derive(Clone, Debug)]
 pub struct FolderStore {
     root: PathBuf,
@@ -73,12 +73,12 @@ pub struct FolderStore {
 /// The name of the file that names the newest checkpoint.
 pub(super) const LATEST: &str = "latest";
 
-/// What that file holds.
+/// The content of that file.
 pub(super) fn latest_text(name: &str) -> String {
     format!("{name}\n")
 }
 
-/// The name in that file, unless it is damaged.
+/// The name that this content holds, unless it is damaged.
 pub(super) fn latest_name(text: &[u8]) -> Option<String> {
     std::str::from_utf8(text).ok()?.strip_suffix('\n').map(str::to_owned)
 }
@@ -102,7 +102,7 @@ impl FolderStore {
         sync_folder(partial)?;
         let target = self.root.join(name);
         if target.exists() {
-            // It was written before the run was resumed from an earlier one, and is about to be written again.
+            // It is left from before the run was resumed at an earlier iteration.
             std::fs::remove_dir_all(&target)?;
         }
         std::fs::rename(partial, target)?;
@@ -114,11 +114,11 @@ impl Store for FolderStore {
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
         create_folder(&self.root)?;
         let partial = self.root.join(format!(".{name}.partial"));
-        // One that a crash left behind.
+        // A crash may have left one behind.
         drop(std::fs::remove_dir_all(&partial));
         let written = self.write(&partial, name, files);
         if written.is_err() {
-            // Half a checkpoint is useless, and takes up space on a disk that may be full.
+            // An incomplete checkpoint is useless, and takes space on a disk that may be full.
             drop(std::fs::remove_dir_all(&partial));
         }
         written

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_coordinator::{CheckpointConfig, CoordinatorConfig, Start, TrainingData, TransferLimits};
+use ata_coordinator::{
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, PolicyConfig, ProblemConfig, RunConfig, Start,
+    TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+};
 use ata_learn::{
     Aggregate, DataError, DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError,
     LearningRate, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks,
@@ -89,7 +92,13 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchErr
 fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<CoordinatorConfig, BenchError> {
     let model = free_model("cnn")?;
     Ok(CoordinatorConfig {
-        run_id: "bench".into(),
+        run: RunConfig {
+            id: "bench".into(),
+            folder: folder.to_owned(),
+            settings: String::new(),
+            listeners: ata_record::Listeners::default(),
+            span_links: SpanLinks::default(),
+        },
         engine: EngineConfig {
             budget: workers.into(),
             iterations: ITERATIONS,
@@ -97,29 +106,31 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
             seed: 1,
             ..EngineConfig::default()
         },
-        policy: build_policy("uta", &PolicyContext::default())?,
-        policy_specification: "uta".into(),
-        model_specification: "cnn".into(),
-        test_data: model.open(&DataSource::Generated { seed: 1 }, Split::Test)?,
-        model,
-        aggregate: Aggregate::Mean,
-        optimizer: Optimizer::default(),
-        learning_rate: LearningRate::constant(1e-3),
-        eval_every: None,
-        start: Start::Random,
+        policy: PolicyConfig { policy: build_policy("uta", &PolicyContext::default())?, specification: "uta".into() },
+        evaluation: EvaluationConfig {
+            data: model.open(&DataSource::Generated { seed: 1 }, Split::Test)?,
+            device: DeviceChoice::Cpu.open()?,
+            every: None,
+        },
+        problem: ProblemConfig {
+            model,
+            specification: "cnn".into(),
+            task_batch: 16,
+            data: TrainingData::Generated { seed: 1 },
+        },
+        training: TrainingConfig {
+            start: Start::Random,
+            aggregate: Aggregate::Mean,
+            optimizer: Optimizer::default(),
+            learning_rate: LearningRate::constant(1e-3),
+        },
         checkpoints: CheckpointConfig::never(),
-        model_metadata: Metadata::new(),
-        settings: String::new(),
-        task_batch: 16,
-        training_data: TrainingData::Generated { seed: 1 },
-        device: DeviceChoice::Cpu.open()?,
-        warm_start: std::collections::BTreeMap::new(),
-        heartbeat_timeout: Duration::from_secs(30),
-        transfers: TransferLimits::default(),
-        run_folder: folder.to_owned(),
-        listeners: ata_record::Listeners::default(),
+        workers: WorkersConfig {
+            heartbeat_timeout: Duration::from_secs(30),
+            transfers: TransferLimits::default(),
+            warm_start: std::collections::BTreeMap::new(),
+        },
         security: protection.security.clone(),
-        span_links: SpanLinks::default(),
     })
 }
 

@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ata_coordinator::{
-    Cadence, CheckpointConfig, CoordinatorConfig, FolderStore, Retention, RunError, RunReport, Start, TrainingData,
-    TransferLimits,
+    Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, PolicyConfig, ProblemConfig,
+    Retention, RunConfig, RunError, RunReport, Start, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
 };
-use ata_learn::{
-    Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, Metadata, ModelResolver, Optimizer, Split,
-};
+use ata_learn::{Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, ModelResolver, Optimizer, Split};
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
 use ata_wire::{Security, SpanLinks};
@@ -196,7 +194,7 @@ impl Cluster {
         self.workers = before.workers;
         self.earlier = before.earlier;
         self.earlier.push(before.folder);
-        iteration
+        iteration.number()
     }
 
     /// Starts a worker. Aborting it is like killing its process.
@@ -291,7 +289,12 @@ fn checkpoints(settings: &Settings, folder: &Path) -> CheckpointConfig {
         (None, Some(every_s)) => (Cadence::Seconds(every_s), 3),
         (None, None) => return CheckpointConfig::never(),
     };
-    CheckpointConfig { cadence, retention: Retention { newest, every: None }, store: Box::new(store(folder)) }
+    CheckpointConfig {
+        cadence,
+        retention: Retention { newest, every: None },
+        store: Box::new(store(folder)),
+        ..CheckpointConfig::never()
+    }
 }
 
 fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig {
@@ -301,7 +304,13 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
     let source = settings.data.as_ref().map_or(generated, |path| DataSource::File(path.clone()));
     let file = settings.data.as_deref().map(|path| DataFile::identify(path).expect("a file"));
     CoordinatorConfig {
-        run_id: "harness".into(),
+        run: RunConfig {
+            id: "harness".into(),
+            folder: folder.to_owned(),
+            settings: String::new(),
+            listeners: ata_record::Listeners::default(),
+            span_links: settings.span_links,
+        },
         engine: EngineConfig {
             budget: settings.budget,
             iterations: settings.iterations,
@@ -315,28 +324,33 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             seed,
             ..EngineConfig::default()
         },
-        policy: build_policy(settings.policy, &PolicyContext::default()).expect("a policy"),
-        policy_specification: settings.policy.into(),
-        model_specification: settings.model.into(),
-        training_data: file.map_or(TrainingData::Generated { seed }, TrainingData::File),
-        test_data: model.open(&source, Split::Test).expect("good data"),
-        model,
-        aggregate: settings.aggregate,
-        optimizer: Optimizer::default(),
-        learning_rate: LearningRate::constant(0.1),
-        eval_every: None,
-        start,
+        policy: PolicyConfig {
+            policy: build_policy(settings.policy, &PolicyContext::default()).expect("a policy"),
+            specification: settings.policy.into(),
+        },
+        evaluation: EvaluationConfig {
+            data: model.open(&source, Split::Test).expect("good data"),
+            device: DeviceChoice::Cpu.open().expect("there is a CPU"),
+            every: None,
+        },
+        problem: ProblemConfig {
+            model,
+            specification: settings.model.into(),
+            task_batch: settings.task_batch,
+            data: file.map_or(TrainingData::Generated { seed }, TrainingData::File),
+        },
+        training: TrainingConfig {
+            start,
+            aggregate: settings.aggregate,
+            optimizer: Optimizer::default(),
+            learning_rate: LearningRate::constant(0.1),
+        },
         checkpoints: checkpoints(settings, folder),
-        model_metadata: Metadata::new(),
-        settings: String::new(),
-        task_batch: settings.task_batch,
-        device: DeviceChoice::Cpu.open().expect("there is a CPU"),
-        warm_start: BTreeMap::new(),
-        heartbeat_timeout: settings.heartbeat_timeout,
-        transfers: settings.transfers,
-        run_folder: folder.to_owned(),
-        listeners: ata_record::Listeners::default(),
+        workers: WorkersConfig {
+            heartbeat_timeout: settings.heartbeat_timeout,
+            transfers: settings.transfers,
+            warm_start: BTreeMap::new(),
+        },
         security: Arc::new(Security::Open),
-        span_links: settings.span_links,
     }
 }

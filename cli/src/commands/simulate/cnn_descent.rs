@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ata_learn::{Dataset, Learner, Model, OpenDevice, Optimizer, Partial, Reduction, Tasks, TrainingState};
 use ata_scheduler::StepOutcome;
-use ata_simulator::{Descent, Learned, Learning, LearningStep};
+use ata_simulator::{Descent, DescentCache, DescentStep, StepResult};
 
 /// What the CNN is trained with.
 pub(crate) struct CnnTraining {
@@ -18,8 +18,8 @@ pub(crate) struct CnnTraining {
 
 impl CnnTraining {
     /// The learning that all runs of an experiment share.
-    pub(crate) fn learning(self) -> Learning {
-        Learning::new(move || Box::new(CnnDescent::new(&self)))
+    pub(crate) fn learning(self) -> DescentCache {
+        DescentCache::new(move || Box::new(CnnDescent::new(&self)))
     }
 }
 
@@ -41,7 +41,7 @@ impl CnnDescent {
         Self { learner, state, learning_rate: *learning_rate, parameters }
     }
 
-    fn add_gradients(&mut self, step: &LearningStep) -> Result<(Partial, u64), String> {
+    fn add_gradients(&mut self, step: &DescentStep) -> Result<(Partial, u64), String> {
         let mut reduction = Reduction::default();
         let mut tasks = 0;
         for (iteration, range) in &step.tasks {
@@ -58,7 +58,7 @@ impl CnnDescent {
 
 impl Descent for CnnDescent {
     /// The objective is the mean loss of the step's tasks: evaluating a whole data set would take longer than the step.
-    fn step(&mut self, step: &LearningStep) -> Result<Learned, String> {
+    fn step(&mut self, step: &DescentStep) -> Result<StepResult, String> {
         let (mut sum, tasks) = self.add_gradients(step)?;
         // Runs of several policies share the step, and some of them look at the product.
         let rate = self.learning_rate * step.lr_factor;
@@ -67,6 +67,6 @@ impl Descent for CnnDescent {
         self.parameters.insert(step.iteration + 1, next);
         self.parameters = self.parameters.split_off(&step.oldest_iteration);
         let loss = sum.loss / tasks as f64;
-        Ok(Learned { outcome: StepOutcome { loss: Some(loss), gradient_product, accuracy: None }, objective: loss })
+        Ok(StepResult { outcome: StepOutcome { loss: Some(loss), gradient_product, accuracy: None }, objective: loss })
     }
 }

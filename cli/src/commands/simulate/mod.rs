@@ -9,7 +9,7 @@ use ata_experiments::suite::SUITES;
 use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, Row, RunResult};
 use ata_figures::{Report, Table};
 use ata_learn::{DeviceChoice, Split, Tasks};
-use ata_simulator::Learning;
+use ata_simulator::DescentCache;
 use ata_wire::limits::MAX_TASK_BATCH;
 
 use cnn_descent::CnnTraining;
@@ -128,7 +128,7 @@ fn default_problem(problem: ProblemName) -> Option<LearningSpec> {
     }
 }
 
-fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Learning>, Failure> {
+fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<DescentCache>, Failure> {
     let Some(LearningSpec::Cnn { data, model, task_batch, lr }) = &experiment.learning else {
         return Ok(experiment.learning()?);
     };
@@ -148,7 +148,7 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<Le
     Ok(Some(training.learning()))
 }
 
-fn print(experiment: &Experiment, results: &[RunResult], learning: Option<&Learning>) {
+fn print(experiment: &Experiment, results: &[RunResult], learning: Option<&DescentCache>) {
     for group in ata_experiments::groups(results) {
         print!("{}", render_table(&table(experiment, &group), usize::MAX));
     }

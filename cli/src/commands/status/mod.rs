@@ -2,25 +2,23 @@
 //!
 //! # Layout
 //! - here: the state as text or JSON
-//! - `shown`: what is read of it
+//! - `text`: parts of it as text
 //! - `watch`: the live view
 
-mod shown;
+mod text;
 mod watch;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use ata_figures::Table;
-use ata_observe::{Cursor, seconds, viewed};
-use bytes::Bytes;
+use ata_observe::{Client, Snapshot, read_state};
+use serde::Serialize;
 
 use super::watched::{self, Watched};
 use crate::args::StatusArgs;
 use crate::failure::Failure;
-use crate::output::{escaped, print_json, render_table};
-use crate::run::counterfactual::cost_rows;
-use shown::{Shown, Worker};
+use crate::output::{Output, escaped, render_table};
+use crate::run::counterfactual::{cost_table, other_costs};
 
 /// Workers shown.
 const WORKERS_SHOWN: usize = 32;
@@ -30,41 +28,61 @@ pub(crate) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
     if args.watch {
         return watch::run(watched).await;
     }
-    let text = state(&watched).await?;
-    if args.json {
-        let value: serde_json::Value = serde_json::from_slice(&text).map_err(Failure::data)?;
-        print_json(&value)?;
-    } else {
-        print!("{}", rendered(&Shown::read(&text)?));
-    }
+    let status = match watched {
+        Watched::Server(client) => Status::fetch(&client).await?,
+        Watched::Folder(folder) => {
+            let state = read_state(&folder, watched::prices(&folder))?;
+            Status::Run(Box::new(Snapshot::of(&state, &other_costs(&state))))
+        }
+    };
+    status.print(args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The state of a run, as its dashboard tells it.
-async fn state(watched: &Watched) -> Result<Bytes, Failure> {
-    match watched {
-        Watched::Server(client) => Ok(client.get("/api/state").await?),
-        Watched::Folder(folder) => {
-            let view = viewed(folder, watched::prices(folder))?;
-            let message = view.message(0, &mut Cursor::default(), &Arc::new(cost_rows(view.state())));
-            Ok(serde_json::to_vec(&message).map_err(Failure::internal)?.into())
+/// The runs that a server shows.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Status {
+    Run(Box<Snapshot>),
+    Runs(Vec<Snapshot>),
+}
+
+impl Status {
+    async fn fetch(client: &Client) -> Result<Self, Failure> {
+        let json = client.get("/api/state").await?;
+        let status = match json.first() {
+            Some(b'[') => serde_json::from_slice(&json).map(Self::Runs),
+            _ => serde_json::from_slice(&json).map(|run| Self::Run(Box::new(run))),
+        };
+        status.map_err(|error| {
+            Failure::data(format!(
+                "the state is not what this version of ata expects ({error}): is the coordinator another one?"
+            ))
+        })
+    }
+
+    fn runs(&self) -> &[Snapshot] {
+        match self {
+            Self::Run(run) => std::slice::from_ref(run),
+            Self::Runs(runs) => runs,
         }
     }
 }
 
-fn rendered(shown: &Shown) -> String {
-    let mut text = escaped(&shown.headline()).into_owned() + "\n";
-    text.extend(shown.facts().into_iter().map(|(name, value)| format!("{name:<16}{value}\n")));
-    let per_iteration = |row: &shown::Cost| {
-        vec![row.label.clone(), seconds(row.iteration_s), seconds(row.worker_time_s), format!("{:.1}", row.wasted)]
-    };
-    if !shown.costs.is_empty() {
-        let header = ["policy", "runtime", "worker time", "wasted tasks"].map(String::from).into();
-        let rows = shown.costs.iter().map(per_iteration).collect();
-        text += &render_table(&Table { title: "Per iteration, on the times so far".into(), header, rows }, usize::MAX);
+impl Output for Status {
+    fn text(&self) -> String {
+        self.runs().iter().map(render).collect::<Vec<_>>().join("\n")
     }
-    let title = format!("Workers, in iteration {}: {}", shown.allocation.iteration, shown.allocation.rule);
-    let header = Worker::COLUMNS.map(String::from).into();
-    let rows = shown.workers.iter().map(|worker| worker.cells().into()).collect();
+}
+
+fn render(snapshot: &Snapshot) -> String {
+    let mut text = escaped(&text::headline(snapshot)).into_owned() + "\n";
+    text.extend(text::facts(&snapshot.totals).into_iter().map(|(name, value)| format!("{name:<16}{value}\n")));
+    if !snapshot.costs.is_empty() {
+        text += &render_table(&cost_table("Per iteration, on the times so far".into(), &snapshot.costs), usize::MAX);
+    }
+    let title = format!("Workers, in iteration {}: {}", snapshot.allocation.iteration, snapshot.allocation.rule);
+    let header = text::COLUMNS.map(String::from).into();
+    let rows = snapshot.workers.iter().map(|worker| text::cells(worker).into()).collect();
     text + &render_table(&Table { title, header, rows }, WORKERS_SHOWN)
 }

@@ -4,7 +4,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ata_observe::{Cursor, View, follow, seconds};
+use ata_observe::{Activity, Client, Snapshot, WorkerSnapshot, follow};
+use ata_record::RunState;
+use ata_types::seconds;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
@@ -15,12 +17,12 @@ use ratatui::text::Line;
 use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Table, TableState};
 use tokio::sync::watch;
 
-use super::shown::{Shown, Worker};
-use super::{Watched, state, watched};
+use super::text::{COLUMNS, cells, facts, headline};
+use super::{Status, Watched, watched};
 use crate::failure::Failure;
 use crate::output::is_unsafe;
 
-/// Time between two looks.
+/// Time between two updates.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Height of the chart of losses.
@@ -34,18 +36,18 @@ pub(super) async fn run(watched: Watched) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("--watch needs a terminal; without it, `ata status` prints the state once"));
     }
     let mut source = Source::new(watched);
-    let mut shown = source.look().await?;
+    let mut snapshot = source.snapshot().await?;
     let mut terminal = ratatui::init();
     let mut screen = Screen::default();
     let result = loop {
-        if let Err(error) = terminal.draw(|frame| screen.draw(frame, &shown)) {
+        if let Err(error) = terminal.draw(|frame| screen.draw(frame, &snapshot)) {
             break Err(Failure::internal(error));
         }
         match tokio::task::spawn_blocking(next_key).await.map_err(Failure::internal) {
             Ok(Ok(Some(key))) if is_end(key) => break Ok(ExitCode::SUCCESS),
-            Ok(Ok(Some(key))) => screen.scroll(key.code, shown.workers.len()),
-            Ok(Ok(None)) => match source.look().await {
-                Ok(new) => (shown, screen.trouble) = (new, None),
+            Ok(Ok(Some(key))) => screen.scroll(key.code, snapshot.workers.len()),
+            Ok(Ok(None)) => match source.snapshot().await {
+                Ok(new) => (snapshot, screen.trouble) = (new, None),
                 // A coordinator that was started again is back in a moment.
                 Err(failure) => screen.trouble = Some(failure.to_string()),
             },
@@ -57,27 +59,27 @@ pub(super) async fn run(watched: Watched) -> Result<ExitCode, Failure> {
     result
 }
 
-/// Where the state comes from.
+/// The source of the snapshots.
 enum Source {
-    Server(Watched),
-    Folder(watch::Receiver<View>),
+    Server(Client),
+    Folder(watch::Receiver<RunState>),
 }
 
 impl Source {
     fn new(watched: Watched) -> Self {
         match watched {
             Watched::Folder(folder) => Self::Folder(follow(folder.clone(), watched::prices(&folder))),
-            server @ Watched::Server(_) => Self::Server(server),
+            Watched::Server(client) => Self::Server(client),
         }
     }
 
-    async fn look(&mut self) -> Result<Shown, Failure> {
+    async fn snapshot(&mut self) -> Result<Snapshot, Failure> {
         match self {
-            Self::Server(server) => Shown::read(&state(server).await?),
-            Self::Folder(view) => {
-                let message = view.borrow().message(0, &mut Cursor::default(), &[]);
-                Shown::read(&serde_json::to_vec(&message).map_err(Failure::internal)?)
-            }
+            Self::Server(client) => match Status::fetch(client).await? {
+                Status::Run(run) => Ok(*run),
+                Status::Runs(runs) => runs.into_iter().next().ok_or_else(|| Failure::data("the server shows no run")),
+            },
+            Self::Folder(state) => Ok(Snapshot::of(&state.borrow(), &[])),
         }
     }
 }
@@ -98,11 +100,11 @@ fn is_end(key: KeyEvent) -> bool {
     is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
 }
 
-/// What the screen remembers.
+/// The state of the screen.
 #[derive(Default)]
 struct Screen {
     table: TableState,
-    /// Why what is shown is not new.
+    /// Why the snapshot is not current.
     trouble: Option<String>,
 }
 
@@ -121,8 +123,8 @@ impl Screen {
         };
     }
 
-    fn draw(&mut self, frame: &mut Frame<'_>, shown: &Shown) {
-        let facts = shown.facts();
+    fn draw(&mut self, frame: &mut Frame<'_>, snapshot: &Snapshot) {
+        let facts = facts(&snapshot.totals);
         let areas = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
@@ -131,40 +133,40 @@ impl Screen {
             Constraint::Length(LOG_LINES),
             Constraint::Length(1),
         ]);
-        let [headline, progress, middle, workers, log, foot] = areas.areas(frame.area());
-        frame.render_widget(Line::from(shown.headline()).style(Modifier::BOLD), headline);
-        let done = shown.totals.iterations as f64 / shown.run.iterations.max(1) as f64;
+        let [top, progress, middle, workers, log, foot] = areas.areas(frame.area());
+        frame.render_widget(Line::from(headline(snapshot)).style(Modifier::BOLD), top);
+        let done = snapshot.totals.iterations as f64 / snapshot.run.iterations.max(1) as f64;
         frame.render_widget(Gauge::default().ratio(done.min(1.0)).use_unicode(true), progress);
         let [left, right] = Layout::horizontal([Constraint::Percentage(45), Constraint::Percentage(55)]).areas(middle);
         let lines: Vec<Line<'_>> = facts.iter().map(|(name, value)| format!("{name:<15}{value}").into()).collect();
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title("Run")), left);
-        draw_loss(frame, right, shown);
-        self.draw_workers(frame, workers, shown);
-        draw_log(frame, log, shown);
+        draw_loss(frame, right, snapshot);
+        self.draw_workers(frame, workers, snapshot);
+        draw_log(frame, log, snapshot);
         let keys = "up, down, page up, page down: workers    q: end";
         let text = self.trouble.as_deref().unwrap_or(keys);
         frame.render_widget(Line::from(text).style(Modifier::DIM), foot);
         disarm(frame.buffer_mut());
     }
 
-    fn draw_workers(&mut self, frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
-        let style = |state: &str| match state {
-            "computing" => Style::new().green(),
-            "resting" => Style::new().yellow(),
-            "away" | "expelled" => Style::new().red(),
-            _ => Style::new(),
+    fn draw_workers(&mut self, frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
+        let style = |state: Activity| match state {
+            Activity::Computing => Style::new().green(),
+            Activity::Resting => Style::new().yellow(),
+            Activity::Away | Activity::Expelled => Style::new().red(),
+            Activity::Idle => Style::new(),
         };
-        let row = |worker: &Worker| Row::new(worker.cells().map(Cell::from)).style(style(&worker.state));
+        let row = |worker: &WorkerSnapshot| Row::new(cells(worker).map(Cell::from)).style(style(worker.state));
         let widths = [18, 16, 10, 10, 18, 9, 6, 9, 12].map(Constraint::Min);
-        let title = format!("Workers, iteration {}: {}", shown.allocation.iteration, shown.allocation.rule);
-        let table = Table::new(shown.workers.iter().map(row), widths)
-            .header(Row::new(Worker::COLUMNS).style(Modifier::BOLD))
+        let title = format!("Workers, iteration {}: {}", snapshot.allocation.iteration, snapshot.allocation.rule);
+        let table = Table::new(snapshot.workers.iter().map(row), widths)
+            .header(Row::new(COLUMNS).style(Modifier::BOLD))
             .block(Block::bordered().title(title));
         frame.render_stateful_widget(table, area, &mut self.table);
     }
 }
 
-/// Removes what would command the terminal from the cells. The widgets leave out control characters only.
+/// Removes characters that command the terminal from the cells. The widgets leave out control characters only.
 fn disarm(screen: &mut Buffer) {
     for cell in screen.content.iter_mut().filter(|cell| cell.symbol().contains(is_unsafe)) {
         let safe: String = cell.symbol().chars().filter(|c| !is_unsafe(*c)).collect();
@@ -172,9 +174,9 @@ fn disarm(screen: &mut Buffer) {
     }
 }
 
-fn draw_loss(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
-    let points = shown.steps.points.iter();
-    let points: Vec<(f64, f64)> = points.filter_map(|point| Some(((*point.first()?)?, (*point.get(3)?)?))).collect();
+fn draw_loss(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
+    let points = snapshot.steps.points.iter().map(|point| (point.iteration, point.loss));
+    let points: Vec<(f64, f64)> = points.filter(|(_, loss)| !loss.is_nan()).collect();
     let largest = points.iter().map(|(_, loss)| *loss).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let last = points.last().map_or(1.0, |(iteration, _)| *iteration);
     let dataset = Dataset::default().marker(Marker::Braille).graph_type(GraphType::Line).data(&points);
@@ -186,17 +188,16 @@ fn draw_loss(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
     frame.render_widget(chart, area);
 }
 
-fn draw_log(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
-    let lines = &shown.log.lines;
+fn draw_log(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
+    let lines = &snapshot.log.lines;
     let last = lines.len().saturating_sub(usize::from(LOG_LINES) - 2);
     let lines: Vec<Line<'_>> =
-        lines[last..].iter().map(|(time_s, _, text)| format!("{:>8}  {text}", seconds(*time_s)).into()).collect();
+        lines[last..].iter().map(|line| format!("{:>8}  {}", seconds(line.time_s), line.text).into()).collect();
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title("Events")), area);
 }
 
 #[cfg(test)]
 mod tests {
-    use ata_observe::Prices;
     use ata_record::RunEvent;
     use ata_types::WorkerId;
     use ratatui::Terminal;
@@ -207,45 +208,43 @@ mod tests {
 
     #[test]
     fn a_run_fits_on_a_screen() {
-        let mut view = View::new(Prices::default());
+        let mut state = RunState::default();
         for number in 1..=40 {
             let (name, device) = (format!("worker-{number}"), "cpu".to_owned());
             let worker = WorkerId::from_slot(number - 1);
-            view.apply(&RunEvent::Join { time_s: 0.0, worker, name, device });
+            state.apply(&RunEvent::Join { time_s: 0.0, worker, name, device });
         }
-        let message = view.message(0, &mut Cursor::default(), &[]);
-        let shown = Shown::read(&serde_json::to_vec(&message).unwrap()).unwrap();
+        let snapshot = Snapshot::of(&state, &[]);
         let mut screen = Screen::default();
         for (width, height) in [(120, 40), (80, 24), (20, 5)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-            terminal.draw(|frame| screen.draw(frame, &shown)).unwrap();
+            terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
             let text = terminal.backend().to_string();
             assert!(height < 24 || text.contains("run "), "{text}");
             assert!(height < 40 || text.contains("worker-3") && text.contains("Training loss"), "{text}");
         }
-        screen.scroll(KeyCode::End, shown.workers.len());
+        screen.scroll(KeyCode::End, snapshot.workers.len());
         let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
-        terminal.draw(|frame| screen.draw(frame, &shown)).unwrap();
+        terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
         assert!(terminal.backend().to_string().contains("worker-40"));
     }
 
-    /// Cells of the screen hold no text that commands a terminal, wherever it was shown.
+    /// No cell of the screen holds text that commands a terminal.
     #[test]
-    fn what_a_worker_says_stays_in_its_cells() {
+    fn a_workers_text_stays_in_its_cells() {
         let evil = "\u{1b}[2J\u{9b}1m\u{202e}evil\n";
-        let mut view = View::new(Prices::default());
-        view.apply(&RunEvent::Join {
+        let mut state = RunState::default();
+        state.apply(&RunEvent::Join {
             time_s: 0.0,
             worker: WorkerId::from_slot(0),
             name: evil.into(),
             device: evil.into(),
         });
-        view.apply(&RunEvent::Loss { time_s: 1.0, worker: WorkerId::from_slot(0), why: evil.into() });
-        let message = view.message(0, &mut Cursor::default(), &[]);
-        let shown = Shown::read(&serde_json::to_vec(&message).unwrap()).unwrap();
+        state.apply(&RunEvent::Loss { time_s: 1.0, worker: WorkerId::from_slot(0), why: evil.into() });
+        let snapshot = Snapshot::of(&state, &[]);
         let screen = Screen { trouble: Some(evil.into()), ..Screen::default() };
         let (mut terminal, mut screen) = (Terminal::new(TestBackend::new(120, 40)).unwrap(), screen);
-        terminal.draw(|frame| screen.draw(frame, &shown)).unwrap();
+        terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
         let cells = terminal.backend().buffer().content();
         let text: String = cells.iter().map(Cell::symbol).collect();
         assert!(text.matches("evil").count() >= 3, "{text}");

@@ -5,15 +5,15 @@ use super::*;
 use crate::testing;
 
 /// Three workers of 1, 2 and 10 s per task; B = 4.
-fn view(allocation: &[u64], probes: &[u32]) -> View {
-    let mut view = testing::begun("ata-auto", 4);
+fn state(allocation: &[u64], probes: &[u32]) -> RunState {
+    let mut run = testing::begun("ata-auto", 4);
     for (worker, task_s) in [(1, 1.0), (2, 2.0), (3, 10.0)] {
-        view.apply(&testing::join(worker));
+        run.apply(&testing::join(worker));
         for _ in 0..4 {
-            view.apply(&testing::task(0, worker, Some(task_s), TaskOutcome::Applied));
+            run.apply(&testing::task(0, worker, Some(task_s), TaskOutcome::Applied));
         }
     }
-    view.apply(&RunEvent::Allocation {
+    run.apply(&RunEvent::Allocation {
         iteration: Iteration(7),
         time_s: 9.0,
         workers: [1, 2, 3].map(testing::worker).into(),
@@ -22,18 +22,18 @@ fn view(allocation: &[u64], probes: &[u32]) -> View {
         scores_s: vec![1.0, 2.0, 0.0],
         rule: "for a test".into(),
     });
-    view
+    run
 }
 
 /// By hand: shares of 3 s and 2 s. With (4, 0) worker 1 ends after 4 s; with (2, 2) worker 2 does; any task of worker 3
 /// takes 10 s.
 #[test]
 fn a_task_more_or_less() {
-    let explanation = explain(&view(&[3, 1, 0], &[3]), None);
+    let explanation = explain(&state(&[3, 1, 0], &[3]), None);
     assert_eq!((explanation.iteration.number(), explanation.expected_s, explanation.budget), (7, Some(3.0), 4));
     let found: Vec<_> = explanation.workers.iter().map(|of| (of.finish_s, of.one_more_s, of.one_less_s)).collect();
     assert_eq!(found, [(Some(3.0), Some(4.0), Some(4.0)), (Some(2.0), Some(4.0), Some(4.0)), (None, Some(10.0), None)]);
-    let why = |at: usize| explanation.workers[at].why.as_str();
+    let why = |at: usize| explanation.workers[at].share.why.as_str();
     assert_eq!(
         why(0),
         "3 tasks of 1.00 s each, expected to be done after 3.00 s, as the last. With one more the iteration would take 4.00 s; \
@@ -49,26 +49,26 @@ fn a_task_more_or_less() {
 
 #[test]
 fn one_worker_is_explained_alone() {
-    let explanation = explain(&view(&[3, 1, 0], &[]), Some(&BTreeSet::from([testing::worker(2)])));
-    assert_eq!(explanation.workers.iter().map(|of| of.worker.number()).collect::<Vec<_>>(), [2]);
+    let explanation = explain(&state(&[3, 1, 0], &[]), Some(&BTreeSet::from([testing::worker(2)])));
+    assert_eq!(explanation.workers.iter().map(|of| of.share.number.number()).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
-fn who_was_never_timed_has_no_figures() {
-    let mut view = view(&[3, 1, 0], &[]);
-    view.apply(&testing::join(4));
-    let explanation = explain(&view, None);
+fn a_worker_without_times_has_no_figures() {
+    let mut run = state(&[3, 1, 0], &[]);
+    run.apply(&testing::join(4));
+    let explanation = explain(&run, None);
     let of = &explanation.workers[3];
     assert_eq!(
-        (of.mean_s, of.finish_s, of.one_more_s, of.why.as_str()),
+        (of.share.mean_s, of.finish_s, of.one_more_s, of.share.why.as_str()),
         (None, None, None, "No task: it was never timed.")
     );
 }
 
 #[test]
 fn a_race_needs_no_reasons() {
-    let mut view = view(&[3, 1, 0], &[]);
-    view.apply(&RunEvent::Allocation {
+    let mut run = state(&[3, 1, 0], &[]);
+    run.apply(&RunEvent::Allocation {
         iteration: Iteration(8),
         time_s: 10.0,
         workers: [1, 2, 3].map(testing::worker).into(),
@@ -77,9 +77,9 @@ fn a_race_needs_no_reasons() {
         scores_s: vec![],
         rule: "racing".into(),
     });
-    let explanation = explain(&view, None);
+    let explanation = explain(&run, None);
     assert_eq!(explanation.expected_s, None);
-    assert!(explanation.workers.iter().all(|of| of.why == "All workers compute, and the first results count."));
+    assert!(explanation.workers.iter().all(|of| of.share.why == "All workers compute, and the first results count."));
 }
 
 /// Four times of 1 and 3 in turn: mean 2, standard deviation 2/√3, so 2 ± 1.96·(2/√3)/2.
@@ -87,7 +87,7 @@ fn a_race_needs_no_reasons() {
 fn means_have_intervals() {
     let mut worker = WorkerState::default();
     worker.times_s.extend([1.0, 3.0, 1.0, 3.0]);
-    let of = Measured::of(&worker);
+    let of = TaskTime::of(&worker);
     let margin_s = 1.96 / 3.0_f64.sqrt();
     assert_eq!(of.mean_s, Some(2.0));
     assert!(

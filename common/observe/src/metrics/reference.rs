@@ -1,20 +1,20 @@
 //! The list of all metrics, for the documentation.
 
-use ata_record::{JOURNAL_VERSION, RunEvent};
+use ata_record::{JOURNAL_VERSION, Prices, RunEvent, RunState, WorkerPrice};
 
 use ata_types::{Iteration, WorkerId};
 
 use super::Metrics;
-use crate::view::{Prices, View, WorkerPrice};
+use crate::snapshot::Snapshot;
 
-/// What there is to know of a metric.
+/// A metric, as documented.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct MetricDescription {
     /// Its name, as queries have it; a histogram's without `_bucket`, `_sum` and `_count`.
     pub name: String,
     /// `counter`, `gauge`, `histogram` or `info`.
     pub kind: String,
-    /// What it says.
+    /// Its help text.
     pub help: String,
     /// Its labels.
     pub labels: Vec<String>,
@@ -22,19 +22,19 @@ pub struct Described {
 
 impl Metrics {
     /// All metrics that a coordinator may have.
-    pub fn reference() -> Vec<Described> {
+    pub fn reference() -> Vec<MetricDescription> {
         let mut metrics = Self::new("");
-        let view = of_everything(&mut metrics);
-        described(&metrics.encode(&view))
+        let state = full_run(&mut metrics);
+        parse(&metrics.encode(&Snapshot::of(&state, &[])))
     }
 }
 
 /// A run in which everything happened that is counted.
-fn of_everything(metrics: &mut Metrics) -> View {
+fn full_run(metrics: &mut Metrics) -> RunState {
     use ata_record::Listener;
     let worker = WorkerId::from_slot(0);
     let price = WorkerPrice { price_per_hour: Some(1.0), watts: Some(1.0) };
-    let mut view = View::new(Prices::from([("worker".into(), price)]));
+    let mut state = RunState::new(Prices::from([("worker".into(), price)]));
     let (run_id, policy, name) = ("run".to_owned(), "uta".to_owned(), "worker".to_owned());
     for event in [
         RunEvent::Run {
@@ -85,18 +85,23 @@ fn of_everything(metrics: &mut Metrics) -> View {
         RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 1.0, accuracy: Some(1.0) },
         RunEvent::Checkpoint { time_s: 1.0, iteration: Iteration(1), path: String::new(), seconds: 1.0 },
     ] {
-        metrics.hear(&event);
-        view.apply(&event);
+        metrics.on_event(&event);
+        state.apply(&event);
     }
-    view
+    state
 }
 
-fn described(exposed: &str) -> Vec<Described> {
-    let mut all: Vec<Described> = Vec::new();
+fn parse(exposed: &str) -> Vec<MetricDescription> {
+    let mut all: Vec<MetricDescription> = Vec::new();
     for line in exposed.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, help) = help.split_once(' ').unwrap_or((help, ""));
-            all.push(Described { name: name.into(), kind: String::new(), help: help.into(), labels: Vec::new() });
+            all.push(MetricDescription {
+                name: name.into(),
+                kind: String::new(),
+                help: help.into(),
+                labels: Vec::new(),
+            });
         } else if let (Some(kind), Some(last)) = (line.strip_prefix("# TYPE "), all.last_mut()) {
             last.kind = kind.split_once(' ').map_or("", |(_, kind)| kind).into();
             last.name += match last.kind.as_str() {

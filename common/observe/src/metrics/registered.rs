@@ -1,8 +1,9 @@
-//! What is counted event by event.
+//! Metrics that are counted event by event.
 
 use std::sync::atomic::AtomicU64;
 
 use ata_record::RefusalKind;
+use ata_types::TaskOutcome;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,27 +13,27 @@ use prometheus_client::registry::Registry;
 type Seconds = Counter<f64, AtomicU64>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct OfKind {
+pub(super) struct KindLabel {
     pub(super) kind: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct OfOutcome {
+pub(super) struct OutcomeLabel {
     pub(super) outcome: String,
 }
 
-/// Counters and histograms; copies count together.
+/// Counters and histograms; clones share them.
 #[derive(Clone)]
 pub(super) struct Registered {
     pub(super) iterations: Counter,
     pub(super) runtime_s: Seconds,
     pub(super) worker_time_s: Seconds,
-    pub(super) tasks: Family<OfOutcome, Counter>,
+    pub(super) tasks: Family<OutcomeLabel, Counter>,
     pub(super) wasted: Counter,
     pub(super) employments: Counter,
     pub(super) results: Counter,
-    pub(super) refusals: Family<OfKind, Counter>,
-    pub(super) faults: Family<OfKind, Counter>,
+    pub(super) refusals: Family<KindLabel, Counter>,
+    pub(super) faults: Family<KindLabel, Counter>,
     pub(super) checkpoints: Counter,
     pub(super) iteration_s: Histogram,
     pub(super) task_s: Histogram,
@@ -40,7 +41,7 @@ pub(super) struct Registered {
     pub(super) checkpoint_s: Histogram,
 }
 
-/// From 0.1 ms to 28 minutes: a task of a small model on a GPU, and an evaluation's worth of one on a telephone.
+/// From 0.1 ms, a task of a small model on a GPU, to 28 minutes, a large one on a telephone.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(1e-4, 2.0, 24))
 }
@@ -63,13 +64,13 @@ impl Registered {
             transfer_s: durations(),
             checkpoint_s: durations(),
         };
-        // Prometheus sees no increase of what was not there before.
+        // Prometheus sees no increase of a series that is new.
         all.faults_at_zero();
         let r = registry;
         r.register("ata_iterations", "Optimizer steps taken", all.iterations.clone());
         r.register("ata_runtime_seconds", "Time of all iterations", all.runtime_s.clone());
         r.register("ata_worker_time_seconds", "Time that workers spent on all iterations", all.worker_time_s.clone());
-        r.register("ata_tasks", "Tasks that ended, by what became of them", all.tasks.clone());
+        r.register("ata_tasks", "Tasks that ended, by outcome", all.tasks.clone());
         r.register("ata_wasted_tasks", "Tasks that were begun and entered no step", all.wasted.clone());
         r.register("ata_employments", "Workers that got a task, summed over iterations", all.employments.clone());
         r.register("ata_results", "Results that workers sent, each of one task or several", all.results.clone());
@@ -79,7 +80,7 @@ impl Registered {
         let iteration = "From the assignment of an iteration to the last result that its step needed";
         r.register("ata_iteration_duration_seconds", iteration, all.iteration_s.clone());
         r.register("ata_task_duration_seconds", "Time that a worker computed a task", all.task_s.clone());
-        let transfer = "What of an assignment was not computation: transfers and waiting";
+        let transfer = "Part of an assignment that was not computation: transfers and waiting";
         r.register("ata_transfer_duration_seconds", transfer, all.transfer_s.clone());
         r.register("ata_checkpoint_duration_seconds", "Time to write a checkpoint", all.checkpoint_s.clone());
         all
@@ -87,13 +88,13 @@ impl Registered {
 
     fn faults_at_zero(&self) {
         for kind in ["loss", "rest", "expulsion", "checkpoint_failed"] {
-            drop(self.faults.get_or_create(&OfKind { kind: kind.into() }));
+            drop(self.faults.get_or_create(&KindLabel { kind: kind.into() }));
         }
         for kind in RefusalKind::ALL {
-            drop(self.refusals.get_or_create(&OfKind { kind: kind.name() }));
+            drop(self.refusals.get_or_create(&KindLabel { kind: kind.name() }));
         }
-        for outcome in ["applied", "ignored", "cancelled", "lost", "failed", "mismatched", "disputed"] {
-            drop(self.tasks.get_or_create(&OfOutcome { outcome: outcome.into() }));
+        for outcome in TaskOutcome::ALL {
+            drop(self.tasks.get_or_create(&OutcomeLabel { outcome: outcome.name().into() }));
         }
     }
 }

@@ -1,9 +1,11 @@
 use super::*;
+use ata_types::TaskOutcome;
+
 use crate::testing;
 
 fn exposed() -> String {
     let mut metrics = Metrics::new("0.1.0");
-    let mut view = testing::begun("uta", 4);
+    let mut state = testing::begun("uta", 4);
     for event in [
         testing::join(1),
         testing::task(1, 1, Some(0.25), TaskOutcome::Applied),
@@ -19,10 +21,10 @@ fn exposed() -> String {
         RunEvent::Checkpoint { time_s: 1.0, iteration: ata_types::Iteration(1), path: "x".into(), seconds: 0.5 },
         testing::step(1, 1.0),
     ] {
-        metrics.hear(&event);
-        view.apply(&event);
+        metrics.on_event(&event);
+        state.apply(&event);
     }
-    metrics.encode(&view)
+    metrics.encode(&Snapshot::of(&state, &[]))
 }
 
 #[test]

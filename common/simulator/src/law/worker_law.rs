@@ -101,7 +101,7 @@ impl WorkerLaw {
         };
         let wrong = |index: usize, expected: &'static str| bad(kind.parameters[index], values[index], expected);
         let (shift, noise, mean) = parts(kind, values, wrong)?;
-        // Of what has no mean, no policy and no regret can be told.
+        // Regret and policies need a mean.
         let has_mean = mean > 0.0 && is_time(mean);
         if has_mean { Ok(Self { shift, noise, mean }) } else { Err(bad("its mean", mean, POSITIVE)) }
     }
@@ -118,7 +118,7 @@ impl WorkerLaw {
         }
     }
 
-    /// Whether times depend on the iteration, so that [`WorkerLaw::begins`] must be told each.
+    /// Whether times depend on the iteration, so that [`WorkerLaw::begins`] must be called for each.
     pub fn is_by_iteration(&self) -> bool {
         matches!(&self.noise, Noise::Trace(trace) if trace.is_by_iteration())
     }
@@ -182,7 +182,7 @@ impl WorkerLaw {
             Noise::Batch(batch) => batch.sample(1, rng),
             Noise::Trace(trace) => trace.draw(),
         };
-        // A law with a heavy tail may draw what no number can say.
+        // A law with a heavy tail may draw an infinite time.
         (self.shift + noise).min(LONGEST)
     }
 }

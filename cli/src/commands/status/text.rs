@@ -1,0 +1,70 @@
+//! The parts of a snapshot that a terminal has room for, as text.
+
+use ata_observe::{Snapshot, Totals, WorkerSnapshot};
+use ata_types::seconds;
+
+/// `run R: training, iteration 12 of 200, policy P, 4.9 s`
+pub(super) fn headline(snapshot: &Snapshot) -> String {
+    let Snapshot { run, phase, detail, totals, time_s, .. } = snapshot;
+    let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+    format!(
+        "run {}: {phase}{detail}, iteration {} of {}, policy {}, {}",
+        run.run_id,
+        totals.iterations,
+        run.iterations,
+        run.policy,
+        seconds(*time_s)
+    )
+}
+
+/// Figures of the whole run, by name.
+pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
+    let Totals { iterations, runtime_s, total_worker_time_s, iteration_time_s, tasks_wasted, .. } = *totals;
+    let each = 1.0 / iterations.max(1) as f64;
+    let mut facts = vec![
+        ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(iteration_time_s * each))),
+        (
+            "worker time",
+            format!("{}, {} per iteration", seconds(total_worker_time_s), seconds(total_worker_time_s * each)),
+        ),
+        ("wasted tasks", tasks_wasted.to_string()),
+    ];
+    if let (Some(first), Some(last)) = (totals.first_loss, totals.last_loss) {
+        facts.push(("training loss", format!("{first:.3} in the first iteration, {last:.3} in the last")));
+    }
+    if let Some(loss) = totals.test_loss {
+        let accuracy = totals.test_accuracy.map(|share| format!(", accuracy {:.1} %", share * 100.0));
+        facts.push(("test", format!("loss {loss:.3}{}", accuracy.unwrap_or_default())));
+    }
+    facts.extend(totals.saved.map(|saved| ("saved", format!("iteration {saved}"))));
+    facts.extend(totals.price.map(|price| ("price", format!("{price:.2}"))));
+    facts.extend(totals.energy_wh.map(|energy_wh| ("energy", format!("{energy_wh:.1} Wh"))));
+    facts
+}
+
+/// The columns of the table of workers.
+pub(super) const COLUMNS: [&str; 9] =
+    ["worker", "device", "state", "tasks", "mean time (95 %)", "bound", "busy", "overhead", "failed, lost"];
+
+/// A worker's row.
+pub(super) fn cells(worker: &WorkerSnapshot) -> [String; 9] {
+    let share = &worker.share;
+    let time = |value: Option<f64>| value.map_or("-".into(), seconds);
+    let mean = match (share.mean_s, share.low_s, share.high_s) {
+        (Some(mean_s), Some(low_s), Some(high_s)) => {
+            format!("{} ±{:.0} %", seconds(mean_s), 50.0 * (high_s - low_s) / mean_s)
+        }
+        (mean_s, ..) => time(mean_s),
+    };
+    [
+        format!("{} {}", share.number, share.name),
+        worker.device.clone(),
+        worker.state.to_string(),
+        format!("{}{}", share.tasks, if share.probe { " + probe" } else { "" }),
+        mean,
+        time(share.bound_s),
+        format!("{:.0} %", worker.busy_share * 100.0),
+        format!("{:.0} %", worker.overhead_share * 100.0),
+        format!("{}, {}", worker.failures, worker.losses),
+    ]
+}

@@ -1,0 +1,117 @@
+//! Metrics that are read from the run's snapshot when they are asked for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::snapshot::{Activity, Snapshot, Totals, WorkerSnapshot};
+
+type Number = Gauge<f64, AtomicU64>;
+type Sum = Counter<f64, AtomicU64>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabel {
+    worker: u32,
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: String,
+}
+
+/// The metrics of a snapshot.
+pub(super) fn registry(snapshot: &Snapshot, version: &str) -> Registry {
+    let mut registry = Registry::default();
+    let build = Info::new(vec![("version", version.to_owned())]);
+    registry.register("ata_build", "The program", build);
+    let run = vec![("run_id", snapshot.run.run_id.clone()), ("policy", snapshot.run.policy.clone())];
+    registry.register("ata_run", "The run", Info::new(run));
+    run_gauges(&mut registry, snapshot);
+    spending(&mut registry, &snapshot.totals);
+    workers(&mut registry, &snapshot.workers);
+    registry
+}
+
+fn run_gauges(registry: &mut Registry, Snapshot { run, totals, .. }: &Snapshot) {
+    let mut gauge = |name: &str, help: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            let gauge = Number::default();
+            gauge.set(value);
+            registry.register(name, help, gauge);
+        }
+    };
+    let count = |count: u64| Some(count as f64);
+    gauge("ata_iteration", "The last iteration, over all resumptions", count(totals.iterations));
+    gauge("ata_target_iterations", "Iterations asked for", count(run.iterations));
+    gauge("ata_budget_tasks", "Tasks per iteration", count(run.budget));
+    gauge("ata_training_loss", "Mean loss of the last step's tasks", totals.last_loss);
+    gauge("ata_learning_rate", "Learning rate of the last step", totals.learning_rate);
+    let norm = "Euclidean norm of the last mean gradient before it was clipped; with --clip-norm only";
+    gauge("ata_gradient_norm", norm, totals.gradient_norm);
+    gauge("ata_test_loss", "Mean loss of the last evaluation", totals.test_loss);
+    gauge("ata_test_accuracy", "Accuracy of the last evaluation, from 0 to 1", totals.test_accuracy);
+    let saved = totals.saved.map(|saved| saved.number() as f64);
+    gauge("ata_checkpoint_iteration", "The last iteration that is saved", saved);
+}
+
+fn spending(registry: &mut Registry, totals: &Totals) {
+    let mut counter = |name: &str, help: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            let counter = Sum::default();
+            counter.inc_by(value);
+            registry.register(name, help, counter);
+        }
+    };
+    counter("ata_price", "Price of the workers' presence, if [workers.NAME] has price_per_hour", totals.price);
+    let energy = "Energy that the workers used while busy, if [workers.NAME] has watts";
+    counter("ata_energy_joules", energy, totals.energy_wh.map(|wh| wh * 3600.0));
+}
+
+fn workers(registry: &mut Registry, workers: &[WorkerSnapshot]) {
+    let (tasks, busy, overhead) = (Family::<WorkerLabel, Counter>::default(), sums(), sums());
+    let (allocation, mean, bound, up) = (numbers(), numbers(), numbers(), numbers());
+    let mut states = BTreeMap::from(Activity::ALL.map(|state| (state, 0)));
+    for worker in workers {
+        *states.entry(worker.state).or_insert(0) += 1;
+        let label = WorkerLabel { worker: worker.share.number.number(), name: worker.share.name.clone() };
+        tasks.get_or_create(&label).inc_by(worker.applied);
+        busy.get_or_create(&label).inc_by(worker.total_busy_s);
+        overhead.get_or_create(&label).inc_by(worker.total_overhead_s);
+        allocation.get_or_create(&label).set(worker.share.tasks as f64);
+        up.get_or_create(&label).set(f64::from(u8::from(worker.state.is_present())));
+        if let Some(mean_s) = worker.share.mean_s {
+            mean.get_or_create(&label).set(mean_s);
+        }
+        if let Some(bound_s) = worker.share.bound_s {
+            bound.get_or_create(&label).set(bound_s);
+        }
+    }
+    let of_state = Family::<StateLabel, Number>::default();
+    for (state, count) in states {
+        of_state.get_or_create(&StateLabel { state: state.name().into() }).set(f64::from(count));
+    }
+    registry.register("ata_workers", "Workers, by what they are doing", of_state);
+    registry.register("ata_worker_up", "Whether the worker is present", up);
+    registry.register("ata_worker_tasks", "The worker's tasks that entered a step", tasks);
+    registry.register("ata_worker_busy_seconds", "Time that the worker spent on tasks", busy);
+    registry.register("ata_worker_overhead_seconds", "Time of its assignments that was not computation", overhead);
+    registry.register("ata_worker_allocation_tasks", "The worker's tasks in the current iteration", allocation);
+    registry.register("ata_worker_task_mean_seconds", "Mean time of its last 256 tasks", mean);
+    let help = "The policy's bound on the worker's time for a task, or estimate";
+    registry.register("ata_worker_bound_seconds", help, bound);
+}
+
+fn sums() -> Family<WorkerLabel, Sum> {
+    Family::default()
+}
+
+fn numbers() -> Family<WorkerLabel, Number> {
+    Family::default()
+}

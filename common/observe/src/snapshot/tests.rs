@@ -1,0 +1,89 @@
+use ata_record::RunEvent;
+use ata_types::{Iteration, TaskOutcome, WorkerId};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{begun, join, step, task};
+
+fn changes(run: &RunState, cursor: &mut Cursor) -> Value {
+    serde_json::to_value(Snapshot::since(cursor, run, &[])).unwrap()
+}
+
+fn allocation(iteration: u64, shares: &[u64]) -> RunEvent {
+    RunEvent::Allocation {
+        iteration: Iteration(iteration),
+        time_s: iteration as f64,
+        workers: (0..shares.len()).map(WorkerId::from_slot).collect(),
+        allocation: shares.into(),
+        probes: vec![],
+        scores_s: vec![0.5; shares.len()],
+        rule: "for a test".into(),
+    }
+}
+
+#[test]
+fn later_snapshots_hold_the_changes() {
+    let mut run = begun("uta", 4);
+    let mut cursor = Cursor::default();
+    run.apply(&join(1));
+    run.apply(&join(2));
+    let first = changes(&run, &mut cursor);
+    assert_eq!((first["workers"].as_array().unwrap().len(), &first["phase"]), (2, &json!("waiting")));
+    assert_eq!((&first["run"]["model"], &first["log"]["from"]), (&json!("cnn"), &json!(0)));
+    for event in
+        [allocation(1, &[3, 1]), task(1, 1, Some(0.5), TaskOutcome::Applied), step(1, 2.0), allocation(2, &[3, 1])]
+    {
+        run.apply(&event);
+    }
+    let second = changes(&run, &mut cursor);
+    assert_eq!(second["steps"]["points"], json!([[1.0, 1.0, 2.0, 4.0, 1.0, 0.001, 0.0]]));
+    assert_eq!(second["heat"]["columns"], json!([{"first": 1, "count": 1, "tasks": {"1": 1}}]));
+    assert_eq!(second["log"], json!({"from": 3, "lines": []}));
+    let numbers: Vec<&Value> = second["workers"].as_array().unwrap().iter().map(|row| &row["number"]).collect();
+    assert_eq!(numbers, [1, 2]);
+    assert_eq!(second["workers"][0]["state"], "computing");
+    run.apply(&step(2, 3.0));
+    let third = changes(&run, &mut cursor);
+    assert_eq!((&third["steps"]["from"], third["steps"]["points"].as_array().unwrap().len()), (&json!(1), 1));
+}
+
+#[test]
+fn an_evaluation_without_accuracy_has_null() {
+    let mut run = begun("uta", 4);
+    run.apply(&RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 2.0, accuracy: None });
+    assert_eq!(changes(&run, &mut Cursor::default())["evaluations"]["points"], json!([[1.0, 0.0, 0.0, 2.0, null]]));
+}
+
+/// Present from 0 to 4 s and busy for 1 s of them, 0.5 s of overhead: a quarter, an eighth, and the rest.
+#[test]
+fn shares_are_of_the_time_present() {
+    let mut run = begun("uta", 4);
+    run.apply(&join(1));
+    let mut computed = task(1, 1, Some(1.0), TaskOutcome::Applied);
+    if let RunEvent::Task { overhead_s, .. } = &mut computed {
+        *overhead_s = Some(0.5);
+    }
+    run.apply(&computed);
+    run.apply(&RunEvent::Loss { time_s: 4.0, worker: WorkerId::from_slot(0), why: "it left".into() });
+    run.apply(&step(1, 8.0));
+    let row = &changes(&run, &mut Cursor::default())["workers"][0];
+    let share = |name: &str| row[name].as_f64().unwrap();
+    assert_eq!((share("busy_share"), share("overhead_share"), share("idle_share")), (0.25, 0.125, 0.625));
+    assert_eq!((&row["state"], &row["losses"]), (&json!("away"), &json!(1)));
+}
+
+/// Null stands for NaN, and arrays for points and lines.
+#[test]
+fn snapshots_are_read_back() {
+    let mut run = begun("uta", 4);
+    for event in [join(1), allocation(1, &[3, 1]), task(1, 1, Some(0.5), TaskOutcome::Applied), step(1, 2.0)] {
+        run.apply(&event);
+    }
+    let snapshot = Snapshot::of(&run, &[]);
+    let text = serde_json::to_string(&snapshot).unwrap();
+    assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
+    run.apply(&RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 2.0, accuracy: None });
+    let text = serde_json::to_string(&Snapshot::of(&run, &[])).unwrap();
+    let read: Snapshot = serde_json::from_str(&text).unwrap();
+    assert!(read.evaluations.points[0].accuracy.is_nan());
+}

@@ -1,0 +1,124 @@
+//! The course of a run: points of its steps and evaluations.
+
+use serde::{Deserialize, Serialize};
+
+use super::curve::{Curve, Merge, ReadMark};
+
+/// A step, or the mean of several successive ones. Unknown numbers are NaN, which is null in JSON. A point is an array there,
+/// in the order of the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "[f64; 7]", from = "[Option<f64>; 7]")]
+pub struct StepPoint {
+    /// The iteration's number; the last one's.
+    pub iteration: f64,
+    /// Runtime of the run until then, in seconds.
+    pub runtime_s: f64,
+    /// Worker time of the run until then, in seconds.
+    pub total_worker_time_s: f64,
+    /// Mean loss of the step's tasks.
+    pub loss: f64,
+    /// From the assignment to the last result that the step needed, in seconds.
+    pub iteration_s: f64,
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// Wasted tasks.
+    pub wasted: f64,
+}
+
+/// An evaluation, or the mean of several successive ones, in the same form as [`StepPoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "[f64; 5]", from = "[Option<f64>; 5]")]
+pub struct EvaluationPoint {
+    /// The iteration whose parameters were evaluated.
+    pub iteration: f64,
+    /// Runtime of the run until then, in seconds.
+    pub runtime_s: f64,
+    /// Worker time of the run until then, in seconds.
+    pub total_worker_time_s: f64,
+    /// Mean loss on the test data.
+    pub loss: f64,
+    /// Share of samples classified correctly, from 0 to 1.
+    pub accuracy: f64,
+}
+
+impl From<[f64; 7]> for StepPoint {
+    fn from([iteration, runtime_s, total_worker_time_s, loss, iteration_s, learning_rate, wasted]: [f64; 7]) -> Self {
+        Self { iteration, runtime_s, total_worker_time_s, loss, iteration_s, learning_rate, wasted }
+    }
+}
+
+impl From<StepPoint> for [f64; 7] {
+    fn from(of: StepPoint) -> Self {
+        [of.iteration, of.runtime_s, of.total_worker_time_s, of.loss, of.iteration_s, of.learning_rate, of.wasted]
+    }
+}
+
+impl From<[Option<f64>; 7]> for StepPoint {
+    fn from(numbers: [Option<f64>; 7]) -> Self {
+        numbers.map(|number| number.unwrap_or(f64::NAN)).into()
+    }
+}
+
+impl From<[f64; 5]> for EvaluationPoint {
+    fn from([iteration, runtime_s, total_worker_time_s, loss, accuracy]: [f64; 5]) -> Self {
+        Self { iteration, runtime_s, total_worker_time_s, loss, accuracy }
+    }
+}
+
+impl From<EvaluationPoint> for [f64; 5] {
+    fn from(of: EvaluationPoint) -> Self {
+        [of.iteration, of.runtime_s, of.total_worker_time_s, of.loss, of.accuracy]
+    }
+}
+
+impl From<[Option<f64>; 5]> for EvaluationPoint {
+    fn from(numbers: [Option<f64>; 5]) -> Self {
+        numbers.map(|number| number.unwrap_or(f64::NAN)).into()
+    }
+}
+
+/// The steps of a run, in at most a thousand points.
+#[derive(Clone, Debug)]
+pub struct StepCurve(Curve<7>);
+
+/// The evaluations of a run, in at most a thousand points.
+#[derive(Clone, Debug)]
+pub struct EvaluationCurve(Curve<5>);
+
+impl Default for StepCurve {
+    fn default() -> Self {
+        use Merge::{Last, Mean};
+        Self(Curve::new([Last, Last, Last, Mean, Mean, Last, Mean]))
+    }
+}
+
+impl Default for EvaluationCurve {
+    fn default() -> Self {
+        use Merge::{Last, Mean};
+        Self(Curve::new([Last, Last, Last, Mean, Mean]))
+    }
+}
+
+impl StepCurve {
+    pub(super) fn add(&mut self, point: StepPoint) {
+        self.0.add(point.into());
+    }
+
+    /// The points that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    pub fn since(&self, mark: &mut ReadMark) -> (usize, Vec<StepPoint>) {
+        let (from, points) = self.0.since(mark);
+        (from, points.into_iter().map(StepPoint::from).collect())
+    }
+}
+
+impl EvaluationCurve {
+    pub(super) fn add(&mut self, point: EvaluationPoint) {
+        self.0.add(point.into());
+    }
+
+    /// The points that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    pub fn since(&self, mark: &mut ReadMark) -> (usize, Vec<EvaluationPoint>) {
+        let (from, points) = self.0.since(mark);
+        (from, points.into_iter().map(EvaluationPoint::from).collect())
+    }
+}

@@ -1,0 +1,124 @@
+//! A curve of bounded size, however long the run.
+
+/// Points of a curve: a screen has no more columns to tell them apart.
+const MOST_POINTS: usize = 1000;
+
+/// How several values become one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Merge {
+    /// Their mean.
+    Mean,
+    /// The last of them.
+    Last,
+}
+
+/// A curve whose points each stand for equally many values; when it is full, neighbours are merged. Unknown values are NaN.
+#[derive(Clone, Debug)]
+pub(super) struct Curve<const N: usize> {
+    merge: [Merge; N],
+    /// Values that each complete point stands for.
+    stride: u64,
+    points: Vec<[f64; N]>,
+    /// The sums of the point that is incomplete, and their number of values.
+    rest: ([f64; N], u64),
+    /// How often neighbours were merged: points of another version are others.
+    version: u64,
+}
+
+impl<const N: usize> Curve<N> {
+    pub(super) fn new(merge: [Merge; N]) -> Self {
+        Self { merge, stride: 1, points: Vec::new(), rest: ([0.0; N], 0), version: 0 }
+    }
+
+    pub(super) fn add(&mut self, values: [f64; N]) {
+        let (sums, count) = &mut self.rest;
+        for ((sum, value), merge) in sums.iter_mut().zip(values).zip(self.merge) {
+            *sum = match merge {
+                Merge::Mean if *count > 0 => *sum + value,
+                Merge::Mean | Merge::Last => value,
+            };
+        }
+        *count += 1;
+        if *count == self.stride {
+            self.points.extend(self.unfinished());
+            self.rest.1 = 0;
+        }
+        if self.points.len() == MOST_POINTS {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        let merge = self.merge;
+        let merged = self.points.chunks(2).map(|pair| {
+            std::array::from_fn(|at| match merge[at] {
+                Merge::Mean => pair.iter().map(|point| point[at]).sum::<f64>() / pair.len() as f64,
+                Merge::Last => pair[pair.len() - 1][at],
+            })
+        });
+        self.points = merged.collect();
+        self.stride *= 2;
+        self.version += 1;
+    }
+
+    /// The point that is incomplete, if it has begun.
+    fn unfinished(&self) -> Option<[f64; N]> {
+        let (sums, count) = &self.rest;
+        (*count > 0).then(|| {
+            std::array::from_fn(|at| match self.merge[at] {
+                Merge::Mean => sums[at] / *count as f64,
+                Merge::Last => sums[at],
+            })
+        })
+    }
+
+    /// The points that a reader lacks who has read up to `mark`, which moves on, and the position of the first of them.
+    pub(super) fn since(&self, mark: &mut ReadMark) -> (usize, Vec<[f64; N]>) {
+        let from = if mark.version == self.version { mark.complete.min(self.points.len()) } else { 0 };
+        *mark = ReadMark { version: self.version, complete: self.points.len() };
+        let mut points = self.points[from..].to_vec();
+        points.extend(self.unfinished());
+        (from, points)
+    }
+}
+
+/// How much of a curve, or of a heat map, a reader has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadMark {
+    pub(super) version: u64,
+    /// Complete points or columns.
+    pub(super) complete: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_curve_keeps_its_means_and_its_ends() {
+        let mut curve = Curve::new([Merge::Last, Merge::Mean]);
+        for i in 1..=100_000_u32 {
+            curve.add([f64::from(i), f64::from(i % 2)]);
+        }
+        let (from, points) = curve.since(&mut ReadMark::default());
+        assert!(from == 0 && points.len() <= MOST_POINTS && points.len() >= MOST_POINTS / 2, "{}", points.len());
+        assert_eq!(points.last().unwrap()[0], 100_000.0);
+        assert!(points[..points.len() - 1].iter().all(|point| point[1] == 0.5));
+    }
+
+    /// A reader that truncates at `from` and appends has the whole curve at any time.
+    #[test]
+    fn new_points_complete_the_curve() {
+        let mut curve = Curve::new([Merge::Last]);
+        let (mut mark, mut reader) = (ReadMark::default(), Vec::new());
+        for i in 0..5000_u32 {
+            curve.add([f64::from(i)]);
+            if i % 37 == 0 {
+                let (from, new) = curve.since(&mut mark);
+                reader.truncate(from);
+                reader.extend(new);
+                assert_eq!(reader, curve.since(&mut ReadMark::default()).1, "after {i}");
+            }
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The state that a run's events add up to: progress, costs, workers, and its course in curves of bounded size.
+//!
+//! # Layout
+//! - here: [`RunState`], made from a run's events
+//! - `worker`: [`WorkerState`]; `spending`: what workers cost
+//! - `course`: curves of steps and evaluations, of points of bounded number (`curve`); `heat`: tasks by worker over time
+//! - `log`: notable events in words
+
+mod course;
+mod curve;
+mod heat;
+mod log;
+mod spending;
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ata_types::{Iteration, TaskOutcome, WorkerId};
+
+use crate::event::{EndState, RefusalKind, RunEvent};
+pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
+pub use curve::ReadMark;
+pub use heat::{HeatColumn, HeatMap};
+pub use log::{Log, LogKind, LogLine};
+pub use spending::{Prices, Spending, WorkerPrice};
+pub use worker::{Usage, WorkerState};
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunPhase {
+    /// It has not begun, or waits for workers.
+    Waiting {
+        /// Workers present.
+        present: usize,
+        /// Workers needed.
+        needed: usize,
+    },
+    /// It iterates.
+    Training,
+    /// It evaluates on the test data, after the last step.
+    Evaluating,
+    /// It is over.
+    Over(EndState),
+}
+
+impl Default for RunPhase {
+    fn default() -> Self {
+        Self::Waiting { present: 0, needed: 0 }
+    }
+}
+
+/// The allocation of an iteration.
+#[derive(Clone, Debug, Default)]
+pub struct Allocation {
+    /// The iteration; 0 if none has begun.
+    pub iteration: Iteration,
+    /// The rule that made it.
+    pub rule: String,
+    /// Number of workers that it covers.
+    pub workers: usize,
+    /// Tasks of each of them; empty in an asynchronous run, where each computes one task at a time.
+    pub shares: BTreeMap<WorkerId, u64>,
+    /// Those of them that compute an extra task as a probe.
+    pub probes: BTreeSet<WorkerId>,
+    /// Whether every worker computes until enough results are there.
+    pub is_race: bool,
+}
+
+/// The state of a run so far. Its size is bounded by the workers and the budget.
+#[derive(Clone, Debug, Default)]
+pub struct RunState {
+    identity: Identity,
+    prices: Arc<Prices>,
+    /// Its name; empty until it begins.
+    pub run_id: String,
+    /// The model, as `--model` takes it.
+    pub model: String,
+    /// Its policy, as `--policy` takes it.
+    pub policy: String,
+    /// B, the number of tasks per iteration.
+    pub budget: u64,
+    /// Number of iterations that it is to take.
+    pub target_iterations: u64,
+    /// Samples per task.
+    pub task_batch: u32,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// What it is doing.
+    pub phase: RunPhase,
+    /// The run's clock at its last event, in seconds.
+    pub now_s: f64,
+    /// Steps taken.
+    pub iterations: u64,
+    /// Sum of C_k, in seconds.
+    pub iteration_time_s: f64,
+    /// Sum over iterations, in seconds.
+    pub total_worker_time_s: f64,
+    /// Tasks that entered a step.
+    pub tasks_applied: u64,
+    /// Wasted tasks: begun, but in no step.
+    pub tasks_wasted: u64,
+    /// Worker-iterations with at least one task.
+    pub employments: u64,
+    /// Results that workers sent, each the gradient of one task or the sum of several.
+    pub results: u64,
+    /// Mean loss of the first step's tasks.
+    pub first_loss: Option<f64>,
+    /// Mean loss of the last step's tasks.
+    pub last_loss: Option<f64>,
+    /// Learning rate of the last step.
+    pub learning_rate: Option<f64>,
+    /// Euclidean norm of the last mean gradient before it was clipped, if gradients are clipped.
+    pub gradient_norm: Option<f64>,
+    /// When the first iteration began, and when the last step was taken.
+    pub span_s: Option<(f64, f64)>,
+    /// The allocation of the iteration under way.
+    pub allocation: Allocation,
+    /// The workers by number. A number that was reassigned belongs to its last worker.
+    pub workers: BTreeMap<WorkerId, WorkerState>,
+    /// Tasks whose computation took longer than their emulated time.
+    pub tasks_outlasted: u64,
+    /// Refusals by kind.
+    pub refused: BTreeMap<RefusalKind, u64>,
+    /// Loss and accuracy of the last evaluation; no accuracy if the problem has no classes.
+    pub evaluation: Option<(f64, Option<f64>)>,
+    /// The lowest loss of an evaluation.
+    pub lowest_test_loss: Option<f64>,
+    /// The last iteration of the newest checkpoint.
+    pub saved: Option<Iteration>,
+    /// How the run ended, and why.
+    pub end: Option<(EndState, String)>,
+    /// The course of the steps.
+    pub steps: StepCurve,
+    /// The course of the evaluations.
+    pub evaluations: EvaluationCurve,
+    /// Tasks by worker over time.
+    pub heat: HeatMap,
+    /// The last notable events.
+    pub log: Log,
+    /// What workers cost whose numbers others have now.
+    departed: Spending,
+    /// Applied tasks of the iteration under way.
+    pending: Vec<AppliedTask>,
+}
+
+/// Distinguishes states: a reader that has seen another one reads a new one from its beginning.
+#[derive(Clone, Debug)]
+struct Identity(u64);
+
+impl Default for Identity {
+    fn default() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        Self(COUNT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AppliedTask {
+    worker: WorkerId,
+    busy_s: f64,
+    overhead_s: f64,
+}
+
+impl RunState {
+    /// The state of a run without any event, whose workers have these prices.
+    pub fn new(prices: Prices) -> Self {
+        Self { prices: Arc::new(prices), ..Self::default() }
+    }
+
+    /// Identifies this state and its clones in this process.
+    pub fn identity(&self) -> u64 {
+        self.identity.0
+    }
+
+    /// Whether the run's first event was applied.
+    pub fn has_begun(&self) -> bool {
+        !self.run_id.is_empty()
+    }
+
+    /// Whether the run is over.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, RunPhase::Over(_))
+    }
+
+    /// Seconds from the first assignment to the last step.
+    pub fn runtime_s(&self) -> f64 {
+        self.span_s.map_or(0.0, |(first, last)| last - first)
+    }
+
+    /// The number of workers present.
+    pub fn present(&self) -> usize {
+        self.workers.values().filter(|worker| worker.present).count()
+    }
+
+    /// The largest number that a worker has had.
+    pub fn last_worker(&self) -> u32 {
+        self.workers.last_key_value().map_or(0, |(id, _)| id.number())
+    }
+
+    /// What a worker has cost so far.
+    pub fn spent_on(&self, worker: &WorkerState) -> Spending {
+        Spending::of(worker, &self.prices, self.now_s)
+    }
+
+    /// What all workers have cost so far.
+    pub fn spent(&self) -> Spending {
+        let mut sum = self.departed;
+        if !self.prices.is_empty() {
+            self.workers.values().for_each(|worker| sum.add(self.spent_on(worker)));
+        }
+        sum
+    }
+
+    /// Applies the next event.
+    pub fn apply(&mut self, event: &RunEvent) {
+        self.now_s = event.time_s().map_or(self.now_s, |time_s| self.now_s.max(time_s));
+        match event {
+            RunEvent::Run { .. } => self.begin(event),
+            RunEvent::Resume { .. } => self.resume(event),
+            RunEvent::Wait { present, needed, .. } => {
+                self.phase = RunPhase::Waiting { present: *present, needed: *needed };
+            }
+            RunEvent::Join { time_s, worker, name, device } => self.join(*worker, name, device, *time_s),
+            RunEvent::Loss { worker, .. } => {
+                let worker = self.worker(*worker);
+                worker.present = false;
+                worker.usage.apply(event);
+            }
+            RunEvent::Rest { time_s, worker, rest_s, .. } => {
+                let worker = self.worker(*worker);
+                worker.rests_until_s = Some(time_s + rest_s);
+                worker.usage.apply(event);
+            }
+            RunEvent::Expulsion { worker, why, .. } => {
+                let worker = self.worker(*worker);
+                worker.expelled = Some(why.clone());
+                worker.usage.apply(event);
+            }
+            RunEvent::Allocation { .. } => self.allocate(event),
+            RunEvent::Task { .. } => self.end_task(event),
+            RunEvent::Step { .. } => self.step(event),
+            RunEvent::Refusal { worker, kind, count, .. } => {
+                *self.refused.entry(*kind).or_default() += count;
+                if *kind == RefusalKind::Mismatched {
+                    self.worker(*worker).mismatches += count;
+                }
+            }
+            RunEvent::Evaluating { .. } => self.phase = RunPhase::Evaluating,
+            RunEvent::Evaluation { iteration, loss, accuracy, .. } => self.evaluate(*iteration, *loss, *accuracy),
+            RunEvent::End { state, reason, .. } => {
+                self.phase = RunPhase::Over(*state);
+                self.end = Some((*state, reason.clone()));
+            }
+            RunEvent::Checkpoint { iteration, .. } => self.saved = Some(*iteration),
+            RunEvent::CheckpointFailed { .. } => {}
+        }
+        if let Some((kind, text)) = log::describe(event, self) {
+            self.log.add(LogLine { time_s: self.now_s, kind, text });
+        }
+    }
+
+    fn worker(&mut self, id: WorkerId) -> &mut WorkerState {
+        self.workers.entry(id).or_default()
+    }
+
+    fn begin(&mut self, event: &RunEvent) {
+        let RunEvent::Run { run_id, policy, budget, iterations, task_batch, seed, model, .. } = event else { return };
+        self.run_id.clone_from(run_id);
+        self.model.clone_from(model);
+        self.policy.clone_from(policy);
+        (self.budget, self.target_iterations) = (*budget, *iterations);
+        (self.task_batch, self.seed) = (*task_batch, *seed);
+    }
+
+    fn resume(&mut self, event: &RunEvent) {
+        let RunEvent::Resume { time_s, policy, iteration, iterations, .. } = event else { return };
+        self.policy.clone_from(policy);
+        self.target_iterations = *iterations;
+        (self.phase, self.end, self.saved) = (RunPhase::default(), None, Some(*iteration));
+        self.allocation.shares.clear();
+        self.pending.clear();
+        for worker in self.workers.values_mut() {
+            worker.present = false;
+            worker.usage.leave(*time_s);
+        }
+    }
+
+    fn join(&mut self, id: WorkerId, name: &str, device: &str, now_s: f64) {
+        if let Some(former) = self.workers.get(&id).filter(|known| known.name != name) {
+            let spent = self.spent_on(former);
+            self.departed.add(spent);
+            self.workers.remove(&id);
+        }
+        let worker = self.worker(id);
+        worker.name = name.into();
+        worker.device = device.into();
+        worker.present = true;
+        worker.usage.arrive(now_s);
+    }
+
+    fn allocate(&mut self, event: &RunEvent) {
+        let RunEvent::Allocation { iteration, time_s, workers, allocation, probes, scores_s, rule } = event else {
+            return;
+        };
+        self.phase = RunPhase::Training;
+        self.span_s.get_or_insert((*time_s, *time_s));
+        self.allocation = Allocation {
+            iteration: *iteration,
+            rule: rule.clone(),
+            workers: workers.len(),
+            shares: workers.iter().copied().zip(allocation.iter().copied()).collect(),
+            probes: probes.iter().copied().collect(),
+            is_race: ["racing", "asynchronous"].contains(&rule.as_str()),
+        };
+        for (worker, bound_s) in workers.iter().zip(scores_s).filter(|(_, bound_s)| **bound_s > 0.0) {
+            self.worker(*worker).bound_s = Some(*bound_s);
+        }
+        for worker in probes {
+            self.worker(*worker).usage.probes += 1;
+        }
+    }
+
+    fn end_task(&mut self, event: &RunEvent) {
+        let &RunEvent::Task { worker: id, busy_s, overhead_s, outlasted, outcome, .. } = event else { return };
+        let worker = self.worker(id);
+        worker.usage.apply(event);
+        let Some(busy_s) = busy_s else { return };
+        worker.completed(busy_s, overhead_s);
+        self.tasks_outlasted += outlasted;
+        if outcome == TaskOutcome::Applied {
+            self.pending.push(AppliedTask { worker: id, busy_s, overhead_s: overhead_s.unwrap_or(0.0) });
+        }
+    }
+
+    fn step(&mut self, step: &RunEvent) {
+        let &RunEvent::Step {
+            iteration,
+            time_s,
+            loss,
+            runtime_s,
+            total_worker_time_s,
+            tasks,
+            wasted,
+            employments,
+            results,
+            learning_rate,
+            gradient_norm,
+        } = step
+        else {
+            return;
+        };
+        self.iterations += 1;
+        self.iteration_time_s += runtime_s;
+        self.total_worker_time_s += total_worker_time_s;
+        self.tasks_applied += tasks;
+        self.tasks_wasted += wasted;
+        self.employments += employments;
+        self.results += results;
+        self.first_loss.get_or_insert(loss);
+        self.last_loss = Some(loss);
+        (self.learning_rate, self.gradient_norm) = (Some(learning_rate), gradient_norm);
+        let (_, last) = self.span_s.get_or_insert((time_s - runtime_s, time_s));
+        *last = time_s;
+        let mut applied = BTreeMap::new();
+        for AppliedTask { worker: id, busy_s, overhead_s } in std::mem::take(&mut self.pending) {
+            *applied.entry(id).or_default() += 1;
+            let worker = self.worker(id);
+            worker.tasks_applied += 1;
+            worker.busy_s += busy_s;
+            worker.overhead_s += overhead_s;
+        }
+        self.heat.add(iteration, applied);
+        self.steps.add(StepPoint {
+            iteration: iteration.number() as f64,
+            runtime_s: self.runtime_s(),
+            total_worker_time_s: self.total_worker_time_s,
+            loss,
+            iteration_s: runtime_s,
+            learning_rate,
+            wasted: wasted as f64,
+        });
+    }
+
+    fn evaluate(&mut self, iteration: Iteration, loss: f64, accuracy: Option<f64>) {
+        self.evaluation = Some((loss, accuracy));
+        self.lowest_test_loss = Some(self.lowest_test_loss.map_or(loss, |lowest| lowest.min(loss)));
+        self.evaluations.add(EvaluationPoint {
+            iteration: iteration.number() as f64,
+            runtime_s: self.runtime_s(),
+            total_worker_time_s: self.total_worker_time_s,
+            loss,
+            accuracy: accuracy.unwrap_or(f64::NAN),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use ata_types::LeaseId;
+
+use super::*;
+
+fn task(worker: usize, busy_s: Option<f64>, outcome: TaskOutcome) -> RunEvent {
+    RunEvent::Task {
+        iteration: Iteration(1),
+        task: 0,
+        worker: WorkerId::from_slot(worker - 1),
+        lease: LeaseId(1),
+        time_s: 1.0,
+        busy_s,
+        censored_s: None,
+        overhead_s: Some(0.5),
+        outlasted: 1,
+        outcome,
+    }
+}
+
+fn step(iteration: u64, time_s: f64, loss: f64) -> RunEvent {
+    RunEvent::Step {
+        iteration: Iteration(iteration),
+        time_s,
+        loss,
+        runtime_s: 2.0,
+        total_worker_time_s: 3.0,
+        tasks: 1,
+        wasted: 1,
+        employments: 2,
+        results: 3,
+        learning_rate: 0.1,
+        gradient_norm: None,
+    }
+}
+
+#[test]
+fn costs_add_up_over_committed_iterations() {
+    let mut state = RunState::default();
+    let allocation = RunEvent::Allocation {
+        iteration: Iteration(1),
+        time_s: 1.0,
+        workers: vec![WorkerId::from_slot(0), WorkerId::from_slot(2)],
+        allocation: vec![1, 1],
+        probes: vec![],
+        scores_s: vec![],
+        rule: "uniform".into(),
+    };
+    for event in [
+        allocation,
+        task(1, Some(2.0), TaskOutcome::Applied),
+        task(3, None, TaskOutcome::Cancelled),
+        task(3, Some(9.0), TaskOutcome::Ignored),
+        step(1, 3.5, 4.0),
+        task(3, Some(7.0), TaskOutcome::Applied),
+        step(2, 6.0, 3.0),
+        task(1, Some(5.0), TaskOutcome::Applied),
+    ] {
+        state.apply(&event);
+    }
+    assert_eq!((state.iterations, state.iteration_time_s, state.total_worker_time_s), (2, 4.0, 6.0));
+    assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments, state.results), (2, 2, 4, 6));
+    assert_eq!(state.tasks_outlasted, 4, "of all that were computed");
+    assert_eq!((state.first_loss, state.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
+    let worker = |number: usize| &state.workers[&WorkerId::from_slot(number - 1)];
+    assert_eq!((worker(1).tasks_applied, worker(1).busy_s), (1, 2.0), "the third iteration is not committed");
+    assert_eq!((worker(3).tasks_applied, worker(3).overhead_s), (1, 0.5));
+    assert_eq!((&worker(1).times_s, &worker(3).times_s), (&[2.0, 5.0].into(), &[9.0, 7.0].into()));
+}
+
+#[test]
+fn a_number_belongs_to_its_last_worker() {
+    let mut state = RunState::default();
+    let second = WorkerId::from_slot(1);
+    let join = |name: &str| RunEvent::Join { time_s: 0.0, worker: second, name: name.into(), device: "cpu".into() };
+    state.apply(&join("a"));
+    state.apply(&task(2, Some(1.0), TaskOutcome::Ignored));
+    state.apply(&RunEvent::Loss { time_s: 1.0, worker: second, why: "it left".into() });
+    assert_eq!(state.present(), 0);
+    state.apply(&join("a"));
+    assert_eq!((state.present(), state.workers[&second].times_s.len()), (1, 1), "the same one is back");
+    state.apply(&join("b"));
+    assert_eq!((state.workers[&second].name.as_str(), state.workers[&second].times_s.len()), ("b", 0));
+}
+
+/// Present from 0 to 4 s and busy for 1 s of them, with 0.5 s of overhead.
+#[test]
+fn usage_is_of_the_time_present() {
+    let mut state = RunState::default();
+    let worker = WorkerId::from_slot(0);
+    state.apply(&RunEvent::Join { time_s: 0.0, worker, name: "a".into(), device: "cpu".into() });
+    state.apply(&task(1, Some(1.0), TaskOutcome::Applied));
+    state.apply(&RunEvent::Loss { time_s: 4.0, worker, why: "it left".into() });
+    state.apply(&step(1, 8.0, 1.0));
+    let usage = state.workers[&worker].usage;
+    assert_eq!((usage.present_s(state.now_s), usage.busy_s, usage.overhead_s, usage.losses), (4.0, 1.0, 0.5, 1));
+}
+
+/// Two hours at 3 per hour, and one hour under 100 W; then another worker has the number.
+#[test]
+fn money_and_energy_add_up() {
+    let price = WorkerPrice { price_per_hour: Some(3.0), watts: Some(100.0) };
+    let mut state = RunState::new(Prices::from([("a".into(), price)]));
+    let worker = WorkerId::from_slot(0);
+    let join = |time_s, name: &str| RunEvent::Join { time_s, worker, name: name.into(), device: "cpu".into() };
+    state.apply(&join(0.0, "a"));
+    state.apply(&task(1, Some(3600.0), TaskOutcome::Applied));
+    state.apply(&RunEvent::Loss { time_s: 7200.0, worker, why: "it left".into() });
+    for expected in [(Some(6.0), Some(100.0)); 2] {
+        let spent = state.spent();
+        assert_eq!((spent.price, spent.energy_wh), expected);
+        state.apply(&join(7300.0, "other"));
+    }
+    assert_eq!(RunState::default().spent().price, None);
+}
+
+#[test]
+fn the_log_is_bounded() {
+    let mut state = RunState::default();
+    let worker = WorkerId::from_slot(0);
+    for at in 0..500_u32 {
+        state.apply(&RunEvent::Rest { time_s: f64::from(at), worker, rest_s: 1.0, strikes: 1 });
+    }
+    let mut read = 0;
+    let (from, lines) = state.log.since(&mut read);
+    assert_eq!((from, lines.len(), state.log.since(&mut read).1.len()), (300, 200, 0));
+}

@@ -1,0 +1,127 @@
+//! What a run's events say about each worker.
+
+use std::collections::VecDeque;
+
+use ata_types::TaskOutcome;
+
+use crate::event::RunEvent;
+
+/// Times kept per worker, of tasks and of assignments: enough for a distribution, and affordable with thousands of workers.
+const TIMES_KEPT: usize = 4096;
+
+/// The state of a worker so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkerState {
+    /// Its name across sessions.
+    pub name: String,
+    /// The device it computes on.
+    pub device: String,
+    /// Whether it is present.
+    pub present: bool,
+    /// When its last rest after a failure ends; may be in the past.
+    pub rests_until_s: Option<f64>,
+    /// Its results that differ from those on which two other workers agree.
+    pub mismatches: u64,
+    /// Why it was expelled, if it was.
+    pub expelled: Option<String>,
+    /// The policy's last bound on its seconds per task, or estimate.
+    pub bound_s: Option<f64>,
+    /// Its tasks that entered a step.
+    pub tasks_applied: u64,
+    /// Seconds it spent on those.
+    pub busy_s: f64,
+    /// Seconds of their assignments that were not computation: transport, waiting, encoding.
+    pub overhead_s: f64,
+    /// Seconds of each of the last tasks that it completed.
+    pub times_s: VecDeque<f64>,
+    /// Seconds of each of its last assignments that were not computation.
+    pub overheads_s: VecDeque<f64>,
+    /// How it spent its time.
+    pub usage: Usage,
+}
+
+/// How a worker spent its time, whatever became of its tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// When its present session began; `None` if it is not present.
+    since_s: Option<f64>,
+    /// Seconds for which it was present in earlier sessions.
+    earlier_s: f64,
+    /// Seconds it spent on tasks.
+    pub busy_s: f64,
+    /// Seconds of its assignments that were not computation.
+    pub overhead_s: f64,
+    /// Tasks that it completed.
+    pub completed: u64,
+    /// Tasks that failed, or whose results were refused.
+    pub failures: u64,
+    /// How often it was lost.
+    pub losses: u64,
+    /// How often it had to rest.
+    pub rests: u64,
+    /// Probes that it was given.
+    pub probes: u64,
+}
+
+impl WorkerState {
+    /// Mean seconds of its tasks that entered a step, if any did.
+    pub fn mean_task_s(&self) -> Option<f64> {
+        (self.tasks_applied > 0).then(|| self.busy_s / self.tasks_applied as f64)
+    }
+
+    pub(super) fn completed(&mut self, busy_s: f64, overhead_s: Option<f64>) {
+        keep(&mut self.times_s, busy_s);
+        if let Some(overhead_s) = overhead_s {
+            keep(&mut self.overheads_s, overhead_s);
+        }
+    }
+}
+
+impl Usage {
+    /// Seconds for which the worker was present until `now_s`.
+    pub fn present_s(&self, now_s: f64) -> f64 {
+        self.earlier_s + self.since_s.map_or(0.0, |since_s| (now_s - since_s).max(0.0))
+    }
+
+    pub(super) fn arrive(&mut self, now_s: f64) {
+        self.leave(now_s);
+        self.since_s = Some(now_s);
+    }
+
+    pub(super) fn leave(&mut self, now_s: f64) {
+        self.earlier_s = self.present_s(now_s);
+        self.since_s = None;
+    }
+
+    /// Counts an event of the worker.
+    pub(super) fn apply(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::Task { busy_s, censored_s, overhead_s, outcome, .. } => {
+                self.busy_s += busy_s.or(*censored_s).unwrap_or(0.0);
+                self.overhead_s += overhead_s.unwrap_or(0.0);
+                self.completed += u64::from(busy_s.is_some());
+                self.failures += u64::from(is_failure(*outcome));
+            }
+            RunEvent::Loss { time_s, .. } => {
+                self.leave(*time_s);
+                self.losses += 1;
+            }
+            RunEvent::Expulsion { time_s, .. } => self.leave(*time_s),
+            RunEvent::Rest { .. } => self.rests += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Whether the worker caused the task not to count.
+fn is_failure(outcome: TaskOutcome) -> bool {
+    matches!(outcome, TaskOutcome::Failed | TaskOutcome::Mismatched | TaskOutcome::Disputed)
+}
+
+/// Adds a time to the last ones.
+fn keep(times_s: &mut VecDeque<f64>, time_s: f64) {
+    if times_s.len() == TIMES_KEPT {
+        times_s.pop_front();
+    }
+    times_s.push_back(time_s);
+}

@@ -1,0 +1,155 @@
+//! Pending results, in order of time.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use ata_types::{LeaseId, WorkerId};
+
+/// A lease that will end.
+#[derive(Clone, Copy)]
+pub(super) struct Completion {
+    pub(super) at: f64,
+    pub(super) lease: LeaseId,
+    pub(super) worker: WorkerId,
+    /// How often its worker had been interrupted when this was added: void if it was interrupted since.
+    pub(super) interrupts: u32,
+    pub(super) ending: Ending,
+}
+
+/// How it will end.
+#[derive(Clone, Copy)]
+pub(super) enum Ending {
+    /// One task, as most leases have, or one batch, that took this long.
+    One(f64),
+    /// Several tasks, whose times are kept at this index.
+    Several(u32),
+    /// It fails.
+    Failure,
+}
+
+impl PartialEq for Completion {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Completion {}
+
+impl PartialOrd for Completion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Completion {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at.total_cmp(&other.at).then(self.lease.cmp(&other.lease))
+    }
+}
+
+/// A priority queue that is filled in batches: a whole iteration's results are sorted at once, which is several times
+/// faster than a heap; those added while some of these are still pending go into a heap.
+///
+/// Results may become void. The queue's owner counts them, and calls [`Self::retain`] when they outnumber the others.
+#[derive(Default)]
+pub(super) struct Completions {
+    /// Latest first.
+    sorted: Vec<Completion>,
+    late: BinaryHeap<Reverse<Completion>>,
+    is_sorted: bool,
+    /// Results that [`Self::retain`] looked at.
+    #[cfg(test)]
+    pub(super) looked_at: usize,
+}
+
+impl Completions {
+    pub(super) fn push(&mut self, completion: Completion) {
+        if self.is_sorted && !self.sorted.is_empty() {
+            self.late.push(Reverse(completion));
+        } else {
+            self.is_sorted = false;
+            self.sorted.push(completion);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sorted.len() + self.late.len()
+    }
+
+    /// Drops all results that `keep` rejects; `none_is` says in advance that it would reject all.
+    pub(super) fn retain(&mut self, none_is: bool, keep: impl Fn(&Completion) -> bool) {
+        #[cfg(test)]
+        {
+            self.looked_at += self.len();
+        }
+        if none_is {
+            self.sorted.clear();
+            self.late.clear();
+        } else {
+            self.sorted.retain(&keep);
+            self.late.retain(|Reverse(late)| keep(late));
+        }
+    }
+
+    /// Removes and returns some results.
+    pub(super) fn take(&mut self, is_wanted: impl Fn(&Completion) -> bool) -> Vec<Completion> {
+        let mut removed: Vec<Completion> = self.sorted.extract_if(.., |next| is_wanted(next)).collect();
+        let (late, left) = self.late.drain().partition(|Reverse(late)| is_wanted(late));
+        self.late = left;
+        removed.extend(Vec::from(late).into_iter().map(|Reverse(late)| late));
+        removed
+    }
+
+    fn sort(&mut self) {
+        if !self.is_sorted {
+            self.sorted.sort_unstable_by(|a, b| b.cmp(a));
+            self.is_sorted = true;
+        }
+    }
+
+    pub(super) fn peek(&mut self) -> Option<&Completion> {
+        self.sort();
+        match (self.sorted.last(), self.late.peek()) {
+            (Some(sorted), Some(Reverse(late))) => Some(sorted.min(late)),
+            (sorted, late) => sorted.or(late.map(|Reverse(late)| late)),
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Completion> {
+        self.sort();
+        let late_first = match (self.sorted.last(), self.late.peek()) {
+            (Some(sorted), Some(Reverse(late))) => late < sorted,
+            (sorted, _) => sorted.is_none(),
+        };
+        if late_first { self.late.pop().map(|Reverse(late)| late) } else { self.sorted.pop() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_time_whenever_they_were_added() {
+        let completion = |at: f64, lease| Completion {
+            at,
+            lease: LeaseId(lease),
+            worker: WorkerId::from_slot(0),
+            interrupts: 0,
+            ending: Ending::One(0.0),
+        };
+        let mut queue = Completions::default();
+        for (lease, at) in (0..).zip([3.0, 1.0, 2.0, 2.0]) {
+            queue.push(completion(at, lease));
+        }
+        let pop = |queue: &mut Completions| queue.pop().map(|next| (next.at, next.lease.0));
+        assert_eq!(pop(&mut queue), Some((1.0, 1)));
+        queue.push(completion(2.5, 4));
+        queue.push(completion(9.0, 5));
+        assert_eq!([(); 4].map(|()| pop(&mut queue).unwrap().1), [2, 3, 4, 0]);
+        queue.push(completion(8.0, 6));
+        assert_eq!(queue.peek().unwrap().at, 8.0);
+        queue.retain(false, |completion| completion.at < 9.0);
+        assert_eq!([pop(&mut queue), pop(&mut queue)], [Some((8.0, 6)), None]);
+    }
+}

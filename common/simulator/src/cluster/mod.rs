@@ -1,0 +1,88 @@
+//! What the driver asks of its workers.
+//!
+//! # Layout
+//! - here: [`Cluster`]
+//! - `workers`: [`VirtualWorkers`], which compute; by themselves, a cluster within reach
+//! - `completions`: their pending results
+//! - `remote`: [`RemoteCluster`], the same workers across a network; `events`: what will happen there
+
+mod completions;
+mod events;
+mod remote;
+mod workers;
+
+use std::collections::BTreeMap;
+
+use ata_scheduler::{Engine, Report};
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+
+pub(crate) use remote::RemoteCluster;
+pub(crate) use workers::VirtualWorkers;
+
+use crate::change::Change;
+use crate::observer::Observer;
+
+/// The workers of a run, as its coordinator reaches them.
+pub(crate) trait Cluster: SpeedView + Sized {
+    /// A worker starts; returns its machine if the coordinator learns of it at once.
+    fn start(&mut self, now: f64, worker: WorkerId) -> Option<MachineId>;
+
+    /// A worker is gone; returns whether the coordinator learns of it at once.
+    fn stop(&mut self, now: f64, worker: WorkerId) -> bool;
+
+    /// A change of speed or health.
+    fn change(&mut self, now: f64, change: Change);
+
+    /// Iteration `iteration` is about to begin.
+    fn begins(&mut self, iteration: u64);
+
+    /// Whether a worker computes a lease as one batch.
+    fn fuses(&self, worker: WorkerId) -> bool;
+
+    /// The coordinator gives a worker a lease.
+    fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease);
+
+    /// A lease of the coordinator is over.
+    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome);
+
+    /// The coordinator closes a worker's session; returns when the worker is to be started again, if that is up to the
+    /// driver.
+    fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64>;
+
+    /// All effects are carried out.
+    fn settle(&mut self, now: f64);
+
+    /// When something happens next.
+    fn next_at(&mut self) -> Option<f64>;
+
+    /// What happens next, and when.
+    fn pop(&mut self, engine: &Engine, observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)>;
+
+    /// The coordinator is gone; returns whether that is possible.
+    fn crash(&mut self) -> bool {
+        false
+    }
+
+    /// The coordinator is back, and knows the machines of these workers.
+    fn restart(&mut self, _machines: BTreeMap<WorkerId, MachineId>) {}
+}
+
+/// What happens to the coordinator.
+pub(crate) enum Occurrence<'a> {
+    /// A worker reports on a lease.
+    Report(WorkerId, LeaseId, Report<'a>),
+    /// A worker joins.
+    Joined(WorkerId, MachineId),
+    /// A worker is lost.
+    Lost(WorkerId),
+    /// A worker's number is given to another machine.
+    Forgotten(WorkerId),
+    /// Nothing that concerns the coordinator.
+    Unnoticed,
+}
+
+/// What an observer may ask of a cluster.
+pub(crate) trait SpeedView {
+    /// The current mean of a worker, from the laws' means.
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64;
+}

@@ -1,0 +1,348 @@
+//! Workers across a network: they connect, get their leases and report on them by messages.
+//!
+//! Either side gives a session up after a silence, and a worker then connects again. What it computes for a session that
+//! is over it still finishes, and reports.
+
+use std::collections::BTreeMap;
+
+use ata_scheduler::{Engine, Report};
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+
+use super::events::{Event, EventKind, Events};
+use super::workers::VirtualWorkers;
+use super::{Cluster, Occurrence, SpeedView};
+use crate::change::Change;
+use crate::network::{Direction, Message, Network, Session};
+use crate::observer::Observer;
+use crate::times::TaskTimes;
+
+/// Seconds between two heartbeats.
+const HEARTBEAT_S: f64 = 0.5;
+
+/// Seconds without a message after which a session is over, for either side.
+const SILENCE_S: f64 = 2.0;
+
+pub(crate) struct RemoteCluster<'a, T> {
+    /// They compute jobs: leases numbered anew, since a coordinator that crashed uses its numbers again.
+    workers: VirtualWorkers<'a, T>,
+    network: &'a mut Network,
+    processes: Vec<Process>,
+    jobs: u64,
+    events: Events,
+    coordinator: Coordinator,
+    /// The last result that arrived.
+    arrived: Vec<f64>,
+}
+
+/// A worker's side.
+#[derive(Default)]
+struct Process {
+    /// Changes with every start; `None` while the worker is down.
+    number: Option<u64>,
+    starts: u64,
+    /// Changes when another machine gets the worker's number.
+    machine: u64,
+    session: Option<Session>,
+    heard_s: f64,
+    /// In the order in which they are computed.
+    jobs: BTreeMap<LeaseId, Job>,
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    session: Session,
+    lease: Lease,
+}
+
+/// The coordinator's side.
+#[derive(Default)]
+struct Coordinator {
+    is_down: bool,
+    restarts: u32,
+    opened: u64,
+    sessions: BTreeMap<WorkerId, OpenSession>,
+    machines: BTreeMap<WorkerId, MachineId>,
+}
+
+struct OpenSession {
+    name: Session,
+    process: u64,
+    heard_s: f64,
+}
+
+impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
+    pub(crate) fn new(workers: VirtualWorkers<'a, T>, count: u32, network: &'a mut Network) -> Self {
+        let processes = (0..count).map(|_| Process::default()).collect();
+        let coordinator = Coordinator::default();
+        Self { workers, network, processes, jobs: 0, events: Events::default(), coordinator, arrived: Vec::new() }
+    }
+
+    fn send(&mut self, now: f64, worker: WorkerId, message: &Message) {
+        for at in self.network.arrivals(now, worker, message.direction()) {
+            self.events.push(at, worker, EventKind::Arrival(message.clone()));
+        }
+    }
+
+    /// A worker has computed a job, and reports on it.
+    fn computed(&mut self) -> f64 {
+        let ended = self.workers.next_ended().expect("it is the next event");
+        let (at, worker) = (ended.at, ended.worker);
+        let Job { session, lease } = self.processes[worker.slot()].jobs.remove(&ended.lease).expect("it was assigned");
+        let message = match ended.busy {
+            Some(busy) if !self.network.fails(at) => {
+                let factor = self.network.misreport();
+                Message::Done { session, lease, busy_s: busy.iter().map(|time| factor * time).collect() }
+            }
+            _ => Message::Failed { session, lease: lease.id },
+        };
+        self.workers.ended(worker);
+        self.send(at, worker, &message);
+        at
+    }
+
+    /// A process sends a heartbeat, or asks for a session.
+    fn tick(&mut self, now: f64, worker: WorkerId, number: u64) {
+        let process = &mut self.processes[worker.slot()];
+        if process.number != Some(number) {
+            return;
+        }
+        if now - process.heard_s > SILENCE_S {
+            process.session = None;
+        }
+        let machine = MachineId(process.machine);
+        let hello = Message::Hello { machine, process: number };
+        let message = process.session.map_or(hello, |session| Message::Heartbeat { session });
+        self.send(now, worker, &message);
+        self.events.push(now + HEARTBEAT_S, worker, EventKind::Tick(number));
+    }
+
+    /// A message arrives at a worker; returns whether it counts.
+    fn receive(&mut self, now: f64, worker: WorkerId, message: &Message) -> bool {
+        let process = &mut self.processes[worker.slot()];
+        match *message {
+            Message::Welcome { process: number, session } => {
+                let is_expected = process.number == Some(number) && process.session.is_none();
+                if is_expected {
+                    (process.session, process.heard_s) = (Some(session), now);
+                    // It finishes the job that it computes.
+                    let waiting: Vec<LeaseId> = process.jobs.keys().skip(1).copied().collect();
+                    self.discard(now, worker, &waiting);
+                }
+                is_expected
+            }
+            Message::Alive { session }
+            | Message::Gone { session }
+            | Message::Assign { session, .. }
+            | Message::Cancel { session, .. }
+                if process.number.is_none() || process.session != Some(session) =>
+            {
+                false
+            }
+            Message::Gone { .. } => {
+                process.session = None;
+                true
+            }
+            Message::Assign { session, lease } => {
+                process.heard_s = now;
+                let job = LeaseId(self.jobs);
+                self.jobs += 1;
+                process.jobs.insert(job, Job { session, lease });
+                self.workers.assign(now, worker, Lease { id: job, ..lease });
+                true
+            }
+            Message::Cancel { session, lease } => {
+                let is_cancelled = |job: &Job| (job.session, job.lease.id) == (session, lease);
+                let jobs = process.jobs.iter().filter(|(_, job)| is_cancelled(job)).map(|(number, _)| *number);
+                let jobs: Vec<LeaseId> = jobs.collect();
+                self.discard(now, worker, &jobs);
+                true
+            }
+            _ => {
+                process.heard_s = now;
+                true
+            }
+        }
+    }
+
+    /// A worker stops computing some jobs.
+    fn discard(&mut self, now: f64, worker: WorkerId, jobs: &[LeaseId]) {
+        for job in jobs {
+            self.processes[worker.slot()].jobs.remove(job);
+            self.workers.ended(worker);
+            self.workers.cancel(worker, *job);
+        }
+        self.workers.settle(now);
+    }
+
+    /// A message arrives at the coordinator; returns whether it counts, and what comes of it.
+    fn coordinate(&mut self, now: f64, worker: WorkerId, message: &Message) -> (bool, Occurrence<'_>) {
+        let session = match *message {
+            _ if self.coordinator.is_down => return (false, Occurrence::Unnoticed),
+            Message::Hello { machine, process } => return self.hello(now, worker, machine, process),
+            Message::Heartbeat { session } | Message::Done { session, .. } | Message::Failed { session, .. } => session,
+            _ => unreachable!("only workers send to the coordinator"),
+        };
+        let open = self.coordinator.sessions.get_mut(&worker).filter(|open| open.name == session);
+        let is_open = open.map(|open| open.heard_s = now).is_some();
+        if let Message::Heartbeat { .. } = message {
+            let answer = if is_open { Message::Alive { session } } else { Message::Gone { session } };
+            self.send(now, worker, &answer);
+        }
+        let occurrence = match message {
+            _ if !is_open => Occurrence::Unnoticed,
+            Message::Failed { lease, .. } => Occurrence::Report(worker, *lease, Report::Failed),
+            Message::Done { lease, busy_s, .. } => {
+                self.arrived.clone_from(busy_s);
+                Occurrence::Report(worker, lease.id, Report::Done { busy_s: &self.arrived })
+            }
+            _ => Occurrence::Unnoticed,
+        };
+        (is_open, occurrence)
+    }
+
+    /// A worker asks for a session. What stands against it is cleared away first, one thing at a time.
+    fn hello(&mut self, now: f64, worker: WorkerId, machine: MachineId, process: u64) -> (bool, Occurrence<'static>) {
+        let Coordinator { restarts, opened, sessions, machines, .. } = &mut self.coordinator;
+        let again = EventKind::Arrival(Message::Hello { machine, process });
+        match sessions.get(&worker) {
+            // Another process has a session, alive or not: this one tries again.
+            Some(open) if open.process != process => return (false, Occurrence::Unnoticed),
+            Some(_) => {
+                sessions.remove(&worker);
+                self.events.push_first(now, worker, again);
+                return (true, Occurrence::Lost(worker));
+            }
+            None => {}
+        }
+        if machines.insert(worker, machine).is_some_and(|before| before != machine) {
+            self.events.push_first(now, worker, again);
+            return (true, Occurrence::Forgotten(worker));
+        }
+        let session = Session { restarts: *restarts, number: *opened };
+        *opened += 1;
+        sessions.insert(worker, OpenSession { name: session, process, heard_s: now });
+        self.send(now, worker, &Message::Welcome { process, session });
+        self.events.push(now + SILENCE_S, worker, EventKind::Silence(session));
+        (true, Occurrence::Joined(worker, machine))
+    }
+
+    /// Closes a session that has been silent for too long.
+    fn check_silence(&mut self, now: f64, worker: WorkerId, session: Session) -> Occurrence<'static> {
+        let sessions = &mut self.coordinator.sessions;
+        let Some(open) = sessions.get(&worker).filter(|open| open.name == session) else {
+            return Occurrence::Unnoticed;
+        };
+        let until_s = open.heard_s + SILENCE_S;
+        if now >= until_s {
+            sessions.remove(&worker);
+            return Occurrence::Lost(worker);
+        }
+        self.events.push(until_s, worker, EventKind::Silence(session));
+        Occurrence::Unnoticed
+    }
+}
+
+impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
+    fn start(&mut self, now: f64, worker: WorkerId) -> Option<MachineId> {
+        self.stop(now, worker);
+        let process = &mut self.processes[worker.slot()];
+        process.machine += u64::from(self.network.replaces());
+        process.starts += 1;
+        process.number = Some(process.starts);
+        let number = process.starts;
+        self.events.push(now, worker, EventKind::Tick(number));
+        None
+    }
+
+    fn stop(&mut self, now: f64, worker: WorkerId) -> bool {
+        let process = &mut self.processes[worker.slot()];
+        (process.number, process.session) = (None, None);
+        for _ in std::mem::take(&mut process.jobs) {
+            self.workers.ended(worker);
+        }
+        self.workers.stop(now, worker);
+        false
+    }
+
+    fn change(&mut self, now: f64, change: Change) {
+        self.workers.change(now, change);
+    }
+
+    fn begins(&mut self, iteration: u64) {
+        self.workers.begins(iteration);
+    }
+
+    fn fuses(&self, worker: WorkerId) -> bool {
+        self.workers.fuses(worker)
+    }
+
+    fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
+        let session = self.coordinator.sessions.get(&worker).expect("only workers that are present get leases").name;
+        self.send(now, worker, &Message::Assign { session, lease });
+    }
+
+    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
+        if let (TaskOutcome::Cancelled, Some(open)) = (outcome, self.coordinator.sessions.get(&worker)) {
+            let message = Message::Cancel { session: open.name, lease: lease.id };
+            self.send(now, worker, &message);
+        }
+    }
+
+    fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64> {
+        let open = self.coordinator.sessions.remove(&worker).expect("only a worker that is present is evicted");
+        self.send(now, worker, &Message::Gone { session: open.name });
+        None
+    }
+
+    fn settle(&mut self, _now: f64) {}
+
+    fn next_at(&mut self) -> Option<f64> {
+        let event = self.events.next_at();
+        let computed = self.workers.next_at();
+        event.into_iter().chain(computed).min_by(f64::total_cmp)
+    }
+
+    fn pop(&mut self, engine: &Engine, observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
+        let at = self.next_at()?;
+        if self.events.next_at() != Some(at) {
+            return Some((self.computed(), Occurrence::Unnoticed));
+        }
+        let Event { worker, kind, .. } = self.events.pop()?;
+        let occurrence = match kind {
+            EventKind::Arrival(message) if message.direction() == Direction::ToWorker => {
+                let accepted = self.receive(at, worker, &message);
+                observer.message(at, engine, worker, &message, accepted);
+                Occurrence::Unnoticed
+            }
+            EventKind::Arrival(message) => {
+                let (accepted, occurrence) = self.coordinate(at, worker, &message);
+                observer.message(at, engine, worker, &message, accepted);
+                occurrence
+            }
+            EventKind::Tick(process) => {
+                self.tick(at, worker, process);
+                Occurrence::Unnoticed
+            }
+            EventKind::Silence(session) => self.check_silence(at, worker, session),
+        };
+        Some((at, occurrence))
+    }
+
+    fn crash(&mut self) -> bool {
+        self.coordinator.is_down = true;
+        self.coordinator.sessions.clear();
+        true
+    }
+
+    fn restart(&mut self, machines: BTreeMap<WorkerId, MachineId>) {
+        let restarts = self.coordinator.restarts + 1;
+        self.coordinator =
+            Coordinator { restarts, machines, opened: self.coordinator.opened, ..Coordinator::default() };
+    }
+}
+
+impl<T> SpeedView for RemoteCluster<'_, T> {
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
+        self.workers.mean(worker, of_laws)
+    }
+}

@@ -1,0 +1,374 @@
+//! Virtual workers: what each of them computes, and when it finishes.
+
+use ata_scheduler::{Engine, Report};
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+
+use super::completions::{Completion, Completions, Ending};
+use super::{Cluster, Occurrence, SpeedView};
+use crate::change::Change;
+use crate::law::LONGEST;
+use crate::observer::Observer;
+use crate::times::TaskTimes;
+
+/// Void results are cleared out if there are more than this many.
+const FEW: usize = 1024;
+
+pub(crate) struct VirtualWorkers<'a, T> {
+    times: &'a mut T,
+    /// What each assignment costs before computation begins, if anything.
+    overhead: Option<&'a mut T>,
+    workers: Vec<VirtualWorker>,
+    completions: Completions,
+    /// Task times of pending results of several tasks; places are reused.
+    busy: Vec<Vec<f64>>,
+    free: Vec<u32>,
+    /// The result that was last returned by [`Self::next_ended`].
+    reported: Option<Ending>,
+    /// How many leases are assigned.
+    assigned: usize,
+    /// Leases that were cancelled, and that their workers still compute.
+    cancelled: Vec<(WorkerId, LeaseId)>,
+    /// Whether a worker ever hung: some leases may then never end by themselves.
+    any_hung: bool,
+}
+
+#[derive(Clone, Copy)]
+struct VirtualWorker {
+    /// When it finishes its leases.
+    free_at: f64,
+    /// Factor on the law's draws.
+    slowness: f64,
+    /// The worker whose law it draws from.
+    law: WorkerId,
+    health: Health,
+    /// Whether it computes a lease as one batch.
+    fuses: bool,
+    /// How often it was interrupted: results from before are void.
+    interrupts: u32,
+    /// How many leases it holds.
+    held: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Good,
+    Hangs,
+    Fails,
+}
+
+/// A lease that ended by itself.
+pub(super) struct EndedLease<'a> {
+    pub(super) at: f64,
+    pub(super) worker: WorkerId,
+    pub(super) lease: LeaseId,
+    /// The time of each of its tasks, or of the whole batch; `None` if it failed.
+    pub(super) busy: Option<&'a [f64]>,
+}
+
+impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
+    pub(crate) fn new(workers: u32, times: &'a mut T, overhead: Option<&'a mut T>) -> Self {
+        let worker = |slot| VirtualWorker {
+            free_at: 0.0,
+            slowness: 1.0,
+            law: WorkerId::from_slot(slot),
+            health: Health::Good,
+            fuses: times.fuses(WorkerId::from_slot(slot)),
+            interrupts: 0,
+            held: 0,
+        };
+        let workers = (0..workers as usize).map(worker).collect();
+        Self {
+            times,
+            overhead,
+            workers,
+            completions: Completions::default(),
+            busy: Vec::new(),
+            free: Vec::new(),
+            reported: None,
+            assigned: 0,
+            cancelled: Vec::new(),
+            any_hung: false,
+        }
+    }
+
+    /// The worker stops at once; its pending results are void.
+    pub(super) fn interrupt(&mut self, now: f64, worker: WorkerId) {
+        let state = &mut self.workers[worker.slot()];
+        state.free_at = now;
+        state.interrupts = state.interrupts.wrapping_add(1);
+    }
+
+    /// A worker is to stop computing a lease that has just ended: see [`Self::settle`].
+    pub(super) fn cancel(&mut self, worker: WorkerId, lease: LeaseId) {
+        self.cancelled.push((worker, lease));
+    }
+
+    /// Drops the void results of interrupted workers. At least half of the results are void by then, so that the cost of
+    /// looking at all of them is spread over those that are dropped.
+    fn clear_out(&mut self) {
+        if self.completions.len() > 2 * self.assigned + FEW {
+            let workers = &self.workers;
+            let is_live = |next: &Completion| next.interrupts == workers[next.worker.slot()].interrupts;
+            self.completions.retain(self.assigned == 0, is_live);
+        }
+    }
+
+    fn stop(&mut self, now: f64, worker: WorkerId, cancelled: &[(WorkerId, LeaseId)]) {
+        let VirtualWorker { held, interrupts, .. } = self.workers[worker.slot()];
+        if held == 0 {
+            return self.interrupt(now, worker);
+        }
+        let mut pending = self.completions.take(|next| next.worker == worker && next.interrupts == interrupts);
+        pending.sort();
+        let mut spared = 0.0;
+        let mut begins = now;
+        for next in pending {
+            let ends = next.at;
+            if cancelled.binary_search(&(worker, next.lease)).is_ok() {
+                spared += ends - begins.max(now);
+                self.recycle(Some(next.ending));
+            } else {
+                self.completions.push(Completion { at: ends - spared, ..next });
+            }
+            begins = ends;
+        }
+        self.workers[worker.slot()].free_at -= spared;
+    }
+
+    /// A lease of a worker is over, however it ended.
+    pub(super) fn ended(&mut self, worker: WorkerId) {
+        self.workers[worker.slot()].held -= 1;
+        self.assigned -= 1;
+    }
+
+    /// The next lease that ends by itself.
+    pub(super) fn next_ended(&mut self) -> Option<EndedLease<'_>> {
+        let reported = self.reported.take();
+        self.recycle(reported);
+        self.next_at()?;
+        let Completion { at, lease, worker, ending, .. } = self.completions.pop()?;
+        let busy = match self.reported.insert(ending) {
+            Ending::One(time) => Some(std::slice::from_ref(&*time)),
+            Ending::Several(place) => Some(&self.busy[*place as usize][..]),
+            Ending::Failure => None,
+        };
+        Some(EndedLease { at, worker, lease, busy })
+    }
+
+    fn recycle(&mut self, ending: Option<Ending>) {
+        if let Some(Ending::Several(place)) = ending {
+            self.free.push(place);
+        }
+    }
+
+    /// From now on the two draw from each other's laws.
+    fn swap(&mut self, a: WorkerId, b: WorkerId) {
+        let (first, second) = (self.workers[a.slot()], self.workers[b.slot()]);
+        (self.workers[a.slot()].law, self.workers[a.slot()].slowness) = (second.law, second.slowness);
+        (self.workers[b.slot()].law, self.workers[b.slot()].slowness) = (first.law, first.slowness);
+        self.changed(a);
+        self.changed(b);
+    }
+
+    /// From now on the worker's tasks take `factor` times as long.
+    fn slow_down(&mut self, worker: WorkerId, factor: f64) {
+        let slowness = &mut self.workers[worker.slot()].slowness;
+        *slowness = (*slowness * factor).clamp(1.0 / LONGEST, LONGEST);
+        self.changed(worker);
+    }
+
+    fn changed(&mut self, worker: WorkerId) {
+        let VirtualWorker { law, slowness, .. } = self.workers[worker.slot()];
+        self.times.changed(worker, law, slowness);
+    }
+
+    /// Sets the worker's health from now on; if it hangs, what it is computing never finishes either.
+    fn set_health(&mut self, now: f64, worker: WorkerId, health: Health) {
+        self.workers[worker.slot()].health = health;
+        if health == Health::Hangs {
+            self.any_hung = true;
+            self.interrupt(now, worker);
+        }
+    }
+
+    /// When a worker that was evicted comes back: when it finishes its leases, or at once if it hangs.
+    fn back_at(&self, now: f64, worker: WorkerId) -> f64 {
+        let state = &self.workers[worker.slot()];
+        if state.health == Health::Hangs { now } else { state.free_at.max(now) }
+    }
+}
+
+impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
+    fn start(&mut self, now: f64, worker: WorkerId) -> Option<MachineId> {
+        self.interrupt(now, worker);
+        Some(worker.into())
+    }
+
+    fn stop(&mut self, now: f64, worker: WorkerId) -> bool {
+        self.interrupt(now, worker);
+        true
+    }
+
+    fn change(&mut self, now: f64, change: Change) {
+        match change {
+            Change::Swap(a, b) => self.swap(a, b),
+            Change::SlowDown(worker, factor) => self.slow_down(worker, factor),
+            Change::Hang(worker) => self.set_health(now, worker, Health::Hangs),
+            Change::Fail(worker) => self.set_health(now, worker, Health::Fails),
+            Change::Join(worker) => self.set_health(now, worker, Health::Good),
+            Change::Leave(_) => {}
+        }
+    }
+
+    fn begins(&mut self, iteration: u64) {
+        self.times.begins(iteration);
+        if let Some(overhead) = &mut self.overhead {
+            overhead.begins(iteration);
+        }
+    }
+
+    fn fuses(&self, worker: WorkerId) -> bool {
+        self.workers[worker.slot()].fuses
+    }
+
+    fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
+        self.settle(now);
+        self.assigned += 1;
+        let state = &mut self.workers[worker.slot()];
+        state.held += 1;
+        let mut at = state.free_at;
+        if at <= now {
+            at = now + self.overhead.as_mut().map_or(0.0, |overhead| overhead.draw(worker));
+        }
+        let mut draw = || {
+            let time = (state.slowness * self.times.draw(state.law)).min(LONGEST);
+            at += time;
+            time
+        };
+        let ending = if lease.tasks.count == 1 {
+            Ending::One(draw())
+        } else if state.fuses {
+            let time = (state.slowness * self.times.draw_batch(state.law, lease.tasks.count)).min(LONGEST);
+            at += time;
+            Ending::One(time)
+        } else {
+            let place = self.free.pop().unwrap_or_else(|| {
+                self.busy.push(Vec::new());
+                self.busy.len() as u32 - 1
+            });
+            let busy = &mut self.busy[place as usize];
+            busy.clear();
+            busy.extend(lease.tasks.indices().map(|_| draw()));
+            Ending::Several(place)
+        };
+        state.free_at = at;
+        let ending = match state.health {
+            Health::Good => ending,
+            Health::Fails => Ending::Failure,
+            Health::Hangs => return,
+        };
+        let interrupts = state.interrupts;
+        self.completions.push(Completion { at, lease: lease.id, worker, interrupts, ending });
+    }
+
+    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
+        self.ended(worker);
+        match outcome {
+            TaskOutcome::Cancelled => self.cancel(worker, lease.id),
+            TaskOutcome::Lost => self.interrupt(now, worker),
+            TaskOutcome::Applied
+            | TaskOutcome::Ignored
+            | TaskOutcome::Failed
+            | TaskOutcome::Mismatched
+            | TaskOutcome::Disputed => {}
+        }
+    }
+
+    fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64> {
+        let back_at = self.back_at(now, worker);
+        self.interrupt(now, worker);
+        Some(back_at)
+    }
+
+    /// Workers stop computing what was cancelled, and go on with the other leases they hold. Often many leases of a worker
+    /// are cancelled at once.
+    fn settle(&mut self, now: f64) {
+        if !self.cancelled.is_empty() {
+            let mut cancelled = std::mem::take(&mut self.cancelled);
+            cancelled.sort_unstable();
+            for of_worker in cancelled.chunk_by(|a, b| a.0 == b.0) {
+                self.stop(now, of_worker[0].0, of_worker);
+            }
+            cancelled.clear();
+            self.cancelled = cancelled;
+        }
+        self.clear_out();
+    }
+
+    fn next_at(&mut self) -> Option<f64> {
+        while let Some(&next) = self.completions.peek() {
+            let none_is_void = self.completions.len() == self.assigned && !self.any_hung;
+            if none_is_void || next.interrupts == self.workers[next.worker.slot()].interrupts {
+                return Some(next.at);
+            }
+            let void = self.completions.pop();
+            self.recycle(void.map(|void| void.ending));
+        }
+        None
+    }
+
+    fn pop(&mut self, _engine: &Engine, _observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
+        let EndedLease { at, worker, lease, busy } = self.next_ended()?;
+        Some((at, Occurrence::Report(worker, lease, busy.map_or(Report::Failed, |busy_s| Report::Done { busy_s }))))
+    }
+}
+
+impl<T> SpeedView for VirtualWorkers<'_, T> {
+    fn mean(&self, worker: WorkerId, of_laws: &[f64]) -> f64 {
+        let worker = &self.workers[worker.slot()];
+        worker.slowness * of_laws[worker.law.slot()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ata_types::{Iteration, TaskRange};
+
+    use super::*;
+
+    /// Every task takes equally long.
+    struct Constant;
+
+    impl TaskTimes for Constant {
+        fn draw(&mut self, _worker: WorkerId) -> f64 {
+            1.0
+        }
+    }
+
+    /// At the end of each iteration of a greedy policy, nearly all workers are cancelled.
+    #[test]
+    fn many_that_are_cancelled_at_once_are_looked_at_once() {
+        const WORKERS: u32 = 10_000;
+        let (mut times, mut overhead) = (Constant, Constant);
+        let mut cluster = VirtualWorkers::new(WORKERS, &mut times, Some(&mut overhead));
+        let leases: Vec<(WorkerId, Lease)> = (0..u64::from(WORKERS))
+            .map(|at| {
+                (
+                    WorkerId::from_slot(at as usize),
+                    Lease { id: LeaseId(at), iteration: Iteration::FIRST, tasks: TaskRange::single(at) },
+                )
+            })
+            .collect();
+        for (worker, lease) in &leases {
+            cluster.assign(0.0, *worker, *lease);
+        }
+        for (worker, lease) in &leases[1..] {
+            cluster.ended(*worker);
+            cluster.cancel(*worker, lease.id);
+        }
+        cluster.settle(1.0);
+        assert!(cluster.completions.looked_at <= leases.len(), "{} looks", cluster.completions.looked_at);
+        assert_eq!(cluster.next_ended().unwrap().lease, LeaseId(0));
+        assert!(cluster.next_ended().is_none(), "the others are void");
+    }
+}

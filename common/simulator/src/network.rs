@@ -1,0 +1,226 @@
+//! The network between workers and coordinator: messages, and what becomes of them on the way.
+
+use std::collections::BTreeMap;
+
+use ata_types::{Lease, LeaseId, MachineId, WorkerId};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+/// Seconds that most messages take.
+const DELAY_S: std::ops::Range<f64> = 0.001..0.02;
+
+/// Seconds that those take which straggle.
+const STRAGGLER_DELAY_S: std::ops::Range<f64> = 0.001..4.0;
+
+/// The name of a session: no other one, of this coordinator or of one before a crash, has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Session {
+    /// How often the coordinator had started again.
+    pub restarts: u32,
+    /// Numbered from 0.
+    pub number: u64,
+}
+
+/// A message between a worker and the coordinator.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// A worker asks for a session.
+    Hello {
+        /// The machine that it runs on.
+        machine: MachineId,
+        /// Which of the worker's processes this is.
+        process: u64,
+    },
+    /// A worker is alive.
+    Heartbeat {
+        /// Its session.
+        session: Session,
+    },
+    /// A worker has computed a lease.
+    Done {
+        /// The session in which it got the lease.
+        session: Session,
+        /// The lease.
+        lease: Lease,
+        /// The time of each task, or of the whole batch.
+        busy_s: Vec<f64>,
+    },
+    /// A worker could not compute a lease.
+    Failed {
+        /// The session in which it got the lease.
+        session: Session,
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// The answer to [`Message::Hello`].
+    Welcome {
+        /// The process that asked.
+        process: u64,
+        /// Its session.
+        session: Session,
+    },
+    /// The answer to [`Message::Heartbeat`].
+    Alive {
+        /// The session.
+        session: Session,
+    },
+    /// The session is over.
+    Gone {
+        /// The session.
+        session: Session,
+    },
+    /// A worker gets a lease.
+    Assign {
+        /// Its session.
+        session: Session,
+        /// The lease.
+        lease: Lease,
+    },
+    /// A lease is no longer needed.
+    Cancel {
+        /// The worker's session.
+        session: Session,
+        /// The lease.
+        lease: LeaseId,
+    },
+}
+
+/// The direction of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the coordinator.
+    ToWorker,
+    /// From the worker.
+    ToCoordinator,
+}
+
+impl Message {
+    /// The direction in which it is sent.
+    pub fn direction(&self) -> Direction {
+        match self {
+            Self::Hello { .. } | Self::Heartbeat { .. } | Self::Done { .. } | Self::Failed { .. } => {
+                Direction::ToCoordinator
+            }
+            Self::Welcome { .. }
+            | Self::Alive { .. }
+            | Self::Gone { .. }
+            | Self::Assign { .. }
+            | Self::Cancel { .. } => Direction::ToWorker,
+        }
+    }
+}
+
+/// A time in which no message of a worker gets through in one direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Partition {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The direction.
+    pub direction: Direction,
+    /// When it begins.
+    pub from_s: f64,
+    /// When it ends.
+    pub to_s: f64,
+}
+
+/// What goes wrong with messages and workers: probabilities, and times. By default nothing does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// A message is lost.
+    pub loss: f64,
+    /// A message arrives twice.
+    pub duplication: f64,
+    /// A message takes seconds, not milliseconds, and later ones overtake it. If this is 0, messages arrive in order.
+    pub straggling: f64,
+    /// A lease fails.
+    pub failure: f64,
+    /// When messages are no longer lost, duplicated or late, and leases no longer fail.
+    pub end_s: f64,
+    /// A worker reports no time, or a hundred times the true one.
+    pub misreport: f64,
+    /// A worker that starts again does so on another machine.
+    pub replacement: f64,
+    /// Times in which workers are cut off.
+    pub partitions: Vec<Partition>,
+}
+
+/// How often messages suffered each fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageCounts {
+    /// Messages that were lost.
+    pub lost: u64,
+    /// Messages that arrive twice.
+    pub duplicated: u64,
+    /// Messages that arrive before one that was sent earlier.
+    pub overtaking: u64,
+}
+
+/// A network, and the faults in it.
+#[derive(Debug)]
+pub struct Network {
+    faults: Faults,
+    rng: ChaCha8Rng,
+    /// When the last message arrives that a worker was sent, or sent, so far.
+    latest_s: BTreeMap<(WorkerId, Direction), f64>,
+    counts: MessageCounts,
+}
+
+impl Network {
+    /// A network with these faults, whose random numbers are determined by `seed`.
+    pub fn new(faults: Faults, seed: u64) -> Self {
+        let (rng, latest_s) = (ChaCha8Rng::seed_from_u64(seed), BTreeMap::new());
+        Self { faults, rng, latest_s, counts: MessageCounts::default() }
+    }
+
+    /// How often messages suffered each fault so far.
+    pub fn counts(&self) -> MessageCounts {
+        self.counts
+    }
+
+    /// When a message that is sent now arrives: once, as a rule.
+    pub(crate) fn arrivals(&mut self, now: f64, worker: WorkerId, direction: Direction) -> Vec<f64> {
+        let Self { faults, rng, latest_s, counts } = self;
+        let is_cut_off = faults.partitions.iter().any(|partition| {
+            (partition.worker, partition.direction) == (worker, direction)
+                && (partition.from_s..partition.to_s).contains(&now)
+        });
+        let is_over = now >= faults.end_s;
+        let mut happens = |rate: f64| !is_over && rng.random_bool(rate);
+        let copies = match (is_cut_off || happens(faults.loss), happens(faults.duplication)) {
+            (true, _) => 0,
+            (false, is_duplicated) => 1 + usize::from(is_duplicated),
+        };
+        counts.lost += u64::from(copies == 0);
+        counts.duplicated += u64::from(copies > 1);
+        let straggling = if is_over { 0.0 } else { faults.straggling };
+        let latest = latest_s.entry((worker, direction)).or_default();
+        (0..copies)
+            .map(|_| {
+                let delay_s = if rng.random_bool(straggling) { STRAGGLER_DELAY_S } else { DELAY_S };
+                let mut at = now + rng.random_range(delay_s);
+                if straggling > 0.0 {
+                    counts.overtaking += u64::from(at < *latest);
+                } else {
+                    at = at.max(*latest);
+                }
+                *latest = latest.max(at);
+                at
+            })
+            .collect()
+    }
+
+    /// Whether a lease fails that is done now.
+    pub(crate) fn fails(&mut self, now: f64) -> bool {
+        now < self.faults.end_s && self.rng.random_bool(self.faults.failure)
+    }
+
+    /// By what a worker multiplies the times that it reports.
+    pub(crate) fn misreport(&mut self) -> f64 {
+        if self.rng.random_bool(self.faults.misreport) { [0.0, 100.0][self.rng.random_range(0..2)] } else { 1.0 }
+    }
+
+    /// Whether a worker that starts does so on another machine.
+    pub(crate) fn replaces(&mut self) -> bool {
+        self.rng.random_bool(self.faults.replacement)
+    }
+}

@@ -1,0 +1,85 @@
+//! A virtual cluster, and what happens to it.
+
+use ata_scheduler::{AbortReason, Engine, WorkerStatistics};
+use ata_types::WorkerId;
+
+use crate::change::{Change, Moment};
+use crate::cluster::{RemoteCluster, VirtualWorkers};
+use crate::drive::Driver;
+use crate::network::Network;
+use crate::observer::Observer;
+use crate::times::TaskTimes;
+
+/// A virtual cluster and what happens to it.
+#[derive(Debug)]
+pub struct Simulation<T> {
+    /// The number of workers, n. All are present from the start, except those whose first change of membership is a
+    /// [`Change::Join`].
+    pub workers: u32,
+    /// How long tasks take.
+    pub times: T,
+    /// What each assignment costs a worker before it begins to compute, if anything: communication.
+    pub overhead: Option<T>,
+    /// Changes in any order, except that those of one worker are in the order in which they happen.
+    pub changes: Vec<(Moment, Change)>,
+    /// What is known about each worker beforehand, by slot; may be shorter than `workers`.
+    pub priors: Vec<WorkerStatistics>,
+    /// The network between workers and coordinator; without one, they hear of each other at once.
+    pub network: Option<Network>,
+}
+
+/// Why a simulated run did not reach its end.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SimulationError {
+    /// The engine aborted the run.
+    #[error("the run was aborted: {0}")]
+    Aborted(AbortReason),
+    /// All workers left, and none will join; or those that are left hang, and there is no lease timeout.
+    #[error("at time {at}, in iteration {iteration}, the run cannot continue: no worker computes, and none will join")]
+    NobodyLeft {
+        /// The virtual time.
+        at: f64,
+        /// The iteration, k.
+        iteration: u64,
+    },
+}
+
+impl<T: TaskTimes> Simulation<T> {
+    /// Workers without overhead, changes, priors or a network.
+    pub fn new(workers: u32, times: T) -> Self {
+        Self { workers, times, overhead: None, changes: Vec::new(), priors: Vec::new(), network: None }
+    }
+
+    /// How many workers are present from the start.
+    pub fn present_at_first(&self) -> usize {
+        self.at_first().len()
+    }
+
+    fn at_first(&self) -> Vec<WorkerId> {
+        let mut joins_late = vec![None; self.workers as usize];
+        for (_, change) in &self.changes {
+            if let Change::Leave(worker) | Change::Join(worker) = change
+                && let Some(joins_late) = joins_late.get_mut(worker.slot())
+            {
+                joins_late.get_or_insert(matches!(change, Change::Join(_)));
+            }
+        }
+        let at_first = joins_late.iter().enumerate().filter(|(_, joins_late)| **joins_late != Some(true));
+        at_first.map(|(slot, _)| WorkerId::from_slot(slot)).collect()
+    }
+
+    /// Runs `engine` to its end, as `observer` decides.
+    ///
+    /// Returns the virtual time at the end.
+    pub fn run(&mut self, engine: &mut Engine, observer: &mut impl Observer) -> Result<f64, SimulationError> {
+        let at_first = self.at_first();
+        let workers = VirtualWorkers::new(self.workers, &mut self.times, self.overhead.as_mut());
+        match &mut self.network {
+            None => Driver::new(engine, observer, workers, &self.changes, &self.priors).run(&at_first),
+            Some(network) => {
+                let cluster = RemoteCluster::new(workers, self.workers, network);
+                Driver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
+            }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! What must hold of every event, message and effect of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use ata_scheduler::{AbortReason, Collect, Decision, Effect, Engine, Event, IterationCost, LeaseTime, Refusal};
+use ata_simulator::{Message, Session};
+use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
+
+use crate::Counts;
+use crate::scenario::Scenario;
+
+/// Attempts after which tasks may be given up.
+const MAX_FAILURES: u64 = 3;
+
+/// By how much the engine may be late in virtual seconds, which are rounded.
+const ROUNDING_S: f64 = 1e-6;
+
+/// What is known of the steps that were taken, by other means than the engine's.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    /// The parameters before each step, and after the last one.
+    pub(crate) parameters: Vec<u64>,
+    /// Tasks in steps.
+    applied: u64,
+    /// The same by worker.
+    by_worker: BTreeMap<WorkerId, u64>,
+    /// Which machine has a worker's number.
+    pub(crate) machines: BTreeMap<WorkerId, MachineId>,
+    next_lease: u64,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        let (by_worker, machines) = (BTreeMap::new(), BTreeMap::new());
+        Self { parameters: vec![0], applied: 0, by_worker, machines, next_lease: 0 }
+    }
+}
+
+/// A gradient that was accepted, whose lease has not ended yet.
+#[derive(Clone, Copy, Debug)]
+struct Gradient {
+    worker: WorkerId,
+    lease: Lease,
+    /// The parameters that it was computed at.
+    parameters: u64,
+}
+
+/// The iteration whose results are awaited, or whose step is being taken.
+struct OpenIteration {
+    decision: Arc<Decision>,
+    employed: BTreeSet<WorkerId>,
+    applied: Vec<(WorkerId, Lease)>,
+    /// Tasks of the step, once it is due.
+    step: Option<u64>,
+}
+
+/// The state of a coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// The next iteration waits for a save.
+    HeldUp,
+    /// The run has ended.
+    Over,
+    /// The run was given up, and is to be taken up again.
+    Aborted,
+    /// The coordinator has crashed.
+    Down,
+}
+
+/// A coordinator from one start to the next crash.
+pub(crate) struct Checks {
+    takes_all: bool,
+    budget: u64,
+    iterations: u64,
+    /// The longest that the engine may hand out nothing after failures.
+    longest_pause_s: f64,
+    /// How often the coordinator had started again.
+    pub(crate) restarts: u32,
+    present: BTreeSet<WorkerId>,
+    /// Leases that workers hold, and the parameters that they were given with.
+    held: BTreeMap<LeaseId, (WorkerId, Lease, u64)>,
+    arrived: BTreeMap<LeaseId, Gradient>,
+    /// A lease that is reported on, and whether its worker holds it.
+    reporting: Option<(LeaseId, bool)>,
+    pub(crate) record: Record,
+    iteration: Option<OpenIteration>,
+    pub(crate) state: State,
+    /// Since when workers are present, and none computes.
+    idle_since_s: Option<f64>,
+    /// Whether the engine has failures to wait for.
+    may_pause: bool,
+    pub(crate) counts: Counts,
+}
+
+impl Checks {
+    pub(crate) fn new(scenario: &Scenario, restarts: u32, record: Record, engine: &Engine) -> Self {
+        assert_eq!(engine.iteration().number(), record.parameters.len() as u64, "no saved step is lost");
+        assert_eq!(engine.present().count(), 0);
+        let config = scenario.engine;
+        let checks = Self {
+            takes_all: scenario.takes_all(),
+            budget: config.budget,
+            iterations: config.iterations,
+            longest_pause_s: config.rest_s.max(config.outage_s),
+            restarts,
+            present: BTreeSet::new(),
+            held: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            reporting: None,
+            record,
+            iteration: None,
+            state: State::Running,
+            idle_since_s: None,
+            may_pause: false,
+            counts: Counts::default(),
+        };
+        checks.check_ledger(engine);
+        checks
+    }
+
+    /// An event is about to be handled.
+    pub(crate) fn event(&mut self, event: &Event) {
+        assert!(matches!(self.state, State::Running | State::HeldUp), "{event:?} after the end");
+        match event {
+            Event::WorkerJoined { worker, machine, .. } => {
+                assert!(self.present.insert(*worker), "worker {worker} is present");
+                self.record.machines.insert(*worker, *machine);
+            }
+            Event::WorkerLost { worker } => assert!(self.present.remove(worker), "worker {worker} is absent"),
+            Event::WorkerForgotten { worker } => {
+                self.counts.forgotten += 1;
+                self.record.by_worker.remove(worker);
+            }
+            _ => {}
+        }
+    }
+
+    /// A message arrives at its receiver.
+    pub(crate) fn message(&mut self, engine: &Engine, worker: WorkerId, message: &Message, accepted: bool) {
+        match message {
+            Message::Done { lease, .. } if !accepted => {
+                self.counts.late += 1;
+                self.counts.impostors += u64::from(engine.lease(worker, lease.id).is_some());
+            }
+            Message::Done { lease, session, .. } => self.done(engine, worker, *lease, *session),
+            Message::Failed { lease, .. } if accepted => self.reporting = Some((*lease, self.holds(worker, *lease))),
+            _ => {}
+        }
+    }
+
+    fn holds(&self, worker: WorkerId, lease: LeaseId) -> bool {
+        self.held.get(&lease).is_some_and(|(holder, ..)| *holder == worker)
+    }
+
+    /// A gradient of a session that is open arrives.
+    fn done(&mut self, engine: &Engine, worker: WorkerId, lease: Lease, session: Session) {
+        assert_eq!(session.restarts, self.restarts, "sessions do not outlive a crash");
+        let held = self.held.get(&lease.id).copied().filter(|(holder, ..)| *holder == worker);
+        assert_eq!(engine.lease(worker, lease.id), held.map(|(_, lease, _)| lease));
+        self.reporting = Some((lease.id, held.is_some()));
+        let Some((_, given, parameters)) = held else {
+            self.counts.not_held += 1;
+            return;
+        };
+        assert_eq!(given, lease, "within a session, a lease's number stands for one lease");
+        self.held.remove(&lease.id);
+        self.arrived.insert(lease.id, Gradient { worker, lease, parameters });
+    }
+
+    /// The engine accepts a report if its worker holds the lease, and no other one.
+    pub(crate) fn reported(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        answer: Result<(), Refusal>,
+        effects: &[Effect],
+    ) {
+        let (reporting, is_held) = self.reporting.take().expect("a report comes in a message");
+        assert_eq!((reporting, is_held), (lease, answer.is_ok()), "worker {worker}");
+        assert!(answer.is_ok() || effects.is_empty(), "a refused report changes nothing");
+        let has_failed = answer.is_ok() && !self.arrived.contains_key(&lease);
+        self.counts.failures += u64::from(has_failed);
+    }
+
+    pub(crate) fn effect(&mut self, effect: &Effect) {
+        assert_ne!(self.state, State::Over, "{effect:?} after the end");
+        match effect {
+            Effect::Start { iteration, workers, decision } => self.started(iteration.number(), workers, decision),
+            Effect::Assign { worker, lease } => self.assigned(*worker, *lease),
+            Effect::End { worker, lease, outcome, time } => self.lease_ended(*worker, *lease, *outcome, *time),
+            Effect::Step { iteration, tasks, .. } => self.step(iteration.number(), tasks),
+            Effect::Committed { cost } => self.commit(cost),
+            Effect::Evict { worker, silent_s } => {
+                self.counts.failures += 1;
+                assert!(*silent_s > 0.0);
+                assert!(self.present.remove(worker), "only a worker that is present is evicted");
+            }
+            Effect::Expel { worker, strikes, .. } => {
+                assert!(u64::from(*strikes) <= self.counts.failures);
+                assert!(self.present.remove(worker), "only a worker that is present is expelled");
+            }
+            Effect::Compare { .. } => panic!("no lease is checked by a second worker"),
+            // The failures may have been before a crash.
+            Effect::Rest { rest_s, strikes, .. } => assert!(*rest_s >= 0.0 && *strikes > 0),
+            Effect::Wait { .. } => {}
+            Effect::Finish { .. } => self.state = State::Over,
+            Effect::Abort { reason: AbortReason::TasksFailed { .. } } => {
+                let failures = self.counts.failures;
+                assert!(failures >= MAX_FAILURES, "given up after {failures} failures");
+                self.counts.aborts += 1;
+                self.state = State::Aborted;
+            }
+            Effect::Abort { reason } => panic!("{reason}"),
+        }
+    }
+
+    fn started(&mut self, iteration: u64, workers: &[WorkerId], decision: &Arc<Decision>) {
+        assert!(
+            self.iteration.is_none() && self.state == State::Running,
+            "an iteration begins when the one before is committed"
+        );
+        assert_eq!(iteration, self.record.parameters.len() as u64, "iterations come in order");
+        assert!(workers.iter().all(|worker| self.present.contains(worker)));
+        if self.takes_all {
+            assert_eq!(tasks_of(decision), self.budget, "{decision:?}");
+        }
+        let decision = Arc::clone(decision);
+        self.iteration = Some(OpenIteration { decision, employed: BTreeSet::new(), applied: Vec::new(), step: None });
+    }
+
+    fn assigned(&mut self, worker: WorkerId, lease: Lease) {
+        assert!(self.present.contains(&worker), "only workers that are present get tasks");
+        assert_eq!(lease.id, LeaseId(self.record.next_lease), "a lease's number is used once");
+        self.record.next_lease += 1;
+        assert_eq!(lease.iteration.number(), self.record.parameters.len() as u64);
+        let iteration = self.iteration.as_mut().expect("leases are of an iteration");
+        assert!(iteration.step.is_none() && lease.tasks.count > 0);
+        iteration.employed.insert(worker);
+        let parameters = *self.record.parameters.last().expect("there are some from the start");
+        self.held.insert(lease.id, (worker, lease, parameters));
+    }
+
+    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome, time: LeaseTime) {
+        match (time, self.arrived.remove(&lease.id)) {
+            (LeaseTime::Reported { factor, .. }, Some(gradient)) => {
+                assert!(matches!(outcome, TaskOutcome::Applied | TaskOutcome::Ignored));
+                assert!((0.0..=1.0).contains(&factor));
+                assert_eq!((gradient.worker, gradient.lease), (worker, lease));
+                assert_eq!(gradient.parameters, self.record.parameters[lease.iteration.number() as usize - 1]);
+            }
+            (LeaseTime::Censored { .. }, None) => {
+                assert!(matches!(outcome, TaskOutcome::Cancelled | TaskOutcome::Lost | TaskOutcome::Failed));
+                let held = self.held.remove(&lease.id).map(|(holder, lease, _)| (holder, lease));
+                assert_eq!(held, Some((worker, lease)), "every lease ends once: {outcome:?}");
+            }
+            (_, arrived) => panic!("{lease:?} ended as {outcome:?}, and what arrived is {arrived:?}"),
+        }
+        match outcome {
+            TaskOutcome::Applied => {
+                let iteration = self.iteration.as_mut().expect("a step takes it");
+                iteration.applied.push((worker, lease));
+            }
+            TaskOutcome::Lost => assert!(!self.present.contains(&worker), "its worker is present"),
+            _ => {}
+        }
+    }
+
+    /// A step takes what it should, each task once.
+    fn step(&mut self, number: u64, tasks: &[TaskRange]) {
+        let OpenIteration { decision, applied, step, .. } = self.iteration.as_mut().expect("a step is of an iteration");
+        assert_eq!(number, self.record.parameters.len() as u64, "steps come in order");
+        let mut expected: Vec<u64> = applied.iter().flat_map(|(_, lease)| lease.tasks.indices()).collect();
+        expected.sort_unstable();
+        assert!(expected.is_sorted_by(|a, b| a < b), "each task once: {expected:?}");
+        assert!(tasks.iter().flat_map(|range| range.indices()).eq(expected.iter().copied()), "{tasks:?}");
+        assert_eq!(expected.len() as u64, tasks_of(decision), "{decision:?}");
+        match decision.collect {
+            Collect::All | Collect::InParts { .. } | Collect::Race { .. } => {
+                assert_eq!((tasks.len(), tasks[0].first), (1, 0));
+            }
+            Collect::Each { max_delay, .. } => assert!(number - applied[0].1.iteration.number() < max_delay),
+            Collect::First { .. } | Collect::Soonest { .. } => {}
+        }
+        assert!(step.replace(expected.len() as u64).is_none(), "one step per iteration");
+        let named = |lease: &Lease| (lease.iteration.number(), lease.tasks.indices());
+        let mut entered: Vec<(u64, u64)> =
+            applied.iter().flat_map(|(_, lease)| named(lease).1.map(|task| (lease.iteration.number(), task))).collect();
+        entered.sort_unstable();
+        let before = self.record.parameters.last().expect("there are some from the start");
+        self.record.parameters.push(after(*before, &entered));
+    }
+
+    /// The iteration costs what happened in it.
+    fn commit(&mut self, cost: &IterationCost) {
+        let OpenIteration { employed, applied, step, .. } = self.iteration.take().expect("it was begun");
+        let tasks = step.expect("its step was taken");
+        assert_eq!((cost.iteration.next().number(), cost.tasks_applied), (self.record.parameters.len() as u64, tasks));
+        assert_eq!(cost.employments, employed.len() as u64);
+        assert!(cost.runtime_s >= 0.0 && cost.total_worker_time_s >= 0.0, "{cost:?}");
+        self.record.applied += tasks;
+        for (worker, lease) in applied {
+            *self.record.by_worker.entry(worker).or_default() += lease.tasks.count;
+        }
+    }
+
+    /// The ledger holds what happened.
+    pub(crate) fn check_ledger(&self, engine: &Engine) {
+        let ledger = engine.ledger();
+        let Record { parameters, applied, by_worker, .. } = &self.record;
+        assert_eq!((ledger.iterations + 1, ledger.tasks_applied), (parameters.len() as u64, *applied));
+        let workers = (0..).map(WorkerId::from_slot).zip(&ledger.workers);
+        for (worker, cost) in workers {
+            assert_eq!(cost.tasks_applied, by_worker.get(&worker).copied().unwrap_or(0), "worker {worker}");
+        }
+    }
+
+    /// All effects are carried out.
+    pub(crate) fn settled(&mut self, now_s: f64, engine: &mut Engine) {
+        let is_present = |(holder, ..): &(WorkerId, Lease, u64)| self.present.contains(holder);
+        assert!(self.held.values().all(is_present), "an absent worker holds no lease");
+        self.may_pause = self.counts.failures >= MAX_FAILURES && engine.poll_timeout().is_some();
+        self.progress(now_s);
+    }
+
+    /// After several failures in a row workers may have nothing to do, but only for a while.
+    pub(crate) fn progress(&mut self, now_s: f64) {
+        let is_collecting = self.iteration.as_ref().is_some_and(|iteration| iteration.step.is_none());
+        let nobody_computes = self.held.is_empty() && !self.present.is_empty();
+        if self.state == State::Over || !is_collecting || !nobody_computes {
+            self.idle_since_s = None;
+            return;
+        }
+        let idle_s = now_s - *self.idle_since_s.get_or_insert(now_s);
+        let in_time = idle_s <= self.longest_pause_s + ROUNDING_S;
+        assert!(self.may_pause && in_time, "workers are present, and none has computed for {idle_s} s");
+    }
+
+    /// The steps that the run needs were taken, and no other.
+    pub(crate) fn check_end(&self, engine: &Engine) {
+        assert_eq!(self.state, State::Over);
+        self.check_ledger(engine);
+        assert_eq!(self.record.parameters.len() as u64 - 1, self.iterations);
+        if self.takes_all {
+            assert_eq!(self.record.applied, self.iterations * self.budget);
+        }
+    }
+}
+
+/// How many tasks make the step.
+fn tasks_of(decision: &Decision) -> u64 {
+    match decision.collect {
+        Collect::All => decision.allocation.iter().sum(),
+        Collect::First { take, .. } | Collect::Soonest { take } => take,
+        Collect::InParts { tasks } | Collect::Race { tasks } => tasks,
+        Collect::Each { .. } => 1,
+    }
+}
+
+/// What a step makes of the parameters: it depends on the tasks in it, each named by iteration and index.
+pub(crate) fn after(parameters: u64, tasks: &[(u64, u64)]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (parameters, tasks).hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,164 @@
+//! Checkpoints in an object store, in memory and in a folder.
+
+use object_store::memory::InMemory;
+use tempfile::TempDir;
+
+use ata_learn::{Optimizer, ParameterTable};
+use ata_types::Iteration;
+
+use super::super::testing::{sample_checkpoint, save_checkpoints};
+use super::super::{Damage, FoundCheckpoint, MODEL, OPTIMIZER, Retention, newest, newest_settings};
+use super::*;
+
+const PARAMETERS: usize = 3000;
+
+/// Saves checkpoints of these iterations, of which two are kept, and returns whether each was written.
+fn save(backend: &Arc<dyn Backend>, iterations: &[u64]) -> Vec<Result<Iteration, String>> {
+    let checkpoints = iterations.iter().map(|iteration| sample_checkpoint(PARAMETERS, *iteration));
+    let retention = Retention { newest: 2, every: None };
+    save_checkpoints(Box::new(store(backend)), retention, &ParameterTable::vector("theta", PARAMETERS), checkpoints)
+}
+
+fn find(store: &ObjectStore) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
+    newest(store, &ParameterTable::vector("theta", PARAMETERS), Optimizer::default())
+}
+
+fn store(backend: &Arc<dyn Backend>) -> ObjectStore {
+    ObjectStore::new(backend.clone(), Path::from("some/prefix"), "memory:///some/prefix").unwrap()
+}
+
+/// Runs a test on an object store in memory, and on one in a folder.
+fn on_both(test: impl Fn(Arc<dyn Backend>)) {
+    test(Arc::new(InMemory::new()));
+    let folder = TempDir::new().unwrap();
+    test(Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap().with_fsync(true)));
+}
+
+#[test]
+fn what_is_saved_is_found_and_old_ones_are_dropped() {
+    on_both(|backend| {
+        assert!(find(&store(&backend)).unwrap().is_none());
+        assert_eq!(newest_settings(&store(&backend)).unwrap(), None);
+        let saved = save(&backend, &[1, 2, 3]);
+        assert_eq!(saved, [1, 2, 3].map(|iteration| Ok(Iteration(iteration))));
+        let store = store(&backend);
+        let found = find(&store).unwrap().unwrap();
+        assert_eq!((found.name.as_str(), found.checkpoint), ("step-000003", sample_checkpoint(PARAMETERS, 3)));
+        assert_eq!(newest_settings(&store).unwrap(), Some(sample_checkpoint(PARAMETERS, 3).progress.settings));
+        let mut names = store.names().unwrap();
+        names.sort();
+        assert_eq!(names, ["step-000002", "step-000003"]);
+        let objects = store.objects.clone();
+        let left = store.wait(async move { objects.files().await }).unwrap();
+        assert_eq!(left.len(), 6, "all files of the first are gone: {left:?}");
+        assert_eq!(store.latest().unwrap().as_deref(), Some("step-000003"));
+        // A run that is resumed from an earlier one says so before it saves again.
+        store.set_latest("step-000002").unwrap();
+        assert_eq!(find(&store).unwrap().unwrap().name, "step-000002");
+        // The run was resumed from an earlier checkpoint, and saves again.
+        save(&backend, &[2]);
+        assert_eq!(find(&store).unwrap().unwrap().name, "step-000002");
+    });
+}
+
+#[test]
+fn damage_is_detected_and_the_one_before_is_used() {
+    on_both(|backend| {
+        save(&backend, &[4, 5]);
+        let store = store(&backend);
+        let write = |file: &str, content: Vec<u8>| {
+            let (objects, path) = (store.objects.clone(), store.objects.path("step-000005", file));
+            store.wait(async move { objects.write(path, content.into()).await }).unwrap();
+        };
+        for file in [MODEL, OPTIMIZER, STATE] {
+            let whole = store.get("step-000005", file).unwrap();
+            let mut flipped = whole.clone();
+            flipped[whole.len() / 2] ^= 16;
+            for damaged in [whole[..whole.len() / 2].to_vec(), flipped, Vec::new()] {
+                write(file, damaged);
+                let found = find(&store).unwrap().unwrap();
+                assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000004", 1), "{file}");
+                assert_eq!((found.damaged[0].0.as_str(), found.damaged[0].1.file), ("step-000005", file));
+            }
+            write(file, whole);
+        }
+        assert_eq!(find(&store).unwrap().unwrap().name, "step-000005");
+    });
+}
+
+/// A process that ends while it writes or removes a checkpoint leaves files without `state.json`.
+#[test]
+fn a_checkpoint_without_its_state_does_not_exist() {
+    on_both(|backend| {
+        save(&backend, &[1, 2]);
+        let store = store(&backend);
+        let (objects, path) = (store.objects.clone(), store.objects.path("step-000002", STATE));
+        store.wait(async move { objects.delete(&path).await }).unwrap();
+        assert_eq!(store.names().unwrap(), ["step-000001"]);
+        let found = find(&store).unwrap().unwrap();
+        assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000001", 0));
+        // The next checkpoint clears up.
+        save(&backend, &[3]);
+        assert!(store.get("step-000002", MODEL).is_err());
+        assert_eq!(find(&store).unwrap().unwrap().name, "step-000003");
+    });
+}
+
+#[test]
+fn the_last_to_start_writes() {
+    on_both(|backend| {
+        let (first, second) = (store(&backend), store(&backend));
+        let put = |store: &ObjectStore, name| store.put(name, &[(STATE, b"{}".to_vec())]);
+        put(&first, "step-000001").unwrap();
+        put(&first, "step-000002").unwrap();
+        put(&second, "step-000003").unwrap();
+        let refused = put(&first, "step-000004").unwrap_err().to_string();
+        assert!(refused.contains("another coordinator saves there now"), "{refused}");
+        put(&second, "step-000005").unwrap();
+        assert_eq!(second.names().unwrap().len(), 4);
+    });
+}
+
+/// A file of several parts.
+#[test]
+fn a_large_file_comes_back_as_it_was() {
+    on_both(|backend| {
+        let store = store(&backend);
+        let large: Vec<u8> = (0..40_000_000_u32).map(|at| (at % 251) as u8).collect();
+        store.put("step-000001", &[(MODEL, large.clone()), (STATE, b"{}".to_vec())]).unwrap();
+        assert!(store.get("step-000001", MODEL).unwrap() == large);
+    });
+}
+
+#[test]
+fn it_can_be_called_inside_another_runtime() {
+    let backend: Arc<dyn Backend> = Arc::new(InMemory::new());
+    let call = || {
+        let store = store(&backend);
+        store.put("step-000001", &[(STATE, Vec::new())]).unwrap();
+        assert_eq!(store.names().unwrap(), ["step-000001"]);
+    };
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async { call() });
+    tokio::runtime::Builder::new_multi_thread().build().unwrap().block_on(async { call() });
+}
+
+#[test]
+fn urls() {
+    let opened = ObjectStore::open("s3://bucket/some/prefix/").unwrap();
+    assert_eq!(opened.describe("step-000001"), "s3://bucket/some/prefix/step-000001");
+    assert_eq!(opened.objects.prefix, Path::from("some/prefix"));
+    let folder = TempDir::new().unwrap();
+    let file = ObjectStore::open(&format!("file://{}/new", folder.path().display())).unwrap();
+    assert!(file.names().unwrap().is_empty());
+    file.put("step-000001", &[(STATE, Vec::new())]).unwrap();
+    assert!(folder.path().join("new/step-000001").join(STATE).exists());
+    for (place, says) in [
+        ("memory:///", "end with the process"),
+        ("s4://bucket/prefix", "expected s3://"),
+        ("http://host/prefix", "expected s3://"),
+        ("s3://", "expected s3://"),
+    ] {
+        let error = ObjectStore::open(place).unwrap_err();
+        assert!(error.contains(says), "{place}: {error}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Checkpoints and models: when they are due, and what was saved.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+
+use ata_learn::{Metadata, TrainingState};
+use ata_record::{RecordError, RunEvent};
+use ata_scheduler::SavedEngine;
+use ata_types::{Iteration, WorkerId};
+use tracing::Span;
+
+use crate::checkpoint::{Cadence, Job, Progress, SaveResult, VERSION};
+use crate::parameters::ParameterSet;
+use crate::training::StepOrder;
+
+/// What every checkpoint of a run says about the run.
+pub(super) struct RunDescription {
+    pub(super) run_id: String,
+    /// How often the run was resumed.
+    pub(super) epoch: u64,
+    /// Samples that the tasks of one iteration take.
+    pub(super) samples_per_iteration: u64,
+    /// The training data; see [`crate::TrainingData::identity`].
+    pub(super) data: String,
+    /// The run's settings, as in `config.toml`.
+    pub(super) settings: String,
+}
+
+/// What a checkpoint holds besides parameters, optimizer and the description of the run.
+pub(super) struct Snapshot {
+    pub(super) engine: SavedEngine,
+    /// The workers' numbers and names, the longest absent first.
+    pub(super) workers: Vec<(WorkerId, String)>,
+    /// The names that were expelled, and why.
+    pub(super) expelled: Vec<(String, String)>,
+    /// The best accuracy of an evaluation so far.
+    pub(super) best_accuracy: Option<f64>,
+}
+
+/// The checkpoints of a run.
+pub(super) struct Checkpoints {
+    /// The saver thread, which ends when this is dropped.
+    jobs: std_mpsc::Sender<Job>,
+    cadence: Cadence,
+    run: RunDescription,
+    /// When the last checkpoint was begun.
+    last_s: f64,
+    /// Jobs that the thread has not reported on.
+    pending_jobs: usize,
+    /// The span of the checkpoint that is being written, and may still wait for the training thread.
+    under_way: Option<Span>,
+    /// The next step, which waits for the checkpoint that is being written.
+    waiting: Option<StepOrder>,
+    /// The last iteration of the newest checkpoint; 0 if there is none.
+    saved: Iteration,
+    /// Why the last checkpoint could not be written, if it could not.
+    failed: Option<String>,
+    /// Why the last model could not be written, if it could not.
+    model_failed: Option<RecordError>,
+}
+
+/// What follows from a job of the saver thread.
+#[derive(Default)]
+pub(super) struct SaveRecord {
+    pub(super) event: Option<RunEvent>,
+    /// The step that waited for the checkpoint.
+    pub(super) step: Option<StepOrder>,
+}
+
+impl Checkpoints {
+    /// Checkpoints of a run that goes on from the checkpoint of `saved`, if that is not 0.
+    pub(super) fn new(
+        jobs: std_mpsc::Sender<Job>,
+        cadence: Cadence,
+        run: RunDescription,
+        saved: Iteration,
+        now_s: f64,
+    ) -> Self {
+        Self {
+            jobs,
+            cadence,
+            run,
+            last_s: now_s,
+            pending_jobs: 0,
+            under_way: None,
+            waiting: None,
+            saved,
+            failed: None,
+            model_failed: None,
+        }
+    }
+
+    /// Whether a checkpoint is due after an iteration.
+    pub(super) fn is_due(&self, now_s: f64, iteration: Iteration) -> bool {
+        // A checkpoint that is due by time can be late.
+        let is_late = self.under_way.is_some() && matches!(self.cadence, Cadence::Seconds(_));
+        !is_late && self.cadence.is_due(iteration.number(), now_s, self.last_s)
+    }
+
+    /// Whether the state after the last step has to be saved still.
+    pub(super) fn lack(&self, last_step: Iteration) -> bool {
+        self.cadence != Cadence::Never && self.saved != last_step
+    }
+
+    /// Whether all jobs are done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending_jobs == 0
+    }
+
+    /// Returns a step that may be taken now, and keeps one that may not. If checkpoints are due by iterations, a step waits for the
+    /// checkpoint that is being written, so that a crash never loses more steps than lie between two of them.
+    pub(super) fn admit(&mut self, step: StepOrder) -> Option<StepOrder> {
+        if self.under_way.is_some() && matches!(self.cadence, Cadence::Iterations(_)) {
+            self.waiting = Some(step);
+            return None;
+        }
+        Some(step)
+    }
+
+    /// Drops the step that waits for a checkpoint, since the run ends.
+    pub(super) fn drop_step(&mut self) {
+        self.waiting = None;
+    }
+
+    /// Writes a checkpoint while the next iterations run, which lasts as long as `span`. No step may be under way; `training`
+    /// receives the state after the last one.
+    pub(super) fn save(
+        &mut self,
+        now_s: f64,
+        snapshot: Snapshot,
+        training: std_mpsc::Receiver<TrainingState>,
+        span: Span,
+    ) {
+        let Snapshot { engine, workers, expelled, best_accuracy } = snapshot;
+        let iteration = Iteration(engine.next_iteration().since(Iteration::FIRST));
+        let progress = Progress {
+            version: VERSION,
+            run_id: self.run.run_id.clone(),
+            iteration,
+            epoch: self.run.epoch,
+            time_s: now_s,
+            samples: iteration.number() * self.run.samples_per_iteration,
+            best_accuracy,
+            workers,
+            expelled,
+            engine,
+            data: self.run.data.clone(),
+            settings: self.run.settings.clone(),
+        };
+        self.last_s = now_s;
+        self.under_way = Some(span);
+        self.send(Job::Checkpoint { training, progress: Box::new(progress) });
+    }
+
+    /// Writes a model to a file.
+    pub(super) fn save_model(&mut self, path: PathBuf, parameters: ParameterSet, metadata: Metadata) {
+        self.send(Job::Model { path, parameters, metadata });
+    }
+
+    /// Takes in the result of a job.
+    pub(super) fn finish(&mut self, now_s: f64, result: SaveResult) -> SaveRecord {
+        self.pending_jobs = self.pending_jobs.saturating_sub(1);
+        let event = match result {
+            SaveResult::Checkpoint { iteration, place, seconds } => {
+                self.under_way = None;
+                (self.saved, self.failed) = (iteration, None);
+                Some(RunEvent::Checkpoint { time_s: now_s, iteration, path: place, seconds })
+            }
+            SaveResult::CheckpointFailed { iteration, reason } => {
+                tracing::warn!("no checkpoint after iteration {iteration}: {reason}; earlier checkpoints are kept");
+                if let Some(span) = self.under_way.take() {
+                    span.record("failed", reason.as_str()).record("otel.status_code", "ERROR");
+                }
+                self.failed = Some(reason.clone());
+                Some(RunEvent::CheckpointFailed { time_s: now_s, iteration, reason })
+            }
+            SaveResult::Model { path, result: Ok(()) } => {
+                self.model_failed.take_if(|failed| failed.path == path);
+                None
+            }
+            SaveResult::Model { path, result: Err(cause) } => {
+                tracing::warn!("cannot write {}: {cause}", path.display());
+                self.model_failed = Some(RecordError { path, cause: Arc::new(cause) });
+                None
+            }
+        };
+        let step = if self.under_way.is_none() { self.waiting.take() } else { None };
+        SaveRecord { event, step }
+    }
+
+    /// Why the last model could not be written, if it could not.
+    pub(super) fn take_model_error(&mut self) -> Option<RecordError> {
+        self.model_failed.take()
+    }
+
+    /// Why the last checkpoint could not be written, if it could not.
+    pub(super) fn into_error(self) -> Option<String> {
+        self.failed
+    }
+
+    fn send(&mut self, job: Job) {
+        // The thread ends after this handle.
+        if self.jobs.send(job).is_ok() {
+            self.pending_jobs += 1;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The run's clock, which stops while the process is stopped.
+
+use std::time::{Duration, Instant};
+
+/// Longest time between two readings of the clock, for workers that are lost after this long without a heartbeat.
+pub(crate) fn tick(heartbeat_timeout: Duration) -> Duration {
+    // With the default timeout; a longer one does not change how soon a lease is overdue.
+    (heartbeat_timeout / 8).min(Duration::from_millis(250))
+}
+
+/// A gap of this many ticks between two readings, which is at most half a heartbeat timeout, means that the process was stopped,
+/// its machine paused, or its driver task delayed. No worker could be heard meanwhile, so the time counts against none of them.
+const PAUSE_TICKS: u32 = 4;
+
+/// Seconds since the run began, not counting pauses. All deadlines use this time, so a pause moves them.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    began: Instant,
+    last_reading: Instant,
+    paused: Duration,
+    tick: Duration,
+    /// The time at which the clock began.
+    offset_s: f64,
+}
+
+impl Clock {
+    /// A clock whose time is `offset_s` now.
+    pub(crate) fn new(now: Instant, offset_s: f64, tick: Duration) -> Self {
+        Self { began: now, last_reading: now, paused: Duration::ZERO, tick, offset_s }
+    }
+
+    /// Reads the time. Call it at least once per tick.
+    pub(crate) fn read(&mut self, now: Instant) -> f64 {
+        let gap = now.saturating_duration_since(self.last_reading);
+        if gap >= self.tick * PAUSE_TICKS {
+            self.paused += gap.saturating_sub(self.tick);
+            tracing::warn!("this process stood still for {:.1} s; deadlines are moved by as much", gap.as_secs_f64());
+        }
+        self.last_reading = now;
+        self.offset_s + now.saturating_duration_since(self.began).saturating_sub(self.paused).as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ata_wire::duration;
+
+    use super::*;
+
+    #[test]
+    fn pauses_do_not_count() {
+        let start = Instant::now();
+        let mut clock = Clock::new(start, 0.0, tick(Duration::from_secs(2)));
+        let mut read = |seconds: f64| clock.read(start + duration(seconds));
+        assert_eq!([read(0.25), read(0.5), read(1.25)], [0.25, 0.5, 1.25]);
+        let after = read(11.25);
+        assert!((after - 1.5).abs() < 1e-9, "{after}");
+        assert!((read(11.5) - 1.75).abs() < 1e-9);
+        assert_eq!(Clock::new(start, 7.0, Duration::from_secs(1)).read(start), 7.0);
+    }
+
+    /// However short the timeout, a pause of half of it is noticed.
+    #[test]
+    fn a_pause_is_noticed_before_a_worker_is_lost() {
+        for timeout_ms in [100, 500, 2000, 60_000] {
+            let timeout = Duration::from_millis(timeout_ms);
+            let (start, pause) = (Instant::now(), timeout / 2);
+            let mut clock = Clock::new(start, 0.0, tick(timeout));
+            let time_s = clock.read(start + pause);
+            assert!(time_s <= timeout.as_secs_f64() / 8.0, "{timeout:?}: {time_s}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What other tasks send to the driver, and how sessions begin and end.
+
+use ata_record::{RecordError, RefusalKind, RunEvent};
+use ata_scheduler::Event;
+use ata_types::{Iteration, LeaseId, MachineId};
+use ata_wire::{FarewellReason, Hello, Peer, Reader, SessionToken};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use super::sessions::{OpenedSession, Session, SessionHandle};
+use super::uploads::Reply;
+use super::{Driver, Ending, Gradient};
+use crate::checkpoint::SaveResult;
+use crate::evaluation::EvaluationResult;
+use crate::parameters::DueSets;
+use crate::send_file::File;
+use crate::training::TrainingEvent;
+
+/// A request of a gRPC handler, or a message of a thread.
+pub(crate) enum Command {
+    /// A worker introduced itself.
+    Hello { hello: Hello, peer: Peer, reply: oneshot::Sender<Result<SessionHandle, Status>> },
+    /// A worker can compute, as one batch per lease if it fuses.
+    Ready { session: SessionToken, fuses: bool },
+    /// A lease failed.
+    LeaseFailed { session: SessionToken, lease: LeaseId, kind: RefusalKind, reason: String },
+    /// A control stream ended.
+    Left { session: SessionToken, why: String },
+    /// A worker is ready to receive parameters.
+    Parameters { session: SessionToken, reader: Reader, reply: oneshot::Sender<Result<DueSets, Status>> },
+    /// A worker is about to send a gradient. The reply comes once there is room for it.
+    Announce { session: SessionToken, lease: LeaseId, iteration: Iteration, peer: Peer, reply: Reply },
+    /// A complete, finite gradient arrived.
+    Gradient(Gradient),
+    /// A worker asks for the training data.
+    Data { session: SessionToken, sha256: Bytes, peer: Peer, reply: oneshot::Sender<Result<File, Status>> },
+    /// A message of the training thread.
+    Training(TrainingEvent),
+    /// An evaluation is done.
+    Evaluation(EvaluationResult),
+    /// The saver is done with a checkpoint or a model.
+    Save(SaveResult),
+    /// The journal can no longer be written.
+    RecordFailed(RecordError),
+}
+
+impl Command {
+    /// Whether it is a message of a thread, which matters even if the run is ending. A comparison does not: it is part of an
+    /// iteration that will not be completed.
+    pub(super) fn matters_at_end(&self) -> bool {
+        match self {
+            Self::Training(event) => !matches!(event, TrainingEvent::Comparison(..)),
+            Self::Evaluation(_) | Self::Save(_) | Self::RecordFailed(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
+            Command::Ready { session, fuses } => self.ready(session, fuses),
+            Command::LeaseFailed { session, lease, kind, reason } => self.lease_failed(session, lease, kind, &reason),
+            Command::Left { session, why } => {
+                if let Some(session) = self.sessions.close_token(session) {
+                    self.lost(&session, &why);
+                }
+            }
+            Command::Parameters { session, reader, reply } => answer(reply, self.parameters(session, reader)),
+            Command::Announce { session, lease, iteration, peer, reply } => {
+                self.announce(session, lease, iteration, &peer, reply);
+            }
+            Command::Gradient(gradient) => self.gradient(gradient),
+            Command::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
+            Command::Training(TrainingEvent::Step(result)) => self.step_finished(result),
+            Command::Training(TrainingEvent::Comparison(comparison, agree)) => {
+                self.comparison_finished(comparison, agree);
+            }
+            Command::Training(TrainingEvent::Failed) => self.steps.fail(),
+            Command::Evaluation(result) => self.evaluation_finished(result),
+            Command::Save(result) => self.save_finished(result),
+            Command::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
+        }
+    }
+
+    fn hello(&mut self, hello: &Hello, peer: &Peer) -> Result<SessionHandle, Status> {
+        let machine = MachineId(peer.machine());
+        let OpenedSession { handle, claim, replaced } = self.sessions.open(self.now_s, hello, machine)?;
+        if let Some(session) = replaced {
+            self.lost(&session, "it reconnected");
+        }
+        self.sessions.of_token(handle.token)?.admit(peer);
+        if claim.is_taken_over {
+            self.notify(Event::WorkerForgotten { worker: claim.worker });
+        }
+        self.sessions.send(claim.worker, self.info.welcome(handle.token, claim.worker));
+        tracing::info!(worker = %claim.worker, name = %hello.name, device = hello.device, "worker connected");
+        Ok(handle)
+    }
+
+    /// Records a sign of life.
+    pub(super) fn hear(&mut self, token: SessionToken) {
+        if let Ok(session) = self.sessions.of_token(token) {
+            session.hear(self.now_s);
+        }
+    }
+
+    fn ready(&mut self, token: SessionToken, fuses: bool) {
+        self.hear(token);
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        if !session.make_ready(fuses) {
+            return;
+        }
+        let (worker, machine) = (session.worker(), session.machine());
+        let (name, device) = (session.name().to_string(), session.device().to_owned());
+        tracing::info!(%worker, name, fuses, "worker ready");
+        let prior = self.info.prior(&name);
+        self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker, name, device });
+        self.notify(Event::WorkerJoined { worker, machine, prior, fuses });
+    }
+
+    fn parameters(&mut self, token: SessionToken, reader: Reader) -> Result<DueSets, Status> {
+        self.sessions.of_token(token)?.parameters(self.now_s, reader)
+    }
+
+    fn data(&mut self, token: SessionToken, sha256: &Bytes, peer: &Peer) -> Result<File, Status> {
+        let session = self.sessions.of_token(token)?;
+        session.admit(peer);
+        let training = self.info.training_file(sha256)?.clone();
+        Ok(File { training, presence: session.presence(), _sending: session.begin_data()? })
+    }
+
+    /// Ends a session whose worker does not do its part.
+    pub(super) fn dismiss(&mut self, session: Session, why: &str) {
+        self.lost(&session, why);
+        session.farewell(FarewellReason::Evicted, why);
+    }
+
+    /// Records the end of a session, and notifies the engine.
+    pub(super) fn lost(&mut self, session: &Session, why: &str) {
+        let worker = session.worker();
+        tracing::warn!(%worker, name = %session.name(), why, "worker lost");
+        if session.is_ready() {
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: why.into() });
+            self.notify(Event::WorkerLost { worker });
+        }
+    }
+}
+
+/// Answers a request. Its sender may be gone, which does not matter.
+pub(super) fn answer<T>(reply: oneshot::Sender<T>, value: T) {
+    drop(reply.send(value));
+}

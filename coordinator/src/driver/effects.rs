@@ -1,0 +1,154 @@
+//! Carries out the engine's effects, in order.
+
+use std::sync::Arc;
+
+use ata_record::RunEvent;
+use ata_scheduler::{Decision, Effect, LeaseTime, WaitReason};
+use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
+use ata_wire::FarewellReason;
+
+use super::publisher::EndedLease;
+use super::{Driver, Ending};
+use crate::report::StopReason;
+use crate::training::AcceptedResult;
+
+/// Workers of an allocation that are named whether or not they got a task. If there are more, those without one are left
+/// out: 10,000 of them would add 300 kB to the journal with each iteration.
+const NAMED_WORKERS: usize = 256;
+
+impl Driver {
+    /// Carries out all queued effects, sends all messages, and notifies the engine of sessions that ended, until nothing is left
+    /// to do.
+    pub(super) fn carry_out_all(&mut self) {
+        loop {
+            while let Some(effect) = self.effects.pop_front() {
+                self.carry_out(effect);
+            }
+            for session in self.sessions.flush() {
+                self.ended_sessions.push((session, "it does not read its messages"));
+            }
+            if self.ended_sessions.is_empty() {
+                return;
+            }
+            for (session, why) in std::mem::take(&mut self.ended_sessions) {
+                self.lost(&session, why);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Start { iteration, workers, decision } => {
+                self.trace.iteration_begins(iteration, &decision);
+                self.publish_allocation(iteration, &workers, &decision);
+            }
+            Effect::Assign { worker, lease } => self.assign(worker, &lease),
+            Effect::End { worker, lease, outcome, time } => self.lease_ended(worker, &lease, outcome, time),
+            Effect::Evict { worker, silent_s } => self.evict(worker, silent_s),
+            Effect::Expel { worker, strikes, mismatches } => self.expel(worker, strikes, mismatches),
+            Effect::Compare { tasks, first, second } => self.compare(tasks, first, second),
+            Effect::Rest { worker, rest_s, strikes } => {
+                tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
+                self.publisher.publish(RunEvent::Rest { time_s: self.now_s, worker, rest_s, strikes });
+            }
+            Effect::Step { iteration, tasks, lr_factor, with_product } => {
+                let tasks = tasks.iter().map(|range| range.count).sum();
+                let trace = self.trace.place();
+                let order = self.steps.order(iteration, tasks, lr_factor, with_product, trace);
+                if let Some(order) = self.checkpoints.admit(order) {
+                    self.steps.take(order);
+                }
+            }
+            Effect::Committed { cost } => self.committed(&cost),
+            Effect::Wait { reason } => {
+                let WaitReason::Workers { present, needed } = reason;
+                tracing::info!("{reason}");
+                self.publisher.publish(RunEvent::Wait { time_s: self.now_s, present, needed });
+            }
+            Effect::Finish { reason } => self.ending = Some(Ending::Stop(StopReason::Finished(reason))),
+            Effect::Abort { reason } => self.ending = Some(Ending::Abort(reason)),
+        }
+    }
+
+    fn publish_allocation(&mut self, iteration: Iteration, workers: &Arc<[WorkerId]>, decision: &Decision) {
+        let Decision { allocation, probes, scores, rule, .. } = decision;
+        let mut named: Vec<usize> = if workers.len() <= NAMED_WORKERS || allocation.is_empty() {
+            (0..workers.len()).collect()
+        } else {
+            allocation.some().map(|(i, _)| i).chain(probes.iter().copied()).collect()
+        };
+        named.sort_unstable();
+        named.dedup();
+        let has_scores = !scores.is_empty();
+        self.publisher.publish(RunEvent::Allocation {
+            iteration,
+            time_s: self.now_s,
+            workers: named.iter().map(|&i| workers[i]).collect(),
+            allocation: if allocation.is_empty() {
+                Vec::new()
+            } else {
+                named.iter().map(|&i| allocation.at(i)).collect()
+            },
+            probes: probes.iter().map(|&i| workers[i]).collect(),
+            scores_s: if has_scores { named.iter().map(|&i| scores.at(i)).collect() } else { Vec::new() },
+            rule: rule.to_string(),
+        });
+    }
+
+    fn assign(&mut self, worker: WorkerId, lease: &Lease) {
+        let trace = self.trace.lease_begins(worker, lease);
+        // A worker without a session is about to be lost, and its leases with it.
+        if let Some(session) = self.sessions.addressed(worker) {
+            session.assign(lease, self.steps.parameters(), trace);
+        }
+    }
+
+    fn lease_ended(&mut self, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, time: LeaseTime) {
+        self.trace.lease_ends(lease.id, outcome);
+        self.cancel_upload(lease.id);
+        if let Some(session) = self.sessions.addressed(worker) {
+            session.ended(lease.id);
+            if outcome == TaskOutcome::Cancelled {
+                session.cancel(lease.id);
+            }
+        }
+        let result = self.results.remove(lease.id);
+        let times = result.as_ref().map(|result| &result.times);
+        self.publisher.lease_ended(self.now_s, &EndedLease { worker, lease, outcome, time, times });
+        if let Some(AcceptedResult { gradient, .. }) = result
+            && outcome == TaskOutcome::Applied
+        {
+            self.steps.add(gradient);
+        }
+        self.refuse_if_contradicted(worker, lease, outcome);
+    }
+
+    fn evict(&mut self, worker: WorkerId, silent_s: f64) {
+        let detail = format!("no result for {silent_s:.1} s; if tasks take that long, raise --lease-timeout-s");
+        tracing::warn!(%worker, detail, "worker evicted");
+        self.last_failure = format!("worker {worker}: {detail}");
+        if let Some(session) = self.sessions.close(worker) {
+            self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: detail.clone() });
+            session.farewell(FarewellReason::Evicted, detail);
+        }
+    }
+
+    fn expel(&mut self, worker: WorkerId, strikes: u32, mismatches: u32) {
+        let why = match mismatches {
+            0 => format!("it failed {strikes} times in a row"),
+            _ => format!(
+                "its results differed from those of other workers {mismatches} times, and it failed {strikes} times in a row"
+            ),
+        };
+        tracing::warn!(%worker, why, "worker expelled");
+        let time_s = self.now_s;
+        let session = self.sessions.expel(worker, &why);
+        if session.is_some() {
+            self.publisher.publish(RunEvent::Loss { time_s, worker, why: "it was expelled".into() });
+        }
+        self.publisher.publish(RunEvent::Expulsion { time_s, worker, why: why.clone() });
+        if let Some(session) = session {
+            session.farewell(FarewellReason::Expelled, format!("it was expelled from this run: {why}"));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! How a run ends: farewells, the last checkpoint, the final evaluation and the model.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Instant;
+
+use ata_learn::Metadata;
+use ata_record::{EndState, MODEL_FILE, RecordError, RunEvent};
+use ata_types::WorkerId;
+use ata_wire::FarewellReason;
+use tokio::sync::mpsc;
+
+use super::{Command, Driver, Ending};
+use crate::report::{RunError, RunReport, StopReason};
+
+impl Driver {
+    pub(super) async fn finish(
+        mut self,
+        ending: Ending,
+        mut commands: mpsc::Receiver<Command>,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> RunReport {
+        self.is_ending = true;
+        self.take_leave(&ending);
+        self.write_refusals(true);
+        // What is saved next holds whole steps only.
+        self.settle(&mut commands, |driver| !driver.steps.is_under_way()).await;
+        self.save_last(&mut commands).await;
+        let mut ended = self.result(ending);
+        if let Some(Err(error)) = self.take_ending().map(|failed| self.result(failed)) {
+            ended = ended.and(Err(error));
+        }
+        if let Ok(reason @ StopReason::Finished(_)) = ended {
+            let evaluated = self.evaluate_last(&mut commands, stop).await;
+            ended = evaluated.map(|is_done| if is_done { reason } else { StopReason::Stopped });
+        }
+        let written = self.write_model(&mut commands).await;
+        self.report(ended.and_then(|reason| written.map(|()| reason).map_err(RunError::from)))
+    }
+
+    /// Writes the last event, and collects the results.
+    fn report(self, ended: Result<StopReason, RunError>) -> RunReport {
+        let (state, reason) = match &ended {
+            Ok(StopReason::Finished(reason)) => (EndState::Finished, reason.name().to_owned()),
+            Ok(StopReason::Stopped) => (EndState::Stopped, "it was told to stop".to_owned()),
+            Err(error) => (EndState::Failed, error.to_string()),
+        };
+        self.publisher.publish(RunEvent::End { time_s: self.now_s, state, reason });
+        let of = |worker: WorkerId| self.engine.statistics().get(worker.slot()).copied().unwrap_or_default();
+        let statistics = self.sessions.names().map(|(worker, name)| (name.to_string(), of(worker))).collect();
+        let parameters_sha256 = self.steps.parameters().sha256();
+        let (state, written) = self.publisher.finish();
+        RunReport {
+            ended: written.map_err(RunError::from).and(ended),
+            state,
+            statistics,
+            not_saved: self.checkpoints.into_error(),
+            parameters_sha256,
+        }
+    }
+
+    fn result(&self, ending: Ending) -> Result<StopReason, RunError> {
+        match ending {
+            Ending::Stop(reason) => Ok(reason),
+            Ending::Abort(reason) => Err(RunError::Aborted { reason, last_failure: self.last_failure.clone() }),
+            Ending::TrainingFailed => Err(RunError::Training),
+            Ending::RecordFailed(error) => Err(error.into()),
+        }
+    }
+
+    /// Handles the messages of the run's own threads until `is_done`. Requests come too late, and are answered that the run is over.
+    async fn settle(&mut self, commands: &mut mpsc::Receiver<Command>, is_done: impl Fn(&Self) -> bool) {
+        let (since_s, since) = (self.now_s, Instant::now());
+        while !is_done(self) {
+            let Some(command) = commands.recv().await else { return };
+            self.now_s = since_s + since.elapsed().as_secs_f64();
+            if command.matters_at_end() {
+                self.command(command);
+                self.carry_out_all();
+            }
+        }
+    }
+
+    /// Ends all sessions, and says why.
+    pub(super) fn take_leave(&mut self, ending: &Ending) {
+        let (reason, detail) = match ending {
+            Ending::Stop(StopReason::Finished(_)) => (FarewellReason::Finished, "the run is finished"),
+            Ending::Stop(StopReason::Stopped) => (FarewellReason::Stopping, "the coordinator was told to stop"),
+            Ending::Abort(_) | Ending::TrainingFailed | Ending::RecordFailed(_) => {
+                (FarewellReason::Failed, "the run failed; see the coordinator's log")
+            }
+        };
+        for session in self.sessions.close_all() {
+            session.farewell(reason, detail);
+        }
+    }
+
+    /// Saves the state after the last step, unless that was done, and waits until it is durable.
+    async fn save_last(&mut self, commands: &mut mpsc::Receiver<Command>) {
+        self.checkpoints.drop_step();
+        let is_idle = |driver: &Self| driver.checkpoints.is_idle();
+        self.settle(commands, is_idle).await;
+        if self.checkpoints.lack(self.steps.parameters().last_step()) {
+            self.save();
+            self.settle(commands, is_idle).await;
+        }
+    }
+
+    /// Evaluates the final parameters, unless that was done. Returns `false` if `stop` resolves before.
+    async fn evaluate_last(
+        &mut self,
+        commands: &mut mpsc::Receiver<Command>,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<bool, RunError> {
+        let iteration = self.steps.parameters().last_step();
+        self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
+        let is_idle = |driver: &Self| driver.evaluations.is_idle();
+        let evaluate = async {
+            // An earlier evaluation may be under way.
+            self.settle(commands, is_idle).await;
+            if self.evaluations.lack(self.steps.parameters()) {
+                self.evaluate();
+                self.settle(commands, is_idle).await;
+            }
+        };
+        let is_done = tokio::select! {
+            () = evaluate => true,
+            () = stop => false,
+        };
+        self.evaluations.take_error().map_or(Ok(is_done), Err)
+    }
+
+    /// Writes the model that was trained.
+    async fn write_model(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<(), RecordError> {
+        let parameters = self.steps.parameters().clone();
+        self.checkpoints.save_model(self.run_folder.join(MODEL_FILE), parameters, Metadata::new());
+        self.settle(commands, |driver| driver.checkpoints.is_idle()).await;
+        self.checkpoints.take_model_error().map_or(Ok(()), Err)
+    }
+}

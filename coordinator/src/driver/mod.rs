@@ -1,0 +1,276 @@
+//! The task that drives the engine: commands in, effects out.
+//!
+//! # Layout
+//! - here: [`Driver`], its loop, and the passing of time
+//! - `commands`: [`Command`], what other tasks send, and how sessions begin and end
+//! - `gradients`: gradients that are announced, sent and refused
+//! - `effects`: the engine's effects
+//! - `boundary`: what happens between two iterations: step, evaluation, checkpoint
+//! - `ending`: how a run ends
+//!
+//! The parts, each of which owns its state:
+//! - `start`: the state in which a run begins
+//! - `run_info`: what a worker gets to know when it joins
+//! - `sessions`: the connected workers
+//! - `uploads`: room for the gradients that arrive
+//! - `results`: gradients that were accepted
+//! - `refusals`: gradients that were refused
+//! - `steps`: the parameters, and the training thread
+//! - `evaluations`, `checkpoints`: what runs next to the iterations
+//! - `publisher`, `trace`: events and spans
+//! - `clock`: the run's time
+
+mod boundary;
+mod checkpoints;
+mod clock;
+mod commands;
+mod effects;
+mod ending;
+mod evaluations;
+mod gradients;
+mod publisher;
+mod refusals;
+mod results;
+mod run_info;
+mod sessions;
+mod start;
+mod steps;
+pub(crate) mod testing;
+mod trace;
+mod uploads;
+
+pub(crate) use commands::Command;
+pub(crate) use gradients::Gradient;
+pub(crate) use sessions::{Presence, SessionHandle};
+pub(crate) use uploads::{GAVE_UP, GAVE_WAY, Room, UploadRefusal};
+#[cfg(test)]
+pub(crate) use uploads::{Reply, Sending};
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use ata_record::{RecordError, RunState};
+use ata_scheduler::{AbortReason, Effect, Engine, Event};
+use ata_wire::{Pool, duration};
+use tokio::sync::{mpsc, watch};
+
+use crate::checkpoint::Saver;
+use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig, TrainingData};
+use crate::evaluation::EvaluationThread;
+use crate::report::{RunError, RunReport, StopReason};
+use crate::training;
+use checkpoints::{Checkpoints, RunDescription};
+use clock::{Clock, tick};
+use evaluations::Evaluations;
+use publisher::Publisher;
+use refusals::Refusals;
+use results::AcceptedResults;
+use run_info::RunInfo;
+use sessions::{Session, Sessions};
+use start::{StartState, Starter};
+use steps::Steps;
+use trace::Trace;
+pub(crate) use uploads::Uploads;
+
+/// Drives the engine with real workers.
+///
+/// It handles one command at a time: it passes events to the engine, and carries out the engine's effects in order. A part that
+/// finds a session to close or an event for the engine returns it. The time is an argument, and nothing here blocks.
+///
+/// # Methods
+/// - Construction: [`Self::new`], once.
+/// - Loop: [`Self::run`], which calls [`Self::turn`] for each command and at least once per tick. A turn calls, in this order,
+///   `command`, `check_time`, `grant_uploads` and `carry_out_all`.
+/// - Commands (`commands`, `gradients`): `hello`, `ready`, `parameters`, `announce`, `gradient` and so on answer gRPC handlers;
+///   `step_finished`, `comparison_finished`, `evaluation_finished` and `save_finished` (`boundary`) take in what threads did.
+/// - Effects (`effects`): a method per effect. `committed` (`boundary`) begins what is due between two iterations.
+/// - Events: `notify` passes an event to the engine and queues the effects.
+/// - End (`ending`): `finish`, once.
+pub(crate) struct Driver {
+    engine: Engine,
+    /// Effects that were not carried out yet.
+    effects: VecDeque<Effect>,
+    /// Sessions that ended while effects were carried out, and why. The engine hears of them afterwards.
+    ended_sessions: Vec<(Session, &'static str)>,
+    info: RunInfo,
+    sessions: Sessions,
+    uploads: Uploads,
+    results: AcceptedResults,
+    refusals: Refusals,
+    steps: Steps,
+    evaluations: Evaluations,
+    checkpoints: Checkpoints,
+    publisher: Publisher,
+    trace: Trace,
+    run_folder: PathBuf,
+    /// Seconds of the run's clock, as of this turn.
+    now_s: f64,
+    /// When heartbeats are checked next.
+    next_check_s: f64,
+    /// What the last worker that failed reported, or what was wrong with its result.
+    last_failure: String,
+    ending: Option<Ending>,
+    /// Whether the run is ending, so that no iteration begins any more.
+    is_ending: bool,
+}
+
+/// Why the loop of a run ends.
+#[derive(Debug)]
+pub enum Ending {
+    /// All iterations are committed, or the run was told to stop.
+    Stop(StopReason),
+    /// The engine aborted the run.
+    Abort(AbortReason),
+    /// The training thread failed.
+    TrainingFailed,
+    /// The journal can no longer be written.
+    RecordFailed(RecordError),
+}
+
+impl Driver {
+    /// Begins or resumes a run, and starts its threads. `commands` leads to the loop.
+    pub(crate) fn new(
+        config: CoordinatorConfig,
+        commands: &mpsc::Sender<Command>,
+        pool: Pool,
+        state: watch::Sender<RunState>,
+    ) -> Result<Self, RunError> {
+        let spec = config.run_spec();
+        let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
+            config;
+        let trace = Trace::new(run.span_links, &run.id, &policy.specification);
+        let TrainingConfig { start, aggregate, optimizer, learning_rate } = training;
+        let starter = Starter { run: &mut run, engine, policy, problem: &problem, optimizer, state };
+        let started = starter.start(start, sender(commands, Command::RecordFailed))?;
+        let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
+        let RunConfig { id, folder, settings, span_links, .. } = run;
+
+        let reports = sender(commands, Command::Training);
+        let (work, parameters) = training::spawn(training, aggregate, pool, span_links, reports);
+        let (data, device) = (evaluation.data, evaluation.device);
+        let evaluator = move || data.evaluator(&device);
+        let evaluation_thread = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluation));
+        let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
+        let saver = Saver { store, retention, table: problem.model.table(), metadata: model_metadata };
+        let description = RunDescription {
+            run_id: id.clone(),
+            epoch,
+            samples_per_iteration: spec.budget * u64::from(spec.task_batch),
+            data: problem.data.identity(),
+            settings,
+        };
+        let jobs = saver.spawn(sender(commands, Command::Save));
+        let (timeouts, transfers) = (Timeouts::new(&workers), workers.transfers);
+        let file = match problem.data {
+            TrainingData::Generated { .. } => None,
+            TrainingData::File(file) => Some(file),
+        };
+        Ok(Self {
+            engine,
+            effects: VecDeque::new(),
+            ended_sessions: Vec::new(),
+            sessions: Sessions::restored(names),
+            uploads: Uploads::new(transfers.uploads(spec.parameters)),
+            results: AcceptedResults::default(),
+            refusals: Refusals::default(),
+            steps: Steps::new(work, learning_rate, parameters, transfers.versions(spec.parameters)),
+            evaluations: Evaluations::new(evaluation_thread, evaluation.every, best),
+            checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),
+            publisher,
+            trace,
+            run_folder: folder,
+            info: RunInfo::new(id, spec, timeouts, file, workers.warm_start),
+            now_s: time_s,
+            next_check_s: time_s,
+            last_failure: "none".into(),
+            ending: None,
+            is_ending: false,
+        })
+    }
+
+    /// Serves commands until the run ends, or `stop` resolves.
+    pub(crate) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        stop: impl Future<Output = ()>,
+    ) -> RunReport {
+        let mut stop = pin!(stop);
+        let mut clock = Clock::new(Instant::now(), self.now_s, self.tick());
+        // A checkpoint does not hold the evaluation after its last step.
+        self.evaluate_if_due();
+        let room_freed = self.uploads.freed();
+        self.notify(Event::Proceed);
+        let ending = loop {
+            let command = tokio::select! {
+                command = commands.recv() => command,
+                () = room_freed.notified() => None,
+                () = tokio::time::sleep(self.until_next_check()) => None,
+                () = &mut stop => break Ending::Stop(StopReason::Stopped),
+            };
+            if let Some(ending) = self.turn(clock.read(Instant::now()), command) {
+                break ending;
+            }
+        };
+        self.finish(ending, commands, stop).await
+    }
+
+    /// Handles a command, if any, and the passing of time, with all that follows. Returns why the run ends, if it does.
+    fn turn(&mut self, now_s: f64, command: Option<Command>) -> Option<Ending> {
+        self.now_s = now_s;
+        if let Some(command) = command {
+            self.command(command);
+        }
+        self.check_time();
+        self.grant_uploads();
+        self.carry_out_all();
+        self.take_ending()
+    }
+
+    /// Why the run ends, if anything since the last call ends it.
+    fn take_ending(&mut self) -> Option<Ending> {
+        let failed = self.steps.has_failed().then_some(Ending::TrainingFailed);
+        failed.or(self.ending.take())
+    }
+
+    /// Longest time between two turns.
+    fn tick(&self) -> Duration {
+        tick(self.info.timeouts().heartbeat)
+    }
+
+    /// Time until something may be overdue.
+    fn until_next_check(&mut self) -> Duration {
+        let timeout = self.engine.poll_timeout().map(|at_s| duration(at_s - self.now_s));
+        // A millisecond more, since a deadline has passed only after its time, not at it.
+        timeout.map_or(self.tick(), |timeout| self.tick().min(timeout + Duration::from_millis(1)))
+    }
+
+    fn check_time(&mut self) {
+        if self.now_s >= self.next_check_s {
+            self.next_check_s = self.now_s + self.tick().as_secs_f64();
+            for (session, why) in self.sessions.close_overdue(self.now_s, self.info.timeouts()) {
+                self.dismiss(session, why);
+            }
+            self.check_uploads();
+            self.write_refusals(false);
+        }
+        if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {
+            self.notify(Event::Timeout);
+        }
+    }
+
+    /// Passes an event to the engine, and queues its effects.
+    fn notify(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.engine.handle(self.now_s, event, &mut effects);
+        self.effects.extend(effects);
+    }
+}
+
+/// Sends the messages of a thread to the driver. Without a driver the run is over, and they no longer matter.
+fn sender<T>(commands: &mpsc::Sender<Command>, wrap: fn(T) -> Command) -> impl Fn(T) + Send + use<T> {
+    let commands = commands.clone();
+    move |message| drop(commands.blocking_send(wrap(message)))
+}

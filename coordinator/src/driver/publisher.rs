@@ -1,0 +1,110 @@
+//! Publishes events to the journal and the metrics on disk, to the run's state, and to other listeners.
+
+use std::path::Path;
+
+use ata_record::{Listener, Listeners, RecordError, RunEvent, RunState, Writer};
+use ata_scheduler::LeaseTime;
+use ata_types::{Lease, TaskOutcome, WorkerId};
+use ata_wire::LeaseTimes;
+use tokio::sync::watch;
+
+/// How a lease ended.
+pub(crate) struct EndedLease<'a> {
+    pub(crate) worker: WorkerId,
+    pub(crate) lease: &'a Lease,
+    pub(crate) outcome: TaskOutcome,
+    /// The engine's view of the reported times.
+    pub(crate) time: LeaseTime,
+    /// What the worker reported, if it computed the lease.
+    pub(crate) times: Option<&'a LeaseTimes>,
+}
+
+/// Publishes the events of the run.
+pub(crate) struct Publisher {
+    writer: Writer,
+    state: watch::Receiver<RunState>,
+}
+
+/// Applies events to the run's state, which others watch.
+struct StateFold(watch::Sender<RunState>);
+
+impl Listener for StateFold {
+    fn on_event(&mut self, event: &RunEvent) {
+        self.0.send_if_modified(|state| {
+            state.apply(event);
+            // Watchers are not notified of single tasks: their iteration's step follows.
+            !matches!(event, RunEvent::Task { .. })
+        });
+    }
+}
+
+impl Publisher {
+    /// Creates the files in a folder that has none of them. `failed` is called once if they can no longer be written.
+    pub(crate) fn create(
+        folder: &Path,
+        state: watch::Sender<RunState>,
+        mut listeners: Listeners,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<Self, RecordError> {
+        let watched = state.subscribe();
+        listeners.add(StateFold(state));
+        Ok(Self { writer: Writer::create(folder, listeners, failed)?, state: watched })
+    }
+
+    /// Continues the files of a run that is resumed, whose events so far add up to `past`.
+    pub(crate) fn append(
+        folder: &Path,
+        past: RunState,
+        state: watch::Sender<RunState>,
+        mut listeners: Listeners,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<Self, RecordError> {
+        let watched = state.subscribe();
+        state.send_replace(past);
+        listeners.add(StateFold(state));
+        Ok(Self { writer: Writer::append(folder, listeners, failed)?, state: watched })
+    }
+
+    pub(crate) fn publish(&self, event: RunEvent) {
+        self.publish_all(vec![event]);
+    }
+
+    fn publish_all(&self, events: Vec<RunEvent>) {
+        self.writer.write(events);
+    }
+
+    /// Publishes how a lease ended. Of a batch, each task is recorded with an equal share of its time.
+    pub(crate) fn lease_ended(&self, now_s: f64, ended: &EndedLease<'_>) {
+        let &EndedLease { worker, lease, outcome, time, times } = ended;
+        let (factor, overhead_s, elapsed_s) = match time {
+            LeaseTime::Reported { factor, overhead_s } => (Some(factor), overhead_s, None),
+            LeaseTime::Censored { elapsed_s } => (None, None, elapsed_s),
+        };
+        let busy_s = times.map_or(&[][..], |times| &times.busy_s);
+        let outlasted = times.map_or(0, |times| times.outlasted.min(lease.tasks.count));
+        let count = lease.tasks.count as usize;
+        let share = if busy_s.len() == 1 { 1.0 / count as f64 } else { 1.0 };
+        let busy_of = |at: usize| busy_s.get(if busy_s.len() == 1 { 0 } else { at });
+        let last = count - 1;
+        let task = |(at, task): (usize, u64)| RunEvent::Task {
+            iteration: lease.iteration,
+            task,
+            worker,
+            lease: lease.id,
+            time_s: now_s,
+            busy_s: factor.zip(busy_of(at)).map(|(factor, busy_s)| factor * share * busy_s),
+            // It is not known how many of the tasks the worker had begun, but it had begun the first.
+            censored_s: elapsed_s.filter(|_| at == 0),
+            overhead_s: overhead_s.filter(|_| at == last),
+            outlasted: if at == last { outlasted } else { 0 },
+            outcome,
+        };
+        self.publish_all(lease.tasks.indices().enumerate().map(task).collect());
+    }
+
+    /// Waits until everything is written, and returns the final state.
+    pub(crate) fn finish(self) -> (RunState, Result<(), RecordError>) {
+        let written = self.writer.finish();
+        (self.state.borrow().clone(), written)
+    }
+}

@@ -1,0 +1,210 @@
+//! The sessions of connected workers.
+//!
+//! # Layout
+//! - here: [`Sessions`], the table of all sessions
+//! - `session`: one session; `past_leases`: the leases that it had
+//! - `names`: the number of each worker
+
+mod names;
+mod past_leases;
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use names::{Claim, Names};
+pub(crate) use session::{Presence, Session};
+
+use std::collections::HashMap;
+
+use ata_types::{Iteration, MachineId, WorkerId};
+use ata_wire::{Hello, SessionToken, ToWorker, WorkerName};
+use rand::TryRng;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::uploads::Traffic;
+use crate::config::Timeouts;
+
+/// The service's side of a session.
+#[derive(Debug)]
+pub(crate) struct SessionHandle {
+    pub(crate) token: SessionToken,
+    /// Messages to send to the worker.
+    pub(crate) messages: mpsc::Receiver<ToWorker>,
+    pub(crate) presence: Presence,
+}
+
+/// The result of [`Sessions::open`].
+pub(crate) struct OpenedSession {
+    pub(crate) handle: SessionHandle,
+    pub(crate) claim: Claim,
+    /// An earlier session of the same process, whose broken connection had not been noticed.
+    pub(crate) replaced: Option<Session>,
+}
+
+/// The connected workers. Every lookup takes constant time.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_token: HashMap<SessionToken, Session>,
+    by_worker: HashMap<WorkerId, SessionToken>,
+    names: Names,
+    /// Workers with a non-empty outbox; may contain duplicates.
+    dirty: Vec<WorkerId>,
+}
+
+impl Sessions {
+    /// Opens a session.
+    pub(crate) fn open(&mut self, now_s: f64, hello: &Hello, machine: MachineId) -> Result<OpenedSession, Status> {
+        if let Some(why) = self.names.expelled(&hello.name) {
+            let text = format!("worker '{}' was expelled from this run: {why}", hello.name);
+            return Err(Status::permission_denied(text));
+        }
+        let token = random_token()?;
+        let claim = self
+            .names
+            .arrive(&hello.name, hello.number)
+            .ok_or_else(|| Status::resource_exhausted("the maximum number of workers is connected; try again later"))?;
+        let old = self.by_worker.get(&claim.worker).and_then(|token| self.by_token.get(token));
+        if let Some(old) = old
+            && !old.is_of_instance(hello.instance)
+        {
+            let text = format!("another worker named '{}' is connected: choose another --name", hello.name);
+            return Err(Status::already_exists(text));
+        }
+        let replaced = self.remove(claim.worker);
+        let (session, messages) = Session::new(now_s, claim.worker, machine, hello);
+        let handle = SessionHandle { token, messages, presence: session.presence() };
+        self.by_worker.insert(claim.worker, token);
+        self.by_token.insert(token, session);
+        Ok(OpenedSession { handle, claim, replaced })
+    }
+
+    /// The session of a token.
+    pub(crate) fn of_token(&mut self, token: SessionToken) -> Result<&mut Session, Status> {
+        self.by_token.get_mut(&token).ok_or_else(|| Status::unauthenticated("no such session"))
+    }
+
+    /// The session of a worker.
+    pub(crate) fn of_worker(&mut self, worker: WorkerId) -> Option<&mut Session> {
+        self.by_token.get_mut(self.by_worker.get(&worker)?)
+    }
+
+    /// The session of a worker, for adding to its outbox, which the next [`Self::flush`] sends.
+    pub(crate) fn addressed(&mut self, worker: WorkerId) -> Option<&mut Session> {
+        self.dirty.push(worker);
+        self.of_worker(worker)
+    }
+
+    /// Adds a message to a worker's outbox.
+    pub(crate) fn send(&mut self, worker: WorkerId, message: ToWorker) {
+        if let Some(session) = self.addressed(worker) {
+            session.push(message);
+        }
+    }
+
+    /// Sends the messages in all outboxes. Ends and returns the sessions of workers that do not read theirs.
+    pub(crate) fn flush(&mut self) -> Vec<Session> {
+        let mut broken = Vec::new();
+        for worker in std::mem::take(&mut self.dirty) {
+            if self.of_worker(worker).is_some_and(|session| !session.flush()) {
+                broken.extend(self.close(worker));
+            }
+        }
+        broken
+    }
+
+    /// Ends a session by its token.
+    pub(crate) fn close_token(&mut self, token: SessionToken) -> Option<Session> {
+        let worker = self.by_token.get(&token)?.worker();
+        self.close(worker)
+    }
+
+    /// Ends the session of a worker.
+    pub(crate) fn close(&mut self, worker: WorkerId) -> Option<Session> {
+        let session = self.remove(worker)?;
+        self.names.leave(session.name());
+        Some(session)
+    }
+
+    /// Ends the session of a worker, if it has one, and refuses its name from now on.
+    pub(crate) fn expel(&mut self, worker: WorkerId, why: &str) -> Option<Session> {
+        let session = self.close(worker);
+        self.names.expel(worker, why);
+        session
+    }
+
+    /// The names that are refused, and why.
+    pub(crate) fn expelled(&self) -> impl Iterator<Item = &(WorkerName, String)> {
+        self.names.all_expelled()
+    }
+
+    fn remove(&mut self, worker: WorkerId) -> Option<Session> {
+        self.by_token.remove(&self.by_worker.remove(&worker)?)
+    }
+
+    /// Ends the sessions whose workers are silent or do not read, and returns them with the reasons.
+    pub(crate) fn close_overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Vec<(Session, &'static str)> {
+        let overdue = |session: &mut Session| Some((session.worker(), session.overdue(now_s, timeouts)?));
+        let mut overdue: Vec<_> = self.by_token.values_mut().filter_map(overdue).collect();
+        overdue.sort_unstable();
+        overdue.into_iter().filter_map(|(worker, why)| Some((self.close(worker)?, why))).collect()
+    }
+
+    /// Ends the sessions that keep the oldest version of the parameters in memory, if it is one before `current`.
+    pub(crate) fn close_oldest(&mut self, current: Iteration) -> Vec<Session> {
+        let versions = self.by_token.values().filter_map(|session| Some((session.oldest_version()?, session.worker())));
+        let versions: Vec<_> = versions.filter(|(version, _)| *version < current).collect();
+        let Some(oldest) = versions.iter().map(|(version, _)| *version).min() else { return Vec::new() };
+        let mut workers: Vec<_> = versions.into_iter().filter(|(version, _)| *version == oldest).collect();
+        workers.sort_unstable();
+        workers.into_iter().filter_map(|(_, worker)| self.close(worker)).collect()
+    }
+
+    /// Forgets the workers that are absent the longest, if there are many; returns their numbers, which others may get from now
+    /// on.
+    pub(crate) fn forget_long_absent(&mut self) -> Vec<WorkerId> {
+        self.names.forget_long_absent()
+    }
+
+    /// The session whose gradients arrive most slowly, of those that must give way to others. `traffic` returns the traffic of all
+    /// gradients if others wait for the room of a session.
+    pub(crate) fn slowest_sender(
+        &mut self,
+        now_s: f64,
+        traffic: impl Fn(SessionToken) -> Option<Traffic>,
+    ) -> Option<&mut Session> {
+        let sessions = self.by_token.iter_mut();
+        let slow =
+            sessions.filter_map(|(token, session)| Some((session.sends_too_slowly(now_s, traffic(*token))?, session)));
+        slow.min_by(|(a, one), (b, other)| a.total_cmp(b).then(one.worker().cmp(&other.worker()))).map(|(_, slow)| slow)
+    }
+
+    /// Ends all sessions.
+    pub(crate) fn close_all(&mut self) -> Vec<Session> {
+        self.by_worker.clear();
+        self.by_token.drain().map(|(_, session)| session).collect()
+    }
+
+    /// Sessions of a run that is resumed, in which no worker is present yet.
+    pub(crate) fn restored(names: Names) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// Numbers and names of all workers that took part: the longest absent first, those present last.
+    pub(crate) fn names_by_departure(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
+        self.names.by_departure()
+    }
+
+    /// Names by number of all workers that took part, except those whose number was reassigned.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (WorkerId, &WorkerName)> {
+        self.names.iter()
+    }
+}
+
+fn random_token() -> Result<SessionToken, Status> {
+    let mut token = [0; 16];
+    rand::rngs::SysRng
+        .try_fill_bytes(&mut token)
+        .map_err(|error| Status::internal(format!("no randomness for a session token: {error}")))?;
+    Ok(SessionToken(token))
+}

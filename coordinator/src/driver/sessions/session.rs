@@ -1,0 +1,360 @@
+//! The session of one connected worker.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use ata_record::RefusalKind;
+use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
+use ata_wire::limits::{CONNECTIONS_PER_WORKER, MAX_BATCH, MAX_QUEUED_MESSAGES};
+use ata_wire::{Assignment, FarewellReason, Hello, Peer, Reader, Stay, ToWorker, TraceContext, WorkerName};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::Status;
+
+use super::past_leases::PastLeases;
+use crate::config::Timeouts;
+use crate::driver::uploads::{Place, Room, Sending, Traffic};
+use crate::parameters::{DueParameters, DueSets, ParameterSet};
+
+/// The driver's side of a worker's session. Dropping it ends the session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    worker: WorkerId,
+    /// The machine that it connected from.
+    machine: MachineId,
+    name: WorkerName,
+    device: String,
+    /// Random per process of the worker.
+    instance: u64,
+    is_ready: bool,
+    /// Whether its gradients are the same bits as those of other exact workers.
+    is_exact: bool,
+    /// When the worker was last heard from, in seconds of the run's clock.
+    heard_s: f64,
+    /// The number of leases that it holds.
+    leases: usize,
+    past: PastLeases,
+    sending: Sending,
+    /// Its connections, which stay open for as long as the session lasts.
+    connections: Vec<Stay>,
+    /// The parameters to send next. With those that are being sent, at most two versions are kept for the worker.
+    due: DueParameters,
+    /// The iteration of the parameters that became due last.
+    sent: Option<Iteration>,
+    download: Option<Download>,
+    /// Shared with the task that sends the training data, if there is one.
+    data: Weak<()>,
+    /// Messages to send when all effects are carried out.
+    outbox: Vec<ToWorker>,
+    messages: mpsc::Sender<ToWorker>,
+    presence: Presence,
+    /// Ends what the service does for the session.
+    _ends: DropGuard,
+}
+
+/// The device whose results are the same bits on every machine; see [`ata_learn::OpenDevice::is_cpu`].
+const CPU: &str = "cpu";
+
+/// A handle that the gRPC handlers share with a session, so that a sign of life costs no command.
+#[derive(Clone, Debug)]
+pub(crate) struct Presence {
+    liveness: Arc<Liveness>,
+    ended: CancellationToken,
+}
+
+/// Liveness flags, shared with the gRPC handlers.
+#[derive(Debug)]
+struct Liveness {
+    /// Whether the worker was heard from since the driver last checked.
+    heard: AtomicBool,
+    /// Whether the worker's last heartbeat said that it has no work.
+    is_idle: AtomicBool,
+    /// Bytes of gradients that have arrived.
+    arrived: AtomicU64,
+}
+
+impl Presence {
+    pub(crate) fn new() -> Self {
+        let (heard, is_idle) = (AtomicBool::new(false), AtomicBool::new(true));
+        let liveness = Arc::new(Liveness { heard, is_idle, arrived: AtomicU64::new(0) });
+        Self { liveness, ended: CancellationToken::new() }
+    }
+
+    /// Records a sign of life.
+    pub(crate) fn hear(&self) {
+        self.liveness.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that bytes of a gradient have arrived.
+    pub(crate) fn receive(&self, bytes: usize) {
+        self.liveness.arrived.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.hear();
+    }
+
+    /// Records a heartbeat. An idle worker sends its next one later.
+    pub(crate) fn hear_heartbeat(&self, is_idle: bool) {
+        self.liveness.is_idle.store(is_idle, Ordering::Relaxed);
+        self.hear();
+    }
+
+    /// Resolves when the session has ended.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+}
+
+/// A call for a worker's parameters.
+#[derive(Debug)]
+struct Download {
+    reader: Reader,
+    /// Pieces that the worker had taken at the last check.
+    taken: u64,
+    /// When the worker last took a piece, as far as checks know.
+    since_s: f64,
+}
+
+impl Download {
+    fn stalls_since_s(&mut self, now_s: f64) -> f64 {
+        let taken = self.reader.taken();
+        if taken != self.taken || self.reader.reading().is_none() {
+            (self.taken, self.since_s) = (taken, now_s);
+        }
+        self.since_s
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        // A version that was read in part would stay in memory for as long as the peer keeps the connection.
+        if self.reader.reading().is_some() {
+            self.reader.close();
+        }
+    }
+}
+
+impl Session {
+    /// Begins a session; also returns the receiver of its messages.
+    pub(crate) fn new(
+        now_s: f64,
+        worker: WorkerId,
+        machine: MachineId,
+        hello: &Hello,
+    ) -> (Self, mpsc::Receiver<ToWorker>) {
+        let (messages, receiver) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let presence = Presence::new();
+        let session = Self {
+            worker,
+            machine,
+            name: hello.name.clone(),
+            device: hello.device.clone(),
+            instance: hello.instance,
+            is_ready: false,
+            is_exact: false,
+            heard_s: now_s,
+            leases: 0,
+            past: PastLeases::default(),
+            sending: Sending::default(),
+            connections: Vec::new(),
+            due: DueParameters::default(),
+            sent: None,
+            download: None,
+            data: Weak::new(),
+            outbox: Vec::new(),
+            messages,
+            _ends: presence.ended.clone().drop_guard(),
+            presence,
+        };
+        (session, receiver)
+    }
+
+    pub(crate) fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    pub(crate) fn machine(&self) -> MachineId {
+        self.machine
+    }
+
+    pub(crate) fn name(&self) -> &WorkerName {
+        &self.name
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Whether it belongs to this process of a worker.
+    pub(crate) fn is_of_instance(&self, instance: u64) -> bool {
+        self.instance == instance
+    }
+
+    /// Whether the worker reported Ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
+    /// Whether its gradients are the same bits as those of other exact workers.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.is_exact
+    }
+
+    /// Records that the worker can compute, and whether it computes a lease as one batch. Returns `false` if that was known.
+    pub(crate) fn make_ready(&mut self, fuses: bool) -> bool {
+        if self.is_ready {
+            return false;
+        }
+        self.is_ready = true;
+        self.is_exact = !fuses && self.device == CPU;
+        true
+    }
+
+    /// Records a sign of life.
+    pub(crate) fn hear(&mut self, now_s: f64) {
+        self.heard_s = now_s;
+    }
+
+    /// The handle for the gRPC handlers.
+    pub(crate) fn presence(&self) -> Presence {
+        self.presence.clone()
+    }
+
+    /// Keeps a connection open for as long as the session lasts. A connection in excess of those that a worker needs does not
+    /// become part of the session, whatever is called on it.
+    pub(crate) fn admit(&mut self, peer: &Peer) {
+        let is_new = !self.connections.iter().any(|connection| connection.is_of(peer));
+        if is_new && self.connections.len() < CONNECTIONS_PER_WORKER {
+            self.connections.push(peer.stay());
+        }
+    }
+
+    /// Records that the worker is about to send the gradient of a lease that it holds; an error says why it must not.
+    pub(crate) fn begin_upload(&mut self, lease: LeaseId) -> Result<(), (RefusalKind, &'static str)> {
+        self.sending.begin(lease)
+    }
+
+    /// Room for a gradient that it sends.
+    pub(crate) fn room(&self, place: Place) -> Room {
+        self.sending.room(self.presence(), place)
+    }
+
+    /// Fails the gradients that are arriving, so that others have room.
+    pub(crate) fn give_way(&mut self) {
+        self.sending.give_way();
+    }
+
+    /// The bytes per second at which its gradients arrive, if they are too few for too long. `traffic` is that of all gradients,
+    /// if others wait for its room.
+    pub(crate) fn sends_too_slowly(&mut self, now_s: f64, traffic: Option<Traffic>) -> Option<f64> {
+        let arrived = self.presence.liveness.arrived.load(Ordering::Relaxed);
+        self.sending.too_slow(now_s, arrived, traffic)
+    }
+
+    /// Why the session must end, if it must.
+    pub(crate) fn overdue(&mut self, now_s: f64, timeouts: &Timeouts) -> Option<&'static str> {
+        let Liveness { heard, is_idle, .. } = &*self.presence.liveness;
+        if heard.swap(false, Ordering::Relaxed) {
+            self.heard_s = now_s;
+        }
+        let timeout = if is_idle.load(Ordering::Relaxed) { timeouts.idle } else { timeouts.heartbeat };
+        if now_s - self.heard_s > timeout.as_secs_f64() {
+            return Some("no heartbeat");
+        }
+        let download = self.download.as_mut()?;
+        (now_s - download.stalls_since_s(now_s) > timeouts.download.as_secs_f64())
+            .then_some("it does not read its parameters")
+    }
+
+    /// The oldest version of the parameters that is kept for it.
+    pub(crate) fn oldest_version(&self) -> Option<Iteration> {
+        let reading = self.download.as_ref().and_then(|download| download.reader.reading());
+        reading.into_iter().chain(self.due.iteration()).min()
+    }
+
+    /// Adds a lease to the next message, and sends the parameters of its iteration if the worker does not have them.
+    pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet, trace: Option<TraceContext>) {
+        debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
+        self.leases += 1;
+        self.past.given(lease.id);
+        let iteration = parameters.iteration;
+        if self.sent.replace(iteration) != Some(iteration) {
+            self.due.put(parameters.clone());
+        }
+        let assignment = Assignment { lease: *lease, trace };
+        match self.outbox.last_mut() {
+            Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
+            _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
+        }
+    }
+
+    /// Adds the cancellation of a lease to the next message.
+    pub(crate) fn cancel(&mut self, lease: LeaseId) {
+        match self.outbox.last_mut() {
+            Some(ToWorker::Cancel(batch)) if batch.len() < MAX_BATCH => batch.push(lease),
+            _ => self.outbox.push(ToWorker::Cancel(vec![lease])),
+        }
+    }
+
+    /// Records that the gradient of a lease was accepted.
+    pub(crate) fn delivered(&mut self, lease: LeaseId) {
+        self.past.delivered(lease);
+    }
+
+    /// Classifies a gradient for a lease that no worker holds.
+    pub(crate) fn kind_of_stray(&self, lease: LeaseId) -> RefusalKind {
+        self.past.kind_of(lease)
+    }
+
+    /// Records that a lease ended.
+    pub(crate) fn ended(&mut self, lease: LeaseId) {
+        self.sending.ended(lease);
+        // It may be one of an earlier session of the worker.
+        self.leases = self.leases.saturating_sub(1);
+        // Without a lease it needs no parameters.
+        if self.leases == 0 && self.due.clear() {
+            self.sent = None;
+        }
+    }
+
+    /// The parameters to send to the worker, as they become due; an error says why it must not ask for them.
+    pub(crate) fn parameters(&mut self, now_s: f64, reader: Reader) -> Result<DueSets, Status> {
+        self.admit(reader.peer());
+        let sets = self.due.receiver();
+        let sets =
+            sets.ok_or_else(|| Status::resource_exhausted("this session's parameters are being sent already"))?;
+        let taken = reader.taken();
+        self.download = Some(Download { reader, taken, since_s: now_s });
+        Ok(sets)
+    }
+
+    /// A mark to keep while the worker is sent the training data; an error says why it must not ask for them.
+    pub(crate) fn begin_data(&mut self) -> Result<Arc<()>, Status> {
+        if self.data.strong_count() > 0 {
+            return Err(Status::resource_exhausted("the training data are being sent to this session already"));
+        }
+        let sending = Arc::new(());
+        self.data = Arc::downgrade(&sending);
+        Ok(sending)
+    }
+
+    /// Adds a message to the outbox.
+    pub(crate) fn push(&mut self, message: ToWorker) {
+        self.outbox.push(message);
+    }
+
+    /// Queues the messages of the outbox; returns `false` if the worker does not read them fast enough, or is gone.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.outbox.drain(..).all(|message| self.messages.try_send(message).is_ok())
+    }
+
+    /// Sends a farewell, and ends the session.
+    pub(crate) fn farewell(mut self, reason: FarewellReason, detail: impl Into<String>) {
+        self.outbox.push(ToWorker::Farewell { reason, detail: detail.into() });
+        // The session ends whether or not the worker receives it.
+        self.flush();
+    }
+}

@@ -1,0 +1,148 @@
+//! Sessions and what they send, without a network.
+
+use std::time::Duration;
+
+use ata_types::{Lease, LeaseId, TaskRange};
+use ata_wire::limits::MAX_BATCH;
+use ata_wire::{Pool, Reader};
+
+use super::*;
+use crate::parameters::ParameterSet;
+
+const TIMEOUTS: Timeouts =
+    Timeouts { heartbeat: Duration::from_secs(2), idle: Duration::from_secs(10), download: Duration::from_mins(1) };
+
+fn hello(name: &str, instance: u64) -> Hello {
+    Hello { name: name.parse().unwrap(), instance, number: None, device: String::new(), version: String::new() }
+}
+
+fn open(sessions: &mut Sessions, name: &str, instance: u64) -> OpenedSession {
+    sessions.open(0.0, &hello(name, instance), MachineId(1)).unwrap()
+}
+
+fn parameters(iteration: u64) -> ParameterSet {
+    ParameterSet::new(Iteration(iteration), vec![1.0], &Pool::default())
+}
+
+fn lease(id: u64, iteration: u64) -> Lease {
+    Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id) }
+}
+
+#[test]
+fn a_name_in_use_is_refused_but_the_same_process_replaces_itself() {
+    let mut sessions = Sessions::default();
+    let first = open(&mut sessions, "a", 1);
+    assert_eq!(sessions.open(0.0, &hello("a", 2), MachineId(1)).err().unwrap().code(), tonic::Code::AlreadyExists);
+    let second = open(&mut sessions, "a", 1);
+    assert_eq!(second.replaced.unwrap().worker(), first.claim.worker);
+    assert_eq!(second.claim.worker, first.claim.worker);
+    assert_eq!(sessions.of_token(first.handle.token).unwrap_err().code(), tonic::Code::Unauthenticated);
+    sessions.close(first.claim.worker);
+    assert_eq!(open(&mut sessions, "a", 3).claim.worker, first.claim.worker, "it gets its old number");
+}
+
+#[test]
+fn silence_is_noticed_and_sooner_from_a_worker_with_work() {
+    let mut sessions = Sessions::default();
+    let presence = open(&mut sessions, "a", 1).handle.presence;
+    let mut closed = |now_s| sessions.close_overdue(now_s, &TIMEOUTS).len();
+    assert_eq!(closed(10.0), 0);
+    presence.hear_heartbeat(true);
+    assert_eq!((closed(11.0), closed(21.0)), (0, 0));
+    presence.hear_heartbeat(false);
+    assert_eq!((closed(22.0), closed(24.0)), (0, 0));
+    presence.hear();
+    assert_eq!((closed(25.0), closed(27.0)), (0, 0), "anything is a sign of life");
+    assert!(!presence.has_ended());
+    assert_eq!(closed(27.1), 1);
+    assert!(presence.has_ended());
+}
+
+/// A worker may get more leases at a time than its queue can hold messages.
+#[test]
+fn leases_are_sent_in_batches() {
+    let mut sessions = Sessions::default();
+    let mut opened = open(&mut sessions, "a", 1);
+    let session = sessions.addressed(opened.claim.worker).unwrap();
+    for id in 0..20_000 {
+        session.assign(&lease(id, 1), &parameters(1), None);
+    }
+    session.cancel(LeaseId(5));
+    session.cancel(LeaseId(6));
+    assert!(sessions.flush().is_empty());
+    let mut sizes = Vec::new();
+    while let Ok(message) = opened.handle.messages.try_recv() {
+        match message {
+            ToWorker::Assign(batch) => sizes.push(batch.len()),
+            ToWorker::Cancel(batch) => assert_eq!(batch, [LeaseId(5), LeaseId(6)]),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(sizes, [MAX_BATCH, MAX_BATCH, 20_000 - 2 * MAX_BATCH]);
+}
+
+#[test]
+fn a_worker_that_takes_no_messages_is_thrown_out() {
+    let mut sessions = Sessions::default();
+    let opened = open(&mut sessions, "a", 1);
+    drop(opened.handle.messages);
+    sessions.send(opened.claim.worker, ToWorker::Cancel(vec![LeaseId(1)]));
+    assert_eq!(sessions.flush().len(), 1);
+    assert!(sessions.of_worker(opened.claim.worker).is_none());
+}
+
+/// A worker that reads slowly gets the latest parameters, by one call at a time, and what it was sent is not kept.
+#[test]
+fn at_most_one_version_waits_for_a_worker() {
+    let mut sessions = Sessions::default();
+    let opened = open(&mut sessions, "a", 1);
+    let session = sessions.of_worker(opened.claim.worker).unwrap();
+    let assign = |session: &mut Session, id, iteration| {
+        session.assign(&lease(id, iteration), &parameters(iteration), None);
+    };
+    assign(session, 1, 1);
+    let sent = session.parameters(0.0, Reader::default()).unwrap();
+    assert!(session.parameters(0.0, Reader::default()).is_err());
+    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(1))), Ok(None)), "what was due before the call");
+    assert_eq!(session.oldest_version(), None);
+    assign(session, 2, 1);
+    assert_eq!(sent.take(), Ok(None), "once per iteration");
+    assign(session, 3, 2);
+    assign(session, 4, 3);
+    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(3))), Ok(None)));
+    drop(sent);
+    let sent = session.parameters(0.0, Reader::default()).unwrap();
+    assign(session, 5, 4);
+    (1..=5).for_each(|id| session.ended(LeaseId(id)));
+    assert_eq!(sent.take(), Ok(None), "without leases it needs none");
+    assign(session, 6, 4);
+    assert_eq!(sent.take(), Ok(Some(Iteration(4))));
+    sessions.close(opened.claim.worker);
+    assert_eq!(sent.take(), Err(()));
+}
+
+#[test]
+fn those_that_keep_the_oldest_version_are_the_first_to_go() {
+    let mut sessions = Sessions::default();
+    let workers: Vec<_> = ["a", "b", "c", "d"].map(|name| open(&mut sessions, name, 1)).into();
+    for (opened, iteration) in workers.iter().zip([2, 1, 1, 3]) {
+        let session = sessions.of_worker(opened.claim.worker).unwrap();
+        session.assign(&lease(iteration, iteration), &parameters(iteration), None);
+    }
+    let mut closed =
+        || sessions.close_oldest(Iteration(3)).iter().map(|session| session.name().to_string()).collect::<Vec<_>>();
+    assert_eq!([closed(), closed(), closed()], [vec!["b".to_owned(), "c".into()], vec!["a".into()], vec![]]);
+}
+
+#[test]
+fn a_gradient_is_sent_once_at_a_time() {
+    let mut sessions = Sessions::default();
+    let opened = open(&mut sessions, "a", 1);
+    let session = sessions.of_worker(opened.claim.worker).unwrap();
+    let lease = lease(1, 3);
+    session.assign(&lease, &parameters(3), None);
+    assert_eq!(session.begin_upload(lease.id), Ok(()));
+    assert!(session.begin_upload(lease.id).is_err());
+    session.ended(lease.id);
+    assert_eq!(session.begin_upload(lease.id), Ok(()), "the engine checks which lease it is");
+}

@@ -1,0 +1,165 @@
+//! The state in which a run begins, or goes on from a checkpoint.
+
+use ata_learn::TrainingState;
+use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, RecordError, RunEvent, RunState, resume_journal};
+use ata_scheduler::{Engine, EngineConfig, Ledger};
+use ata_types::{Iteration, WorkerId};
+use tokio::sync::watch;
+
+use super::evaluations::BestEvaluation;
+use super::publisher::Publisher;
+use super::sessions::Names;
+use crate::checkpoint::Checkpoint;
+use crate::config::{PolicyConfig, ProblemConfig, RunConfig, Start};
+use crate::report::RunError;
+use ata_learn::Optimizer;
+
+/// The state in which a run begins, or goes on.
+pub(super) struct StartState {
+    pub(super) engine: Engine,
+    pub(super) names: Names,
+    pub(super) training: TrainingState,
+    pub(super) publisher: Publisher,
+    /// Seconds of the run's clock.
+    pub(super) time_s: f64,
+    /// How often the run was resumed.
+    pub(super) epoch: u64,
+    /// The last iteration of the checkpoint that the run goes on from; 0 if it begins.
+    pub(super) saved: Iteration,
+    pub(super) best: BestEvaluation,
+}
+
+/// What a run is started with.
+pub(super) struct Starter<'a> {
+    pub(super) run: &'a mut RunConfig,
+    pub(super) engine: EngineConfig,
+    pub(super) policy: PolicyConfig,
+    pub(super) problem: &'a ProblemConfig,
+    pub(super) optimizer: Optimizer,
+    /// Watchers of the run's state.
+    pub(super) state: watch::Sender<RunState>,
+}
+
+impl Starter<'_> {
+    /// Begins or resumes the run and its journal. `failed` is called once if the journal can no longer be written.
+    pub(super) fn start(
+        self,
+        start: Start,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<StartState, RunError> {
+        let parameters = match start {
+            Start::Checkpoint(checkpoint) => return self.resume(*checkpoint, failed),
+            Start::Parameters(parameters) => parameters,
+            Start::Random => self.problem.model.initial_parameters(self.engine.seed),
+        };
+        let event = self.run_event();
+        let listeners = std::mem::take(&mut self.run.listeners);
+        let publisher = Publisher::create(&self.run.folder, self.state, listeners, failed)?;
+        publisher.publish(event);
+        Ok(StartState {
+            engine: Engine::new(self.engine, self.policy.policy),
+            names: Names::default(),
+            training: TrainingState::new(self.optimizer, parameters),
+            publisher,
+            time_s: 0.0,
+            epoch: 0,
+            saved: Iteration::default(),
+            best: BestEvaluation::default(),
+        })
+    }
+
+    fn resume(
+        self,
+        checkpoint: Checkpoint,
+        failed: impl FnOnce(RecordError) + Send + 'static,
+    ) -> Result<StartState, RunError> {
+        let Checkpoint { training, progress } = checkpoint;
+        progress.check_data(&self.problem.data.identity())?;
+        let (event, iterations) = (self.run_event(), self.engine.iterations);
+        let (folder, listeners) = (&self.run.folder, std::mem::take(&mut self.run.listeners));
+        let engine = Engine::restore(self.engine, self.policy.policy, progress.engine)?;
+        let steps = progress.iteration.number();
+        let initial = self.state.borrow().clone();
+        let resumed = resume_journal(folder, &self.run.id, progress.iteration, initial)?;
+        if resumed.unreadable > 0 {
+            let (lines, kept) = (resumed.unreadable, folder.join(DAMAGED_FILE));
+            tracing::warn!("{lines} lines of the journal cannot be read; the original is kept in {}", kept.display());
+        }
+        let mut past = resumed.state;
+        if past.iterations != steps {
+            let found = past.iterations;
+            tracing::warn!(
+                "the journal holds {found} of {steps} steps: figures lack the others, the checkpoint does not"
+            );
+        }
+        if resumed.unreadable > 0 || past.iterations != steps {
+            correct(&mut past, engine.ledger(), &progress.workers, progress.time_s);
+        }
+        // If the file of the best model is lost, the best one from now on takes its place.
+        let best = if folder.join(BEST_MODEL_FILE).exists() {
+            BestEvaluation { accuracy: progress.best_accuracy, loss: past.lowest_test_loss }
+        } else {
+            BestEvaluation::default()
+        };
+        let publisher = Publisher::append(folder, past, self.state, listeners, failed)?;
+        if !resumed.has_begun {
+            publisher.publish(event);
+        }
+        let epoch = progress.epoch + 1;
+        publisher.publish(RunEvent::Resume {
+            time_s: progress.time_s,
+            version: JOURNAL_VERSION,
+            epoch,
+            iteration: progress.iteration,
+            policy: self.policy.specification,
+            iterations,
+        });
+        let known = |(worker, name): (WorkerId, String)| Some((worker, name.parse().ok()?));
+        let expelled = progress.expelled.into_iter().filter_map(|(name, why)| Some((name.parse().ok()?, why)));
+        Ok(StartState {
+            engine,
+            names: Names::restored(progress.workers.into_iter().filter_map(known), expelled),
+            training,
+            publisher,
+            time_s: progress.time_s,
+            epoch,
+            saved: progress.iteration,
+            best,
+        })
+    }
+
+    /// The first line of the journal.
+    fn run_event(&self) -> RunEvent {
+        RunEvent::Run {
+            version: JOURNAL_VERSION,
+            run_id: self.run.id.clone(),
+            policy: self.policy.specification.clone(),
+            budget: self.engine.budget,
+            iterations: self.engine.iterations,
+            task_batch: self.problem.task_batch,
+            seed: self.engine.seed,
+            model: self.problem.specification.clone(),
+        }
+    }
+}
+
+/// Replaces the sums that an incomplete journal got wrong by those of the checkpoint.
+fn correct(past: &mut RunState, ledger: &Ledger, workers: &[(WorkerId, String)], time_s: f64) {
+    past.iterations = ledger.iterations;
+    past.iteration_time_s = ledger.iteration_time_s;
+    past.total_worker_time_s = ledger.total_worker_time_s;
+    past.tasks_applied = ledger.tasks_applied;
+    past.tasks_wasted = ledger.tasks_wasted;
+    past.employments = ledger.employments;
+    past.results = ledger.results;
+    past.span_s = Some((past.span_s.map_or(0.0, |(began_s, _)| began_s), time_s));
+    for (worker, name) in workers {
+        let known = ledger.workers.get(worker.slot());
+        let worker = past.workers.entry(*worker).or_default();
+        worker.name.clone_from(name);
+        if let Some(known) = known {
+            (worker.tasks_applied, worker.busy_s, worker.overhead_s) =
+                (known.tasks_applied, known.busy_s, known.overhead_s);
+        }
+    }
+}

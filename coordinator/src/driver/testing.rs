@@ -1,0 +1,347 @@
+//! A coordinator on virtual time, for tests.
+//!
+//! Sessions and gradients arrive as calls, without a network, and work reaches the training thread only when a test passes it
+//! on. So the order of events depends on no thread's speed.
+
+use std::pin::pin;
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+
+use ata_record::{RecordError, RefusalKind, RunState};
+use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
+use ata_types::{Iteration, Lease, LeaseId};
+use ata_wire::{
+    FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Pool, Reader, Receipt, SessionToken, ToWorker,
+};
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use super::Ending;
+use super::uploads::Uploads;
+use super::{Command, Driver, Gradient, Presence, Room, SessionHandle, UploadRefusal};
+use crate::config::CoordinatorConfig;
+use crate::parameters::DueSets;
+use crate::report::RunReport;
+use crate::training::{StepOrder, TrainingEvent, Work};
+
+/// Commands that threads may have sent before a test handles them.
+const QUEUED_COMMANDS: usize = 64;
+
+/// Time after which a wait has failed: far more than it takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A run on virtual time.
+pub struct VirtualRun {
+    driver: Driver,
+    /// Messages of the run's threads.
+    commands: mpsc::Receiver<Command>,
+    /// Work that the driver gave out, and the queue of the thread that does it.
+    work: std_mpsc::Receiver<Work>,
+    training: std_mpsc::Sender<Work>,
+    now_s: f64,
+    /// Length of every gradient.
+    parameters: usize,
+    state: watch::Receiver<RunState>,
+}
+
+/// Kinds of work for the training thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkKind {
+    /// A gradient is added or compared.
+    Gradient,
+    /// A step is taken.
+    Step,
+    /// The state is copied for a checkpoint.
+    Copy,
+}
+
+impl From<&Work> for WorkKind {
+    fn from(work: &Work) -> Self {
+        match work {
+            Work::Add(_) | Work::Compare(_) => Self::Gradient,
+            Work::Step(_) => Self::Step,
+            Work::Copy(_) => Self::Copy,
+        }
+    }
+}
+
+impl VirtualRun {
+    /// Begins or resumes a run.
+    pub fn begin(config: CoordinatorConfig) -> Self {
+        let parameters = config.problem.model.parameter_count();
+        let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
+        let (publisher, state) = watch::channel(RunState::default());
+        let mut driver = Driver::new(config, &sender, Pool::default(), publisher).expect("a run begins");
+        let (given, work) = std_mpsc::channel();
+        let training = driver.steps.intercept(given);
+        driver.notify(Event::Proceed);
+        let now_s = driver.now_s;
+        Self { driver, commands, work, training, now_s, parameters, state }
+    }
+
+    /// Ends the run as its loop does, while the training thread does what it was given.
+    pub fn end(self, ending: Ending) -> RunReport {
+        let Self { driver, commands, work, training, .. } = self;
+        // The thread ends when the driver does. The training thread may have failed.
+        std::thread::spawn(move || while work.iter().next().is_some_and(|work| training.send(work).is_ok()) {});
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(driver.finish(ending, commands, pin!(std::future::pending())))
+    }
+
+    /// Says farewell to the workers, as at the end of the run.
+    pub fn take_leave(&mut self, ending: &Ending) {
+        self.driver.take_leave(ending);
+    }
+
+    /// Lets time pass. Returns why the run ends, if it does.
+    pub fn pass(&mut self, seconds: f64) -> Option<Ending> {
+        self.turn(seconds, None)
+    }
+
+    fn turn(&mut self, passes_s: f64, command: Option<Command>) -> Option<Ending> {
+        self.now_s += passes_s;
+        self.driver.turn(self.now_s, command)
+    }
+
+    /// Takes the step and writes the checkpoint that are due, if any; otherwise only time passes.
+    pub fn step(&mut self) -> Option<Ending> {
+        let work = self.pass_work_on();
+        let reports = work.iter().filter(|kind| **kind != WorkKind::Gradient).count();
+        let mut ending = self.turn(0.1, None);
+        for _ in 0..reports {
+            ending = ending.or(self.handle_report(0.0));
+        }
+        ending
+    }
+
+    /// Passes the work that the driver gave out on to the training thread.
+    pub fn pass_work_on(&mut self) -> Vec<WorkKind> {
+        let pass_on = |work| {
+            let kind = WorkKind::from(&work);
+            self.training.send(work).expect("the training thread runs");
+            kind
+        };
+        self.work.try_iter().map(pass_on).collect()
+    }
+
+    /// Waits for the next message of a thread, and handles it after some time.
+    pub fn handle_report(&mut self, passes_s: f64) -> Option<Ending> {
+        let report = self.commands.blocking_recv();
+        self.turn(passes_s, report)
+    }
+
+    /// Makes the training thread panic.
+    pub fn break_training_thread(&mut self) {
+        // A step without gradients panics.
+        let (iteration, learning_rate) = (Iteration::FIRST, 0.1);
+        let order = StepOrder { iteration, tasks: 1, learning_rate, with_product: false, trace: None };
+        self.training.send(Work::Step(order)).expect("the training thread runs");
+    }
+
+    /// Reports a failure of the training thread.
+    pub fn fail_training(&mut self) -> Option<Ending> {
+        self.turn(0.0, Some(Command::Training(TrainingEvent::Failed)))
+    }
+
+    /// Reports that the journal can no longer be written.
+    pub fn fail_record(&mut self, error: RecordError) -> Option<Ending> {
+        self.turn(0.0, Some(Command::RecordFailed(error)))
+    }
+
+    fn ask<T>(&mut self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> T {
+        let (reply, mut answer) = oneshot::channel();
+        assert!(self.turn(0.0, Some(command(reply))).is_none());
+        answer.try_recv().expect("every request is answered at once")
+    }
+
+    /// Opens a session, and reports that the worker is ready; `None` if the session is refused.
+    pub fn join(&mut self, name: &str, instance: u64) -> Option<VirtualWorker> {
+        let (name, device, version) = (name.parse().expect("a name"), String::new(), String::new());
+        let hello = Hello { name, instance, number: None, device, version };
+        let hello = |reply| Command::Hello { hello, peer: Peer::default(), reply };
+        let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
+        assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
+        presence.hear_heartbeat(false);
+        Some(VirtualWorker { token, messages, presence, leases: Vec::new() })
+    }
+
+    /// Lets time pass, then ends a control stream.
+    pub fn leave(&mut self, passes_s: f64, session: SessionToken) -> Option<Ending> {
+        self.turn(passes_s, Some(Command::Left { session, why: "it left".into() }))
+    }
+
+    /// Lets time pass, then fails a lease.
+    pub fn fail(&mut self, passes_s: f64, session: SessionToken, lease: LeaseId, kind: RefusalKind) -> Option<Ending> {
+        self.turn(passes_s, Some(Command::LeaseFailed { session, lease, kind, reason: "a test".into() }))
+    }
+
+    /// Announces a gradient.
+    pub fn announce(&mut self, session: SessionToken, lease: &Lease) -> Announcement {
+        let (lease, iteration, peer) = (lease.id, lease.iteration, Peer::default());
+        let (reply, answer) = oneshot::channel();
+        assert!(self.turn(0.0, Some(Command::Announce { session, lease, iteration, peer, reply })).is_none());
+        Announcement(answer)
+    }
+
+    /// Sends a gradient of equal values, whose tasks took no time.
+    pub fn send_gradient(
+        &mut self,
+        session: SessionToken,
+        lease: &Lease,
+        value: f32,
+    ) -> (Option<Receipt>, Option<Ending>) {
+        let header = GradientHeader {
+            session,
+            lease: lease.id,
+            iteration: lease.iteration,
+            times: LeaseTimes { busy_s: vec![0.0; lease.tasks.count as usize], outlasted: 0 },
+            loss_sum: 1.0,
+        };
+        let values = vec![value; self.parameters];
+        let (reply, mut answer) = oneshot::channel();
+        let ending = self.turn(0.0, Some(Command::Gradient(Gradient { header, values, reply })));
+        (answer.try_recv().ok(), ending)
+    }
+
+    /// Asks for the parameters of a session.
+    pub fn parameters(&mut self, session: SessionToken) -> ParameterSets {
+        let sets = self.ask(|reply| Command::Parameters { session, reader: Reader::default(), reply });
+        ParameterSets(sets.expect("the session is open"))
+    }
+
+    /// Whether a session is open.
+    pub fn is_open(&mut self, session: SessionToken) -> bool {
+        self.driver.sessions.of_token(session).is_ok()
+    }
+
+    /// The number of names that are remembered.
+    pub fn names(&self) -> usize {
+        self.driver.sessions.names().count()
+    }
+
+    /// Whether the result of a step is awaited.
+    pub fn is_step_under_way(&self) -> bool {
+        self.driver.steps.is_under_way()
+    }
+
+    /// SHA-256 of the current parameters.
+    pub fn parameters_sha256(&self) -> [u8; 32] {
+        self.driver.steps.parameters().sha256()
+    }
+
+    /// What the engine learned about each worker.
+    pub fn statistics(&self) -> &[WorkerStatistics] {
+        self.driver.engine.statistics()
+    }
+
+    /// The engine's part of a checkpoint.
+    pub fn saved_engine(&self) -> SavedEngine {
+        self.driver.engine.save()
+    }
+
+    /// Waits until the run's state, which another thread keeps, fulfils a condition.
+    ///
+    /// # Panics
+    /// If it does not do so within 20 seconds.
+    pub fn wait_for(&mut self, what: &str, holds: impl FnMut(&RunState) -> bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let waiting = async { tokio::time::timeout(DEADLINE, self.state.wait_for(holds)).await };
+        let reached = runtime.block_on(waiting).is_ok_and(|state| state.is_ok());
+        assert!(reached, "never: {what}");
+    }
+
+    /// Changes how many gradients may arrive at the same time.
+    pub fn limit_uploads(&mut self, uploads: usize) {
+        self.driver.uploads = Uploads::new(uploads);
+    }
+
+    /// Changes how many versions of the parameters may be in memory.
+    pub fn limit_versions(&mut self, versions: usize) {
+        self.driver.steps.limit_versions(versions);
+    }
+}
+
+/// A worker, as the gRPC handlers see it.
+pub struct VirtualWorker {
+    /// Identifies its session.
+    pub token: SessionToken,
+    /// Leases that it has not answered yet.
+    pub leases: Vec<Lease>,
+    messages: mpsc::Receiver<ToWorker>,
+    presence: Presence,
+}
+
+impl VirtualWorker {
+    /// Reads its messages, and updates its leases. Returns the reason of a farewell.
+    pub fn read(&mut self) -> Option<FarewellReason> {
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                ToWorker::Assign(leases) => self.leases.extend(leases.into_iter().map(|assignment| assignment.lease)),
+                ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.id)),
+                ToWorker::Farewell { reason, .. } => return Some(reason),
+                ToWorker::Welcome(_) => {}
+            }
+        }
+        None
+    }
+
+    /// Gives a sign of life.
+    pub fn hear(&self) {
+        self.presence.hear();
+    }
+
+    /// Reads no more messages.
+    pub fn stop_reading(&mut self) {
+        self.messages.close();
+    }
+}
+
+/// A gradient that was announced.
+pub struct Announcement(oneshot::Receiver<Result<Room, UploadRefusal>>);
+
+impl Announcement {
+    /// Whether it is not answered yet.
+    pub fn is_waiting(&mut self) -> bool {
+        matches!(self.0.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// The room that it was given; `None` if it waits or was refused.
+    pub fn room(&mut self) -> Option<UploadRoom> {
+        self.0.try_recv().ok()?.ok().map(UploadRoom)
+    }
+
+    /// Whether it was refused.
+    pub fn is_refused(&mut self) -> bool {
+        matches!(self.0.try_recv(), Ok(Err(_)))
+    }
+}
+
+/// Room for a gradient, until it is dropped.
+pub struct UploadRoom(Room);
+
+impl UploadRoom {
+    /// Records that bytes of the gradient have arrived.
+    pub fn receive(&self, bytes: usize) {
+        self.0.receive(bytes);
+    }
+
+    /// Whether the gradient must give way.
+    pub fn must_give_way(&self) -> bool {
+        self.0.must_give_way()
+    }
+}
+
+/// The parameters of a session.
+pub struct ParameterSets(DueSets);
+
+impl ParameterSets {
+    /// Takes the set that is due, and returns its iteration.
+    pub fn take(&self) -> Option<Iteration> {
+        self.0.take().unwrap_or(None)
+    }
+
+    /// Whether the session is over.
+    pub fn is_over(&self) -> bool {
+        self.0.take().is_err()
+    }
+}

@@ -1,0 +1,274 @@
+//! Checkpoints that are written, found and damaged.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use ata_coordinator::testing::{sample_checkpoint, save_checkpoints};
+use ata_coordinator::{
+    Checkpoint, Damage, FolderStore, FoundCheckpoint, Progress, Retention, Store, go_on_from, newest, newest_settings,
+};
+use ata_learn::{Metadata, Optimizer, ParameterTable, Rule, hex};
+use ata_mutator::{Mutator, bit_flips, feed, truncations};
+use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
+use ata_types::{Iteration, WorkerId};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", STATE];
+
+const STATE: &str = "state.json";
+
+/// What `state.json` begins with, before the 64 digits of its SHA-256.
+const PREFIX: &str = "{\"sha256\":\"";
+
+const PARAMETERS: usize = 3000;
+
+fn table() -> ParameterTable {
+    ParameterTable::vector("theta", PARAMETERS)
+}
+
+fn checkpoint(iteration: u64) -> Checkpoint {
+    sample_checkpoint(PARAMETERS, iteration)
+}
+
+/// Saves checkpoints of these iterations, and returns whether each was written.
+fn save(folder: &Path, retention: Retention, iterations: &[u64]) -> Vec<Result<Iteration, String>> {
+    let checkpoints = iterations.iter().map(|iteration| checkpoint(*iteration));
+    save_checkpoints(Box::new(FolderStore::new(folder)), retention, &table(), checkpoints)
+}
+
+const TWO: Retention = Retention { newest: 2, every: None };
+
+fn find(folder: &Path) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
+    newest(&FolderStore::new(folder), &table(), Optimizer::default())
+}
+
+fn name_of(iteration: u64) -> String {
+    format!("step-{iteration:06}")
+}
+
+#[test]
+fn what_is_saved_is_found_and_old_ones_are_dropped() {
+    let folder = TempDir::new().unwrap();
+    assert!(find(folder.path()).unwrap().is_none());
+    let saved = save(folder.path(), TWO, &[1, 2, 3]);
+    assert_eq!(saved, [1, 2, 3].map(|iteration| Ok(Iteration(iteration))));
+    let found = find(folder.path()).unwrap().unwrap();
+    assert_eq!((found.name.as_str(), found.checkpoint), ("step-000003", checkpoint(3)));
+    assert!(found.damaged.is_empty());
+    let mut names = FolderStore::new(folder.path()).names().unwrap();
+    names.sort();
+    assert_eq!(names, ["step-000002", "step-000003"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("latest")).unwrap(), "step-000003\n");
+    // The run was resumed from an earlier checkpoint, and saves again.
+    save(folder.path(), TWO, &[2]);
+    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000002");
+}
+
+/// Every file is truncated at every 4 KiB, and gets one bit flipped per KiB. The damage is found and reported, and the checkpoint
+/// before is used.
+#[test]
+fn damage_is_detected_and_the_one_before_is_used() {
+    let folder = TempDir::new().unwrap();
+    save(folder.path(), TWO, &[4, 5]);
+    for file in FILES {
+        let path = folder.path().join("step-000005").join(file);
+        let whole = std::fs::read(&path).unwrap();
+        let truncated = (0..whole.len()).step_by(4096).map(|length| whole[..length].to_vec());
+        let flipped = (0..whole.len()).step_by(1024).enumerate().map(|(bit, start)| {
+            let mut bytes = whole.clone();
+            let at = (start + 37 * bit % 1024).min(whole.len() - 1);
+            bytes[at] ^= 1 << (bit % 8);
+            bytes
+        });
+        for damaged in truncated.chain(flipped).chain([Vec::new(), [&whole[..], b"x"].concat()]) {
+            std::fs::write(&path, damaged).unwrap();
+            let found = find(folder.path()).unwrap().unwrap();
+            assert_eq!((found.name.as_str(), found.damaged.len()), ("step-000004", 1), "{file}");
+            assert_eq!((found.damaged[0].0.as_str(), found.damaged[0].1.file), ("step-000005", file));
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000004");
+        std::fs::write(&path, &whole).unwrap();
+    }
+    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000005");
+}
+
+/// Checkpoints in memory, by name.
+struct Memory(BTreeMap<String, Vec<(&'static str, Vec<u8>)>>);
+
+impl Store for Memory {
+    fn put(&self, _: &str, _: &[(&str, Vec<u8>)]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.keys().cloned().collect())
+    }
+
+    fn get(&self, name: &str, file: &str) -> io::Result<Vec<u8>> {
+        let (_, content) = self.0[name].iter().find(|(found, _)| *found == file).ok_or(io::ErrorKind::NotFound)?;
+        Ok(content.clone())
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn set_latest(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn latest(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn describe(&self, name: &str) -> String {
+        name.into()
+    }
+}
+
+/// Every file of a small checkpoint is truncated at every byte, and gets every bit flipped. The damage is found and reported, and
+/// the checkpoint before is used.
+#[test]
+fn damage_at_any_byte_and_bit_is_detected() {
+    const SMALL: usize = 6;
+    let table = ParameterTable::vector("theta", SMALL);
+    let files = |iteration| sample_checkpoint(SMALL, iteration).encode(&table, &Metadata::new()).to_vec();
+    let mut store = Memory([4, 5].map(|iteration| (name_of(iteration), files(iteration))).into());
+    let mut damaged = 0;
+    for (at, (file, whole)) in store.0[&name_of(5)].clone().into_iter().enumerate() {
+        let truncated = truncations(&whole).map(<[u8]>::to_vec);
+        let longer = [&whole[..], b"x"].concat();
+        for content in truncated.chain(bit_flips(&whole)).chain([longer]) {
+            store.0.get_mut(&name_of(5)).unwrap()[at].1 = content;
+            let found = newest(&store, &table, Optimizer::default()).unwrap().unwrap();
+            assert_eq!((found.name, found.damaged.len()), (name_of(4), 1), "{file}");
+            assert_eq!((&found.damaged[0].0, found.damaged[0].1.file), (&name_of(5), file));
+            damaged += 1;
+        }
+        store.0.get_mut(&name_of(5)).unwrap()[at].1 = whole;
+    }
+    assert_eq!(newest(&store, &table, Optimizer::default()).unwrap().unwrap().name, name_of(5));
+    println!("{damaged} damaged checkpoints");
+    assert!(damaged > 10_000);
+}
+
+/// Whatever `state.json` holds, even under its own SHA-256, it is refused, or an engine can start from it or refuses to.
+#[test]
+fn a_state_that_was_edited_does_no_harm() {
+    let table = table();
+    let files = checkpoint(3).encode(&table, &Metadata::new());
+    let content = files[2].1[PREFIX.len() + 64..].to_vec();
+    let tokens = ["null", "-1", "1e308", "18446744073709551615", "[", "{", "\"", "0.0", "[[1,\"a\"]]"];
+    let mutator = Mutator::new(1, vec![content]).with_tokens(&tokens);
+    feed(mutator, 20_000, |rest| {
+        let state = [PREFIX.as_bytes(), hex(&Sha256::digest(rest).into()).as_bytes(), rest].concat();
+        let read = |name: &str| {
+            let whole = || files.iter().find(|(file, _)| *file == name).unwrap().1.clone();
+            Ok(if name == STATE { state.clone() } else { whole() })
+        };
+        let Ok(checkpoint) = Checkpoint::decode(&table, Optimizer::default(), read) else { return false };
+        let policy = build_policy("ata-auto", &PolicyContext::default()).unwrap();
+        Engine::restore(EngineConfig::default(), policy, checkpoint.progress.engine).is_ok()
+    });
+}
+
+/// Whole parts of different iterations are not a checkpoint. They are neither written nor read.
+#[test]
+fn parts_that_disagree_are_refused() {
+    let (four, five) = (checkpoint(4), checkpoint(5));
+    let folder = TempDir::new().unwrap();
+    let torn = Checkpoint { training: five.training, progress: four.progress };
+    let saved = save_checkpoints(Box::new(FolderStore::new(folder.path())), TWO, &table(), [torn.clone()]);
+    let [Err(reason)] = &saved[..] else { panic!("{saved:?}") };
+    assert!(reason.contains("after step 5"), "{reason}");
+    assert!(find(folder.path()).unwrap().is_none());
+
+    let files = torn.encode(&table(), &Metadata::new());
+    FolderStore::new(folder.path()).put(&name_of(4), &files).unwrap();
+    let damaged = find(folder.path()).unwrap_err();
+    assert_eq!((damaged.len(), damaged[0].1.file), (1, "model.safetensors"));
+    assert_eq!(damaged[0].1.reason, "it holds step 5, and state.json step 4");
+}
+
+/// A run that goes on from an earlier checkpoint does not come back to the later ones, even if it ends before it saves.
+#[test]
+fn checkpoints_after_the_one_resumed_from_do_not_count() {
+    let folder = TempDir::new().unwrap();
+    let store = FolderStore::new(folder.path());
+    let newest = || find(folder.path()).unwrap().unwrap().name;
+    save(folder.path(), Retention { newest: 9, every: None }, &[10, 20, 30]);
+    go_on_from(&store, Iteration(10)).unwrap();
+    assert_eq!((newest(), newest_settings(&store).unwrap().is_some()), (name_of(10), true));
+    // Nothing is lost until it saves again.
+    go_on_from(&store, Iteration(30)).unwrap();
+    assert_eq!(newest(), name_of(30));
+    go_on_from(&store, Iteration(10)).unwrap();
+    save(folder.path(), TWO, &[15]);
+    assert_eq!(newest(), name_of(15));
+    assert_eq!(store.names().unwrap().len(), 2);
+    for damage in ["", "step-", "step-000010", "nonsense\n"] {
+        std::fs::write(folder.path().join("latest"), damage).unwrap();
+        assert_eq!(newest(), name_of(15), "{damage:?}");
+    }
+}
+
+#[test]
+fn numbers_that_no_run_reaches_are_refused() {
+    let refused = |change: fn(&mut Progress), message: &str| {
+        let mut checkpoint = checkpoint(1);
+        change(&mut checkpoint.progress);
+        let files = checkpoint.encode(&table(), &Metadata::new());
+        let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
+        let damage = Checkpoint::decode(&table(), Optimizer::default(), read).unwrap_err().to_string();
+        assert!(damage.contains(message), "{damage}");
+    };
+    refused(|progress| progress.epoch = u64::MAX, "epoch is 18446744073709551615");
+    refused(|progress| progress.time_s = 1e300, "expected a time from 0 to 1000000000");
+    refused(|progress| progress.time_s = -1.0, "time_s is -1");
+    refused(
+        |progress| progress.workers[0].0 = WorkerId::new(u32::MAX).unwrap(),
+        "number is 4294967295: expected one from 1 to 16384",
+    );
+}
+
+#[test]
+fn if_all_are_damaged_all_are_named() {
+    let folder = TempDir::new().unwrap();
+    save(folder.path(), TWO, &[4, 5]);
+    for name in ["step-000004", "step-000005"] {
+        std::fs::write(folder.path().join(name).join(STATE), "{}").unwrap();
+    }
+    let damaged = find(folder.path()).unwrap_err();
+    assert_eq!(damaged.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["step-000005", "step-000004"]);
+}
+
+#[test]
+fn another_release_and_another_optimizer_are_refused() {
+    let mut other = checkpoint(1);
+    other.progress.version += 1;
+    let decode = |checkpoint: &Checkpoint, optimizer| {
+        let files = checkpoint.encode(&table(), &Metadata::new());
+        let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
+        Checkpoint::decode(&table(), optimizer, read).map_err(|damage| damage.to_string())
+    };
+    assert_eq!(decode(&checkpoint(1), Optimizer::default()), Ok(checkpoint(1)));
+    assert!(decode(&other, Optimizer::default()).unwrap_err().contains("this release reads version 3"));
+    let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
+    assert!(decode(&checkpoint(1), sgd).unwrap_err().contains("saved by another optimizer"));
+}
+
+/// A folder that cannot be written, as on a full disk: the checkpoints before are still there, and no half one.
+#[test]
+fn a_checkpoint_that_cannot_be_written_is_reported() {
+    let folder = TempDir::new().unwrap();
+    save(folder.path(), TWO, &[1]);
+    // A file in the place of the next one's folder.
+    std::fs::write(folder.path().join(".step-000002.partial"), "").unwrap();
+    let saved = save(folder.path(), TWO, &[2]);
+    let [Err(reason)] = &saved[..] else { panic!("{saved:?}") };
+    assert!(reason.contains("step-000002"), "{reason}");
+    assert_eq!(find(folder.path()).unwrap().unwrap().name, "step-000001");
+}

@@ -1,0 +1,224 @@
+//! Exactly once: whatever is submitted twice, late, after its session, in another session or by a stranger, only the first gradient
+//! of a lease from the session that holds it counts.
+
+use super::*;
+
+/// Submissions of each kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Submissions {
+    /// The holder's own.
+    good: u64,
+    /// A gradient that was accepted before.
+    again: u64,
+    /// In a session that is over.
+    late: u64,
+    /// A lease of another session.
+    foreign: u64,
+    /// For another iteration, or a lease that was never granted.
+    invented: u64,
+    /// Announced while the lease was held, and sent after the session's end.
+    overtaken: u64,
+}
+
+struct Member {
+    name: &'static str,
+    client: VirtualWorker,
+}
+
+/// A coordinator, sessions, and all that was ever assigned.
+struct World {
+    rig: Rig,
+    rng: ChaCha8Rng,
+    peers: Vec<Member>,
+    /// Sessions, open or over, and what they were assigned.
+    assigned: Vec<(SessionToken, Lease)>,
+    accepted: Vec<(SessionToken, Lease)>,
+    tried: Submissions,
+    ending: Option<Ending>,
+}
+
+impl World {
+    fn pick<T: Copy>(rng: &mut ChaCha8Rng, all: &[T]) -> Option<T> {
+        (!all.is_empty()).then(|| all[rng.random_range(0..all.len())])
+    }
+
+    /// The sessions take note of what they were sent.
+    fn read(&mut self) {
+        for Member { client, .. } in &mut self.peers {
+            client.read();
+            let new = client.leases.iter().map(|lease| (client.token, *lease));
+            let known: Vec<_> = new.filter(|new| !self.assigned.contains(new)).collect();
+            self.assigned.extend(known);
+        }
+    }
+
+    /// Whether a session is open and holds a lease.
+    fn holds(&mut self, token: SessionToken, lease: &Lease) -> bool {
+        let holder = self.peers.iter().find(|peer| peer.client.token == token);
+        self.rig.run.is_open(token) && holder.is_some_and(|peer| peer.client.leases.contains(lease))
+    }
+
+    /// Submits a gradient; it must be accepted exactly if its session holds its lease. What must not count has values that
+    /// no honest gradient has.
+    fn submit(&mut self, token: SessionToken, lease: Lease, is_announced: bool) {
+        let is_held = self.holds(token, &lease);
+        let (receipt, ending) = if is_announced {
+            self.rig.submit(token, &lease, is_held)
+        } else {
+            self.rig.gradient(token, &lease, is_held)
+        };
+        assert_eq!(receipt == Some(Receipt::Accepted), is_held, "{receipt:?} for {lease:?}");
+        if is_held {
+            self.accepted.push((token, lease));
+            for Member { client, .. } in &mut self.peers {
+                client.leases.retain(|held| *held != lease || client.token != token);
+            }
+        }
+        self.ending = ending;
+    }
+
+    fn join(&mut self) {
+        let name = ["a", "b", "c"][self.rng.random_range(0..3)];
+        if let Some(client) = self.rig.join(name, self.rng.random_range(1..3)) {
+            // Only a session of the same process is replaced, and one that is over.
+            self.peers.retain(|peer| peer.name != name);
+            self.peers.push(Member { name, client });
+        }
+    }
+
+    fn leave(&mut self, token: SessionToken) {
+        self.peers.retain(|peer| peer.client.token != token);
+        self.ending = self.rig.leave(0.0, token);
+    }
+
+    fn happen(&mut self) {
+        self.read();
+        let open: Vec<SessionToken> = self.peers.iter().map(|peer| peer.client.token).collect();
+        let held: Vec<(SessionToken, Lease)> = self
+            .peers
+            .iter()
+            .flat_map(|peer| peer.client.leases.iter().map(|lease| (peer.client.token, *lease)))
+            .collect();
+        let over: Vec<_> = self.assigned.iter().copied().filter(|(token, _)| !open.contains(token)).collect();
+        let is_announced = self.rng.random_bool(0.5);
+        match self.rng.random_range(0..16) {
+            0 | 1 => self.join(),
+            2 => {
+                if let Some(token) = Self::pick(&mut self.rng, &open) {
+                    self.leave(token);
+                }
+            }
+            3..6 => {
+                if let Some((token, lease)) = Self::pick(&mut self.rng, &held) {
+                    self.tried.good += 1;
+                    self.submit(token, lease, is_announced);
+                }
+            }
+            6 | 7 => {
+                if let Some((token, lease)) = Self::pick(&mut self.rng, &self.accepted) {
+                    self.tried.again += 1;
+                    self.submit(token, lease, is_announced);
+                }
+            }
+            8 | 9 => {
+                if let Some((token, lease)) = Self::pick(&mut self.rng, &over) {
+                    self.tried.late += 1;
+                    self.submit(token, lease, is_announced);
+                }
+            }
+            10 => {
+                let lease = Self::pick(&mut self.rng, &self.assigned);
+                if let (Some(token), Some((owner, lease))) = (Self::pick(&mut self.rng, &open), lease)
+                    && token != owner
+                {
+                    self.tried.foreign += 1;
+                    self.submit(token, lease, is_announced);
+                }
+            }
+            11 => self.invented(&held),
+            12 => self.overtaken(&held),
+            13 => {
+                self.ending = self.rig.run.pass(self.rng.random_range(0.0..1.5));
+            }
+            _ => self.ending = self.rig.step(),
+        }
+    }
+
+    /// A lease of another iteration, or one that was never granted. Only the announcement tells the iteration.
+    fn invented(&mut self, held: &[(SessionToken, Lease)]) {
+        if let Some((token, lease)) = Self::pick(&mut self.rng, held) {
+            self.tried.invented += 1;
+            let other_iteration = Lease { iteration: lease.iteration.next(), ..lease };
+            self.submit(token, other_iteration, true);
+            if self.ending.is_none() {
+                let never = Lease { id: LeaseId(lease.id.0 + 10_000), ..lease };
+                let is_announced = self.rng.random_bool(0.5);
+                self.submit(token, never, is_announced);
+            }
+        }
+    }
+
+    fn overtaken(&mut self, held: &[(SessionToken, Lease)]) {
+        let Some((token, lease)) = Self::pick(&mut self.rng, held) else { return };
+        if !self.holds(token, &lease) {
+            return;
+        }
+        self.tried.overtaken += 1;
+        assert!(self.rig.run.announce(token, &lease).room().is_some());
+        self.leave(token);
+        if self.ending.is_none() {
+            self.submit(token, lease, false);
+        }
+    }
+}
+
+/// Runs random submissions, then lets one honest worker finish the run.
+fn check(seed: u64, policy: &str) -> (Submissions, [u8; 32]) {
+    let mut world = World {
+        rig: Rig::new(policy, 6, 4),
+        rng: ChaCha8Rng::seed_from_u64(seed),
+        peers: Vec::new(),
+        assigned: Vec::new(),
+        accepted: Vec::new(),
+        tried: Submissions::default(),
+        ending: None,
+    };
+    for _ in 0..150 {
+        if world.ending.is_none() {
+            world.happen();
+        }
+    }
+    let World { mut rig, ending, tried, .. } = world;
+    let ending = ending.unwrap_or_else(|| {
+        let mut last = rig.join("last", 9).unwrap();
+        finish(&mut rig, &mut last).0
+    });
+    assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "seed {seed}, {policy}: {ending:?}");
+    let sha256 = rig.run.parameters_sha256();
+    let steps = if policy.starts_with("asgd") || policy.starts_with("ringmaster") { 4 } else { 24 };
+    check_end(rig, ending, seed, steps);
+    (tried, sha256)
+}
+
+#[test]
+fn only_the_first_gradient_of_a_lease_from_its_holder_counts() {
+    let expected = honest(6, 4);
+    let mut all = Submissions::default();
+    for seed in 0..300 {
+        let barrier = ["uta", "ata-auto", "ata-empirical"][seed as usize % 3];
+        let other = ["gta", "asgd", "ringmaster:R=2,stops=on"][seed as usize % 3];
+        for policy in [barrier, other] {
+            let (tried, sha256) = check(seed, policy);
+            assert!(policy == other || sha256 == expected, "seed {seed}, {policy}");
+            all.good += tried.good;
+            all.again += tried.again;
+            all.late += tried.late;
+            all.foreign += tried.foreign;
+            all.invented += tried.invented;
+            all.overtaken += tried.overtaken;
+        }
+    }
+    println!("{all:?}");
+    let Submissions { good, again, late, foreign, invented, overtaken } = all;
+    assert!([good, again, late, foreign, invented, overtaken].iter().all(|tried| *tried > 300), "{all:?}");
+}

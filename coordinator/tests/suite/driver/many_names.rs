@@ -1,0 +1,42 @@
+//! Workers that come, compute and leave, each under its own name.
+
+use super::*;
+
+/// Computes all leases of the workers, so that a step is taken.
+fn iterate(rig: &mut Rig, clients: &mut [&mut VirtualWorker]) {
+    for client in clients {
+        client.read();
+        for lease in std::mem::take(&mut client.leases) {
+            assert_eq!(rig.submit(client.token, &lease, true).0, Some(Receipt::Accepted));
+        }
+        client.hear();
+    }
+    assert!(rig.step().is_none());
+}
+
+/// What is kept and saved of them is that of the last few hundred.
+#[test]
+fn what_is_saved_does_not_grow_with_workers_long_gone() {
+    let mut rig = Rig::new("uta", 4, u64::MAX);
+    let mut stays = rig.join("stays", 1).unwrap();
+    let (mut sizes, mut saved_bytes) = (Vec::new(), Vec::new());
+    for number in 1..=1200_u64 {
+        let mut guest = rig.join(&format!("guest-{number}"), 1).unwrap();
+        iterate(&mut rig, &mut [&mut stays, &mut guest]);
+        iterate(&mut rig, &mut [&mut stays, &mut guest]);
+        assert!(rig.leave(0.0, guest.token).is_none());
+        if number % 400 == 0 {
+            let known = rig.run.statistics().iter().filter(|known| known.observed > 0).count();
+            let saved = serde_json::to_string(&rig.run.saved_engine()).unwrap().len();
+            sizes.push((rig.run.names(), known, rig.run.statistics().len()));
+            saved_bytes.push(saved);
+        }
+        // What the guest held is computed, and a step without guests is taken.
+        iterate(&mut rig, &mut [&mut stays]);
+    }
+    assert_eq!(sizes[0], sizes[2], "names, workers known, numbers");
+    let (_, known, numbers) = sizes[2];
+    assert!(known > 200 && numbers < 400, "{sizes:?}");
+    // Sums and times get longer numbers as the run goes on.
+    assert!(saved_bytes[2] < saved_bytes[0] * 11 / 10, "{saved_bytes:?}");
+}

@@ -1,0 +1,280 @@
+//! The driver on virtual time: sessions and gradients arrive as calls, without a network.
+
+mod any_order;
+mod exactly_once;
+mod many_names;
+mod stops;
+mod uploads;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ata_coordinator::testing::{Ending, VirtualRun, VirtualWorker, WorkKind};
+use ata_coordinator::{
+    Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, PolicyConfig, ProblemConfig,
+    RunConfig, Start, StopReason, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+};
+use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, builtin_model};
+use ata_record::{EndState, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
+use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_types::{Iteration, Lease, LeaseId, TaskOutcome};
+use ata_wire::{FarewellReason, Receipt, Security, SessionToken, SpanLinks};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+
+const HEARTBEAT_TIMEOUT_S: f64 = 2.0;
+
+const CHECKPOINTS: &str = "checkpoints";
+
+const MODEL: &str = "cnn:widths=1/1/1/1";
+
+/// A run and its folder.
+struct Rig {
+    run: VirtualRun,
+    folder: TempDir,
+}
+
+impl Rig {
+    fn new(policy: &str, budget: u64, iterations: u64) -> Self {
+        Self::saving(Cadence::Never, policy, budget, iterations)
+    }
+
+    fn saving(cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
+        Self::begin(tempfile::tempdir().unwrap(), Start::Random, cadence, policy, budget, iterations)
+    }
+
+    /// A run in this folder.
+    fn begin(folder: TempDir, start: Start, cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
+        let model = builtin_model(MODEL).unwrap();
+        let config = CoordinatorConfig {
+            run: RunConfig {
+                id: "test".into(),
+                folder: folder.path().to_owned(),
+                settings: String::new(),
+                listeners: Listeners::default(),
+                span_links: SpanLinks::default(),
+            },
+            engine: EngineConfig {
+                budget,
+                iterations,
+                seed: 1,
+                lease_timeout_s: Some(60.0),
+                ..EngineConfig::default()
+            },
+            policy: PolicyConfig {
+                policy: build_policy(policy, &PolicyContext::default()).unwrap(),
+                specification: policy.into(),
+            },
+            evaluation: EvaluationConfig {
+                data: model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap(),
+                device: DeviceChoice::Cpu.open().unwrap(),
+                every: None,
+            },
+            problem: ProblemConfig {
+                model,
+                specification: "test".into(),
+                task_batch: 1,
+                data: TrainingData::Generated { seed: 1 },
+            },
+            training: TrainingConfig {
+                start,
+                aggregate: Aggregate::Mean,
+                optimizer: Optimizer::default(),
+                learning_rate: LearningRate::constant(0.1),
+            },
+            checkpoints: CheckpointConfig {
+                cadence,
+                store: Box::new(FolderStore::new(folder.path().join(CHECKPOINTS))),
+                ..CheckpointConfig::never()
+            },
+            workers: WorkersConfig {
+                heartbeat_timeout: Duration::from_secs_f64(HEARTBEAT_TIMEOUT_S),
+                transfers: TransferLimits::default(),
+                warm_start: BTreeMap::new(),
+            },
+            security: Arc::new(Security::Open),
+        };
+        Self { run: VirtualRun::begin(config), folder }
+    }
+
+    fn join(&mut self, name: &str, instance: u64) -> Option<VirtualWorker> {
+        self.run.join(name, instance)
+    }
+
+    fn leave(&mut self, passes_s: f64, session: SessionToken) -> Option<Ending> {
+        self.run.leave(passes_s, session)
+    }
+
+    fn step(&mut self) -> Option<Ending> {
+        self.run.step()
+    }
+
+    /// Announces a gradient, and sends it if it is given room at once.
+    fn submit(&mut self, token: SessionToken, lease: &Lease, good: bool) -> (Option<Receipt>, Option<Ending>) {
+        let room = self.run.announce(token, lease).room();
+        if room.is_some() { self.gradient(token, lease, good) } else { (None, None) }
+    }
+
+    /// Sends a gradient that depends on its tasks only, or one that must not count.
+    fn gradient(&mut self, session: SessionToken, lease: &Lease, good: bool) -> (Option<Receipt>, Option<Ending>) {
+        // Whole numbers, so that their sum is the same in every order.
+        let honest = || lease.tasks.indices().map(|task| (task + 10 * lease.iteration.number()) as f32).sum();
+        self.run.send_gradient(session, lease, if good { honest() } else { 1e6 })
+    }
+}
+
+/// Lets a worker compute all its leases until the run ends. Returns why the run ended, and the digest of the parameters.
+fn finish(rig: &mut Rig, client: &mut VirtualWorker) -> (Ending, [u8; 32]) {
+    loop {
+        client.read();
+        let ending = if client.leases.is_empty() {
+            // A step is due, or other workers hold the remaining leases until they are lost.
+            client.hear();
+            rig.step()
+        } else {
+            let lease = client.leases.remove(0);
+            let (receipt, ending) = rig.submit(client.token, &lease, true);
+            assert_eq!(receipt, Some(Receipt::Accepted));
+            ending
+        };
+        if let Some(ending) = ending {
+            return (ending, rig.run.parameters_sha256());
+        }
+    }
+}
+
+fn honest(budget: u64, iterations: u64) -> [u8; 32] {
+    let mut rig = Rig::new("uta", budget, iterations);
+    let mut client = rig.join("a", 1).unwrap();
+    let (ending, sha256) = finish(&mut rig, &mut client);
+    assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))));
+    sha256
+}
+
+/// A worker that cannot be sent its leases loses them to others.
+#[test]
+fn a_message_that_cannot_be_sent_is_a_loss() {
+    let mut rig = Rig::new("uta", 8, 3);
+    let mut good = rig.join("good", 1).unwrap();
+    let mut bad = rig.join("bad", 1).unwrap();
+    bad.stop_reading();
+    let (ending, sha256) = finish(&mut rig, &mut good);
+    assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))));
+    assert_eq!(sha256, honest(8, 3));
+    assert!(!rig.run.is_open(bad.token));
+}
+
+#[test]
+fn silent_workers_are_lost_and_those_that_are_heard_are_not() {
+    let mut rig = Rig::new("uta", 4, 2);
+    let (silent, mut good) = (rig.join("silent", 1).unwrap(), rig.join("good", 1).unwrap());
+    for _ in 0..10 {
+        good.hear();
+        rig.run.pass(HEARTBEAT_TIMEOUT_S / 4.0);
+    }
+    assert!(!rig.run.is_open(silent.token));
+    rig.run.wait_for("one worker", |state| state.present() == 1);
+    assert_eq!(finish(&mut rig, &mut good).1, honest(4, 2));
+}
+
+/// If its journal cannot be written, the run ends and its workers are told that it failed.
+#[test]
+fn a_full_disk_ends_the_run() {
+    let mut rig = Rig::new("uta", 4, 2);
+    let mut client = rig.join("a", 1).unwrap();
+    let cause = Arc::new(std::io::ErrorKind::StorageFull.into());
+    let error = RecordError { path: "events.jsonl".into(), cause };
+    let ending = rig.run.fail_record(error).unwrap();
+    assert!(matches!(ending, Ending::RecordFailed(_)));
+    rig.run.take_leave(&ending);
+    assert_eq!(client.read(), Some(FarewellReason::Failed));
+}
+
+#[test]
+fn a_step_that_fails_ends_the_run() {
+    let mut rig = Rig::new("uta", 4, 2);
+    assert!(matches!(rig.run.fail_training(), Some(Ending::TrainingFailed)));
+}
+
+/// With a checkpoint after each iteration, the next step waits until it is durable: a crash loses one step at most.
+#[test]
+fn a_step_waits_for_the_checkpoint_before_it() {
+    let mut rig = Rig::saving(Cadence::Iterations(1), "uta", 4, 2);
+    let mut client = rig.join("a", 1).unwrap();
+    let mut compute = |rig: &mut Rig| {
+        client.read();
+        for lease in std::mem::take(&mut client.leases) {
+            rig.submit(client.token, &lease, true);
+        }
+    };
+    compute(&mut rig);
+    rig.step();
+    // The copy of the first checkpoint is still to be made while the second iteration is computed.
+    compute(&mut rig);
+    let work = rig.run.pass_work_on();
+    assert!(work.contains(&WorkKind::Copy) && !work.contains(&WorkKind::Step), "{work:?}");
+    // The checkpoint is written.
+    rig.run.handle_report(0.1);
+    assert_eq!(rig.run.pass_work_on(), [WorkKind::Step]);
+}
+
+/// In an asynchronous run a slow worker still gets the parameters of its task after others have moved on.
+#[test]
+fn parameters_are_sent_with_the_tasks_that_need_them() {
+    let mut rig = Rig::new("asgd", 1, 20);
+    let (mut fast, mut slow) = (rig.join("fast", 1).unwrap(), rig.join("slow", 1).unwrap());
+    slow.read();
+    assert_eq!(slow.leases[0].iteration, Iteration::FIRST);
+    for _ in 0..5 {
+        fast.read();
+        let lease = fast.leases.remove(0);
+        assert_eq!(rig.submit(fast.token, &lease, true).0, Some(Receipt::Accepted));
+        assert!(rig.step().is_none());
+    }
+    let sets = rig.run.parameters(slow.token);
+    assert_eq!(sets.take(), Some(Iteration(1)));
+    assert_eq!(rig.run.parameters(fast.token).take(), Some(Iteration(6)));
+    assert!(rig.leave(0.1, slow.token).is_none());
+    assert!(sets.is_over());
+}
+
+/// Workers that are assigned tasks of different iterations and read none of the parameters do not keep more versions in
+/// memory than there may be: those that keep the oldest are dismissed.
+#[test]
+fn the_slowest_readers_make_room() {
+    let mut rig = Rig::new("asgd", 1, 20);
+    rig.run.limit_versions(4);
+    let mut fast = rig.join("fast", 1).unwrap();
+    let mut slow = Vec::new();
+    for at in 0..10 {
+        slow.push(rig.join(&format!("slow-{at}"), 1).unwrap());
+        fast.read();
+        let lease = fast.leases.remove(0);
+        assert_eq!(rig.submit(fast.token, &lease, true).0, Some(Receipt::Accepted));
+        assert!(rig.step().is_none());
+    }
+    let said: Vec<_> = slow.iter_mut().map(VirtualWorker::read).collect();
+    // The current version, and those of three slow workers.
+    assert_eq!(said[..7], [Some(FarewellReason::Evicted); 7]);
+    assert_eq!(said[7..], [None; 3]);
+    assert!(rig.run.is_open(fast.token));
+}
+
+/// The run ends as it does in its loop. According to its journal, every task entered its step once.
+fn check_end(rig: Rig, ending: Ending, seed: u64, applied: u64) {
+    let Rig { run, folder } = rig;
+    let report = run.end(ending);
+    assert!(report.ended.is_ok(), "seed {seed}: {:?}", report.ended);
+    assert_eq!((report.state.iterations, report.state.tasks_applied), (4, applied), "seed {seed}");
+    assert!(matches!(report.state.phase, RunPhase::Over(EndState::Finished)), "seed {seed}");
+    let mut tasks = BTreeSet::new();
+    read_journal(folder.path(), |event| {
+        if let RunEvent::Task { iteration, task, outcome: TaskOutcome::Applied, .. } = event {
+            assert!(tasks.insert((iteration, task)), "seed {seed}: {iteration}, {task}");
+        }
+    })
+    .unwrap();
+    assert_eq!(tasks.len() as u64, applied, "seed {seed}");
+}

@@ -1,0 +1,137 @@
+//! Runs that are stopped at any moment and go on from their checkpoints, which hold whole steps.
+
+use ata_coordinator::{Checkpoint, RunError, newest};
+
+use super::*;
+
+const BUDGET: u64 = 6;
+const ITERATIONS: u64 = 5;
+
+/// How a part of a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// It is told to stop.
+    Requested,
+    /// Its journal cannot be written any more.
+    DiskFull,
+    /// Its process is killed.
+    Killed,
+}
+
+/// What happened at all stops.
+#[derive(Debug, Default)]
+struct Counts {
+    with_a_step_under_way: u64,
+    in_the_middle: u64,
+    resumed: u64,
+}
+
+fn checkpoint(folder: &TempDir) -> Option<Checkpoint> {
+    let (store, table) = (FolderStore::new(folder.path().join(CHECKPOINTS)), builtin_model(MODEL).unwrap().table());
+    Some(newest(&store, &table, Optimizer::default()).unwrap()?.checkpoint)
+}
+
+/// Begins the run in a folder, or goes on with it.
+fn go_on(folder: TempDir, policy: &str, cadence: Cadence) -> Rig {
+    let start = checkpoint(&folder).map_or(Start::Random, |checkpoint| Start::Checkpoint(Box::new(checkpoint)));
+    if matches!(start, Start::Random) {
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        std::fs::create_dir(folder.path()).unwrap();
+    }
+    Rig::begin(folder, start, cadence, policy, BUDGET, ITERATIONS)
+}
+
+/// Lets a run go on for a while, and stops it.
+fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, counts: &mut Counts) -> TempDir {
+    let mut clients = Vec::new();
+    if rig.run.pass(0.0).is_some() {
+        // All iterations are saved.
+        return rig.folder;
+    }
+    for number in 0..2 {
+        clients.extend(rig.join(&format!("w{number}"), rng.random()));
+    }
+    for _ in 0..rng.random_range(0..12) {
+        let client = &mut clients[rng.random_range(0..2)];
+        client.hear();
+        client.read();
+        let ending = if client.leases.is_empty() || rng.random_bool(0.2) {
+            rig.step()
+        } else {
+            let lease = client.leases.remove(0);
+            rig.submit(client.token, &lease, true).1
+        };
+        if ending.is_some() {
+            break;
+        }
+    }
+    counts.with_a_step_under_way += u64::from(rig.run.is_step_under_way());
+    counts.in_the_middle += u64::from(clients.iter().any(|client| !client.leases.is_empty()));
+    let ending = match how {
+        Stop::Killed => return rig.folder,
+        Stop::Requested => Ending::Stop(StopReason::Stopped),
+        Stop::DiskFull => {
+            let cause = Arc::new(std::io::ErrorKind::StorageFull.into());
+            Ending::RecordFailed(RecordError { path: "events.jsonl".into(), cause })
+        }
+    };
+    let Rig { run, folder } = rig;
+    let report = run.end(ending);
+    assert_eq!(report.ended.is_err(), how == Stop::DiskFull);
+    assert_eq!(report.not_saved, None);
+    let saved = checkpoint(&folder);
+    assert_eq!(saved.as_ref().map_or(0, |saved| saved.progress.iteration.number()), report.state.iterations);
+    if let Some(saved) = saved {
+        assert_eq!(ata_learn::sha256_of_parameters(saved.training.parameters()), report.parameters_sha256);
+        counts.resumed += 1;
+    }
+    folder
+}
+
+#[test]
+fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
+    let expected = honest(BUDGET, ITERATIONS);
+    let mut counts = Counts::default();
+    for seed in 0..100 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let policy = ["uta", "ata-auto", "ata-empirical"][seed as usize % 3];
+        let cadence = [Cadence::Seconds(60.0), Cadence::Iterations(1), Cadence::Iterations(2)][seed as usize / 3 % 3];
+        let mut folder = tempfile::tempdir().unwrap();
+        for _ in 0..4 {
+            let how = [Stop::Requested, Stop::Requested, Stop::DiskFull, Stop::Killed][rng.random_range(0..4)];
+            folder = stop(&mut rng, go_on(folder, policy, cadence), how, &mut counts);
+        }
+        let mut rig = go_on(folder, policy, cadence);
+        let (ending, sha256) = if let Some(ending) = rig.run.pass(0.0) {
+            (ending, rig.run.parameters_sha256())
+        } else {
+            let mut last = rig.join("last", 9).unwrap();
+            finish(&mut rig, &mut last)
+        };
+        assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "seed {seed}: {ending:?}");
+        assert_eq!(sha256, expected, "seed {seed}");
+        let Rig { run, folder } = rig;
+        let report = run.end(ending);
+        assert_eq!((report.state.iterations, report.state.tasks_applied), (ITERATIONS, ITERATIONS * BUDGET));
+        assert!(folder.path().join(ata_record::MODEL_FILE).exists());
+    }
+    println!("{counts:?}");
+    assert!(counts.with_a_step_under_way > 30 && counts.in_the_middle > 50 && counts.resumed > 100, "{counts:?}");
+}
+
+/// If the training thread fails while the run ends, the run does not wait for it.
+#[test]
+fn a_step_that_fails_at_the_end_is_not_waited_for() {
+    let mut rig = Rig::saving(Cadence::Seconds(60.0), "uta", BUDGET, ITERATIONS);
+    let mut client = rig.join("a", 1).unwrap();
+    client.read();
+    for lease in std::mem::take(&mut client.leases) {
+        rig.submit(client.token, &lease, true);
+    }
+    assert!(rig.run.is_step_under_way());
+    rig.run.break_training_thread();
+    let Rig { run, folder } = rig;
+    let report = run.end(Ending::Stop(StopReason::Stopped));
+    assert!(matches!(report.ended, Err(RunError::Training)), "{:?}", report.ended);
+    assert!(checkpoint(&folder).is_none(), "nothing was saved");
+}
