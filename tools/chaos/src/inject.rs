@@ -7,7 +7,7 @@ use ata_record::JOURNAL_FILE;
 use ata_types::WorkerId;
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, DEADLINE, POLL, kill_start};
+use crate::cluster::{Cluster, DEADLINE, POLL, duration, kill_start};
 use crate::config::{DISK_FULL, RESUMABLE, RUN_FAILED};
 use crate::outcome::Outcome;
 use crate::progress::RunProgress;
@@ -165,7 +165,7 @@ impl DisturbedRun<'_> {
         self.cadence.clone_from(&fault.cadence);
         outcome.saved_steps_lost = saved.saturating_sub(after);
         let first_step = |progress: &RunProgress| progress.first_step_after(ended);
-        let within = DEADLINE + Duration::from_secs_f64(again_s);
+        let within = DEADLINE + duration(again_s);
         self.until_within(within, "no new step", allowed, |progress| first_step(progress).is_some()).await?;
         outcome.recovery_s = first_step(&self.progress).unwrap_or_default().as_secs_f64();
         Ok(())
