@@ -4,7 +4,7 @@ use sd_notify::NotifyState;
 
 use crate::failure::{Failure, INTERRUPTED};
 
-/// The signal that told the program to stop.
+/// The signal that asked the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Ctrl-C.
@@ -47,7 +47,7 @@ pub(crate) fn stop() -> Result<impl Future<Output = Signal>, Failure> {
     })
 }
 
-/// Tells systemd, if that started the program.
+/// Notifies systemd, if that started the program.
 pub(crate) fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "cannot notify systemd");

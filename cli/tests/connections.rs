@@ -31,7 +31,7 @@ fn hello() -> WorkerMessage {
     FromWorker::Hello(hello).into()
 }
 
-/// A worker that computes only what it is told to.
+/// A worker that the test drives step by step.
 struct Worker {
     connection: Connection,
     incoming: Streaming<ata_wire::proto::CoordinatorMessage>,
@@ -97,7 +97,7 @@ async fn try_all_calls(stranger: &Connection, worker: &Worker, lease: &Assignmen
 const PATHS: [&str; 9] =
     ["/", "/events", "/api/state", "/api/explain", "/metrics", "/login", "/healthz", "/readyz", "/nothing"];
 
-/// Asks the dashboard for a path in every way; nobody may be let in, and only health is no secret.
+/// Asks the dashboard for a path in every way: no request may be let in, and only health is public.
 fn try_path(dashboard: &str, path: &str, secrets: &[String]) {
     let tls = TlsConfig::builder().disable_verification(true).build();
     // A server may close a connection after a refusal, and a connection that is used again would break at any moment.
@@ -155,8 +155,8 @@ impl Head {
 
     /// The secret for reading how the run goes.
     fn status_secret(&self) -> Secret {
-        let shown = self.sandbox.run(&["token", "show", "--status"]);
-        String::from_utf8(shown.stdout).unwrap().trim().parse().unwrap()
+        let printed = self.sandbox.run(&["token", "show", "--status"]);
+        String::from_utf8(printed.stdout).unwrap().trim().parse().unwrap()
     }
 
     async fn state(&self) -> Value {

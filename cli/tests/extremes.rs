@@ -131,7 +131,7 @@ fn flags_of_chaos() {
     every_flag_of(|command| command == "chaos");
 }
 
-/// One event of each kind with each of its numbers replaced: what can be read of it is shown.
+/// One event of each kind with each of its numbers replaced: every command reads it or refuses it.
 #[test]
 fn numbers_in_journals() {
     let sandbox = Sandbox::new();

@@ -1,4 +1,4 @@
-//! What the documentation and the monitoring say of the program is what it does.
+//! The documentation and the monitoring agree with the program.
 
 mod support;
 
@@ -41,7 +41,7 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("ata_")).map(str::to_owned).collect()
 }
 
-/// A dashboard that asks for what is not there stays empty, and an alert on it never fires.
+/// A dashboard that asks for a metric that does not exist stays empty, and an alert on it never fires.
 #[test]
 fn monitoring_asks_for_metrics_that_exist() {
     let exported = metrics_in(&read(&root().join("docs/reference/metrics.md")));

@@ -79,8 +79,8 @@ fn experiments_are_listed_shown_and_edited() {
     let list = text(&["simulate", "--list"]);
     assert!(list.contains("ata-cifar100") && list.contains("cmab-regression") && list.contains("\ncomparison "));
     assert!(text(&["simulate", "--show", "drift"]).contains("fta:means=current"), "the policies are part of the file");
-    let shown = text(&["simulate", "--show", "speed-change"]);
-    std::fs::write(sandbox.path("mine.toml"), shown.replace("iterations = 2000", "iterations = 20")).unwrap();
+    let printed = text(&["simulate", "--show", "speed-change"]);
+    std::fs::write(sandbox.path("mine.toml"), printed.replace("iterations = 2000", "iterations = 20")).unwrap();
     let table = text(&["simulate", "--experiment", "mine.toml", "--seeds", "1"]);
     assert!(table.contains("20 iterations, 1 seed") && table.contains("ata-auto:track=off"), "{table}");
     assert!(text(&["policies"]).contains("ringmaster"));

@@ -17,11 +17,11 @@ Examples:
   ata chaos --only kill-coordinator --faults 100
   ata chaos --only kill-worker,stop-worker --faults 20 --checkpoint-every 10")]
 pub(crate) struct ChaosArgs {
-    /// For how long faults are injected [default: 2].
+    /// Minutes during which faults are injected [default: 2].
     #[arg(long, value_name = "M", conflicts_with = "faults", allow_negative_numbers = true)]
     #[serde(skip)]
     pub(crate) minutes: Option<f64>,
-    /// How many faults are injected, however long that takes.
+    /// Number of faults to inject, in place of a time.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[serde(skip)]
     pub(crate) faults: Option<u64>,
@@ -44,14 +44,14 @@ pub(crate) struct ChaosArgs {
     /// Samples per task [default: 1, or 6 with --task-time none].
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,
-    /// Emulated task times, so that the processes do not compete for this machine's cores [default: const(20), and const(400)
-    /// for every fourth worker, which is idle mostly].
+    /// Emulated task times, which keep the processes from competing for this machine's cores [default: const(20), and
+    /// const(400) for every fourth worker].
     #[arg(long, value_name = "LAW")]
     task_time: Option<String>,
-    /// How often the run is saved [default: another one with each coordinator: 1, 5, 2s or 60s].
+    /// How often the run is saved [default: drawn for each coordinator from 1, 5, 2s and 60s].
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     pub(crate) checkpoint_every: Option<String>,
-    /// A worker not heard from for this long is lost [default: 2000].
+    /// A worker that has been silent for this long counts as lost [default: 2000].
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     heartbeat_timeout_ms: Option<u64>,
     /// Seed of the faults, and of the run [default: 1].

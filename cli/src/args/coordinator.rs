@@ -11,7 +11,7 @@ use super::{CommonArgs, RunArgs, SecurityArgs, TraceArgs};
 #[command(after_help = "\
 Examples:
   ata coordinator                                        listen on this machine only
-  ata coordinator --listen 0.0.0.0:7070 --min-workers 8  and on others, who join by the token that it prints
+  ata coordinator --listen 0.0.0.0:7070 --min-workers 8  accept workers of other machines, by the token that it prints
   ata coordinator --listen 0.0.0.0:7070 --tls-cert head.pem --tls-key head.key --tls-client-ca workers-ca.pem")]
 pub(crate) struct CoordinatorArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The commands about data.
+//! The flags of `ata data`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 /// Where the authors of CIFAR-100 publish its binary version.
 const OFFICIAL_URL: &str = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz";
-/// As TensorFlow Datasets and others record it; the authors publish the archive's MD5, 03b5dce01913d631647c71ecec9e9cb8.
+/// The SHA-256 that TensorFlow Datasets and others record; the authors publish the MD5, 03b5dce01913d631647c71ecec9e9cb8.
 const OFFICIAL_SHA256: &str = "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec";
 
 /// Records of a file that a coordinator can still send to its workers.
@@ -17,15 +17,23 @@ const MAX_RECORDS: u64 = MAX_DATA_BYTES / RECORD_BYTES as u64;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
-    /// Download the official CIFAR-100 archive and verify it; a download that broke off is continued.
+    /// Download the official CIFAR-100 archive and verify it; an interrupted download is continued.
     Fetch(FetchArgs),
     /// Check a folder or archive: sizes, labels, checksums.
+    #[command(after_help = "\
+Examples:
+  ata data verify cifar-100-binary.tar.gz
+  ata data verify some-folder")]
     Verify {
         /// A folder with train.bin and test.bin, or cifar-100-binary.tar.gz.
         #[arg(value_name = "DATA")]
         path: PathBuf,
     },
     /// Write a synthetic, learnable data set in the official binary layout.
+    #[command(after_help = "\
+Examples:
+  ata data synth some-folder
+  ata data synth some-folder --train 5000 --test 1000 --seed 2")]
     Synth {
         /// A folder without a train.bin or test.bin; created if it is missing.
         #[arg(value_name = "DIR")]
@@ -63,7 +71,7 @@ pub(crate) struct FetchArgs {
     /// The archive's SHA-256; set it if the URL is that of another archive.
     #[arg(long, value_name = "HEX", default_value = OFFICIAL_SHA256, value_parser = sha256)]
     pub(crate) sha256: String,
-    /// How often to reconnect without receiving anything new, waiting 1 s, 2 s, 4 s, … before each time.
+    /// How many times to reconnect without receiving anything new, after 1 s, 2 s, 4 s, ….
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) retries: u32,
     /// Print path, bytes and sha256 as JSON on standard output.

@@ -13,9 +13,9 @@ Examples:
   ata doctor                                       what would stop a coordinator, or a cluster, on this machine
   ata doctor --config run.toml --workers 64        the same, for that run and so many workers
   ata doctor --device wgpu:0 --task-batch 4        this GPU, and whether its gradients are right
-  ata doctor --join-file join.txt                  what would stop a worker on this machine, and how fast the way is
+  ata doctor --join-file join.txt                  what would stop a worker on this machine, and how fast its connection is
 
-Without --coordinator, --join or --join-file, no coordinator is asked. The exit code is 1 if there is a problem, and 0 if there are only warnings.")]
+Without --coordinator, --join or --join-file, no coordinator is contacted. The exit code is 1 if there is a problem, and 0 if there are only warnings.")]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) joining: JoinArgs,
@@ -29,13 +29,13 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-/// The settings of the run that this machine shall take part in.
+/// The settings of the run that this machine will take part in.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct SubjectArgs {
     /// The device to check; its gradient is compared with the CPU's [default: auto].
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE")]
     device: Option<String>,
-    /// The model [default: that of the coordinator's run, if it can be asked, or else cnn].
+    /// The model [default: that of the coordinator's run if a coordinator is contacted, else cnn].
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// The data that gradients are computed on, as for a run [default: synthetic].

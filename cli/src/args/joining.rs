@@ -1,11 +1,11 @@
-//! How workers join, and the tokens for it.
+//! The flags for joining a coordinator, and of `ata token`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-/// Where the coordinator is, and how the two know each other.
+/// Where the coordinator is, and how the two sides authenticate.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     /// The coordinator's address without encryption, or https://HOST:PORT with --tls-ca [default: http://127.0.0.1:7070].
@@ -15,7 +15,7 @@ pub(crate) struct JoinArgs {
     /// --join-file and the variable do not.
     #[arg(long, env = "ATA_JOIN", value_name = "TOKEN", hide_env_values = true)]
     pub(crate) join: Option<String>,
-    /// A file that holds the token; the worker waits for it if it is not there yet.
+    /// A file that holds the token; the worker waits for it if it does not exist yet.
     #[arg(long, env = "ATA_JOIN_FILE", value_name = "FILE")]
     pub(crate) join_file: Option<PathBuf>,
     /// Trust a coordinator whose certificate comes from this authority (PEM).
@@ -56,7 +56,7 @@ pub(crate) struct SecurityArgs {
 pub(crate) enum TokenCommand {
     /// Print the join token.
     Show(TokenArgs),
-    /// Make a new secret: the old token lets nobody in any more. Workers that are connected stay.
+    /// Make a new secret: the old token stops working. Workers that are connected stay.
     Rotate(RotateArgs),
 }
 
@@ -84,8 +84,8 @@ pub(crate) struct TokenArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  ata token rotate                                 after a token was seen by the wrong people
-  ata token rotate --key                           after the head node's disk was: all workers need the new token")]
+  ata token rotate                                 after a token has leaked
+  ata token rotate --key                           after the key has leaked: all workers need the new token")]
 pub(crate) struct RotateArgs {
     #[command(flatten)]
     pub(crate) token: TokenArgs,

@@ -48,10 +48,10 @@ use crate::failure::Failure;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// What to log on standard error: error, warn, info, debug, or directives of the tracing crate.
+    /// What is logged on standard error: error, warn, info, debug, or directives of the tracing crate.
     #[arg(long, global = true, env = "ATA_LOG", value_name = "LEVEL", help_heading = "Output")]
     pub(crate) log: Option<String>,
-    /// Whether the log is text for people, or a JSON object a line.
+    /// The form of the log: text, or one JSON object per line.
     #[arg(
         long,
         global = true,
@@ -114,28 +114,36 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Simulate policies × time laws in virtual time: tables and figures.
     Simulate(Box<SimulateArgs>),
-    /// Show what each policy would have cost on the times that a real run recorded.
+    /// Compute what each policy would have cost on the times that a real run recorded.
     Replay(ReplayArgs),
     /// List the scheduling policies and their parameters.
+    #[command(after_help = "\
+Examples:
+  ata policies
+  ata policies --json                              for a script")]
     Policies {
         /// Print JSON on standard output.
         #[arg(long)]
         json: bool,
     },
-    /// Find what would stop a run on this machine, or a worker on the way to its coordinator, and the fix.
+    /// Check this machine, or the way from it to a coordinator: what would stop a run, and the fix.
     Doctor(Box<DoctorArgs>),
-    /// Run a cluster on this machine under faults, and hold it against a run without any.
+    /// Run a cluster on this machine under faults, and compare it with a run without any.
     ///
-    /// Real processes are killed and stopped, links between them cut, stalled and slowed down, the disk filled, at random
-    /// points. At the end the run is stopped with SIGTERM and repeated without faults: the parameters must be the same bits.
+    /// At random moments, processes are killed and stopped, connections are severed, stalled and slowed down, and the disk is
+    /// filled. At the end the run is stopped with SIGTERM and repeated without faults: the parameters must be the same bits.
     /// The exit code is 0 only if every promise of recovery was kept.
     #[cfg(target_os = "linux")]
     Chaos(Box<ChaosArgs>),
-    /// Measure this build on this machine, each figure against a reference in the same run.
+    /// Measure this build on this machine, each figure next to a reference.
     Bench(BenchArgs),
-    /// Ask whether a coordinator lives, for health checks; the exit code is 69 if it does not.
+    /// Check whether a coordinator runs, for health checks; the exit code is 69 if it does not.
     Health(HealthArgs),
-    /// Print completions for a shell: `ata completions bash > /etc/bash_completion.d/ata`.
+    /// Print completions for a shell.
+    #[command(after_help = "\
+Examples:
+  ata completions bash > /etc/bash_completion.d/ata
+  ata completions zsh > ~/.zfunc/_ata")]
     Completions {
         /// bash, elvish, fish, powershell or zsh.
         shell: clap_complete::Shell,
@@ -147,7 +155,10 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
-    /// Write the manual pages: `ata man --out /usr/local/share/man/man1`.
+    /// Write the manual pages.
+    #[command(after_help = "\
+Examples:
+  ata man --out /usr/local/share/man/man1")]
     Man {
         /// The folder for them.
         #[arg(long, value_name = "DIR")]

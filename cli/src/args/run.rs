@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
     /// The run's folder, which must not hold a run yet [default: runs/RUN_ID].
     #[arg(long, env = "ATA_OUT", value_name = "DIR")]
     out: Option<PathBuf>,
-    /// A worker not heard from for this long is lost.
+    /// A worker that has been silent for this long counts as lost.
     #[arg(long, env = "ATA_HEARTBEAT_TIMEOUT_MS", value_name = "MS", allow_negative_numbers = true)]
     heartbeat_timeout_ms: Option<u64>,
     /// A worker that was never timed counts as hung after this long without a result; others after ten times their
@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     #[serde(flatten)]
     trust: TrustArgs,
-    /// An earlier run's folder: start with the speeds that it learned.
+    /// Start with the worker speeds that an earlier run learned: its folder.
     #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
     warm_start: Option<PathBuf>,
     /// End once an iteration's mean loss is at or below this.
@@ -117,13 +117,13 @@ pub(crate) struct RunArgs {
 /// How far the workers are trusted; docs/explanation/trust.md says what is checked in any case.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrustArgs {
-    /// What becomes of an iteration's gradients: mean, or, for workers that may lie, median or trimmed:X (without the share X of
-    /// the lowest and of the highest values, as in trimmed:0.2), coordinate by coordinate over the leases. Other than the
-    /// mean, those are not the same bits for every allocation, and keep a gradient per lease in memory [default: mean].
+    /// How the gradients of an iteration are combined: mean, or, against byzantine workers, median or trimmed:X (without the
+    /// share X of the lowest and of the highest values, as in trimmed:0.2), coordinate by coordinate over the leases. Unlike
+    /// the mean, these give other bits for other allocations, and keep a gradient per lease in memory [default: mean].
     #[arg(long, env = "ATA_AGGREGATE", value_name = "HOW", allow_hyphen_values = true, help_heading = "Trust")]
     aggregate: Option<String>,
     /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and
-    /// who is found lying is named and expelled. For policies that wait for all tasks [default: 0].
+    /// a worker whose results do not match is named and expelled. For policies that wait for all tasks [default: 0].
     #[arg(long, env = "ATA_VERIFY", value_name = "SHARE", allow_negative_numbers = true, help_heading = "Trust")]
     verify: Option<f64>,
 }
@@ -146,7 +146,7 @@ pub(crate) struct TrainingArgs {
     /// Iterations after which --lr-schedule step changes the rate [default: 1000].
     #[arg(long, env = "ATA_LR_STEP_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
     lr_step_every: Option<u64>,
-    /// The factor by which it changes it [default: 0.1].
+    /// The factor by which --lr-schedule step changes the rate [default: 0.1].
     #[arg(
         long,
         env = "ATA_LR_STEP_FACTOR",
@@ -171,13 +171,13 @@ pub(crate) struct TrainingArgs {
     /// L2 penalty on the parameters; decoupled from the gradient for adamw [default: 0.01 for adamw, else 0].
     #[arg(long, env = "ATA_WEIGHT_DECAY", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
     weight_decay: Option<f64>,
-    /// Scale gradients down to this Euclidean norm if they exceed it.
+    /// Scale gradients whose Euclidean norm is larger down to this norm.
     #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
     clip_norm: Option<f64>,
-    /// Begin with the parameters of this model.safetensors, which PyTorch may have written.
+    /// Start from the parameters in this model.safetensors, for example one written by PyTorch.
     #[arg(long, env = "ATA_INIT", value_name = "FILE", help_heading = "Training")]
     init: Option<PathBuf>,
-    /// Iterations between two evaluations on the test data, beside the training; 0 for only one at the end
+    /// Iterations between two evaluations on the test data, which run during the training; 0 for only one at the end
     /// [default: a tenth of the run].
     #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
     eval_every: Option<u64>,
@@ -191,7 +191,7 @@ pub(crate) struct TrainingArgs {
     /// How many checkpoints are kept [default: 3].
     #[arg(long, env = "ATA_KEEP", value_name = "N", allow_negative_numbers = true, help_heading = "Saving")]
     keep: Option<usize>,
-    /// Besides, keep the checkpoints of iterations divisible by this.
+    /// Also keep the checkpoints of iterations divisible by this.
     #[arg(long, env = "ATA_KEEP_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Saving")]
     keep_every: Option<u64>,
 }

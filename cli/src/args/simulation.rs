@@ -1,4 +1,4 @@
-//! The commands that run in virtual time.
+//! The flags of the commands that run in virtual time.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,7 @@ pub(crate) struct SimulateArgs {
     /// Number of seeds.
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pub(crate) seeds: Option<u64>,
-    /// What each assignment costs a worker before it computes: a time law.
+    /// A time law for the overhead of each assignment, before the worker computes.
     #[arg(long, value_name = "LAW")]
     pub(crate) overhead: Option<String>,
     /// Shares of tasks that barrier policies allocate beyond the budget, separated by commas.
@@ -59,7 +59,7 @@ pub(crate) struct SimulateArgs {
     /// The share of leases that two workers compute, under policies that wait for all of their tasks.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     pub(crate) verify: Option<f64>,
-    /// What to train.
+    /// The problem to train.
     #[arg(long, value_enum, value_name = "PROBLEM")]
     pub(crate) problem: Option<ProblemName>,
     /// The CNN's training data: synthetic, a folder, or cifar-100-binary.tar.gz. For a suite, a folder with the recorded
@@ -74,7 +74,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) json: bool,
 }
 
-/// What a simulation trains.
+/// The problem that a simulation trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ProblemName {
     /// Nothing: times only.

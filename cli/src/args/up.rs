@@ -50,7 +50,7 @@ pub(crate) struct LocalArgs {
     /// CPU threads that each worker computes with [default: an equal share of this machine's cores].
     #[arg(long, env = "ATA_THREADS", value_name = "N", allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Serve the dashboard meanwhile [default: off; without an address, 127.0.0.1:7071 or a free port].
+    /// Serve the dashboard during the run [default: off; without an address, 127.0.0.1:7071 or a free port].
     #[arg(
         long,
         env = "ATA_DASHBOARD",

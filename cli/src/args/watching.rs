@@ -1,4 +1,4 @@
-//! Looking at runs.
+//! The flags of the commands that look at runs.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ pub(crate) struct RunOrUrl {
     /// run in runs/, or else that address].
     #[arg(value_name = "RUN|URL")]
     pub(crate) run: Option<String>,
-    /// A file with the status token of a coordinator on another machine; it leaves one in its credentials folder. An address
-    /// beside it is used in place of the token's.
+    /// A file with the status token of a coordinator on another machine, which leaves one in its credentials folder. An address
+    /// that is given as well replaces the token's.
     #[arg(long, env = "ATA_STATUS_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -29,7 +29,7 @@ Examples:
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) of: RunOrUrl,
-    /// Keep showing it, live. Keys: up and down scroll, q ends.
+    /// Keep the display up to date. Keys: up and down scroll, q quits.
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
     /// Print JSON on standard output: what /api/state of the dashboard returns.
@@ -81,10 +81,10 @@ Examples:
   ata health                                       of a coordinator on this machine
   ata health https://127.0.0.1:7071                in a container's health check")]
 pub(crate) struct HealthArgs {
-    /// The address of a coordinator's dashboard. No secret is shown to it, and any certificate accepted.
+    /// The address of a coordinator's dashboard. The request carries no secret, and any certificate is accepted.
     #[arg(value_name = "URL", default_value_t = format!("http://{DEFAULT_DASHBOARD}"))]
     pub(crate) url: String,
-    /// Whether it accepts workers, in place of whether it lives.
+    /// Ask whether it accepts workers, instead of whether it runs.
     #[arg(long)]
     pub(crate) ready: bool,
 }

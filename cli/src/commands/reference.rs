@@ -28,12 +28,8 @@ pub(crate) fn run(out: &Path) -> Result<ExitCode, Failure> {
 }
 
 fn definitions() -> Result<Definitions, Failure> {
-    let metric = |MetricDescription { name, kind, help, labels }: MetricDescription| Metric {
-        name: name.into(),
-        kind: kind.into(),
-        help: help.into(),
-        labels: labels.iter().map(ToString::to_string).collect(),
-    };
+    let metric =
+        |MetricDescription { name, kind, help, labels }: MetricDescription| Metric { name, kind, help, labels };
     Ok(Definitions {
         command: Cli::command(),
         defaults: Table::try_from(Settings::default()).map_err(Failure::internal)?,

@@ -1,4 +1,4 @@
-//! Where the dashboard is served, and who may look at it.
+//! The dashboard's address, and who may read it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use super::Settings;
 use super::security::{advertised, credentials_folder};
 use crate::failure::Failure;
 
-/// Where a coordinator's dashboard is, unless told otherwise; if that is taken, on a free port.
+/// The default address of a coordinator's dashboard; a free port is used if it is taken.
 pub(crate) const DEFAULT_DASHBOARD: &str = "127.0.0.1:7071";
 
-/// What turns it off.
+/// The value that turns the dashboard off.
 const OFF: &str = "off";
 
-/// Who may look at a dashboard, and how one does.
+/// Who may read a dashboard, and the address to open.
 pub(crate) struct View {
     pub(crate) access: Access,
     pub(crate) url: String,
@@ -25,7 +25,7 @@ pub(crate) struct View {
 }
 
 impl Settings {
-    /// Where to serve the dashboard, if it is not turned off; `default` if nothing is said.
+    /// The address to serve the dashboard on, or `None` if it is off; `default` if the setting is missing.
     pub(crate) fn dashboard_or(&self, default: &str) -> Result<Option<SocketAddr>, Failure> {
         let text = self.dashboard.as_deref().unwrap_or(default);
         if text == OFF {
@@ -36,7 +36,7 @@ impl Settings {
         })
     }
 
-    /// Who may look at a dashboard on this address: on loopback, whoever is on this machine; elsewhere, who has the status
+    /// Who may read a dashboard on this address: on loopback every user of this machine, elsewhere those with the status
     /// secret.
     pub(crate) fn dashboard_view(&self, bound: SocketAddr) -> Result<View, Failure> {
         if bound.ip().is_loopback() {

@@ -1,11 +1,11 @@
-//! Which devices workers compute on, and whether they compute a lease as one batch.
+//! The devices that workers compute on, and whether they compute a lease as one batch.
 
 use ata_learn::{DeviceChoice, OpenDevice};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// What `--fuse` asks for.
+/// The setting `fuse`: where a lease is computed as one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Fuse {
@@ -19,7 +19,7 @@ pub(crate) enum Fuse {
 }
 
 impl Fuse {
-    /// What is lost where the CPU computes leases as one batch.
+    /// The warning for CPUs that compute leases as one batch.
     pub(crate) const ON_CPU: &str =
         "--fuse on: leases are computed as one batch, so the result is no longer the same bits for every allocation";
 
@@ -32,7 +32,7 @@ impl Fuse {
         }
     }
 
-    /// As on the command line.
+    /// Its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -42,12 +42,12 @@ impl Fuse {
     }
 }
 
-/// What `--devices` asks for.
+/// The setting `devices`: the devices of the workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Devices {
     /// Every GPU of this machine.
     All,
-    /// These, each once.
+    /// A list of devices without repetitions.
     List(Vec<DeviceChoice>),
 }
 

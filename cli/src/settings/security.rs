@@ -1,4 +1,4 @@
-//! Who may join a coordinator, and how its workers know it.
+//! How a coordinator and its workers authenticate each other.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use ata_wire::{Credentials, Role, Secrets, Security, ServerTls, TlsFiles};
 use super::Settings;
 use crate::failure::Failure;
 
-/// The port of a coordinator, unless told otherwise.
+/// The default port of a coordinator.
 pub(crate) const DEFAULT_PORT: u16 = 7070;
 
-/// An address that is set aside for documentation (RFC 5737): asking the system for the way to it sends nothing.
+/// An address reserved for documentation (RFC 5737): asking the system for the route to it sends nothing.
 const ANYWHERE: &str = "192.0.2.1:9";
 
-/// What a coordinator demands, and how a worker is started that fulfils it.
+/// The credentials that a coordinator demands, and the command that starts a worker with them.
 pub(crate) struct Entrance {
     pub(crate) security: Arc<Security>,
     /// The command line of a worker.
@@ -47,7 +47,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What a coordinator that listens on `bound` demands. Makes credentials if it needs its own and has none.
+    /// Decides what a coordinator that listens on `bound` demands. Makes credentials if it needs some and has none.
     pub(crate) fn entrance(&self, bound: SocketAddr) -> Result<Entrance, Failure> {
         let advertised = advertised(self.advertise.as_deref(), bound)?;
         let own = match (&self.tls_cert, &self.tls_key) {

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// PyTorch's default for AdamW.
 const ADAMW_WEIGHT_DECAY: f64 = 0.01;
 
-/// What a run that is resumed must have in common with its checkpoint, besides the content of its training data.
+/// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
 pub(crate) const FIXED: [&str; 8] =
     ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "init", "checkpoint"];
 
@@ -54,7 +54,7 @@ impl Settings {
         LearningRate { peak: self.lr, warmup: self.lr_warmup, schedule }
     }
 
-    /// Iterations between two evaluations on the way: about a tenth of the run, unless told otherwise; 0 means none.
+    /// Iterations between two evaluations during the training: about a tenth of the run by default; 0 means none.
     pub(crate) fn evaluate_every(&self) -> Option<u64> {
         Some(self.eval_every.unwrap_or(self.iterations.div_ceil(10))).filter(|every| *every > 0)
     }

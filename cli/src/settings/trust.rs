@@ -1,4 +1,4 @@
-//! The settings for workers that one does not trust.
+//! The settings for untrusted workers.
 
 use ata_learn::Aggregate;
 use ata_scheduler::{PolicyKind, policy_kind};
@@ -14,7 +14,7 @@ const MAX_GRADIENT_BYTES: u64 = 4 << 30;
 const FEWEST_LEASES: u64 = 3;
 
 impl Settings {
-    /// How gradients become one.
+    /// How the gradients of an iteration are combined.
     pub(crate) fn aggregate(&self) -> Result<Aggregate, Failure> {
         self.aggregate.parse().map_err(|error| Failure::usage(format!("aggregate = {error}")))
     }

@@ -9,12 +9,12 @@ use toml::Table;
 
 use crate::failure::Failure;
 
-/// `workers = 4`, or a table `[workers.NAME]` for each worker with a price, beside which `count = 4` may stand.
+/// `workers = 4`, or a table `[workers.NAME]` for each worker with a price; `count = 4` may stand in `[workers]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Workers {
-    /// How many `ata up` starts.
+    /// The number of workers that `ata up` starts.
     pub(crate) count: u32,
-    /// By name.
+    /// What each worker costs, by name.
     pub(crate) prices: Prices,
 }
 

@@ -9,8 +9,8 @@ use tracing_subscriber::fmt::format::Writer;
 
 use crate::output::escaped;
 
-/// Writes the message and `name=value`, each on the same line and without what commands a terminal. The formatter of
-/// `tracing-subscriber` lets newlines through, and what changes the order of a text.
+/// Writes the message and `name=value`, all on one line and without terminal control characters. The formatter of
+/// `tracing-subscriber` lets newlines and bidirectional controls through.
 pub(super) struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {

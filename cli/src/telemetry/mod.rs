@@ -1,8 +1,8 @@
 //! The log on standard error and, if there is a collector, the spans of iterations.
 //!
 //! # Layout
-//! - here: the log, and what is refused in a build without the feature `otlp`
-//! - `fields`: what is in a line of it
+//! - here: the log, and the refusal of `--otlp` in a build without that feature
+//! - `fields`: the content of its lines
 //! - `otlp`: the only place that names OpenTelemetry
 
 mod fields;
@@ -25,11 +25,11 @@ use fields::EscapedFields;
 /// Where spans go, and under which names.
 #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only the URL is named when it is refused"))]
 pub(crate) struct Collector<'a> {
-    /// What `--otlp` says.
+    /// Its URL, from `--otlp`.
     pub(crate) url: &'a str,
-    /// The program's part in a run.
+    /// The service name: the program's role in a run.
     pub(crate) service: &'static str,
-    /// Which of several of these it is.
+    /// Distinguishes processes with the same service name.
     pub(crate) instance: String,
 }
 
@@ -74,7 +74,7 @@ fn with_spans(_: EnvFilter, _: LogFormat, collector: &Collector<'_>) -> Result<T
     Err(Failure::usage(format!("--otlp {url}: this build of ata sends no traces; build it with --features otlp")))
 }
 
-/// How the spans of this process become children of spans elsewhere.
+/// Links the spans of this process to their parents in other processes.
 pub(crate) fn span_links() -> SpanLinks {
     #[cfg(feature = "otlp")]
     return otlp::span_links();
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// What a worker says of itself, and why it failed, as the coordinator logs it.
+    /// A worker's name and the reason of its failure, as the coordinator logs them.
     #[test]
     fn a_line_is_a_line_whatever_a_worker_says() {
         for format in [LogFormat::Text, LogFormat::Json] {

@@ -1,7 +1,7 @@
 //! Spans to an OpenTelemetry collector, over gRPC.
 //!
-//! A run never waits for it. Spans that are over wait in a bounded queue for a thread that sends them, and those that find it full
-//! are dropped. The variables of OpenTelemetry's specification set the rest: `OTEL_TRACES_SAMPLER`, `OTEL_BSP_SCHEDULE_DELAY`,
+//! A run never waits for the collector. Finished spans wait in a bounded queue for the thread that sends them; if it is full,
+//! they are dropped. The variables of OpenTelemetry's specification set the rest: `OTEL_TRACES_SAMPLER`, `OTEL_BSP_SCHEDULE_DELAY`,
 //! `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_EXPORTER_OTLP_HEADERS` and so on.
 
 use std::num::{NonZeroU64, NonZeroU128};
@@ -25,10 +25,10 @@ use tracing_subscriber::registry::LookupSpan;
 use super::Collector;
 use crate::failure::Failure;
 
-/// Time that the last spans may take at the end of the program: more than a round trip to anywhere, and nobody minds it.
+/// Time that the last spans may take at the end of the program: longer than a round trip to anywhere, and short for a user.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time that a batch of spans may take. While it is under way others wait in the queue.
+/// Time that sending a batch of spans may take. Other spans wait in the queue meanwhile.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends spans until it is dropped.
@@ -126,7 +126,7 @@ impl SpanExporter for Reporting {
     }
 }
 
-/// How spans become children of spans elsewhere.
+/// Links spans to their parents in other processes.
 pub(super) fn span_links() -> SpanLinks {
     SpanLinks { context_of, continue_from }
 }

@@ -14,7 +14,7 @@ use super::{Sandbox, within_deadline};
 /// Address space of a command: three times what a small run needs, and a fraction of what any of the numbers would take.
 const ADDRESS_SPACE: u64 = 1 << 30;
 
-/// What a command says that has accepted its flags, and now takes its time: it is told to stop.
+/// Output of commands that have accepted their flags and would go on for long: they are asked to stop.
 const AT_WORK: [&str; 4] = ["listens on", "trying again", "simulated iterations", "under faults of seed"];
 
 /// The pages that are made from the command line's own description: commands with their flags, and exit codes.
@@ -44,7 +44,7 @@ pub(crate) static DESCRIBED: LazyLock<Described> = LazyLock::new(|| {
     Described { flags, exit_codes }
 });
 
-/// Runs a command to its end, or tells it to stop once it is at work. Fails if it panics, hangs, or ends in another way than
+/// Runs a command to its end, or asks it to stop once it is at work. Fails if it panics, hangs, or ends in another way than
 /// documented.
 pub(crate) fn ends_well(sandbox: &Sandbox, args: &[&str]) -> (ExitStatus, String) {
     let mut command = sandbox.ata(args);

@@ -15,10 +15,10 @@ const COORDINATOR_VECTORS: u64 = 3 + 3 + 4;
 /// The program itself, with its threads, and the test images of CIFAR-100.
 const COORDINATOR_BYTES: u64 = 96 << 20;
 
-/// What a connected worker costs the coordinator besides its gradient, as measured with 10,000 of them.
+/// What a connected worker costs the coordinator in addition to its gradient, as measured with 10,000 of them.
 const CONNECTED_BYTES: u64 = 40 << 10;
 
-/// Values of a parameter that a worker keeps besides what a task needs: those that arrive, and gradients that are being sent.
+/// Values of a parameter that a worker keeps in addition to what a task needs: those that arrive, and gradients that are being sent.
 const WORKER_VECTORS: u64 = 2 + MAX_UPLOADS as u64;
 
 /// Bytes of a parameter.
@@ -57,7 +57,7 @@ pub struct Needs {
     pub parameters: u64,
     /// Workers of the run.
     pub workers: u64,
-    /// Training data that a worker will read besides what this process did.
+    /// Training data that a worker will read in addition to what this process did.
     pub data_bytes: u64,
     /// What this process needed to compute tasks, data included, if it did and the system says so.
     pub computing_bytes: Option<u64>,
@@ -165,7 +165,7 @@ mod tests {
             cluster_memory(needs, memory).iter().map(|finding| finding.status).collect::<Vec<_>>()
         };
         assert_eq!(statuses(158_684, 4), [Ok, Ok]);
-        assert_eq!(statuses(158_684, 100), [Ok, Warning], "100 workers beside it");
+        assert_eq!(statuses(158_684, 100), [Ok, Warning], "100 workers next to it");
         assert_eq!(statuses(100_000_000, 4), [Warning, Warning]);
         assert_eq!(statuses(1 << 28, 64), [Problem, Warning]);
         let worker = Needs { parameters: 1 << 28, workers: 4, data_bytes: 3 << 30, computing_bytes: Some(1 << 30) };

@@ -14,7 +14,7 @@ const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
 /// A clock that is this far from another one is wrong: those that are kept by NTP differ by milliseconds.
 const FAR: Duration = Duration::from_secs(30);
 
-const MEND: &str =
+const FIX: &str =
     "timedatectl set-ntp true, or set it by hand (date --set): certificates are refused before and after their time";
 
 /// This machine's wall clock.
@@ -34,7 +34,7 @@ fn against(now: SystemTime, written: SystemTime, is_synchronised: bool) -> Findi
     match written.duration_since(now) {
         Ok(early) if early > FAR => {
             let written = humantime::format_rfc3339_seconds(written);
-            Finding::warning(CHECK, format!("it is {shown}, and this program was made at {written}"), MEND)
+            Finding::warning(CHECK, format!("it is {shown}, and this program was made at {written}"), FIX)
         }
         _ if is_synchronised => Finding::ok(CHECK, format!("{shown}, synchronised")),
         _ => Finding::ok(CHECK, format!("{shown}; whether it is synchronised is not known")),
@@ -50,7 +50,7 @@ pub fn compare(theirs: Duration, before: SystemTime, after: SystemTime) -> Findi
         (_, Ok(by)) if by > FAR => format!("{} ahead of the coordinator's", rounded(by)),
         _ => return Finding::ok(CHECK, "as the coordinator's"),
     };
-    Finding::warning(CHECK, format!("{found}: expected at most {}", rounded(FAR)), format!("on both machines: {MEND}"))
+    Finding::warning(CHECK, format!("{found}: expected at most {}", rounded(FAR)), format!("on both machines: {FIX}"))
 }
 
 fn rounded(time: Duration) -> humantime::FormattedDuration {

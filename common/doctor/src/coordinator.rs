@@ -33,7 +33,7 @@ const TOKEN: &str =
 const CERTIFICATES: &str = "--tls-cert and --tls-key name this machine's certificate and key, --tls-ca the authority of the \
                             coordinator's; its --tls-client-ca is the authority of this machine's (all in PEM)";
 
-/// What a coordinator told of itself.
+/// A coordinator's description of itself.
 pub struct Reached {
     /// Its run.
     pub run: RunSpec,
@@ -82,7 +82,7 @@ async fn enter(endpoint: &Endpoint) -> Result<Entered<'_>, Finding> {
         let before = clock::now();
         match link.probe(0, 0).await {
             Ok(ProbeResult { summary, .. }) => return Ok(Entered { link, summary, before, after: clock::now() }),
-            // The connection was closed, and the reason may have come too late to be seen.
+            // The connection was closed, and the reason may have come too late to be read.
             Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => tries += 1,
             Err(status) => return Err(refusal(&status, endpoint.trust())),
         }
@@ -130,7 +130,7 @@ fn unreachable(host: &str, port: u16, cause: &io::Error) -> Finding {
 
 /// Something accepts connections and says nothing.
 fn silent() -> Finding {
-    let found = format!("whoever listens there does not finish a TLS handshake within {ANSWER_TIMEOUT:?}");
+    let found = format!("the server there does not finish a TLS handshake within {ANSWER_TIMEOUT:?}");
     Finding::problem(TRUST, found, ANOTHER)
 }
 

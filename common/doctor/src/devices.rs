@@ -18,7 +18,7 @@ const DRIVER_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 /// Where CUDA's compiler keeps its library, below the toolkit's folder.
 const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
 
-/// Which kinds of devices the build has besides the CPU.
+/// The kinds of devices that the build supports, in addition to the CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Build {
     /// Whether wgpu is built in.

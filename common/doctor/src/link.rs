@@ -161,7 +161,7 @@ fn latency(trip_s: f64) -> Finding {
 }
 
 impl Speed {
-    /// Seconds that an assignment takes besides computation: parameters of the model down, a gradient as large up.
+    /// Seconds that an assignment takes in addition to computation: parameters of the model down, a gradient as large up.
     fn assignment_s(&self, parameters: u64) -> f64 {
         let bytes = 4.0 * parameters as f64;
         self.trip_s + bytes / self.down.bytes_per_s + bytes / self.up.bytes_per_s

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where the loader of shared libraries looks besides its cache.
+/// Where the loader of shared libraries looks, after its cache.
 const LIBRARIES: [&str; 7] = [
     "usr/lib",
     "usr/lib64",

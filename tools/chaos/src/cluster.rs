@@ -23,6 +23,11 @@ pub(crate) const POLL: Duration = Duration::from_millis(5);
 /// Seconds in which a coordinator starts, and more.
 const STARTS_WITHIN_S: f64 = 0.5;
 
+/// A time in seconds; the deadline for what is no time.
+pub(crate) fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(DEADLINE)
+}
+
 /// In the environment of every process of a run, and so of any process that one of them would start.
 const MARK: &str = "ATA_CHAOS_RUN";
 
@@ -260,7 +265,7 @@ impl Cluster {
 pub(crate) async fn kill_start(plan: &Plan, cadence: &str, moment: f64) -> Result<(), ChaosError> {
     let mut coordinator = plan.spawn_coordinator(cadence)?;
     // There is no condition to wait for: the moment is the fault.
-    tokio::time::sleep(Duration::from_secs_f64(STARTS_WITHIN_S * moment)).await;
+    tokio::time::sleep(duration(STARTS_WITHIN_S * moment)).await;
     Ok(coordinator.kill().await?)
 }
 

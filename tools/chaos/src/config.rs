@@ -24,7 +24,7 @@ pub struct Config {
     pub settings: String,
     /// A new folder for both runs and all logs.
     pub folder: PathBuf,
-    /// Arguments of every worker besides those that say who it is and where its coordinator is.
+    /// Arguments of every worker, without its identity and the coordinator's address.
     pub worker_args: Vec<OsString>,
     /// Number of workers.
     pub workers: u32,

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use ata_record::{CONFIG_FILE, JOURNAL_FILE, METRICS_FILE, MODEL_FILE, REPORT_FILE, STATISTICS_FILE, SUMMARY_FILE};
 use rustix::process::{Signal, kill_process_group};
@@ -10,7 +9,7 @@ use serde::Deserialize;
 use tokio::process::Command;
 
 use crate::ChaosError;
-use crate::cluster::{Plan, pid};
+use crate::cluster::{Plan, duration, pid};
 
 /// Seconds in which a process takes the last steps of a run and ends, and more.
 const ENDS_WITHIN_S: f64 = 6.0;
@@ -49,7 +48,7 @@ impl Plan {
         let mut child = self.up(&["--resume"], &self.disturbed(), last)?.process_group(0).spawn()?;
         let group = pid(&child)?;
         // There is no condition to wait for: the moment is the fault.
-        tokio::time::sleep(Duration::from_secs_f64(ENDS_WITHIN_S * moment)).await;
+        tokio::time::sleep(duration(ENDS_WITHIN_S * moment)).await;
         // It may have come to its end by then.
         kill_process_group(group, Signal::KILL).unwrap_or(());
         child.wait().await?;

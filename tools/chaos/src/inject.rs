@@ -7,17 +7,17 @@ use ata_record::JOURNAL_FILE;
 use ata_types::WorkerId;
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, DEADLINE, POLL, kill_start};
+use crate::cluster::{Cluster, DEADLINE, POLL, duration, kill_start};
 use crate::config::{DISK_FULL, RESUMABLE, RUN_FAILED};
 use crate::outcome::Outcome;
 use crate::progress::RunProgress;
 use crate::schedule::Fault;
 use crate::{ChaosError, FaultKind, Observer, STOPS_WITHIN};
 
-/// Seconds from a coordinator's end to the first new step, besides the iterations that are computed until then.
+/// Seconds from a coordinator's end to the first new step, not counting the iterations that are computed until then.
 const RESUMES_WITHIN_S: f64 = 5.0;
 
-/// Seconds that the loss of a worker may cost an iteration, besides the tasks that are computed again.
+/// Seconds that the loss of a worker may cost an iteration, not counting the tasks that are computed again.
 const REASSIGNS_WITHIN_S: f64 = 0.5;
 
 /// How long an optimizer step is waited for: many iterations.
@@ -158,14 +158,15 @@ impl DisturbedRun<'_> {
             FaultKind::KillCoordinator | FaultKind::KillStart => self.cadence.parse().ok(),
             _ => None,
         };
+        let again_s = self.progress.usual_s() * outcome.steps_again as f64;
         if fault.kind == FaultKind::KillCoordinator {
-            let iterations = 1 + outcome.steps_again;
-            outcome.allowed_s = Some(RESUMES_WITHIN_S + self.progress.usual_s() * iterations as f64);
+            outcome.allowed_s = Some(RESUMES_WITHIN_S + self.progress.usual_s() + again_s);
         }
         self.cadence.clone_from(&fault.cadence);
         outcome.saved_steps_lost = saved.saturating_sub(after);
         let first_step = |progress: &RunProgress| progress.first_step_after(ended);
-        self.until("no new step", allowed, |progress| first_step(progress).is_some()).await?;
+        let within = DEADLINE + duration(again_s);
+        self.until_within(within, "no new step", allowed, |progress| first_step(progress).is_some()).await?;
         outcome.recovery_s = first_step(&self.progress).unwrap_or_default().as_secs_f64();
         Ok(())
     }
@@ -248,10 +249,21 @@ impl DisturbedRun<'_> {
         allowed: Option<i32>,
         condition: impl Fn(&RunProgress) -> bool,
     ) -> Result<(), ChaosError> {
+        self.until_within(DEADLINE, what, allowed, condition).await
+    }
+
+    async fn until_within(
+        &mut self,
+        within: Duration,
+        what: &str,
+        allowed: Option<i32>,
+        condition: impl Fn(&RunProgress) -> bool,
+    ) -> Result<(), ChaosError> {
         let began = Instant::now();
-        while !condition(&self.progress) || self.progress.present.len() < self.cluster.plan.config.workers as usize {
-            if began.elapsed() > DEADLINE {
-                return Err(ChaosError::broken(format!("{what} within {} s", DEADLINE.as_secs())));
+        let workers = self.cluster.plan.config.workers as usize;
+        while !condition(&self.progress) || self.progress.present.len() < workers {
+            if began.elapsed() > within {
+                return Err(ChaosError::broken(format!("{what} within {} s", within.as_secs())));
             }
             self.watch(allowed).await?;
         }

@@ -9,6 +9,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use crate::FaultKind;
+use crate::cluster::duration;
 
 /// Time between the end of a fault and the next one, in seconds: from less than an iteration to many.
 const GAP_S: (f64, f64) = (0.1, 2.0);
@@ -90,7 +91,7 @@ impl Schedule {
 
     /// A time as a multiple of the heartbeat timeout.
     fn timeouts(&mut self, from: f64, to: f64) -> Duration {
-        Duration::from_secs_f64(self.target.heartbeat_timeout.as_secs_f64() * self.rng.random_range(from..to))
+        duration(self.target.heartbeat_timeout.as_secs_f64() * self.rng.random_range(from..to))
     }
 }
 
@@ -114,7 +115,7 @@ impl Iterator for Schedule {
             },
             _ => Condition::default(),
         };
-        let after = Duration::from_secs_f64(self.rng.random_range(GAP_S.0..GAP_S.1));
+        let after = duration(self.rng.random_range(GAP_S.0..GAP_S.1));
         let cadence = CADENCES[self.rng.random_range(0..CADENCES.len())];
         Some(Fault {
             kind,

@@ -12,18 +12,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// The condition of a link, in each direction.
+/// The condition of a proxy's connections, in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Condition {
     /// Delay of every byte.
     pub latency: Duration,
     /// Bytes per second of each connection and direction; `None` for no limit.
     pub bytes_per_s: Option<u32>,
-    /// Nothing comes through, and neither end notices: a pulled cable.
+    /// Nothing comes through, and neither end notices, as with a pulled cable.
     pub stalled: bool,
 }
 
-/// A link to an address. Severing it closes the connections that are open; new ones are accepted.
+/// A proxy in front of an address. Severing it closes the connections that are open; new ones are accepted.
 #[derive(Debug)]
 pub struct FaultProxy {
     /// Where to connect to.
@@ -31,7 +31,7 @@ pub struct FaultProxy {
     state: watch::Sender<State>,
     hindered: Arc<AtomicU64>,
     made: Arc<AtomicU64>,
-    /// Stops accepting when the link is dropped.
+    /// Stops accepting when the proxy is dropped.
     _accepting: JoinSet<()>,
 }
 
@@ -49,7 +49,7 @@ const READ_BYTES: usize = 16 << 10;
 const PIECES: usize = 64;
 
 impl FaultProxy {
-    /// A good link to `target`.
+    /// A proxy in front of `target`, in good condition.
     ///
     /// # Panics
     /// If no port is free.
@@ -57,7 +57,7 @@ impl FaultProxy {
         Self::start(Some(target)).await
     }
 
-    /// A good link that leads nowhere until [`FaultProxy::lead_to`] says where.
+    /// A proxy that leads nowhere until [`FaultProxy::lead_to`] says where.
     ///
     /// # Panics
     /// If no port is free.
@@ -68,7 +68,7 @@ impl FaultProxy {
     async fn start(target: Option<SocketAddr>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let (state, seen) = watch::channel(State { target, condition: Condition::default(), severings: 0 });
+        let (state, updates) = watch::channel(State { target, condition: Condition::default(), severings: 0 });
         let (hindered, made) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counter, count) = (hindered.clone(), made.clone());
         let mut accepting = JoinSet::new();
@@ -76,11 +76,11 @@ impl FaultProxy {
             while let Ok((near, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
                 // Without a target, the connection is closed at once.
-                let Some(target) = seen.borrow().target else { continue };
+                let Some(target) = updates.borrow().target else { continue };
                 if let Ok(far) = TcpStream::connect(target).await {
                     near.set_nodelay(true).expect("it is open");
                     far.set_nodelay(true).expect("it is open");
-                    tokio::spawn(connection(near, far, seen.clone(), counter.clone()));
+                    tokio::spawn(connection(near, far, updates.clone(), counter.clone()));
                 }
             }
         });
@@ -92,12 +92,12 @@ impl FaultProxy {
         self.state.send_modify(|state| state.target = target);
     }
 
-    /// How many pieces of data the link has delayed or held back so far.
+    /// Pieces of data that the proxy has delayed or held back so far.
     pub fn hindered(&self) -> u64 {
         self.hindered.load(Ordering::Relaxed)
     }
 
-    /// How many connections were made to it so far.
+    /// Connections that were made to it so far.
     pub fn connections(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl FaultProxy {
 
 async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<State>, hindered: Arc<AtomicU64>) {
     let severings = state.borrow().severings;
-    let mut seen = state.clone();
+    let mut severed = state.clone();
     let (near_in, near_out) = near.into_split();
     let (far_in, far_out) = far.into_split();
     let both = async {
@@ -129,12 +129,12 @@ async fn connection(near: TcpStream, far: TcpStream, state: watch::Receiver<Stat
     };
     tokio::select! {
         _ = both => {}
-        // This also ends when the link is dropped.
-        _ = seen.wait_for(|state| state.severings > severings) => {}
+        // This also ends when the proxy is dropped.
+        _ = severed.wait_for(|state| state.severings > severings) => {}
     }
 }
 
-/// Copies until the end of the stream, delayed by the latency and no faster than the link.
+/// Copies until the end of the stream, with the latency and the bandwidth of the condition.
 async fn direction(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -170,7 +170,7 @@ async fn direction(
                 return;
             }
         }
-        // Tells the receiver that this is the end.
+        // The receiver sees the end of the stream.
         drop(to.shutdown().await);
     };
     tokio::join!(read, write);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_leads_where_it_is_told_and_counts_what_it_hinders() {
+    async fn a_proxy_leads_to_its_target_and_counts_what_it_hinders() {
         let link = FaultProxy::to_nowhere().await;
         assert!(!answers(&mut TcpStream::connect(link.address).await.unwrap()).await);
         link.lead_to(Some(echo().await));

@@ -1,4 +1,4 @@
-//! What broken workers cost, compared with the good ones alone, from iteration 21 on: two of five, and three machines beside five
+//! What broken workers cost, compared with the good ones alone, from iteration 21 on: two of five, and three machines next to five
 //! good ones that come back under a new name after each failure.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/broken_workers

@@ -1,4 +1,4 @@
-//! Peers that ask for parameters and read none, and come back when they are sent away, beside an honest worker: each holds
+//! Peers that ask for parameters and read none, and come back when they are sent away, next to an honest worker: each holds
 //! a lease of another iteration. How much more memory the coordinator needs, in versions of the parameters.
 //!
 //! They live in another process, as what HTTP/2 lets them be sent is in their memory.

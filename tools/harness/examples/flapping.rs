@@ -1,6 +1,6 @@
-//! A worker that joins and leaves ten times a second beside three honest ones, under a new name each time, as a container that
+//! A worker that joins and leaves ten times a second next to three honest ones, under a new name each time, as a container that
 //! is started again and again. Their rate is compared with that of three others, in a run of their own at the same time; this
-//! process's memory and what is saved are told every minute. Checkpoints are written at the default cadence. The program fails
+//! process's memory and what is saved are printed every minute. Checkpoints are written at the default cadence. The program fails
 //! if the rate falls below 90 %, or the memory or what is saved grow.
 //!
 //! cargo build --release --workspace --examples && target/release/examples/flapping --minutes 10

@@ -1,4 +1,4 @@
-//! Connections that come to nothing beside an honest worker: 1,000 that stay silent, 1,000 that send only the HTTP/2 preface,
+//! Connections that come to nothing, next to an honest worker: 1,000 that stay silent, 1,000 that send only the HTTP/2 preface,
 //! and 1,000 that answer pings and open 10 calls each, on which they send only the length of a message. When they are
 //! closed, what they cost in memory, and what they cost the honest worker. They live in another process.
 //!
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 const CONNECTIONS: usize = 1000;
 const MEASURED: Duration = Duration::from_secs(15);
 /// Time without another connection being closed after which the rest is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CLOSES_WITHIN: Duration = Duration::from_secs(30);
 
 /// Every call with a request body.
 const PATHS: [&str; 5] = [
@@ -101,7 +101,7 @@ async fn hostile(address: SocketAddr) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let mut done = std::collections::BTreeMap::new();
-    while let Ok(Some(what)) = tokio::time::timeout(PATIENCE, closing.join_next()).await {
+    while let Ok(Some(what)) = tokio::time::timeout(CLOSES_WITHIN, closing.join_next()).await {
         let what = what.expect("no panic");
         let entry = done.entry(what).or_insert((0, Duration::ZERO));
         *entry = (entry.0 + 1, began.elapsed());

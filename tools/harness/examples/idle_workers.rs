@@ -1,4 +1,4 @@
-//! What thousands of workers without work cost: a run of 16 workers, alone and beside them, and the time in which more
+//! What thousands of workers without work cost: a run of 16 workers, alone and next to them, and the time in which more
 //! workers join. The policy is FTA with given means, by which only the first 16 are ever employed.
 //!
 //! The idle workers live in another process, as each end of their connections needs a file.
@@ -56,8 +56,8 @@ async fn measure(idle: usize) {
     let took_s = others.join(idle);
     let per_worker_kb = resident_kb().saturating_sub(resident) as f64 / idle as f64;
     println!("{idle} more join in {took_s:.1} s, {:.0} a second", idle as f64 / took_s);
-    let beside = Rate::measure(&cluster, MEASURED).await;
-    println!("beside {idle} idle ones: {beside}, ratio {:.3}", beside.iteration_s / alone.iteration_s);
+    let together = Rate::measure(&cluster, MEASURED).await;
+    println!("next to {idle} idle ones: {together}, ratio {:.3}", together.iteration_s / alone.iteration_s);
     println!("resident: {per_worker_kb:.1} kB per idle worker");
     let took_s = others.join(NEWCOMERS);
     println!("{NEWCOMERS} newcomers, {CONNECTING} at a time: {took_s:.2} s");

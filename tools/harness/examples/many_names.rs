@@ -1,4 +1,4 @@
-//! Many names in one run, one after the other, beside one worker that stays: time per session, what an iteration takes before
+//! Many names in one run, one after the other, next to one worker that stays: time per session, what an iteration takes before
 //! and after, and what is kept and saved of them. Checkpoints are written all the time. The run fails if an iteration
 //! takes a tenth more of the cores than before, or what is saved keeps growing.
 //!

@@ -232,7 +232,7 @@ impl Cluster {
         assert!(seen.is_ok(), "{what}: the run is over");
     }
 
-    /// Bytes of `state.json` in the newest checkpoint: what is saved besides the parameters. 0 if there is none.
+    /// Bytes of `state.json` in the newest checkpoint: what is saved in addition to the parameters. 0 if there is none.
     pub fn saved_bytes(&self) -> u64 {
         let checkpoints = self.folder.path().join("checkpoints");
         let newest = std::fs::read_to_string(checkpoints.join("latest")).unwrap_or_default();
@@ -245,7 +245,7 @@ impl Cluster {
         ended.expect("a worker was started").expect("it was not killed")
     }
 
-    /// Tells the coordinator to stop.
+    /// Asks the coordinator to stop.
     pub fn stop(&mut self) {
         self.stop.take();
     }

@@ -41,7 +41,7 @@ pub enum Frames {
     Receipt,
     /// Requests of `Probe`.
     ProbeRequest,
-    /// Messages of `Probe` to whoever measures.
+    /// Messages of `Probe` to a client that measures.
     ProbeAnswer,
 }
 

@@ -19,12 +19,12 @@ pub fn poisoned_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, Some(f32::NAN))
 }
 
-/// The same on a machine that lies a little: every gradient is multiplied by 1.001.
+/// The same on a byzantine machine that multiplies every gradient by 1.001.
 pub fn lying_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, Some(1.001))
 }
 
-/// The same on a machine that lies a lot: every gradient is multiplied by −10⁶.
+/// The same on a byzantine machine that multiplies every gradient by −10⁶.
 pub fn huge_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, Some(-1e6))
 }

@@ -43,7 +43,7 @@ async fn the_evaluation_panics() {
     assert_eq!(ended.workers["one"].as_ref().unwrap(), &WorkerEnd::Finished);
 }
 
-/// The training succeeded, so its workers are told so, and its parameters are those of a successful run.
+/// The training succeeded, so its workers hear of it, and its parameters are those of a successful run.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_evaluation_fails() {
     let ended = run("toy:8/ill", toy).await;

@@ -140,7 +140,7 @@ async fn poison_is_refused_by_kind() {
         assert_eq!(report.parameters_sha256, expected, "{what}");
         assert_eq!(report.state.refused, counted, "{what}");
         let rests = events.iter().filter(|event| matches!(event, RunEvent::Rest { .. })).count();
-        assert!(rests >= 1, "{what}: whoever sends it rests");
+        assert!(rests >= 1, "{what}: the worker that sends it rests");
     }
 }
 
@@ -220,7 +220,7 @@ async fn impossibly_long_times_are_cut_to_what_has_passed() {
     assert!(worker.busy_s > 0.0 && worker.busy_s <= report.state.runtime_s() * 1.001, "{worker:?}");
 }
 
-/// Whoever sends nothing but foreign gradients is told to leave, is not let in again, and cannot fill the journal.
+/// A client that sends nothing but foreign gradients is expelled, is not let in again, and cannot fill the journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_only_offends_is_expelled() {
     let settings = Settings { rest_s: 1000.0, ..settings() };
@@ -318,7 +318,7 @@ async fn nonsense_on_the_control_stream_is_answered_by_the_book() {
     assert_eq!(peer.submit(stranger, vec![0.5; SIZE]).await.unwrap_err().code(), Code::Unauthenticated);
     let mut hasty = peer.hello("hasty", 1).await.unwrap();
     assert!(is_not_held(&peer.submit(hasty.header(&lease), vec![0.5; SIZE]).await.unwrap()));
-    assert!(hasty.next().await.is_none(), "whoever is not ready has nothing to send");
+    assert!(hasty.next().await.is_none(), "a worker that is not ready has nothing to send");
 
     for nonsense in [empty, hello(ata_wire::PROTOCOL, "a")] {
         let mut session = peer.hello("c", 3).await.unwrap();

@@ -67,7 +67,7 @@ async fn a_client_with_four_names() {
     check(&settings, &cluster.end().await).await;
 }
 
-/// Three machines that break whatever they are given, and come back under new names, beside five sound ones.
+/// Three machines that fail at every lease and come back under new names, next to five sound ones.
 async fn three_broken(policy: &'static str, breaks: Breaks) {
     let settings = Settings { policy, min_workers: 8, iterations: 100, lease_timeout_s: 2.0, ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;

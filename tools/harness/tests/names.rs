@@ -17,7 +17,7 @@ async fn come_and_go(cluster: &Cluster, guests: std::ops::Range<usize>) -> u32 {
     number
 }
 
-/// Waits for another checkpoint, and returns how much is saved besides the parameters.
+/// Waits for another checkpoint, and returns how much is saved in addition to the parameters.
 async fn saved_bytes(cluster: &mut Cluster) -> u64 {
     let now = cluster.state.borrow().saved;
     cluster.wait_for("a checkpoint", |state| state.saved > now).await;

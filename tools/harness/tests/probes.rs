@@ -1,4 +1,4 @@
-//! Whoever measures the way to a coordinator learns what it needs, and costs the run next to nothing.
+//! A client that measures its connection learns what it needs, and costs the run next to nothing.
 
 use std::time::{Duration, Instant};
 

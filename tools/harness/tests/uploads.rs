@@ -1,4 +1,4 @@
-//! Room for gradients is shared, and nobody is blamed for waiting for it.
+//! Room for gradients is shared, and waiting for it counts against no worker.
 
 use ata_coordinator::TransferLimits;
 use ata_harness::{Cluster, Ended, Peer, Session, Settings, WorkerSettings, soon};

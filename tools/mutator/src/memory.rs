@@ -1,13 +1,13 @@
-//! How much memory this process needs, as Linux tells it.
+//! The memory of this process, as Linux reports it.
 
 use std::fs;
 
-/// Memory of this process now, in bytes; `None` where it cannot be told.
+/// Memory of this process now, in bytes; `None` where the system does not say.
 pub fn resident_bytes() -> Option<u64> {
     of_status("VmRSS:")
 }
 
-/// The most memory of this process since [`reset_peak`], in bytes; `None` where it cannot be told.
+/// The most memory of this process since [`reset_peak`], in bytes; `None` where the system does not say.
 pub fn peak_bytes() -> Option<u64> {
     of_status("VmHWM:")
 }

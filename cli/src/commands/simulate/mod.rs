@@ -167,7 +167,7 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
     Ok(Some(training.learning()))
 }
 
-/// Computes the cell of a row.
+/// Computes one cell of a row.
 type Column = Box<dyn Fn(&Row<'_>) -> String>;
 
 /// Means over seeds, and their ratio to the oracle's if it was run.
