@@ -20,7 +20,7 @@ const DEPENDS_ON: [(&str, &[&str]); 21] = [
     ),
     ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/nn", &["rayon"]),
-    ("common/learn", &["ata-nn", "burn", "rayon"]),
+    ("common/learn", &["ata-nn", "ata-types", "burn", "rayon"]),
     ("common/doctor", &["ata-learn", "ata-types", "ata-wire", "tokio", "tonic"]),
     (
         "tools/bench",

@@ -37,11 +37,11 @@ pub(crate) struct StepOrder {
 /// Two results for the same tasks.
 pub(crate) struct Comparison {
     pub(crate) tasks: TaskRange,
-    pub(crate) results: [(LeaseId, AcceptedResult); 2],
+    pub(crate) results: [(LeaseId, ReceivedGradient); 2],
 }
 
 /// A result that the engine accepted, until it is known how its lease ends.
-pub(crate) struct AcceptedResult {
+pub(crate) struct ReceivedGradient {
     pub(crate) times: LeaseTimes,
     pub(crate) gradient: Partial,
     /// Whether its worker computes the same bits as other exact workers.

@@ -18,8 +18,8 @@ function long() {
     run_id: "a-very-long-run-name-that-somebody-chose-20261122-081918-ata-auto-7dc0",
     refused: { "stale lease": 40, "not finite": 2, "wrong size": 1 },
   }).train(60);
-  Object.assign(run.members[3].told, { state: "expelled", tasks: 0, mean_s: null, low_s: null, high_s: null });
-  Object.assign(run.members[4].told, { state: "resting", tasks: 0, rest_left_s: 12.5 });
+  Object.assign(run.members[3].row, { state: "expelled", tasks: 0, mean_s: null, low_s: null, high_s: null });
+  Object.assign(run.members[4].row, { state: "resting", tasks: 0, rest_left_s: 12.5 });
   return run;
 }
 

@@ -54,13 +54,13 @@ function newWorker(number, options) {
   const few = options.workers <= 4;
   // Few workers differ by factors of two; many have speeds from 1 to 9, shuffled by a prime.
   const slowness = few ? 2 ** (number - 1) : 1 + (((number - 1) * 37) % options.workers) * (8 / options.workers);
-  const told = {
+  const row = {
     number, name: options.nameOf(number), device: few ? "cpu" : DEVICES[(number - 1) % DEVICES.length],
     state: "idle", tasks: 0, probe: false, observed: 0, mean_s: null, low_s: null, high_s: null, bound_s: null, applied: 0, probes: 0,
     busy_share: 0, overhead_share: 0, idle_share: 1, failures: 0, rests: 0, losses: 0, rest_left_s: 0, price: null, energy_wh: null,
     why: `Worker ${number} has no task: it has not been tried.`,
   };
-  return { told, task_s: options.task_s * slowness, busy_s: 0 };
+  return { row, task_s: options.task_s * slowness, busy_s: 0 };
 }
 
 export class SimulatedRun {
@@ -81,7 +81,7 @@ export class SimulatedRun {
 
   /** All workers join, and training begins. */
   join() {
-    for (const { told } of this.members) this.write("join", `worker ${told.number} (${told.name}) joined, on ${told.device}`);
+    for (const { row } of this.members) this.write("join", `worker ${row.number} (${row.name}) joined, on ${row.device}`);
     Object.assign(this, { phase: "training", detail: "", present: this.workers });
     return this;
   }
@@ -97,7 +97,7 @@ export class SimulatedRun {
   end(phase, detail) {
     Object.assign(this, { phase, detail });
     this.write("end", `the run is ${phase}: ${detail}`);
-    for (const { told } of this.members) Object.assign(told, { tasks: 0, probe: false, state: "away" });
+    for (const { row } of this.members) Object.assign(row, { tasks: 0, probe: false, state: "away" });
     return this;
   }
 
@@ -135,7 +135,7 @@ export class SimulatedRun {
 
   /** No step waits for a probe, so that it is in no allocation. */
   probe(member) {
-    member.told.probes += 1;
+    member.row.probes += 1;
     member.probed = true;
   }
 
@@ -146,7 +146,7 @@ export class SimulatedRun {
       const tasks = allocation.get(member) ?? 0;
       const probe = Boolean(member.probed);
       member.probed = false;
-      Object.assign(member.told, { tasks: tasks + Number(probe), probe, state: tasks > 0 || probe ? "computing" : "idle" });
+      Object.assign(member.row, { tasks: tasks + Number(probe), probe, state: tasks > 0 || probe ? "computing" : "idle" });
       if (tasks === 0) continue;
       const hiccup = this.random() < 0.02 ? 2 : 0;
       const busy_s = tasks * member.task_s * (0.8 + 0.4 * this.random() + hiccup);
@@ -158,28 +158,28 @@ export class SimulatedRun {
     return iteration_s;
   }
 
-  measure({ told, task_s }, tasks) {
-    told.observed += tasks;
-    told.applied += tasks;
-    told.mean_s = task_s * (1 + (0.3 * (this.random() - 0.5)) / Math.sqrt(told.observed));
-    if (told.observed < 2) return;
-    const reach_s = (told.mean_s * 1.2) / Math.sqrt(told.observed);
-    told.low_s = Math.max(told.mean_s - reach_s, told.mean_s * 0.2);
-    told.high_s = told.mean_s + reach_s;
-    told.bound_s = told.low_s * 0.97;
+  measure({ row, task_s }, tasks) {
+    row.observed += tasks;
+    row.applied += tasks;
+    row.mean_s = task_s * (1 + (0.3 * (this.random() - 0.5)) / Math.sqrt(row.observed));
+    if (row.observed < 2) return;
+    const reach_s = (row.mean_s * 1.2) / Math.sqrt(row.observed);
+    row.low_s = Math.max(row.mean_s - reach_s, row.mean_s * 0.2);
+    row.high_s = row.mean_s + reach_s;
+    row.bound_s = row.low_s * 0.97;
   }
 
   describeWorkers() {
-    for (const { told, task_s, busy_s } of this.members) {
-      told.busy_share = Math.min(0.85, (busy_s / this.runtime_s) * 0.8);
-      told.overhead_share = told.busy_share * 0.12;
-      told.idle_share = 1 - told.busy_share - told.overhead_share;
-      if (this.hasPrice) told.price = (this.runtime_s / 3600) * (1 + (told.number % 3));
-      if (this.hasEnergy) told.energy_wh = (busy_s / 3600) * 300;
+    for (const { row, task_s, busy_s } of this.members) {
+      row.busy_share = Math.min(0.85, (busy_s / this.runtime_s) * 0.8);
+      row.overhead_share = row.busy_share * 0.12;
+      row.idle_share = 1 - row.busy_share - row.overhead_share;
+      if (this.hasPrice) row.price = (this.runtime_s / 3600) * (1 + (row.number % 3));
+      if (this.hasEnergy) row.energy_wh = (busy_s / 3600) * 300;
       const ms = (tasks) => `${(tasks * task_s * 1000).toFixed(1)} ms`;
-      told.why = told.tasks > 0
-        ? `Worker ${told.number} has ${told.tasks} tasks: it is expected to finish them after ${ms(told.tasks)}.`
-        : `Worker ${told.number} has no task: its first would finish after ${ms(1)}, later than those of all others.`;
+      row.why = row.tasks > 0
+        ? `Worker ${row.number} has ${row.tasks} tasks: it is expected to finish them after ${ms(row.tasks)}.`
+        : `Worker ${row.number} has no task: its first would finish after ${ms(1)}, later than those of all others.`;
     }
   }
 
@@ -211,7 +211,7 @@ export class SimulatedRun {
       this.columns.push(column);
     }
     column.count += this.stride;
-    for (const [{ told }, tasks] of allocation) column.tasks[told.number] = (column.tasks[told.number] ?? 0) + tasks * this.stride;
+    for (const [{ row }, tasks] of allocation) column.tasks[row.number] = (column.tasks[row.number] ?? 0) + tasks * this.stride;
   }
 
   halveHeat() {
@@ -229,16 +229,16 @@ export class SimulatedRun {
   recordIncidents() {
     const chance = this.stride / this.iterations;
     if (this.random() < chance * 5) this.wasted += 1;
-    const { told } = this.members[Math.floor(this.random() * this.members.length)];
-    const name = `worker ${told.number} (${told.name})`;
+    const { row } = this.members[Math.floor(this.random() * this.members.length)];
+    const name = `worker ${row.number} (${row.name})`;
     if (this.random() < chance * 2) {
-      told.losses += 1;
+      row.losses += 1;
       this.write("loss", `${name} is gone: it closed the connection`);
-      this.write("join", `${name} joined, on ${told.device}`);
+      this.write("join", `${name} joined, on ${row.device}`);
     }
     if (this.random() < chance) {
-      told.failures += 1;
-      told.rests += 1;
+      row.failures += 1;
+      row.rests += 1;
       this.write("rest", `${name} failed once and gets no task for 2.0 s`);
     }
   }
@@ -290,7 +290,7 @@ export class SimulatedRun {
       evaluations: { from: evaluations, points: this.evaluations.slice(evaluations) },
       heat: { from: firstColumn, columns: this.columns.slice(firstColumn) },
       log: { from: lines, lines: this.lines.slice(lines) },
-      workers: this.members.slice(0, this.present).map(({ told }) => told),
+      workers: this.members.slice(0, this.present).map(({ row }) => row),
     });
   }
 }

@@ -161,7 +161,7 @@ impl Worker<'_> {
         let fuses = self.fuses;
         let mut timed = |batch: TaskRange| {
             if batch.end() < tasks.end() {
-                self.learner.announce(iteration.number(), batch.end(), batch.count);
+                self.learner.announce(iteration, TaskRange { first: batch.end(), count: batch.count });
             }
             let Measurement { result, busy, is_outlasted } = self.timed(iteration, batch, cancelled)?;
             times.busy_s.push(busy.as_secs_f64());
@@ -223,8 +223,8 @@ impl Worker<'_> {
         let mut waits_ms = READ_WAITS_MS.into_iter();
         loop {
             let result = match tasks {
-                TaskRange { first, count: 1 } => self.learner.gradient(iteration.number(), first),
-                TaskRange { first, count } => self.learner.fused(iteration.number(), first, count),
+                TaskRange { first, count: 1 } => self.learner.gradient(iteration, first),
+                tasks => self.learner.fused(iteration, tasks),
             };
             let is_unreadable = matches!(result, Err(LearnerError::Data(DataError::Io { .. })));
             match waits_ms.next() {
@@ -286,7 +286,7 @@ mod tests {
             Ok(())
         }
 
-        fn gradient(&mut self, _iteration: u64, _index: u64) -> Result<TaskGradient, LearnerError> {
+        fn gradient(&mut self, _iteration: Iteration, _index: u64) -> Result<TaskGradient, LearnerError> {
             if self.0 == 0 {
                 return Ok(TaskGradient { gradient: vec![1.0], loss: 0.0 });
             }

@@ -47,7 +47,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     eprintln!("run {} listens on {bound}{waits}", folder.run_id);
     eprintln!("start workers with: {join}");
     if matches!(*security, Security::Open) && !bound.ip().is_loopback() {
-        eprintln!("--insecure: whoever reaches this address can join, read along and change what is sent");
+        eprintln!("--insecure: anyone who can reach this address can join, read the traffic and change it");
     }
     if let Some(file) = token_file {
         eprintln!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());

@@ -25,6 +25,9 @@ use crate::signals;
 /// Time that workers have to exit after the run.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Events reach the state that is watched within milliseconds; this is for machines that are very busy.
+const STATE_LAG: Duration = Duration::from_secs(5);
+
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
     let (mut settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.local])?;
     let devices = match settings.devices()? {
@@ -66,13 +69,13 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let mut children = if is_over { Children::default() } else { start()? };
 
     let mut received = None;
-    let state = run.state();
+    let mut state = run.state();
     let stop = async {
         tokio::select! {
             // The signal first: Ctrl-C ends the workers as well.
             biased;
             signal = &mut signal => received = Some(signal),
-            () = children.too_few(&state), if !is_over => {}
+            () = children.too_few(&mut state), if !is_over => {}
         }
     };
     let ended = Box::pin(run.train(&folder, listener, Arc::new(Security::Open), dashboard, stop)).await;
@@ -162,7 +165,7 @@ impl Children {
     }
 
     /// Resolves when no worker is left, or when one fails before the first iteration; prints how each of them failed.
-    async fn too_few(&mut self, state: &watch::Receiver<RunState>) {
+    async fn too_few(&mut self, state: &mut watch::Receiver<RunState>) {
         while let Some(ended) = self.running.join_next().await {
             let begun = state.borrow().span_s.is_some();
             match ended {
@@ -179,7 +182,8 @@ impl Children {
             }
         }
         // After the last iteration workers are not needed, and their end must not cut the evaluation short.
-        if matches!(state.borrow().phase, RunPhase::Evaluating | RunPhase::Over(_)) {
+        let is_trained = |state: &RunState| matches!(state.phase, RunPhase::Evaluating | RunPhase::Over(_));
+        if tokio::time::timeout(STATE_LAG, state.wait_for(is_trained)).await.is_ok() {
             std::future::pending::<()>().await;
         }
     }

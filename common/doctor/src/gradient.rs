@@ -7,6 +7,7 @@ use std::time::Instant;
 use ata_learn::{
     DataError, Dataset, DeviceChoice, LearnerError, Model, OpenDevice, TaskGradient, Tasks, reduce_in_order,
 };
+use ata_types::{Iteration, TaskRange};
 use serde::Serialize;
 
 use crate::finding::Finding;
@@ -131,12 +132,12 @@ impl Computed {
     ) -> Result<Self, Box<dyn Error>> {
         let mut learner = data.clone().learner(device, Tasks { seed: 1, budget: LEASE, task_batch });
         learner.load(&model.initial_parameters(1));
-        let (task, task_ms) = timed(|| learner.gradient(1, 0))?;
+        let (task, task_ms) = timed(|| learner.gradient(Iteration::FIRST, 0))?;
         let (tasks, tasks_ms) = timed(|| {
-            let task = |index| learner.gradient(1, index).map(|task| (task.gradient, task.loss));
+            let task = |index| learner.gradient(Iteration::FIRST, index).map(|task| (task.gradient, task.loss));
             reduce_in_order(0, LEASE, task).map(|sum| TaskGradient { gradient: sum.gradient, loss: sum.loss })
         })?;
-        let (fused, fused_ms) = timed(|| learner.fused(1, 0, LEASE))?;
+        let (fused, fused_ms) = timed(|| learner.fused(Iteration::FIRST, TaskRange { first: 0, count: LEASE }))?;
         Ok(Self { task, task_ms, tasks, tasks_ms, fused, fused_ms })
     }
 }

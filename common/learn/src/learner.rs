@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ata_types::{Iteration, TaskRange};
 use burn::tensor::{Device, ExecutionError};
 
 use crate::data::{DataError, TaskSampler, Tasks};
@@ -20,24 +21,24 @@ pub trait Learner: Send {
     fn load(&mut self, parameters: &[f32]);
 
     /// The mean loss over a task's samples and its gradient at the loaded parameters, in host memory.
-    fn gradient(&mut self, iteration: u64, index: u64) -> Result<TaskGradient, LearnerError>;
+    fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError>;
 
-    /// The sums, over `count` tasks from `first` on, of what [`Learner::gradient`] returns. They may be computed as one
+    /// The sums, over a range of tasks, of what [`Learner::gradient`] returns. They may be computed as one
     /// batch, which is faster on a GPU, and then not in the order of the reduction tree.
-    fn fused(&mut self, iteration: u64, first: u64, count: u64) -> Result<TaskGradient, LearnerError> {
+    fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
         let mut task = |index| self.gradient(iteration, index).map(|task| (task.gradient, task.loss));
-        let Partial { gradient, loss, .. } = reduce_in_order(0, count, |index| task(first + index))?;
+        let Partial { gradient, loss, .. } = reduce_in_order(0, tasks.count, |index| task(tasks.first + index))?;
         Ok(TaskGradient { gradient, loss })
     }
 
     /// Says which tasks follow those that are computed next, so that their batch can be prepared while the device
     /// computes. It is only a hint.
-    fn announce(&mut self, _iteration: u64, _first: u64, _count: u64) {}
+    fn announce(&mut self, _iteration: Iteration, _tasks: TaskRange) {}
 
     /// Computes gradients of iteration 1, so that no measured time includes what a device does once: compiling and tuning
     /// kernels. A worker that will call [`Learner::fused`] says with how many tasks at most; others say one.
     fn warm_up(&mut self, _largest: u64) -> Result<(), LearnerError> {
-        self.gradient(1, 0).map(drop)
+        self.gradient(Iteration::FIRST, 0).map(drop)
     }
 }
 
@@ -82,12 +83,12 @@ pub(crate) struct BurnLearner<P: Problem> {
     fused_tasks: u64,
     /// Whether batches are prepared ahead. On the CPU they are not, because it would not compute anything meanwhile.
     prepares: bool,
-    announced: Option<Lease>,
-    prepared: Option<(Lease, Batch<P>)>,
+    announced: Option<TaskBatch>,
+    prepared: Option<(TaskBatch, Batch<P>)>,
 }
 
-/// Tasks of an iteration: the iteration, the first one and their number.
-type Lease = (u64, u64, u64);
+/// Tasks of an iteration that are computed as one batch.
+type TaskBatch = (Iteration, TaskRange);
 
 impl<P: Problem> BurnLearner<P> {
     /// A learner on `device`, which must have autodiff enabled.
@@ -105,12 +106,12 @@ impl<P: Problem> BurnLearner<P> {
         }
     }
 
-    fn batch(&mut self, lease: Lease) -> Result<Batch<P>, DataError> {
-        if let Some((_, batch)) = self.prepared.take_if(|(prepared, _)| *prepared == lease) {
+    fn batch(&mut self, batch: TaskBatch) -> Result<Batch<P>, DataError> {
+        if let Some((_, batch)) = self.prepared.take_if(|(prepared, _)| *prepared == batch) {
             return Ok(batch);
         }
-        let (iteration, first, count) = lease;
-        let indices: Vec<u32> = (first..first + count).flat_map(|task| self.tasks.samples(iteration, task)).collect();
+        let (iteration, tasks) = batch;
+        let indices: Vec<u32> = tasks.indices().flat_map(|task| self.tasks.samples(iteration, task)).collect();
         match &self.on_device {
             Some(samples) => samples.batch(&indices),
             None => self.data.samples.batch(&indices),
@@ -118,12 +119,12 @@ impl<P: Problem> BurnLearner<P> {
     }
 
     /// The sums over the tasks of one batch, on the device.
-    fn gradients(&mut self, lease: Lease) -> Result<Gradients, LearnerError> {
-        let batch = self.batch(lease)?;
+    fn gradients(&mut self, (iteration, tasks): TaskBatch) -> Result<Gradients, LearnerError> {
+        let batch = self.batch((iteration, tasks))?;
         let network = self.network.as_ref().expect("a network is only taken to be put back");
         let loss = self.data.problem.loss(network, &batch, &self.device);
         // Tasks are of equal size: the sum of their mean losses is their number times the mean over all their samples.
-        let loss = if lease.2 == 1 { loss } else { loss * lease.2 as f64 };
+        let loss = if tasks.count == 1 { loss } else { loss * tasks.count as f64 };
         let gradients = Gradients::of(loss, network);
         // The device computes while the host goes on.
         self.device.flush()?;
@@ -132,9 +133,9 @@ impl<P: Problem> BurnLearner<P> {
 
     /// Prepares the batch that was announced.
     fn prepare(&mut self) {
-        if let Some(lease) = self.announced.take_if(|_| self.prepares) {
+        if let Some(batch) = self.announced.take_if(|_| self.prepares) {
             // If it fails, it will fail again when its turn comes.
-            self.prepared = self.batch(lease).ok().map(|batch| (lease, batch));
+            self.prepared = self.batch(batch).ok().map(|samples| (batch, samples));
         }
     }
 }
@@ -144,15 +145,15 @@ impl<P: Problem> Learner for BurnLearner<P> {
         self.network = self.network.take().map(|network| flat::with_parameters(network, parameters, &self.device));
     }
 
-    fn gradient(&mut self, iteration: u64, index: u64) -> Result<TaskGradient, LearnerError> {
-        self.fused(iteration, index, 1)
+    fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
+        self.fused(iteration, TaskRange::single(index))
     }
 
-    fn fused(&mut self, iteration: u64, first: u64, count: u64) -> Result<TaskGradient, LearnerError> {
+    fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
         let mut sum: Option<Gradients> = None;
-        let end = first + count;
-        for from in (first..end).step_by(self.fused_tasks as usize) {
-            let gradients = self.gradients((iteration, from, self.fused_tasks.min(end - from)))?;
+        for first in tasks.indices().step_by(self.fused_tasks as usize) {
+            let count = self.fused_tasks.min(tasks.end() - first);
+            let gradients = self.gradients((iteration, TaskRange { first, count }))?;
             sum = Some(match sum {
                 Some(sum) => sum.plus(gradients),
                 None => gradients,
@@ -163,15 +164,17 @@ impl<P: Problem> Learner for BurnLearner<P> {
         Ok(TaskGradient { gradient, loss: f64::from(loss) })
     }
 
-    fn announce(&mut self, iteration: u64, first: u64, count: u64) {
-        self.announced = Some((iteration, first, count.min(self.fused_tasks)));
+    fn announce(&mut self, iteration: Iteration, tasks: TaskRange) {
+        let count = tasks.count.min(self.fused_tasks);
+        self.announced = Some((iteration, TaskRange { count, ..tasks }));
     }
 
     fn warm_up(&mut self, largest: u64) -> Result<(), LearnerError> {
         let largest = largest.min(self.fused_tasks);
         // Kernels are tuned for sizes of a batch that are rounded up to a power of two.
         let sizes = std::iter::successors(Some(1), |size| Some(size * 2)).take_while(|size| *size < largest);
-        sizes.chain([largest]).try_for_each(|size| self.fused(1, 0, size).map(drop))
+        let tasks = sizes.chain([largest]).map(|count| TaskRange { first: 0, count });
+        tasks.into_iter().try_for_each(|tasks| self.fused(Iteration::FIRST, tasks).map(drop))
     }
 }
 
@@ -210,9 +213,9 @@ mod tests {
         let (mut host, mut device) = (learner(false, 8), learner(true, 8));
         for (iteration, index) in [(1, 0), (1, 1), (1, 7), (3, 9)] {
             // The hint is right once.
-            device.announce(1, 1, 1);
-            let expected = host.gradient(iteration, index).unwrap();
-            assert_eq!(bits(&device.gradient(iteration, index).unwrap()), bits(&expected));
+            device.announce(Iteration(1), TaskRange::single(1));
+            let expected = host.gradient(Iteration(iteration), index).unwrap();
+            assert_eq!(bits(&device.gradient(Iteration(iteration), index).unwrap()), bits(&expected));
         }
     }
 
@@ -221,10 +224,10 @@ mod tests {
     fn a_lease_as_one_batch_is_the_sum_of_its_tasks_but_for_rounding() {
         for (first, count, at_once) in [(0, 8, 8), (3, 5, 8), (0, 8, 3), (2, 1, 8)] {
             let mut learner = learner(true, at_once);
-            let fused = learner.fused(2, first, count).unwrap();
+            let fused = learner.fused(Iteration(2), TaskRange { first, count }).unwrap();
             let mut summed = TaskGradient { gradient: vec![0.0; fused.gradient.len()], loss: 0.0 };
             for index in first..first + count {
-                let task = learner.gradient(2, index).unwrap();
+                let task = learner.gradient(Iteration(2), index).unwrap();
                 summed.gradient.iter_mut().zip(task.gradient).for_each(|(sum, value)| *sum += value);
                 summed.loss += task.loss;
             }

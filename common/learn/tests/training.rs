@@ -6,6 +6,7 @@ use ata_learn::{
     DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError, Optimizer, Split, Tasks,
     TrainingState, builtin_model, reduce_in_order,
 };
+use ata_types::Iteration;
 
 const SMALL: &str = "cnn:widths=4/4/8/16";
 
@@ -32,7 +33,7 @@ fn tasks(budget: u64, task_batch: u32) -> Tasks {
 fn gradient_agrees_with_finite_differences() {
     let (mut learner, _, state) = parts(SMALL, tasks(1, 8));
     let parameters = state.parameters();
-    let task = learner.gradient(1, 0).unwrap();
+    let task = learner.gradient(Iteration(1), 0).unwrap();
     assert_eq!(task.gradient.len(), parameters.len());
 
     // Each direction weights every parameter differently, and leans towards the gradient so that the slope is far above
@@ -46,7 +47,7 @@ fn gradient_agrees_with_finite_differences() {
         let mut loss_at = |step: f32| {
             let moved: Vec<f32> = parameters.iter().zip(&ahead).map(|(p, a)| p + step * a).collect();
             learner.load(&moved);
-            learner.gradient(1, 0).unwrap().loss
+            learner.gradient(Iteration(1), 0).unwrap().loss
         };
         let step = 2e-3;
         let difference = (loss_at(step) - loss_at(-step)) / (2.0 * f64::from(step));
@@ -59,11 +60,11 @@ fn gradient_agrees_with_finite_differences() {
 fn the_gradient_of_a_task_is_the_same_bits_every_time() {
     let (mut a, ..) = parts(SMALL, tasks(2, 16));
     let (mut b, _, state) = parts(SMALL, tasks(2, 16));
-    let expected = a.gradient(1, 0).unwrap();
+    let expected = a.gradient(Iteration(1), 0).unwrap();
     // Other work in between has no effect.
-    b.gradient(7, 1).unwrap();
+    b.gradient(Iteration(7), 1).unwrap();
     b.load(state.parameters());
-    let again = b.gradient(1, 0).unwrap();
+    let again = b.gradient(Iteration(1), 0).unwrap();
     assert_eq!((again.gradient, again.loss.to_bits()), (expected.gradient, expected.loss.to_bits()));
 }
 
@@ -87,7 +88,7 @@ fn training_on_synthetic_data_learns() {
     for iteration in 1..=60 {
         learner.load(state.parameters());
         let sum = reduce_in_order(0, 4, |index| {
-            let task = learner.gradient(iteration, index)?;
+            let task = learner.gradient(Iteration(iteration), index)?;
             Ok::<_, LearnerError>((task.gradient, task.loss))
         });
         state.step(&mut sum.unwrap().gradient, 4, 3e-3, false, &mut Vec::new());

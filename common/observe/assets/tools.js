@@ -156,7 +156,7 @@ function arrowKeys(node, move, leave) {
   node.addEventListener("blur", leave);
 }
 
-/** Puts a tooltip beside the place `x`, `y` of its frame, on the side with more room. */
+/** Puts a tooltip next to the place `x`, `y` of its frame, on the side with more room. */
 function placeTip(tip, frame, x, y) {
   tip.hidden = false;
   const left = x < frame.clientWidth / 2 ? x + 14 : x - 14 - tip.offsetWidth;

@@ -10,7 +10,7 @@ use ata_wire::FarewellReason;
 use super::publisher::EndedLease;
 use super::{Driver, Ending};
 use crate::report::StopReason;
-use crate::training::AcceptedResult;
+use crate::training::ReceivedGradient;
 
 /// Workers of an allocation that are named whether or not they got a task. If there are more, those without one are left
 /// out: 10,000 of them would add 300 kB to the journal with each iteration.
@@ -115,7 +115,7 @@ impl Driver {
         let result = self.results.remove(lease.id);
         let times = result.as_ref().map(|result| &result.times);
         self.publisher.lease_ended(self.now_s, &EndedLease { worker, lease, outcome, time, times });
-        if let Some(AcceptedResult { gradient, .. }) = result
+        if let Some(ReceivedGradient { gradient, .. }) = result
             && outcome == TaskOutcome::Applied
         {
             self.steps.add(gradient);

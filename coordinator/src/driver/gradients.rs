@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::Driver;
 use super::commands::answer;
 use super::uploads::{GAVE_WAY, Reply, UploadRefusal, WaitingUpload};
-use crate::training::{AcceptedResult, Comparison};
+use crate::training::{Comparison, ReceivedGradient};
 
 /// A gradient that passed every check except the engine's.
 pub(crate) struct Gradient {
@@ -121,7 +121,7 @@ impl Driver {
         }
         let TaskRange { first, count } = held.tasks;
         let gradient = Partial { first, count, gradient: values, loss: loss_sum };
-        self.results.insert(lease, AcceptedResult { times, gradient, is_exact });
+        self.results.insert(lease, ReceivedGradient { times, gradient, is_exact });
         if let Ok(session) = self.sessions.of_token(token) {
             session.delivered(lease);
         }

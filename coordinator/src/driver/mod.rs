@@ -67,7 +67,7 @@ use clock::{Clock, tick};
 use evaluations::Evaluations;
 use publisher::Publisher;
 use refusals::Refusals;
-use results::AcceptedResults;
+use results::ReceivedGradients;
 use run_info::RunInfo;
 use sessions::{Session, Sessions};
 use start::{StartState, Starter};
@@ -98,7 +98,7 @@ pub(crate) struct Driver {
     info: RunInfo,
     sessions: Sessions,
     uploads: Uploads,
-    results: AcceptedResults,
+    results: ReceivedGradients,
     refusals: Refusals,
     steps: Steps,
     evaluations: Evaluations,
@@ -174,7 +174,7 @@ impl Driver {
             ended_sessions: Vec::new(),
             sessions: Sessions::restored(names),
             uploads: Uploads::new(transfers.uploads(spec.parameters)),
-            results: AcceptedResults::default(),
+            results: ReceivedGradients::default(),
             refusals: Refusals::default(),
             steps: Steps::new(work, learning_rate, parameters, transfers.versions(spec.parameters)),
             evaluations: Evaluations::new(evaluation_thread, evaluation.every, best),

@@ -4,22 +4,22 @@ use std::collections::HashMap;
 
 use ata_types::{LeaseId, TaskRange};
 
-use crate::training::{AcceptedResult, Comparison};
+use crate::training::{Comparison, ReceivedGradient};
 
 /// The accepted results by lease. The engine accepts at most one per lease, so the budget bounds their number.
 #[derive(Default)]
-pub(super) struct AcceptedResults {
-    by_lease: HashMap<LeaseId, AcceptedResult>,
+pub(super) struct ReceivedGradients {
+    by_lease: HashMap<LeaseId, ReceivedGradient>,
 }
 
-impl AcceptedResults {
+impl ReceivedGradients {
     /// Keeps a result until its lease ends.
-    pub(super) fn insert(&mut self, lease: LeaseId, result: AcceptedResult) {
+    pub(super) fn insert(&mut self, lease: LeaseId, result: ReceivedGradient) {
         self.by_lease.insert(lease, result);
     }
 
     /// Takes the result of a lease that ended.
-    pub(super) fn remove(&mut self, lease: LeaseId) -> Option<AcceptedResult> {
+    pub(super) fn remove(&mut self, lease: LeaseId) -> Option<ReceivedGradient> {
         self.by_lease.remove(&lease)
     }
 
@@ -30,7 +30,7 @@ impl AcceptedResults {
     }
 
     /// Puts two results back after their comparison.
-    pub(super) fn end_comparison(&mut self, results: [(LeaseId, AcceptedResult); 2]) {
+    pub(super) fn end_comparison(&mut self, results: [(LeaseId, ReceivedGradient); 2]) {
         self.by_lease.extend(results);
     }
 }

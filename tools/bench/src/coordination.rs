@@ -15,6 +15,7 @@ use ata_learn::{
     builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
+use ata_types::Iteration;
 use ata_types::WorkerId;
 use ata_wire::{SpanLinks, duration};
 use ata_worker::WorkerConfig;
@@ -190,7 +191,7 @@ impl Dataset for Constant {
 impl Learner for Constant {
     fn load(&mut self, _parameters: &[f32]) {}
 
-    fn gradient(&mut self, _iteration: u64, _index: u64) -> Result<TaskGradient, LearnerError> {
+    fn gradient(&mut self, _iteration: Iteration, _index: u64) -> Result<TaskGradient, LearnerError> {
         Ok(TaskGradient { gradient: vec![1e-3; PARAMETERS], loss: 1.0 })
     }
 }

@@ -9,6 +9,7 @@ use ata_learn::{
     DataSource, DeviceChoice, Learner, OpenDevice, Split, Synthetic, Tasks, builtin_model, nn, on_one_thread,
     thread_count, with_own_threads,
 };
+use ata_types::Iteration;
 
 use crate::{BenchError, Figure, pair};
 
@@ -61,7 +62,7 @@ fn figure(data: &Path, model: &str, batch: u32, device: &OpenDevice, on: &str) -
     burns.load(&parameters);
     let mut iteration = 3;
     let gradient = |learner: &mut dyn Learner, iteration: u64| {
-        black_box(learner.gradient(iteration, 0).expect("the samples were read before"));
+        black_box(learner.gradient(Iteration(iteration), 0).expect("the samples were read before"));
     };
     // Of as many runs as take a few seconds.
     let times = if batch > 64 || model == "resnet20" { 5 } else { 15 };

@@ -34,7 +34,7 @@ pub use peer::{Peer, Session};
 pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
 pub use spans::{KeptSpan, SpanKeeper, UNSAMPLED};
-pub use toy::{huge_toy, lying_toy, poisoned_toy, toy};
+pub use toy::{huge_toy, poisoned_toy, toy, wrong_toy};
 
 use std::time::Duration;
 

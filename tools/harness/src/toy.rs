@@ -7,6 +7,7 @@ use ata_learn::{
     DataError, DataSource, Dataset, Evaluation, Evaluator, Images, Learner, LearnerError, Metadata, Model, ModelError,
     OpenDevice, ParameterTable, Samples, Split, TaskGradient, TaskSampler, Tasks,
 };
+use ata_types::Iteration;
 
 /// `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an image. `toy:N/ill` is
 /// the same, but its evaluation fails; `toy:N/doomed` panics in its evaluation.
@@ -20,7 +21,7 @@ pub fn poisoned_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
 }
 
 /// The same on a byzantine machine that multiplies every gradient by 1.001.
-pub fn lying_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
+pub fn wrong_toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, Some(1.001))
 }
 
@@ -106,7 +107,7 @@ impl Learner for ToyLearner {
         self.parameters = parameters.to_vec();
     }
 
-    fn gradient(&mut self, iteration: u64, index: u64) -> Result<TaskGradient, LearnerError> {
+    fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
         let batch = self.data.images.host_batch(&self.tasks.samples(iteration, index))?;
         let sample = batch.images.iter().cycle();
         let mut gradient: Vec<f32> = self.parameters.iter().zip(sample).map(|(theta, x)| theta - x).collect();

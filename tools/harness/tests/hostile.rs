@@ -201,8 +201,7 @@ fn computed(lease: &Assignment, parameters: &[f32]) -> (Vec<f32>, f64) {
     let tasks = Tasks { seed: 1, budget: settings().budget, task_batch: settings().task_batch };
     let mut learner = data.learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
     learner.load(parameters);
-    let TaskGradient { gradient, loss } =
-        learner.gradient(lease.lease.iteration.number(), lease.lease.tasks.first).unwrap();
+    let TaskGradient { gradient, loss } = learner.gradient(lease.lease.iteration, lease.lease.tasks.first).unwrap();
     (gradient, loss)
 }
 

@@ -1,6 +1,6 @@
 //! Workers whose results look right and are not: spot checks find them, and robust estimates bear them.
 
-use ata_harness::{Cluster, Ended, Settings, WorkerSettings, huge_toy, lying_toy};
+use ata_harness::{Cluster, Ended, Settings, WorkerSettings, huge_toy, wrong_toy};
 use ata_learn::Aggregate;
 use ata_record::{RefusalKind, RunEvent};
 use ata_types::{Iteration, TaskOutcome, WorkerId};
@@ -22,8 +22,8 @@ async fn run(settings: &Settings, last: WorkerSettings) -> Ended {
     ended
 }
 
-fn liar() -> WorkerSettings {
-    WorkerSettings { models: lying_toy, ..WorkerSettings::new("liar") }
+fn byzantine() -> WorkerSettings {
+    WorkerSettings { models: wrong_toy, ..WorkerSettings::new("byzantine") }
 }
 
 fn number(ended: &Ended, name: &str) -> WorkerId {
@@ -42,17 +42,17 @@ fn outcomes(ended: &Ended, number: WorkerId) -> Vec<(Iteration, TaskOutcome)> {
 }
 
 /// Multiplying by 1.001 is finite and plausible: without checks it changes the run, with all leases checked none of it gets
-/// in, and whoever does it is named.
+/// in, and the worker that does it is named.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_lie_is_caught_if_everything_is_checked() {
+async fn every_mismatch_is_caught_if_everything_is_checked() {
     let honest = run(&settings(), WorkerSettings::new("four")).await.report.parameters_sha256;
-    let unchecked = run(&settings(), liar()).await;
+    let unchecked = run(&settings(), byzantine()).await;
     assert_ne!(unchecked.report.parameters_sha256, honest, "it would matter");
 
-    let ended = run(&Settings { verify: 1.0, ..settings() }, liar()).await;
+    let ended = run(&Settings { verify: 1.0, ..settings() }, byzantine()).await;
     assert_eq!(ended.report.parameters_sha256, honest);
-    let liar = number(&ended, "liar");
-    let outcomes = outcomes(&ended, liar);
+    let byzantine = number(&ended, "byzantine");
+    let outcomes = outcomes(&ended, byzantine);
     assert!(
         !outcomes.is_empty() && outcomes.iter().all(|(_, outcome)| *outcome == TaskOutcome::Mismatched),
         "{outcomes:?}"
@@ -60,43 +60,43 @@ async fn every_lie_is_caught_if_everything_is_checked() {
     let state = &ended.report.state;
     assert_eq!(state.refused.keys().collect::<Vec<_>>(), [&RefusalKind::Mismatched]);
     for (number, worker) in &state.workers {
-        assert_eq!(worker.mismatches > 0, *number == liar, "{worker:?}");
+        assert_eq!(worker.mismatches > 0, *number == byzantine, "{worker:?}");
     }
     let applied =
         ended.events.iter().filter(|event| matches!(event, RunEvent::Task { outcome: TaskOutcome::Applied, .. }));
     assert_eq!(applied.count() as u64, settings().budget * settings().iterations, "each task once");
 }
 
-/// Results in between do not make up for lies: after the third one, a liar has to leave.
+/// Results in between do not make up for mismatches: after the third one, the byzantine worker is expelled.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_liar_is_expelled() {
+async fn a_byzantine_worker_is_expelled() {
     let mut cluster = Cluster::start(&Settings { verify: 1.0, iterations: u64::MAX, ..settings() }).await;
     for name in ["one", "two", "three"] {
         cluster.worker(WorkerSettings::new(name));
     }
-    cluster.worker(liar());
+    cluster.worker(byzantine());
     cluster.wait_for("the expulsion", |state| state.workers.values().any(|worker| worker.expelled.is_some())).await;
     cluster.stop();
     let ended = cluster.end().await;
     let state = &ended.report.state;
-    let worker = &state.workers[&number(&ended, "liar")];
+    let worker = &state.workers[&number(&ended, "byzantine")];
     assert!(worker.expelled.as_ref().is_some_and(|why| why.contains("refuted its results 3 times")), "{worker:?}");
     assert!(worker.mismatches >= 3 && state.workers.values().filter(|worker| worker.expelled.is_some()).count() == 1);
-    assert!(matches!(ended.workers["liar"], Err(WorkerError::Refused(_))), "{:?}", ended.workers["liar"]);
+    assert!(matches!(ended.workers["byzantine"], Err(WorkerError::Refused(_))), "{:?}", ended.workers["byzantine"]);
 }
 
-/// With a twentieth of the leases checked, a liar gets a few lies in before it is caught.
+/// With a twentieth of the leases checked, a few wrong results count before the byzantine worker is caught.
 #[tokio::test(flavor = "multi_thread")]
-async fn spot_checks_catch_a_liar_before_long() {
+async fn spot_checks_catch_a_byzantine_worker_before_long() {
     // It holds one lease of four tasks in each iteration, so that it remains undetected in 300 of them once in 5 million runs.
-    let ended = run(&Settings { verify: 0.05, iterations: 300, rest_s: 1000.0, ..settings() }, liar()).await;
-    let (liar, state) = (number(&ended, "liar"), &ended.report.state);
-    let outcomes = outcomes(&ended, liar);
+    let ended = run(&Settings { verify: 0.05, iterations: 300, rest_s: 1000.0, ..settings() }, byzantine()).await;
+    let (byzantine, state) = (number(&ended, "byzantine"), &ended.report.state);
+    let outcomes = outcomes(&ended, byzantine);
     let caught = outcomes.iter().find(|(_, outcome)| *outcome == TaskOutcome::Mismatched).expect("it is caught").0;
-    assert!(caught < Iteration(300) && state.workers[&liar].mismatches > 0, "{caught}");
+    assert!(caught < Iteration(300) && state.workers[&byzantine].mismatches > 0, "{caught}");
     assert!(outcomes.iter().all(|(iteration, _)| *iteration <= caught), "it rests from then on");
     assert!(
-        state.workers.iter().all(|(number, worker)| *number == liar || worker.mismatches == 0),
+        state.workers.iter().all(|(number, worker)| *number == byzantine || worker.mismatches == 0),
         "{:?}",
         state.workers
     );
@@ -126,7 +126,7 @@ async fn a_worker_that_fuses_may_round_otherwise() {
 
 /// The mean of four leases follows one that is a million times too large; the median does not.
 #[tokio::test(flavor = "multi_thread")]
-async fn robust_estimates_bear_a_worker_that_lies_a_lot() {
+async fn robust_estimates_withstand_a_byzantine_worker() {
     let of = |aggregate| Settings { aggregate, iterations: 200, ..settings() };
     let loss = |ended: &Ended| ended.report.state.last_loss.expect("there were steps");
     let huge = || WorkerSettings { models: huge_toy, ..WorkerSettings::new("huge") };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ata_learn::{Dataset, Learner, Model, OpenDevice, Optimizer, Partial, Reduction, Tasks, TrainingState};
 use ata_scheduler::StepOutcome;
 use ata_simulator::{Descent, DescentCache, DescentStep, StepResult};
+use ata_types::Iteration;
 
 /// What the CNN is trained with.
 pub(crate) struct CnnTraining {
@@ -47,7 +48,7 @@ impl CnnDescent {
         for (iteration, range) in &step.tasks {
             self.learner.load(&self.parameters[iteration]);
             for index in range.indices() {
-                let task = self.learner.gradient(*iteration, index).map_err(|error| error.to_string())?;
+                let task = self.learner.gradient(Iteration(*iteration), index).map_err(|error| error.to_string())?;
                 reduction.add(Partial { first: index, count: 1, gradient: task.gradient, loss: task.loss });
             }
             tasks += range.count;

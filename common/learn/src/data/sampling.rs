@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ata_types::Iteration;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -38,16 +39,17 @@ impl TaskSampler {
     }
 
     /// The indices of a task's samples.
-    pub fn samples(&mut self, iteration: u64, index: u64) -> Vec<u32> {
+    pub fn samples(&mut self, iteration: Iteration, index: u64) -> Vec<u32> {
         let Tasks { seed, budget, task_batch } = self.tasks;
         let count = self.count;
         let size = u64::from(task_batch);
         if index >= budget {
-            let mut rng = stream(seed, Purpose::ExtraTask, iteration.wrapping_mul(1 << 32).wrapping_add(index));
+            let mut rng =
+                stream(seed, Purpose::ExtraTask, iteration.number().wrapping_mul(1 << 32).wrapping_add(index));
             return (0..size).map(|_| rng.random_range(0..count)).collect();
         }
         // Positions wrap around, as a coordinator may name any iteration.
-        let first = (iteration - 1).wrapping_mul(budget).wrapping_add(index).wrapping_mul(size);
+        let first = (iteration.number() - 1).wrapping_mul(budget).wrapping_add(index).wrapping_mul(size);
         let epoch_of = |position: u64| position / u64::from(count);
         let oldest = epoch_of(first);
         self.permutations.retain(|&epoch, _| epoch >= oldest && epoch <= epoch_of(first.wrapping_add(size)));
@@ -93,8 +95,10 @@ mod tests {
     #[test]
     fn an_epoch_takes_each_record_once() {
         let mut data = tasks(3, 4, 16);
-        let all: Vec<u32> =
-            (1..=32).flat_map(|k| (0..4).map(move |b| (k, b))).flat_map(|(k, b)| data.samples(k, b)).collect();
+        let all: Vec<u32> = (1..=32)
+            .flat_map(|k| (0..4).map(move |b| (k, b)))
+            .flat_map(|(k, b)| data.samples(Iteration(k), b))
+            .collect();
         let mut epoch = all[..2_000].to_vec();
         assert_ne!(epoch[..3], [0, 1, 2]);
         epoch.sort_unstable();
@@ -106,39 +110,43 @@ mod tests {
     #[test]
     fn a_task_is_the_same_whoever_asks_and_when() {
         let (mut a, mut b) = (tasks(3, 4, 16), tasks(3, 4, 16));
-        let expected = a.samples(157, 0);
+        let expected = a.samples(Iteration(157), 0);
         for iteration in [400, 2, 157, 1] {
-            b.samples(iteration, 3);
+            b.samples(Iteration(iteration), 3);
         }
-        assert_eq!(b.samples(157, 0), expected);
-        assert_ne!(tasks(4, 4, 16).samples(157, 0), expected);
+        assert_eq!(b.samples(Iteration(157), 0), expected);
+        assert_ne!(tasks(4, 4, 16).samples(Iteration(157), 0), expected);
     }
 
     /// The order of samples is part of what a seed means; this pins it.
     #[test]
     fn the_order_is_the_same_on_every_machine() {
-        assert_eq!(tasks(3, 4, 4).samples(2, 1), [954, 290, 691, 1321]);
-        assert_eq!(tasks(3, 4, 4).samples(2, 4), [608, 88, 1490, 1455]);
+        assert_eq!(tasks(3, 4, 4).samples(Iteration(2), 1), [954, 290, 691, 1321]);
+        assert_eq!(tasks(3, 4, 4).samples(Iteration(2), 4), [608, 88, 1490, 1455]);
     }
 
     /// The positions of this task's samples end where numbers do.
     #[test]
     fn any_iteration_has_samples() {
         let last = u64::MAX / 3 + 1;
-        assert_eq!(tasks(3, 1, 3).samples(last, 0).len(), 3);
+        assert_eq!(tasks(3, 1, 3).samples(Iteration(last), 0).len(), 3);
     }
 
     #[test]
     fn extra_tasks_draw_at_random() {
         let mut data = tasks(3, 4, 16);
-        assert_eq!(data.samples(5, 9), data.samples(5, 9));
-        assert_ne!(data.samples(5, 9), data.samples(5, 10));
-        assert_ne!(data.samples(5, 4), data.samples(6, 0), "the next iteration's tasks are not used up");
+        assert_eq!(data.samples(Iteration(5), 9), data.samples(Iteration(5), 9));
+        assert_ne!(data.samples(Iteration(5), 9), data.samples(Iteration(5), 10));
+        assert_ne!(
+            data.samples(Iteration(5), 4),
+            data.samples(Iteration(6), 0),
+            "the next iteration's tasks are not used up"
+        );
     }
 
     /// A task of more samples than there are records spans several epochs.
     #[test]
     fn a_task_may_be_larger_than_the_data_set() {
-        assert_eq!(tasks(1, 2, 25_000).samples(2, 1).len(), 25_000);
+        assert_eq!(tasks(1, 2, 25_000).samples(Iteration(2), 1).len(), 25_000);
     }
 }

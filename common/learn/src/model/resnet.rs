@@ -130,6 +130,8 @@ fn normalisation(width: usize, device: &Device) -> GroupNorm {
 #[cfg(test)]
 mod tests {
     use super::super::builtin_model;
+    use ata_types::Iteration;
+
     use super::*;
     use crate::{DataSource, DeviceChoice, Split, Tasks};
 
@@ -173,10 +175,10 @@ mod tests {
         for learner in [&mut fresh, &mut used] {
             learner.load(&parameters);
         }
-        used.gradient(1, 0).unwrap();
-        used.gradient(2, 1).unwrap();
-        let expected = fresh.gradient(1, 1).unwrap();
-        assert_eq!(used.gradient(1, 1).unwrap(), expected);
+        used.gradient(Iteration(1), 0).unwrap();
+        used.gradient(Iteration(2), 1).unwrap();
+        let expected = fresh.gradient(Iteration(1), 1).unwrap();
+        assert_eq!(used.gradient(Iteration(1), 1).unwrap(), expected);
         assert!(expected.gradient.iter().all(|value| value.is_finite()) && expected.loss < 7.0, "{}", expected.loss);
     }
 

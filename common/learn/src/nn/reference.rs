@@ -3,6 +3,7 @@
 use crate::data::{Images, Split, TaskSampler, Tasks};
 use crate::problem::Samples;
 use crate::{DataSource, DeviceChoice, TaskGradient, builtin_model, on_one_thread};
+use ata_types::Iteration;
 
 /// An image, channels last.
 #[derive(Clone)]
@@ -182,12 +183,12 @@ fn check([c1, c2, c3, hidden]: [usize; 4], task_batch: u32) {
     let (parameters, source) = (model.initial_parameters(1), DataSource::Generated { seed: 1 });
     let mut learner = model.open(&source, Split::Train).unwrap().learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
     learner.load(&parameters);
-    let found = learner.gradient(1, 0).unwrap();
-    assert!(on_one_thread(|| learner.gradient(1, 0)).unwrap() == found, "another gradient on one thread");
+    let found = learner.gradient(Iteration(1), 0).unwrap();
+    assert!(on_one_thread(|| learner.gradient(Iteration(1), 0)).unwrap() == found, "another gradient on one thread");
     let TaskGradient { gradient, loss } = found;
 
     let data = Images::open(&source, Split::Train).unwrap();
-    let batch = data.host_batch(&TaskSampler::new(tasks, data.count()).samples(1, 0)).unwrap();
+    let batch = data.host_batch(&TaskSampler::new(tasks, data.count()).samples(Iteration(1), 0)).unwrap();
     let layers = layers([c1, c2, c3, hidden], &parameters);
     let mut sums: Vec<Layer> = layers.iter().map(Layer::zeros).collect();
     let mut total = 0.0;
