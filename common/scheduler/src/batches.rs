@@ -1,4 +1,4 @@
-//! What leases computed as one batch teach about a worker: a batch of a tasks costs o + a·s.
+//! Leases computed as one batch: a worker's batch of a tasks costs o + a·s seconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,19 +8,19 @@ use crate::statistics::MOST;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchStatistics {
-    /// How many there were; a fraction is left once they weigh less.
+    /// Number of batches; a fraction once they weigh less.
     pub count: f64,
-    /// Their tasks, Σa.
+    /// Number of tasks, Σa.
     pub tasks: f64,
     /// Σa².
     pub squared_tasks: f64,
-    /// Their seconds, Σt.
+    /// Seconds, Σt.
     pub total_s: f64,
     /// Σa·t.
     pub task_seconds: f64,
     /// Σt².
     pub squares_s2: f64,
-    /// The most tasks that one of them had.
+    /// The largest number of tasks in a batch.
     pub largest: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct Line {
     pub fixed_s: f64,
     /// Seconds per task, s.
     pub per_task_s: f64,
-    /// Whether batches of different sizes were seen. If not, only the cost of that one size is known, and the line is
+    /// Whether batches of different sizes were observed. If not, only the cost of that one size is known, and the line is
     /// the lower bound for larger ones: s = 0.
     pub has_slope: bool,
 }
@@ -79,15 +79,15 @@ impl BatchStatistics {
         })
     }
 
-    /// The seconds that a batch takes at most, noise apart: on the line if it is known, else in proportion to its tasks,
-    /// or as long as a larger one.
+    /// An upper bound on a batch's seconds, without noise: the line if it is known, else the time in proportion to its
+    /// tasks, or that of a larger batch.
     pub(crate) fn at_most_s(&self, tasks: u64) -> Option<f64> {
         let line = self.line()?;
         let growth = if line.has_slope { 1.0 } else { (tasks as f64 * self.count / self.tasks).max(1.0) };
         Some(line.at_s(tasks) * growth)
     }
 
-    /// The batches of both.
+    /// The sum of both statistics.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -113,7 +113,7 @@ impl BatchStatistics {
         }
     }
 
-    /// What is left of it once batches take `factor` times as long as before, with this share of the weight.
+    /// The statistics once batches take `factor` times as long as before, with this share of the weight.
     pub(crate) fn changed(&self, factor: f64, share: f64) -> Self {
         let Self { total_s, task_seconds, squares_s2, .. } = *self;
         let slower = Self {
@@ -129,7 +129,7 @@ impl BatchStatistics {
     pub(crate) fn is_valid(&self) -> bool {
         let Self { count, tasks, squared_tasks, total_s, task_seconds, squares_s2, largest } = *self;
         let counts = [count, tasks, squared_tasks / MOST, largest as f64].map(|count| (0.0..=MOST).contains(&count));
-        // Their means, as a share of the weight of batches may be left.
+        // Means are checked, because a share of a batch's weight may be left.
         let times = [(total_s, count), (task_seconds, tasks), (squares_s2 / MOST, count)];
         let bounded = times.map(|(sum, count)| (0.0..=count * MOST).contains(&sum));
         let possible = tasks >= count && squared_tasks >= tasks && largest >= 1;
@@ -152,7 +152,7 @@ mod tests {
         (of.squares_s2 - explained + squares).max(0.0)
     }
 
-    fn seen(batches: impl IntoIterator<Item = (u64, f64)>) -> BatchStatistics {
+    fn observed(batches: impl IntoIterator<Item = (u64, f64)>) -> BatchStatistics {
         let mut statistics = BatchStatistics::default();
         for (tasks, busy_s) in batches {
             statistics.observe(tasks, busy_s);
@@ -167,7 +167,7 @@ mod tests {
             per_task_s in prop_oneof![Just(0.0), 1e-5f64..1e-2],
             sizes in prop::collection::vec(1u64..5000, 2..40),
         ) {
-            let batches = seen(sizes.iter().map(|&tasks| (tasks, fixed_s + tasks as f64 * per_task_s)));
+            let batches = observed(sizes.iter().map(|&tasks| (tasks, fixed_s + tasks as f64 * per_task_s)));
             let line = batches.line().unwrap();
             prop_assert_eq!(line.has_slope, sizes.iter().any(|size| *size != sizes[0]));
             for &tasks in &sizes {
@@ -183,7 +183,7 @@ mod tests {
             batches in prop::collection::vec((1u64..300, 0.0f64..1.0), 1..30),
             (o, s) in (0.0f64..1.0, 0.0f64..0.1),
         ) {
-            let batches = seen(batches);
+            let batches = observed(batches);
             let line = batches.line().unwrap();
             prop_assert!(line.fixed_s >= 0.0 && line.per_task_s >= 0.0);
             let other = Line { fixed_s: o, per_task_s: s, has_slope: true };
@@ -200,7 +200,7 @@ mod tests {
         ) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let sizes = (0..200).map(|turn| around + turn % (around / 2 + 1));
-            let batches = seen(sizes.map(|tasks| {
+            let batches = observed(sizes.map(|tasks| {
                 (tasks, (fixed_s + tasks as f64 * per_task_s) * rng.random_range(0.65..1.35))
             }));
             let line = batches.line().unwrap();
@@ -211,7 +211,7 @@ mod tests {
         #[test]
         fn parts_add_up(batches in prop::collection::vec((1u64..300, 0.01f64..1.0), 2..20), at in 1usize..20) {
             let (first, second) = batches.split_at(at.min(batches.len() - 1));
-            let of = |batches: &[(u64, f64)]| seen(batches.iter().copied());
+            let of = |batches: &[(u64, f64)]| observed(batches.iter().copied());
             let (whole, sum) = (of(&batches), of(first).plus(&of(second)));
             for line in [sum.line().unwrap(), whole.scaled(0.5).line().unwrap()] {
                 prop_assert!((line.at_s(50) - whole.line().unwrap().at_s(50)).abs() < 1e-6);
@@ -223,7 +223,7 @@ mod tests {
     /// Of one size only its cost is known: larger batches may cost as much, and cost no more than in proportion.
     #[test]
     fn one_size_gives_bounds() {
-        let batches = seen([(4, 2.0), (4, 4.0)]);
+        let batches = observed([(4, 2.0), (4, 4.0)]);
         assert_eq!(batches.line(), Some(Line { fixed_s: 3.0, per_task_s: 0.0, has_slope: false }));
         assert_eq!([1, 4, 12].map(|tasks| batches.at_most_s(tasks).unwrap()), [3.0, 3.0, 9.0]);
         assert_eq!(BatchStatistics::default().line(), None);

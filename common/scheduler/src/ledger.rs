@@ -1,4 +1,4 @@
-//! What a run cost: runtime, total worker time, wasted tasks.
+//! Costs of a run: runtime, total worker time, wasted tasks.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,31 +11,31 @@ pub struct IterationCost {
     pub iteration: Iteration,
     /// When its tasks were assigned, in seconds since the run began.
     pub started_s: f64,
-    /// Its runtime C_k: seconds from then until the last result its step needed.
+    /// Its runtime C_k: seconds from `started_s` until the last result that its step needed.
     pub runtime_s: f64,
-    /// Seconds workers spent. For a barrier policy, the sum of busy times, wasted tasks included (waiting at the
-    /// barrier costs nothing); for any other, workers × runtime, as every worker is busy all the time.
+    /// Seconds that workers spent. For a barrier policy, the sum of busy times including wasted tasks (waiting at the
+    /// barrier costs nothing); for any other, workers × runtime, because every worker is busy all the time.
     pub total_worker_time_s: f64,
     /// Tasks that entered the step.
     pub tasks_applied: u64,
     /// Tasks begun whose gradient did not enter the step.
     pub tasks_wasted: u64,
-    /// Results that workers sent, each the gradient of one task or the sum of several.
+    /// Results that workers sent; each is the gradient of one task or the sum of several.
     pub results: u64,
     /// Workers that got a task.
     pub employments: u64,
 }
 
-/// What one worker did in the committed iterations.
+/// The cost of one worker in the committed iterations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerCost {
     /// Tasks of this worker that entered a step.
     pub tasks_applied: u64,
-    /// Seconds it spent on those.
+    /// Seconds that it spent on those tasks.
     pub busy_s: f64,
     /// Seconds between assignment and last result that were not busy: transport, waiting, encoding.
     pub overhead_s: f64,
-    /// Iterations it got a task in.
+    /// Iterations in which it got a task.
     pub employments: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct Ledger {
     pub results: u64,
     /// Worker-iterations with at least one task.
     pub employments: u64,
-    /// What each worker did, by [`WorkerId::slot`].
+    /// The cost of each worker, by [`WorkerId::slot`].
     pub workers: Vec<WorkerCost>,
     /// The last committed iteration.
     pub last: Option<IterationCost>,

@@ -1,7 +1,7 @@
 //! Decides which worker gets how many gradient tasks.
 //!
-//! This crate holds every policy ata knows and the engine that runs them, and nothing else: no async runtime, no
-//! transport, no tensor, no clock, no file, no global randomness. The coordinator drives the engine with real workers,
+//! This crate holds every policy that ata knows and the engine that runs them. It uses no async runtime, transport,
+//! tensor, clock, file or global randomness. The coordinator drives the engine with real workers,
 //! the simulator with virtual ones, so what is simulated is what is deployed.
 //!
 //! Times are in seconds, as `f64`; in the simulator they have no unit.
@@ -9,9 +9,8 @@
 //! The README shows how to use the crate on its own; docs/reference/policies.md says what the policies do.
 //!
 //! # Layout
-//! - the ids, ranges and leases of `ata_types`
 //! - [`statistics`](WorkerStatistics): observed task times of a worker
-//! - [`batches`](BatchStatistics): what leases computed as one batch cost, o + a·s
+//! - [`batches`](BatchStatistics): the cost o + a·s of leases computed as one batch
 //! - `allocation`: [`ras`], [`ras_by_cost`], [`uniform`], and the warm-up rule of [`allocate_by_score`]
 //! - [`policy`]: one policy per file, and the registry that builds them by name
 //! - [`engine`]: events in, effects out
@@ -20,7 +19,6 @@
 mod allocation;
 mod batches;
 pub mod engine;
-
 mod ledger;
 pub mod policy;
 mod statistics;

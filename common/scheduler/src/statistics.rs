@@ -1,11 +1,11 @@
-//! What is known about a worker's speed.
+//! Statistics of a worker's speed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::batches::{BatchStatistics, Line};
 
-/// The largest count, and the longest time in seconds, that anyone observes: thirty million years. Sums and products of a few
-/// such numbers are still numbers, and one more can be counted.
+/// The largest count, and the longest time in seconds: thirty million years. Sums and products of a few such numbers are
+/// finite, and counts can still grow by one.
 pub(crate) const MOST: f64 = 1e15;
 
 /// Observed task times of one worker: K_i and T_i of the ATA paper (Algorithm 1), and what other policies need.
@@ -18,14 +18,15 @@ pub struct WorkerStatistics {
     pub total_s: f64,
     /// Sum of the squares of those times, in s².
     pub squares_s2: f64,
-    /// Total seconds spent on tasks that were censored: each would have taken longer. Means over finished tasks alone
-    /// make a worker that loses races look faster than it is.
+    /// Total seconds spent on tasks that were cancelled: each would have taken longer. Without them, a worker that loses
+    /// races would look faster than it is.
     pub censored_s: f64,
     /// Iterations whose overhead was observed.
     pub assignments: u64,
     /// Total seconds of those iterations that were not computation: transport, waiting, encoding.
     pub overhead_s: f64,
-    /// Of a worker that computes a lease as one batch: the batches. Above, each of their tasks counts an equal share.
+    /// The batches of a worker that computes a lease as one batch. In the fields above, each of a batch's tasks counts with
+    /// an equal share of its time.
     pub batches: BatchStatistics,
 }
 
@@ -70,12 +71,12 @@ impl WorkerStatistics {
         self.overhead_s / self.assignments.max(1) as f64
     }
 
-    /// What is known about the cost of a batch, o + a·s without the overhead; `None` if there was none.
+    /// The estimated cost o + a·s of a batch, without the overhead; `None` before the first batch.
     pub fn line(&self) -> Option<Line> {
         self.batches.line()
     }
 
-    /// The seconds that an assignment of this many tasks is expected to take at most, noise apart; `None` before the
+    /// An upper bound on the expected seconds of an assignment of this many tasks; `None` before the
     /// first observation.
     pub fn expected_s(&self, tasks: u64) -> Option<f64> {
         let one_by_one_s = tasks as f64 * self.mean_s()?;
@@ -88,7 +89,7 @@ impl WorkerStatistics {
         (self.squares_s2 / self.observed as f64 - mean_s * mean_s).max(0.0).sqrt() / mean_s
     }
 
-    /// The observations of both.
+    /// The sum of both statistics.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {

@@ -167,9 +167,9 @@ impl Driver {
 
     /// Classifies a gradient for a lease that the worker does not hold, and says why it does not.
     fn why_not_held(&mut self, worker: WorkerId, lease: LeaseId) -> (RefusalKind, String) {
-        let is_anothers = self.engine.present().any(|other| self.engine.lease(other, lease).is_some());
+        let belongs_to_another = self.engine.present().any(|other| self.engine.lease(other, lease).is_some());
         let kind = match self.sessions.of_worker(worker) {
-            Some(session) if !is_anothers => session.kind_of_stray(lease),
+            Some(session) if !belongs_to_another => session.kind_of_stray(lease),
             _ => RefusalKind::Foreign,
         };
         let why = match kind {

@@ -70,11 +70,11 @@ pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
 }
 
 fn simulated(case: &Case) -> Result<Figure, BenchError> {
-    let mut larges = Vec::new();
-    let mut smalls = Vec::new();
+    let mut large_cases = Vec::new();
+    let mut small_cases = Vec::new();
     for _ in 0..3 {
-        larges.push(prepared(case, case.large)?);
-        smalls.push(prepared(case, case.small)?);
+        large_cases.push(prepared(case, case.large)?);
+        small_cases.push(prepared(case, case.small)?);
     }
     let run = |runs: &mut Vec<(Engine, Simulation<LawTimes>)>| {
         if let Some((mut engine, mut simulation)) = runs.pop() {
@@ -82,7 +82,7 @@ fn simulated(case: &Case) -> Result<Figure, BenchError> {
             black_box(engine.ledger());
         }
     };
-    let (large, small) = pair(3, || run(&mut larges), || run(&mut smalls));
+    let (large, small) = pair(3, || run(&mut large_cases), || run(&mut small_cases));
     let each = |total: Duration, size: Size| total / (size.budget * size.iterations) as u32;
     let reference = format!("n = {}, B = {}", case.small.workers, case.small.budget);
     Ok(Figure::new(case.name, each(large, case.large), reference, each(small, case.small)))

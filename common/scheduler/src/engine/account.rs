@@ -1,4 +1,4 @@
-//! What an iteration's cost is made of: results, wasted work, and the workers employed.
+//! The parts of an iteration's cost: results, wasted work, and the workers employed.
 
 use super::event::{Effect, LeaseTime};
 use super::worker_set::WorkerSet;

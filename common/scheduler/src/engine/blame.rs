@@ -1,4 +1,4 @@
-//! Which workers may be at fault.
+//! Failures of the same tasks, and the workers that they happened on.
 
 use smallvec::SmallVec;
 

@@ -1,8 +1,8 @@
-//! How an engine runs.
+//! Settings of an engine.
 
 use super::limits::Limits;
 
-/// How an [`super::Engine`] runs.
+/// Settings of an [`super::Engine`].
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
     /// Tasks per iteration, B; at least 1.
@@ -19,17 +19,17 @@ pub struct EngineConfig {
     pub rest_s: f64,
     /// A worker that fails this many times in a row, without a result in between, is expelled. `None`: none is.
     pub expel_after: Option<u32>,
-    /// Seconds that tasks must go on failing, while nobody delivers anything, before the run is given up: longer than any
-    /// outage that it is to survive.
+    /// Seconds that tasks must go on failing, without a result, before the run is given up: longer than any outage that it
+    /// is to survive.
     pub outage_s: f64,
     /// Spot checks. They need a policy that waits for all of its tasks.
     pub verify: Option<Verify>,
     /// Seed of everything random in the scheduler.
     pub seed: u64,
     /// Overcommitment, at least 0: the share of tasks that a barrier policy allocates beyond B. The first B results
-    /// make the step and the rest is cancelled, which buys speed with wasted work.
+    /// make the step and the rest is cancelled, which trades wasted work for speed.
     pub overcommit: f64,
-    /// What else ends the run.
+    /// Limits that end the run earlier.
     pub limits: Limits,
 }
 
@@ -52,11 +52,11 @@ impl Default for EngineConfig {
     }
 }
 
-/// Spot checks.
+/// Settings of spot checks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verify {
-    /// The share of leases that are checked, from 0 to 1.
+    /// Share of leases that are checked, from 0 to 1.
     pub share: f64,
-    /// Determines, with the iteration, which leases these are. Workers must not know it.
+    /// Determines, with the iteration, which leases are checked. Workers must not know it.
     pub secret: u64,
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 use ata_types::{TaskRange, WorkerId};
 
-/// Who computes tasks that another worker computes as well, or did.
+/// The workers that compute the same tasks as another worker, or did.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Workers and the tasks of one of their leases, by the first task and by when they got it.
+    /// Workers and the tasks of one of their leases, by the first task and the order in which they got it.
     held: BTreeMap<(u64, u64), (WorkerId, TaskRange)>,
-    /// How many were ever added.
+    /// How many were added so far.
     added: u64,
-    /// The most tasks of any of them: those that overlap a range begin at most so far before it.
+    /// The largest number of tasks of any of them: leases that overlap a range begin at most so far before it.
     longest: u64,
 }
 
@@ -25,7 +25,7 @@ impl Copies {
         self.overlapping(tasks).any(|((_, at), (copier, _))| *copier != worker && at > own)
     }
 
-    /// `copier` computes `part` of what `holder` has a lease on as well.
+    /// `copier` also computes `part` of the tasks that `holder` has a lease on.
     pub(super) fn add(&mut self, (holder, tasks): (WorkerId, TaskRange), copier: WorkerId, part: TaskRange) {
         if self.find(holder, tasks).is_none() {
             self.insert(holder, tasks);
@@ -75,7 +75,7 @@ impl Copies {
         all.filter(|(other, _)| *other != worker).collect()
     }
 
-    /// Those among these tasks that nobody computes, of whom it is known that somebody did.
+    /// Those of these tasks that no recorded worker computes.
     fn uncovered(&self, tasks: TaskRange) -> Vec<TaskRange> {
         self.overlapping(tasks).fold(vec![tasks], |left, (_, (_, held))| minus(&left, *held))
     }
@@ -130,7 +130,7 @@ mod tests {
 
     /// A batch of five that another worker copies as four and one.
     #[test]
-    fn of_a_batch_that_is_copied_in_parts_each_task_is_somebodys() {
+    fn each_task_of_a_batch_that_is_copied_in_parts_is_computed() {
         let mut copies = Copies::default();
         assert_eq!(copies.end(worker(9), range(7, 2)), [range(7, 2)], "none was copied");
         copies.add((worker(1), range(0, 5)), worker(2), range(0, 4));

@@ -1,4 +1,4 @@
-//! What the engine takes in, and what it returns.
+//! The engine's events, reports and effects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub enum Event {
         /// What an earlier run learned about it; used only if this run has not observed it. It fades, and is dropped
         /// when observations contradict it.
         prior: WorkerStatistics,
-        /// Whether it computes a lease as one batch: its share of an iteration that waits for all of it is then one
-        /// lease of any size, of which it reports one time.
+        /// Whether it computes a lease as one batch. Its share of an iteration that waits for all of it is then one
+        /// lease of any size, and it reports one time for it.
         fuses: bool,
     },
     /// A worker is gone; its leases end.
@@ -36,7 +36,7 @@ pub enum Event {
         /// The absent worker.
         worker: WorkerId,
     },
-    /// A worker did what no correct one does, and no lease of its own failed by it.
+    /// A worker violated the protocol in a way that no correct worker does, and none of its leases failed by it.
     Violation {
         /// The worker.
         worker: WorkerId,
@@ -82,7 +82,7 @@ pub enum Report<'a> {
     /// Its gradient arrived and passed every check.
     Done {
         /// Seconds that each of its tasks took, by the worker's clock; from a worker that computes a lease as one
-        /// batch, only those that the lease took.
+        /// batch, one time for the lease.
         busy_s: &'a [f64],
     },
     /// The lease failed: the worker could not compute it, or its gradient was refused.
@@ -160,7 +160,7 @@ pub enum Effect {
     Step {
         /// The iteration.
         iteration: Iteration,
-        /// The tasks, ascending and disjoint; in an asynchronous run the one task, of an iteration that may be earlier.
+        /// The tasks, ascending and disjoint. In an asynchronous run it is one task, whose iteration may be earlier.
         tasks: Vec<TaskRange>,
         /// Factor on the learning rate.
         lr_factor: f64,
@@ -239,7 +239,7 @@ pub enum AbortReason {
         attempts: u32,
         /// On how many different workers.
         workers: usize,
-        /// Seconds from the first failure of any tasks to the last one, in which nobody delivered anything.
+        /// Seconds from the first failure of any tasks to the last one, without a result in between.
         lasted_s: f64,
     },
     /// The policy made a decision that cannot be carried out.

@@ -1,4 +1,4 @@
-//! What the engine does when nothing succeeds any more: it spaces out the attempts, and in the end it gives up.
+//! Failures of all workers: if nothing succeeds any more, the engine spaces out the attempts, and in the end it gives up.
 //!
 //! A failure that workers share, such as a file server that restarts, passes after a while. A failure of the tasks, such as
 //! training that has diverged, does not. Only time tells the two apart.

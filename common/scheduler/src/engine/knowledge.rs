@@ -1,4 +1,4 @@
-//! What is known about the workers, and what the policy decides from it.
+//! Observations of workers, and the policy's decisions.
 
 use super::random::{Purpose, stream};
 use super::shared::Shared;
@@ -14,7 +14,7 @@ impl Shared {
         // A product that is whole except for rounding is whole: 100 x 0.07 is 7, not 8.
         let spare = (take as f64 * self.config.overcommit * (1.0 - 1e-12)).ceil() as u64;
         let budget = take + spare;
-        // Of shares that may be cut short, each task is a lease of its own.
+        // If shares may be cancelled before they are complete, each task is a lease of its own.
         let fuses = if spare == 0 { self.roster.fuses() } else { &[] };
         let round = Round { iteration: number, budget, workers, statistics: &self.statistics, fuses };
         let mut decision = self.policy.decide(&round, &mut stream(self.config.seed, number, Purpose::Policy));
@@ -35,8 +35,8 @@ impl Shared {
         Ok(decision)
     }
 
-    /// Spot checks need to know who computes what. Where a plan does not say, or in a race, where nobody does, workers share
-    /// equally instead.
+    /// Spot checks need to know which worker computes which tasks. If a plan does not say, or in a race, workers share equally
+    /// instead.
     fn wait_for_all(decision: &mut Decision, rng: &mut SchedulerRng) -> Result<(), String> {
         let planned = decision.allocation.some().map(|(_, tasks)| tasks).sum::<u64>();
         match decision.collect {

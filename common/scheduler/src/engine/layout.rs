@@ -1,4 +1,4 @@
-//! Which task indices each share of an allocation gets.
+//! The task indices of each share of an allocation.
 
 use std::collections::BinaryHeap;
 

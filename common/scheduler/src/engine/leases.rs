@@ -1,4 +1,4 @@
-//! The one lease table: which worker holds which tasks, in which order, since when, and until when.
+//! The lease table: which worker holds which tasks, in which order, since when, and until when.
 
 mod deadlines;
 
@@ -15,7 +15,7 @@ pub(super) use deadlines::OverdueWorker;
 #[derive(Debug)]
 pub(super) struct EndedLease {
     pub(super) lease: Lease,
-    /// `None` for most tasks, which never failed.
+    /// Earlier failures of its tasks; `None` for most tasks, which never failed.
     pub(super) blame: Option<Box<Blame>>,
     /// Seconds since its worker began it; `None` if it had not begun.
     pub(super) elapsed_s: Option<f64>,
@@ -37,7 +37,7 @@ pub(super) struct FinishedLease {
     pub(super) overhead_s: Option<f64>,
 }
 
-/// No entry.
+/// Stands for no entry.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Queue {
     deadlines: u32,
     /// When the worker began what it computes now, as far as its reports account for the time.
     begun_s: f64,
-    /// When it last got a lease while idle, or one of its leases ended.
+    /// When it last got a lease while it was idle, or one of its leases ended.
     heard_s: f64,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Leases {
     queues: Vec<Queue>,
     /// Earliest first; void ones are skipped.
     deadlines: BinaryHeap<Reverse<Deadline>>,
-    /// Workers whose deadline stands still, and since when.
+    /// Workers whose upload is blocked, and since when. Their deadlines stand still.
     blocked_uploads: BTreeMap<WorkerId, f64>,
     next_id: u64,
 }
@@ -97,7 +97,7 @@ impl Leases {
         self.next_id
     }
 
-    /// Makes room for a worker never seen before.
+    /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         if self.queues.len() <= worker.slot() {
             self.queues.resize(worker.slot() + 1, Queue::default());
@@ -119,7 +119,7 @@ impl Leases {
         self.queues.get(worker.slot()).is_none_or(|queue| queue.len == 0)
     }
 
-    /// What a worker holds, in order.
+    /// The leases of a worker, in order.
     pub(super) fn of(&self, worker: WorkerId) -> impl Iterator<Item = (&Lease, Option<&Blame>)> + '_ {
         let first = self.queues.get(worker.slot()).map_or(NONE, |queue| queue.first);
         let entry = |at: u32| self.entries.get(at as usize);
@@ -127,7 +127,7 @@ impl Leases {
         entries.map(|entry| (&entry.lease, entry.blame.as_deref()))
     }
 
-    /// What a worker computes now, and how many tasks it holds.
+    /// The lease that a worker computes now, and how many tasks it holds.
     pub(super) fn held(&self, worker: WorkerId) -> Option<(Lease, u64)> {
         let mut leases = self.of(worker).map(|(lease, _)| lease);
         let first = *leases.next()?;
@@ -156,7 +156,7 @@ impl Leases {
         self.of(worker).map(|(lease, _)| lease).find(|lease| lease.tasks == tasks).map(|lease| lease.id)
     }
 
-    /// Tasks that a worker computes failed on another one.
+    /// Records that the tasks of a lease failed on another worker.
     pub(super) fn blame(&mut self, worker: WorkerId, id: LeaseId, failed: WorkerId) {
         let mut at = self.queues[worker.slot()].first;
         while let Some(entry) = self.entries.get_mut(at as usize) {

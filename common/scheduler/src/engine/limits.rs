@@ -1,4 +1,4 @@
-//! What ends a run.
+//! Limits that end a run.
 
 use serde::{Deserialize, Serialize};
 

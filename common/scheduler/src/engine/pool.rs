@@ -1,4 +1,4 @@
-//! The tasks of an iteration that no worker has been given yet, as subtrees of the reduction tree.
+//! Tasks of an iteration that no worker has been given yet, as subtrees of the reduction tree.
 
 use smallvec::SmallVec;
 
@@ -28,8 +28,8 @@ impl Pool {
 
     /// Takes tasks for workers, in order: (worker, how many). Returns the subtrees, each worker's largest first. As many
     /// subtrees are taken for a worker as its number has ones in binary, as long as free ones are large enough; one that
-    /// `fuses` gets one range as long as no tasks were taken before, and neighbouring subtrees joined afterwards. What is asked
-    /// for beyond the tasks that are left is not given.
+    /// `fuses` gets one range as long as no tasks were taken before, and neighbouring subtrees joined afterwards. Requests
+    /// beyond the tasks that are left are not met.
     pub(super) fn take(&mut self, shares: &[(usize, u64)], fuses: impl Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
         // Usually one worker is given tasks at a time.
         let mut wanted: SmallVec<[(usize, u64); 4]> = SmallVec::with_capacity(shares.len());
@@ -112,7 +112,7 @@ mod tests {
             prop_assert!(seen.into_iter().all(|seen| seen));
         }
 
-        /// Whoever computes a lease as one batch gets its first share whole.
+        /// A worker that computes a lease as one batch gets its first share whole.
         #[test]
         fn batches_are_whole(shares in prop::collection::vec((0u64..40, any::<bool>()), 1..8), more in 0u64..50) {
             let (allocation, fuses): (Vec<u64>, Vec<bool>) = shares.into_iter().unzip();

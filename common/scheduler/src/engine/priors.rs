@@ -1,4 +1,4 @@
-//! Warm start: what an earlier run learned counts until it has faded or is contradicted.
+//! Warm start: the statistics of an earlier run count until they have faded or are contradicted.
 
 use serde::{Deserialize, Serialize};
 
@@ -69,13 +69,13 @@ impl Prior {
 pub(super) struct Priors {
     /// By slot; empty if there were none.
     known: Vec<Option<Prior>>,
-    /// Which workers' priors were added, by slot: one that was dropped must not return with its worker.
+    /// Whose priors were added, by slot: a prior that was dropped must not return with its worker.
     heard: Vec<bool>,
     /// Workers with a prior that were observed since the last review.
     observed: Vec<WorkerId>,
-    /// Priors that were tested by observations in this run…
+    /// Priors that were tested by observations in this run.
     tested: u64,
-    /// …and those that were contradicted.
+    /// Priors that were contradicted.
     wrong: u64,
 }
 
@@ -105,13 +105,13 @@ impl Priors {
         while self.heard.pop_if(|heard| !*heard).is_some() {}
     }
 
-    /// Whether they can be those of so many workers.
+    /// Whether these can be the priors of so many workers.
     pub(super) fn is_valid(&self, workers: usize) -> bool {
         let possible = |prior: &Prior| prior.earlier.is_valid() && prior.own.is_valid();
         self.known.len() <= workers && self.known.iter().flatten().all(possible)
     }
 
-    /// How many of the first slots there is something to say of.
+    /// How many of the first slots hold anything.
     pub(super) fn slots(&self) -> usize {
         self.known.len().max(self.heard.len())
     }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_prior() {
+    fn impossible_statistics_are_no_prior() {
         let with = |total_s| WorkerStatistics { observed: 3, total_s, ..WorkerStatistics::default() };
         for earlier in [WorkerStatistics::default(), with(f64::NAN), with(-1.0), with(0.0), with(f64::INFINITY)] {
             assert_eq!(Priors::default().add(worker(), earlier), None);

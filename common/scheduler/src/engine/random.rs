@@ -21,7 +21,7 @@ pub(super) fn stream(seed: u64, iteration: Iteration, purpose: Purpose) -> Sched
     rng
 }
 
-/// A number from 0 to below 1 for a task of an iteration, which nobody can tell without the secret.
+/// A number from 0 to below 1 for a task of an iteration, which cannot be computed without the secret.
 pub(super) fn draw(secret: u64, iteration: Iteration, task: u64) -> f64 {
     let mut rng = SchedulerRng::seed_from_u64(secret);
     rng.set_stream(iteration.number());

@@ -30,17 +30,17 @@ pub(super) struct Strikes {
     pub(super) contested: bool,
     /// When the failure was that began its rest; `None` if it hung, or its results were contested.
     pub(super) failed_s: Option<f64>,
-    /// Its results that were refuted, since it joined first: further results prove nothing, as few are checked.
+    /// Number of its mismatched results. Successful results do not reset it, because few results are checked.
     pub(super) mismatches: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Member {
     present: bool,
-    /// Where it ran last.
+    /// The machine that it runs on, or ran on last.
     machine: MachineId,
     strikes: Strikes,
-    /// How many of the strikes it took over from another worker of its machine.
+    /// Strikes that it took over from another worker of its machine.
     inherited: u32,
     /// What its last rest would have been after a first failure.
     single_rest_s: f64,
@@ -48,26 +48,26 @@ struct Member {
     waiting: u32,
 }
 
-/// The workers. Every operation on one worker takes constant time; the list of those that can be given work is made on
+/// All workers. Every operation on one worker takes constant time; the list of those that can be given work is made on
 /// the first request after a change.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     /// By slot.
     members: Vec<Member>,
     present: WorkerSet,
-    /// Present, and not resting.
+    /// The workers that are present and do not rest.
     fit: WorkerSet,
-    /// Whether they are present or not, the workers that have delivered a result in this run.
+    /// The workers that have delivered a result in this run, whether they are present or not.
     proven: WorkerSet,
-    /// Fit, with nothing to do.
+    /// The fit workers that have nothing to do.
     idle: WorkerSet,
-    /// By slot: whether it computes a lease as one batch, as it said when it joined last.
+    /// Whether a worker computes a lease as one batch, by slot.
     fuses: Vec<bool>,
     /// When the rests of those present end. Outdated entries are skipped.
     rests: BinaryHeap<Reverse<(Time, WorkerId)>>,
-    /// The workers that have failed since their last result…
+    /// The workers that have failed since their last result.
     struck: WorkerSet,
-    /// …and those of them that are absent, by their machine.
+    /// The absent ones of them, by their machine.
     fled: BTreeSet<(MachineId, WorkerId)>,
     /// Whether most of those present had failed at the last failure.
     is_outage: bool,
@@ -78,7 +78,7 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// Makes room for a worker never seen before.
+    /// Makes room for a worker that may be new.
     pub(super) fn add(&mut self, worker: WorkerId) {
         if self.members.len() <= worker.slot() {
             self.members.resize_with(worker.slot() + 1, Member::default);
@@ -134,7 +134,7 @@ impl Roster {
         self.idle.contains(worker)
     }
 
-    /// Where a worker runs, or ran last.
+    /// The machine that a worker runs on, or ran on last.
     pub(super) fn machine_of(&self, worker: WorkerId) -> MachineId {
         self.members[worker.slot()].machine
     }
@@ -149,8 +149,8 @@ impl Roster {
         self.proven.contains(worker)
     }
 
-    /// Whether what a worker does, or fails to do, says anything about the tasks or about others. While a worker is present
-    /// that has delivered a result, only those that have count: the others may be one broken machine under ever new names.
+    /// Whether a worker's failures say anything about the tasks or about others. While a worker is present that has delivered
+    /// a result, only workers that have delivered one count: the others may be one broken machine under ever new names.
     pub(super) fn counts(&self) -> impl Fn(&WorkerId) -> bool + '_ {
         let any_is_proven = WorkerSet::common([&self.proven, &self.present]) > 0;
         move |worker| !any_is_proven || self.is_proven(*worker)
@@ -213,13 +213,13 @@ impl Roster {
         }
     }
 
-    /// A worker's result waits for an asynchronous step.
+    /// Counts a worker's result that waits for an asynchronous step.
     pub(super) fn await_step(&mut self, worker: WorkerId) {
         self.members[worker.slot()].waiting += 1;
         self.waiting += 1;
     }
 
-    /// That result no longer waits.
+    /// Counts a result of the worker that no longer waits.
     pub(super) fn stepped(&mut self, worker: WorkerId) {
         self.members[worker.slot()].waiting -= 1;
         self.waiting -= 1;
@@ -267,7 +267,7 @@ impl Roster {
         Some((rest_s, strikes))
     }
 
-    /// A worker that rests did what no honest one does, even with what it was given before.
+    /// A worker that rests violated the protocol again.
     pub(super) fn strike_again(&mut self, worker: WorkerId) {
         let count = &mut self.members[worker.slot()].strikes.count;
         self.struck.insert(worker);
@@ -279,14 +279,14 @@ impl Roster {
         self.members[worker.slot()].strikes.contested = true;
     }
 
-    /// A result of a worker was refuted.
+    /// A result of a worker was mismatched.
     pub(super) fn mismatched(&mut self, worker: WorkerId) {
         self.contested(worker);
         let mismatches = &mut self.members[worker.slot()].strikes.mismatches;
         *mismatches = mismatches.saturating_add(1);
     }
 
-    /// How many results of a worker were refuted.
+    /// How many results of a worker were mismatched.
     pub(super) fn mismatches_of(&self, worker: WorkerId) -> u32 {
         self.members[worker.slot()].strikes.mismatches
     }
@@ -326,7 +326,7 @@ impl Roster {
         rests && self.members[worker.slot()].strikes.rests_until_s == until_s
     }
 
-    /// Failures of all workers ever seen, by slot, without those that were taken over: later they could not be told apart from
+    /// Failures of all workers of the run, by slot, without those that were taken over: later they could not be told apart from
     /// a worker's own, for which it is expelled.
     pub(super) fn strikes(&self) -> Vec<Strikes> {
         let own = |Member { strikes, inherited, .. }: &Member| Strikes { count: strikes.count - inherited, ..*strikes };

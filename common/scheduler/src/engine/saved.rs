@@ -175,7 +175,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// How many of the first slots there is something to say of: workers that were forgotten may have had the others.
+    /// How many of the first slots hold anything: the others may have been those of workers that were forgotten.
     fn slots_to_save(&self, strikes: &[Strikes]) -> usize {
         let is_new = |slot: &usize| {
             self.statistics[*slot] == WorkerStatistics::default()

@@ -1,11 +1,11 @@
-//! Planning within an iteration: what a policy may look at, and what it may order.
+//! Planning within an iteration: what a policy sees, and what it can do.
 
 use super::copies::Copies;
 use super::leases::Leases;
 use super::roster::Roster;
 use ata_types::WorkerId;
 
-/// An iteration under way whose tasks are handed out in parts.
+/// What a policy sees of an iteration whose tasks are handed out in parts.
 pub struct IterationView<'a> {
     /// Seconds since the run began.
     pub now_s: f64,
@@ -18,10 +18,10 @@ pub struct IterationView<'a> {
     pub(super) tasks: u64,
 }
 
-/// What a worker does.
+/// A worker's activity within an iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activity {
-    /// It is gone, or rests while others do not.
+    /// It is absent, or rests while others do not.
     Away,
     /// It has nothing to do, or only a probe, which stops if it gets something else.
     Idle,
@@ -37,7 +37,7 @@ pub enum Activity {
 }
 
 impl IterationView<'_> {
-    /// What a worker does.
+    /// A worker's activity.
     #[inline]
     pub fn activity(&self, worker: WorkerId) -> Activity {
         let Some((first, tasks)) = self.leases.held(worker) else {
@@ -58,15 +58,15 @@ impl IterationView<'_> {
     }
 }
 
-/// What a policy orders within an iteration, carried out in the order of the fields. What cannot be done is left out: orders
-/// to workers that are busy, resting or unknown, tasks beyond those left, and copies of nothing.
+/// What a policy does within an iteration, in the order of the fields. Actions that cannot be carried out are skipped: for
+/// workers that are busy, resting or unknown, tasks beyond those left, and copies of workers without tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Actions {
     /// Idle workers, and how many of the tasks left each begins now.
     pub begin: Vec<(WorkerId, u64)>,
     /// Workers whose probe is cancelled.
     pub stop: Vec<WorkerId>,
-    /// Idle workers, and whose tasks each computes as well. The first result of a task enters the step; the other
+    /// Idle workers, and the worker whose tasks each computes as well. The first result of a task enters the step; the other
     /// computations of it are cancelled.
     pub copy: Vec<(WorkerId, WorkerId)>,
     /// When to be asked again if nothing happens before, in seconds since the run began.

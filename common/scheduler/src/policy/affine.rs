@@ -34,14 +34,14 @@ pub struct Affine {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
-    /// The shares of the iterations that are over, by slot.
+    /// The shares of past iterations, by slot.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<BatchStatistics>,
-    /// What was done in the iteration under way.
+    /// The tasks and seconds of the iteration under way.
     done: Tally,
 }
 
-/// What a worker's share costs.
+/// The cost of a worker's share.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     fixed_s: f64,
@@ -67,14 +67,14 @@ impl Affine {
         }
     }
 
-    /// What a share of the i-th worker costs; `None` if it was never observed.
+    /// The cost of the i-th worker's share; `None` if it was never observed.
     fn cost(&self, round: &Round<'_>, i: usize) -> Option<Cost> {
         let statistics = round.of(i);
         let shares = &self.state.shares[round.workers[i].slot()];
         let (fixed_s, per_task_s) = match shares.line() {
             Some(line) if line.has_slope => (line.fixed_s, line.per_task_s),
             Some(_) => (0.0, shares.total_s / shares.tasks),
-            // Known from elsewhere: a warm start, or another policy before.
+            // The worker is known from a warm start, or from another policy before.
             None => (0.0, statistics.mean_s()?),
         };
         Some(Cost { fixed_s: fixed_s + statistics.mean_overhead_s(), per_task_s: per_task_s.max(LEAST_S) })

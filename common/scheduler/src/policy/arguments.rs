@@ -144,7 +144,7 @@ impl<'a> Arguments<'a> {
         given.or_else(|| self.context.means.clone()).filter(usable).ok_or(PolicyError::MeansUnknown(policy))
     }
 
-    /// What is true of the workers. `policy` is the policy that asks.
+    /// The true task times. `policy` is the policy that asks.
     pub(super) fn truth(&self, policy: &'static str) -> Result<Arc<dyn Truth>, PolicyError> {
         self.context.truth.clone().ok_or(PolicyError::OnlyInSimulation(policy))
     }

@@ -12,7 +12,7 @@ use crate::statistics::{exploration, exploration_log};
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata",
     about: "ATA: lower confidence bounds for a common noise level alpha",
-    parameters: "alpha=SECONDS (default: 0.766 x the largest mean seen), preset=printed|published-runs",
+    parameters: "alpha=SECONDS (default: 0.766 x the largest observed mean), preset=printed|published-runs",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(Ata::from_arguments(arguments)?)),
 };

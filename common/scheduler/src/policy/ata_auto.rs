@@ -2,9 +2,9 @@
 //!
 //! The policy predicts by when each worker finishes a share, from its task times since its speed changed last: their mean,
 //! their noise, and the doubt about both. It allocates so that the last worker is predicted to finish as early as
-//! possible, hands out the shares in parts, and plans again at each result. A task that is late is computed by an idle
-//! worker as well if the time gained is worth it. Idle workers are probed, with tasks that no step waits for, if they
-//! could be faster than they seem, and now and then without a reason, for they may have become faster.
+//! possible, hands out the shares in parts, and plans again at each result. An idle worker also computes a late task if the
+//! time gained is worth it. Idle workers are probed, with tasks that no step waits for, if they could be faster than they
+//! seem, and now and then regardless of that, because any of them may have become faster.
 //!
 //! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. A KL-UCB index (Garivier, Cappé,
 //! "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times decides about probes, and
@@ -45,10 +45,10 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
 
-/// Workers beyond those in use that are considered for a probe in an iteration, the fastest first.
+/// The most workers beyond those in use that are considered for a probe in an iteration, the fastest first.
 const MOST_CANDIDATES: usize = 256;
 
-/// Workers beyond those in use that may help within an iteration, the fastest.
+/// How many workers beyond those in use may help within an iteration: the fastest.
 const SPARE: usize = 8;
 
 /// The least and the most caution, for a very high or very low price of time.
@@ -60,29 +60,29 @@ const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 pub struct AtaAuto {
     track: bool,
     time_price: Option<f64>,
-    /// By slot.
+    /// Of each worker, by slot.
     models: Vec<WorkerModel>,
-    /// Of all workers.
+    /// The noise of all workers.
     noise: Noise,
-    /// How much speeds have changed so far, V: each change counts for |ln| of its factor, at most 1.
+    /// The sum of all changes of speed so far, V: each counts with |ln| of its factor, at most 1.
     moved: f64,
     /// Worker-seconds per second in the last plan, W/l.
     spending: f64,
-    /// Workers that were observed, by less than a task is expected to take…
+    /// Workers that were observed, by a lower bound on a task's expected time.
     observed: Ranking,
-    /// …and those that were not, by the time spent on tasks that were cancelled.
+    /// Workers that were not observed, by the time spent on tasks that were cancelled.
     unknown: Ranking,
     exploration: Exploration,
     /// Workers whose task in the iteration under way is a probe.
     probed: Vec<WorkerId>,
-    /// Workers of which something was learned in it.
+    /// Workers with new observations in it.
     fresh: Vec<WorkerId>,
     races: bool,
     plan: Plan,
 }
 
 impl AtaAuto {
-    /// `track` tells whether to look for changes of the workers' speeds.
+    /// `track` says whether changes of the workers' speeds are detected.
     pub fn new(track: bool) -> Self {
         Self {
             track,
@@ -108,7 +108,7 @@ impl AtaAuto {
         Ok(Self { time_price, ..Self::new(track) })
     }
 
-    /// Makes room for workers never seen before.
+    /// Makes room for new workers.
     fn make_room(&mut self, workers: usize) {
         for slot in self.models.len()..workers {
             self.models.push(WorkerModel::default());
@@ -123,7 +123,7 @@ impl AtaAuto {
         self.unknown.set(slot, censored_s);
     }
 
-    /// A worker of which something is learned in this iteration.
+    /// The model of a worker that is about to be observed.
     fn of(&mut self, worker: WorkerId) -> &mut WorkerModel {
         self.make_room(worker.slot() + 1);
         if self.fresh.last() != Some(&worker) && !self.fresh.contains(&worker) {
@@ -132,7 +132,7 @@ impl AtaAuto {
         &mut self.models[worker.slot()]
     }
 
-    /// What a worker's times may tell of a change.
+    /// The changepoint test that a worker's times are fit for.
     fn test(&self, worker: WorkerId) -> Test {
         match () {
             () if !self.track || self.races => Test::None,
@@ -141,7 +141,7 @@ impl AtaAuto {
         }
     }
 
-    /// Looks for changes among the workers of the iteration that is over, and finds their places in the order.
+    /// Tests the workers of the iteration that is over for changes, and updates their ranks.
     fn review(&mut self) {
         let mut fresh = std::mem::take(&mut self.fresh);
         for worker in fresh.drain(..) {
@@ -207,7 +207,7 @@ impl AtaAuto {
                 break;
             }
         }
-        // Of those that got nothing, the most likely to help.
+        // Of the workers without a share, only those most likely to help are kept.
         let index = |candidate: &Candidate| (candidate.member.pace.index_s(1, caution).to_bits(), candidate.position);
         let mut rest: Vec<_> = candidates.iter().filter(|candidate| candidate.member.share == 0).map(index).collect();
         if rest.len() > SPARE {
@@ -241,7 +241,7 @@ struct Candidate {
     member: Member,
 }
 
-/// Where a worker stands among those available.
+/// A worker's position among those available.
 fn position(round: &Round<'_>, worker: WorkerId) -> Option<usize> {
     // Usually all are.
     let guess = worker.slot();

@@ -1,8 +1,8 @@
-//! The clairvoyant policy: it knows how long each worker's next tasks will take, and so shows how soon an iteration that
-//! waits for a fixed allocation can end.
+//! The clairvoyant policy knows how long each worker's next tasks will take. It shows how soon an iteration that waits for
+//! a fixed allocation can end.
 //!
-//! Its allocation minimizes the longest of the coming times, by [`ras_by_cost`]. It looks no further than the iteration,
-//! and is for simulations, not from any paper.
+//! Its allocation minimizes the longest of the coming times, by [`ras_by_cost`]. It does not plan beyond the
+//! iteration, is for simulations only, and comes from no paper.
 
 use std::sync::Arc;
 

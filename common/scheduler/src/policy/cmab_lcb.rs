@@ -10,7 +10,7 @@ use super::{Arguments, Decision, Policy, PolicyError, Round, SchedulerRng};
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "cmab-lcb",
     about: "bandit: the r workers with the smallest lower bounds, one task each, all are waited for",
-    parameters: "lambda=RATE (default: one over the largest mean seen), and those of cmab-kl",
+    parameters: "lambda=RATE (default: one over the largest observed mean), and those of cmab-kl",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(CmabLcb::from_arguments(arguments)?)),
 };

@@ -1,4 +1,4 @@
-//! Controller: shares move until all workers take the same time for theirs.
+//! Controller: shares move until all workers take the same time.
 //!
 //! Source: Tyagi, Sharma, "OmniLearn: A Framework for Distributed Deep Learning Over Heterogeneous Clusters", IEEE
 //! TPDS 2025 (arXiv 2503.17469): a proportional controller with a dead band.
@@ -47,7 +47,7 @@ struct State {
     /// Exact shares in tasks, by slot; `None` until a worker was tried.
     #[serde(serialize_with = "save_trimmed")]
     shares: Vec<Option<f64>>,
-    /// What was done in the iteration under way.
+    /// The tasks and seconds of the iteration under way.
     done: Tally,
 }
 

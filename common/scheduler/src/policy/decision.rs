@@ -1,4 +1,4 @@
-//! What a policy decides.
+//! Decisions of policies.
 
 use crate::allocation::{PerWorker, Rule};
 #[cfg(doc)]
@@ -12,12 +12,13 @@ const MAX_ALLOCATED: u64 = 1 << 40;
 pub struct Decision {
     /// Tasks for each of [`Round::workers`]; may be empty in [`Collect::Each`], where all workers compute.
     pub allocation: PerWorker<u64>,
-    /// Positions in [`Round::workers`] of those that get a probe: one more task, to learn how fast they are. Its
+    /// Positions in [`Round::workers`] of the workers that get a probe: one more task, to learn how fast they are. Its
     /// gradient enters no step, the step does not wait for it, and it is cancelled once the step has its tasks.
     pub probes: Vec<usize>,
     /// Which results make the step.
     pub collect: Collect,
-    /// Seconds per task the allocation was made for, parallel to it; empty if the rule looks at no speeds, and 0 for workers that it did not look at.
+    /// Seconds per task for which the allocation was made, parallel to it; empty if the rule uses no speeds, and 0 for
+    /// workers that it did not consider.
     pub scores: PerWorker<f64>,
     /// The rule that made the allocation.
     pub rule: Rule,
@@ -26,18 +27,19 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// A decision that looked at no speeds.
+    /// A decision that uses no speeds.
     pub fn new(allocation: impl Into<PerWorker<u64>>, collect: Collect, rule: Rule) -> Self {
         let scores = PerWorker::from(Vec::new());
         Self { allocation: allocation.into(), probes: Vec::new(), collect, scores, rule, lr_factor: 1.0 }
     }
 
-    /// An allocation that is waited for.
+    /// An allocation whose tasks are all waited for.
     pub fn barrier(allocation: Vec<u64>, scores: Vec<f64>, rule: Rule) -> Self {
         Self { scores: scores.into(), ..Self::new(allocation, Collect::All, rule) }
     }
 
-    /// Checks that it can be carried out with this many workers: how many tasks it allocates, or what is wrong with it.
+    /// Checks that the decision can be carried out with this many workers. Returns how many tasks it allocates, or what is
+    /// wrong with it.
     pub(crate) fn check(&self, workers: usize) -> Result<u64, String> {
         let Self { allocation, probes, collect, scores, lr_factor, .. } = self;
         let asynchronous = matches!(collect, Collect::Each { .. });
@@ -83,8 +85,8 @@ impl Decision {
 pub enum Collect {
     /// Barrier: every allocated task is waited for; a lost one is given to another worker.
     All,
-    /// Barrier on the tasks 0..`tasks`, handed out in parts: the allocation is only a plan. [`Policy::resume`] says who
-    /// begins how many of them, as the iteration begins and at each result, and may have late ones computed twice.
+    /// Barrier on the tasks 0..`tasks`, handed out in parts: the allocation is only a plan. [`Policy::replan`] says which
+    /// worker begins how many of them, as the iteration begins and at each result, and may have late ones computed twice.
     InParts {
         /// The number of tasks, B.
         tasks: u64,

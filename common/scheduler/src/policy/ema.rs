@@ -1,7 +1,7 @@
-//! EMA: the best allocation for exponentially weighted means of the task times seen.
+//! EMA: the best allocation for exponentially weighted means of the observed task times.
 //!
-//! Source: none; it is what one would try before a bandit, with the allocation rule RAS of the ATA paper (arXiv
-//! 2502.00775, section 3).
+//! It has no source: it is a natural baseline for bandits, with the allocation rule RAS of the ATA paper (arXiv 2502.00775,
+//! section 3).
 
 use super::entry::{PolicyEntry, PolicyKind};
 use super::moving_mean::MovingMeans;
@@ -12,7 +12,7 @@ use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ema",
-    about: "the best allocation for exponentially weighted means of the times seen; no exploration",
+    about: "the best allocation for exponentially weighted means of the observed times; no exploration",
     parameters: "weight=SHARE of the newest time (default: 0.2)",
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(Ema::from_arguments(arguments)?)),
@@ -21,7 +21,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 /// a = RAS(m) with m_i the exponentially weighted mean of worker i's task times. Each worker is tried once first; one
 /// that gets no tasks by its mean is not tried again.
 ///
-/// Means are of computation alone: what an assignment costs besides is left out.
+/// Means are of computation alone, without the overhead of an assignment.
 #[derive(Clone, Debug)]
 pub struct Ema {
     means: MovingMeans,

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::{Arguments, Policy, PolicyError, Truth};
 
-/// What the caller knows that a policy may fall back on.
+/// What the caller knows about the workers, for policies that need it.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyContext {
     /// Each worker's mean task time in any one unit, by slot, if known: positive and finite.
     pub means: Option<Vec<f64>>,
     /// The number of workers n, if known beforehand.
     pub workers: Option<u32>,
-    /// What is true of the workers, which only a simulation knows.
+    /// The true task times, which only a simulation knows.
     pub truth: Option<Arc<dyn Truth>>,
 }
 

@@ -1,7 +1,7 @@
 //! FTA: fixed task allocation for known means; with the true means, the oracle OFTA.
 //!
-//! Source: the ATA paper (arXiv 2502.00775), section 6. In a simulation, `means=current` are the true means as they are
-//! when the iteration begins, whatever happened to the workers.
+//! Source: the ATA paper (arXiv 2502.00775), section 6. In a simulation, `means=current` are the true means at the
+//! beginning of each iteration.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(Fta::from_arguments(arguments)?)),
 };
 
-/// Allocates by known means μ, in any unit, as only their ratios matter: a = RAS(μ).
+/// Allocates by known means μ: a = RAS(μ). They may have any unit, because only their ratios matter.
 #[derive(Clone, Debug)]
 pub struct Fta {
     means: Means,
@@ -45,7 +45,7 @@ impl Fta {
         Self { means: Means::Given { by_slot: means, largest } }
     }
 
-    /// The best allocation for the true means as they are in each iteration.
+    /// The best allocation for the true means of each iteration.
     pub fn current(truth: Arc<dyn Truth>) -> Self {
         Self { means: Means::Current(truth) }
     }

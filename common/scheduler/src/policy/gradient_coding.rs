@@ -19,14 +19,14 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 };
 
 /// Groups of at least s + 1 workers, drawn anew in each iteration, share the budget equally. All workers of a group compute
-/// its tasks, and the first result of each sum is taken: s workers of a group may be as slow as they like.
+/// its tasks, and the first result of each sum is taken, so that s workers of a group may be arbitrarily slow.
 ///
-/// The paper's groups are fixed. Here they are drawn, so that slow workers do not meet in the same group for good, which
-/// all others would wait for.
+/// The paper's groups are fixed. Here they are drawn, so that slow workers do not stay in the same group, for which all
+/// others would wait.
 #[derive(Clone, Debug)]
 pub struct GradientCoding {
     stragglers: usize,
-    /// Those of the iteration that begins, until it has.
+    /// The groups of an iteration that is about to begin.
     groups: Vec<Vec<WorkerId>>,
 }
 
@@ -78,7 +78,7 @@ impl Policy for GradientCoding {
         Decision::new(allocation, Collect::InParts { tasks: round.budget }, Rule::Uniform)
     }
 
-    /// All begins at once; what is lost with a whole group is the engine's to hand out again.
+    /// All groups begin at once. The engine hands out the tasks of a group that is lost as a whole.
     fn replan(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let groups = std::mem::take(&mut self.groups);
         for (at, group) in groups.iter().enumerate() {

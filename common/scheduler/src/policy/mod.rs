@@ -1,4 +1,4 @@
-//! Policies: what chooses the allocation of each iteration. One file each, named as in its paper.
+//! Policies choose the allocation of each iteration. Each has a file, named as in its paper.
 
 mod adaptive_k_sync;
 mod affine;
@@ -83,12 +83,12 @@ pub trait Policy: Send {
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision;
 
     /// What to do next within an iteration of [`Collect::InParts`]. Asked as it begins, after each of its results, when a
-    /// worker is lost, fails, joins or has rested, and at [`Actions::ask_again_s`]. If nobody computes and nobody is ordered
-    /// to, the engine hands out what is left as it does with tasks that were lost.
+    /// worker is lost, fails, joins or has rested, and at [`Actions::ask_again_s`]. If no worker computes and
+    /// none is to begin, the engine hands out the tasks that are left like lost ones.
     fn replan(&mut self, _view: &IterationView<'_>, _actions: &mut Actions) {}
 
-    /// What is known about a worker that this policy has not observed: what an earlier run, or another policy, learned.
-    /// It may fade, and is nothing once observations of others contradict it. [`Round::statistics`] holds it as well.
+    /// What an earlier run, or another policy, learned about a worker that this policy has not observed. It may fade, and is
+    /// reset once observations of others contradict it. [`Round::statistics`] holds it as well.
     fn learned(&mut self, _worker: WorkerId, _earlier: &WorkerStatistics) {}
 
     /// A task took `busy_s` seconds: for a policy that keeps more than the engine's statistics.
@@ -137,8 +137,7 @@ fn to_state(state: &impl Serialize) -> PolicyState {
     serde_json::to_value(state).expect("names and numbers can be written")
 }
 
-/// A list by slot without its end, if all that is there is as of workers never seen: what is saved does not grow with workers
-/// that are forgotten.
+/// A list by slot without the default values at its end, so that what is saved does not grow with workers that are forgotten.
 fn trimmed<T: Default + PartialEq>(by_slot: &[T]) -> &[T] {
     let end = by_slot.iter().rposition(|item| *item != T::default()).map_or(0, |last| last + 1);
     &by_slot[..end]
@@ -165,7 +164,7 @@ pub struct StepOutcome {
     pub accuracy: Option<f64>,
 }
 
-/// What a policy may look at when it decides.
+/// The input of a policy's decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The iteration k, from 1.
@@ -175,9 +174,9 @@ pub struct Round<'a> {
     /// The workers that can be given tasks, at least one, ascending: those present that are not resting after a failure
     /// or, if all rest, all that are present.
     pub workers: &'a [WorkerId],
-    /// Statistics of every worker ever seen, by [`WorkerId::slot`].
+    /// Statistics of every worker of the run, by [`WorkerId::slot`].
     pub statistics: &'a [WorkerStatistics],
-    /// By slot: which workers compute their whole share as one batch, at a cost of o + a·s. None beyond its end does.
+    /// Which workers compute their whole share as one batch, at a cost of o + a·s, by slot. Those beyond its end do not.
     pub fuses: &'a [bool],
 }
 

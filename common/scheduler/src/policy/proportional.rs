@@ -21,7 +21,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
 };
 
 /// Shares in proportion to 1/m_i, rounded by largest remainder to sum B. m_i is the exponentially weighted mean of
-/// worker i's task times or, with a window, its mean time in the last W iterations, looked at every W iterations.
+/// worker i's task times or, with a window, its mean time in the last W iterations, updated every W iterations.
 ///
 /// Each worker is tried once first. A worker without a task in the last window keeps its mean of before.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Proportional {
     means: MovingMeans,
     /// Iterations between two changes of the means, W; `None` if they move with every task.
     window: Option<u64>,
-    /// What was done in the window under way.
+    /// The tasks and seconds of the window under way.
     done: Tally,
 }
 

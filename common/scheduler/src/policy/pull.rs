@@ -1,6 +1,6 @@
 //! Pull: a queue of tasks, from which each worker takes one whenever it is free.
 //!
-//! The work queue of task systems, such as Ray's (Moritz et al., "Ray: A Distributed Framework for Emerging AI
+//! This is the work queue of task systems, such as Ray's (Moritz et al., "Ray: A Distributed Framework for Emerging AI
 //! Applications", OSDI 2018) and the data shards of DLRover (Wang et al., "DLRover-RM", VLDB 2024).
 
 use super::entry::{PolicyEntry, PolicyKind};
@@ -10,17 +10,17 @@ use ata_types::WorkerId;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "pull",
-    about: "work queue: whoever is free takes one more of the B tasks, all are waited for",
+    about: "work queue: a free worker takes one more of the B tasks, all are waited for",
     parameters: "none",
     kind: PolicyKind::Barrier,
     build: |_| Ok(Box::new(Pull::default())),
 };
 
-/// Every worker takes one of the B tasks, a random choice of B workers if there are more. Whoever has finished takes one
+/// Every worker takes one of the B tasks, a random choice of B workers if there are more. A worker that has finished takes one
 /// more, as long as there is one. No task is computed twice, and the step waits for the last.
 #[derive(Clone, Debug, Default)]
 pub struct Pull {
-    /// The workers that begin, until they have.
+    /// The workers that are about to begin.
     first: Vec<WorkerId>,
 }
 
@@ -29,7 +29,7 @@ impl Policy for Pull {
         "pull"
     }
 
-    /// The plan is what becomes of the queue if all workers are equally fast.
+    /// The plan assumes that all workers are equally fast.
     fn decide(&mut self, round: &Round<'_>, rng: &mut SchedulerRng) -> Decision {
         let plan = uniform(round.workers.len(), round.budget, rng);
         let chosen = round.workers.iter().zip(&plan).filter(|(_, tasks)| **tasks > 0);

@@ -1,5 +1,5 @@
-//! What the policies without exploration have in common: every worker is tried once first, and shares are rounded to
-//! whole tasks.
+//! Common parts of the policies without exploration: every worker is tried once first, and shares are rounded to whole
+//! tasks.
 
 use rand::seq::SliceRandom;
 
@@ -103,7 +103,7 @@ mod tests {
             }
         }
 
-        /// A task goes to a new worker before any other gets one; the budget is met, whoever is new.
+        /// A task goes to a new worker before any other gets one; the budget is met, whichever workers are new.
         #[test]
         fn each_new_worker_is_tried_once(
             observed in prop::collection::vec(0u64..2, 1..20),

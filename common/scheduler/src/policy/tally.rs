@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::save_trimmed;
 use ata_types::WorkerId;
 
-/// What the workers did since the tally was last cleared.
+/// The workers' tasks and seconds since the tally was last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Tally {

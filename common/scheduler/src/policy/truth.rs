@@ -1,4 +1,4 @@
-//! What is true of the workers, for policies that others are measured against. Only a simulation knows it.
+//! The true task times of workers, for policies that others are measured against. Only a simulation knows them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ata_types::WorkerId;
 
 /// The true speeds of the workers, as they are when an iteration is about to begin.
 pub trait Truth: fmt::Debug + Send + Sync {
-    /// The mean time of the worker's tasks as it is now, in seconds; positive and finite.
+    /// The current mean time of the worker's tasks, in seconds; positive and finite.
     fn mean_s(&self, worker: WorkerId) -> f64;
 
     /// The seconds that the worker's next `tasks` tasks will take, and being assigned them, if it is idle now. Does not

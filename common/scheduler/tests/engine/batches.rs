@@ -111,7 +111,7 @@ fn a_batch_that_hangs_goes_elsewhere() {
     assert_eq!(cluster.engine.statistics()[0].observed, 0);
 }
 
-/// Where any result may make the step, a task is a lease, whoever computes it.
+/// If any result may make the step, each task is a lease, even for a worker that computes batches.
 #[test]
 fn races_and_asynchronous_steps_give_one_task_at_a_time() {
     for policy in ["gta", "k-sync:k=2", "asgd", "ringmaster:R=2"] {

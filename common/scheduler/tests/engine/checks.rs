@@ -32,7 +32,7 @@ fn say(cluster: &mut Cluster, pair: (TaskRange, LeaseId, LeaseId), agree: bool) 
     cluster.tell(Event::Compared { tasks, first, second, agree })
 }
 
-/// Who each lease's outcome is about.
+/// The worker and the outcome of each lease that ended.
 fn outcomes(effects: &[Effect]) -> Vec<(u32, &'static str)> {
     let outcome = |effect: &Effect| match *effect {
         Effect::End { worker, outcome, .. } => Some((
@@ -68,34 +68,35 @@ fn two_workers_compute_what_is_checked_and_one_result_is_taken() {
     assert!(say(&mut cluster, pair, true).is_empty(), "an answer counts once");
 }
 
-/// The third decides; the liar rests, and what it holds goes to others.
+/// The third worker decides; the byzantine one rests, and what it holds goes to others.
 #[test]
 fn a_third_worker_decides() {
     let mut cluster = checked(1, 3);
     let leases = cluster.join_all(3);
-    let [(honest, one), (liar, two)] = leases[..] else { panic!("{leases:?}") };
-    cluster.done(liar, &two).unwrap();
-    let pair = pairs(&cluster.done(honest, &one).unwrap())[0];
+    let [(correct, one), (byzantine, two)] = leases[..] else { panic!("{leases:?}") };
+    cluster.done(byzantine, &two).unwrap();
+    let pair = pairs(&cluster.done(correct, &one).unwrap())[0];
     let third = assigned(&say(&mut cluster, pair, false));
     let [(witness, three)] = third[..] else { panic!("{third:?}") };
-    assert!(witness != honest && witness != liar && three.tasks == one.tasks);
-    // Its result is compared with the first, which lied, and then with the second.
+    assert!(witness != correct && witness != byzantine && three.tasks == one.tasks);
+    // Its result is compared with the first, which differs, and then with the second.
     let pair = pairs(&cluster.done(witness, &three).unwrap())[0];
     assert_eq!((pair.1, pair.2), (two.id, three.id));
     let pair = pairs(&say(&mut cluster, pair, false))[0];
     assert_eq!((pair.1, pair.2), (one.id, three.id));
     let effects = say(&mut cluster, pair, true);
-    assert_eq!(outcomes(&effects), [(liar, "mismatched"), (honest, "applied"), (witness, "ignored")]);
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == liar)));
+    assert_eq!(outcomes(&effects), [(byzantine, "mismatched"), (correct, "applied"), (witness, "ignored")]);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Rest { worker, .. } if worker.number() == byzantine)));
     assert_eq!(steps(&effects).len(), 1);
 }
 
-/// A machine that lies does not confirm itself under other names, neither at first nor once it is found to differ.
+/// A byzantine machine does not confirm itself under other names, neither at first nor once it is found to differ.
 #[test]
 fn a_machine_does_not_confirm_itself() {
     let mut cluster = checked(1, 4);
-    let liar = MachineId(9);
-    let mut leases: Vec<(u32, Lease)> = (1..=3).flat_map(|number| assigned(&cluster.join_on(number, liar))).collect();
+    let byzantine = MachineId(9);
+    let mut leases: Vec<(u32, Lease)> =
+        (1..=3).flat_map(|number| assigned(&cluster.join_on(number, byzantine))).collect();
     leases.extend(assigned(&cluster.join(4)));
     let [(other, two)] = leases.iter().copied().filter(|(number, _)| *number == 4).collect::<Vec<_>>()[..] else {
         panic!("{leases:?}: the only other machine confirms")
@@ -106,7 +107,7 @@ fn a_machine_does_not_confirm_itself() {
     cluster.done(first, &one).unwrap();
     let pair = pairs(&cluster.done(other, &two).unwrap())[0];
     let effects = say(&mut cluster, pair, false);
-    assert_eq!(outcomes(&effects), [(first, "disputed"), (other, "disputed")], "nobody else has a vote");
+    assert_eq!(outcomes(&effects), [(first, "disputed"), (other, "disputed")], "no other machine has a vote");
     let again = assigned(&effects);
     assert!(again.iter().any(|(number, _)| *number == other), "{again:?}: begun anew, by both machines");
     assert_eq!(again.len(), 2);
@@ -116,8 +117,9 @@ fn a_machine_does_not_confirm_itself() {
 #[test]
 fn a_machine_does_not_outvote_one_that_has_failed() {
     let mut cluster = checked(1, 3);
-    let liar = MachineId(9);
-    let mut leases: Vec<(u32, Lease)> = (1..=2).flat_map(|number| assigned(&cluster.join_on(number, liar))).collect();
+    let byzantine = MachineId(9);
+    let mut leases: Vec<(u32, Lease)> =
+        (1..=2).flat_map(|number| assigned(&cluster.join_on(number, byzantine))).collect();
     leases.extend(assigned(&cluster.join(3)));
     let [(first, one), (second, two)] = leases[..] else { panic!("{leases:?}") };
     cluster.done(first, &one).unwrap();
@@ -141,16 +143,16 @@ fn workers_of_the_only_machine_confirm_each_other() {
 
 /// Two lie, each in its own way: five workers are enough to find the two that agree.
 #[test]
-fn two_liars_do_not_outvote_the_honest() {
+fn two_byzantine_do_not_outvote_the_correct() {
     let mut cluster = checked(1, 5);
     let mut out = cluster.join_all(5);
-    let liars = [out[0].0, out[1].0];
-    let mut refuted = Vec::new();
+    let byzantine = [out[0].0, out[1].0];
+    let mut mismatched = Vec::new();
     let mut waiting: Vec<(TaskRange, LeaseId, LeaseId)> = Vec::new();
     let mut holders = std::collections::BTreeMap::new();
-    while refuted.is_empty() {
+    while mismatched.is_empty() {
         let effects = if let Some(pair) = waiting.pop() {
-            let lies = |lease: LeaseId| liars.contains(&holders[&lease]);
+            let lies = |lease: LeaseId| byzantine.contains(&holders[&lease]);
             say(&mut cluster, pair, !lies(pair.1) && !lies(pair.2))
         } else {
             let (number, lease) = out.remove(0);
@@ -159,12 +161,12 @@ fn two_liars_do_not_outvote_the_honest() {
         };
         out.extend(assigned(&effects));
         waiting.extend(pairs(&effects));
-        refuted = outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == "mismatched").collect();
+        mismatched = outcomes(&effects).into_iter().filter(|(_, outcome)| *outcome == "mismatched").collect();
     }
-    assert_eq!(refuted.iter().map(|(number, _)| *number).collect::<Vec<_>>(), liars);
+    assert_eq!(mismatched.iter().map(|(number, _)| *number).collect::<Vec<_>>(), byzantine);
 }
 
-/// With two workers nobody can tell who lies: both are struck, and if they differ again, the run ends.
+/// With two workers it is unknown which one is wrong: both are struck, and if they differ again, the run ends.
 #[test]
 fn two_that_disagree_are_both_struck() {
     let mut cluster = checked(1, 2);
@@ -193,7 +195,7 @@ fn a_lost_witness_is_replaced() {
     let [(c, three)] = assigned(&cluster.lose(b))[..] else { panic!("a third worker is asked") };
     let waiting = cluster.lose(c);
     assert_eq!(waiting, [Effect::Wait { reason: WaitReason::Workers { present: 1, needed: 2 } }]);
-    let [(asked, two)] = assigned(&cluster.join(b))[..] else { panic!("whoever comes is asked") };
+    let [(asked, two)] = assigned(&cluster.join(b))[..] else { panic!("a worker that joins is asked") };
     assert_eq!((asked, two.tasks), (b, three.tasks));
     let pair = pairs(&cluster.done(b, &two).unwrap())[0];
     assert_eq!(steps(&say(&mut cluster, pair, true)).len(), 1);
@@ -229,7 +231,7 @@ fn a_batch_is_checked_by_subtrees() {
     assert_eq!(indices(&leases), all, "each task twice");
 }
 
-/// Nobody's result may be the first for a task without it being known who computes it.
+/// Checks need to know which worker computes a task.
 #[test]
 fn strangers_do_not_race_under_checks() {
     let mut cluster = Cluster::with("ata-auto", EngineConfig { verify: Some(ALL), ..config(6, 3) });
@@ -240,7 +242,7 @@ fn strangers_do_not_race_under_checks() {
     assert!(matches!(&effects[..], [Effect::Abort { reason: AbortReason::BadDecision { .. } }]), "{effects:?}");
 }
 
-/// Whoever fails again and again without a result in between is expelled, and its tasks go to others.
+/// A worker that fails again and again without a result in between is expelled, and its tasks go to others.
 #[test]
 fn failures_in_a_row_expel() {
     let mut cluster = Cluster::with("uta", config(3, 3));
@@ -263,7 +265,7 @@ fn failures_in_a_row_expel() {
     assert_eq!(cluster.engine.present().count(), 2);
 }
 
-/// A result in between forgives failures, but not lies.
+/// A result in between resets failures, but not mismatches.
 #[test]
 fn violations_count_even_during_a_rest() {
     let mut cluster = Cluster::with("uta", config(2, 2));

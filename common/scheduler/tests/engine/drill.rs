@@ -113,7 +113,7 @@ pub(crate) struct Drill {
     fails_s: f64,
     /// A task that no worker can compute.
     cursed: Option<(u64, u64)>,
-    /// What the engine is told once its effects so far are carried out.
+    /// Events for the engine once its effects so far are carried out.
     next: VecDeque<Event>,
     ended: Option<Ended>,
     so_far: Ended,

@@ -191,7 +191,7 @@ fn broken_machines_under_new_names_cost_little() {
     }
 }
 
-/// If their address is new as well, nothing tells that they are the same; the sound workers finish all the same.
+/// If their address is new as well, nothing shows that they are the same; the sound workers still finish.
 #[test]
 fn broken_machines_at_new_addresses_do_not_end_the_run() {
     for policy in POLICIES {
@@ -238,7 +238,7 @@ fn a_broken_machine_does_not_hold_up_checks() {
     let alone = checked(None, iterations);
     for nature in [Nature::Fails, Nature::Hangs, Nature::Breaks(TASK_S, 1.0)] {
         for returns in [Return::RenamedAfter(3), Return::Same, Return::Renamed, Return::Moved] {
-            // Under names that nothing tells apart from new machines, each hang costs the time that a new worker may take.
+            // Under names that look like new machines, each hang costs the time that a new worker may take.
             let is_always_new = returns == Return::Moved && nature != Nature::Fails;
             let iterations = if is_always_new { 100 } else { iterations };
             let ended = checked(Some(broken(2, nature, returns)), iterations);

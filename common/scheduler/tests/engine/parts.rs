@@ -119,7 +119,7 @@ fn busy(tasks: u64, elapsed_s: f64, is_copied: bool) -> Activity {
 fn tasks_are_begun_as_ordered_and_each_result_is_a_question() {
     let (mut play, leases) = Play::begin(6, 2);
     assert_eq!((ranges(&leases), play.left()), (vec![(1, range(4, 2))], 6));
-    assert_eq!(play.ask(|_| ()), [], "nobody else is ordered to, and worker 1 computes");
+    assert_eq!(play.ask(|_| ()), [], "no other worker is to begin, and worker 1 computes");
     assert_eq!((play.left(), play.doing(1), play.doing(2)), (4, busy(2, 0.0, false), Activity::Idle));
     assert_eq!(play.script.lock().unwrap().idle, [2, 3]);
     play.cluster.now_s = 2.0;
@@ -263,7 +263,7 @@ fn a_batch_that_comes_first_ends_all_parts() {
     assert_eq!(ended, expected);
 }
 
-/// One part of the copy failed, for the batch covers it. Once the other part is done, nobody covers it any more.
+/// One part of the copy failed, which the batch covers. Once the other part is done, no worker covers it any more.
 #[test]
 fn what_is_left_of_a_batch_is_computed_again() {
     let (mut play, batch, copy) = batch_and_copy(5);
@@ -336,9 +336,9 @@ fn a_probe_goes_on_if_there_is_nothing_to_do_instead() {
     assert_eq!(play.cluster.done(2, &leases[0].1), Ok(vec![discard(2, &leases[0].1)]));
 }
 
-/// If all workers are lost, the tasks wait for the policy and not for whoever comes first.
+/// If all workers are lost, the tasks wait for the policy and not for the first worker that joins.
 #[test]
-fn who_joins_is_the_policys_to_employ() {
+fn the_policy_decides_whether_to_employ_a_worker_that_joins() {
     let (mut play, _) = Play::begin(4, 1);
     for number in [2, 3, 1] {
         play.cluster.lose(number);
@@ -367,14 +367,14 @@ fn workers_that_rest() {
     play.cluster.lose(3);
     play.cluster.now_s = 0.5;
     let again = assigned(&play.cluster.fail(1, &leases[0].1));
-    assert_eq!(play.left(), 1, "nobody else is there");
+    assert_eq!(play.left(), 1, "no other worker is present");
     assert!(!again.is_empty());
     play.cluster.now_s = 21.0;
     play.ask(|_| ());
     assert_ne!(play.doing(2), Activity::Away, "it has rested");
 }
 
-/// Of more tasks than the step needs, a plan that does not say who computes them makes no more than B.
+/// A plan that does not say which worker computes a task computes no more than B of an overcommitted run.
 #[test]
 fn overcommitment_of_a_plan_that_is_open() {
     let mut play = Play::new(4, false, 0.5);

@@ -24,7 +24,7 @@ impl Barrier {
 impl Mode for Barrier {
     fn shares(&mut self, decision: &Decision, fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
         let allocation = &decision.allocation;
-        // A share that is awaited whole returns as a few sums; of one that may be cut short, each task returns alone.
+        // A share that is awaited whole returns as a few sums; otherwise each task returns alone.
         let mut shares = if self.has_whole_shares() { lay_out(allocation, fuses) } else { single_tasks(allocation) };
         let probes = decision.probes.iter().zip((self.allocated..).map(TaskRange::single));
         shares.extend(probes.map(|(&i, task)| (i, task)));

@@ -1,4 +1,4 @@
-//! The first results make the step, whichever they are: greedy allocation, where a worker starts another task at once,
+//! The first results make the step: greedy allocation, where a worker starts another task at once,
 //! and k-sync, where it waits.
 
 use super::{Mode, WorkerTime, single_tasks};

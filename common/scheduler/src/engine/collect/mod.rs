@@ -1,4 +1,4 @@
-//! Which results make a step: one file per mode.
+//! Modes decide which results make a step. Each has a file.
 //!
 //! A mode says what is handed out as the iteration begins, whether a result is wanted, what a worker gets when it has
 //! nothing left to do, whether tasks whose lease ended without a result must be computed by another worker, and what
@@ -22,8 +22,8 @@ use ata_types::TaskRange;
 
 /// Decides which results make the step of an iteration.
 pub(super) trait Mode: Send {
-    /// What is handed out as the iteration begins: positions among the decision's workers, and tasks. `fuses` tells of
-    /// a worker at a position whether it computes a lease as one batch.
+    /// The tasks to hand out as the iteration begins: positions among the decision's workers, and tasks. `fuses` says
+    /// whether the worker at a position computes a lease as one batch.
     fn shares(&mut self, decision: &Decision, fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)>;
 
     /// Whether shares are awaited whole: only then may a lease be one batch of several tasks.
@@ -40,7 +40,7 @@ pub(super) trait Mode: Send {
     /// Whether the step has all its tasks.
     fn is_complete(&self) -> bool;
 
-    /// What a worker with nothing to do gets; `None` if it waits for the next iteration.
+    /// The next task of a worker with nothing to do; `None` if it waits for the next iteration.
     fn next(&mut self) -> Option<TaskRange>;
 
     /// The tasks that no worker has been given yet, if the policy is asked for more of them at each result.
@@ -51,7 +51,7 @@ pub(super) trait Mode: Send {
     /// Whether workers never wait: [`Self::next`] always has a task.
     fn keeps_busy(&self) -> bool;
 
-    /// Whether wanted tasks whose lease ended without a result must be computed by another worker. `failed` tells
+    /// Whether wanted tasks whose lease ended without a result must be computed by another worker. `failed` says
     /// whether the tasks failed, rather than being lost with their worker.
     fn must_redo(&self, failed: bool) -> bool;
 

@@ -1,4 +1,4 @@
-//! Until when workers must have reported what they compute.
+//! Deadlines of the leases that workers compute.
 
 use std::cmp::Reverse;
 
@@ -30,7 +30,7 @@ impl Leases {
         let at = Time(queue.heard_s + allowed_s);
         let set = queue.deadlines;
         self.deadlines.push(Reverse(Deadline { at, worker, set }));
-        // At most one per worker is not void: if there are a few times as many, the others are worth clearing out.
+        // At most one deadline per worker is not void. If there are a few times as many, the void ones are removed.
         if self.deadlines.len() > 4 * self.queues.len() + 64 {
             let mut all = std::mem::take(&mut self.deadlines).into_vec();
             all.retain(|Reverse(deadline)| self.holds(deadline));
@@ -38,15 +38,15 @@ impl Leases {
         }
     }
 
-    /// Has the deadline of a worker stand still.
+    /// Stops the deadline of a worker, because its upload is blocked.
     pub(in crate::engine) fn block_upload(&mut self, now_s: f64, worker: WorkerId) {
         if !self.is_free(worker) {
             self.blocked_uploads.entry(worker).or_insert(now_s);
         }
     }
 
-    /// Has a worker go on; returns whether it was held up, so that its deadline must be set anew. The time that it waited does
-    /// not count as silence.
+    /// Lets a worker continue. Returns whether its upload was blocked, in which case its deadline must be set anew. The time
+    /// that it waited does not count as silence.
     pub(in crate::engine) fn resume_upload(&mut self, now_s: f64, worker: WorkerId) -> bool {
         let Some(since_s) = self.blocked_uploads.remove(&worker) else { return false };
         let queue = &mut self.queues[worker.slot()];
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_stands_still_while_its_worker_is_held_up() {
+    fn a_deadline_stands_still_while_an_upload_is_blocked() {
         let mut leases = table(2);
         leases.block_upload(0.0, worker(1));
         assert!(!leases.resume_upload(1.0, worker(1)), "it holds nothing");
@@ -132,7 +132,7 @@ mod tests {
         leases.revoke_all(114.0, worker(1));
         grant(&mut leases, 115.0, 1, 2);
         leases.set_deadline(worker(1), 5.0);
-        assert_eq!(leases.next_deadline_s(), Some(120.0), "who comes back waits no more");
+        assert_eq!(leases.next_deadline_s(), Some(120.0), "a worker that comes back is not blocked");
     }
 
     #[test]

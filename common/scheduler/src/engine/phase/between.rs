@@ -8,7 +8,7 @@ use crate::engine::limits::FinishReason;
 use crate::engine::shared::Shared;
 use ata_types::Iteration;
 
-/// What comes next.
+/// The iteration that comes next.
 pub(in crate::engine) struct Between {
     /// The iteration that begins next.
     pub(in crate::engine) next: Iteration,

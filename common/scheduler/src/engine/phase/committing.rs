@@ -1,4 +1,4 @@
-//! All results of an iteration are there, and the driver takes the step.
+//! All results of an iteration have arrived, and the driver takes the step.
 
 use super::{Between, Over, Phase};
 use crate::engine::account::{AcceptedResult, EmployedWorkers};
@@ -11,7 +11,7 @@ use crate::ledger::IterationCost;
 use crate::policy::StepOutcome;
 use ata_types::{Iteration, TaskRange, WorkerId};
 
-/// What an iteration is committed from.
+/// Everything that an iteration is committed from.
 pub(in crate::engine) struct Committing {
     pub(in crate::engine) number: Iteration,
     pub(super) started_s: f64,
@@ -21,7 +21,7 @@ pub(in crate::engine) struct Committing {
     pub(super) results: Vec<AcceptedResult>,
     pub(super) employed: EmployedWorkers,
     pub(super) worker_time: WorkerTime,
-    /// In an asynchronous run, in which workers compute all the time: the failures since the last step.
+    /// Failures since the last step of an asynchronous run, in which workers compute while a step is taken.
     pub(super) blame: Option<Blame>,
     /// Why the run ends once the step is committed, if it does.
     pub(super) aborting: Option<AbortReason>,

@@ -4,21 +4,21 @@ use super::{Member, Roster, Strikes, Time};
 use ata_types::{MachineId, WorkerId};
 
 /// The longest rest that is taken over, in rests after a first failure. A machine that hangs whenever it is given work, under
-/// ever new names, then costs a run a fortieth of its time, and an honest worker at its address gets its first task after 40
+/// ever new names, then costs a run a fortieth of its time, and a correct worker at its address gets its first task after 40
 /// minutes at most with the default limit on a lease. At twice this, the cost halves and the wait doubles.
 const LONGEST_REST: f64 = 2.0;
 
 /// The same in seconds, if that is more: a machine that fails at once then does so once a minute.
 const LONGEST_REST_S: f64 = 60.0;
 
-/// The longest rest that is taken over if a first failure has a worker rest for so long.
+/// The longest rest that is taken over, if `single_rest_s` is the rest after a first failure.
 pub(super) fn longest_s(single_rest_s: f64) -> f64 {
     (LONGEST_REST * single_rest_s).max(LONGEST_REST_S)
 }
 
 impl Roster {
     /// Lets a worker that is about to join, and has never delivered anything, take over the failures of a worker of its
-    /// machine that has left: it is probably the same one under another name. But it may be an honest worker at the same
+    /// machine that has left: it is probably the same one under another name. But it may be a correct worker at the same
     /// address, so it takes over only a part of a long rest, and is not expelled for failures that are not its own. Returns
     /// for how long it rests and after how many failures, if it does.
     pub(in crate::engine) fn inherit(
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// An honest worker at the address of a machine that failed thirteen times fails once: that costs it a minute, and not a day.
+    /// A correct worker at the address of a machine that failed thirteen times fails once: that costs it a minute, and not a day.
     #[test]
     fn what_is_taken_over_does_not_make_an_own_rest_long() {
         let mut roster = fled(1.27);

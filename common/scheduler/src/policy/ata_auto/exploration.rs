@@ -1,4 +1,4 @@
-//! ATA-Auto's exploration among workers of which nothing is expected: any of them may have become faster.
+//! ATA-Auto's exploration among workers of which nothing is expected, because any of them may have become faster.
 
 use std::collections::VecDeque;
 
@@ -15,23 +15,23 @@ const LEAST: f64 = 0.01;
 /// The factor on √(V ln k/k), the share for V changes of speed in k iterations.
 const PER_CHANGE: f64 = 0.45;
 
-/// The most of it.
+/// The largest share.
 const MOST: f64 = 0.5;
 
-/// Workers explored in an iteration, to find those that can be probed.
+/// The most workers that are considered in an iteration, to find those that can be probed.
 const MOST_EXPLORED: usize = 64;
 
 /// The longest and the shortest probe are at most a factor of exp(20) apart.
 const MOST_SPAN: f64 = 20.0;
 
-/// Whose turn it is, and how long it may take.
+/// Probes idle workers in turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Exploration {
-    /// Slots in the order in which they are explored: shuffled as they were first seen, and then always the same.
+    /// Slots in the order in which they are explored: shuffled when they are added, and then always the same.
     queue: VecDeque<u32>,
 }
 
-/// What the exploration may cost in an iteration.
+/// The cost that exploration may have in an iteration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     /// The share of worker time.

@@ -1,4 +1,4 @@
-//! What tasks of one worker are expected to take.
+//! The expected time of a worker's tasks.
 
 /// How often a worker becomes slower, per task that is late: the odds against chance.
 const SLOWER: f64 = 1e-3;
@@ -6,7 +6,7 @@ const SLOWER: f64 = 1e-3;
 /// The factor on the cost of more tasks than a worker is trusted with.
 const UNTRUSTED: f64 = 1e6;
 
-/// What tasks of a worker are expected to take.
+/// The expected time of a worker's tasks, and how uncertain it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pace {
     /// Seconds per assignment that are not computation, o.
@@ -71,7 +71,7 @@ impl Pace {
     }
 
     /// How long the worker is likely to need for the `tasks` tasks that it holds, `elapsed_s` after it began, with `caution`
-    /// standard errors added to the mean. For exponential times (c = 1) what has passed tells nothing.
+    /// standard errors added to the mean. For exponential times (c = 1) the time that has passed has no influence.
     pub(super) fn rest_s(&self, tasks: u64, elapsed_s: f64, caution: f64) -> f64 {
         let c = self.variation;
         let all_s = self.time_s(tasks);
@@ -119,7 +119,7 @@ pub(super) mod tests {
         assert!(batch.index_s(5, 1.0) > 1e6, "more than it was ever trusted with");
     }
 
-    /// With constant times the rest is what is left; with exponential ones what has passed tells nothing.
+    /// With constant times the rest is what is left; with exponential ones the time that has passed has no influence.
     #[test]
     fn the_rest_of_a_task() {
         let constant = Pace { overhead_s: 0.0, ..pace(1e-9) };

@@ -1,4 +1,4 @@
-//! What ATA-Auto plans for an iteration, and how it goes on from there.
+//! ATA-Auto's plan for an iteration, and how it changes within the iteration.
 
 use smallvec::SmallVec;
 
@@ -6,7 +6,7 @@ use super::pace::Pace;
 use crate::policy::{Actions, Activity, IterationView};
 use ata_types::WorkerId;
 
-/// How many more assignments a share takes that is handed out in parts.
+/// How many more assignments a share takes if it is handed out in parts.
 const MORE_ASSIGNMENTS: f64 = 4.0;
 
 /// A worker that may compute in the iteration under way.
@@ -27,13 +27,13 @@ pub(super) struct Preferences {
     pub(super) caution: f64,
 }
 
-/// A member, and its index for one task: computed once, as it is explored after each result.
+/// A member, and its index for one task, which is computed once because it is needed after each result.
 #[derive(Clone, Copy, Debug)]
 struct IndexedMember {
     member: Member,
-    /// If it is idle.
+    /// Its index if it is idle.
     idle_s: f64,
-    /// Beyond the time for what it holds.
+    /// Its index beyond the time for the tasks that it holds.
     after_s: f64,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Plan {
 }
 
 impl Default for Plan {
-    /// For nobody.
+    /// A plan without workers.
     fn default() -> Self {
         Self::new(Vec::new(), Vec::new(), Preferences { time_price: 1.0, caution: 1.0 })
     }
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Half of a share at first, as one subtree of the reduction; all of it if an assignment is dear, or it is a batch.
+    /// Half of a share at first, as one subtree of the reduction; all of it if an assignment is expensive, or it is a batch.
     #[test]
     fn the_first_part_is_half_a_share() {
         let cheap = Pace { overhead_s: 0.0, count: 100.0, ..pace(0.3) };

@@ -1,15 +1,15 @@
-//! When ATA-Auto probes an idle worker.
+//! ATA-Auto's rule for probing idle workers of which something is expected.
 
 use super::pace::Pace;
 
-/// When to probe an idle worker.
+/// Decides whether a probe of an idle worker pays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbeRule {
     /// The longest time planned for a worker, l.
     longest_s: f64,
     /// What a probe costs, in iterations: l/W, with W the planned time of all workers.
     cost: f64,
-    /// What a worker is worth, in iterations, for each task it could take over.
+    /// The gain from a worker, in iterations, for each task that it could take over.
     worth: f64,
     /// The squared coefficient of variation of task times, c, at most 1: with heavier tails every worker could be that
     /// unlucky, but few are.
@@ -41,8 +41,8 @@ impl ProbeRule {
         self.may_pay(pace.time_s(1), pace.count)
     }
 
-    /// Whether one is of a worker that was never observed, and whose tasks were cancelled after `censored_s` seconds in all: as
-    /// if it had just finished one.
+    /// Whether a probe pays of a worker that was never observed, and whose tasks were cancelled after `censored_s` seconds in
+    /// all. It is treated as if it had just finished one.
     pub(super) fn pays_unknown(&self, censored_s: f64) -> bool {
         self.may_pay(censored_s, 1.0)
     }
@@ -50,7 +50,7 @@ impl ProbeRule {
     /// The same for a worker that takes `time_s` seconds for a task, after this many observations; if it takes longer, or was
     /// observed more often, a probe is no more likely to pay.
     pub(super) fn may_pay(&self, time_s: f64, observations: f64) -> bool {
-        // Of a worker that never began a task, anything may be expected.
+        // A worker that never began a task may have any speed.
         if time_s == 0.0 {
             return true;
         }

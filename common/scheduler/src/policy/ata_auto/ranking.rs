@@ -1,4 +1,4 @@
-//! The workers in the order of their speed, so that a decision explored at those in use and a few more, however many there are.
+//! The workers in the order of their speed, so that the time of a decision does not grow with the number of idle workers.
 
 use std::collections::BTreeSet;
 

@@ -112,8 +112,8 @@ impl Window {
         Some(self.sum.mean_s() / old.mean_s().max(f64::MIN_POSITIVE))
     }
 
-    /// Drops all but the last time if it is so much shorter than those before that the worker has become faster: a probe
-    /// that was cancelled tells nothing, so that of those that finish one has to do.
+    /// Drops all but the last time if it is so much shorter than those before that the worker has become faster: a
+    /// cancelled probe says nothing, so one that finishes has to be enough.
     pub(super) fn drop_before_last(&mut self, variation: f64) -> Option<f64> {
         let last = *self.blocks.last()?;
         let count = self.sum.count;
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(found_after(&mut window, 1.0, [1e6, 1.0, 1.0, 1.0]), None);
     }
 
-    /// One probe that finishes is enough if it was that much faster, and tells nothing otherwise.
+    /// One probe that finishes is enough if it was that much faster, and says nothing otherwise.
     #[test]
     fn a_probe_tells_of_a_faster_worker_only() {
         for (last_s, factor) in [(0.01, Some(0.001)), (5.0, None), (1e4, None)] {

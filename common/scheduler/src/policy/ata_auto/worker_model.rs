@@ -1,4 +1,4 @@
-//! What ATA-Auto has observed of one worker.
+//! ATA-Auto's observations of one worker.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ impl Noise {
         self.pairs += sign * other.pairs;
     }
 
-    /// The squared coefficient of variation, as if one pair of exponential times (1) had been seen first.
+    /// The squared coefficient of variation, as if one pair of exponential times (1) had been observed first.
     pub(super) fn pooled(self) -> f64 {
         (1.0 + self.squares.max(0.0)) / (1.0 + self.pairs.max(0.0))
     }
@@ -55,26 +55,26 @@ impl Noise {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WorkerModel {
     window: Window,
-    /// Seconds of work that was cancelled since the last change, E…
+    /// Seconds of work that was cancelled since the last change, E.
     pub(super) censored_s: f64,
-    /// …and how much longer than expected that took, L.
+    /// How much longer than expected the cancelled work took, L.
     late_s: f64,
     last_s: Option<f64>,
     pub(super) noise: Noise,
     /// Tasks ever done.
     done: u64,
-    /// Of a worker that computes its share as one batch; its times above are then relative to what was expected.
+    /// The batches of a worker that computes its share as one batch; its times above are then relative to the expected ones.
     batches: BatchStatistics,
 }
 
-/// What a time may tell of a change.
+/// Which changes a time can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
-    /// Nothing: of a race, those that finish are the short ones.
+    /// None: the times that finish in a race are the short ones.
     None,
-    /// Of a probe that finished: that the worker has become faster.
+    /// That the worker has become faster: a probe finished.
     Last,
-    /// Any change.
+    /// Any.
     All,
 }
 
@@ -126,7 +126,7 @@ impl WorkerModel {
         let line = self.batches.line().filter(|line| line.has_slope && tasks <= self.batches.largest);
         self.batches.observe(tasks, busy_s);
         let Some(line) = line else {
-            // Nothing to compare it with, but one more observation.
+            // There is nothing to compare it with, but it is one more observation.
             self.window.push(1.0);
             return None;
         };
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// A task that is cancelled later than chance explains tells that its worker has become slower.
+    /// A task that is cancelled later than chance explains shows that its worker has become slower.
     #[test]
     fn a_task_cancelled_far_too_late_is_a_change() {
         let steady = model(&[1.0; 50]);

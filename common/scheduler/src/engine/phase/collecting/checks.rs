@@ -1,11 +1,13 @@
-//! Spot checks: of some leases, a result is taken only once two workers on different machines agree on it.
+//! Spot checks: the results of some leases are taken only once two workers on different machines agree on them.
 //!
-//! A lease that is drawn is split into subtrees, so that any worker can compute them, and each is given to a second worker
-//! as well. The driver compares the results, which the engine does not see. If two differ, further workers are asked, one at
-//! a time, until two agree: whoever differs from them has lied. If no further worker is there, all that differ are struck,
-//! and the tasks are computed again. Each is on a machine of its own, because one that lies could confirm itself under another
-//! name. Only if all workers are on one machine do two of them confirm each other. A machine that has delivered nothing yet, or
-//! rests because it failed, is not counted there, or one that is broken would hold up all the others.
+//! A lease that is drawn is split into subtrees, so that any worker can compute them, and each subtree is also given to a
+//! second worker. The driver compares the results, because the engine has no gradients. If two differ, further workers are
+//! asked, one at a time, until two agree; results that differ from theirs are mismatched. If there is no further worker to
+//! ask, all workers that differ are struck, and the tasks are computed again.
+//!
+//! The workers of a check run on different machines, because a byzantine machine could confirm itself under another name.
+//! Only if all workers run on one machine do two of them confirm each other. A machine that has delivered nothing yet, or
+//! rests because it failed, does not count there: otherwise a broken machine would block all others.
 
 use smallvec::SmallVec;
 
@@ -26,9 +28,9 @@ const MAX_RESULTS: usize = 5;
 #[derive(Debug)]
 pub(super) struct Check {
     tasks: TaskRange,
-    /// Who computes them.
+    /// The workers that compute them, and their leases.
     held: SmallVec<[(WorkerId, LeaseId); 2]>,
-    /// What arrived, each from another worker.
+    /// The results that arrived, each from another worker.
     results: SmallVec<[AcceptedResult; 2]>,
     /// How many pairs of results were found to differ, in the order of [`pair`].
     differing: usize,
@@ -63,7 +65,7 @@ impl Check {
         self.needs().saturating_sub(self.results.len() + self.held.len())
     }
 
-    /// Who has a part in it.
+    /// The workers that take part in it.
     fn involved(&self) -> impl Iterator<Item = WorkerId> {
         let answered = self.results.iter().map(|result| result.worker);
         answered.chain(self.held.iter().map(|(holder, _)| *holder))
@@ -77,7 +79,7 @@ impl Check {
 }
 
 impl Collecting {
-    /// Assigns tasks, to be checked if they are drawn; [`Self::continue_checks`] finds the second workers.
+    /// Assigns tasks, which are checked if they are drawn; [`Self::continue_checks`] finds the second workers.
     pub(super) fn entrust(
         &mut self,
         shared: &mut Shared,
@@ -102,7 +104,7 @@ impl Collecting {
         })
     }
 
-    /// Has a worker compute tasks that are checked.
+    /// Assigns tasks that are checked to a worker.
     fn ask(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {
         let Some(check) = self.checks.get(&tasks.first) else { return };
         let blame = (check.blame.attempts > 0).then(|| Box::new(check.blame.clone()));

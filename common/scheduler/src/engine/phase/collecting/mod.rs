@@ -50,23 +50,23 @@ pub(in crate::engine) struct Collecting {
     workers: u64,
     /// Workers that left during the iteration: they take part once, even if they come back.
     left: WorkerSet,
-    /// Those that enter the step.
+    /// The results that enter the step.
     results: Vec<AcceptedResult>,
     employed: EmployedWorkers,
     orphans: Vec<Orphan>,
     /// Tasks whose result is taken only once two workers agree on it, by the first task.
     checks: BTreeMap<u64, Check>,
-    /// What the policy chose last.
+    /// The policy's last actions.
     actions: Actions,
     copies: Copies,
-    /// In an asynchronous iteration, in which no worker retries a task: the failures since the last step.
+    /// Failures since the last step of an asynchronous run, in which no worker retries a task.
     blame: Blame,
     /// Created on first use.
     recovery_rng: Option<SchedulerRng>,
 }
 
 impl Collecting {
-    /// An iteration with so many workers. Nothing is assigned yet.
+    /// An iteration that begins with so many workers. Nothing is assigned yet.
     pub(super) fn new(shared: &mut Shared, number: Iteration, workers: u64, decision: Arc<Decision>) -> Self {
         let mode = mode(&decision);
         // Asynchronous workers compute while a step is taken, so an iteration's time begins where the last one's ended.
@@ -117,7 +117,7 @@ impl Collecting {
         self.actions.ask_again_s
     }
 
-    /// Gives a worker with nothing to do what the iteration has for it.
+    /// Gives a worker that has nothing to do the next task, if there is one.
     fn assign_next(&mut self, shared: &mut Shared, worker: WorkerId) {
         if let Some(tasks) = self.mode.next() {
             self.assign(shared, worker, tasks, None);

@@ -64,7 +64,7 @@ impl Collecting {
         }
     }
 
-    /// Has an idle worker compute what another one does.
+    /// Assigns the tasks of another worker to an idle worker as well.
     fn copy(&mut self, shared: &mut Shared, copier: WorkerId, holder: WorkerId) {
         let held = shared.leases.of(holder).filter(|(lease, _)| self.mode.wants(lease.tasks));
         let held: Vec<_> = held.map(|(lease, blame)| (lease.tasks, blame.cloned().map(Box::new))).collect();
@@ -108,7 +108,7 @@ impl Collecting {
         }
     }
 
-    /// If tasks are left and nobody computes, they are handed out like lost ones.
+    /// If tasks are left and no worker computes, they are handed out like lost ones.
     fn keep_going(&mut self, shared: &mut Shared) -> Flow {
         let computes = |worker: &WorkerId| self.needed_tasks(shared, *worker) > 0;
         // If no worker is present, the policy employs the one that joins next.
