@@ -12,7 +12,7 @@ use ata_simulator::LawError;
 use ata_wire::{ConnectError, SecurityError};
 use ata_worker::WorkerError;
 
-use crate::output::escaped;
+use crate::output::{escaped, note};
 
 /// The error that ends the program.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +101,7 @@ impl Failure {
 
     /// Prints the message and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("ata: {}", self.message);
+        note!("ata: {}", self.message);
         ExitCode::from(self.kind as u8)
     }
 }

@@ -15,7 +15,7 @@ use crate::Extensions;
 use crate::args::ChaosArgs;
 use crate::failure::{Failure, INTERRUPTED};
 use crate::inputs::Inputs;
-use crate::output::{Output, live_line, render_table};
+use crate::output::{Output, live_line, note, render_table};
 use crate::run::new_run_id;
 use crate::settings::Settings;
 use crate::signals;
@@ -107,7 +107,7 @@ impl Observer for Console {
     fn starts(&mut self, kinds: &[FaultKind], folder: &Path) {
         let names: Vec<String> = kinds.iter().map(|kind| kind.name()).collect();
         let (workers, seed, names) = (self.workers, self.seed, names.join(", "));
-        eprintln!("{workers} workers under faults of seed {seed}: {names}; logs in {}", folder.display());
+        note!("{workers} workers under faults of seed {seed}: {names}; logs in {}", folder.display());
     }
 
     fn progresses(&mut self, step: u64, workers: usize) {
@@ -119,7 +119,7 @@ impl Observer for Console {
         let what = if outcome.worker.is_some() { "longer" } else { "to the first new step" };
         let (name, iteration, took) = (outcome.kind.name(), outcome.iteration, seconds(outcome.recovery_s));
         self.line.suspend(|| {
-            eprintln!("{elapsed_s:6.1} s  fault {number}: {name}{worker} in iteration {iteration}: {took} {what}");
+            note!("{elapsed_s:6.1} s  fault {number}: {name}{worker} in iteration {iteration}: {took} {what}");
         });
     }
 
@@ -128,7 +128,7 @@ impl Observer for Console {
     }
 
     fn repeats(&mut self, iterations: u64) {
-        eprintln!("the same {iterations} iterations without faults…");
+        note!("the same {iterations} iterations without faults…");
     }
 }
 

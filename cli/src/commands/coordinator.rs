@@ -14,6 +14,7 @@ use crate::Extensions;
 use crate::args::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
+use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
 use crate::settings::{DEFAULT_DASHBOARD, Entrance};
 use crate::signals::{self, notify};
@@ -44,13 +45,13 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let Entrance { security, join, token_file } = settings.entrance(bound)?;
     let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
     let waits = if run.finished().is_some() { String::new() } else { format!("; waiting for {min_workers} worker(s)") };
-    eprintln!("run {} listens on {bound}{waits}", folder.run_id);
-    eprintln!("start workers with: {join}");
+    note!("run {} listens on {bound}{waits}", folder.run_id);
+    note!("start workers with: {join}");
     if matches!(*security, Security::Open) && !bound.ip().is_loopback() {
-        eprintln!("--insecure: anyone who can reach this address can join, read the traffic and change it");
+        note!("--insecure: anyone who can reach this address can join, read the traffic and change it");
     }
     if let Some(file) = token_file {
-        eprintln!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());
+        note!("the token is also in {}: keep it secret; `ata token rotate` replaces it", file.display());
     }
 
     if let Some(file) = &args.ready_file {

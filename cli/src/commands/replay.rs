@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::Extensions;
 use crate::args::ReplayArgs;
 use crate::failure::Failure;
-use crate::output::{Counter, Output, render_table};
+use crate::output::{Counter, Output, note, render_table};
 use crate::run::counterfactual::Replay;
 use crate::run::recorded;
 use crate::settings::policy_list;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
     let workers = recorded.times.iter().filter(|times| !times.tasks_s.is_empty()).count();
     if workers < recorded.times.len() {
         let none = recorded.times.len() - workers;
-        eprintln!("{none} worker(s) completed no task in that run and are left out");
+        note!("{none} worker(s) completed no task in that run and are left out");
     }
     let budget = args.budget.unwrap_or(recorded.state.budget).max(1);
     if budget > MAX_BUDGET {
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
                      for more, times are drawn again from its own (bootstrapped). Assignments take the median of what they took in the run.";
         let (title, intro) = (format!("Replay of {}", args.events.display()), vec![intro.into()]);
         Report { title, intro, tables: vec![table.clone()], figures: vec![figure(&rows)] }.write(folder)?;
-        eprintln!("report and figure: {}", folder.join("report.html").display());
+        note!("report and figure: {}", folder.join("report.html").display());
     }
     Comparison { rows, table }.print(args.json)?;
     Ok(ExitCode::SUCCESS)

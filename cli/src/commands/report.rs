@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use super::location;
 use crate::args::ReportArgs;
 use crate::failure::Failure;
+use crate::output::note;
 use crate::run::counterfactual::other_costs;
 use crate::signals;
 
@@ -59,7 +60,7 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<ExitCode, 
     let listener = TcpListener::bind(address).await.map_err(|cause| {
         Failure::usage(format!("cannot listen on {address}: {cause}. Choose another address, or port 0 for a free one"))
     })?;
-    eprintln!("dashboard: http://{}", listener.local_addr().map_err(Failure::internal)?);
+    note!("dashboard: http://{}", listener.local_addr().map_err(Failure::internal)?);
     let source = |folder: PathBuf| Source {
         state: follow(folder.clone(), location::prices(&folder)),
         folder,

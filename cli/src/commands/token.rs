@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::args::{RotateArgs, TokenArgs, TokenCommand};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, note};
 use crate::settings::{DEFAULT_PORT, advertised, credentials_folder};
 
 pub(crate) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
@@ -34,7 +34,7 @@ fn rotate(RotateArgs { token, key }: &RotateArgs) -> Result<ExitCode, Failure> {
         pin = credentials.tls_files().pin()?;
     }
     credentials.rotate(role(token))?;
-    eprintln!("the new one; a running coordinator knows it already, and sessions that began with the old one go on:");
+    note!("the new one; a running coordinator knows it already, and sessions that began with the old one go on:");
     show(token, &credentials, pin)
 }
 

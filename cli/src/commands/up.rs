@@ -18,6 +18,7 @@ use crate::Extensions;
 use crate::args::UpArgs;
 use crate::failure::Failure;
 use crate::inputs::Inputs;
+use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
 use crate::settings::{Fuse, Settings, Workers};
 use crate::signals;
@@ -55,7 +56,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     }
     say_what(&settings, &device_name);
     if opened.iter().any(|device| device.is_cpu() && settings.fuse.applies_to(device)) {
-        eprintln!("{}", Fuse::ON_CPU);
+        note!("{}", Fuse::ON_CPU);
     }
 
     let mut signal = Box::pin(signals::stop()?);
@@ -89,9 +90,9 @@ fn say_what(settings: &Settings, device: &str) {
         "synthetic" => "generated synthetic data (--data takes CIFAR-100)",
         data => data,
     };
-    eprintln!("training on {data}: {workers} workers on {device}, policy {policy}, {iterations} iterations");
+    note!("training on {data}: {workers} workers on {device}, policy {policy}, {iterations} iterations");
     if !matches!(task_time.as_str(), "" | "none") {
-        eprintln!("workers are slowed down unequally to show the allocation: --task-time '{task_time}' (or none)");
+        note!("workers are slowed down unequally to show the allocation: --task-time '{task_time}' (or none)");
     }
 }
 
@@ -171,11 +172,11 @@ impl Children {
             match ended {
                 Ok((_, Ok(status))) if status.success() => continue,
                 Ok((number, Ok(status))) if !begun => {
-                    eprintln!("worker {number} ended ({status}) before the run began");
+                    note!("worker {number} ended ({status}) before the run began");
                 }
-                Ok((number, Ok(status))) => eprintln!("worker {number} ended ({status}); its tasks go to the others"),
-                Ok((number, Err(error))) => eprintln!("worker {number}: {error}"),
-                Err(error) => eprintln!("{error}"),
+                Ok((number, Ok(status))) => note!("worker {number} ended ({status}); its tasks go to the others"),
+                Ok((number, Err(error))) => note!("worker {number}: {error}"),
+                Err(error) => note!("{error}"),
             }
             if !begun {
                 return;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 
 use super::LINE_INTERVAL;
+use crate::output::note;
 
 /// A count on standard error: a bar on a terminal, plain lines elsewhere.
 pub(crate) struct Counter {
@@ -60,7 +61,7 @@ impl Counter {
         {
             *printed = Instant::now();
             let total = self.total.map_or(String::new(), |total| format!("/{}", (self.show)(total)));
-            eprintln!("{}{total} {}", (self.show)(sum), self.what);
+            note!("{}{total} {}", (self.show)(sum), self.what);
         }
     }
 

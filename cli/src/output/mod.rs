@@ -20,6 +20,15 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
+/// Writes a line to standard error. Unlike `eprintln!` it does not panic if that is a file on a full disk, or a closed pipe.
+macro_rules! note {
+    ($($format:tt)*) => {{
+        use std::io::Write as _;
+        drop(writeln!(std::io::stderr(), $($format)*));
+    }};
+}
+pub(crate) use note;
+
 /// Time between two plain lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 
 use super::LINE_INTERVAL;
+use crate::output::note;
 
 /// Time between two updates of the bar, so that it takes no time from thousands of iterations per second.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
@@ -46,7 +47,7 @@ pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iteratio
             let due = printed.is_none_or(|(at, last): (Instant, _)| at.elapsed() >= LINE_INTERVAL || phase != last);
             if due && !matches!(state.phase, RunPhase::Over(_)) {
                 printed = Some((Instant::now(), phase));
-                eprintln!("iteration {}/{iterations}  {}", state.iterations, describe(&state));
+                note!("iteration {}/{iterations}  {}", state.iterations, describe(&state));
             }
         }
     }

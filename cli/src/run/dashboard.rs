@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::counterfactual;
 use crate::failure::Failure;
+use crate::output::note;
 use crate::settings::{DEFAULT_DASHBOARD, Settings};
 
 /// The folder of TensorBoard's files in a run's folder.
@@ -45,7 +46,7 @@ impl Dashboard {
                 format!(" (`ata token show --status` prints its secret; ata status --token-file {})", file.display())
             }
         };
-        eprintln!("dashboard: {}{secret}", view.url);
+        note!("dashboard: {}{secret}", view.url);
         Ok(Some(Self { listener, access: view.access }))
     }
 }

@@ -48,7 +48,7 @@ use crate::Extensions;
 use crate::args::CommonArgs;
 use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
-use crate::output::{Output, escaped, show_progress};
+use crate::output::{Output, escaped, note, show_progress};
 use crate::settings::Settings;
 use crate::signals::Signal;
 use crate::telemetry;
@@ -175,9 +175,7 @@ impl Run {
         let out = self.settings.out.as_deref().filter(|_| again && resumption.is_none());
         if let Some((out, results)) = out.and_then(|out| Some((out, Results::of(out)?))) {
             let (out, iterations) = (out.display(), results.iterations);
-            eprintln!(
-                "the run in {out} is finished after {iterations} iterations, and left no checkpoint to go on from"
-            );
+            note!("the run in {out} is finished after {iterations} iterations, and left no checkpoint to go on from");
             return true;
         }
         let (Start::Checkpoint(checkpoint), Some(reason)) = (&self.start, self.finished()) else { return false };
@@ -185,14 +183,14 @@ impl Run {
         let run_id = escaped(run_id);
         let results = resumption.and_then(|resumption| Results::of(&resumption.folder));
         if results.is_none_or(|results| results.iterations != iteration.number()) {
-            eprintln!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
+            note!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
             return false;
         }
         match reason {
             FinishReason::Iterations => {
-                eprintln!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
+                note!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
             }
-            _ => eprintln!(
+            _ => note!(
                 "run {run_id} is finished: it reached its {} after {iteration} iterations; another limit extends it",
                 reason.name()
             ),
@@ -213,7 +211,7 @@ impl Run {
             1 => "; one later iteration is computed again".into(),
             later => format!("; {later} later iterations are computed again"),
         };
-        eprintln!("resuming run {} after iteration {iteration}{again}", escaped(run_id));
+        note!("resuming run {} after iteration {iteration}{again}", escaped(run_id));
         RunFolder::reopen(hold, resumption, run_id, *iteration, &self.settings)
     }
 
@@ -237,10 +235,10 @@ impl Run {
         let model_metadata = model::metadata(&settings.model, &*model);
         if settings.aggregate()? != Aggregate::Mean {
             let how = &settings.aggregate;
-            eprintln!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
+            note!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
         }
         if settings.verify > 0.0 {
-            eprintln!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
+            note!("a share of {} of all leases is computed by two workers, and must agree", settings.verify);
         }
         let config = CoordinatorConfig {
             run: RunConfig {
@@ -340,7 +338,7 @@ impl EndedRun {
         summary.print(*json)?;
         let code = exit_code(report, written, received);
         if *stay && !is_stopped && code.is_ok() && observers.are_seen() {
-            eprintln!("the dashboard stays until Ctrl-C");
+            note!("the dashboard stays until Ctrl-C");
             signal.await;
         }
         observers.end().await;

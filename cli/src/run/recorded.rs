@@ -8,6 +8,7 @@ use ata_types::WorkerId;
 
 use super::counterfactual::WorkerTimes;
 use crate::failure::Failure;
+use crate::output::note;
 
 /// A run as recorded in its journal.
 #[derive(Default)]
@@ -24,7 +25,7 @@ pub(crate) struct RecordedRun {
 pub(crate) fn read(path: &Path) -> Result<RecordedRun, Failure> {
     let mut recorded = RecordedRun::default();
     if let Some(torn) = read_journal(path, |event| recorded.apply(&event))? {
-        eprintln!("{}: line {} was not written to its end, as in a crash; it is left out", path.display(), torn.line);
+        note!("{}: line {} was not written to its end, as in a crash; it is left out", path.display(), torn.line);
     }
     if recorded.state.iterations == 0 {
         return Err(Failure::data(format!("{} holds no committed iteration", path.display())));

@@ -13,7 +13,7 @@ use toml::Table;
 use super::hold::Hold;
 use super::place::{self, CHECKPOINTS, has_checkpoints};
 use crate::failure::Failure;
-use crate::output::escaped;
+use crate::output::{escaped, note};
 use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
 
 /// The folder of runs without `--out`.
@@ -147,7 +147,7 @@ impl Resumption {
             None => match newest(&*store, table, optimizer) {
                 Ok(Some(FoundCheckpoint { name, checkpoint, damaged: skipped })) => {
                     for (name, damage) in &skipped {
-                        eprintln!("{}; using the one before it", escaped(&damaged(name, damage)));
+                        note!("{}; using the one before it", escaped(&damaged(name, damage)));
                     }
                     (name, checkpoint)
                 }

@@ -16,7 +16,7 @@ use ureq::{Agent, Timeout};
 
 use crate::args::FetchArgs;
 use crate::failure::Failure;
-use crate::output::{Counter, Output, escaped};
+use crate::output::{Counter, Output, escaped, note};
 
 /// The name that `--data` has in the documentation, whatever the URL calls the archive.
 const FILE_NAME: &str = "cifar-100-binary.tar.gz";
@@ -59,7 +59,7 @@ pub(super) fn run(args: FetchArgs) -> Result<(), Failure> {
         .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}. Give another folder", folder.display())))?;
     let path = folder.join(FILE_NAME);
     if path.exists() {
-        eprintln!("{} is there already; checking it", path.display());
+        note!("{} is there already; checking it", path.display());
         check_existing(&path, &args.sha256)?;
     } else {
         fetch(&path, &args.url, &args.sha256, args.retries)?;
@@ -106,7 +106,7 @@ fn fetch(path: &Path, url: &str, expected: &str, retries: u32) -> Result<(), Fai
         }
         return Err(failure);
     }
-    eprintln!("checking it");
+    note!("checking it");
     let found = hex(&sha256_of_file(&partial)?);
     if found != expected {
         remove(&partial)?;
@@ -188,7 +188,7 @@ impl Download<'_> {
             }
             let wait_s = 2_u64.saturating_pow(tried).min(MAX_WAIT_S);
             tried += 1;
-            eprintln!("{}; trying again in {wait_s} s", escaped(&cause));
+            note!("{}; trying again in {wait_s} s", escaped(&cause));
             std::thread::sleep(Duration::from_secs(wait_s));
         }
     }
@@ -236,8 +236,8 @@ impl Download<'_> {
         }
         let size = total.map_or(String::new(), |total| format!(" ({})", DecimalBytes(total)));
         match held {
-            0 => eprintln!("downloading {url}{size}"),
-            held => eprintln!("continuing {url}{size} after {}", DecimalBytes(held)),
+            0 => note!("downloading {url}{size}"),
+            held => note!("continuing {url}{size} after {}", DecimalBytes(held)),
         }
         let progress = Counter::of_bytes("downloaded", held, total);
         let outcome = self.receive(response.into_body().into_reader(), held, &progress);

@@ -20,7 +20,7 @@ use crate::args::{ProblemName, SimulateArgs};
 
 use crate::failure::Failure;
 use crate::inputs::open_split;
-use crate::output::{Counter, Output, render_table};
+use crate::output::{Counter, Output, note, render_table};
 use crate::settings::policy_list;
 
 pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCod
         let figures = ata_experiments::figures(&experiment, &results);
         let intro = about.into_iter().filter(|text| !text.is_empty()).collect();
         Report { title: experiment.title.clone(), intro, tables, figures }.write(folder)?;
-        eprintln!("report and figures: {}", folder.join("report.html").display());
+        note!("report and figures: {}", folder.join("report.html").display());
     }
     Simulation { results: &results, experiment: &experiment, learning: learning.as_ref() }.print(args.json)?;
     Ok(ExitCode::SUCCESS)

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::Extensions;
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
-use crate::output::{Counter, Output, render_table};
+use crate::output::{Counter, Output, note, render_table};
 use crate::settings::policy_list;
 
 /// Runs the suite that `--experiment` names; `None` if it names an experiment.
@@ -85,6 +85,6 @@ fn write(suite: Suite, result: &SuiteResult, folder: &Path) -> Result<(), Failur
     Report { title, intro, tables: result.tables(), figures: vec![result.figure()] }.write(folder)?;
     let path = folder.join("comparison.md");
     std::fs::write(&path, markdown).map_err(|cause| Failure::disk(format!("{}: {cause}", path.display())))?;
-    eprintln!("report: {}; as Markdown: {}", folder.join("report.html").display(), path.display());
+    note!("report: {}; as Markdown: {}", folder.join("report.html").display(), path.display());
     Ok(())
 }
