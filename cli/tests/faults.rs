@@ -120,10 +120,6 @@ fn a_disk_too_full_for_checkpoints_does_not_end_a_run() {
     let output = limited(&sandbox, 2000, &[&up[..], &run].concat()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
-    assert!(
-        errors.contains("no checkpoint after iteration 1") && errors.contains("those before it are kept"),
-        "{errors}"
-    );
     let failed = journal(&sandbox).iter().filter(|event| event["event"] == "checkpoint_failed").count();
     assert!((3..=4).contains(&failed), "after each iteration, and perhaps once more at the end: {failed}");
     assert!(sandbox.path("run/model.safetensors").exists());

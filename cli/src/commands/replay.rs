@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
     let progress = Counter::new("policies", policies.len() as u64);
     let mut rows = Vec::new();
     for policy in &policies {
-        let seeds = args.seed..args.seed.saturating_add(args.seeds);
+        let seeds = (0..args.seeds).map(|index| args.seed.wrapping_add(index));
         let costs = seeds.map(|seed| replay.cost(policy, extensions.policies, seed)).collect::<Result<Vec<_>, _>>()?;
         rows.push(Row { cost: mean(&costs), budget, workers, seeds: costs.len() as u64 });
         progress.add(1);
