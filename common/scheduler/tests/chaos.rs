@@ -90,8 +90,8 @@ const POLICIES: [(&str, f64, Takes); 24] = [
     ("ringmaster:R=2,stops=on", 0.0, Takes::One { max_delay: 2 }),
 ];
 
-/// Worker 2 lies now and then, each time in another way.
-fn is_lie(worker: WorkerId, lease: LeaseId) -> bool {
+/// Worker 2 returns wrong results now and then, each time in another way.
+fn is_wrong(worker: WorkerId, lease: LeaseId) -> bool {
     worker.number() == 2 && lease.0.is_multiple_of(3)
 }
 
@@ -128,7 +128,7 @@ struct World {
     comparisons: Vec<(TaskRange, LeaseId, LeaseId)>,
     /// The share of leases that are checked, if any are.
     verify: Option<f64>,
-    /// Whoever was expelled, or named as a liar, in the iteration under way.
+    /// The workers that were expelled or mismatched in the iteration under way.
     caught: BTreeSet<WorkerId>,
     failed: u32,
     evicted: u32,
@@ -261,7 +261,7 @@ impl World {
         assert_eq!(held.remove(&lease.id), Some((worker, lease)), "{outcome:?}");
         match outcome {
             TaskOutcome::Applied => {
-                assert!(self.verify != Some(1.0) || !is_lie(worker, lease.id), "a lie is taken");
+                assert!(self.verify != Some(1.0) || !is_wrong(worker, lease.id), "a lie is taken");
                 self.taken.push(lease);
             }
             TaskOutcome::Ignored => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
@@ -270,7 +270,7 @@ impl World {
                 assert!(!needed || self.caught.contains(&worker), "a barrier policy takes everything except probes");
             }
             TaskOutcome::Mismatched => {
-                assert!(is_lie(worker, lease.id), "an honest worker is called a liar");
+                assert!(is_wrong(worker, lease.id), "a correct result is mismatched");
                 self.caught.insert(worker);
             }
             TaskOutcome::Disputed => self.failed += 1,
@@ -350,7 +350,7 @@ impl World {
     }
 
     fn compared(&mut self, (tasks, first, second): (TaskRange, LeaseId, LeaseId)) {
-        let is_honest = |lease| !is_lie(self.reported[&lease].0, lease);
+        let is_honest = |lease| !is_wrong(self.reported[&lease].0, lease);
         let agree = is_honest(first) && is_honest(second);
         self.tell(Event::Compared { tasks, first, second, agree });
     }

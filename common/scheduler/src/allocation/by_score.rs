@@ -54,7 +54,7 @@ impl fmt::Display for Rule {
 ///
 /// `never_observed(i)` tells whether worker i has no observation; its score is then 0.
 ///
-/// If all scores are positive, this is [`ras`]. Otherwise the workers never observed get exactly one task each (if
+/// If all scores are positive, this is [`ras`](fn@crate::ras). Otherwise the workers never observed get exactly one task each (if
 /// there are more than `budget`, a random `budget` of them do), and the rest goes in equal shares, the remainder at
 /// random, to the observed workers with scores ≤ 0: RAS would give them everything too, since their tasks cost nothing
 /// by their scores. If there is no such worker, the rest goes by RAS to the workers with positive scores or, if every

@@ -35,7 +35,7 @@ enum Means {
 }
 
 impl Fta {
-    /// Fixed allocation for `means`, by [`crate::WorkerId::slot`]; a worker beyond them counts as the slowest.
+    /// Fixed allocation for `means`, by [`WorkerId::slot`]; a worker beyond them counts as the slowest.
     ///
     /// # Panics
     /// If there is no mean, or one is not positive and finite.

@@ -152,8 +152,8 @@ fn two_byzantine_do_not_outvote_the_correct() {
     let mut holders = std::collections::BTreeMap::new();
     while mismatched.is_empty() {
         let effects = if let Some(pair) = waiting.pop() {
-            let lies = |lease: LeaseId| byzantine.contains(&holders[&lease]);
-            say(&mut cluster, pair, !lies(pair.1) && !lies(pair.2))
+            let differs = |lease: LeaseId| byzantine.contains(&holders[&lease]);
+            say(&mut cluster, pair, !differs(pair.1) && !differs(pair.2))
         } else {
             let (number, lease) = out.remove(0);
             holders.insert(lease.id, number);

@@ -1,4 +1,4 @@
-//! A worker that has to wait for its driver is not to blame for it.
+//! Deadlines of workers whose upload is blocked.
 
 use ata_scheduler::{Effect, EngineConfig, Event};
 
@@ -37,7 +37,7 @@ fn its_deadline_stands_still_and_that_of_others_does_not() {
 
 /// Events about workers that hold nothing, or that are not there, change nothing.
 #[test]
-fn those_who_compute_nothing_cannot_be_held_up() {
+fn workers_without_leases_are_not_blocked() {
     let mut cluster = Cluster::new("uta", 1, 1);
     for event in [Event::UploadBlocked { worker: worker(7) }, Event::UploadResumed { worker: worker(7) }] {
         assert_eq!(cluster.tell(event), []);

@@ -71,7 +71,7 @@ impl ProbeRule {
 /// its times are gamma.
 ///
 /// The first bound is Chernoff's: y − 1 ≤ exp(t(y − 1))/(e·t) at t = shape·(ratio − 1). The second holds at ratio 1,
-/// where E[Y] = 1: E[(Y − 1)₊] = E|Y − 1|/2 ≤ √Var(Y)/2, and the expectation is less at any larger ratio.
+/// where E\[Y\] = 1: E\[(Y − 1)₊\] = E|Y − 1|/2 ≤ √Var(Y)/2, and the expectation is less at any larger ratio.
 fn expected_tasks(ratio: f64, shape: f64) -> f64 {
     let excess = ratio - 1.0;
     let chernoff = (-shape * (excess - ratio.ln())).exp() / (std::f64::consts::E * shape * excess);
