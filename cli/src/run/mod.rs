@@ -186,14 +186,13 @@ impl Run {
             note!("run {run_id} is over after {iteration} iterations, but lacks results: they are made now");
             return false;
         }
-        match reason {
-            FinishReason::Iterations => {
-                note!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
-            }
-            _ => note!(
-                "run {run_id} is finished: it reached its {} after {iteration} iterations; another limit extends it",
-                reason.name()
-            ),
+        if reason == FinishReason::Iterations {
+            note!("run {run_id} has its {iteration} iterations; --iterations with a larger number extends it");
+        } else {
+            let limit = reason.name();
+            note!(
+                "run {run_id} is finished: it reached its {limit} after {iteration} iterations; another limit extends it"
+            );
         }
         true
     }
@@ -248,19 +247,7 @@ impl Run {
                 listeners: observers.take_listeners(),
                 span_links: telemetry::span_links(),
             },
-            engine: EngineConfig {
-                budget: settings.budget,
-                iterations: settings.iterations,
-                min_workers,
-                lease_timeout_s: Some(settings.lease_timeout_s),
-                rest_s: REST_S,
-                expel_after: Some(EXPEL_AFTER),
-                outage_s: OUTAGE_S,
-                verify: verify(settings.verify),
-                seed: settings.seed,
-                overcommit: settings.overcommit,
-                limits: settings.limits(),
-            },
+            engine: engine_config(&settings, min_workers),
             policy: PolicyConfig { policy, specification: settings.policy_specification()? },
             problem: ProblemConfig {
                 model,
@@ -293,6 +280,23 @@ impl Run {
         // The run has dropped its sender, so the display ends by itself.
         drop(display.await);
         Ok(EndedRun { report: report?, settings, device_name, observers })
+    }
+}
+
+/// How the engine of a run with these settings works.
+fn engine_config(settings: &Settings, min_workers: usize) -> EngineConfig {
+    EngineConfig {
+        budget: settings.budget,
+        iterations: settings.iterations,
+        min_workers,
+        lease_timeout_s: Some(settings.lease_timeout_s),
+        rest_s: REST_S,
+        expel_after: Some(EXPEL_AFTER),
+        outage_s: OUTAGE_S,
+        verify: verify(settings.verify),
+        seed: settings.seed,
+        overcommit: settings.overcommit,
+        limits: settings.limits(),
     }
 }
 

@@ -116,9 +116,9 @@ impl DrawingBackend for Raster<'_> {
     fn draw_rect<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S, fill: bool) -> Drawing {
         let corners = path_of([from, (to.0, from.1), to, (from.0, to.1)], true);
         if fill {
-            self.fill(corners, style.color())
+            self.fill(corners, style.color());
         } else {
-            self.stroke(corners, style)
+            self.stroke(corners, style);
         }
         Ok(())
     }

@@ -57,7 +57,6 @@ pub struct Snapshot {
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(clippy::struct_field_names, reason = "as in the journal")]
 pub struct RunDescription {
     /// Its name.
     pub run_id: String,
