@@ -35,7 +35,7 @@ impl Geometry {
     }
 }
 
-/// Whether there is something to pool, and positions in an image can be kept in a [`ForwardState::chosen`].
+/// Whether there is something to pool, and positions in an image can be kept in a `ForwardState`.
 pub fn takes(input: Size) -> bool {
     input.height >= 2 && input.width >= 2 && input.padded() < DEAD as usize
 }

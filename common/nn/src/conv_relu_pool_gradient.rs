@@ -40,7 +40,7 @@ macro_rules! in_vectors {
 /// Computes the gradients of the operands from the gradient of the output; that of the input only if `with_x`.
 ///
 /// Those of weights and bias are sums over the samples and pooled pixels, row by row. Those of the input: see
-/// [`InputGradient`].
+/// `InputGradient`.
 pub fn gradients(saved: &ForwardState, weight: &[f32], gradient: View<'_>, with_x: bool) -> Gradients {
     let g = saved.geometry;
     let gradient = gradient.images(g.samples, g.output());
