@@ -32,7 +32,7 @@ const TASKS: [Task; 12] = [
     },
     Task {
         name: "figures",
-        help: "[--data DIR]: simulates the comparison of docs/COMPARISON.md and keeps its figure",
+        help: "[--data DIR]: simulates the comparison of docs/explanation/policies-compared.md and keeps its figure",
         run: figures,
     },
 ];
@@ -179,6 +179,12 @@ impl Shell {
         let is_script = cfg!(windows) && words[0].starts_with("np");
         let program = if is_script { format!("{}.cmd", words[0]) } else { words[0].clone() };
         let mut command = Command::new(program);
+        // Cargo sets these for this program. Build scripts that look at them would run again, and much would be compiled anew.
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+                command.env_remove(name);
+            }
+        }
         let status = change(command.args(&words[1..])).status();
         let status = status.map_err(|error| format!("cannot run {}: {error}. Is it installed?", words[0]))?;
         if status.success() { Ok(()) } else { Err(format!("`{}` failed: {status}", words.join(" "))) }
