@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ata_harness::Frames;
 use ata_learn::{Metadata, ParameterTable, Split, Synthetic, encode_model};
-use ata_wire::{Credentials, SessionToken};
+use ata_wire::{Credentials, Role, SessionToken};
 
 fn main() {
     for (kind, frames) in (0..).zip(Frames::ALL) {
@@ -12,14 +12,15 @@ fn main() {
             write("frames", &format!("{kind}-{number}"), &[&[kind][..], &example].concat());
         }
     }
-    for (number, law) in ["shifted_exp(29*i, 29*i)", "uniform(i, 2*(n + sqrt(i)))", "affine(1, 2, 3)"].iter().enumerate()
+    for (number, law) in
+        ["shifted_exp(29*i, 29*i)", "uniform(i, 2*(n + sqrt(i)))", "affine(1, 2, 3)"].iter().enumerate()
     {
         write("time_law", &number.to_string(), law.as_bytes());
     }
     let folder = tempfile::tempdir().expect("a folder can be made");
     let credentials = Credentials::open(folder.path()).expect("credentials can be made");
     let pin = credentials.tls_files().pin().expect("a certificate");
-    let (token, _) = credentials.token("head:7070".parse().expect("an address"), pin).expect("a token");
+    let (token, _) = credentials.token(Role::Worker, "head:7070".parse().expect("an address"), pin).expect("a token");
     write("join_token", "0", token.to_string().as_bytes());
     write("trace", "0", b"# seconds\n1.5 2 3\n0.5,1e-3,7\n");
     for name in ["speed-change", "ata-quadratic", "ata-warm-start"] {
