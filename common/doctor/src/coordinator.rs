@@ -19,8 +19,11 @@ const REACHABILITY: &str = "reachability";
 const TRUST: &str = "trust";
 const VERSION: &str = "version";
 
-/// Connections that may break before one says why.
-const TRIES: u32 = 5;
+/// Connections that may break before one says why: on a busy machine many are closed before the reason is read.
+const TRIES: u32 = 50;
+
+/// Time between two of them.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What to do if something else may be listening.
 const ANOTHER: &str = "check that it is an ata coordinator that listens there, and see its log";
@@ -83,7 +86,10 @@ async fn enter(endpoint: &Endpoint) -> Result<Entered<'_>, Finding> {
         match link.probe(0, 0).await {
             Ok(ProbeResult { summary, .. }) => return Ok(Entered { link, summary, before, after: clock::now() }),
             // The connection was closed, and the reason may have come too late to be read.
-            Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => tries += 1,
+            Err(status) if why_refused(&status).is_none() && broke(&status) && tries < TRIES => {
+                tries += 1;
+                tokio::time::sleep(PAUSE).await;
+            }
             Err(status) => return Err(refusal(&status, endpoint.trust())),
         }
     }
