@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ata_types::seconds;
 use ata_wire::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
