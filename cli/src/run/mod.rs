@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - here: [`Run`], which is ready to begin, and [`EndedRun`]
+//! - `engine`: how the engine works
 //! - `folder`: the run's folder; `place`: the place of its checkpoints; `hold`: the right to write there
 //! - `resume`: the run that `--resume` names
 //! - `summary`, `statistics`: the files that scripts and later runs read
@@ -13,6 +14,7 @@
 
 pub(crate) mod counterfactual;
 pub(crate) mod dashboard;
+mod engine;
 mod folder;
 mod hold;
 pub(crate) mod model;
@@ -39,7 +41,7 @@ use ata_coordinator::{
 use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
 use ata_observe::{PolicyCost, Snapshot};
 use ata_record::{REPORT_FILE, RunState, STATISTICS_FILE, SUMMARY_FILE, check_run, steps_after};
-use ata_scheduler::{EngineConfig, FinishReason, Policy, PolicyContext, Verify, WorkerStatistics};
+use ata_scheduler::{FinishReason, Policy, PolicyContext, WorkerStatistics};
 use ata_wire::Security;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -58,19 +60,6 @@ use dashboard::Observers;
 use hold::Hold;
 use resume::{Results, Resumption};
 use summary::Summary;
-
-/// The first rest of a worker after a failure, in seconds: longer than a network glitch, short compared with a run.
-/// Each further failure doubles it.
-const REST_S: f64 = 1.0;
-
-/// A worker that fails this many times in a row is expelled. Its rests double from [`REST_S`] on, so that the first and the
-/// last failure are two minutes apart at least, longer than a driver needs to recover or a full disk to be noticed.
-const EXPEL_AFTER: u32 = 8;
-
-/// A run is given up after tasks have failed everywhere for this long, without a result of any worker: twice the outage that it is
-/// promised to survive. With half of this, an outage of a minute could end it; with twice, training that has
-/// diverged, whose gradients are all NaN, would go on for four minutes.
-const OUTAGE_S: f64 = 120.0;
 
 /// The workers that are expected to take part.
 pub(crate) struct ExpectedWorkers {
@@ -247,7 +236,7 @@ impl Run {
                 listeners: observers.take_listeners(),
                 span_links: telemetry::span_links(),
             },
-            engine: engine_config(&settings, min_workers),
+            engine: engine::engine_config(&settings, min_workers),
             policy: PolicyConfig { policy, specification: settings.policy_specification()? },
             problem: ProblemConfig {
                 model,
@@ -281,28 +270,6 @@ impl Run {
         drop(display.await);
         Ok(EndedRun { report: report?, settings, device_name, observers })
     }
-}
-
-/// How the engine of a run with these settings works.
-fn engine_config(settings: &Settings, min_workers: usize) -> EngineConfig {
-    EngineConfig {
-        budget: settings.budget,
-        iterations: settings.iterations,
-        min_workers,
-        lease_timeout_s: Some(settings.lease_timeout_s),
-        rest_s: REST_S,
-        expel_after: Some(EXPEL_AFTER),
-        outage_s: OUTAGE_S,
-        verify: verify(settings.verify),
-        seed: settings.seed,
-        overcommit: settings.overcommit,
-        limits: settings.limits(),
-    }
-}
-
-/// Spot checks of this share of leases. The run's seed would not do as the secret: workers know it.
-fn verify(share: f64) -> Option<Verify> {
-    (share > 0.0).then(|| Verify { share, secret: rand::random() })
 }
 
 /// A run that is over, successful or not.
