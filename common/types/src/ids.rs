@@ -101,3 +101,14 @@ impl fmt::Display for LeaseId {
         self.0.fmt(f)
     }
 }
+
+/// Identifies one collection: a vector that a worker is asked for, the sum of the gradients of some of its leases. Never reused
+/// within a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CollectionId(pub u64);
+
+impl fmt::Display for CollectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -13,7 +13,9 @@ pub struct Lease {
     pub id: LeaseId,
     /// The iteration the tasks belong to, and the version of the parameters to compute them at.
     pub iteration: Iteration,
-    /// The tasks, whose summed gradient answers the lease: one subtree of the reduction tree or, for a worker that
-    /// computes a lease as one batch, any range.
+    /// The tasks.
     pub tasks: TaskRange,
+    /// Whether its gradient is sent alone, as soon as it is computed. Otherwise the worker only reports that it is done, and
+    /// keeps the gradient until it is collected, in one vector with those of other leases.
+    pub is_alone: bool,
 }

@@ -4,17 +4,20 @@
 //! numbers only where they leave the process: in protobuf messages and in JSON.
 //!
 //! # Layout
-//! - `ids`: [`WorkerId`], [`MachineId`], [`Iteration`], [`LeaseId`]
+//! - `ids`: [`WorkerId`], [`MachineId`], [`Iteration`], [`LeaseId`], [`CollectionId`]
 //! - `tasks`: [`TaskRange`], [`TaskOutcome`]
 //! - `lease`: [`Lease`]
+//! - `format`: [`WireFormat`], the representation of vectors on the wire, and the size of their chunks
 //! - `text`: values as text
 
+mod format;
 mod ids;
 mod lease;
 mod tasks;
 mod text;
 
-pub use ids::{Iteration, LeaseId, MachineId, WorkerId};
+pub use format::{CHUNK_VALUES, WireFormat, WireFormatError};
+pub use ids::{CollectionId, Iteration, LeaseId, MachineId, WorkerId};
 pub use lease::{Lease, MAX_LEASE_TASKS};
 pub use tasks::{TaskOutcome, TaskRange};
 pub use text::seconds;

@@ -36,38 +36,6 @@ impl TaskRange {
     pub fn overlaps(self, other: Self) -> bool {
         self.first < other.end() && other.first < self.end()
     }
-
-    /// Whether the range is one whole subtree of the binary reduction tree over task indices: its count is a power of
-    /// two, and it starts at a multiple of the count.
-    pub fn is_subtree(self) -> bool {
-        self.count.is_power_of_two() && self.first.is_multiple_of(self.count)
-    }
-
-    /// The largest subtrees that make up the range, ascending.
-    pub fn subtrees(self) -> impl Iterator<Item = Self> {
-        let mut left = self;
-        std::iter::from_fn(move || {
-            // At index 0 any subtree begins.
-            let aligned = if left.first == 0 { u64::MAX } else { 1 << left.first.trailing_zeros() };
-            let count = (1 << left.count.checked_ilog2()?).min(aligned);
-            let next = Self { first: left.first, count };
-            left = Self { first: next.end(), count: left.count - count };
-            Some(next)
-        })
-    }
-
-    /// All but the first task of a subtree, as subtrees.
-    pub fn without_first(self) -> impl Iterator<Item = Self> {
-        debug_assert!(self.is_subtree());
-        (0..self.count.ilog2()).map(move |level| Self { first: self.first + (1 << level), count: 1 << level })
-    }
-
-    /// The two halves of a subtree of at least two tasks.
-    pub fn halves(self) -> [Self; 2] {
-        debug_assert!(self.is_subtree() && self.count >= 2);
-        let count = self.count / 2;
-        [Self { first: self.first, count }, Self { first: self.first + count, count }]
-    }
 }
 
 /// How the computation of a task, or of the tasks of a lease, ended.
