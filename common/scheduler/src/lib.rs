@@ -14,11 +14,13 @@
 //! - `allocation`: [`ras`], [`ras_by_cost`], [`uniform`], and the warm-up rule of [`allocate_by_score`]
 //! - [`policy`]: one policy per file, and the registry that builds them by name
 //! - [`engine`]: events in, effects out
+//! - [`exchange`](Exchange): the time that vectors take on the links
 //! - [`ledger`](Ledger): what a run cost
 
 mod allocation;
 mod batches;
 pub mod engine;
+mod exchange;
 mod ledger;
 pub mod policy;
 mod statistics;
@@ -29,6 +31,7 @@ pub use engine::{
     AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, Refusal, Report, RestoreError,
     SavedEngine, Verify, WaitReason,
 };
+pub use exchange::Exchange;
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use policy::{
     Collect, Decision, POLICIES, Policy, PolicyContext, PolicyError, PolicyKind, PolicyState, Round, SchedulerRng,

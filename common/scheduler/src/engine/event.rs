@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::limits::FinishReason;
+use crate::exchange::Exchange;
 use crate::ledger::IterationCost;
 use crate::policy::{Decision, StepOutcome};
 use crate::statistics::WorkerStatistics;
-use ata_types::{Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 /// Something that happened, passed to the engine together with its time. Events are never refused; a worker's reports
 /// may be, and go to [`super::Engine::report`].
@@ -62,7 +63,26 @@ pub enum Event {
         /// Whether they agree.
         agree: bool,
     },
-    /// The optimizer step of this iteration was taken.
+    /// The links were measured. Later decisions count with it.
+    LinksMeasured {
+        /// The time that vectors take on them.
+        exchange: Exchange,
+    },
+    /// A collection arrived whole: its worker is no longer needed for it.
+    Delivered {
+        /// The worker.
+        worker: WorkerId,
+        /// The collection.
+        collection: CollectionId,
+    },
+    /// A collection was refused, or its worker gave it up. Its tasks are computed again.
+    CollectionFailed {
+        /// The worker.
+        worker: WorkerId,
+        /// The collection.
+        collection: CollectionId,
+    },
+    /// The optimizer step of this iteration was taken. All of its collections count as delivered.
     StepCommitted {
         /// The iteration.
         iteration: Iteration,
@@ -79,7 +99,7 @@ pub enum Event {
 /// A worker's report on a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum Report<'a> {
-    /// Its gradient arrived and passed every check.
+    /// It is computed. If the lease is [alone](Lease::is_alone), its gradient arrived and passed every check.
     Done {
         /// Seconds that each of its tasks took, by the worker's clock; from a worker that computes a lease as one
         /// batch, one time for the lease.
@@ -155,13 +175,28 @@ pub enum Effect {
         /// The other one.
         second: LeaseId,
     },
-    /// Sum the gradients applied since the last step, divide by the number of their tasks, take the optimizer step,
-    /// then send [`Event::StepCommitted`].
+    /// Ask a worker for the sum of the gradients of some of its leases, as one vector, once all are computed. If the same
+    /// collection was asked for before, this replaces it; without leases, it is no longer needed.
+    Collect {
+        /// The worker.
+        worker: WorkerId,
+        /// The collection.
+        collection: CollectionId,
+        /// Its leases.
+        leases: Vec<LeaseId>,
+    },
+    /// Sum the gradients applied since the last step and those of the collections, divide by the number of their tasks, take the optimizer step,
+    /// then send [`Event::StepCommitted`]. If a worker is lost with a collection, this is sent once more when others have
+    /// computed its tasks, and replaces the order.
     Step {
         /// The iteration.
         iteration: Iteration,
         /// The tasks, ascending and disjoint. In an asynchronous run it is one task, whose iteration may be earlier.
         tasks: Vec<TaskRange>,
+        /// The collections that the step waits for, or has.
+        collections: Vec<CollectionId>,
+        /// The leases in them; they end once the step is taken.
+        collected: Vec<(WorkerId, Lease)>,
         /// Factor on the learning rate.
         lr_factor: f64,
         /// Whether the inner product of this mean gradient and the last one is wanted.

@@ -175,9 +175,10 @@ impl Leases {
         worker: WorkerId,
         iteration: Iteration,
         tasks: TaskRange,
+        is_alone: bool,
         blame: Option<Box<Blame>>,
     ) -> Lease {
-        let lease = Lease { id: LeaseId(self.next_id), iteration, tasks };
+        let lease = Lease { id: LeaseId(self.next_id), iteration, tasks, is_alone };
         self.next_id += 1;
         let entry = Entry { lease, blame, next: NONE };
         let at = self.free.pop().unwrap_or_else(|| u32::try_from(self.entries.len()).expect("fewer than 2^32 leases"));
@@ -289,7 +290,7 @@ mod tests {
     }
 
     pub(super) fn grant(leases: &mut Leases, now_s: f64, number: u32, index: u64) -> LeaseId {
-        leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), None).id
+        leases.grant(now_s, worker(number), Iteration::FIRST, TaskRange::single(index), true, None).id
     }
 
     fn held(leases: &Leases, number: u32) -> Vec<u64> {

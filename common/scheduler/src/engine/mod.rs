@@ -19,8 +19,10 @@
 //! 3. While results are collected, each one is applied, ignored or confirmed ([`Effect::End`]), and updates the statistics of
 //!    its worker. Tasks whose worker fails, hangs or leaves are given to others; the worker rests, and is expelled if it fails
 //!    too often. If the same tasks fail everywhere, the run ends with [`Effect::Abort`].
+//!    Gradients are sent alone, or kept by their worker until their sum is asked for ([`Effect::Collect`]), as soon as all
+//!    tasks are handed out.
 //! 4. Once the step has all its results, the leases that are left are cancelled, and the driver takes the step
-//!    ([`Effect::Step`]).
+//!    ([`Effect::Step`]), as the collections arrive. If a worker is lost with what it kept, its tasks are computed again first.
 //! 5. After [`Event::StepCommitted`] the iteration's cost enters the ledger ([`Effect::Committed`]). The run ends with
 //!    [`Effect::Finish`] if that was the last iteration, or a limit is reached.
 //!
@@ -70,7 +72,7 @@ use std::ops::ControlFlow;
 use crate::ledger::Ledger;
 use crate::policy::{Policy, StepOutcome};
 use crate::statistics::WorkerStatistics;
-use ata_types::{Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskRange, WorkerId};
 use leases::OverdueWorker;
 use phase::{Between, Collecting, Exit, Flow, Over, Phase};
 use shared::Shared;
@@ -102,6 +104,11 @@ impl Engine {
             Event::UploadBlocked { worker } => engine.shared.leases.block_upload(now_s, worker),
             Event::UploadResumed { worker } => engine.shared.resume_upload(worker),
             Event::Compared { tasks, first, second, agree } => engine.compared(tasks, (first, second), agree),
+            Event::LinksMeasured { exchange } => engine.shared.exchange = exchange,
+            Event::Delivered { worker, collection } => engine.delivered(worker, collection),
+            Event::CollectionFailed { worker, collection } => {
+                engine.collect(|collecting, shared| collecting.collection_failed(shared, worker, collection));
+            }
             Event::StepCommitted { iteration, outcome } => engine.step_committed(iteration, &outcome),
             Event::Proceed => engine.proceed(),
             Event::Timeout => engine.timeout(),
@@ -183,11 +190,13 @@ impl Engine {
         let Self { shared, phase } = self;
         let Phase::Collecting(collecting) = phase else { return };
         let next = match handle(collecting, shared) {
-            ControlFlow::Continue(()) => return,
-            ControlFlow::Break(Exit::Complete) => Phase::Committing(collecting.step(shared)),
-            ControlFlow::Break(Exit::Abort(reason)) => Phase::Over(Over::abort(shared, collecting.number, reason)),
+            ControlFlow::Continue(()) => return collecting.ask(shared),
+            ControlFlow::Break(Exit::Complete) => collecting.step(shared).map(Phase::Committing),
+            ControlFlow::Break(Exit::Abort(reason)) => Some(Phase::Over(Over::abort(shared, collecting.number, reason))),
         };
-        self.phase = next;
+        if let Some(next) = next {
+            self.phase = next;
+        }
     }
 
     fn join(&mut self, worker: WorkerId, machine: MachineId, prior: WorkerStatistics, fuses: bool) {
@@ -255,16 +264,26 @@ impl Engine {
         Ok(())
     }
 
+    fn delivered(&mut self, worker: WorkerId, collection: CollectionId) {
+        if let Phase::Collecting(collecting) = &mut self.phase {
+            collecting.delivered(&mut self.shared, worker, collection);
+        }
+    }
+
     fn compared(&mut self, tasks: TaskRange, leases: (LeaseId, LeaseId), agree: bool) {
         self.collect(|collecting, shared| collecting.compared(shared, tasks, leases, agree));
     }
 
     fn step_committed(&mut self, iteration: Iteration, outcome: &StepOutcome) {
-        if let Phase::Committing(committing) = &mut self.phase
-            && committing.number == iteration
-        {
-            self.phase = committing.commit(&mut self.shared, outcome);
-        }
+        let Self { shared, phase } = self;
+        let next = match phase {
+            Phase::Committing(committing) if committing.number == iteration => committing.commit(shared, outcome),
+            Phase::Collecting(collecting) if collecting.number == iteration && collecting.is_stepping() => {
+                collecting.stepped(shared).commit(shared, outcome)
+            }
+            _ => return,
+        };
+        self.phase = next;
     }
 
     fn proceed(&mut self) {

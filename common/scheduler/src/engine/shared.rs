@@ -9,10 +9,11 @@ use super::failures::FailureStreak;
 use super::leases::{EndedLease, FinishedLease, Leases};
 use super::priors::Priors;
 use super::roster::Roster;
+use crate::exchange::Exchange;
 use crate::ledger::{Ledger, WorkerCost};
 use crate::policy::Policy;
 use crate::statistics::WorkerStatistics;
-use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 /// A lease may take this many times its expected time before it counts as hung: task times with a coefficient of
 /// variation of 1 exceed ten times their mean once in 20,000.
@@ -45,6 +46,10 @@ pub(super) struct Shared {
     pub(super) arrivals: VecDeque<AcceptedResult>,
     /// Leases to cancel once they are too late, oldest first; some may have ended.
     pub(super) granted: VecDeque<(WorkerId, Lease)>,
+    /// The time that vectors take on the links.
+    pub(super) exchange: Exchange,
+    /// How many collections were begun.
+    pub(super) collections: u64,
     /// Empty, for the next iteration to reuse.
     pub(super) spare: EmployedWorkers,
     /// When the first iteration began.
@@ -76,6 +81,8 @@ impl Shared {
             results: 0,
             arrivals: VecDeque::new(),
             granted: VecDeque::new(),
+            exchange: Exchange::default(),
+            collections: 0,
             spare: EmployedWorkers::default(),
             began_s: None,
             last_step_s: None,
@@ -92,6 +99,12 @@ impl Shared {
             self.last_wait = Some(reason);
             self.effects.push(Effect::Wait { reason });
         }
+    }
+
+    /// The name of a new collection.
+    pub(super) fn next_collection(&mut self) -> CollectionId {
+        self.collections += 1;
+        CollectionId(self.collections)
     }
 
     /// Makes room for a worker that may never have been seen before.
@@ -161,7 +174,7 @@ impl Shared {
         let finished = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
         let FinishedLease { lease, factor, overhead_s } = finished;
         self.roster.delivered(worker);
-        self.results += 1;
+        self.results += u64::from(lease.is_alone);
         if fuses {
             self.observe_batch(worker, lease.tasks.count, reported_s * factor);
         } else {

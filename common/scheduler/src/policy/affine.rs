@@ -130,6 +130,7 @@ impl Policy for Affine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::Exchange;
     use crate::policy::tests::decide;
     use crate::statistics::WorkerStatistics;
     use ata_types::Iteration;
@@ -203,7 +204,7 @@ mod tests {
         let statistics = [known(6.0), known(0.0)];
         let workers = [0, 1].map(WorkerId::from_slot);
         let round =
-            Round { iteration: Iteration(2), budget: 10, workers: &workers, statistics: &statistics, fuses: &[] };
+            Round { iteration: Iteration(2), budget: 10, workers: &workers, statistics: &statistics, fuses: &[], exchange: Exchange::default() };
         let decision = Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1));
         assert_eq!(decision.allocation, [2, 8]);
     }

@@ -64,6 +64,7 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 
 pub use crate::engine::{Actions, Activity, IterationView};
+use crate::exchange::Exchange;
 use crate::statistics::WorkerStatistics;
 use ata_types::{Iteration, WorkerId};
 
@@ -178,6 +179,8 @@ pub struct Round<'a> {
     pub statistics: &'a [WorkerStatistics],
     /// Which workers compute their whole share as one batch, at a cost of o + a·s, by slot. Those beyond its end do not.
     pub fuses: &'a [bool],
+    /// The time that vectors take on the links.
+    pub exchange: Exchange,
 }
 
 impl Round<'_> {
@@ -219,7 +222,7 @@ pub(crate) mod tests {
             .collect();
         let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
         let round =
-            Round { iteration: Iteration(iteration), budget, workers: &workers, statistics: &statistics, fuses: &[] };
+            Round { iteration: Iteration(iteration), budget, workers: &workers, statistics: &statistics, fuses: &[], exchange: Exchange::default() };
         policy.decide(&round, &mut SchedulerRng::seed_from_u64(5))
     }
 }

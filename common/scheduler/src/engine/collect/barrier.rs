@@ -22,16 +22,16 @@ impl Barrier {
 }
 
 impl Mode for Barrier {
-    fn shares(&mut self, decision: &Decision, fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
+    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let allocation = &decision.allocation;
-        // A share that is awaited whole returns as a few sums; otherwise each task returns alone.
-        let mut shares = if self.has_whole_shares() { lay_out(allocation, fuses) } else { single_tasks(allocation) };
+        // If the first results make the step, each task returns alone.
+        let mut shares = if self.is_collected() { lay_out(allocation) } else { single_tasks(allocation) };
         let probes = decision.probes.iter().zip((self.allocated..).map(TaskRange::single));
         shares.extend(probes.map(|(&i, task)| (i, task)));
         shares
     }
 
-    fn has_whole_shares(&self) -> bool {
+    fn is_collected(&self) -> bool {
         self.first.is_none()
     }
 
@@ -41,6 +41,10 @@ impl Mode for Barrier {
 
     fn take(&mut self, tasks: TaskRange) {
         self.taken += tasks.count;
+    }
+
+    fn lose(&mut self, tasks: TaskRange) {
+        self.taken -= tasks.count;
     }
 
     fn is_complete(&self) -> bool {

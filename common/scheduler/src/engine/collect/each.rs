@@ -20,7 +20,7 @@ impl Each {
 
 impl Mode for Each {
     /// Most workers compute already, and those that are idle get [`Self::next`].
-    fn shares(&mut self, _decision: &Decision, _fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
+    fn shares(&mut self, _decision: &Decision) -> Vec<(usize, TaskRange)> {
         Vec::new()
     }
 

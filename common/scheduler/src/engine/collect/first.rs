@@ -22,7 +22,7 @@ impl First {
 }
 
 impl Mode for First {
-    fn shares(&mut self, decision: &Decision, _fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
+    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let shares = single_tasks(&decision.allocation);
         self.next = shares.len() as u64;
         shares

@@ -22,12 +22,11 @@ use ata_types::TaskRange;
 
 /// Decides which results make the step of an iteration.
 pub(super) trait Mode: Send {
-    /// The tasks to hand out as the iteration begins: positions among the decision's workers, and tasks. `fuses` says
-    /// whether the worker at a position computes a lease as one batch.
-    fn shares(&mut self, decision: &Decision, fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)>;
+    /// The tasks to hand out as the iteration begins: positions among the decision's workers, and tasks.
+    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)>;
 
-    /// Whether shares are awaited whole: only then may a lease be one batch of several tasks.
-    fn has_whole_shares(&self) -> bool {
+    /// Whether each worker keeps its gradients until their sum is collected. If not, each result is sent alone.
+    fn is_collected(&self) -> bool {
         false
     }
 
@@ -36,6 +35,9 @@ pub(super) trait Mode: Send {
 
     /// A wanted result has arrived.
     fn take(&mut self, tasks: TaskRange);
+
+    /// A result that was taken is lost before it was collected.
+    fn lose(&mut self, _tasks: TaskRange) {}
 
     /// Whether the step has all its tasks.
     fn is_complete(&self) -> bool;

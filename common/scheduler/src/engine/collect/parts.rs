@@ -23,12 +23,12 @@ impl Parts {
 
 impl Mode for Parts {
     /// Only the probes: the policy is asked for the rest.
-    fn shares(&mut self, decision: &Decision, _fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
+    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         let indices = (self.done.len() as u64..).map(TaskRange::single);
         decision.probes.iter().copied().zip(indices).collect()
     }
 
-    fn has_whole_shares(&self) -> bool {
+    fn is_collected(&self) -> bool {
         true
     }
 
@@ -39,6 +39,11 @@ impl Mode for Parts {
     fn take(&mut self, tasks: TaskRange) {
         self.done[tasks.first as usize..tasks.end() as usize].fill(true);
         self.left -= tasks.count;
+    }
+
+    fn lose(&mut self, tasks: TaskRange) {
+        self.done[tasks.first as usize..tasks.end() as usize].fill(false);
+        self.left += tasks.count;
     }
 
     fn is_complete(&self) -> bool {

@@ -40,7 +40,7 @@ impl Race {
 
 impl Mode for Race {
     /// One for each worker, whatever its share.
-    fn shares(&mut self, decision: &Decision, _fuses: &dyn Fn(usize) -> bool) -> Vec<(usize, TaskRange)> {
+    fn shares(&mut self, decision: &Decision) -> Vec<(usize, TaskRange)> {
         (0..decision.allocation.len()).filter_map(|i| Some((i, self.begin()?))).collect()
     }
 

@@ -1,7 +1,6 @@
 //! Spot checks: the results of some leases are taken only once two workers on different machines agree on them.
 //!
-//! A lease that is drawn is split into subtrees, so that any worker can compute them, and each subtree is also given to a
-//! second worker. The driver compares the results, because the engine has no gradients. If two differ, further workers are
+//! A lease that is drawn is also given to a second worker, and both send its gradient alone. The driver compares the results, because the engine has no gradients. If two differ, further workers are
 //! asked, one at a time, until two agree; results that differ from theirs are mismatched. If there is no further worker to
 //! ask, all workers that differ are struck, and the tasks are computed again.
 //!
@@ -92,10 +91,8 @@ impl Collecting {
             return;
         }
         let blame = blame.map_or_else(Blame::default, |blame| *blame);
-        for tasks in tasks.subtrees() {
-            self.checks.insert(tasks.first, Check::new(tasks, blame.clone()));
-            self.ask(shared, worker, tasks);
-        }
+        self.checks.insert(tasks.first, Check::new(tasks, blame));
+        self.ask_for_check(shared, worker, tasks);
     }
 
     fn is_drawn(&self, shared: &Shared, tasks: TaskRange) -> bool {
@@ -105,7 +102,7 @@ impl Collecting {
     }
 
     /// Assigns tasks that are checked to a worker.
-    fn ask(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {
+    fn ask_for_check(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange) {
         let Some(check) = self.checks.get(&tasks.first) else { return };
         let blame = (check.blame.attempts > 0).then(|| Box::new(check.blame.clone()));
         let lease = self.assign(shared, worker, tasks, blame);
@@ -223,6 +220,7 @@ impl Collecting {
         }
         for ended in shared.leases.revoke_all(shared.now_s, worker) {
             shared.cancel(worker, &ended);
+            self.withdraw(shared, worker, ended.lease.id);
             if !self.is_asked_again(shared, worker, &ended.lease, false) {
                 self.orphan(ended.lease.tasks, ended.blame.as_deref());
             }
@@ -254,7 +252,7 @@ impl Collecting {
             let witness = if check.needs() <= MAX_RESULTS { self.witness(shared, tasks) } else { None };
             if let Some(witness) = witness {
                 self.cancel_unneeded(shared, witness);
-                self.ask(shared, witness, tasks);
+                self.ask_for_check(shared, witness, tasks);
             } else if differ {
                 self.dispute(shared, tasks);
             } else {

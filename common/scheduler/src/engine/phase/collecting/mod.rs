@@ -2,11 +2,13 @@
 //!
 //! # Layout
 //! - `results`: results that workers report
+//! - `collections`: gradients that workers keep until their sum is collected
 //! - `recovery`: tasks whose lease ended without a result
 //! - `checks`: results that two workers must confirm
 //! - `parts`: tasks that are handed out in parts, as the policy plans
 
 mod checks;
+mod collections;
 mod parts;
 mod recovery;
 mod results;
@@ -27,6 +29,7 @@ use crate::engine::worker_set::WorkerSet;
 use crate::policy::{Decision, SchedulerRng};
 use ata_types::{Iteration, Lease, TaskRange, WorkerId};
 use checks::Check;
+use collections::Collections;
 use recovery::Orphan;
 
 /// How the collecting phase ends.
@@ -50,8 +53,9 @@ pub(in crate::engine) struct Collecting {
     workers: u64,
     /// Workers that left during the iteration: they take part once, even if they come back.
     left: WorkerSet,
-    /// The results that enter the step.
+    /// The results that enter the step, except those that workers keep.
     results: Vec<AcceptedResult>,
+    collections: Collections,
     employed: EmployedWorkers,
     orphans: Vec<Orphan>,
     /// Tasks whose result is taken only once two workers agree on it, by the first task.
@@ -79,6 +83,7 @@ impl Collecting {
             workers,
             left: WorkerSet::default(),
             results: Vec::new(),
+            collections: Collections::default(),
             employed: std::mem::take(&mut shared.spare),
             orphans: Vec::new(),
             checks: BTreeMap::new(),
@@ -92,9 +97,7 @@ impl Collecting {
     /// Hands out the first tasks.
     pub(in crate::engine) fn begin(&mut self, shared: &mut Shared) -> Flow {
         let workers = shared.roster.available();
-        let fuses = shared.roster.fuses();
-        let shares = self.mode.shares(&self.decision, &|i| fuses[workers[i].slot()]);
-        for (i, tasks) in shares {
+        for (i, tasks) in self.mode.shares(&self.decision) {
             self.entrust(shared, workers[i], tasks, None);
         }
         self.continue_checks(shared)?;
@@ -126,7 +129,11 @@ impl Collecting {
 
     fn assign(&mut self, shared: &mut Shared, worker: WorkerId, tasks: TaskRange, blame: Option<Box<Blame>>) -> Lease {
         let was_free = shared.leases.is_free(worker);
-        let lease = shared.leases.grant(shared.now_s, worker, self.number, tasks, blame);
+        let is_alone = !self.mode.is_collected() || self.checks.contains_key(&tasks.first);
+        let lease = shared.leases.grant(shared.now_s, worker, self.number, tasks, is_alone, blame);
+        if !is_alone && self.mode.wants(tasks) {
+            self.will_collect(worker, lease.id);
+        }
         self.employed.add(worker);
         if self.mode.lateness().is_some_and(|lateness| lateness.cancel) {
             shared.granted.push_back((worker, lease));
@@ -155,22 +162,42 @@ impl Collecting {
         }
     }
 
-    /// All results are there: ends the leases that are left, and asks for the optimizer step.
-    pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Committing {
+    /// All results are there: ends the leases that are left, and asks for the optimizer step. Returns what the iteration is
+    /// committed from, unless the step waits for collections first.
+    pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
+        self.ask(shared);
         if !self.is_asynchronous() && !shared.leases.is_empty() {
-            for &worker in self.employed.workers() {
-                for ended in shared.leases.revoke_all(shared.now_s, worker) {
-                    shared.cancel(worker, &ended);
-                }
-                shared.roster.release(worker);
-            }
+            self.cancel_rest(shared);
         }
+        let (collections, collected) = (self.ordered(), self.kept());
+        self.collections.is_stepping = !collections.is_empty();
         shared.effects.push(Effect::Step {
             iteration: self.number,
             tasks: self.step_tasks(),
+            collections,
+            collected,
             lr_factor: self.decision.lr_factor,
             with_product: shared.policy.wants_gradient_product(),
         });
+        (!self.collections.is_stepping).then(|| self.committing(shared))
+    }
+
+    fn cancel_rest(&self, shared: &mut Shared) {
+        for &worker in self.employed.workers() {
+            for ended in shared.leases.revoke_all(shared.now_s, worker) {
+                shared.cancel(worker, &ended);
+            }
+            shared.roster.release(worker);
+        }
+    }
+
+    /// The step was taken, with all collections.
+    pub(in crate::engine) fn stepped(&mut self, shared: &mut Shared) -> Committing {
+        self.apply_kept(shared);
+        self.committing(shared)
+    }
+
+    fn committing(&mut self, shared: &Shared) -> Committing {
         Committing {
             number: self.number,
             started_s: self.started_s,

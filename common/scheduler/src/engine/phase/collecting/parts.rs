@@ -13,7 +13,7 @@ use ata_types::{TaskRange, WorkerId};
 impl Collecting {
     /// Asks the policy what to do next, if the iteration's tasks are handed out in parts.
     pub(super) fn replan(&mut self, shared: &mut Shared) -> Flow {
-        if shared.failures.is_pause() {
+        if shared.failures.is_pause() || self.is_stepping() {
             return Flow::Continue(());
         }
         let (Some(pool), Collect::InParts { tasks }) = (self.mode.pool(), self.decision.collect) else {
@@ -47,8 +47,7 @@ impl Collecting {
         let may_begin = |worker: WorkerId| shared.roster.may_begin(worker, nobody_computes);
         let idle = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
         let shares: SmallVec<[(usize, u64); 4]> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
-        let fuses = shared.roster.fuses();
-        let pieces = self.mode.pool().map(|pool| pool.take(&shares, |i| fuses[begin[i].0.slot()]));
+        let pieces = self.mode.pool().map(|pool| pool.take(&shares));
         for (i, tasks) in pieces.into_iter().flatten() {
             self.assign(shared, begin[i].0, tasks, None);
         }
@@ -76,13 +75,8 @@ impl Collecting {
             return;
         }
         for (tasks, blame) in held {
-            // Only a worker that computes a lease as one batch takes any range.
-            let fuses = shared.roster.fuses()[copier.slot()];
-            let parts: Vec<TaskRange> = if fuses { vec![tasks] } else { tasks.subtrees().collect() };
-            for part in parts {
-                self.copies.add((holder, tasks), copier, part);
-                self.assign(shared, copier, part, blame.clone());
-            }
+            self.copies.add((holder, tasks), copier, tasks);
+            self.assign(shared, copier, tasks, blame);
         }
     }
 
@@ -100,6 +94,7 @@ impl Collecting {
             let held = shared.leases.on(other, tasks);
             if let Some(ended) = held.and_then(|id| shared.leases.revoke(shared.now_s, other, id)) {
                 shared.cancel(other, &ended);
+                self.withdraw(shared, other, ended.lease.id);
                 for tasks in left {
                     self.orphan(tasks, ended.blame.as_deref());
                 }
@@ -117,7 +112,7 @@ impl Collecting {
         }
         let Some(pool) = self.mode.pool() else { return Flow::Continue(()) };
         let left = pool.left();
-        let lost: Vec<TaskRange> = pool.take(&[(0, left)], |_| false).into_iter().map(|(_, tasks)| tasks).collect();
+        let lost: Vec<TaskRange> = pool.take(&[(0, left)]).into_iter().map(|(_, tasks)| tasks).collect();
         if lost.is_empty() {
             return Flow::Continue(());
         }

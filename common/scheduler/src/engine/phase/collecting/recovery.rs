@@ -6,7 +6,7 @@ use super::{Collecting, Exit, Flow};
 use crate::allocation::ras_by_cost;
 use crate::engine::blame::Blame;
 use crate::engine::event::WaitReason;
-use crate::engine::layout::{join, share_out};
+use crate::engine::layout::share_out;
 use crate::engine::leases::EndedLease;
 use crate::engine::random::{Purpose, stream};
 use crate::engine::shared::Shared;
@@ -52,6 +52,7 @@ impl Collecting {
         lost: Vec<EndedLease>,
     ) -> Flow {
         self.left.insert(worker);
+        self.lose_collections(shared, worker);
         let hung_on = lost.first().map(|ended| ended.lease.tasks);
         let mut lost = lost.into_iter();
         if let Some(ended) = lost.next() {
@@ -67,6 +68,7 @@ impl Collecting {
     /// A worker reported a lease as failed.
     pub(in crate::engine) fn lease_failed(&mut self, shared: &mut Shared, worker: WorkerId, ended: EndedLease) -> Flow {
         let lease = ended.lease;
+        self.withdraw(shared, worker, lease.id);
         if !self.is_asked_again(shared, worker, &lease, true) {
             let mut blame = ended.blame.unwrap_or_default();
             blame.add(worker);
@@ -96,6 +98,7 @@ impl Collecting {
 
     fn left(&mut self, shared: &mut Shared, worker: WorkerId, lost: Vec<EndedLease>) {
         self.left.insert(worker);
+        self.lose_collections(shared, worker);
         self.recompute(shared, worker, lost.into_iter());
     }
 
@@ -103,7 +106,7 @@ impl Collecting {
     fn recompute(&mut self, shared: &mut Shared, worker: WorkerId, lost: impl Iterator<Item = EndedLease>) {
         for EndedLease { lease, blame, .. } in lost {
             if !self.is_asked_again(shared, worker, &lease, false) {
-                for tasks in self.uncovered(shared, worker, &lease, false).into_iter().flat_map(TaskRange::subtrees) {
+                for tasks in self.uncovered(shared, worker, &lease, false) {
                     self.orphan(tasks, blame.as_deref());
                 }
             }
@@ -120,13 +123,12 @@ impl Collecting {
         let mut blame = earlier.as_deref().cloned().unwrap_or_default();
         blame.add(worker);
         let is_batch = shared.roster.fuses()[worker.slot()];
-        for tasks in self.uncovered(shared, worker, &lease, true).into_iter().flat_map(TaskRange::subtrees) {
+        for tasks in self.uncovered(shared, worker, &lease, true) {
             if is_batch {
                 self.orphan(tasks, Some(&blame));
             } else if tasks.first == lease.tasks.first {
-                for rest in tasks.without_first() {
-                    self.orphan(rest, earlier.as_deref());
-                }
+                let rest = TaskRange { first: tasks.first + 1, count: tasks.count - 1 };
+                self.orphan(rest, earlier.as_deref());
                 self.orphan(TaskRange::single(tasks.first), Some(&blame));
             } else {
                 self.orphan(tasks, earlier.as_deref());
@@ -174,10 +176,8 @@ impl Collecting {
 
     /// Tasks whose lease ended without a result wait for another worker, if the step needs them.
     pub(super) fn orphan(&mut self, tasks: TaskRange, blame: Option<&Blame>) {
-        if self.mode.wants(tasks) && self.mode.must_redo(blame.is_some()) {
-            // What was one batch may go to workers that return the sums of subtrees.
-            let orphan = |tasks| Orphan { tasks, blame: blame.cloned().map(Box::new) };
-            self.orphans.extend(tasks.subtrees().map(orphan));
+        if tasks.count > 0 && self.mode.wants(tasks) && self.mode.must_redo(blame.is_some()) {
+            self.orphans.push(Orphan { tasks, blame: blame.cloned().map(Box::new) });
         }
     }
 
@@ -223,11 +223,7 @@ impl Collecting {
         let rng = self.recovery_rng.get_or_insert_with(|| stream(seed, number, Purpose::Recovery));
         let allocation = ras_by_cost(takers.len(), budget, ends_s, rng);
         let tasks: Vec<TaskRange> = orphans.iter().map(|orphan| orphan.tasks).collect();
-        let mut pieces = share_out(tasks, allocation);
-        if self.mode.has_whole_shares() {
-            join(&mut pieces, |i| fuses[takers[i].slot()]);
-        }
-        for (i, tasks) in pieces {
+        for (i, tasks) in share_out(tasks, &allocation) {
             self.cancel_unneeded(shared, takers[i]);
             self.entrust(shared, takers[i], tasks, blame.clone());
         }
@@ -240,7 +236,7 @@ impl Collecting {
     }
 
     /// A worker that is about to get work stops at once if the step does not need what it computes.
-    pub(super) fn cancel_unneeded(&self, shared: &mut Shared, worker: WorkerId) {
+    pub(super) fn cancel_unneeded(&mut self, shared: &mut Shared, worker: WorkerId) {
         let held = || shared.leases.of(worker).map(|(lease, _)| lease);
         if held().any(|lease| self.mode.wants(lease.tasks)) {
             return;
@@ -250,6 +246,7 @@ impl Collecting {
         for id in unneeded.into_iter().rev() {
             if let Some(ended) = shared.leases.revoke(shared.now_s, worker, id) {
                 shared.cancel(worker, &ended);
+                self.withdraw(shared, worker, ended.lease.id);
             }
         }
     }

@@ -18,8 +18,12 @@ impl Collecting {
         let had_paused = shared.failures.end();
         let AcceptedResult { worker, lease, busy_s, .. } = result;
         if self.mode.wants(lease.tasks) {
-            shared.effects.push(result.end(TaskOutcome::Applied));
-            self.take(result);
+            if lease.is_alone {
+                shared.effects.push(result.end(TaskOutcome::Applied));
+                self.take(result);
+            } else {
+                self.keep(result);
+            }
             self.stop_copies(shared, &result);
         } else {
             shared.effects.push(result.end(TaskOutcome::Ignored));

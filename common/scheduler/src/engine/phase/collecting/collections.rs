@@ -1,0 +1,170 @@
+//! Gradients that workers keep until their sum is collected.
+//!
+//! In an iteration that is collected, a worker reports each lease as it is done, and keeps the gradients. Once all tasks are
+//! handed out, each worker is asked for one vector, the sum over its leases: a collection. If a lease of a collection ends
+//! without a result, the worker is asked again, for the others. A worker that is lost before its collection was delivered loses
+//! the results in it, which others compute again.
+
+use std::collections::BTreeMap;
+
+use super::{Collecting, Flow};
+use crate::engine::account::AcceptedResult;
+use crate::engine::blame::Blame;
+use crate::engine::event::Effect;
+use crate::engine::shared::Shared;
+use ata_types::{CollectionId, Lease, LeaseId, TaskOutcome, WorkerId};
+
+/// The collections of an iteration.
+#[derive(Debug, Default)]
+pub(super) struct Collections {
+    /// Leases in no collection yet, in the order in which they were assigned.
+    unasked: Vec<(WorkerId, LeaseId)>,
+    /// Collections that are not delivered, with their leases.
+    open: BTreeMap<(WorkerId, CollectionId), Vec<LeaseId>>,
+    delivered: Vec<CollectionId>,
+    /// The results that were reported, in the order in which they were.
+    kept: Vec<KeptResult>,
+    /// Whether the step was ordered, with all of these.
+    pub(super) is_stepping: bool,
+}
+
+/// A result whose gradient its worker keeps.
+#[derive(Clone, Copy, Debug)]
+struct KeptResult {
+    result: AcceptedResult,
+    is_delivered: bool,
+}
+
+impl Collections {
+    /// The collections of a worker that are not delivered.
+    fn of(&mut self, worker: WorkerId) -> impl Iterator<Item = (CollectionId, &mut Vec<LeaseId>)> {
+        let all = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
+        self.open.range_mut(all).map(|((_, id), leases)| (*id, leases))
+    }
+
+    /// Removes results that their worker no longer has.
+    fn take_lost(&mut self, is_lost: impl Fn(&AcceptedResult) -> bool) -> Vec<AcceptedResult> {
+        let lost = self.kept.extract_if(.., |kept| !kept.is_delivered && is_lost(&kept.result));
+        lost.map(|kept| kept.result).collect()
+    }
+}
+
+impl Collecting {
+    /// A worker got a lease whose gradient will be collected.
+    pub(super) fn will_collect(&mut self, worker: WorkerId, lease: LeaseId) {
+        self.collections.unasked.push((worker, lease));
+    }
+
+    /// A result arrived whose gradient its worker keeps.
+    pub(super) fn keep(&mut self, result: AcceptedResult) {
+        self.mode.take(result.lease.tasks);
+        self.collections.kept.push(KeptResult { result, is_delivered: false });
+    }
+
+    /// Asks the workers for their sums, if there is nothing left to hand out.
+    pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
+        let is_left = self.mode.pool().is_some_and(|pool| pool.left() > 0) || !self.orphans.is_empty();
+        if is_left || self.collections.unasked.is_empty() {
+            return;
+        }
+        let mut unasked = std::mem::take(&mut self.collections.unasked);
+        unasked.sort_by_key(|(worker, _)| *worker);
+        for group in unasked.chunk_by(|(a, _), (b, _)| a == b) {
+            let (worker, collection) = (group[0].0, shared.next_collection());
+            let leases: Vec<LeaseId> = group.iter().map(|(_, lease)| *lease).collect();
+            self.collections.open.insert((worker, collection), leases.clone());
+            shared.effects.push(Effect::Collect { worker, collection, leases });
+        }
+    }
+
+    /// A lease ended without a result that its worker, which is present, could send.
+    pub(super) fn withdraw(&mut self, shared: &mut Shared, worker: WorkerId, lease: LeaseId) {
+        self.collections.unasked.retain(|unasked| *unasked != (worker, lease));
+        for (collection, leases) in self.collections.of(worker) {
+            let before = leases.len();
+            leases.retain(|held| *held != lease);
+            if leases.len() < before {
+                shared.effects.push(Effect::Collect { worker, collection, leases: leases.clone() });
+            }
+        }
+        self.collections.open.retain(|_, leases| !leases.is_empty());
+    }
+
+    /// A collection arrived whole.
+    pub(in crate::engine) fn delivered(&mut self, shared: &mut Shared, worker: WorkerId, collection: CollectionId) {
+        let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return };
+        shared.results += 1;
+        self.collections.delivered.push(collection);
+        for kept in self.collections.kept.iter_mut().filter(|kept| kept.result.worker == worker) {
+            kept.is_delivered |= leases.contains(&kept.result.lease.id);
+        }
+    }
+
+    /// A collection was refused: its worker failed, and others compute the tasks.
+    pub(in crate::engine) fn collection_failed(
+        &mut self,
+        shared: &mut Shared,
+        worker: WorkerId,
+        collection: CollectionId,
+    ) -> Flow {
+        let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return Flow::Continue(()) };
+        let lost = self.collections.take_lost(|result| leases.contains(&result.lease.id));
+        let lost_s = lost.iter().map(|result| result.busy_s).sum();
+        let mut blame = Blame::default();
+        blame.add(worker);
+        self.lose_kept(shared, lost, TaskOutcome::Failed, Some(&blame));
+        shared.strike(worker, lost_s);
+        self.expel_if_due(shared, worker);
+        self.recover(shared)
+    }
+
+    /// A worker is gone, with the gradients that it kept.
+    pub(super) fn lose_collections(&mut self, shared: &mut Shared, worker: WorkerId) {
+        self.collections.unasked.retain(|(holder, _)| *holder != worker);
+        self.collections.open.retain(|(holder, _), _| *holder != worker);
+        let lost = self.collections.take_lost(|result| result.worker == worker);
+        self.lose_kept(shared, lost, TaskOutcome::Lost, None);
+    }
+
+    fn lose_kept(
+        &mut self,
+        shared: &mut Shared,
+        lost: Vec<AcceptedResult>,
+        outcome: TaskOutcome,
+        blame: Option<&Blame>,
+    ) {
+        for result in lost {
+            self.collections.is_stepping = false;
+            let Lease { tasks, .. } = result.lease;
+            shared.effects.push(result.end(outcome));
+            shared.waste.add(tasks.count, result.busy_s);
+            self.mode.lose(tasks);
+            self.orphan(tasks, blame);
+        }
+    }
+
+    /// Whether the step was ordered, and waits for the collections.
+    pub(in crate::engine) fn is_stepping(&self) -> bool {
+        self.collections.is_stepping
+    }
+
+    /// The collections that make the step.
+    pub(super) fn ordered(&self) -> Vec<CollectionId> {
+        let open = self.collections.open.keys().map(|(_, collection)| *collection);
+        self.collections.delivered.iter().copied().chain(open).collect()
+    }
+
+    /// The leases in them.
+    pub(super) fn kept(&self) -> Vec<(WorkerId, Lease)> {
+        self.collections.kept.iter().map(|kept| (kept.result.worker, kept.result.lease)).collect()
+    }
+
+    /// The step was taken: all that was kept is applied.
+    pub(super) fn apply_kept(&mut self, shared: &mut Shared) {
+        shared.results += self.collections.open.len() as u64;
+        for KeptResult { result, .. } in std::mem::take(&mut self.collections).kept {
+            shared.effects.push(result.end(TaskOutcome::Applied));
+            self.results.push(result);
+        }
+    }
+}
