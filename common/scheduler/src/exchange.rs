@@ -34,7 +34,10 @@ mod tests {
     #[test]
     fn the_narrowest_part_of_the_way_counts() {
         let exchange = Exchange { up_s: 2.0, down_s: 1.0, own_s: 3.0 };
-        assert_eq!([(1, 1), (1, 4), (2, 2), (4, 4)].map(|(rank, workers)| exchange.window_s(rank, workers)), [3.0, 4.0, 4.0, 8.0]);
+        assert_eq!(
+            [(1, 1), (1, 4), (2, 2), (4, 4)].map(|(rank, workers)| exchange.window_s(rank, workers)),
+            [3.0, 4.0, 4.0, 8.0]
+        );
         assert!(Exchange::default().is_free() && !exchange.is_free());
     }
 }

@@ -192,7 +192,9 @@ impl Engine {
         let next = match handle(collecting, shared) {
             ControlFlow::Continue(()) => return collecting.ask(shared),
             ControlFlow::Break(Exit::Complete) => collecting.step(shared).map(Phase::Committing),
-            ControlFlow::Break(Exit::Abort(reason)) => Some(Phase::Over(Over::abort(shared, collecting.number, reason))),
+            ControlFlow::Break(Exit::Abort(reason)) => {
+                Some(Phase::Over(Over::abort(shared, collecting.number, reason)))
+            }
         };
         if let Some(next) = next {
             self.phase = next;

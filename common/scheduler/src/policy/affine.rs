@@ -203,8 +203,14 @@ mod tests {
         };
         let statistics = [known(6.0), known(0.0)];
         let workers = [0, 1].map(WorkerId::from_slot);
-        let round =
-            Round { iteration: Iteration(2), budget: 10, workers: &workers, statistics: &statistics, fuses: &[], exchange: Exchange::default() };
+        let round = Round {
+            iteration: Iteration(2),
+            budget: 10,
+            workers: &workers,
+            statistics: &statistics,
+            fuses: &[],
+            exchange: Exchange::default(),
+        };
         let decision = Affine::default().decide(&round, &mut SchedulerRng::seed_from_u64(1));
         assert_eq!(decision.allocation, [2, 8]);
     }

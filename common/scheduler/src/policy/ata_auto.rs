@@ -12,6 +12,7 @@
 //! measurements.
 
 mod exploration;
+mod links;
 mod pace;
 mod plan;
 mod probe;
@@ -31,6 +32,7 @@ use crate::allocation::{PerWorker, Rule};
 use crate::statistics::WorkerStatistics;
 use ata_types::WorkerId;
 use exploration::{Allowance, Exploration};
+use links::share_with_links;
 use plan::{Member, Plan, Preferences};
 use probe::ProbeRule;
 use ranking::Ranking;
@@ -241,6 +243,17 @@ struct Candidate {
     member: Member,
 }
 
+/// Shares the tasks anew, with the time that vectors take on the links.
+fn share_over_links(candidates: &mut [Candidate], round: &Round<'_>, caution: f64) {
+    let first_s = |candidate: &Candidate| candidate.member.pace.index_s(1, caution);
+    candidates.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
+    let mut members: Vec<Member> = candidates.iter().map(|candidate| candidate.member).collect();
+    share_with_links(&mut members, round.exchange, round.budget, caution);
+    for (candidate, member) in candidates.iter_mut().zip(members) {
+        candidate.member = member;
+    }
+}
+
 /// A worker's position among those available.
 fn position(round: &Round<'_>, worker: WorkerId) -> Option<usize> {
     // Usually all are.
@@ -290,7 +303,10 @@ impl Policy for AtaAuto {
         self.review();
         self.probed.clear();
         let caution = self.caution();
-        let candidates = self.share(round, caution);
+        let mut candidates = self.share(round, caution);
+        if !round.exchange.is_free() {
+            share_over_links(&mut candidates, round, caution);
+        }
         self.races = candidates.is_empty();
         if self.races {
             let rule = Rule::WarmUp { never_observed: n, zero_score: 0 };

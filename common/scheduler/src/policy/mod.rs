@@ -221,8 +221,14 @@ pub(crate) mod tests {
             .map(|&(observed, total_s)| WorkerStatistics { observed, total_s, ..Default::default() })
             .collect();
         let workers: Vec<_> = (0..observed.len()).map(WorkerId::from_slot).collect();
-        let round =
-            Round { iteration: Iteration(iteration), budget, workers: &workers, statistics: &statistics, fuses: &[], exchange: Exchange::default() };
+        let round = Round {
+            iteration: Iteration(iteration),
+            budget,
+            workers: &workers,
+            statistics: &statistics,
+            fuses: &[],
+            exchange: Exchange::default(),
+        };
         policy.decide(&round, &mut SchedulerRng::seed_from_u64(5))
     }
 }

@@ -44,6 +44,11 @@ impl Mode for Race {
         (0..decision.allocation.len()).filter_map(|i| Some((i, self.begin()?))).collect()
     }
 
+    /// Copies are only reported; of each worker, the sum of those that were first is collected.
+    fn is_collected(&self) -> bool {
+        true
+    }
+
     fn wants(&self, tasks: TaskRange) -> bool {
         !self.done[tasks.first as usize]
     }
@@ -51,6 +56,12 @@ impl Mode for Race {
     fn take(&mut self, tasks: TaskRange) {
         self.done[tasks.first as usize] = true;
         self.left -= 1;
+    }
+
+    fn lose(&mut self, tasks: TaskRange) {
+        self.done[tasks.first as usize] = false;
+        self.left += 1;
+        self.fewest_copies.push(Reverse((0, tasks.first)));
     }
 
     fn is_complete(&self) -> bool {

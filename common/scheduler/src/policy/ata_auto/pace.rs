@@ -23,6 +23,8 @@ pub(super) struct Pace {
     pub(super) doubt: f64,
     /// If it computes its share as one batch: the most tasks it is trusted with.
     pub(super) most: Option<u64>,
+    /// Seconds from the end of its tasks to the end of the step, in which vectors travel.
+    pub(super) window_s: f64,
 }
 
 impl Pace {
@@ -55,7 +57,7 @@ impl Pace {
 
     /// The index U(a): by when `tasks` tasks are done, with `caution` standard deviations added.
     pub(super) fn index_s(&self, tasks: u64, caution: f64) -> f64 {
-        self.trusted(tasks, self.time_s(tasks) + caution * self.deviation_s(tasks))
+        self.window_s + self.trusted(tasks, self.time_s(tasks) + caution * self.deviation_s(tasks))
     }
 
     /// The same for a worker that needs `rest_s` for what it holds.
@@ -63,7 +65,7 @@ impl Pace {
         let a = tasks as f64;
         // What it holds is half done, on average.
         let deviation_s = self.mean_s * (self.variation * (a + 0.5) + self.doubt * a * a).sqrt();
-        rest_s + self.trusted(tasks, self.fixed_s + a * self.mean_s + caution * deviation_s)
+        self.window_s + rest_s + self.trusted(tasks, self.fixed_s + a * self.mean_s + caution * deviation_s)
     }
 
     fn trusted(&self, tasks: u64, index_s: f64) -> f64 {
@@ -104,7 +106,16 @@ pub(super) mod tests {
 
     /// A worker of mean time 2 with K = 8 observations.
     pub(in super::super) fn pace(variation: f64) -> Pace {
-        Pace { overhead_s: 1.0, fixed_s: 0.0, mean_s: 2.0, variation, count: 8.0, doubt: variation / 8.0, most: None }
+        Pace {
+            overhead_s: 1.0,
+            fixed_s: 0.0,
+            mean_s: 2.0,
+            variation,
+            count: 8.0,
+            doubt: variation / 8.0,
+            most: None,
+            window_s: 0.0,
+        }
     }
 
     /// U(a) = o + a·m + β·m·√(c(a + a²/K)).

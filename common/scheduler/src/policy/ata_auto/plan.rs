@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Half of a share at first, as one subtree of the reduction; all of it if an assignment is expensive, or it is a batch.
+    /// Half of a share at first, rounded down to a power of two; all of it if an assignment is expensive, or it is a batch.
     #[test]
     fn the_first_part_is_half_a_share() {
         let cheap = Pace { overhead_s: 0.0, count: 100.0, ..pace(0.3) };

@@ -195,7 +195,16 @@ impl WorkerModel {
         let lost_s = (pooled.min(MOST_VARIATION) * self.censored_s + self.late_s) / count;
         if fuses && let Some(line) = self.batches.line() {
             let (fixed_s, mean_s) = (line.fixed_s + lost_s, line.per_task_s.max(1e-100));
-            return Some(Pace { overhead_s, fixed_s, mean_s, variation, count, doubt, most: Some(self.done) });
+            return Some(Pace {
+                overhead_s,
+                fixed_s,
+                mean_s,
+                variation,
+                count,
+                doubt,
+                most: Some(self.done),
+                window_s: 0.0,
+            });
         }
         // Before it computed a batch, or after it ceased to.
         let mean_s = if self.batches.count > 0.0 {
@@ -206,7 +215,7 @@ impl WorkerModel {
         let mean_s = (mean_s + lost_s).max(1e-100);
         // Rounding errors in differences of clock readings are not overhead.
         let overhead_s = if overhead_s > 1e-6 * mean_s { overhead_s } else { 0.0 };
-        Some(Pace { overhead_s, fixed_s: 0.0, mean_s, variation, count, doubt, most: None })
+        Some(Pace { overhead_s, fixed_s: 0.0, mean_s, variation, count, doubt, most: None, window_s: 0.0 })
     }
 }
 

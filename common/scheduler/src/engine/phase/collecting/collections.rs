@@ -58,12 +58,18 @@ impl Collecting {
     /// A result arrived whose gradient its worker keeps.
     pub(super) fn keep(&mut self, result: AcceptedResult) {
         self.mode.take(result.lease.tasks);
+        if self.mode.keeps_busy() {
+            // Another worker could have been first.
+            self.will_collect(result.worker, result.lease.id);
+        }
         self.collections.kept.push(KeptResult { result, is_delivered: false });
     }
 
     /// Asks the workers for their sums, if there is nothing left to hand out.
     pub(in crate::engine) fn ask(&mut self, shared: &mut Shared) {
-        let is_left = self.mode.pool().is_some_and(|pool| pool.left() > 0) || !self.orphans.is_empty();
+        let is_left = self.mode.pool().is_some_and(|pool| pool.left() > 0)
+            || !self.orphans.is_empty()
+            || self.mode.keeps_busy() && !self.mode.is_complete();
         if is_left || self.collections.unasked.is_empty() {
             return;
         }

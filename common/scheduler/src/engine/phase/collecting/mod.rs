@@ -131,7 +131,7 @@ impl Collecting {
         let was_free = shared.leases.is_free(worker);
         let is_alone = !self.mode.is_collected() || self.checks.contains_key(&tasks.first);
         let lease = shared.leases.grant(shared.now_s, worker, self.number, tasks, is_alone, blame);
-        if !is_alone && self.mode.wants(tasks) {
+        if !is_alone && self.mode.wants(tasks) && !self.mode.keeps_busy() {
             self.will_collect(worker, lease.id);
         }
         self.employed.add(worker);
