@@ -93,7 +93,7 @@ mod tests {
         let link = |up_s| Exchange { up_s, down_s: up_s / 2.0, own_s: up_s };
         assert_eq!(shares(&times_ms, Exchange::default()), [13, 6, 3, 1]);
         assert_eq!(shares(&times_ms, link(0.001)), [13, 6, 3, 1], "as good as without links");
-        assert_eq!(shares(&times_ms, link(0.178)), [19, 4, 0, 0]);
+        assert_eq!(shares(&times_ms, link(0.178)), [18, 5, 0, 0]);
         assert_eq!(shares(&times_ms, link(2.0)), [23, 0, 0, 0]);
         let wide_head = Exchange { up_s: 0.0178, down_s: 0.0089, own_s: 0.178 };
         assert!(shares(&times_ms, wide_head).iter().all(|share| *share > 0));
