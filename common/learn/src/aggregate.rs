@@ -1,8 +1,8 @@
-//! Combines the gradients of an iteration: into their mean, or into an estimate that a few wrong ones cannot move far.
+//! Combines the gradients of an iteration into an estimate that a few wrong ones cannot move far.
 //!
 //! The coordinate-wise median and trimmed mean are those of Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed
-//! Learning: Towards Optimal Statistical Rates" (ICML 2018). They are taken over the leases of an iteration, of which each
-//! counts with its mean gradient, however many tasks it has.
+//! Learning: Towards Optimal Statistical Rates" (ICML 2018). They are taken over the collections of an iteration, of which
+//! each counts with its mean gradient, however many tasks it has.
 
 #![allow(
     clippy::inline_always,
@@ -12,18 +12,18 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::reduction::{Partial, Reduction};
-use crate::spread::spread;
+use crate::exact::{GradientSum, TensorSizes, Units};
+use crate::spread::{RANGE, spread};
 
 /// How the gradients of an iteration are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Aggregate {
-    /// The mean over tasks, summed in one fixed order: the same bits for every allocation.
+    /// The mean over tasks, of exact sums: the same bits for every allocation.
     #[default]
     Mean,
-    /// The median over leases, coordinate by coordinate.
+    /// The median over collections, coordinate by coordinate.
     Median,
-    /// The mean over leases without this share of the lowest and of the highest values, coordinate by coordinate; below ½.
+    /// The mean over collections without this share of the lowest and of the highest values, coordinate by coordinate; below ½.
     Trimmed(f64),
 }
 
@@ -66,87 +66,34 @@ impl Aggregate {
     }
 }
 
-/// The combined gradients of an iteration.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Estimate {
-    /// Divided by `divisor`, the gradient of the step.
-    pub gradient: Vec<f32>,
-    /// The number of tasks if `gradient` is a sum, else 1.
-    pub divisor: u64,
-    /// Loss per task.
-    pub loss: f64,
-}
-
-/// Collects the partials of one iteration, in any order.
-#[derive(Debug)]
-pub struct Aggregator {
-    aggregate: Aggregate,
-    /// Used for the mean.
-    reduction: Reduction,
-    /// Used for the other estimates: the partials of all leases.
-    partials: Vec<Partial>,
-    spent: Vec<Vec<f32>>,
-}
-
-impl Aggregator {
-    /// Creates an empty aggregator.
-    pub fn new(aggregate: Aggregate) -> Self {
-        Self { aggregate, reduction: Reduction::default(), partials: Vec::new(), spent: Vec::new() }
-    }
-
-    /// Adds a partial that overlaps no other.
-    pub fn add(&mut self, partial: Partial) {
-        match self.aggregate {
-            Aggregate::Mean => self.reduction.add(partial),
-            Aggregate::Median | Aggregate::Trimmed(_) => self.partials.push(partial),
+impl Aggregate {
+    /// The mean gradient of a task, as estimated from the sums of an iteration's collections.
+    ///
+    /// # Panics
+    /// If there is no sum, or one is of another model.
+    pub fn gradient(self, sums: &[GradientSum], units: &Units, sizes: &TensorSizes) -> Vec<f32> {
+        if self == Self::Mean {
+            return mean(sums, units, sizes);
         }
+        let mut gradient = vec![0.0; sizes.values()];
+        let rows = Rows { sums, units, sizes, comparisons: network(sums.len()), out: self.left_out(sums.len()) };
+        spread(gradient.chunks_mut(RANGE).enumerate().collect(), |(at, range)| rows.estimate(at * RANGE, range));
+        gradient
     }
 
-    /// Combines the partials of `tasks` tasks that were added since the last call; `None` if there were none.
-    pub fn finish(&mut self, tasks: u64) -> Option<Estimate> {
-        if self.aggregate == Aggregate::Mean {
-            let Partial { gradient, loss, .. } = self.reduction.finish()?;
-            return Some(Estimate { gradient, divisor: tasks, loss: loss / tasks as f64 });
-        }
-        let mut gradient = vec![0.0; self.partials.first()?.gradient.len()];
-        let mut partials = std::mem::take(&mut self.partials);
-        let rows: Vec<Row<'_>> = partials.iter().map(Row::new).collect();
-        let mut losses: Vec<f64> = partials.iter().map(|partial| partial.loss / partial.count as f64).collect();
-        losses.sort_by(f64::total_cmp);
-        let out = self.aggregate.left_out(losses.len());
-        let kept = &losses[out..losses.len() - out];
-        let loss = kept.iter().sum::<f64>() / kept.len() as f64;
-        let sorted = network(rows.len());
-        spread(gradient.chunks_mut(RANGE).enumerate().collect(), |(at, range)| {
-            estimate(&rows, &sorted, out, at * RANGE, range);
-        });
-        self.spent.extend(partials.drain(..).map(|partial| partial.gradient));
-        Some(Estimate { gradient, divisor: 1, loss })
-    }
-
-    /// Vectors that are no longer needed, to be used again.
-    pub fn spent(&mut self) -> impl Iterator<Item = Vec<f32>> + '_ {
-        self.reduction.spent().chain(self.spent.drain(..))
+    /// The estimate of one number per collection, such as the mean loss of its tasks.
+    ///
+    /// # Panics
+    /// If there is no number.
+    pub fn number(self, mut numbers: Vec<f64>) -> f64 {
+        numbers.sort_by(f64::total_cmp);
+        let out = self.left_out(numbers.len());
+        let kept = &numbers[out..numbers.len() - out];
+        kept.iter().sum::<f64>() / kept.len() as f64
     }
 }
 
-/// The gradient of a lease, and the factor that makes it a mean.
-#[derive(Clone, Copy)]
-struct Row<'a> {
-    values: &'a [f32],
-    scale: f32,
-}
-
-impl<'a> Row<'a> {
-    fn new(partial: &'a Partial) -> Self {
-        Self { values: &partial.gradient, scale: 1.0 / partial.count as f32 }
-    }
-}
-
-/// Coordinates that one thread takes at a time.
-const RANGE: usize = 1 << 14;
-
-/// Coordinates that are sorted together: the values of 32 leases fit a core's first cache.
+/// Coordinates that are sorted together: the values of 32 collections fit a core's first cache.
 const BLOCK: usize = 256;
 
 /// The comparisons that sort `count` values: Batcher's merge exchange (Knuth, TAOCP volume 3, algorithm 5.2.2 M). They do not
@@ -171,46 +118,70 @@ fn network(count: usize) -> Vec<(usize, usize)> {
     comparisons
 }
 
-/// Estimates the coordinates from `first` on: the mean of the sorted values without `out` at either end.
-fn estimate(rows: &[Row<'_>], sorted: &[(usize, usize)], out: usize, first: usize, result: &mut [f32]) {
-    let mut block = vec![0.0; rows.len() * BLOCK];
-    for (at, result) in result.chunks_mut(BLOCK).enumerate() {
-        let first = first + at * BLOCK;
-        // Compiled for each width of registers; no coordinate depends on its neighbours, so the bits are the same.
-        ata_nn::vectorized(|| estimate_block(rows, sorted, out, first, &mut block, result));
+fn mean(sums: &[GradientSum], units: &Units, sizes: &TensorSizes) -> Vec<f32> {
+    let mut total = GradientSum::new(sizes);
+    for sum in sums {
+        total.merge(sum);
+    }
+    let mut gradient = units.values(sizes, &total.values);
+    scale(&mut gradient, total.tasks);
+    gradient
+}
+
+/// Makes the sum of so many tasks their mean.
+fn scale(sum: &mut [f32], tasks: u64) {
+    let share = 1.0 / tasks as f32;
+    for value in sum {
+        *value *= share;
     }
 }
 
-#[inline(always)]
-fn estimate_block(
-    rows: &[Row<'_>],
-    sorted: &[(usize, usize)],
+/// The sums of which coordinates are estimated.
+struct Rows<'a> {
+    sums: &'a [GradientSum],
+    units: &'a Units,
+    sizes: &'a TensorSizes,
+    comparisons: Vec<(usize, usize)>,
+    /// How many sorted values are left out at either end.
     out: usize,
-    first: usize,
-    block: &mut [f32],
-    result: &mut [f32],
-) {
-    for (row, values) in rows.iter().zip(block.chunks_mut(BLOCK)) {
-        for (value, from) in values.iter_mut().zip(&row.values[first..first + result.len()]) {
-            *value = from * row.scale;
+}
+
+impl Rows<'_> {
+    /// Estimates the coordinates from `first` on.
+    fn estimate(&self, first: usize, result: &mut [f32]) {
+        let mut block = vec![0.0; self.sums.len() * BLOCK];
+        for (at, result) in result.chunks_mut(BLOCK).enumerate() {
+            let first = first + at * BLOCK;
+            for (sum, values) in self.sums.iter().zip(block.chunks_mut(BLOCK)) {
+                let values = &mut values[..result.len()];
+                self.units.write_values(self.sizes, first, &sum.values[first..first + result.len()], values);
+                scale(values, sum.tasks);
+            }
+            // Compiled for each width of registers; no coordinate depends on its neighbours, so the bits are the same.
+            ata_nn::vectorized(
+                #[inline(always)]
+                || self.estimate_block(&mut block, result),
+            );
         }
     }
-    for &(low, high) in sorted {
-        let (before, after) = block.split_at_mut(high * BLOCK);
-        for (low, high) in before[low * BLOCK..][..BLOCK].iter_mut().zip(&mut after[..BLOCK]) {
-            (*low, *high) = if *high < *low { (*high, *low) } else { (*low, *high) };
+
+    /// The mean of each coordinate's sorted values without those that are left out.
+    #[inline(always)]
+    fn estimate_block(&self, block: &mut [f32], result: &mut [f32]) {
+        for &(low, high) in &self.comparisons {
+            let (before, after) = block.split_at_mut(high * BLOCK);
+            for (low, high) in before[low * BLOCK..][..BLOCK].iter_mut().zip(&mut after[..BLOCK]) {
+                (*low, *high) = if *high < *low { (*high, *low) } else { (*low, *high) };
+            }
         }
-    }
-    let kept = rows.len() - 2 * out;
-    result.fill(0.0);
-    for values in block.chunks(BLOCK).skip(out).take(kept) {
-        for (result, value) in result.iter_mut().zip(values) {
-            *result += value;
+        let kept = self.sums.len() - 2 * self.out;
+        result.fill(0.0);
+        for values in block.chunks(BLOCK).skip(self.out).take(kept) {
+            for (result, value) in result.iter_mut().zip(values) {
+                *result += value;
+            }
         }
-    }
-    let share = 1.0 / kept as f32;
-    for result in result {
-        *result *= share;
+        scale(result, kept as u64);
     }
 }
 
@@ -219,20 +190,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn partial(first: u64, count: u64, gradient: Vec<f32>) -> Partial {
-        Partial { first, count, loss: f64::from(gradient[0]), gradient }
+    const UNIT: f32 = 1.0 / 16.0;
+
+    /// Units and sizes of one tensor.
+    fn of_one_tensor(length: usize) -> (Units, TensorSizes) {
+        let sizes = TensorSizes::new([length]);
+        (Units::from_exponents(&[-4], &sizes).unwrap(), sizes)
     }
 
-    fn aggregated(aggregate: Aggregate, partials: &[Partial]) -> Estimate {
-        let mut aggregator = Aggregator::new(aggregate);
-        for partial in partials {
-            aggregator.add(partial.clone());
-        }
-        let tasks = partials.iter().map(|partial| partial.count).sum();
-        let estimate = aggregator.finish(tasks).unwrap();
-        assert_eq!(aggregator.finish(tasks), None, "what was taken is gone");
-        assert_eq!(aggregator.spent().count() + usize::from(aggregate == Aggregate::Mean), partials.len());
-        estimate
+    fn sum(tasks: u64, values: Vec<i32>) -> GradientSum {
+        GradientSum { values, maxima: vec![0.0], saturated: 0, tasks }
     }
 
     /// The definition, value by value.
@@ -253,48 +220,51 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_coordinate_is_the_median_or_trimmed_mean_of_the_leases_means(
-            counts in prop::collection::vec(0u32..4, 1..40),
+        fn every_coordinate_is_the_median_or_trimmed_mean_of_the_means(
+            tasks in prop::collection::vec(1u64..9, 1..40),
             length in prop_oneof![1usize..9, Just(BLOCK + 3), Just(RANGE + BLOCK + 1)],
             seed in any::<u32>(),
         ) {
-            let value = |row: usize, at: usize| {
-                ((row * 7919 + at * 104_729 + seed as usize) % 1009) as f32 / 16.0 - 31.0
-            };
-            let partials: Vec<Partial> = counts.iter().enumerate().map(|(row, count)| {
-                partial(0, 1 << count, (0..length).map(|at| value(row, at)).collect())
-            }).collect();
+            let value = |row: usize, at: usize| i32::try_from((row * 7919 + at * 104_729 + seed as usize) % 1009).unwrap() - 496;
+            let rows = tasks.iter().enumerate();
+            let sums: Vec<GradientSum> =
+                rows.map(|(row, tasks)| sum(*tasks, (0..length).map(|at| value(row, at)).collect())).collect();
+            let (units, sizes) = of_one_tensor(length);
             for aggregate in [Aggregate::Median, Aggregate::Trimmed(0.2), Aggregate::Trimmed(0.0), Aggregate::Trimmed(0.49)] {
-                let Estimate { gradient, divisor, .. } = aggregated(aggregate, &partials);
-                prop_assert_eq!((gradient.len(), divisor), (length, 1));
+                let gradient = aggregate.gradient(&sums, &units, &sizes);
+                prop_assert_eq!(gradient.len(), length);
                 for at in (0..length).step_by(1 + length / 50) {
-                    let values = partials.iter().map(|partial| partial.gradient[at] * (1.0 / partial.count as f32));
+                    let values = sums.iter().map(|sum| sum.values[at] as f32 * UNIT * (1.0 / sum.tasks as f32));
                     prop_assert_eq!(gradient[at], expected(aggregate, values.collect()), "{} at {}", aggregate, at);
                 }
             }
         }
     }
 
-    /// Fewer wrong leases than are left out cannot move the estimate out of the range of the others.
+    /// Fewer wrong collections than are left out cannot move the estimate out of the range of the others.
     #[test]
     fn the_wrong_ones_are_left_out() {
-        let honest = [1.0_f32, 1.5, 2.0];
-        let of = |value| partial(0, 1, vec![value; 3]);
-        for wrong in [f32::MAX, -f32::MAX, 1e30] {
-            let partials: Vec<Partial> = honest.into_iter().chain([wrong, wrong]).map(of).collect();
+        let (units, sizes) = of_one_tensor(3);
+        for wrong in [i32::MAX, i32::MIN, 999] {
+            let values = [16, 24, 32, wrong, wrong];
+            let sums = values.map(|value| sum(1, vec![value; 3]));
             for aggregate in [Aggregate::Median, Aggregate::Trimmed(0.4)] {
-                let Estimate { gradient, loss, .. } = aggregated(aggregate, &partials);
-                assert!((1.0..=2.0).contains(&gradient[0]) && (1.0..=2.0).contains(&loss), "{aggregate}: {gradient:?}");
+                let gradient = aggregate.gradient(&sums, &units, &sizes);
+                let loss = aggregate.number(values.map(f64::from).to_vec());
+                assert!(
+                    (1.0..=2.0).contains(&gradient[0]) && (16.0..=32.0).contains(&loss),
+                    "{aggregate}: {gradient:?}"
+                );
             }
         }
     }
 
+    /// Each task counts alike, however many a collection has.
     #[test]
-    fn the_mean_is_the_sum_of_the_tree() {
-        let partials = [partial(0, 2, vec![1.0, 2.0]), partial(2, 1, vec![3.0, 4.0])];
-        let Estimate { gradient, divisor, loss } = aggregated(Aggregate::Mean, &partials);
-        assert_eq!((gradient, divisor), (vec![4.0, 6.0], 3));
-        assert!((loss - 4.0 / 3.0).abs() < 1e-12);
+    fn the_mean_is_that_of_the_tasks() {
+        let (units, sizes) = of_one_tensor(2);
+        let sums = [sum(2, vec![16, 32]), sum(1, vec![48, 64])];
+        assert_eq!(Aggregate::Mean.gradient(&sums, &units, &sizes), [4.0 * (1.0 / 3.0), 2.0]);
     }
 
     #[test]

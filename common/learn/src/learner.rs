@@ -10,7 +10,6 @@ use crate::device::is_cpu;
 use crate::flat::{self, Gradients};
 use crate::model::OpenData;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
-use crate::reduction::{Partial, reduce_in_order};
 
 /// Computes the gradients of a run's tasks at given parameters.
 pub trait Learner: Send {
@@ -23,12 +22,16 @@ pub trait Learner: Send {
     /// The mean loss over a task's samples and its gradient at the loaded parameters, in host memory.
     fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError>;
 
-    /// The sums, over a range of tasks, of what [`Learner::gradient`] returns. They may be computed as one
-    /// batch, which is faster on a GPU, and then not in the order of the reduction tree.
+    /// The sums, over a range of at least one task, of what [`Learner::gradient`] returns. They may be computed as one batch,
+    /// which is faster on a GPU; otherwise they are summed in ascending order.
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
-        let mut task = |index| self.gradient(iteration, index).map(|task| (task.gradient, task.loss));
-        let Partial { gradient, loss, .. } = reduce_in_order(0, tasks.count, |index| task(tasks.first + index))?;
-        Ok(TaskGradient { gradient, loss })
+        let mut sum = self.gradient(iteration, tasks.first)?;
+        for index in tasks.indices().skip(1) {
+            let task = self.gradient(iteration, index)?;
+            sum.gradient.iter_mut().zip(&task.gradient).for_each(|(sum, value)| *sum += value);
+            sum.loss += task.loss;
+        }
+        Ok(sum)
     }
 
     /// Says which tasks follow those that are computed next, so that their batch can be prepared while the device

@@ -9,18 +9,20 @@
 //! - [`nn`]: layers with operations of our own for the CPU, for the built-in networks and yours
 //! - `process`: memory and threads of a process that computes
 //! - `learner`: the gradient of a task; `evaluator`: loss and accuracy on a data set
+//! - `exact`: sums of gradients in integers, which do not depend on the order of summation
+//! - `codec`: sums and parameters as bytes; `model_file`: models and optimizer state as safetensors
 //! - `optimizer`: Adam, AdamW, SGD and learning rates; `state`: what training changes, and a step of it
-//! - `model_file`: models and optimizer state as safetensors
+//! - `aggregate`: estimates that a few wrong gradients cannot move far; `agreement`: whether two workers computed the same
 //! - `spread`: work on large vectors, on several threads
-//! - `reduction`: the fixed tree by which an iteration's gradients are summed; `aggregate`: that, or a robust estimate;
-//!   `agreement`: whether two workers computed the same
 
 mod aggregate;
 mod agreement;
 mod cache;
+mod codec;
 mod data;
 mod device;
 mod evaluator;
+mod exact;
 mod flat;
 mod learner;
 mod model;
@@ -29,13 +31,16 @@ pub mod nn;
 mod optimizer;
 mod problem;
 mod process;
-mod reduction;
 mod spread;
 mod state;
 mod table;
 
-pub use aggregate::{Aggregate, AggregateError, Aggregator, Estimate};
+pub use aggregate::{Aggregate, AggregateError};
+pub use agreement::TaskResult;
 pub use cache::default_cache_dir;
+pub use codec::{
+    CodecError, apply_differences, decode_parameters, decode_sums, encode_differences, encode_parameters, encode_sums,
+};
 pub use data::{
     CHANNELS, CLASS_NAMES, CLASSES, DataError, DataFile, DataSource, FileState, IMAGE_BYTES, ImageBatch, ImageInput,
     Images, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, extract_archive, find_split, hex,
@@ -43,6 +48,7 @@ pub use data::{
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
 pub use evaluator::{ClassCount, Evaluation, Evaluator};
+pub use exact::{GradientSum, NotFinite, Quantizer, TensorSizes, Units, UnitsError, add_sums, maxima};
 pub use flat::with_parameters;
 pub use learner::{Learner, LearnerError, TaskGradient};
 pub use model::{
@@ -56,6 +62,5 @@ pub use nn::cross_entropy;
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
 pub use problem::{Batch, DeviceSamples, Measurement, Problem, Samples};
 pub use process::{in_background, keep_freed_memory, on_one_thread, thread_count, with_own_threads};
-pub use reduction::{Partial, Reduction, reduce_in_order};
-pub use state::{StepOutcome, TrainingState};
+pub use state::{StepOutcome, SteppedChunk, TrainingConfig, TrainingState};
 pub use table::{ParameterTable, TensorEntry};

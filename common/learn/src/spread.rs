@@ -7,6 +7,12 @@ use std::thread;
 /// More threads than this wait for memory, not for each other.
 const MAX_THREADS: usize = 8;
 
+/// Fewer values are worked on faster by one thread than by several, which have to be started first.
+pub(crate) const PARALLEL_FROM: usize = 1 << 18;
+
+/// Values that one thread takes at a time: 64 KiB per vector, so that a range of several vectors fits in a core's cache.
+pub(crate) const RANGE: usize = 1 << 14;
+
 /// Does `work` on every piece, on this thread and on others that end with it.
 ///
 /// A pool would save the microseconds that a thread takes to start. But its idle threads look for work for a while before

@@ -1,6 +1,7 @@
 //! The flat optimizers against burn's own.
 
-use ata_learn::{Optimizer, Rule, TrainingState};
+use ata_learn::{Optimizer, Rule, TensorSizes, TrainingConfig, TrainingState};
+use ata_types::WireFormat;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use burn_optim::decay::WeightDecayConfig;
@@ -21,6 +22,14 @@ fn numbers(rng: &mut ChaCha8Rng) -> Vec<f32> {
     (0..PARAMETERS).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
+fn config(optimizer: Optimizer, parameters: usize) -> TrainingConfig {
+    TrainingConfig { optimizer, sizes: TensorSizes::new([parameters]), format: WireFormat::F32Exact, budget: 4 }
+}
+
+fn initial(optimizer: Optimizer, parameters: Vec<f32>) -> TrainingState {
+    TrainingState::new(config(optimizer, parameters.len()), parameters)
+}
+
 /// Parameters after 100 steps, by the flat optimizer and by burn's.
 fn both(optimizer: Optimizer, mut reference: ModuleOptimizer) -> (Vec<f32>, Vec<f32>) {
     // A power of two, so that the mean is exact.
@@ -31,17 +40,17 @@ fn both(optimizer: Optimizer, mut reference: ModuleOptimizer) -> (Vec<f32>, Vec<
     let tensor =
         |values: Vec<f32>, device: &Device| Tensor::<1>::from_data(TensorData::new(values, [PARAMETERS]), device);
     let mut module = Vector { theta: Param::from_tensor(tensor(initial.clone(), &device)) };
-    let mut state = TrainingState::new(optimizer, initial);
+    let mut state = self::initial(optimizer, initial);
     for step in 0..100 {
         let rate = 0.01 / f64::from(1 + step);
-        let mut sum = numbers(&mut rng);
+        let sum = numbers(&mut rng);
         let mean = sum.iter().map(|value| value / TASKS as f32).collect();
         let mut gradients = GradientsParams::new();
         gradients.register(module.theta.id, tensor(mean, &device.clone().without_autodiff()));
         module = reference.step(rate, module, gradients);
-        let mut next = Vec::new();
-        state.step(&mut sum, TASKS, rate, false, &mut next);
-        assert_eq!(next, state.parameters());
+        let (_, chunks) = state.step_whole(sum, TASKS, rate, false);
+        state.commit_step(&[1.0]);
+        assert_eq!(chunks.into_iter().flat_map(|chunk| chunk.whole).collect::<Vec<_>>(), state.parameters());
     }
     let expected = module.theta.val().into_data().as_slice::<f32>().unwrap().to_vec();
     (state.parameters().to_vec(), expected)
@@ -93,31 +102,13 @@ fn all_rules_agree_with_burns() {
 #[test]
 fn clipping_is_by_the_norm_of_the_mean() {
     let optimizer = Optimizer { clip_norm: Some(1.0), ..with(Rule::Sgd { momentum: 0.0, nesterov: false }, 0.0) };
-    let mut state = TrainingState::new(optimizer, vec![0.0; 2]);
-    state.step(&mut vec![6.0, 8.0], 2, 1.0, false, &mut Vec::new());
+    let mut state = initial(optimizer, vec![0.0; 2]);
+    assert!(state.needs_whole(false));
+    let (outcome, _) = state.step_whole(vec![6.0, 8.0], 2, 1.0, false);
+    assert_eq!(outcome.gradient_norm, Some(5.0));
+    state.commit_step(&[1.0]);
     assert!(difference(state.parameters(), &[-0.6, -0.8]) < 1e-6, "{:?}", state.parameters());
-    state.step(&mut vec![0.6, 0.8], 2, 1.0, false, &mut Vec::new());
+    state.step_whole(vec![0.6, 0.8], 2, 1.0, false);
+    state.commit_step(&[1.0]);
     assert!(difference(state.parameters(), &[-0.9, -1.2]) < 1e-6, "{:?}", state.parameters());
-}
-
-/// A state that was saved and restored goes on with the same bits, for every rule.
-#[test]
-fn a_restored_state_goes_on() {
-    for rule in [Rule::Adam, Rule::AdamW, Rule::Sgd { momentum: 0.9, nesterov: true }] {
-        let optimizer = with(rule, 0.01);
-        let mut rng = ChaCha8Rng::seed_from_u64(2);
-        let mut state = TrainingState::new(optimizer, numbers(&mut rng));
-        state.step(&mut numbers(&mut rng), 2, 0.1, true, &mut Vec::new());
-        let moments = state.moments().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
-        let mut restored =
-            TrainingState::restore(optimizer, state.parameters().to_vec(), moments, state.steps()).unwrap();
-        assert_eq!(restored, state);
-        let next = numbers(&mut rng);
-        let products = [&mut state, &mut restored]
-            .map(|state| state.step(&mut next.clone(), 2, 0.1, true, &mut Vec::new()).gradient_product);
-        assert_eq!(restored, state);
-        assert!(products[0].is_some() && products[0] == products[1]);
-    }
-    let error = TrainingState::restore(Optimizer::default(), vec![0.0], Vec::new(), 1).unwrap_err();
-    assert!(error.contains("'exp_avg' is missing"), "{error}");
 }

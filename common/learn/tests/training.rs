@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ata_learn::{
-    DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError, Optimizer, Split, Tasks,
-    TrainingState, builtin_model, reduce_in_order,
+    DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, GradientSum, Learner, Optimizer, Quantizer, Split, Tasks,
+    TensorSizes, TrainingConfig, TrainingState, builtin_model, maxima,
 };
-use ata_types::Iteration;
+use ata_types::{Iteration, WireFormat};
 
 const SMALL: &str = "cnn:widths=4/4/8/16";
 
@@ -18,7 +18,10 @@ fn dataset(specification: &str, split: Split) -> Arc<dyn Dataset> {
 fn parts(specification: &str, tasks: Tasks) -> (Box<dyn Learner>, Box<dyn Evaluator>, TrainingState) {
     let model = builtin_model(specification).unwrap();
     let cpu = DeviceChoice::Cpu.open().unwrap();
-    let state = TrainingState::new(Optimizer::default(), model.initial_parameters(5));
+    let sizes = TensorSizes::from(&model.table());
+    let optimizer = Optimizer::default();
+    let config = TrainingConfig { optimizer, sizes, format: WireFormat::F32Exact, budget: tasks.budget };
+    let state = TrainingState::new(config, model.initial_parameters(5));
     let mut learner = dataset(specification, Split::Train).learner(&cpu, tasks);
     learner.load(state.parameters());
     (learner, dataset(specification, Split::Test).evaluator(&cpu), state)
@@ -75,7 +78,7 @@ fn initial_parameters_follow_from_the_seed() {
     assert_ne!(model.initial_parameters(1), model.initial_parameters(2));
 }
 
-/// A short training by tasks, summed in the fixed tree: the loss falls, and so does that of the evaluation.
+/// A short training by tasks, summed exactly: the loss falls, and so does that of the evaluation.
 #[test]
 fn training_on_synthetic_data_learns() {
     let (mut learner, mut evaluator, mut state) = parts("cnn:widths=8/16/16/64", tasks(4, 32));
@@ -87,11 +90,20 @@ fn training_on_synthetic_data_learns() {
     assert!(before.accuracy.unwrap() < 0.03);
     for iteration in 1..=60 {
         learner.load(state.parameters());
-        let sum = reduce_in_order(0, 4, |index| {
-            let task = learner.gradient(Iteration(iteration), index)?;
-            Ok::<_, LearnerError>((task.gradient, task.loss))
-        });
-        state.step(&mut sum.unwrap().gradient, 4, 3e-3, false, &mut Vec::new());
+        let tasks: Vec<_> = (0..4).map(|index| learner.gradient(Iteration(iteration), index).unwrap()).collect();
+        if state.units().is_none() {
+            let maxima = maxima(&tasks[0].gradient, &state.config().sizes);
+            state.set_first_units(&maxima.unwrap());
+        }
+        let config = state.config();
+        let quantizer = Quantizer::new(state.units().unwrap().clone(), config.sizes.clone(), config.budget);
+        let mut sum = GradientSum::new(&config.sizes);
+        for task in &tasks {
+            sum.add(&task.gradient, 1, &quantizer).unwrap();
+        }
+        state.begin_step(sum.tasks, 3e-3);
+        state.step_chunk(0, &sum.values);
+        state.commit_step(&sum.maxima);
     }
     let after = evaluate(&state);
     assert!(after.loss < before.loss - 0.5, "loss {} after {}", after.loss, before.loss);

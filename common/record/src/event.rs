@@ -175,6 +175,9 @@ pub enum RunEvent {
         /// Euclidean norm of the mean gradient before it was clipped; absent if gradients are not clipped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gradient_norm: Option<f64>,
+        /// Values of its tasks' gradients that were too large for their unit, and were clamped; absent if there were none.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        saturated: u64,
     },
     /// Results were refused, or a worker reported failures. Those of one worker and kind within a second share an event.
     Refusal {
@@ -347,6 +350,7 @@ impl EndState {
     }
 }
 
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -365,6 +369,7 @@ pub(crate) mod tests {
             results: 3,
             learning_rate: 0.25,
             gradient_norm: None,
+            saturated: 0,
         }
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn line(event: &RunEvent) -> Option<String> {
             results,
             learning_rate,
             gradient_norm,
+            ..
         } => {
             let costs = format!("{runtime_s},{total_worker_time_s},{tasks},{wasted},{employments},{results}");
             let norm = cell(*gradient_norm);

@@ -1,13 +1,13 @@
 //! The protocol between coordinator and workers.
 //!
 //! The contract is `proto/ata/v1/coordinator.proto`; this crate turns it into code, checks every incoming message, and
-//! moves tensors in chunks.
+//! moves vectors in chunks.
 //!
 //! # Layout
 //! - [`proto`]: generated code
 //! - `message`: domain types, valid by construction, and their conversions
-//! - `transfer`: tensors and files in checked chunks
-//! - `bulk`: the calls that carry tensors
+//! - `transfer`: vectors and files in checked chunks
+//! - `bulk`: the calls that carry vectors
 //! - [`limits`]: every limit, with the reason for its value
 //! - `memory`: the memory that this process may use
 //! - `net`: both ends of a connection, with those limits set
@@ -34,8 +34,9 @@ pub mod proto {
 pub use bulk::{Reader, TransferRouter, Transfers};
 pub use memory::memory_bytes;
 pub use message::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes, ProbeIntake, ProbeSummary,
-    Receipt, RunSpec, SessionToken, ToWorker, TraceContext, Welcome, WireError, WorkerName, truncated,
+    Assignment, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes,
+    ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, Welcome, WireError,
+    WorkerName, truncated,
 };
 pub use net::{
     AcceptedConnection, ConnectError, Connection, Endpoint, Entrance, Peer, ProbeResult, Protocol, Stay, Transport,
@@ -48,9 +49,9 @@ pub use security::{
 };
 pub use spans::{SpanLinks, TRACE_TARGET};
 pub use transfer::{
-    Assembler, FramedTensor, GradientUpload, ParameterStream, Pool, ReceiveError, TransferError, chunk, chunks,
-    f32_bytes, file_parts, gradient_parts, receive_chunk, receive_header,
+    Assembler, FramedSet, GradientUpload, ParameterPart, ParameterStream, Pool, ReceiveError, SetProducer,
+    TransferError, chunk, f32_bytes, file_parts, gradient_parts, receive_chunk, receive_header,
 };
 
 /// The protocol version; a worker that speaks another one is refused.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;

@@ -2,20 +2,32 @@
 
 use std::time::Duration;
 
-/// Bytes per chunk. Its few bytes of framing cost nothing, and generated code, which reserves memory for a whole chunk, stays well
-/// below the 4 MiB that every gRPC implementation allows.
-pub const CHUNK_BYTES: usize = 1 << 20;
+use ata_types::{CHUNK_VALUES, MAX_LEASE_TASKS};
 
-/// Bytes per gRPC message: a chunk and its framing, or the task times of the largest lease. A peer that announces a message to
-/// generated code makes it reserve up to this much memory.
-pub const MESSAGE_BYTES: usize = CHUNK_BYTES + 1024;
+/// Bytes per chunk of a file. Its few bytes of framing cost nothing, and generated code, which reserves memory for a whole chunk, stays
+/// well below the 4 MiB that every gRPC implementation allows.
+pub const FILE_CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes per message of a worker on its control stream, and per request but a gradient: a Hello with the longest texts.
-/// Generated code reserves as much memory as a peer announces.
-pub const REQUEST_BYTES: usize = 4096;
+/// Bytes of a chunk of a vector: four for each value, and two for the header of each block of 256 values, of which the widest encoding
+/// needs one.
+pub const MAX_CHUNK_BYTES: usize = 4 * CHUNK_VALUES + 2 * CHUNK_VALUES / 256;
 
-/// Parameters of a model: 1 GiB of f32, of which an ordinary head node can hold a few copies.
-pub const MAX_PARAMETERS: u64 = 1 << 28;
+/// Bytes per gRPC message. The largest is the header of a gradient with the times and losses of the largest lease and the units of
+/// [`MAX_TENSORS`], which takes 1.6 MB. A peer that announces a message to generated code makes it reserve up to this much memory.
+pub const MESSAGE_BYTES: usize = 2 << 20;
+
+/// Bytes per message of a worker on its control stream, and per request but a gradient: a Progress of [`MAX_BATCH`] leases and
+/// [`MAX_BATCH_ENTRIES`] times takes 1.4 MB. Generated code reserves as much memory as a peer announces.
+pub const REQUEST_BYTES: usize = 3 << 19;
+
+/// Parameters of a model: 4 GiB of f32, of which a large head node can hold the few copies that an optimizer needs.
+pub const MAX_PARAMETERS: u64 = 1 << 30;
+
+/// Chunks of a vector of [`MAX_PARAMETERS`] values.
+pub const MAX_CHUNKS: u64 = MAX_PARAMETERS / CHUNK_VALUES as u64;
+
+/// Tensors of a model, each of which has a unit. Models of a thousand layers have a few thousand tensors.
+pub const MAX_TENSORS: usize = 1 << 16;
 
 /// B, tasks per iteration: beyond this, a task would be less than a millisecond of the largest cluster's work.
 pub const MAX_BUDGET: u64 = 1 << 24;
@@ -24,8 +36,11 @@ pub const MAX_BUDGET: u64 = 1 << 24;
 pub const MAX_TASK_BATCH: u32 = 1 << 20;
 
 /// Leases per message, which take at most 350 kB, or 820 kB if a trace is kept. The tasks of a large iteration still fit in a few
-/// messages.
+/// messages. A gradient is the sum of as many leases at most.
 pub const MAX_BATCH: usize = 8192;
+
+/// Times or leases in all items of a message together: as many as the times of the largest lease, which cannot be split.
+pub const MAX_BATCH_ENTRIES: usize = MAX_LEASE_TASKS as usize;
 
 /// Bytes of a data file: CIFAR-100's training split has 154 MB, and 26 times that is still fetched within minutes by each
 /// worker that has no copy.
@@ -69,7 +84,7 @@ pub const MAX_UPLOADS: usize = 4;
 /// even an iteration of the largest budget takes at most 2 · [`MAX_BUDGET`]/[`MAX_BATCH`] of them.
 pub const MAX_QUEUED_MESSAGES: usize = 4096;
 
-/// Bytes per HTTP/2 frame, as large as a chunk. Each frame is copied into a buffer of its own, and frames of a fourth of this size
+/// Bytes per HTTP/2 frame, as large as a chunk of a file. Each frame is copied into a buffer of its own, and frames of a fourth of this size
 /// cost a tenth more.
 pub const FRAME_BYTES: u32 = 1 << 20;
 
@@ -102,8 +117,8 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// keeps its workers for as long.
 pub const KEEPALIVE_TIMEOUT: Duration = CHUNK_TIMEOUT;
 
-/// Time a chunk may take before its transfer is abandoned. A link of 100 kB/s needs 42 s for one of each of
-/// [`MAX_UPLOADS`] gradients that share it. Keepalive finds dead peers sooner.
+/// Time a chunk may take before its transfer is abandoned. A link of 100 kB/s needs 11 s for a chunk of a file, and 6 s for one of each
+/// of [`MAX_UPLOADS`] gradients that share it; the rest is for a receiver that stops for a while. Keepalive finds dead peers sooner.
 pub const CHUNK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Time a new upload has to send its header, if no other data are on the way on its connection: more than a round trip
@@ -121,7 +136,7 @@ pub const MAX_DATA_TRANSFERS: usize = 16;
 /// Bytes that a probe may carry in each direction: on a link of 1 Gbit/s they take 0.13 s, which is long enough to measure.
 pub const MAX_PROBE_BYTES: u64 = 16 << 20;
 
-/// Bytes of padding in a message of a probe to the coordinator: with its framing it fits in [`REQUEST_BYTES`].
+/// Bytes of padding in a message of a probe to the coordinator: a few packets, which take little memory while they are read.
 pub const PROBE_REQUEST_PADDING: usize = 4000;
 
 /// The least that a message of a probe counts, so that empty ones reach the limit, too.

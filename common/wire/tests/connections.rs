@@ -9,7 +9,7 @@ use std::time::Duration;
 use ata_wire::limits::STRANGER_TIMEOUT;
 use ata_wire::proto::{DataRequest, ParametersRequest};
 use ata_wire::{
-    ConnectError, Connection, Credentials, Endpoint, FramedTensor, GradientUpload, JoinToken, Reader, Receipt, Role,
+    ConnectError, Connection, Credentials, Endpoint, FramedSet, GradientUpload, JoinToken, Reader, Receipt, Role,
     Secret, Secrets, Security, ServerTls, SessionToken, TlsFiles, TransferRouter, Transfers, Trust, connect, serve,
     why_refused,
 };
@@ -40,7 +40,7 @@ impl Transfers for Counting {
         &self,
         _: SessionToken,
         _: Reader,
-    ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
+    ) -> Result<impl Stream<Item = FramedSet> + Send + 'static, Status> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(tokio_stream::empty())
     }

@@ -3,14 +3,14 @@
 use std::num::{NonZeroU64, NonZeroU128};
 use std::time::Duration;
 
-use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WireFormat, WorkerId};
 use ata_wire::limits::{
-    MAX_BATCH, MAX_BUDGET, MAX_DATA_BYTES, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_TASK_BATCH,
-    MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
+    MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNKS, MAX_DATA_BYTES, MAX_NAME_CHARS, MAX_PARAMETERS,
+    MAX_PROBE_BYTES, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
 use ata_wire::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes, ProbeIntake, ProbeSummary,
-    RunSpec, SessionToken, ToWorker, TraceContext, Welcome, proto,
+    Assignment, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes,
+    ProbeIntake, ProbeSummary, RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, Welcome, proto,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,6 +29,13 @@ fn hello() -> impl Strategy<Value = FromWorker> {
     )
 }
 
+fn computed() -> impl Strategy<Value = ComputedLease> {
+    (any::<u64>(), vec((0.0..1e6, -1e6..1e6), 0..20), any::<u64>()).prop_map(|(lease, measured, outlasted)| {
+        let (busy_s, losses) = measured.into_iter().unzip();
+        ComputedLease { lease: LeaseId(lease), times: LeaseTimes { busy_s, outlasted }, losses }
+    })
+}
+
 fn from_worker() -> impl Strategy<Value = FromWorker> {
     prop_oneof![
         hello(),
@@ -36,6 +43,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         any::<bool>().prop_map(|idle| FromWorker::Heartbeat { idle }),
         (any::<u64>(), ".{0,100}")
             .prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease: LeaseId(lease), reason }),
+        vec(computed(), 1..20).prop_map(FromWorker::Progress),
     ]
 }
 
@@ -44,14 +52,16 @@ fn run_spec() -> impl Strategy<Value = RunSpec> {
         any::<u64>().prop_map(|seed| DataSpec::Generated { seed }),
         (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES).prop_map(|(sha256, bytes)| DataSpec::File { sha256, bytes }),
     ];
-    (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, 1..=MAX_TASK_BATCH, data).prop_map(
-        |(model, parameters, seed, budget, task_batch, data)| RunSpec {
+    let format = prop_oneof![Just(WireFormat::F32Exact), Just(WireFormat::Compact)];
+    (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, 1..=MAX_TASK_BATCH, data, format).prop_map(
+        |(model, parameters, seed, budget, task_batch, data, format)| RunSpec {
             model,
             parameters,
             seed,
             budget,
             task_batch,
             data,
+            format,
         },
     )
 }
@@ -66,6 +76,19 @@ fn trace() -> impl Strategy<Value = Option<TraceContext>> {
     )
 }
 
+fn leases(least: usize) -> impl Strategy<Value = Vec<LeaseId>> {
+    vec(any::<u64>().prop_map(LeaseId), least..20)
+}
+
+fn collection() -> impl Strategy<Value = Collection> {
+    (1..=u64::MAX, 1..=u64::MAX, leases(0), 0..MAX_CHUNKS).prop_map(|(id, iteration, leases, first_chunk)| Collection {
+        id: CollectionId(id),
+        iteration: Iteration(iteration),
+        leases,
+        first_chunk,
+    })
+}
+
 fn to_worker() -> impl Strategy<Value = ToWorker> {
     let welcome = (any::<[u8; 16]>(), worker_id(), ".{0,50}", (1..=u32::MAX, 1..=u32::MAX), run_spec()).prop_map(
         |(session, worker, run_id, (heartbeat_interval_ms, idle_heartbeat_interval_ms), run)| {
@@ -74,9 +97,10 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
             ToWorker::Welcome(welcome)
         },
     );
-    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, trace()).prop_map(
-        |(id, iteration, count, first, trace)| {
-            let lease = Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange { first, count } };
+    let assign = (any::<u64>(), 1..=u64::MAX, 1..=MAX_LEASE_TASKS, 0..1_u64 << 40, any::<bool>(), trace()).prop_map(
+        |(id, iteration, count, first, is_alone, trace)| {
+            let tasks = TaskRange { first, count };
+            let lease = Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks, is_alone };
             Assignment { lease, trace }
         },
     );
@@ -91,21 +115,35 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
     prop_oneof![
         welcome,
         assign,
-        vec(any::<u64>().prop_map(LeaseId), 1..20).prop_map(ToWorker::Cancel),
+        (1..=u64::MAX, vec(any::<i16>(), 0..20))
+            .prop_map(|(iteration, units)| ToWorker::Units { iteration: Iteration(iteration), units }),
+        leases(1).prop_map(ToWorker::Cancel),
+        vec(collection(), 1..20).prop_map(ToWorker::Collect),
         (reason, ".{0,100}").prop_map(|(reason, detail)| ToWorker::Farewell { reason, detail }),
     ]
 }
 
 fn gradient_header() -> impl Strategy<Value = GradientHeader> {
-    (any::<[u8; 16]>(), any::<u64>(), any::<u64>(), vec(0.0..1e6, 1..20), -1e6..1e6, any::<u64>()).prop_map(
-        |(session, lease, iteration, busy_s, loss_sum, outlasted)| GradientHeader {
-            session: SessionToken(session),
-            lease: LeaseId(lease),
-            iteration: Iteration(iteration),
-            times: LeaseTimes { busy_s, outlasted },
-            loss_sum,
+    let alone = computed().prop_map(|computed| (None, vec![computed.lease], 0, Some(computed)));
+    let collected = (1..=u64::MAX, leases(1), 0..MAX_CHUNKS)
+        .prop_map(|(id, leases, first_chunk)| (Some(CollectionId(id)), leases, first_chunk, None));
+    let tensors = vec((0.0..f32::MAX, any::<i16>()), 0..20);
+    (any::<[u8; 16]>(), any::<u64>(), prop_oneof![alone, collected], tensors, any::<u64>()).prop_map(
+        |(session, iteration, (collection, leases, first_chunk, computed), tensors, saturated)| {
+            let (maxima, units) = tensors.into_iter().unzip();
+            let (session, iteration) = (SessionToken(session), Iteration(iteration));
+            GradientHeader { session, collection, iteration, leases, first_chunk, computed, maxima, units, saturated }
         },
     )
+}
+
+fn set_header() -> impl Strategy<Value = SetHeader> {
+    let base = prop::option::of((1..=u64::MAX).prop_map(Iteration));
+    (1..=u64::MAX, base, 1..=MAX_CHUNKS).prop_map(|(iteration, base, chunks)| SetHeader {
+        iteration: Iteration(iteration),
+        base,
+        chunks,
+    })
 }
 
 fn probe_summary() -> impl Strategy<Value = ProbeSummary> {
@@ -129,6 +167,10 @@ fn receive(frame: &[u8]) {
                 assert!(hello.device.len() <= MAX_TEXT_BYTES && hello.version.len() <= MAX_TEXT_BYTES);
             }
             Ok(FromWorker::LeaseFailed { reason, .. }) => assert!(reason.len() <= MAX_TEXT_BYTES),
+            Ok(FromWorker::Progress(leases)) => {
+                assert!((1..=MAX_BATCH).contains(&leases.len()));
+                assert!(leases.iter().all(|lease| lease.losses.len() == lease.times.busy_s.len()));
+            }
             Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. }) | Err(_) => {}
         }
     }
@@ -142,15 +184,27 @@ fn receive(frame: &[u8]) {
                 }
             }
             Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
+            Ok(ToWorker::Collect(collections)) => {
+                assert!((1..=MAX_BATCH).contains(&collections.len()));
+                assert!(
+                    collections.iter().all(|collection| collection.id.0 > 0 && collection.first_chunk < MAX_CHUNKS)
+                );
+            }
             Ok(ToWorker::Welcome(welcome)) => {
                 assert!((1..=MAX_PARAMETERS).contains(&welcome.run.parameters));
                 assert!((1..=MAX_TASK_BATCH).contains(&welcome.run.task_batch));
             }
-            Ok(ToWorker::Farewell { .. }) | Err(_) => {}
+            Ok(ToWorker::Farewell { .. } | ToWorker::Units { .. }) | Err(_) => {}
         }
     }
-    if let Ok(header) = proto::GradientHeader::decode(frame) {
-        drop(GradientHeader::try_from(header));
+    if let Ok(Ok(header)) = proto::GradientHeader::decode(frame).map(GradientHeader::try_from) {
+        assert!((1..=MAX_BATCH).contains(&header.leases.len()) && header.maxima.len() == header.units.len());
+        assert!(header.maxima.iter().all(|maximum| maximum.is_finite() && maximum.is_sign_positive()));
+        let alone = header.computed.map(|computed| (vec![computed.lease], 0));
+        assert_eq!(alone, header.collection.is_none().then_some((header.leases, header.first_chunk)));
+    }
+    if let Ok(Ok(header)) = proto::SetHeader::decode(frame).map(SetHeader::try_from) {
+        assert!(header.chunks <= MAX_CHUNKS && header.iteration.number() > 0);
     }
     if let Ok(Ok(summary)) = proto::ProbeSummary::decode(frame).map(ProbeSummary::try_from) {
         assert!(summary.padding_bytes <= MAX_PROBE_BYTES && summary.version.len() <= MAX_TEXT_BYTES);
@@ -183,6 +237,13 @@ proptest! {
     }
 
     #[test]
+    fn set_headers_arrive(header in set_header()) {
+        let frame = proto::SetHeader::from(header.clone()).encode_to_vec();
+        let received = proto::SetHeader::decode(frame.as_slice()).unwrap();
+        prop_assert_eq!(SetHeader::try_from(received), Ok(header));
+    }
+
+    #[test]
     fn probe_summaries_arrive(summary in probe_summary()) {
         let frame = proto::ProbeSummary::from(summary.clone()).encode_to_vec();
         let received = proto::ProbeSummary::decode(frame.as_slice()).unwrap();
@@ -199,6 +260,7 @@ proptest! {
         from in from_worker(),
         to in to_worker(),
         header in gradient_header(),
+        set in set_header(),
         summary in probe_summary(),
         mutations in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         cut in any::<prop::sample::Index>(),
@@ -207,6 +269,7 @@ proptest! {
             proto::WorkerMessage::from(from).encode_to_vec(),
             proto::CoordinatorMessage::from(to).encode_to_vec(),
             proto::GradientHeader::from(header).encode_to_vec(),
+            proto::SetHeader::from(set).encode_to_vec(),
             proto::ProbeSummary::from(summary).encode_to_vec(),
         ] {
             for (at, byte) in &mutations {
@@ -223,15 +286,14 @@ proptest! {
 fn what_is_beyond_the_contract_is_refused_with_the_field() {
     use proto::coordinator_message::Kind;
     let assign = |first_task, tasks| {
-        let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks, traceparent: String::new() };
+        let assign = proto::Assign { lease: 1, iteration: 1, first_task, tasks, ..Default::default() };
         let assignments = proto::Assignments { leases: vec![assign] };
         ToWorker::try_from(proto::CoordinatorMessage { kind: Some(Kind::Assign(assignments)) })
     };
     let none = proto::CoordinatorMessage { kind: Some(Kind::Assign(proto::Assignments::default())) };
     assert!(ToWorker::try_from(none).unwrap_err().to_string().contains("number of leases is 0"));
-    for (first_task, tasks, is_subtree) in [(8, 4, true), (0, 3, false), (2, 4, false), (0, MAX_LEASE_TASKS, true)] {
-        let Ok(ToWorker::Assign(leases)) = assign(first_task, tasks) else { panic!("{first_task}, {tasks}") };
-        assert_eq!(leases[0].lease.tasks.is_subtree(), is_subtree, "{first_task}, {tasks}");
+    for (first_task, tasks) in [(8, 4), (0, 3), (2, 4), (0, MAX_LEASE_TASKS), (u64::MAX - 4, 4)] {
+        assert!(assign(first_task, tasks).is_ok(), "{first_task}, {tasks}");
     }
     for (first_task, tasks) in [(0, 0), (0, MAX_LEASE_TASKS + 1), (u64::MAX - 3, 4)] {
         let error = assign(first_task, tasks).unwrap_err();
@@ -273,7 +335,7 @@ const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-
 fn a_traceparent_is_read_and_whatever_else_stands_in_its_place_changes_nothing() {
     let trace_of = |traceparent: &str| {
         let traceparent = traceparent.to_owned();
-        let assign = proto::Assign { lease: 1, iteration: 1, first_task: 0, tasks: 1, traceparent };
+        let assign = proto::Assign { lease: 1, iteration: 1, tasks: 1, traceparent, ..Default::default() };
         Assignment::try_from(assign).expect("a lease is good whatever its trace").trace
     };
     let read = trace_of(TRACEPARENT).unwrap();
@@ -297,11 +359,106 @@ fn a_traceparent_is_read_and_whatever_else_stands_in_its_place_changes_nothing()
     }
 }
 
+/// The most leases of a message, of which the first has the most entries that are left.
+fn computed_leases() -> Vec<ComputedLease> {
+    let computed = |entries| ComputedLease {
+        lease: LeaseId(u64::MAX),
+        times: LeaseTimes { busy_s: vec![0.1; entries], outlasted: u64::MAX },
+        losses: vec![0.1; entries],
+    };
+    let rest = MAX_BATCH - 1;
+    std::iter::once(computed(MAX_BATCH_ENTRIES - rest)).chain(std::iter::repeat_n(computed(1), rest)).collect()
+}
+
 #[test]
-fn the_largest_message_has_room_for_the_trace_of_each_lease() {
+fn the_largest_messages_have_room() {
     let trace = TraceContext::parse(TRACEPARENT);
     let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
-    let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks };
-    let message = proto::CoordinatorMessage::from(ToWorker::Assign(vec![Assignment { lease, trace }; MAX_BATCH]));
-    assert!(message.encoded_len() <= MESSAGE_BYTES, "{} bytes", message.encoded_len());
+    let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks, is_alone: true };
+    let collection = Collection {
+        id: CollectionId(u64::MAX),
+        iteration: Iteration(u64::MAX),
+        leases: vec![LeaseId(u64::MAX); MAX_BATCH_ENTRIES / MAX_BATCH],
+        first_chunk: MAX_CHUNKS - 1,
+    };
+    for message in [
+        ToWorker::Assign(vec![Assignment { lease, trace }; MAX_BATCH]),
+        ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]),
+        ToWorker::Collect(vec![collection; MAX_BATCH]),
+    ] {
+        let message = proto::CoordinatorMessage::from(message);
+        assert!(message.encoded_len() <= MESSAGE_BYTES, "{} bytes", message.encoded_len());
+        ToWorker::try_from(message).expect("it is within the limits");
+    }
+    let progress = proto::WorkerMessage::from(FromWorker::Progress(computed_leases()));
+    assert!(progress.encoded_len() <= REQUEST_BYTES, "{} bytes", progress.encoded_len());
+    FromWorker::try_from(progress).expect("it is within the limits");
+    let computed = ComputedLease {
+        lease: LeaseId(u64::MAX),
+        times: LeaseTimes { busy_s: vec![0.1; MAX_LEASE_TASKS as usize], outlasted: u64::MAX },
+        losses: vec![0.1; MAX_LEASE_TASKS as usize],
+    };
+    let header = proto::GradientHeader::from(GradientHeader {
+        session: SessionToken([1; 16]),
+        collection: None,
+        iteration: Iteration(u64::MAX),
+        leases: vec![computed.lease],
+        first_chunk: 0,
+        computed: Some(computed),
+        maxima: vec![1.0; MAX_TENSORS],
+        units: vec![i16::MIN; MAX_TENSORS],
+        saturated: u64::MAX,
+    });
+    assert!(header.encoded_len() <= MESSAGE_BYTES - 16, "{} bytes", header.encoded_len());
+    GradientHeader::try_from(header).expect("it is within the limits");
+}
+
+#[test]
+fn the_header_of_a_sum_must_agree_with_itself() {
+    let alone = proto::GradientHeader {
+        session: vec![0; 16].into(),
+        leases: vec![7],
+        computed: Some(proto::ComputedLease { lease: 7, busy_s: vec![1.0], losses: vec![2.0], outlasted: 0 }),
+        maxima: [1.0_f32, 0.0].into_iter().flat_map(f32::to_le_bytes).collect(),
+        units: vec![-20, 5],
+        ..Default::default()
+    };
+    let collected = proto::GradientHeader { collection: 1, leases: vec![7, 8], computed: None, ..alone.clone() };
+    for good in [&alone, &collected, &proto::GradientHeader { first_chunk: 9, ..collected.clone() }] {
+        GradientHeader::try_from(good.clone()).unwrap();
+    }
+    let check = |field: &str, change: &dyn Fn(&mut proto::GradientHeader), of: &proto::GradientHeader| {
+        let mut header = of.clone();
+        change(&mut header);
+        let error = GradientHeader::try_from(header).unwrap_err().to_string();
+        assert!(error.starts_with(field), "{field}: {error}");
+    };
+    check("computed is missing", &|header| header.computed = None, &alone);
+    check("computed is of lease 7", &|header| header.leases = vec![8], &alone);
+    check("computed is of lease 7", &|header| header.leases.push(8), &alone);
+    check("first_chunk", &|header| header.first_chunk = 1, &alone);
+    check("first_chunk", &|header| header.first_chunk = MAX_CHUNKS, &collected);
+    check("computed is present", &|header| header.collection = 1, &alone);
+    check("number of leases", &|header| header.leases.clear(), &collected);
+    check("number of leases", &|header| header.leases = vec![1; MAX_BATCH + 1], &collected);
+    check("number of losses", &|header| header.computed.as_mut().unwrap().losses.clear(), &alone);
+    check("number of units", &|header| header.units.truncate(1), &alone);
+    check("number of units", &|header| header.units = vec![0; MAX_TENSORS + 1], &alone);
+    check("unit is 32768", &|header| header.units[1] = 1 << 15, &alone);
+    check("maximum", &|header| header.maxima.truncate(7), &alone);
+    check("bytes of maxima", &|header| header.maxima = vec![0; 4 * MAX_TENSORS + 4].into(), &alone);
+    for maximum in [f32::NAN, f32::INFINITY, -1.0, -0.0] {
+        check("maximum is", &|header| header.maxima = [maximum; 2].map(f32::to_le_bytes).concat().into(), &alone);
+    }
+}
+
+#[test]
+fn a_format_that_is_unknown_is_refused() {
+    for format in [0, 3, -1] {
+        let data =
+            Some(proto::DataSpec { kind: Some(proto::data_spec::Kind::Generated(proto::GeneratedData::default())) });
+        let run = proto::RunSpec { parameters: 1, budget: 1, task_batch: 1, data, format, ..Default::default() };
+        let error = RunSpec::try_from(run).unwrap_err().to_string();
+        assert!(error.starts_with("format is "), "{error}");
+    }
 }

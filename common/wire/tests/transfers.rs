@@ -1,18 +1,19 @@
-//! The calls that carry tensors keep to the contract: each end works with generated code at the other.
+//! The calls that carry vectors keep to the contract: each end works with generated code at the other.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ata_types::{Iteration, LeaseId};
-use ata_wire::limits::CHUNK_BYTES;
+use ata_types::{CollectionId, Iteration, LeaseId};
+use ata_wire::limits::{CONNECTION_WINDOWS, MAX_CHUNK_BYTES, MAX_UPLOADS, MESSAGE_BYTES};
 use ata_wire::proto::transfers_server::{self, TransfersServer};
-use ata_wire::proto::{GradientPart, GradientReceipt, ParametersRequest, TransferPart, gradient_part, transfer_part};
+use ata_wire::proto::{self, GradientPart, GradientReceipt, ParametersRequest, gradient_part, parameter_part};
 use ata_wire::{
-    Connection, FramedTensor, GradientHeader, GradientUpload, LeaseTimes, Pool, Reader, Receipt, Security,
-    SessionToken, TransferRouter, Transfers, chunks, connect, f32_bytes, gradient_parts, serve,
+    Connection, FramedSet, GradientHeader, GradientUpload, ParameterPart, Reader, Receipt, Security, SessionToken,
+    SetHeader, SetProducer, TransferRouter, Transfers, chunk, connect, gradient_parts, serve,
 };
 use bytes::Bytes;
 use tokio::net::TcpListener;
@@ -23,19 +24,36 @@ use tower_service::Service;
 
 const SESSION: SessionToken = SessionToken([3; 16]);
 
-/// More than a chunk, and not a whole number of them.
-const VALUES: usize = CHUNK_BYTES / 4 + 1000;
+/// A session whose second set is never complete.
+const UNLUCKY: SessionToken = SessionToken([4; 16]);
 
-fn values(first: u64) -> Vec<f32> {
-    (0..VALUES as u64).map(|at| (first + at) as f32).collect()
+/// The sizes of the chunks of a vector.
+const SIZES: [usize; 3] = [MAX_CHUNK_BYTES, MAX_CHUNK_BYTES, 1000];
+
+fn vector(seed: u64) -> impl Iterator<Item = Bytes> + Send + 'static {
+    SIZES.into_iter().map(move |size| (0..size as u64).map(|at| (seed + at) as u8).collect())
 }
 
-fn header(lease: u64) -> GradientHeader {
-    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1 };
-    GradientHeader { session: SESSION, lease: LeaseId(lease), iteration: Iteration(7), times, loss_sum: 2.0 }
+fn set_header(iteration: u64) -> SetHeader {
+    let base = (iteration == 8).then_some(Iteration(7));
+    SetHeader { iteration: Iteration(iteration), base, chunks: SIZES.len() as u64 }
 }
 
-/// Sends two sets, and wants the gradient that [`header`] and [`values`] make; lease 2 it never answers.
+fn header(collection: u64) -> GradientHeader {
+    GradientHeader {
+        session: SESSION,
+        collection: Some(CollectionId(collection)),
+        iteration: Iteration(7),
+        leases: vec![LeaseId(5), LeaseId(6)],
+        first_chunk: 2,
+        computed: None,
+        maxima: vec![0.5, 2.0],
+        units: vec![-20, 3],
+        saturated: 1,
+    }
+}
+
+/// Sends two sets, and wants the gradient that [`header`] and [`vector`] make; collection 2 it never answers.
 #[derive(Clone)]
 struct Own;
 
@@ -44,23 +62,36 @@ impl Transfers for Own {
         &self,
         session: SessionToken,
         _reader: Reader,
-    ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
-        if session != SESSION {
+    ) -> Result<impl Stream<Item = FramedSet> + Send + 'static, Status> {
+        if session != SESSION && session != UNLUCKY {
             return Err(Status::unauthenticated("who is that?"));
         }
-        Ok(tokio_stream::iter(
-            [7, 8].map(|iteration| FramedTensor::new(Iteration(iteration), f32_bytes(values(iteration)))),
-        ))
+        let producers = [7, 8].map(|iteration| SetProducer::new(set_header(iteration)));
+        let sets: Vec<FramedSet> = producers.iter().map(SetProducer::set).collect();
+        std::thread::spawn(move || {
+            for (mut producer, iteration) in producers.into_iter().zip([7, 8]) {
+                let is_complete = session == SESSION || iteration == 7;
+                vector(iteration).take(if is_complete { SIZES.len() } else { 1 }).for_each(|data| producer.push(data));
+            }
+        });
+        Ok(tokio_stream::iter(sets))
     }
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let found = GradientHeader::try_from(upload.header().await?)?;
-        if found.lease == LeaseId(2) {
+        if found.collection == Some(CollectionId(2)) {
             std::future::pending::<()>().await;
         }
         assert_eq!(found, header(1));
-        let received = upload.values(VALUES as u64, &Pool::default(), |_| ()).await?;
-        assert!(received == values(1));
+        let (mut received, mut heard) = (Vec::new(), 0);
+        while let Some(data) = upload.chunk(|bytes| heard += bytes).await? {
+            received.push(data);
+        }
+        assert_eq!(heard, received.concat().len(), "every byte is counted once");
+        if received.len() != SIZES.len() {
+            return Err(Status::invalid_argument("a chunk is missing"));
+        }
+        assert!(received.into_iter().eq(vector(1)));
         Ok(Receipt::Refused { reason: "I only looked".into() })
     }
 }
@@ -70,23 +101,24 @@ struct Generated;
 
 #[tonic::async_trait]
 impl transfers_server::Transfers for Generated {
-    type ParametersStream = Pin<Box<dyn Stream<Item = Result<TransferPart, Status>> + Send>>;
+    type ParametersStream = Pin<Box<dyn Stream<Item = Result<proto::ParameterPart, Status>> + Send>>;
 
     async fn parameters(
         &self,
         request: Request<ParametersRequest>,
     ) -> Result<Response<Self::ParametersStream>, Status> {
-        if request.into_inner().session != SESSION.to_wire() {
+        let session = request.into_inner().session;
+        if session != SESSION.to_wire() && session != UNLUCKY.to_wire() {
             return Err(Status::unauthenticated("who is that?"));
         }
         let kinds = [7, 8].into_iter().flat_map(|iteration| {
-            let header = ata_wire::proto::TransferHeader { bytes: 4 * VALUES as u64, iteration };
-            let chunks = chunks(f32_bytes(values(iteration))).map(transfer_part::Kind::Chunk);
-            std::iter::once(transfer_part::Kind::Header(header)).chain(chunks)
+            let chunks = vector(iteration).map(|data| parameter_part::Kind::Chunk(chunk(data)));
+            std::iter::once(parameter_part::Kind::Header(set_header(iteration).into())).chain(chunks)
         });
-        let parts = kinds.map(|kind| Ok(TransferPart { kind: Some(kind) }));
+        let parts = kinds.map(|kind| Ok(proto::ParameterPart { kind: Some(kind) }));
+        let sent = if session == SESSION.to_wire() { usize::MAX } else { 2 + 1 + SIZES.len() };
         let end = std::iter::once(Err(Status::unavailable("the session is over")));
-        Ok(Response::new(Box::pin(tokio_stream::iter(parts.chain(end).collect::<Vec<_>>()))))
+        Ok(Response::new(Box::pin(tokio_stream::iter(parts.take(sent).chain(end).collect::<Vec<_>>()))))
     }
 
     async fn submit_gradient(
@@ -98,13 +130,11 @@ impl transfers_server::Transfers for Generated {
             return Err(Status::invalid_argument("no header"));
         };
         assert_eq!(GradientHeader::try_from(found)?, header(1));
-        let mut data = Vec::new();
-        while let Some(part) = parts.message().await? {
-            let Some(gradient_part::Kind::Chunk(chunk)) = part.kind else { panic!("{part:?}") };
-            assert_eq!(ata_wire::chunk(chunk.data.clone()), chunk, "its checksum");
-            data.extend_from_slice(&chunk.data);
+        for data in vector(1) {
+            let found = parts.message().await?.expect("a chunk");
+            assert!(found.kind == Some(gradient_part::Kind::Chunk(chunk(data))));
         }
-        assert!(data == f32_bytes(values(1)));
+        assert_eq!(parts.message().await?, None);
         Ok(Response::new(Receipt::Refused { reason: "I only looked".into() }.into()))
     }
 }
@@ -127,84 +157,118 @@ where
     serve(listener, Arc::new(Security::Open), 1 << 30, service, std::future::pending())
 }
 
-async fn own() -> Connection {
+async fn at(transfers: impl Transfers) -> Connection {
     let (listener, address) = listen().await;
-    tokio::spawn(served(listener, TransferRouter::alone(Own)));
+    tokio::spawn(served(listener, TransferRouter::alone(transfers)));
     connect(&address.to_string().parse().unwrap()).await.unwrap()
 }
 
 /// What our client finds at either server.
 async fn check_client(connection: &Connection) {
-    let stranger = connection.parameters(SessionToken([0; 16]), VALUES as u64, Pool::default()).await;
+    let stranger = connection.parameters(SessionToken([0; 16])).await;
     assert_eq!(stranger.unwrap_err().code(), Code::Unauthenticated);
-    let mut sets = connection.parameters(SESSION, VALUES as u64, Pool::default()).await.unwrap();
-    for expected in [7, 8] {
-        let (iteration, received) = sets.next().await.unwrap();
-        assert_eq!(iteration, Iteration(expected));
-        assert!(received == values(iteration.number()));
+    for (session, received) in [(SESSION, SIZES.len()), (UNLUCKY, 1)] {
+        let mut sets = connection.parameters(session).await.unwrap();
+        for (iteration, received) in [(7, SIZES.len()), (8, received)] {
+            assert_eq!(sets.next().await.unwrap(), ParameterPart::Set(set_header(iteration)));
+            for (at, data) in vector(iteration).take(received).enumerate() {
+                assert!(sets.next().await.unwrap() == ParameterPart::Chunk { at: at as u64, data });
+            }
+        }
+        assert_eq!(Status::from(sets.next().await.unwrap_err()).code(), Code::Unavailable);
     }
-    assert_eq!(Status::from(sets.next().await.unwrap_err()).code(), Code::Unavailable);
-    let receipt = connection.submit_gradient(header(1), values(1)).await.unwrap();
+    let receipt = connection.submit_gradient(header(1), vector(1)).await.unwrap();
     assert_eq!(receipt, Receipt::Refused { reason: "I only looked".into() });
 }
 
 #[tokio::test]
 async fn our_client_at_a_generated_server() {
     let (listener, address) = listen().await;
-    let server = TransfersServer::new(Generated).max_decoding_message_size(ata_wire::limits::MESSAGE_BYTES);
+    let server = TransfersServer::new(Generated).max_decoding_message_size(MESSAGE_BYTES);
     tokio::spawn(served(listener, server));
     check_client(&connect(&address.to_string().parse().unwrap()).await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn our_client_at_our_server() {
-    check_client(&own().await).await;
+    check_client(&at(Own).await).await;
 }
 
 #[tokio::test]
 async fn a_generated_client_at_our_server() {
-    let mut client = own().await.transfers();
-    let receipt = client.submit_gradient(gradient_parts(header(1).into(), values(1))).await.unwrap();
+    let mut client = at(Own).await.transfers();
+    let receipt = client.submit_gradient(gradient_parts(header(1).into(), vector(1))).await.unwrap();
     assert_eq!(Receipt::from(receipt.into_inner()), Receipt::Refused { reason: "I only looked".into() });
 
     let mut sets = client.parameters(ParametersRequest { session: SESSION.to_wire() }).await.unwrap().into_inner();
-    let mut received = Vec::new();
-    let status = loop {
-        match sets.next().await {
-            Some(Ok(part)) => received.push(part.kind.unwrap()),
-            Some(Err(status)) => break status,
-            None => panic!("the stream ended without a status"),
+    for iteration in [7, 8] {
+        let chunks = vector(iteration).map(|data| parameter_part::Kind::Chunk(chunk(data)));
+        for expected in std::iter::once(parameter_part::Kind::Header(set_header(iteration).into())).chain(chunks) {
+            assert!(sets.next().await.unwrap().unwrap().kind == Some(expected));
         }
-    };
-    assert_eq!(status.code(), Code::Unavailable);
-    let data: Vec<Bytes> = received
-        .iter()
-        .filter_map(|kind| match kind {
-            transfer_part::Kind::Chunk(chunk) => Some(chunk.data.clone()),
-            transfer_part::Kind::Header(_) => None,
-        })
-        .collect();
-    assert_eq!(received.len(), 2 * (1 + VALUES.div_ceil(CHUNK_BYTES / 4)));
-    assert!(data.concat() == [f32_bytes(values(7)), f32_bytes(values(8))].concat());
+    }
+    assert_eq!(sets.next().await.unwrap().unwrap_err().code(), Code::Unavailable);
 }
 
 #[tokio::test]
 async fn errors_are_those_of_generated_code() {
-    let mut client = own().await.transfers();
+    let mut client = at(Own).await.transfers();
     let bad = client.parameters(ParametersRequest { session: Bytes::from_static(b"short") }).await;
     assert_eq!(bad.unwrap_err().code(), Code::InvalidArgument);
-    let no_header = gradient_parts(header(1).into(), values(1)).skip(1);
-    assert_eq!(client.submit_gradient(no_header).await.unwrap_err().code(), Code::InvalidArgument);
+    let parts = || gradient_parts(header(1).into(), vector(1));
+    assert_eq!(client.submit_gradient(parts().skip(1)).await.unwrap_err().code(), Code::InvalidArgument);
     let empty = client.submit_gradient(tokio_stream::iter([GradientPart { kind: None }])).await;
     assert_eq!(empty.unwrap_err().code(), Code::InvalidArgument);
-    let cut_short = gradient_parts(header(1).into(), values(1)).take(2);
-    assert_eq!(client.submit_gradient(cut_short).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(client.submit_gradient(parts().take(2)).await.unwrap_err().code(), Code::InvalidArgument);
     // The deadline that a client sets for a call that is never answered.
-    let mut hanging = Request::new(gradient_parts(header(2).into(), values(1)));
+    let mut hanging = Request::new(gradient_parts(header(2).into(), vector(1)));
     hanging.set_timeout(Duration::from_millis(50));
     let late = tokio::time::timeout(Duration::from_secs(20), client.submit_gradient(hanging)).await;
     assert!(late.expect("its deadline has passed").is_err());
     // Another service.
-    let other = own().await.coordinator().data(ata_wire::proto::DataRequest::default()).await;
+    let other = at(Own).await.coordinator().data(proto::DataRequest::default()).await;
     assert_eq!(other.unwrap_err().code(), Code::Unimplemented);
+}
+
+/// Counts the chunks that its client has produced whenever it receives one.
+#[derive(Clone)]
+struct Counting {
+    produced: Arc<AtomicUsize>,
+}
+
+impl Transfers for Counting {
+    async fn parameters(
+        &self,
+        _session: SessionToken,
+        _reader: Reader,
+    ) -> Result<impl Stream<Item = FramedSet> + Send + 'static, Status> {
+        Ok(tokio_stream::empty())
+    }
+
+    async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
+        upload.header().await?;
+        let (mut received, window_bytes) = (0, CONNECTION_WINDOWS[0] as usize / MAX_UPLOADS);
+        while upload.chunk(|_| ()).await?.is_some() {
+            received += 1;
+            let ahead = self.produced.load(Ordering::Relaxed) - received;
+            // One more may wait at the sender, which sends in part what the window has no room for.
+            assert!(ahead <= window_bytes / MAX_CHUNK_BYTES + 2, "{ahead} chunks are on their way");
+        }
+        Ok(Receipt::Accepted)
+    }
+}
+
+#[tokio::test]
+async fn chunks_are_produced_when_they_can_be_sent() {
+    let produced = Arc::new(AtomicUsize::new(0));
+    let connection = at(Counting { produced: produced.clone() }).await;
+    let total = 4 * CONNECTION_WINDOWS[0] as usize / MAX_UPLOADS / MAX_CHUNK_BYTES;
+    let data = Bytes::from(vec![1; MAX_CHUNK_BYTES]);
+    let counted = produced.clone();
+    let chunks = (0..total).map(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        data.clone()
+    });
+    assert_eq!(connection.submit_gradient(header(1), chunks).await.unwrap(), Receipt::Accepted);
+    assert_eq!(produced.load(Ordering::Relaxed), total);
 }

@@ -32,8 +32,6 @@ pub(crate) struct Range<'a> {
     pub(crate) moments: Vec<&'a mut [f32]>,
     /// The sum of the tasks' gradients.
     pub(crate) sum: &'a [f32],
-    /// Receives a copy of the parameters.
-    pub(crate) next: &'a mut [f32],
 }
 
 impl Step {
@@ -57,7 +55,7 @@ impl Step {
 
     #[inline(always)]
     fn take_inline(&self, range: Range<'_>) {
-        let Range { parameters, mut moments, sum, next } = range;
+        let Range { parameters, mut moments, sum } = range;
         match (self.rule, &mut moments[..]) {
             (Rule::Adam, [m, v]) => self.adam(parameters, m, v, sum),
             (Rule::AdamW, [m, v]) => self.adamw(parameters, m, v, sum),
@@ -67,7 +65,6 @@ impl Step {
             (Rule::Sgd { .. }, []) => self.plain(parameters, sum),
             _ => unreachable!("moments are made for the rule"),
         }
-        next.copy_from_slice(parameters);
     }
 
     #[inline(always)]

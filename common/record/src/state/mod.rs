@@ -105,6 +105,8 @@ pub struct RunState {
     pub employments: u64,
     /// Results that workers sent, each the gradient of one task or the sum of several.
     pub results: u64,
+    /// Values of gradients that were too large for their unit, and were clamped.
+    pub saturated: u64,
     /// Mean loss of the first step's tasks.
     pub first_loss: Option<f64>,
     /// Mean loss of the last step's tasks.
@@ -347,6 +349,7 @@ impl RunState {
             results,
             learning_rate,
             gradient_norm,
+            saturated,
         } = step
         else {
             return;
@@ -358,6 +361,7 @@ impl RunState {
         self.tasks_wasted += wasted;
         self.employments += employments;
         self.results += results;
+        self.saturated += saturated;
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);
         (self.learning_rate, self.gradient_norm) = (Some(learning_rate), gradient_norm);

@@ -15,27 +15,22 @@ use super::{GRPC, PARAMETERS, SUBMIT_GRADIENT};
 use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::{GradientReceipt, ParametersRequest};
 use crate::security::AuthorizedChannel;
-use crate::transfer::{CallBody, ParameterStream, Pool, ReceiveError, framed_gradient, prefixed};
+use crate::transfer::{CallBody, ParameterStream, ReceiveError, framed_gradient, prefixed};
 
-/// Opens the stream of a session's parameters, each set of `expected` values.
-pub(crate) async fn parameters(
-    channel: AuthorizedChannel,
-    session: SessionToken,
-    expected: u64,
-    pool: Pool,
-) -> Result<ParameterStream, Status> {
+/// Opens the stream of a session's parameters.
+pub(crate) async fn parameters(channel: AuthorizedChannel, session: SessionToken) -> Result<ParameterStream, Status> {
     let request = prefixed(&ParametersRequest { session: session.to_wire() });
     let incoming = call(channel, PARAMETERS, std::iter::once(request)).await?;
-    Ok(ParameterStream::new(incoming, expected, pool))
+    Ok(ParameterStream::new(incoming))
 }
 
-/// Sends a gradient, little-endian f32.
+/// Sends a sum of gradients.
 pub(crate) async fn submit_gradient(
     channel: AuthorizedChannel,
     header: GradientHeader,
-    values: Bytes,
+    chunks: impl Iterator<Item = Bytes> + Send + 'static,
 ) -> Result<Receipt, ReceiveError> {
-    let mut incoming = call(channel, SUBMIT_GRADIENT, framed_gradient(header.into(), values)).await?;
+    let mut incoming = call(channel, SUBMIT_GRADIENT, framed_gradient(header.into(), chunks)).await?;
     Ok(incoming.message::<GradientReceipt>().await?.into())
 }
 

@@ -1,6 +1,7 @@
 //! The service `Transfers` without generated code: bytes go from buffers to HTTP/2 frames and back.
 
 mod client;
+mod parameter_body;
 mod reader;
 mod server;
 

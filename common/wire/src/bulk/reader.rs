@@ -1,7 +1,7 @@
 //! Tracks how far a peer has read what it is sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ata_types::Iteration;
 
@@ -19,6 +19,8 @@ pub struct Reader {
 struct Progress {
     /// The iteration whose parameters are being sent; 0 if none are.
     iteration: AtomicU64,
+    /// Whether the next piece of them is not produced yet.
+    waits: AtomicBool,
     /// Pieces taken so far.
     taken: AtomicU64,
 }
@@ -33,9 +35,15 @@ impl Reader {
         &self.peer
     }
 
-    /// The iteration whose parameters are being sent. If [`Self::taken`] does not grow meanwhile, the peer does not read them.
-    pub fn reading(&self) -> Option<Iteration> {
+    /// The iteration whose parameters are being sent, which the call holds in memory.
+    pub fn sending(&self) -> Option<Iteration> {
         Some(self.progress.iteration.load(Ordering::Relaxed)).filter(|iteration| *iteration > 0).map(Iteration)
+    }
+
+    /// The iteration whose parameters are being sent, unless the call waits for their next piece to be produced. If [`Self::taken`] does
+    /// not grow meanwhile, the peer does not read them.
+    pub fn reading(&self) -> Option<Iteration> {
+        self.sending().filter(|_| !self.progress.waits.load(Ordering::Relaxed))
     }
 
     /// How many pieces the peer has taken, of all sets together.
@@ -49,8 +57,13 @@ impl Reader {
     }
 
     /// Records which set is being sent, if any is.
-    pub(super) fn reads(&self, iteration: Option<Iteration>) {
+    pub(super) fn sends(&self, iteration: Option<Iteration>) {
         self.progress.iteration.store(iteration.map_or(0, Iteration::number), Ordering::Relaxed);
+    }
+
+    /// Records whether the next piece of the set is not produced yet.
+    pub(super) fn waits(&self, waits: bool) {
+        self.progress.waits.store(waits, Ordering::Relaxed);
     }
 
     pub(super) fn takes_a_piece(&self) {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -14,12 +14,13 @@ use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
+use super::parameter_body::ParameterBody;
 use super::{GRPC, PARAMETERS, Reader, SUBMIT_GRADIENT};
 use crate::limits::ANSWER_TIMEOUT;
 use crate::message::{Receipt, SessionToken};
 use crate::net::Peer;
 use crate::proto::{GradientReceipt, ParametersRequest};
-use crate::transfer::{CallBody, FramedTensor, GradientUpload, prefixed};
+use crate::transfer::{CallBody, FramedSet, GradientUpload, prefixed};
 
 /// Answers the calls of the service `Transfers`.
 pub trait Transfers: Clone + Send + Sync + 'static {
@@ -29,9 +30,9 @@ pub trait Transfers: Clone + Send + Sync + 'static {
         &self,
         session: SessionToken,
         reader: Reader,
-    ) -> impl Future<Output = Result<impl Stream<Item = FramedTensor> + Send + 'static, Status>> + Send;
+    ) -> impl Future<Output = Result<impl Stream<Item = FramedSet> + Send + 'static, Status>> + Send;
 
-    /// Receives a gradient.
+    /// Receives a sum of gradients.
     fn submit_gradient(&self, upload: GradientUpload) -> impl Future<Output = Result<Receipt, Status>> + Send;
 }
 
@@ -131,7 +132,7 @@ async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result
     let request: ParametersRequest = CallBody::new(body).message().await.map_err(Status::from)?;
     let reader = Reader::new(peer);
     let sets = transfers.parameters(SessionToken::from_wire(&request.session)?, reader.clone()).await?;
-    Ok(response(ParameterBody { coming: Some(Box::pin(sets)), current: None, reader }))
+    Ok(response(ParameterBody::new(sets, reader)))
 }
 
 async fn submit_gradient(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
@@ -149,7 +150,7 @@ where
 }
 
 /// The last frame of an answer.
-fn trailers(status: &Status) -> Frame<Bytes> {
+pub(super) fn trailers(status: &Status) -> Frame<Bytes> {
     let mut trailers = HeaderMap::new();
     // A text that no header can hold is left out.
     drop(status.add_header(&mut trailers));
@@ -176,53 +177,5 @@ impl http_body::Body for UnaryBody {
 
     fn is_end_stream(&self) -> bool {
         self.is_over
-    }
-}
-
-/// ParameterBody of parameters as they come, then the trailers.
-struct ParameterBody<S> {
-    /// The sets to send next; `None` once the trailers are sent.
-    coming: Option<Pin<Box<S>>>,
-    /// The set that is being sent, and its next piece.
-    current: Option<(FramedTensor, usize)>,
-    /// Tracks what is sent.
-    reader: Reader,
-}
-
-impl<S> Drop for ParameterBody<S> {
-    fn drop(&mut self) {
-        self.reader.reads(None);
-    }
-}
-
-impl<S: Stream<Item = FramedTensor>> http_body::Body for ParameterBody<S> {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Self { coming, current, reader } = &mut *self;
-        reader.takes_a_piece();
-        loop {
-            if let Some((set, at)) = current
-                && let Some(piece) = set.piece(*at)
-            {
-                *at += 1;
-                reader.reads(Some(set.iteration()));
-                return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
-            }
-            *current = None;
-            reader.reads(None);
-            let Some(sets) = coming else { return Poll::Ready(None) };
-            let next = ready!(sets.as_mut().poll_next(cx));
-            if next.is_none() {
-                *coming = None;
-                return Poll::Ready(Some(Ok(trailers(&Status::unavailable("the session is over")))));
-            }
-            *current = next.map(|set| (set, 0));
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.coming.is_none()
     }
 }

@@ -2,7 +2,7 @@
 
 use ata_types::{LeaseId, WorkerId};
 
-use super::{WireError, WorkerName, missing, truncated};
+use super::{ComputedLease, WireError, WorkerName, batches, check_batch, missing, truncated};
 use crate::{PROTOCOL, proto};
 
 /// A message from a worker on the control stream.
@@ -27,6 +27,20 @@ pub enum FromWorker {
         /// Why, human-readable.
         reason: String,
     },
+    /// Leases that the worker has computed, and whose gradients it keeps until they are collected. [`Self::progress`] makes
+    /// messages within the limits.
+    Progress(Vec<ComputedLease>),
+}
+
+impl FromWorker {
+    /// The messages that report these leases, in order.
+    pub fn progress(leases: Vec<ComputedLease>) -> impl Iterator<Item = Self> {
+        batches(leases, entries).into_iter().map(Self::Progress)
+    }
+}
+
+fn entries(lease: &ComputedLease) -> usize {
+    lease.losses.len()
 }
 
 /// How a worker introduces itself.
@@ -61,6 +75,9 @@ impl From<FromWorker> for proto::WorkerMessage {
             FromWorker::LeaseFailed { lease, reason } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason) })
             }
+            FromWorker::Progress(leases) => {
+                Kind::Progress(proto::Progress { leases: leases.into_iter().map(Into::into).collect() })
+            }
         };
         Self { kind: Some(kind) }
     }
@@ -88,6 +105,11 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
             Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
             Kind::LeaseFailed(failed) => {
                 Ok(Self::LeaseFailed { lease: LeaseId(failed.lease), reason: truncated(failed.reason) })
+            }
+            Kind::Progress(proto::Progress { leases }) => {
+                let leases = leases.into_iter().map(ComputedLease::try_from).collect::<Result<Vec<_>, _>>()?;
+                check_batch("number of leases", &leases, entries)?;
+                Ok(Self::Progress(leases))
             }
         }
     }

@@ -1,39 +1,66 @@
-//! The header that precedes a gradient's chunks, and the receipt that answers it.
+//! The header that precedes the chunks of a sum of gradients, and the receipt that answers it.
 
-use ata_types::{Iteration, LeaseId};
+use ata_types::{CollectionId, Iteration, LeaseId};
+use bytes::Bytes;
 
-use super::{SessionToken, WireError, truncated};
+use super::{ComputedLease, SessionToken, WireError, array, at_most, in_range, invalid, truncated, units_of};
+use crate::limits::{MAX_BATCH, MAX_CHUNKS, MAX_TENSORS};
 use crate::proto::{self, gradient_receipt::Verdict};
 
-/// The header that precedes a gradient's chunks.
+/// The header that precedes the chunks of a sum of gradients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradientHeader {
     /// The session that sends it.
     pub session: SessionToken,
-    /// The lease that was computed.
-    pub lease: LeaseId,
-    /// The iteration of that lease.
+    /// The collection that was asked for; `None` for a lease that is sent alone.
+    pub collection: Option<CollectionId>,
+    /// The iteration of the leases.
     pub iteration: Iteration,
-    /// What the worker measured.
-    pub times: LeaseTimes,
-    /// Sum of the tasks' mean losses, in nats. If it is not finite, the lease fails, as with a non-finite gradient.
-    pub loss_sum: f64,
+    /// The leases whose gradients the sum holds; exactly one if it is sent alone.
+    pub leases: Vec<LeaseId>,
+    /// The first chunk that is sent; 0 for a lease that is sent alone.
+    pub first_chunk: u64,
+    /// What the worker measured, if the lease is sent alone.
+    pub computed: Option<ComputedLease>,
+    /// For each tensor, the largest magnitude of a value in the gradient of any of the tasks; finite.
+    pub maxima: Vec<f32>,
+    /// For each tensor, the exponent of the unit whose multiples the sum holds.
+    pub units: Vec<i16>,
+    /// How many values of the tasks' gradients were too large for their unit.
+    pub saturated: u64,
 }
 
-/// What a worker measured while it computed a lease.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LeaseTimes {
-    /// Seconds that each task took, or that the whole lease took as one batch. The engine checks whether they are possible, and
-    /// fails the lease if they are not.
-    pub busy_s: Vec<f64>,
-    /// Tasks whose computation took longer than their emulated time.
-    pub outlasted: u64,
+impl GradientHeader {
+    /// Checks that the fields agree on whether a lease is sent alone.
+    fn check_alone(&self) -> Result<(), WireError> {
+        let computed = self.computed.as_ref().map(|computed| computed.lease);
+        if self.collection.is_some() {
+            return computed.map_or(Ok(()), |_| Err(invalid("computed", "present", "nothing in a collection")));
+        }
+        if self.first_chunk > 0 {
+            return Err(invalid("first_chunk", self.first_chunk, "0 for a lease that is sent alone"));
+        }
+        if self.leases != computed.as_slice() {
+            let found = computed.map_or("missing".into(), |lease| format!("of lease {lease}"));
+            return Err(invalid("computed", found, "the only lease, since there is no collection"));
+        }
+        Ok(())
+    }
 }
 
 impl From<GradientHeader> for proto::GradientHeader {
     fn from(header: GradientHeader) -> Self {
-        let GradientHeader { session, lease, iteration, times: LeaseTimes { busy_s, outlasted }, loss_sum } = header;
-        Self { session: session.to_wire(), lease: lease.0, iteration: iteration.number(), busy_s, loss_sum, outlasted }
+        Self {
+            session: header.session.to_wire(),
+            collection: header.collection.map_or(0, |collection| collection.0),
+            iteration: header.iteration.number(),
+            leases: header.leases.into_iter().map(|lease| lease.0).collect(),
+            first_chunk: header.first_chunk,
+            computed: header.computed.map(Into::into),
+            maxima: header.maxima.into_iter().flat_map(f32::to_le_bytes).collect(),
+            units: header.units.into_iter().map(i32::from).collect(),
+            saturated: header.saturated,
+        }
     }
 }
 
@@ -41,27 +68,49 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
     type Error = WireError;
 
     fn try_from(header: proto::GradientHeader) -> Result<Self, WireError> {
-        Ok(Self {
+        in_range("number of leases", header.leases.len() as u64, MAX_BATCH as u64)?;
+        let (maxima, units) = (maxima_of(&header.maxima)?, units_of(header.units)?);
+        if units.len() != maxima.len() {
+            return Err(invalid("number of units", units.len(), format!("{}, one for each maximum", maxima.len())));
+        }
+        let header = Self {
             session: SessionToken::from_wire(&header.session)?,
-            lease: LeaseId(header.lease),
+            collection: (header.collection > 0).then_some(CollectionId(header.collection)),
             iteration: Iteration(header.iteration),
-            times: LeaseTimes { busy_s: header.busy_s, outlasted: header.outlasted },
-            loss_sum: header.loss_sum,
-        })
+            leases: header.leases.into_iter().map(LeaseId).collect(),
+            first_chunk: at_most("first_chunk", header.first_chunk, MAX_CHUNKS - 1)?,
+            computed: header.computed.map(ComputedLease::try_from).transpose()?,
+            maxima,
+            units,
+            saturated: header.saturated,
+        };
+        header.check_alone()?;
+        Ok(header)
     }
 }
 
-/// The coordinator's answer to a gradient.
+/// The largest magnitudes of the tensors. NaN is no magnitude, nor is -0.
+fn maxima_of(bytes: &Bytes) -> Result<Vec<f32>, WireError> {
+    at_most("bytes of maxima", bytes.len() as u64, 4 * MAX_TENSORS as u64)?;
+    let maximum = |bytes: &[u8]| {
+        let value = f32::from_le_bytes(array("maximum", bytes)?);
+        let is_valid = value.is_finite() && value.is_sign_positive();
+        if is_valid { Ok(value) } else { Err(invalid("maximum", value, "a finite magnitude")) }
+    };
+    bytes.chunks(4).map(maximum).collect()
+}
+
+/// The coordinator's answer to a sum of gradients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// The gradient counts.
+    /// The sum counts.
     Accepted,
-    /// The session does not hold that lease, or is sending its gradient already.
+    /// The session does not hold one of the leases, was asked for another sum, or is sending this one already.
     NotHeld {
         /// Why, human-readable.
         reason: String,
     },
-    /// The gradient failed a check.
+    /// The sum failed a check.
     Refused {
         /// Why, human-readable.
         reason: String,

@@ -4,21 +4,32 @@
 //! - here: names, tokens, and [`WireError`]
 //! - `from_worker`, `to_worker`: messages on the control stream
 //! - `run`: everything a worker has to know about the run
-//! - `gradient`: the header and the receipt of a gradient
+//! - `computed`: what a worker measured while it computed a lease
+//! - `collection`: the sums that a worker is asked for
+//! - `gradient`: the header and the receipt of a sum of gradients
+//! - `set`: the header of a set of parameters
+//! - `batch`: splits what is too long for one message
 //! - `probe`: the messages that measure the way to the coordinator
 //! - `trace`: the place of a lease in the trace of its iteration
 
+mod batch;
+mod collection;
+mod computed;
 mod from_worker;
 mod gradient;
 mod probe;
 mod run;
+mod set;
 mod to_worker;
 mod trace;
 
+pub use collection::Collection;
+pub use computed::{ComputedLease, LeaseTimes};
 pub use from_worker::{FromWorker, Hello};
-pub use gradient::{GradientHeader, LeaseTimes, Receipt};
+pub use gradient::{GradientHeader, Receipt};
 pub use probe::{ProbeIntake, ProbeSummary};
 pub use run::{DataSpec, RunSpec};
+pub use set::SetHeader;
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
 pub use trace::TraceContext;
 
@@ -28,8 +39,9 @@ use std::str::FromStr;
 use bytes::Bytes;
 use tonic::Status;
 
+use self::batch::{batches, check_batch};
 use crate::PROTOCOL;
-use crate::limits::{MAX_NAME_CHARS, MAX_TEXT_BYTES};
+use crate::limits::{MAX_NAME_CHARS, MAX_TENSORS, MAX_TEXT_BYTES};
 
 /// Why a message violates the contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +80,17 @@ fn missing(field: &'static str) -> WireError {
 
 fn in_range(field: &'static str, value: u64, max: u64) -> Result<u64, WireError> {
     if (1..=max).contains(&value) { Ok(value) } else { Err(invalid(field, value, format!("1 to {max}"))) }
+}
+
+fn at_most(field: &'static str, value: u64, max: u64) -> Result<u64, WireError> {
+    if value <= max { Ok(value) } else { Err(invalid(field, value, format!("{max} at most"))) }
+}
+
+/// The exponents of the tensors' units.
+fn units_of(exponents: Vec<i32>) -> Result<Vec<i16>, WireError> {
+    at_most("number of units", exponents.len() as u64, MAX_TENSORS as u64)?;
+    let unit = |exponent: i32| i16::try_from(exponent).map_err(|_| invalid("unit", exponent, "an exponent of 16 bits"));
+    exponents.into_iter().map(unit).collect()
 }
 
 fn array<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], WireError> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::{RunSpec, WireError, invalid, missing, truncated};
-use crate::limits::{LEAST_PROBE_REQUEST, MAX_PROBE_BYTES};
+use crate::limits::{LEAST_PROBE_REQUEST, MAX_PROBE_BYTES, PROBE_REQUEST_PADDING};
 use crate::{PROTOCOL, proto};
 
 /// The coordinator's answer to a probe.
@@ -68,6 +68,10 @@ impl ProbeIntake {
         let answer_bytes = *self.answer.get_or_insert(request.answer_bytes);
         if answer_bytes > MAX_PROBE_BYTES {
             return Err(invalid("answer_bytes", answer_bytes, format!("{MAX_PROBE_BYTES} at most")));
+        }
+        if request.padding.len() > PROBE_REQUEST_PADDING {
+            let expected = format!("{PROBE_REQUEST_PADDING} bytes at most in a request");
+            return Err(invalid("padding", format!("{} bytes", request.padding.len()), expected));
         }
         self.padding += request.padding.len() as u64;
         self.counted += request.padding.len().max(LEAST_PROBE_REQUEST) as u64;

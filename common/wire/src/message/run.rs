@@ -1,8 +1,9 @@
 //! Everything a worker has to know about the run.
 
+use ata_types::WireFormat;
 use bytes::Bytes;
 
-use super::{WireError, array, in_range, missing, truncated};
+use super::{WireError, array, in_range, invalid, missing, truncated};
 use crate::limits::{MAX_BUDGET, MAX_DATA_BYTES, MAX_PARAMETERS, MAX_TASK_BATCH};
 use crate::proto;
 
@@ -21,6 +22,8 @@ pub struct RunSpec {
     pub task_batch: u32,
     /// The training data.
     pub data: DataSpec,
+    /// How vectors are encoded.
+    pub format: WireFormat,
 }
 
 /// The training data of a run.
@@ -56,6 +59,11 @@ impl From<RunSpec> for proto::RunSpec {
             budget: run.budget,
             task_batch: run.task_batch,
             data: Some(proto::DataSpec { kind: Some(data) }),
+            format: match run.format {
+                WireFormat::F32Exact => proto::WireFormat::F32Exact,
+                WireFormat::Compact => proto::WireFormat::Compact,
+            }
+            .into(),
         }
     }
 }
@@ -79,6 +87,16 @@ impl TryFrom<proto::RunSpec> for RunSpec {
                     bytes: in_range("bytes", file.bytes, MAX_DATA_BYTES)?,
                 },
             },
+            format: format_of(run.format)?,
         })
+    }
+}
+
+/// The format that a message names. An unknown one is an error, since no chunk could be decoded.
+fn format_of(format: i32) -> Result<WireFormat, WireError> {
+    match proto::WireFormat::try_from(format) {
+        Ok(proto::WireFormat::F32Exact) => Ok(WireFormat::F32Exact),
+        Ok(proto::WireFormat::Compact) => Ok(WireFormat::Compact),
+        Ok(proto::WireFormat::Unspecified) | Err(_) => Err(invalid("format", format, "1 or 2")),
     }
 }

@@ -2,7 +2,10 @@
 
 use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
 
-use super::{RunSpec, SessionToken, TraceContext, WireError, in_range, invalid, missing, truncated};
+use super::{
+    Collection, RunSpec, SessionToken, TraceContext, WireError, batches, check_batch, in_range, invalid, missing,
+    truncated, units_of,
+};
 use crate::limits::MAX_BATCH;
 use crate::proto;
 
@@ -11,10 +14,19 @@ use crate::proto;
 pub enum ToWorker {
     /// The first message of a session.
     Welcome(Welcome),
+    /// The units of an iteration's gradients.
+    Units {
+        /// The iteration.
+        iteration: Iteration,
+        /// The exponent of each tensor's unit.
+        units: Vec<i16>,
+    },
     /// Leases to compute in this order; at most [`MAX_BATCH`].
     Assign(Vec<Assignment>),
     /// Leases that are no longer needed; at most [`MAX_BATCH`].
     Cancel(Vec<LeaseId>),
+    /// Sums to send. [`Self::collect`] makes messages within the limits.
+    Collect(Vec<Collection>),
     /// The last message of a session.
     Farewell {
         /// Why the session ends.
@@ -22,6 +34,17 @@ pub enum ToWorker {
         /// The reason, human-readable.
         detail: String,
     },
+}
+
+impl ToWorker {
+    /// The messages that ask for these collections, in order.
+    pub fn collect(collections: Vec<Collection>) -> impl Iterator<Item = Self> {
+        batches(collections, entries).into_iter().map(Self::Collect)
+    }
+}
+
+fn entries(collection: &Collection) -> usize {
+    collection.leases.len()
 }
 
 /// Why a session ends.
@@ -84,11 +107,19 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                     first_task: lease.tasks.first,
                     tasks: lease.tasks.count,
                     traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
+                    alone: lease.is_alone,
                 };
                 Kind::Assign(proto::Assignments { leases: leases.into_iter().map(assign).collect() })
             }
+            ToWorker::Units { iteration, units } => Kind::Units(proto::Units {
+                iteration: iteration.number(),
+                exponents: units.into_iter().map(i32::from).collect(),
+            }),
             ToWorker::Cancel(leases) => {
                 Kind::Cancel(proto::Cancellations { leases: leases.into_iter().map(|lease| lease.0).collect() })
+            }
+            ToWorker::Collect(collections) => {
+                Kind::Collect(proto::Collect { collections: collections.into_iter().map(Into::into).collect() })
             }
             ToWorker::Farewell { reason, detail } => {
                 let reason = match reason {
@@ -111,6 +142,10 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
     fn try_from(message: proto::CoordinatorMessage) -> Result<Self, WireError> {
         use proto::coordinator_message::Kind;
         Ok(match message.kind.ok_or_else(|| missing("coordinator message"))? {
+            Kind::Units(proto::Units { iteration, exponents }) => Self::Units {
+                iteration: Iteration(in_range("iteration", iteration, u64::MAX)?),
+                units: units_of(exponents)?,
+            },
             Kind::Welcome(welcome) => Self::Welcome(Welcome {
                 session: SessionToken::from_wire(&welcome.session)?,
                 worker: WorkerId::new(welcome.number).ok_or_else(|| invalid("number", 0, "1 to 4294967295"))?,
@@ -135,6 +170,11 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                 in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
                 Self::Cancel(leases.into_iter().map(LeaseId).collect())
             }
+            Kind::Collect(proto::Collect { collections }) => {
+                let collections = collections.into_iter().map(Collection::try_from).collect::<Result<Vec<_>, _>>()?;
+                check_batch("number of collections", &collections, entries)?;
+                Self::Collect(collections)
+            }
             Kind::Farewell(farewell) => {
                 let reason = match farewell.reason() {
                     proto::farewell::Reason::Finished => FarewellReason::Finished,
@@ -155,14 +195,14 @@ impl TryFrom<proto::Assign> for Assignment {
     type Error = WireError;
 
     fn try_from(assign: proto::Assign) -> Result<Self, WireError> {
-        let proto::Assign { lease, iteration, first_task, tasks, traceparent } = assign;
+        let proto::Assign { lease, iteration, first_task, tasks, traceparent, alone } = assign;
         in_range("iteration", iteration, u64::MAX)?;
         in_range("tasks", tasks, MAX_LEASE_TASKS)?;
         if first_task.checked_add(tasks).is_none() {
             return Err(invalid("tasks", format!("{tasks} from {first_task}"), "indices below 2^64"));
         }
-        let iteration = Iteration(iteration);
-        let lease = Lease { id: LeaseId(lease), iteration, tasks: TaskRange { first: first_task, count: tasks } };
+        let (iteration, tasks) = (Iteration(iteration), TaskRange { first: first_task, count: tasks });
+        let lease = Lease { id: LeaseId(lease), iteration, tasks, is_alone: alone };
         Ok(Self { lease, trace: TraceContext::parse(&traceparent) })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::uri::Authority;
 use tonic::Status;
 use tonic::transport::{self, Uri};
@@ -17,37 +18,37 @@ use crate::message::{GradientHeader, Receipt, SessionToken};
 use crate::proto::coordinator_client::CoordinatorClient;
 use crate::proto::transfers_client::TransfersClient;
 use crate::security::{AuthorizedChannel, JoinToken, SecurityError, Trust, address_of, why_refused};
-use crate::transfer::{ParameterStream, Pool, ReceiveError, f32_bytes};
+use crate::transfer::{ParameterStream, ReceiveError};
 
 /// A connection to the coordinator; clones share it.
 #[derive(Clone, Debug)]
 pub struct Connection(AuthorizedChannel);
 
 impl Connection {
-    /// Its service for everything but tensors.
+    /// Its service for everything but vectors.
     pub fn coordinator(&self) -> CoordinatorClient<AuthorizedChannel> {
         CoordinatorClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
-    /// Its service for tensors, through generated code, for callers that make the parts themselves. It copies more than the
+    /// Its service for vectors, through generated code, for callers that make the parts themselves. It copies more than the
     /// methods below.
     pub fn transfers(&self) -> TransfersClient<AuthorizedChannel> {
         TransfersClient::new(self.0.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }
 
-    /// Opens the stream of a session's parameters: sets of `expected` values each, in vectors from `pool`.
-    pub async fn parameters(
-        &self,
-        session: SessionToken,
-        expected: u64,
-        pool: Pool,
-    ) -> Result<ParameterStream, Status> {
-        bulk::parameters(self.0.clone(), session, expected, pool).await
+    /// Opens the stream of a session's parameters.
+    pub async fn parameters(&self, session: SessionToken) -> Result<ParameterStream, Status> {
+        bulk::parameters(self.0.clone(), session).await
     }
 
-    /// Sends a gradient.
-    pub async fn submit_gradient(&self, header: GradientHeader, values: Vec<f32>) -> Result<Receipt, ReceiveError> {
-        bulk::submit_gradient(self.0.clone(), header, f32_bytes(values)).await
+    /// Sends a sum of gradients. Each chunk, of 1 to [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES), is asked for only when the
+    /// connection has room for it.
+    pub async fn submit_gradient(
+        &self,
+        header: GradientHeader,
+        chunks: impl Iterator<Item = Bytes> + Send + 'static,
+    ) -> Result<Receipt, ReceiveError> {
+        bulk::submit_gradient(self.0.clone(), header, chunks).await
     }
 }
 

@@ -19,6 +19,7 @@ mod windows;
 
 pub use client::{ConnectError, Connection, Endpoint, connect};
 pub use entrance::{AcceptedConnection, Entrance, Protocol, Transport};
+pub(crate) use peer::Upload;
 pub use peer::{Peer, Stay};
 pub use probe::{ProbeResult, padding};
 pub use server::{files_for, raise_file_limit, serve};

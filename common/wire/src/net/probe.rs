@@ -85,8 +85,6 @@ pub fn padding(bytes: usize) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::REQUEST_BYTES;
-    use prost::Message;
 
     #[test]
     fn padding_is_sent_in_requests_of_the_permitted_size() {
@@ -94,7 +92,7 @@ mod tests {
             let all: Vec<ProbeRequest> = requests(bytes, MAX_PROBE_BYTES).collect();
             assert!(!all.is_empty());
             assert_eq!(all.iter().map(|request| request.padding.len() as u64).sum::<u64>(), bytes);
-            assert!(all.iter().all(|request| request.encoded_len() <= REQUEST_BYTES));
+            assert!(all.iter().all(|request| request.padding.len() <= PROBE_REQUEST_PADDING));
         }
     }
 }

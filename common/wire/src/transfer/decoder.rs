@@ -48,8 +48,6 @@ impl Item {
 pub(super) struct Decoder {
     /// The beginning of a message.
     gathered: Vec<u8>,
-    /// Data of the current chunk that were gathered with its head.
-    early: Bytes,
     /// Bytes of the current chunk still to come.
     data_left: usize,
     /// Whether the current message has turned out not to be an ordinary chunk.
@@ -59,9 +57,6 @@ pub(super) struct Decoder {
 impl Decoder {
     /// The next item in `bytes`, which loses what is used; `None` if more bytes are needed.
     pub(super) fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Item>, Status> {
-        if !self.early.is_empty() {
-            return Ok(Some(Item::Data(std::mem::take(&mut self.early))));
-        }
         if self.data_left > 0 {
             return Ok(self.data(bytes));
         }
@@ -76,14 +71,15 @@ impl Decoder {
             let text = format!("message of {length} bytes: expected at most {MESSAGE_BYTES}");
             return Err(Status::resource_exhausted(text));
         }
-        if !self.is_other {
-            if !self.gather(PREFIX_BYTES + length.min(CHUNK_HEAD_BYTES), bytes) {
-                return Ok(None);
-            }
+        while !self.is_other {
             if let Some(head) = ChunkHead::read(&self.gathered[PREFIX_BYTES..], length) {
                 return Ok(Some(self.chunk(&head)));
             }
-            self.is_other = true;
+            self.is_other = self.gathered.len() == PREFIX_BYTES + length.min(CHUNK_HEAD_BYTES);
+            // Byte by byte, so that none of the data is gathered.
+            if !self.is_other && !self.gather(self.gathered.len() + 1, bytes) {
+                return Ok(None);
+            }
         }
         if !self.gather(PREFIX_BYTES + length, bytes) {
             return Ok(None);
@@ -96,14 +92,13 @@ impl Decoder {
 
     /// Whether nothing but whole messages has arrived.
     pub(super) fn is_between_messages(&self) -> bool {
-        self.data_left == 0 && self.early.is_empty() && self.gathered.is_empty()
+        self.data_left == 0 && self.gathered.is_empty()
     }
 
-    /// Begins a chunk, whose data may have been gathered in part with its head.
+    /// Begins a chunk, whose head has just been gathered.
     fn chunk(&mut self, head: &ChunkHead) -> Item {
-        let gathered = std::mem::take(&mut self.gathered);
-        self.early = Bytes::copy_from_slice(&gathered[PREFIX_BYTES + head.length..]);
-        self.data_left = head.data_bytes - self.early.len();
+        self.gathered.clear();
+        self.data_left = head.data_bytes;
         Item::Chunk { crc32c: head.crc32c, bytes: head.data_bytes }
     }
 
@@ -127,14 +122,12 @@ impl Decoder {
 
 /// The beginning of a part that holds a chunk in the usual encoding.
 struct ChunkHead {
-    /// Bytes up to the data.
-    length: usize,
     crc32c: u32,
     data_bytes: usize,
 }
 
 impl ChunkHead {
-    /// Reads the first bytes of a message of `length` bytes; `None` if it is anything else.
+    /// Reads the first bytes of a message of `length` bytes; `None` if they are incomplete, or anything else.
     fn read(first: &[u8], length: usize) -> Option<Self> {
         let mut rest = first;
         let take = |rest: &mut &[u8], tag: u8| {
@@ -158,7 +151,7 @@ impl ChunkHead {
             return None;
         }
         let data_bytes = whole(&mut rest)?;
-        Some(Self { length: first.len() - rest.len(), crc32c, data_bytes })
+        Some(Self { crc32c, data_bytes })
     }
 }
 
@@ -202,7 +195,7 @@ mod tests {
             pieces in prop::collection::vec(1usize..100, 1..5),
             crc32c in prop_oneof![Just(0), any::<u32>()],
         ) {
-            let header = GradientPart { kind: Some(Kind::Header(GradientHeader { lease: 7, ..Default::default() })) };
+            let header = GradientPart { kind: Some(Kind::Header(GradientHeader { collection: 7, ..Default::default() })) };
             let mut bytes = prefixed(&header.encode_to_vec());
             let mut expected = vec![Item::Message(header.encode_to_vec().into())];
             for size in sizes {

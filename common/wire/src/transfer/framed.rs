@@ -1,54 +1,32 @@
-//! A tensor as the bytes of a gRPC call.
+//! Messages, chunks and gradients as the bytes of a gRPC call.
 
-use std::sync::Arc;
-
-use ata_types::Iteration;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
+use tokio_stream::Stream;
 
 use super::checksum::crc32c;
+use super::chunk;
 use super::decoder::{CHUNK_HEAD_BYTES, CHUNK_TAG, CRC_TAG, DATA_TAG, PREFIX_BYTES};
-use crate::limits::CHUNK_BYTES;
-use crate::proto::{self, GradientPart, TransferPart, gradient_part, transfer_part};
+use crate::limits::MAX_CHUNK_BYTES;
+use crate::proto::{self, GradientPart, gradient_part::Kind};
 
-/// Pieces at the end of a set that the connection may still hold when its call goes on to the next one: a chunk and what
-/// precedes it, of those that HTTP/2 buffers together.
-const LAST_PIECES: usize = 4;
-
-/// Parameters as the bytes of a call: framed once, and shared by the calls of all workers.
-#[derive(Clone, Debug)]
-pub struct FramedTensor {
-    iteration: Iteration,
-    pieces: Arc<[Bytes]>,
+/// A gradient as the bytes of a call. Each chunk is asked for only when it can be sent.
+pub(crate) fn framed_gradient(
+    header: proto::GradientHeader,
+    chunks: impl Iterator<Item = Bytes> + Send,
+) -> impl Iterator<Item = Bytes> + Send {
+    let header = prefixed(&GradientPart { kind: Some(Kind::Header(header)) });
+    std::iter::once(header).chain(chunks.flat_map(framed_chunk))
 }
 
-impl FramedTensor {
-    /// The parameters of an iteration, little-endian f32.
-    pub fn new(iteration: Iteration, values: Bytes) -> Self {
-        let header = proto::TransferHeader { bytes: values.len() as u64, iteration: iteration.number() };
-        let header = TransferPart { kind: Some(transfer_part::Kind::Header(header)) };
-        let mut pieces: Vec<Bytes> = framed(prefixed(&header), values).collect();
-        // Copies, so that the end of a set that is not read keeps no more than itself in memory.
-        let first = pieces.len().saturating_sub(LAST_PIECES);
-        pieces[first..].iter_mut().for_each(|piece| *piece = Bytes::copy_from_slice(piece));
-        Self { iteration, pieces: pieces.into() }
-    }
-
-    /// The iteration.
-    pub(crate) fn iteration(&self) -> Iteration {
-        self.iteration
-    }
-
-    /// The `at`-th piece of its bytes.
-    pub(crate) fn piece(&self, at: usize) -> Option<&Bytes> {
-        self.pieces.get(at)
-    }
-}
-
-/// A gradient as the bytes of a call, little-endian f32. Checksums are computed as the pieces are asked for.
-pub(crate) fn framed_gradient(header: proto::GradientHeader, values: Bytes) -> impl Iterator<Item = Bytes> + Send {
-    let header = prefixed(&GradientPart { kind: Some(gradient_part::Kind::Header(header)) });
-    framed(header, values)
+/// A gradient as the parts that generated code sends.
+pub fn gradient_parts(
+    header: proto::GradientHeader,
+    chunks: impl Iterator<Item = Bytes> + Send,
+) -> impl Stream<Item = GradientPart> + Send {
+    let chunks = chunks.map(|data| Kind::Chunk(chunk(data)));
+    let parts = std::iter::once(Kind::Header(header)).chain(chunks);
+    tokio_stream::iter(parts.map(|kind| GradientPart { kind: Some(kind) }))
 }
 
 /// A message with the prefix that gRPC wants.
@@ -65,13 +43,13 @@ fn put_prefix(bytes: &mut BytesMut, length: usize) {
     bytes.put_u32(u32::try_from(length).expect("messages are short"));
 }
 
-/// The header, then each chunk as two pieces: what precedes its data, and the data, which are not copied.
-fn framed(header: Bytes, values: Bytes) -> impl Iterator<Item = Bytes> + Send {
-    let chunks = (0..values.len()).step_by(CHUNK_BYTES).flat_map(move |start| {
-        let data = values.slice(start..values.len().min(start + CHUNK_BYTES));
-        [chunk_head(&data), data]
-    });
-    std::iter::once(header).chain(chunks)
+/// A chunk as two pieces: what precedes its data, and the data, which are not copied.
+///
+/// # Panics
+/// If the chunk is empty or longer than [`MAX_CHUNK_BYTES`].
+pub(super) fn framed_chunk(data: Bytes) -> [Bytes; 2] {
+    assert!((1..=MAX_CHUNK_BYTES).contains(&data.len()), "a chunk has 1 to {MAX_CHUNK_BYTES} bytes");
+    [chunk_head(&data), data]
 }
 
 /// What precedes the data of a chunk: the beginning of a part, as generated code would encode it. Gradients and parameters
@@ -93,20 +71,19 @@ fn chunk_head(data: &[u8]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Pool, chunks};
     use super::*;
+    use tokio_stream::StreamExt;
 
     /// The bytes that generated code sends; it leaves out a checksum of zero, which no reader can tell from one sent.
-    #[test]
-    fn framed_as_generated_code_would() {
-        for count in [1, 100, CHUNK_BYTES / 4, CHUNK_BYTES / 4 + 1] {
-            let values = Pool::default().lend((0..count).map(|at| at as f32).collect());
-            let header = proto::GradientHeader { lease: 5, ..Default::default() };
-            let own: Vec<u8> = framed_gradient(header.clone(), values.clone()).flatten().collect();
-            let kinds = std::iter::once(gradient_part::Kind::Header(header))
-                .chain(chunks(values).map(gradient_part::Kind::Chunk));
-            let generated: Vec<u8> = kinds.flat_map(|kind| prefixed(&GradientPart { kind: Some(kind) })).collect();
-            assert!(own == generated, "{count} values");
+    #[tokio::test]
+    async fn framed_as_generated_code_would() {
+        for size in [1, 100, 127, 128, 16_384, MAX_CHUNK_BYTES] {
+            let header = proto::GradientHeader { collection: 5, ..Default::default() };
+            let chunks = [size, 7].map(|size| Bytes::from((0..size).map(|at| at as u8).collect::<Vec<u8>>()));
+            let own: Vec<u8> = framed_gradient(header.clone(), chunks.clone().into_iter()).flatten().collect();
+            let parts: Vec<Bytes> =
+                gradient_parts(header, chunks.into_iter()).map(|part| prefixed(&part)).collect().await;
+            assert!(own == parts.concat(), "{size} bytes");
         }
     }
 }

@@ -2,58 +2,74 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytemuck::NoUninit;
 use bytes::Bytes;
 
 /// Bytes of unused buffers that are kept. One buffer is kept whatever its size. A coordinator needs as many buffers in its next
 /// iteration as in its last, which is 41 MB for 64 workers and a model of 640 kB.
 const KEPT_BYTES: usize = 1 << 28;
 
-/// Reusable vectors of f32. The pages of a large new vector cost more than writing to it. Clones share the vectors.
-#[derive(Clone, Debug, Default)]
-pub struct Pool(Arc<Mutex<Vec<Vec<f32>>>>);
+/// Reusable vectors. The pages of a large new vector cost more than writing to it. Clones share the vectors.
+#[derive(Debug)]
+pub struct Pool<T = f32>(Arc<Mutex<Vec<Vec<T>>>>);
 
-impl Pool {
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Pool<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Pool<T> {
     /// An empty vector, with the capacity of one that was given back if there is one.
-    pub fn take(&self) -> Vec<f32> {
+    pub fn take(&self) -> Vec<T> {
         self.idle().pop().unwrap_or_default()
     }
 
     /// Takes a vector back that is no longer needed.
-    pub fn give(&self, mut values: Vec<f32>) {
+    pub fn give(&self, mut values: Vec<T>) {
         if values.capacity() == 0 {
             return;
         }
         values.clear();
+        let bytes = |values: &Vec<T>| values.capacity() * size_of::<T>();
         let mut idle = self.idle();
-        let kept: usize = idle.iter().map(|values| 4 * values.capacity()).sum();
-        if idle.is_empty() || kept + 4 * values.capacity() <= KEPT_BYTES {
+        let kept: usize = idle.iter().map(bytes).sum();
+        if idle.is_empty() || kept + bytes(&values) <= KEPT_BYTES {
             idle.push(values);
         }
     }
 
-    /// The vector as bytes, without copying it; it is given back when the last of them is dropped.
-    pub fn lend(&self, values: Vec<f32>) -> Bytes {
-        Bytes::from_owner(LentBuffer { values, pool: self.clone() })
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Vec<f32>>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Vec<T>>> {
         // Nothing panics while it is locked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-struct LentBuffer {
-    values: Vec<f32>,
-    pool: Pool,
+impl<T: NoUninit + Send + 'static> Pool<T> {
+    /// The vector as bytes, without copying it; it is given back when the last of them is dropped.
+    pub fn lend(&self, values: Vec<T>) -> Bytes {
+        Bytes::from_owner(LentBuffer { values, pool: self.clone() })
+    }
 }
 
-impl AsRef<[u8]> for LentBuffer {
+struct LentBuffer<T> {
+    values: Vec<T>,
+    pool: Pool<T>,
+}
+
+impl<T: NoUninit> AsRef<[u8]> for LentBuffer<T> {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.values)
     }
 }
 
-impl Drop for LentBuffer {
+impl<T> Drop for LentBuffer<T> {
     fn drop(&mut self) {
         self.pool.give(std::mem::take(&mut self.values));
     }
@@ -65,7 +81,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again() {
-        let pool = Pool::default();
+        let pool = Pool::<f32>::default();
         let mut values = pool.take();
         values.extend([1.0, 2.0]);
         let first = values.as_ptr();
@@ -79,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_memory_kept_is_limited() {
-        let pool = Pool::default();
+        let pool = Pool::<i32>::default();
         for _ in 0..3 {
             pool.give(Vec::with_capacity(KEPT_BYTES / 4));
         }

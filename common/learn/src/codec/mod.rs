@@ -1,0 +1,113 @@
+//! Vectors as bytes, little-endian, chunk by chunk.
+//!
+//! # Layout
+//! - here: whole parameters, and what can be wrong with bytes; `sums`: integers, also in few bits; `differences`: parameters as
+//!   8-bit differences from those that the receiver holds
+
+mod differences;
+mod sums;
+
+pub use differences::{apply_differences, encode_differences};
+pub use sums::{decode_sums, encode_sums};
+
+/// Values that share a number of bits or a scale: their largest one costs the others few bits, and a byte for all of them
+/// costs 0.03 bits a value.
+const BLOCK: usize = 256;
+
+/// Why bytes are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// Their number is wrong.
+    #[error("{found} bytes: expected {expected} for {values} values")]
+    Length {
+        /// The number of bytes.
+        found: usize,
+        /// The number that is right.
+        expected: usize,
+        /// The number of values.
+        values: usize,
+    },
+    /// They end in the middle of a block.
+    #[error("the bytes end in block {block}: expected {blocks} blocks")]
+    Truncated {
+        /// The block in which they end.
+        block: usize,
+        /// The number of blocks.
+        blocks: usize,
+    },
+    /// There are bytes after the last block.
+    #[error("{bytes} bytes follow the last block: expected none")]
+    Trailing {
+        /// Their number.
+        bytes: usize,
+    },
+    /// A block of integers has a width that is never written.
+    #[error("block {block} has integers of {width} bits: expected 0, 8, 12, 16, 20 or 32")]
+    Width {
+        /// The block.
+        block: usize,
+        /// Its width.
+        width: u8,
+    },
+    /// A block of differences has a scale that is never written.
+    #[error("block {block} has the scale {scale}: expected one from -128 to 121")]
+    Scale {
+        /// The block.
+        block: usize,
+        /// Its scale.
+        scale: i8,
+    },
+}
+
+/// Writes values as f32.
+pub fn encode_parameters(values: &[f32]) -> Vec<u8> {
+    encode_words(values, f32::to_le_bytes)
+}
+
+/// Reads `count` values, which replace the content of `values`.
+pub fn decode_parameters(bytes: &[u8], count: usize, values: &mut Vec<f32>) -> Result<(), CodecError> {
+    decode_words(bytes, count, values, f32::from_le_bytes)
+}
+
+fn encode_words<T: Copy>(values: &[T], encode: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
+    let words: Vec<[u8; 4]> = values.iter().map(|value| encode(*value)).collect();
+    words.into_flattened()
+}
+
+fn decode_words<T>(
+    bytes: &[u8],
+    count: usize,
+    values: &mut Vec<T>,
+    decode: impl Fn([u8; 4]) -> T,
+) -> Result<(), CodecError> {
+    let (words, rest) = bytes.as_chunks();
+    if words.len() != count || !rest.is_empty() {
+        return Err(CodecError::Length { found: bytes.len(), expected: count.saturating_mul(4), values: count });
+    }
+    values.clear();
+    values.extend(words.iter().map(|word| decode(*word)));
+    Ok(())
+}
+
+/// Takes the bytes of a block from those that follow.
+fn take<'a>(rest: &mut &'a [u8], bytes: usize, block: usize, blocks: usize) -> Result<&'a [u8], CodecError> {
+    rest.split_off(..bytes).ok_or(CodecError::Truncated { block, blocks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_keep_their_bits() {
+        let values = [0.0, -0.0, 1.5, f32::MIN_POSITIVE / 2.0, f32::INFINITY, -f32::NAN];
+        let bytes = encode_parameters(&values);
+        let mut read = vec![7.0; 9];
+        decode_parameters(&bytes, 6, &mut read).unwrap();
+        assert_eq!(read.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), values.map(f32::to_bits));
+        for (bytes, count) in [(&bytes[..23], 6), (&bytes, 5), (&bytes, 7), (&bytes, usize::MAX), (&[], 1)] {
+            let error = decode_parameters(bytes, count, &mut read).unwrap_err();
+            assert!(matches!(error, CodecError::Length { values, .. } if values == count), "{error}");
+        }
+    }
+}

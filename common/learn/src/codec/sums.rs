@@ -1,0 +1,253 @@
+//! Sums of gradients as bytes: as i32, or in blocks of as few bits as hold their values. Both keep every integer.
+//!
+//! A block of the compact format begins with its width in bits, of 0, 8, 12, 16, 20 and 32 the smallest that holds its values
+//! as two's complement. The low 8, 16 or 32 bits of all of them follow; then, of 12 and 20, the high four bits: those of
+//! value i with those of value i + 128 in one byte. The last block is filled up with zeros.
+
+#![allow(
+    clippy::inline_always,
+    reason = "what a kernel calls is compiled for its instructions only if it is a part of it"
+)]
+
+use ata_nn::vectorized;
+use ata_types::WireFormat;
+
+use super::{BLOCK, CodecError, decode_words, encode_words, take};
+
+type Block = [i32; BLOCK];
+
+/// Writes sums.
+pub fn encode_sums(format: WireFormat, sums: &[i32]) -> Vec<u8> {
+    match format {
+        WireFormat::F32Exact => encode_words(sums, i32::to_le_bytes),
+        WireFormat::Compact => vectorized(
+            #[inline(always)]
+            || encode_blocks(sums),
+        ),
+    }
+}
+
+/// Reads `count` sums, which replace the content of `sums`.
+pub fn decode_sums(format: WireFormat, bytes: &[u8], count: usize, sums: &mut Vec<i32>) -> Result<(), CodecError> {
+    match format {
+        WireFormat::F32Exact => decode_words(bytes, count, sums, i32::from_le_bytes),
+        WireFormat::Compact => vectorized(
+            #[inline(always)]
+            || decode_blocks(bytes, count, sums),
+        ),
+    }
+}
+
+#[inline(always)]
+fn encode_blocks(sums: &[i32]) -> Vec<u8> {
+    let (blocks, rest) = sums.as_chunks::<BLOCK>();
+    // Most blocks take 16 bits.
+    let mut bytes = Vec::with_capacity(sums.len().div_ceil(BLOCK) * (1 + 2 * BLOCK));
+    for block in blocks {
+        encode_block(block, &mut bytes);
+    }
+    if !rest.is_empty() {
+        let mut block = [0; BLOCK];
+        block[..rest.len()].copy_from_slice(rest);
+        encode_block(&block, &mut bytes);
+    }
+    bytes
+}
+
+#[inline(always)]
+fn encode_block(block: &Block, bytes: &mut Vec<u8>) {
+    let width = width_of(block);
+    bytes.push(width);
+    match width {
+        0 => {}
+        8 => bytes.extend_from_slice(&block.map(|value| value as u8)),
+        12 => {
+            bytes.extend_from_slice(&block.map(|value| value as u8));
+            bytes.extend_from_slice(&nibbles(block, 8));
+        }
+        16 => bytes.extend_from_slice(block.map(|value| (value as i16).to_le_bytes()).as_flattened()),
+        20 => {
+            bytes.extend_from_slice(block.map(|value| (value as i16).to_le_bytes()).as_flattened());
+            bytes.extend_from_slice(&nibbles(block, 16));
+        }
+        _ => bytes.extend_from_slice(block.map(i32::to_le_bytes).as_flattened()),
+    }
+}
+
+/// The smallest width that holds every value of a block.
+#[inline(always)]
+fn width_of(block: &Block) -> u8 {
+    let (mut any, mut magnitude) = (0, 0);
+    for value in block {
+        any |= value;
+        magnitude |= value ^ (value >> 31);
+    }
+    match 33 - magnitude.leading_zeros() {
+        _ if any == 0 => 0,
+        ..=8 => 8,
+        9..=12 => 12,
+        13..=16 => 16,
+        17..=20 => 20,
+        _ => 32,
+    }
+}
+
+/// Four bits of each value, from bit `from` on.
+#[inline(always)]
+fn nibbles(block: &Block, from: u32) -> [u8; BLOCK / 2] {
+    let (low, high) = block.split_at(BLOCK / 2);
+    let mut bytes = [0; BLOCK / 2];
+    for ((byte, low), high) in bytes.iter_mut().zip(low).zip(high) {
+        *byte = ((low >> from) & 15 | ((high >> from) & 15) << 4) as u8;
+    }
+    bytes
+}
+
+#[inline(always)]
+fn decode_blocks(bytes: &[u8], count: usize, sums: &mut Vec<i32>) -> Result<(), CodecError> {
+    sums.clear();
+    let (mut rest, blocks) = (bytes, count.div_ceil(BLOCK));
+    for at in 0..blocks {
+        let width = take(&mut rest, 1, at, blocks)?[0];
+        let length = match width {
+            0 | 8 | 12 | 16 | 20 | 32 => usize::from(width) * (BLOCK / 8),
+            width => return Err(CodecError::Width { block: at, width }),
+        };
+        let block = decode_block(width, take(&mut rest, length, at, blocks)?);
+        sums.extend_from_slice(&block[..BLOCK.min(count - at * BLOCK)]);
+    }
+    if rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing { bytes: rest.len() }) }
+}
+
+/// The values of a block, whose bytes are as many as its width says.
+#[inline(always)]
+fn decode_block(width: u8, bytes: &[u8]) -> Block {
+    let mut block = [0; BLOCK];
+    match width {
+        8 => read_low(&mut block, bytes.as_chunks().0, |[byte]: [u8; 1]| i32::from(byte.cast_signed())),
+        12 => {
+            read_low(&mut block, bytes[..BLOCK].as_chunks().0, |[byte]: [u8; 1]| i32::from(byte));
+            read_high(&mut block, &bytes[BLOCK..], 8);
+        }
+        16 => read_low(&mut block, bytes.as_chunks().0, |bytes| i32::from(i16::from_le_bytes(bytes))),
+        20 => {
+            read_low(&mut block, bytes[..2 * BLOCK].as_chunks().0, |bytes| i32::from(u16::from_le_bytes(bytes)));
+            read_high(&mut block, &bytes[2 * BLOCK..], 16);
+        }
+        32 => read_low(&mut block, bytes.as_chunks().0, i32::from_le_bytes),
+        _ => {}
+    }
+    block
+}
+
+/// Reads the low bits of each value.
+#[inline(always)]
+fn read_low<const N: usize>(block: &mut Block, bytes: &[[u8; N]], value: impl Fn([u8; N]) -> i32) {
+    for (low, bytes) in block.iter_mut().zip(bytes) {
+        *low = value(*bytes);
+    }
+}
+
+/// Adds the four high bits of each value, from bit `from` on.
+#[inline(always)]
+fn read_high(block: &mut Block, nibbles: &[u8], from: u32) {
+    let (low, high) = block.split_at_mut(BLOCK / 2);
+    for ((low, high), nibble) in low.iter_mut().zip(high).zip(nibbles) {
+        // The upper bit of each nibble is the sign.
+        *low |= (i32::from(*nibble) << 28) >> (28 - from);
+        *high |= (i32::from(*nibble >> 4) << 28) >> (28 - from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ata_mutator::{Mutator, feed};
+    use proptest::prelude::*;
+
+    const FORMATS: [WireFormat; 2] = [WireFormat::F32Exact, WireFormat::Compact];
+
+    /// Blocks of values of at most so many bits each.
+    fn sums(bits: &[u32], length: usize, seed: u32) -> Vec<i32> {
+        let value = |at: usize| {
+            let bits = bits[at / BLOCK % bits.len()];
+            let random = (at as u32 ^ seed).wrapping_mul(2_654_435_761).rotate_left(at as u32).cast_signed();
+            if bits == 0 { 0 } else { random >> (32 - bits) }
+        };
+        (0..length).map(value).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn every_integer_is_read_as_it_was_written(
+            bits in prop::collection::vec(0u32..=32, 1..6),
+            length in prop_oneof![0usize..4, 250usize..260, 0usize..2000],
+            seed in any::<u32>(),
+        ) {
+            let sums = sums(&bits, length, seed);
+            for format in FORMATS {
+                let bytes = encode_sums(format, &sums);
+                let mut read = vec![1, 2, 3];
+                prop_assert_eq!(decode_sums(format, &bytes, length, &mut read), Ok(()));
+                prop_assert_eq!(&read, &sums);
+            }
+        }
+    }
+
+    /// The extremes of each width take it, and their neighbours take the next one.
+    #[test]
+    fn a_block_takes_the_fewest_bits() {
+        let bytes = |value: i32| {
+            let mut sums = [0; BLOCK];
+            sums[200] = value;
+            let bytes = encode_sums(WireFormat::Compact, &sums);
+            let mut read = Vec::new();
+            decode_sums(WireFormat::Compact, &bytes, BLOCK, &mut read).unwrap();
+            assert_eq!(read, sums);
+            bytes.len() - 1
+        };
+        assert_eq!(bytes(0), 0);
+        for (bits, next) in [(8, 12), (12, 16), (16, 20), (20, 32)] {
+            let end = 1 << (bits - 1);
+            assert_eq!(
+                [end - 1, -end, end, -end - 1].map(bytes),
+                [bits, bits, next, next].map(|bits| bits * BLOCK / 8)
+            );
+        }
+        assert_eq!([-1, i32::MAX, i32::MIN].map(bytes), [8, 32, 32].map(|bits| bits * BLOCK / 8));
+    }
+
+    #[test]
+    fn other_bytes_are_refused_with_a_reason() {
+        let compact = encode_sums(WireFormat::Compact, &sums(&[3, 12], 300, 1));
+        let mut odd = compact.clone();
+        odd[1 + BLOCK] = 13;
+        let longer = [&compact[..], &[0]].concat();
+        for (bytes, count, reason) in [
+            (&odd, 300, "block 1 has integers of 13 bits"),
+            (&longer, 300, "1 bytes follow the last block"),
+            (&compact, 256, "385 bytes follow the last block"),
+            (&compact, 600, "the bytes end in block 2: expected 3 blocks"),
+            (&compact, usize::MAX, "the bytes end in block 2"),
+            (&compact[..600].to_vec(), 300, "the bytes end in block 1: expected 2 blocks"),
+        ] {
+            let error = decode_sums(WireFormat::Compact, bytes, count, &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert!(decode_sums(WireFormat::F32Exact, &[0; 7], 2, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn mutated_bytes_are_refused_or_are_as_many_sums() {
+        for format in FORMATS {
+            let seeds = vec![encode_sums(format, &sums(&[3, 12, 0, 20, 32], 1300, 1))];
+            let fed = feed(Mutator::new(1, seeds), 5000, |bytes| {
+                let mut read = Vec::new();
+                let is_whole = decode_sums(format, bytes, 1300, &mut read).is_ok();
+                assert!(if is_whole { read.len() == 1300 } else { read.len() <= 1300 });
+                is_whole
+            });
+            println!("{format}: {fed:?}");
+        }
+    }
+}

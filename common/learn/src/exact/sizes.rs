@@ -1,0 +1,76 @@
+//! Where each tensor lies in a flat vector.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::table::{ParameterTable, TensorEntry};
+
+/// The lengths of a model's tensors, in flat order. It is cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSizes {
+    /// The end of each tensor in the flat vector.
+    ends: Arc<[usize]>,
+}
+
+impl From<&ParameterTable> for TensorSizes {
+    fn from(table: &ParameterTable) -> Self {
+        Self::new(table.tensors.iter().map(TensorEntry::len))
+    }
+}
+
+impl TensorSizes {
+    /// Tensors of these lengths.
+    pub fn new(lengths: impl IntoIterator<Item = usize>) -> Self {
+        let ends = lengths.into_iter().scan(0, |end, length| {
+            *end += length;
+            Some(*end)
+        });
+        Self { ends: ends.collect() }
+    }
+
+    /// The number of tensors.
+    pub fn tensors(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The number of values in all tensors.
+    pub fn values(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// The parts of a range of the flat vector that lie in one tensor each, as the tensor's index and the part's range.
+    pub fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
+        let Range { mut start, end } = range;
+        let first = self.ends.partition_point(|tensor_end| *tensor_end <= start);
+        let pieces = self.ends.iter().enumerate().skip(first).map_while(move |(tensor, &tensor_end)| {
+            let piece = start..tensor_end.min(end);
+            start = piece.end;
+            (piece.start < end).then_some((tensor, piece))
+        });
+        pieces.filter(|(_, piece)| !piece.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_cover_the_range_and_each_lies_in_its_tensor(
+            lengths in prop::collection::vec(0usize..7, 0..9),
+            cuts in any::<[prop::sample::Index; 2]>(),
+        ) {
+            let sizes = TensorSizes::new(lengths.iter().copied());
+            let owners: Vec<usize> = lengths.iter().enumerate().flat_map(|(at, &length)| vec![at; length]).collect();
+            prop_assert_eq!((sizes.tensors(), sizes.values()), (lengths.len(), owners.len()));
+            let cuts = cuts.map(|cut| cut.index(owners.len() + 1));
+            let range = cuts[0].min(cuts[1])..cuts[0].max(cuts[1]);
+            let pieces: Vec<_> = sizes.pieces(range.clone()).collect();
+            let found: Vec<_> = pieces.iter().flat_map(|(tensor, piece)| piece.clone().map(|at| (at, *tensor))).collect();
+            prop_assert_eq!(found, range.map(|at| (at, owners[at])).collect::<Vec<_>>());
+            prop_assert!(pieces.windows(2).all(|pair| pair[0].0 < pair[1].0), "one piece per tensor");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Sums of gradients as workers make them, against f64 and against each other.
+
+use ata_types::WireFormat::{Compact, F32Exact};
+use proptest::prelude::*;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+
+/// The values that [`GradientSum::add`] reads at a time.
+const BLOCK: usize = 1 << 12;
+
+/// More than one block in a tensor, and tensors of few values, which a model's biases are.
+const LENGTHS: [usize; 5] = [2 * BLOCK + 17, 1, 900, 3, 1000];
+
+fn sizes() -> TensorSizes {
+    TensorSizes::new(LENGTHS)
+}
+
+/// The gradient of a task: heavy-tailed, and a thousand times smaller from tensor to tensor.
+fn gradient(task: u64) -> Vec<f32> {
+    let mut rng = ChaCha8Rng::seed_from_u64(task);
+    let tensors = LENGTHS.iter().zip([1.0, 1e-3, 1e-6, 1e-9, 1e-12]);
+    let mut value = |size: f32| size * rng.random_range(-1.0_f32..1.0).powi(9);
+    tensors.flat_map(|(&length, size)| (0..length).map(|_| value(size)).collect::<Vec<_>>()).collect()
+}
+
+/// Units that follow from the tasks' own largest values, as in a run whose gradients stay alike.
+fn units(budget: u64) -> Units {
+    let mut largest = vec![0.0_f32; LENGTHS.len()];
+    for task in 0..budget {
+        let maxima = maxima(&gradient(task), &sizes()).unwrap();
+        largest.iter_mut().zip(maxima).for_each(|(most, other)| *most = most.max(other));
+    }
+    Units::first(&largest, budget, F32Exact)
+}
+
+fn quantizer(budget: u64) -> Quantizer {
+    Quantizer::new(units(budget), sizes(), budget)
+}
+
+fn sum_of(tasks: impl IntoIterator<Item = u64>, quantizer: &Quantizer) -> GradientSum {
+    let mut sum = GradientSum::new(&sizes());
+    tasks.into_iter().for_each(|task| sum.add(&gradient(task), 1, quantizer).unwrap());
+    sum
+}
+
+/// The error of a sum, relative to its root mean square, in each tensor.
+#[test]
+fn a_sum_is_as_good_as_one_in_f32() {
+    const BUDGET: u64 = 23;
+    let sizes = sizes();
+    let sum = sum_of(0..BUDGET, &quantizer(BUDGET));
+    assert_eq!((sum.tasks, sum.saturated), (BUDGET, 0));
+    let mut exact = vec![0.0; sizes.values()];
+    for task in 0..BUDGET {
+        exact.iter_mut().zip(gradient(task)).for_each(|(sum, value)| *sum += f64::from(value));
+    }
+    let found = units(BUDGET).values(&sizes, &sum.values);
+    for (tensor, piece) in sizes.pieces(0..exact.len()) {
+        let square = |of: &dyn Fn(usize) -> f64| piece.clone().map(|at| of(at).powi(2)).sum::<f64>();
+        let error = (square(&|at| f64::from(found[at]) - exact[at]) / square(&|at| exact[at])).sqrt();
+        assert!(error <= 1e-5, "tensor {tensor}: {error}");
+        let most =
+            (0..BUDGET).flat_map(|task| gradient(task)[piece.clone()].to_vec()).map(f32::abs).fold(0.0, f32::max);
+        assert_eq!(sum.maxima[tensor], most);
+    }
+}
+
+proptest! {
+    /// Invariant 3: who computes which tasks, and in which order sums arrive, changes no bit.
+    #[test]
+    fn every_grouping_and_order_gives_the_same_integers(
+        owners in prop::collection::vec(0usize..4, 1..24),
+        order in Just((0..4).collect::<Vec<usize>>()).prop_shuffle(),
+    ) {
+        let quantizer = quantizer(owners.len() as u64);
+        let owners = &owners;
+        let tasks_of = |owner| (0..owners.len()).rev().filter(move |task| owners[*task] == owner);
+        let mut merged = GradientSum::new(&sizes());
+        for owner in order {
+            merged.merge(&sum_of(tasks_of(owner).map(|task| task as u64), &quantizer));
+        }
+        prop_assert_eq!(merged, sum_of(0..owners.len() as u64, &quantizer));
+    }
+
+    /// A gradient that is refused leaves no trace, wherever the number that is not finite is.
+    #[test]
+    fn what_is_not_finite_is_refused(at in any::<prop::sample::Index>(), kind in 0usize..3) {
+        let quantizer = quantizer(8);
+        let mut broken = gradient(5);
+        let index = at.index(broken.len());
+        broken[index] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][kind];
+        let mut sum = sum_of([1, 2], &quantizer);
+        let before = sum.clone();
+        prop_assert_eq!(sum.add(&broken, 1, &quantizer), Err(NotFinite { index }));
+        prop_assert_eq!(sum, before);
+        prop_assert_eq!(maxima(&broken, &sizes()), Err(NotFinite { index }));
+    }
+}
+
+/// A task's values beyond the range are clamped, so that no sum of the budget's tasks overflows.
+#[test]
+fn saturation_is_counted_and_nothing_overflows() {
+    for budget in [1, 2, 3, 23, 1000] {
+        let sizes = TensorSizes::new([3, 1]);
+        let quantizer = Quantizer::new(Units::first(&[1.0, 1.0], budget, F32Exact), sizes.clone(), budget);
+        let mut sum = GradientSum::new(&sizes);
+        for _ in 0..budget {
+            sum.add(&[f32::MAX, -1e9, 1.0, -33.0], 1, &quantizer).unwrap();
+        }
+        let most = i32::MAX as u64 / budget * budget;
+        assert!(sum.values[0] > 0 && u64::from(sum.values[0].unsigned_abs()) <= most, "B = {budget}: {:?}", sum.values);
+        assert!(f64::from(sum.values[0]) > 0.999_999 * most as f64, "B = {budget}: {:?}", sum.values);
+        assert_eq!(sum.values[1], -sum.values[0]);
+        assert_eq!((sum.saturated, sum.maxima[1]), (3 * budget, 33.0));
+        // The same sums, had they been computed as one batch.
+        let mut batch = GradientSum::new(&sizes);
+        let share = budget as f32;
+        batch.add(&[f32::MAX, -1e9 * share, share, -33.0 * share], budget, &quantizer).unwrap();
+        assert_eq!((batch.tasks, batch.saturated, batch.maxima[1]), (budget, 3, 33.0));
+        assert!(batch.values[0] > 0 && batch.values[1] == -batch.values[0]);
+        sum.clear();
+        assert_eq!(sum, GradientSum::new(&sizes));
+    }
+}
+
+/// Steps of one task whose tensor has the largest values of `course`, and values a hundredth of them. Returns what was clamped in
+/// each step, and the relative error of the small values.
+fn follow(course: &[f32]) -> Vec<(u64, f32)> {
+    let sizes = TensorSizes::new([2]);
+    let mut units = Units::first(&[course[0]], 23, F32Exact);
+    let step = |&most: &f32| {
+        let quantizer = Quantizer::new(units.clone(), sizes.clone(), 23);
+        let mut sum = GradientSum::new(&sizes);
+        sum.add(&[most, most / 100.0], 1, &quantizer).unwrap();
+        let small = units.values(&sizes, &sum.values)[1];
+        units = units.next(&sum.maxima, 23, F32Exact);
+        (sum.saturated, if most == 0.0 { 0.0 } else { (small * 100.0 / most - 1.0).abs() })
+    };
+    course.iter().map(step).collect()
+}
+
+/// A spike clips once and is followed; a tensor that wakes up loses one step, however long it was dead; and after a fall of the
+/// gradient the precision comes back bit by bit.
+#[test]
+fn units_follow_the_gradients() {
+    let clamped = |course: &[f32]| follow(course).iter().map(|(clamped, _)| *clamped).collect::<Vec<_>>();
+    assert_eq!(clamped(&[1.0, 10.0, 1.0]), [0; 3], "within the headroom");
+    assert_eq!(clamped(&[1.0, 1e3, 1e3, 2e3]), [0, 1, 0, 0]);
+    assert_eq!(clamped(&[1.0, 1e6, 1.0, 1.0, 1e6]), [0, 2, 0, 0, 0]);
+    let dead = [&[1.0][..], &[0.0; 40], &[1.0, 1.0]].concat();
+    assert_eq!(clamped(&dead)[40..], [0, 2, 0]);
+    // The maximum of the first step is 2^20 times that of the others.
+    let errors: Vec<f32> = follow(&[&[1_048_576.0][..], &[1.0; 25]].concat()).iter().map(|(_, error)| *error).collect();
+    assert!(errors[1] == 1.0 && errors[11] < 1e-2 && errors[21..].iter().all(|error| *error < 1e-5), "{errors:?}");
+}
+
+/// An embedding of which few rows have a gradient: those keep their precision, and the others stay zero.
+#[test]
+fn sparse_gradients_keep_their_zeros() {
+    for format in [F32Exact, Compact] {
+        let sizes = TensorSizes::new([100_000]);
+        let mut gradient = vec![0.0; 100_000];
+        gradient[5000] = 1e-3;
+        gradient[99_999] = -2e-3;
+        let units = Units::first(&maxima(&gradient, &sizes).unwrap(), 16, format);
+        let mut sum = GradientSum::new(&sizes);
+        sum.add(&gradient, 1, &Quantizer::new(units.clone(), sizes.clone(), 16)).unwrap();
+        for (at, (found, value)) in units.values(&sizes, &sum.values).iter().zip(&gradient).enumerate() {
+            assert!((found - value).abs() <= 1e-3 * value.abs(), "{format}, value {at}: {found}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The unit of each tensor's integers, and how it follows the gradients.
+
+use std::sync::Arc;
+
+use ata_types::WireFormat;
+
+use super::TensorSizes;
+use super::kernels::{dequantize, power_of_two};
+use crate::spread::{PARALLEL_FROM, RANGE, spread};
+
+/// The exponents whose power of two is a normal f32, like its reciprocal.
+const EXPONENTS: std::ops::RangeInclusive<i16> = -126..=126;
+
+/// How far above the last step's largest value the range of a task's integers ends, as a factor. The largest value of a
+/// gradient seldom grows fourfold in a step. Half of it would save a bit of rounding and clamp some values.
+const HEADROOM: f64 = 16.0;
+
+/// The same for compact sums, which are not clamped: a block that needs more bits is sent with more.
+const COMPACT_HEADROOM: f64 = 2.0;
+
+/// The largest integer of 15 bits, so that most blocks of compact sums take 16 with the sign.
+const COMPACT_LIMIT: f64 = 32_767.0;
+
+/// The unit 2^e of each tensor's integers, fixed for an iteration. It is cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Units(Arc<[i16]>);
+
+/// Exponents from outside are no units of the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitsError {
+    /// Their number is not that of the tensors.
+    #[error("{found} exponents of units: expected {expected}, one per tensor")]
+    Count {
+        /// The number of exponents.
+        found: usize,
+        /// The number of tensors.
+        expected: usize,
+    },
+    /// One of them is out of range.
+    #[error("the exponent of a unit is {0}: expected one from -126 to 126")]
+    Range(i16),
+}
+
+/// How much larger than the first task's values those of other tasks of the first iteration may be, in addition to what later
+/// iterations allow for. It costs four bits, which the next four iterations give back.
+const FIRST_HEADROOM: f64 = 16.0;
+
+impl Units {
+    /// The units of the first iteration, of which `maxima`, the largest magnitudes in each tensor of one task's gradient, are
+    /// known. A tensor of zeros gets the unit of the largest values of all.
+    pub fn first(maxima: &[f32], budget: u64, format: WireFormat) -> Self {
+        let largest = maxima.iter().copied().fold(0.0, f32::max);
+        // A gradient that is zero everywhere says nothing about the next one.
+        let fallback = if largest > 0.0 { largest } else { 1.0 };
+        let growth = match format {
+            // Other tasks may have values 16 times as large, and a tensor of few numbers often does.
+            WireFormat::F32Exact => FIRST_HEADROOM,
+            // The noise of B tasks grows as √B. A sum that grows faster takes more bits, and nothing is lost.
+            WireFormat::Compact => (budget as f64).sqrt(),
+        };
+        let exponent = |&most: &f32| {
+            let most = if most > 0.0 { most } else { fallback };
+            exponent_for(f64::from(most) * growth, budget, format)
+        };
+        Self(maxima.iter().map(exponent).collect())
+    }
+
+    /// The units of the next iteration, from the largest magnitudes of the last step in each tensor: of its tasks' gradients,
+    /// or of their sum if the format is compact. A unit rises at once, and falls by one bit at most.
+    #[must_use]
+    pub fn next(&self, maxima: &[f32], budget: u64, format: WireFormat) -> Self {
+        let exponent = |(&last, &most): (&i16, &f32)| {
+            exponent_for(f64::from(most), budget, format).max(last - 1).max(*EXPONENTS.start())
+        };
+        Self(self.0.iter().zip(maxima).map(exponent).collect())
+    }
+
+    /// Units from outside.
+    pub fn from_exponents(exponents: &[i16], sizes: &TensorSizes) -> Result<Self, UnitsError> {
+        if exponents.len() != sizes.tensors() {
+            return Err(UnitsError::Count { found: exponents.len(), expected: sizes.tensors() });
+        }
+        match exponents.iter().find(|exponent| !EXPONENTS.contains(exponent)) {
+            Some(exponent) => Err(UnitsError::Range(*exponent)),
+            None => Ok(Self(exponents.into())),
+        }
+    }
+
+    /// The exponent e of each tensor.
+    pub fn exponents(&self) -> &[i16] {
+        &self.0
+    }
+
+    /// The unit of a tensor.
+    pub(crate) fn of(&self, tensor: usize) -> f32 {
+        power_of_two(self.0[tensor])
+    }
+
+    /// The factor that makes a tensor's values integers.
+    pub(super) fn reciprocal(&self, tensor: usize) -> f32 {
+        power_of_two(-self.0[tensor])
+    }
+
+    /// Writes the part of a sum that begins at value `at` of the flat vector as floats.
+    pub(crate) fn write_values(&self, sizes: &TensorSizes, at: usize, sums: &[i32], values: &mut [f32]) {
+        for (tensor, piece) in sizes.pieces(at..at + sums.len()) {
+            let piece = piece.start - at..piece.end - at;
+            dequantize(&sums[piece.clone()], self.of(tensor), &mut values[piece]);
+        }
+    }
+
+    /// A whole sum as floats.
+    pub fn values(&self, sizes: &TensorSizes, sums: &[i32]) -> Vec<f32> {
+        let mut values = vec![0.0; sums.len()];
+        if sums.len() < PARALLEL_FROM {
+            self.write_values(sizes, 0, sums, &mut values);
+        } else {
+            let ranges = values.chunks_mut(RANGE).zip(sums.chunks(RANGE)).enumerate();
+            spread(ranges.collect(), |(at, (values, sums))| self.write_values(sizes, at * RANGE, sums, values));
+        }
+        values
+    }
+}
+
+/// The largest integer of one task's gradient, such that no sum of `budget` tasks overflows.
+pub(super) fn limit(budget: u64) -> u64 {
+    (i32::MAX as u64 / budget.max(1)).max(1)
+}
+
+/// The exponent of the smallest unit in which a largest magnitude, with headroom, fits.
+fn exponent_for(most: f64, budget: u64, format: WireFormat) -> i16 {
+    let ratio = match format {
+        WireFormat::F32Exact => HEADROOM * most / limit(budget) as f64,
+        WireFormat::Compact => COMPACT_HEADROOM * most / COMPACT_LIMIT,
+    };
+    ceil_log2(ratio).clamp(*EXPONENTS.start(), *EXPONENTS.end())
+}
+
+/// The smallest exponent of a power of two that is at least the magnitude of `value`. It is below all exponents of f32 for
+/// zero, and above them for what is not finite.
+pub(crate) fn ceil_log2(value: f64) -> i16 {
+    const FRACTION: u64 = (1 << 52) - 1;
+    let bits = value.abs().to_bits();
+    (bits >> 52) as i16 - 1023 + i16::from(bits & FRACTION != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use WireFormat::{Compact, F32Exact};
+
+    #[test]
+    fn powers_of_two() {
+        for (value, expected) in [(1.0, 0), (1.0_f64.next_up(), 1), (-0.75, 0), (0.5, -1), (3.0, 2), (1e-45, -149)] {
+            assert_eq!(ceil_log2(value), expected, "{value}");
+        }
+        assert!(ceil_log2(0.0) < -126 && ceil_log2(f64::INFINITY) > 126 && ceil_log2(f64::NAN) > 126);
+    }
+
+    /// The largest magnitude, with its headroom, takes between half of the range and all of it.
+    #[test]
+    fn the_range_is_filled_but_for_the_headroom() {
+        for budget in [1, 2, 23, 1000, 1 << 20] {
+            for most in [1e-30_f32, 0.3, 1.0, 1.5, 7e20] {
+                for (format, share) in
+                    [(F32Exact, HEADROOM / limit(budget) as f64), (Compact, COMPACT_HEADROOM / COMPACT_LIMIT)]
+                {
+                    let next = Units(Arc::new([-126])).next(&[most], budget, format);
+                    let filled = f64::from(most) * share / f64::from(next.of(0));
+                    assert!(filled > 0.5 && filled <= 1.0, "{format}, B = {budget}, {most}: {filled}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_unit_rises_at_once_and_falls_by_a_bit() {
+        for format in [F32Exact, Compact] {
+            let start = Units::first(&[1.0], 16, format);
+            let at = |maxima: &[f32]| {
+                let last = maxima.iter().fold(start.clone(), |units, most| units.next(&[*most], 16, format));
+                last.exponents()[0] - start.exponents()[0]
+            };
+            let settled = at(&[1.0; 8]);
+            assert_eq!(settled, if format == F32Exact { 0 } else { -2 }, "√16 was allowed for");
+            for (maxima, expected) in [
+                (&[1024.0][..], settled + 10),
+                (&[1024.0, 1.0, 1.0], settled + 8),
+                (&[1024.0, 0.0], settled + 9),
+                (&[1024.0, 1e-30, 512.0], settled + 9),
+            ] {
+                assert_eq!(at(maxima), expected, "{format} {maxima:?}");
+            }
+            assert_eq!(at(&[0.0; 300]), -126 - start.exponents()[0], "the fall ends");
+        }
+    }
+
+    #[test]
+    fn a_tensor_of_zeros_begins_with_the_largest_unit() {
+        for format in [F32Exact, Compact] {
+            let units = Units::first(&[0.25, 0.0, 2.0], 8, format);
+            let [small, zero, large] = units.exponents()[..] else { unreachable!() };
+            assert_eq!((large - small, zero), (3, large));
+            assert_eq!(Units::first(&[0.0, 0.0], 8, format), Units::first(&[1.0, 1.0], 8, format));
+        }
+    }
+
+    /// Whatever maxima arrive, the units are ones that may be sent.
+    #[test]
+    fn units_from_outside_are_checked() {
+        let sizes = TensorSizes::new([3, 4]);
+        for (exponents, reason) in [
+            (&[1_i16][..], "1 exponents of units: expected 2"),
+            (&[1, -127], "is -127: expected"),
+            (&[127, 0], "is 127: expected"),
+        ] {
+            let error = Units::from_exponents(exponents, &sizes).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        for maxima in [[f32::NAN, f32::INFINITY], [-1.0, f32::MAX], [1e-45, -f32::NAN]] {
+            for format in [F32Exact, Compact] {
+                for budget in [0, 1, u64::MAX] {
+                    let first = Units::first(&maxima, budget, format);
+                    for units in [first.next(&maxima, budget, format), first] {
+                        assert_eq!(Units::from_exponents(units.exponents(), &sizes), Ok(units));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A step of one chunk.
+
+use super::Trained;
+use super::vectors::{Vectors, VectorsChunk};
+use crate::codec::encode_differences;
+use crate::exact::{Units, max_bits};
+use crate::optimizer::{Range, Step};
+
+/// Values that are copied and stepped at a time: 16 KiB per vector, so that all of them stay in a core's second cache.
+const BLOCK: usize = 1 << 12;
+
+/// A chunk of the next parameters, for the workers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SteppedChunk {
+    /// The parameters that workers will compute at.
+    pub whole: Vec<f32>,
+    /// The bytes that make the last ones these, if workers are sent differences ([`crate::apply_differences`]).
+    pub differences: Option<Vec<u8>>,
+}
+
+/// The gradients of a chunk.
+#[derive(Clone, Copy)]
+pub(super) enum ChunkGradient<'a> {
+    /// A sum of integers.
+    Sums(&'a [i32], &'a Units),
+    /// A sum or a mean.
+    Floats(&'a [f32]),
+}
+
+/// What a step of a chunk results in: the chunk, and the largest magnitude of the gradient in each tensor that it has a part
+/// of, if units follow from it.
+pub(super) struct ChunkResult {
+    pub(super) stepped: SteppedChunk,
+    pub(super) maxima: Vec<(usize, f32)>,
+}
+
+impl ChunkGradient<'_> {
+    pub(super) fn len(self) -> usize {
+        match self {
+            Self::Sums(sums, _) => sums.len(),
+            Self::Floats(values) => values.len(),
+        }
+    }
+}
+
+/// Takes the step of the values from `at` on: reads the current ones, and writes the `next` ones.
+pub(super) fn step_chunk(
+    trained: &Trained,
+    step: &Step,
+    at: usize,
+    gradient: ChunkGradient<'_>,
+    mut next: VectorsChunk<'_>,
+) -> ChunkResult {
+    let sizes = &trained.config.sizes;
+    let mut floats = [0.0; BLOCK];
+    let mut maxima = Vec::new();
+    for from in (0..gradient.len()).step_by(BLOCK) {
+        let to = gradient.len().min(from + BLOCK);
+        let sum = match gradient {
+            ChunkGradient::Sums(sums, units) => {
+                units.write_values(sizes, at + from, &sums[from..to], &mut floats[..to - from]);
+                &floats[..to - from]
+            }
+            ChunkGradient::Floats(values) => &values[from..to],
+        };
+        if next.replica.is_some() {
+            let pieces = sizes.pieces(at + from..at + to);
+            let largest = |piece: std::ops::Range<usize>| {
+                f32::from_bits(max_bits(&sum[piece.start - at - from..piece.end - at - from]))
+            };
+            maxima.extend(pieces.map(|(tensor, piece)| (tensor, largest(piece))));
+        }
+        step.take(next.copied(&trained.vectors, at, from, to, sum));
+    }
+    ChunkResult { stepped: next.finish(&trained.vectors, at), maxima }
+}
+
+impl VectorsChunk<'_> {
+    /// A range of the next vectors, with the current values.
+    fn copied<'a>(&'a mut self, current: &Vectors, at: usize, from: usize, to: usize, sum: &'a [f32]) -> Range<'a> {
+        let copy = |next: &'a mut [f32], current: &[f32]| {
+            let next = &mut next[from..to];
+            next.copy_from_slice(&current[at + from..at + to]);
+            next
+        };
+        let moments = self.moments.iter_mut().zip(&current.moments);
+        Range {
+            parameters: copy(&mut *self.parameters, &current.parameters),
+            moments: moments.map(|(next, current)| copy(next, current)).collect(),
+            sum,
+        }
+    }
+
+    /// The chunk for the workers, once its parameters were stepped.
+    fn finish(self, current: &Vectors, at: usize) -> SteppedChunk {
+        let Some((next, held)) = self.replica.zip(current.replica.as_ref()) else {
+            return SteppedChunk { whole: self.parameters.to_vec(), differences: None };
+        };
+        next.copy_from_slice(&held[at..at + next.len()]);
+        let differences = encode_differences(next, self.parameters);
+        SteppedChunk { whole: next.to_vec(), differences: Some(differences) }
+    }
+}

@@ -1,0 +1,230 @@
+//! Steps chunk by chunk against steps of the whole gradient, and against the state that was saved.
+
+use ata_types::WireFormat::{Compact, F32Exact};
+use ata_types::{CHUNK_VALUES, WireFormat};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::codec::apply_differences;
+use crate::optimizer::Rule;
+
+/// Three chunks, of which the last is short; tensors that end within chunks.
+const LENGTHS: [usize; 4] = [20_000, 1, 45_000, 3000];
+
+const RULES: [Rule; 4] = [
+    Rule::Adam,
+    Rule::AdamW,
+    Rule::Sgd { momentum: 0.9, nesterov: true },
+    Rule::Sgd { momentum: 0.0, nesterov: false },
+];
+
+fn config(rule: Rule, format: WireFormat) -> TrainingConfig {
+    let optimizer = Optimizer { rule, weight_decay: 0.01, clip_norm: None };
+    TrainingConfig { optimizer, sizes: TensorSizes::new(LENGTHS), format, budget: 4 }
+}
+
+fn state(rule: Rule, format: WireFormat) -> TrainingState {
+    let config = config(rule, format);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let parameters = (0..config.sizes.values()).map(|_| rng.random_range(-1.0..1.0)).collect();
+    let mut state = TrainingState::new(config, parameters);
+    state.set_first_units(&[1.0, 1e-3, 1e-6, 0.0]);
+    state
+}
+
+fn sums(state: &TrainingState, seed: u64) -> Vec<i32> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    (0..state.parameters().len()).map(|_| rng.random_range(-20_000..20_000)).collect()
+}
+
+/// Takes a step in chunks of `length`, the last one first, without committing it.
+fn take(state: &mut TrainingState, sums: &[i32], length: usize) -> Vec<SteppedChunk> {
+    state.begin_step(4, 0.1);
+    let chunks: Vec<_> = sums.chunks(length).enumerate().collect();
+    let stepped = chunks.into_iter().rev().map(|(at, chunk)| state.step_chunk(at * length, chunk));
+    let mut stepped: Vec<_> = stepped.collect();
+    stepped.reverse();
+    stepped
+}
+
+const MAXIMA: [f32; 4] = [2.0, 0.0, 1e-5, 3.0];
+
+/// Chunks of any length, in any order, are the same step as the whole gradient at once.
+#[test]
+fn a_step_by_chunks_is_that_of_the_whole_gradient() {
+    for rule in RULES {
+        for format in [F32Exact, Compact] {
+            let (mut whole, mut chunked, mut small) = (state(rule, format), state(rule, format), state(rule, format));
+            for step in 0..3 {
+                let sums = sums(&whole, step);
+                let gradient = whole.units().unwrap().values(&whole.config().sizes, &sums);
+                let (_, expected) = whole.step_whole(gradient, 4, 0.1, false);
+                assert_eq!(take(&mut chunked, &sums, CHUNK_VALUES), expected);
+                take(&mut small, &sums, 1 << 12);
+                for state in [&mut whole, &mut chunked, &mut small] {
+                    state.commit_step(&MAXIMA);
+                }
+                let sent: Vec<f32> = expected.into_iter().flat_map(|chunk| chunk.whole).collect();
+                assert_eq!(sent, whole.working_parameters());
+                assert!(chunked == whole && small == whole, "{rule:?}, {format}, step {step}");
+            }
+        }
+    }
+}
+
+/// A vector that is stepped on several threads gets the bits of one that is stepped on one.
+#[test]
+fn a_large_vector_is_stepped_alike() {
+    let parameters = vec![0.5; 300_000];
+    for format in [F32Exact, Compact] {
+        let config = TrainingConfig { sizes: TensorSizes::new([300_000]), ..config(Rule::Adam, format) };
+        let mut states = [(); 2].map(|()| TrainingState::new(config.clone(), parameters.clone()));
+        for state in &mut states {
+            state.set_first_units(&[1.0]);
+        }
+        let sums = sums(&states[0], 1);
+        let gradient = states[0].units().unwrap().values(&config.sizes, &sums);
+        let [whole, chunked] = &mut states;
+        assert_eq!(whole.step_whole(gradient, 4, 0.1, false).1, take(chunked, &sums, CHUNK_VALUES));
+        for state in &mut states {
+            state.commit_step(&[1.0]);
+        }
+        assert!(states[0] == states[1] && states[0].parameters() != parameters);
+    }
+}
+
+/// A step that was begun, and dropped, leaves no trace, whatever part of it was taken.
+#[test]
+fn a_dropped_step_changes_nothing() {
+    for rule in RULES {
+        for format in [F32Exact, Compact] {
+            let (mut dropped, mut plain) = (state(rule, format), state(rule, format));
+            for step in 0..3 {
+                let (before, other) = (dropped.clone(), sums(&dropped, 100 + step));
+                take(&mut dropped, &other, CHUNK_VALUES);
+                assert_eq!(dropped, before);
+                dropped.abandon_step();
+                dropped.begin_step(4, 0.3);
+                dropped.step_chunk(0, &other[..CHUNK_VALUES]);
+                assert_eq!(dropped, before);
+                let sums = sums(&plain, step);
+                for state in [&mut dropped, &mut plain] {
+                    take(state, &sums, CHUNK_VALUES);
+                    state.commit_step(&MAXIMA);
+                }
+                assert!(dropped == plain && dropped != before, "{rule:?}, {format}, step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "every chunk was stepped once")]
+fn a_step_is_committed_whole() {
+    let mut state = state(Rule::Adam, F32Exact);
+    state.begin_step(4, 0.1);
+    state.step_chunk(0, &[1; 500]);
+    state.commit_step(&MAXIMA);
+}
+
+/// What a worker holds after applying every step's differences is what the state says that it holds, close to the parameters.
+#[test]
+fn workers_follow_by_differences() {
+    let mut state = state(Rule::Adam, Compact);
+    let mut held = state.working_parameters().to_vec();
+    for step in 0..20 {
+        let sums = sums(&state, step);
+        let chunks = take(&mut state, &sums, CHUNK_VALUES);
+        state.commit_step(&MAXIMA);
+        for (held, chunk) in held.chunks_mut(CHUNK_VALUES).zip(&chunks) {
+            let differences = chunk.differences.as_ref().unwrap();
+            assert!(differences.len() < held.len() * 9 / 8, "{} bytes", differences.len());
+            apply_differences(held, differences).unwrap();
+        }
+        assert_eq!(held, state.working_parameters());
+        let apart = held.iter().zip(state.parameters()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart > 0.0 && apart < 0.1 / 50.0, "step {step}: {apart}");
+    }
+}
+
+/// Exact units follow the largest values of tasks, compact ones those of the sum of a whole budget.
+#[test]
+fn units_move_with_the_step() {
+    let mut exact = state(Rule::Adam, F32Exact);
+    let before = exact.units().unwrap().clone();
+    let values = sums(&exact, 1);
+    take(&mut exact, &values, CHUNK_VALUES);
+    exact.commit_step(&MAXIMA);
+    assert_eq!(*exact.units().unwrap(), before.next(&MAXIMA, 4, F32Exact));
+
+    let mut compact = state(Rule::Adam, Compact);
+    let (before, mut sums) = (compact.units().unwrap().clone(), sums(&compact, 1));
+    sums[30_000] = -1_000_000;
+    for tasks in [4, 1] {
+        let mut compact = compact.clone();
+        compact.begin_step(tasks, 0.1);
+        compact.step_chunk(0, &sums);
+        compact.commit_step(&[f32::MAX; 4]);
+        let share = 4.0 / tasks as f32;
+        let largest = |(tensor, piece): (usize, std::ops::Range<usize>)| {
+            sums[piece].iter().map(|sum| (*sum as f32 * before.of(tensor)).abs()).fold(0.0, f32::max) * share
+        };
+        let maxima: Vec<f32> = compact.config().sizes.pieces(0..sums.len()).map(largest).collect();
+        assert_eq!(*compact.units().unwrap(), before.next(&maxima, 4, Compact), "{tasks} tasks");
+    }
+    // A gradient in f32 counts like the same sums.
+    let gradient = before.values(&compact.config().sizes, &sums);
+    let mut by_chunks = compact.clone();
+    take(&mut by_chunks, &sums, CHUNK_VALUES);
+    by_chunks.commit_step(&MAXIMA);
+    compact.step_whole(gradient, 4, 0.1, true);
+    compact.commit_step(&MAXIMA);
+    assert_eq!(compact.units(), by_chunks.units());
+}
+
+/// A state that was saved and restored goes on with the same bits, for every rule and format.
+#[test]
+fn a_restored_state_goes_on() {
+    for rule in RULES {
+        for format in [F32Exact, Compact] {
+            let mut state = state(rule, format);
+            let gradient =
+                |state: &TrainingState, seed| state.units().unwrap().values(&state.config().sizes, &sums(state, seed));
+            state.step_whole(gradient(&state, 1), 4, 0.1, true);
+            state.commit_step(&MAXIMA);
+            let saved = state.vectors().map(|(name, values)| (name.to_owned(), values.to_vec())).collect();
+            let parameters = state.parameters().to_vec();
+            let units = Units::from_exponents(state.units().unwrap().exponents(), &state.config().sizes).unwrap();
+            let restored = TrainingState::restore(config(rule, format), parameters, saved, state.steps(), Some(units));
+            let mut restored = restored.unwrap();
+            assert_eq!(restored, state);
+            let products = [&mut state, &mut restored].map(|state| {
+                let (outcome, chunks) = state.step_whole(gradient(state, 2), 4, 0.1, true);
+                state.commit_step(&MAXIMA);
+                (outcome.gradient_product, chunks)
+            });
+            assert_eq!(restored, state);
+            assert!(products[0].0.is_some() && products[0] == products[1]);
+        }
+    }
+}
+
+#[test]
+fn what_was_saved_of_another_run_is_refused() {
+    let length = LENGTHS.iter().sum();
+    let saved = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), vec![0.0; length])).collect::<Vec<_>>();
+    let units = Units::first(&[1.0], 4, F32Exact);
+    let adam = ["exp_avg", "exp_avg_sq"];
+    for (format, parameters, vectors, units, reason) in [
+        (F32Exact, length, saved(&[]), None, "'exp_avg' is missing: was it saved by another optimizer?"),
+        (Compact, length, saved(&adam), None, "'replica' is missing: was it saved with another wire format?"),
+        (F32Exact, length, saved(&adam), Some(units), "the units are not one per tensor"),
+        (F32Exact, length + 1, saved(&adam), None, "'parameters' does not have one number per parameter"),
+        (F32Exact, length, vec![("exp_avg".into(), vec![0.0])], None, "'exp_avg' does not have one"),
+    ] {
+        let restored = TrainingState::restore(config(Rule::Adam, format), vec![0.0; parameters], vectors, 1, units);
+        let error = restored.unwrap_err();
+        assert!(error.contains(reason), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The answer to a call for parameters.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Frame;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::Reader;
+use super::server::trailers;
+use crate::transfer::{FramedSet, SetReader};
+
+/// Sets of parameters as they come, then the trailers.
+pub(super) struct ParameterBody<S> {
+    /// The sets to send next; `None` once the trailers are sent.
+    coming: Option<Pin<Box<S>>>,
+    /// The set that is being sent.
+    current: Option<SetReader>,
+    /// Tracks what is sent.
+    reader: Reader,
+}
+
+impl<S> ParameterBody<S> {
+    /// Sends `sets`, and tracks them in `reader`.
+    pub(super) fn new(sets: S, reader: Reader) -> Self {
+        Self { coming: Some(Box::pin(sets)), current: None, reader }
+    }
+
+    /// Ends the call.
+    fn end(&mut self, reason: &str) -> Frame<Bytes> {
+        (self.coming, self.current) = (None, None);
+        self.reader.sends(None);
+        trailers(&Status::unavailable(reason))
+    }
+}
+
+impl<S> Drop for ParameterBody<S> {
+    fn drop(&mut self) {
+        self.reader.sends(None);
+    }
+}
+
+impl<S: Stream<Item = FramedSet>> http_body::Body for ParameterBody<S> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.reader.takes_a_piece();
+        loop {
+            let Self { coming, current, reader } = &mut *self;
+            if let Some(set) = current {
+                reader.waits(true);
+                match ready!(set.poll_piece(cx)) {
+                    Some(Ok(piece)) => {
+                        reader.waits(false);
+                        return Poll::Ready(Some(Ok(Frame::data(piece))));
+                    }
+                    Some(Err(_)) => return Poll::Ready(Some(Ok(self.end("the parameters will not be complete")))),
+                    None => {}
+                }
+            }
+            *current = None;
+            reader.sends(None);
+            let Some(sets) = coming else { return Poll::Ready(None) };
+            let Some(set) = ready!(sets.as_mut().poll_next(cx)) else {
+                return Poll::Ready(Some(Ok(self.end("the session is over"))));
+            };
+            reader.sends(Some(set.iteration()));
+            *current = Some(SetReader::new(set));
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.coming.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::SetHeader;
+    use crate::net::Peer;
+    use crate::transfer::SetProducer;
+    use ata_types::Iteration;
+    use http_body::Body;
+    use std::task::Waker;
+    use tokio_stream::StreamExt;
+
+    /// Takes all pieces that are there, and returns how many.
+    fn take(body: &mut ParameterBody<impl Stream<Item = FramedSet>>) -> usize {
+        let mut next = || Pin::new(&mut *body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        std::iter::from_fn(|| match next() {
+            Poll::Ready(Some(Ok(frame))) if frame.is_data() => Some(()),
+            Poll::Ready(_) | Poll::Pending => None,
+        })
+        .count()
+    }
+
+    #[test]
+    fn a_peer_that_waits_for_the_next_chunk_is_not_one_that_does_not_read() {
+        let iteration = Iteration(3);
+        let mut producer = SetProducer::new(SetHeader { iteration, base: None, chunks: 2 });
+        let (reader, sets) = (Reader::new(Peer::default()), tokio_stream::iter([producer.set()]));
+        let mut body = ParameterBody::new(sets.chain(tokio_stream::pending()), reader.clone());
+        let status = || (reader.sending(), reader.reading());
+        assert_eq!(status(), (None, None));
+        assert_eq!((take(&mut body), status()), (1, (Some(iteration), None)), "there is no chunk yet");
+        producer.push("chunk".into());
+        let mut piece = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_ready();
+        assert_eq!((piece(), status()), (true, (Some(iteration), Some(iteration))), "the peer has to read it");
+        let taken = reader.taken();
+        assert_eq!((take(&mut body), status()), (1, (Some(iteration), None)));
+        assert!(reader.taken() > taken);
+        producer.push("chunk".into());
+        assert_eq!((take(&mut body), status()), (2, (None, None)), "the set is sent");
+        assert!(!body.is_end_stream(), "another set may come");
+    }
+
+    #[test]
+    fn the_call_ends_with_its_sets() {
+        let producer = SetProducer::new(SetHeader { iteration: Iteration(3), base: None, chunks: 2 });
+        let set = producer.set();
+        drop(producer);
+        for (sets, pieces) in [(vec![], 0), (vec![set], 1)] {
+            let mut body = ParameterBody::new(tokio_stream::iter(sets), Reader::default());
+            assert_eq!(take(&mut body), pieces);
+            assert!(body.is_end_stream());
+        }
+    }
+}

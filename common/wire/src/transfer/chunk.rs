@@ -1,0 +1,129 @@
+//! Receives the chunks of a vector.
+
+use bytes::Bytes;
+
+use super::TransferError;
+use super::checksum::Crc32c;
+use crate::limits::MAX_CHUNK_BYTES;
+
+/// Receives the chunks of a vector one after the other. Their data comes in pieces of any size.
+#[derive(Debug)]
+pub(super) struct ChunkReceiver {
+    /// Chunks received so far.
+    received: u64,
+    /// Size of the chunk that began last.
+    bytes: usize,
+    /// Its checksum as announced.
+    announced: u32,
+    /// The checksum of what has arrived of it.
+    crc32c: Crc32c,
+    /// What has arrived of it, if that is more than one piece.
+    gathered: Vec<u8>,
+}
+
+impl ChunkReceiver {
+    /// Begins a vector.
+    pub(super) fn new() -> Self {
+        Self { received: 0, bytes: 0, announced: 0, crc32c: Crc32c::new(), gathered: Vec::new() }
+    }
+
+    /// How many chunks have arrived.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Begins a chunk.
+    pub(super) fn begin(&mut self, crc32c: u32, bytes: usize) -> Result<(), TransferError> {
+        if !(1..=MAX_CHUNK_BYTES).contains(&bytes) {
+            return Err(TransferError::Chunk(bytes));
+        }
+        (self.bytes, self.announced, self.crc32c) = (bytes, crc32c, Crc32c::new());
+        Ok(())
+    }
+
+    /// Takes a piece of the chunk's data. Returns all of its data with the last piece.
+    pub(super) fn push(&mut self, piece: Bytes) -> Result<Option<Bytes>, TransferError> {
+        self.crc32c.add(&piece);
+        let data = if piece.len() == self.bytes { piece } else { self.gather(&piece) };
+        if data.len() < self.bytes {
+            return Ok(None);
+        }
+        if self.crc32c.value() != self.announced {
+            return Err(TransferError::Checksum(self.received));
+        }
+        self.received += 1;
+        Ok(Some(data))
+    }
+
+    /// Adds a piece to those that were gathered. Returns all of them once they are complete.
+    fn gather(&mut self, piece: &[u8]) -> Bytes {
+        let length = self.gathered.len() + piece.len();
+        if length > self.gathered.capacity() {
+            // An announcement alone must not reserve memory, and a chunk takes no more than its size.
+            let capacity = (2 * length).min(self.bytes);
+            self.gathered.reserve_exact(capacity - self.gathered.len());
+        }
+        self.gathered.extend_from_slice(piece);
+        if length == self.bytes { std::mem::take(&mut self.gathered).into() } else { Bytes::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::checksum::crc32c;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pushes the data of a chunk in pieces; returns what the receiver makes of it.
+    fn receive(
+        receiver: &mut ChunkReceiver,
+        crc32c: u32,
+        data: &[u8],
+        piece: usize,
+    ) -> Result<Option<Bytes>, TransferError> {
+        receiver.begin(crc32c, data.len())?;
+        let mut received = None;
+        for piece in data.chunks(piece) {
+            assert_eq!(received, None, "before the last piece");
+            received = receiver.push(Bytes::copy_from_slice(piece))?;
+            assert!(receiver.gathered.capacity() <= data.len());
+        }
+        Ok(received)
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_arrive_in_all_pieces_and_damage_is_found(
+            sizes in prop::collection::vec(prop_oneof![1..100_usize, MAX_CHUNK_BYTES - 3..=MAX_CHUNK_BYTES], 1..4),
+            piece in prop_oneof![1..20_usize, 10_000..MAX_CHUNK_BYTES],
+            flipped in any::<prop::sample::Index>(),
+        ) {
+            let mut receiver = ChunkReceiver::new();
+            for (at, size) in sizes.iter().enumerate() {
+                let mut data: Vec<u8> = (0..*size).map(|byte| (byte + at) as u8).collect();
+                let crc32c = crc32c(&data);
+                prop_assert_eq!(receive(&mut receiver, crc32c, &data, piece), Ok(Some(data.clone().into())));
+                prop_assert_eq!(receiver.received(), at as u64 + 1);
+                data[flipped.index(*size)] ^= 1;
+                let mut receiver = ChunkReceiver { received: at as u64, ..ChunkReceiver::new() };
+                let damaged = receive(&mut receiver, crc32c, &data, piece);
+                prop_assert_eq!(damaged, Err(TransferError::Checksum(at as u64)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_chunk_in_one_piece_is_not_copied() {
+        let data = Bytes::from(vec![7; MAX_CHUNK_BYTES]);
+        let mut receiver = ChunkReceiver::new();
+        receiver.begin(crc32c(&data), data.len()).unwrap();
+        assert_eq!(receiver.push(data.clone()).unwrap().unwrap().as_ptr(), data.as_ptr());
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        for bytes in [0, MAX_CHUNK_BYTES + 1] {
+            assert_eq!(ChunkReceiver::new().begin(0, bytes), Err(TransferError::Chunk(bytes)));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Gradients from the body of a call.
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout, timeout_at};
+use tonic::body::Body;
+
+use super::ReceiveError;
+use super::body::{CallBody, Part, decode};
+use super::chunk::ChunkReceiver;
+use super::decoder::Item;
+use crate::limits::{CHUNK_TIMEOUT, HEADER_TIMEOUT};
+use crate::net::{Peer, Upload};
+use crate::proto::{self, GradientPart, gradient_part::Kind};
+
+/// A sum of gradients that a worker sends.
+#[derive(Debug)]
+pub struct GradientUpload {
+    incoming: CallBody,
+    peer: Peer,
+    chunks: ChunkReceiver,
+    /// When the part that comes next was first waited for, if it was.
+    since: Option<Instant>,
+    /// Counts the upload, once its first chunk is waited for.
+    counted: Option<Upload>,
+}
+
+impl GradientUpload {
+    /// A sum from the body of a call, whose header has been on its way since now.
+    pub fn from_body(body: Body, peer: Peer) -> Self {
+        let (incoming, chunks) = (CallBody::new(body), ChunkReceiver::new());
+        Self { incoming, peer, chunks, since: Some(Instant::now()), counted: None }
+    }
+
+    /// The other end of its connection.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Receives the header, within [`HEADER_TIMEOUT`] or, while other gradients arrive on the same connection, within
+    /// [`CHUNK_TIMEOUT`].
+    pub async fn header(&mut self) -> Result<proto::GradientHeader, ReceiveError> {
+        let item = loop {
+            match timeout(HEADER_TIMEOUT, self.next_soon()).await {
+                Ok(item) => break item?,
+                Err(_) if self.peer.is_busy() => {}
+                Err(_) => return Err(ReceiveError::Stalled),
+            }
+        };
+        self.since = None;
+        match item.map(|item| Part::of(item, gradient_part)).transpose()? {
+            Some(Part::Header(header)) => Ok(header),
+            _ => Err(ReceiveError::Order("expected a header")),
+        }
+    }
+
+    /// Receives the data of the next chunk, whose checksum is checked; `None` after the last. It must arrive within [`CHUNK_TIMEOUT`] of
+    /// the first call for this chunk, so that a receiver may hold the sender back by calling later. Calls `heard` with the number of
+    /// bytes whenever some arrive. May be dropped and called again.
+    pub async fn chunk(&mut self, mut heard: impl FnMut(usize)) -> Result<Option<Bytes>, ReceiveError> {
+        self.counted.get_or_insert_with(|| self.peer.upload());
+        while let Some(item) = self.next_soon().await? {
+            heard(item.bytes());
+            if let Some(data) = Part::of(item, gradient_part)?.add_to(&mut self.chunks)? {
+                self.since = None;
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next item, which must come within [`CHUNK_TIMEOUT`] of the time at which its part was first waited for.
+    async fn next_soon(&mut self) -> Result<Option<Item>, ReceiveError> {
+        let deadline = *self.since.get_or_insert_with(Instant::now) + CHUNK_TIMEOUT;
+        timeout_at(deadline, self.incoming.next()).await.map_err(|_| ReceiveError::Stalled)?
+    }
+}
+
+fn gradient_part(message: Bytes) -> Result<Part<proto::GradientHeader>, ReceiveError> {
+    match decode::<GradientPart>(message)?.kind {
+        Some(Kind::Header(header)) => Ok(Part::Header(header)),
+        Some(Kind::Chunk(chunk)) => Ok(Part::whole(chunk)),
+        None => Err(ReceiveError::Order("an empty one")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::framed_gradient;
+    use super::*;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use std::time::Duration;
+    use tokio_stream::StreamExt;
+    use tonic::Status;
+
+    /// A gradient of two chunks, of which all but the last bytes have arrived.
+    fn unfinished() -> GradientUpload {
+        let pieces =
+            framed_gradient(proto::GradientHeader::default(), ["first", "second"].into_iter().map(Bytes::from));
+        let mut pieces: Vec<Bytes> = pieces.collect();
+        pieces.last_mut().unwrap().truncate(3);
+        let arrived = tokio_stream::iter(pieces).map(|piece| Ok::<_, Status>(Frame::data(piece)));
+        let body = Body::new(StreamBody::new(arrived.chain(tokio_stream::pending())));
+        GradientUpload::from_body(body, Peer::default())
+    }
+
+    #[tokio::test]
+    async fn a_chunk_has_its_time_from_when_it_is_first_waited_for() {
+        let mut upload = unfinished();
+        upload.header().await.unwrap();
+        assert_eq!((upload.since, upload.peer.is_busy()), (None, false));
+        let mut heard = 0;
+        assert_eq!(upload.chunk(|bytes| heard += bytes).await.unwrap().unwrap(), "first");
+        assert_eq!((upload.since, heard), (None, 5), "the sender is held back");
+        let briefly = Duration::from_millis(1);
+        timeout(briefly, upload.chunk(|bytes| heard += bytes)).await.unwrap_err();
+        let since = upload.since.expect("the chunk is waited for");
+        timeout(briefly, upload.chunk(|bytes| heard += bytes)).await.unwrap_err();
+        assert_eq!((upload.since, upload.peer.is_busy(), heard), (Some(since), true, 8));
+        upload.since = Some(since - CHUNK_TIMEOUT);
+        assert!(matches!(upload.chunk(|_| ()).await, Err(ReceiveError::Stalled)));
+    }
+}

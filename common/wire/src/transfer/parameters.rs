@@ -1,0 +1,77 @@
+//! Parameters from the body of a call.
+
+use bytes::Bytes;
+use tonic::Status;
+use tonic::body::Body;
+
+use super::ReceiveError;
+use super::body::{CallBody, Part, decode};
+use super::chunk::ChunkReceiver;
+use crate::message::SetHeader;
+use crate::proto::{self, parameter_part::Kind};
+
+/// A part of the parameters that a coordinator sends to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParameterPart {
+    /// A set begins.
+    Set(SetHeader),
+    /// The next chunk of the set that began last.
+    Chunk {
+        /// The number of the chunk, from 0 to one less than the header says.
+        at: u64,
+        /// Its values, as the run's format encodes them.
+        data: Bytes,
+    },
+}
+
+/// The sets of parameters that a coordinator sends to a session, one after the other.
+#[derive(Debug)]
+pub struct ParameterStream {
+    incoming: CallBody,
+    /// Chunks of the set that began last.
+    announced: u64,
+    chunks: ChunkReceiver,
+}
+
+impl ParameterStream {
+    /// Sets of parameters from the body of an answer.
+    pub fn from_body(body: Body) -> Self {
+        Self::new(CallBody::new(body))
+    }
+
+    pub(crate) fn new(incoming: CallBody) -> Self {
+        Self { incoming, announced: 0, chunks: ChunkReceiver::new() }
+    }
+
+    /// The next header or chunk, whose order and checksums are checked. May be dropped and called again.
+    pub async fn next(&mut self) -> Result<ParameterPart, ReceiveError> {
+        loop {
+            let item = self.incoming.next().await?;
+            let item = item.ok_or_else(|| Status::unavailable("the coordinator sends no more parameters"))?;
+            let (part, at) = (Part::of(item, parameter_part)?, self.chunks.received());
+            match part {
+                Part::Header(header) if at == self.announced => return Ok(ParameterPart::Set(self.begin(header)?)),
+                _ if at == self.announced => return Err(ReceiveError::Order("expected a header")),
+                part => {
+                    if let Some(data) = part.add_to(&mut self.chunks)? {
+                        return Ok(ParameterPart::Chunk { at, data });
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, header: proto::SetHeader) -> Result<SetHeader, Status> {
+        let header = SetHeader::try_from(header)?;
+        (self.announced, self.chunks) = (header.chunks, ChunkReceiver::new());
+        Ok(header)
+    }
+}
+
+fn parameter_part(message: Bytes) -> Result<Part<proto::SetHeader>, ReceiveError> {
+    match decode::<proto::ParameterPart>(message)?.kind {
+        Some(Kind::Header(header)) => Ok(Part::Header(header)),
+        Some(Kind::Chunk(chunk)) => Ok(Part::whole(chunk)),
+        None => Err(ReceiveError::Order("an empty one")),
+    }
+}

@@ -1,0 +1,158 @@
+//! A set of parameters as the bytes of calls, which are sent while the set is produced.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use ata_types::Iteration;
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::WatchStream;
+
+use super::framed::{framed_chunk, prefixed};
+use crate::message::SetHeader;
+use crate::proto::{ParameterPart, parameter_part::Kind};
+
+/// The pieces of a set's bytes: the header, then two for each chunk. Each is set once, in order.
+type Pieces = Arc<[OnceLock<Bytes>]>;
+
+/// Produces the chunks of a set of parameters. If it is dropped before it has produced all of them, the calls that send the set end with
+/// UNAVAILABLE.
+#[derive(Debug)]
+pub struct SetProducer {
+    iteration: Iteration,
+    pieces: Pieces,
+    /// How many pieces are set.
+    produced: usize,
+    /// Notifies readers of each chunk.
+    changes: watch::Sender<()>,
+}
+
+impl SetProducer {
+    /// Begins a set.
+    pub fn new(header: SetHeader) -> Self {
+        let (iteration, chunks) = (header.iteration, header.chunks as usize);
+        let header = prefixed(&ParameterPart { kind: Some(Kind::Header(header.into())) });
+        let pieces = std::iter::once(OnceLock::from(header)).chain((0..2 * chunks).map(|_| OnceLock::new())).collect();
+        Self { iteration, pieces, produced: 1, changes: watch::Sender::default() }
+    }
+
+    /// The set, which can be sent from now on.
+    pub fn set(&self) -> FramedSet {
+        FramedSet { iteration: self.iteration, pieces: self.pieces.clone(), changes: self.changes.subscribe() }
+    }
+
+    /// Adds the next chunk. Its data should have a buffer of its own, since the set keeps it in memory. Needs no runtime.
+    ///
+    /// # Panics
+    /// If the set is complete, or the chunk is empty or longer than [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES).
+    pub fn push(&mut self, data: Bytes) {
+        for piece in framed_chunk(data) {
+            self.pieces[self.produced].set(piece).expect("pieces are set in order");
+            self.produced += 1;
+        }
+        self.changes.send_replace(());
+    }
+}
+
+/// A set of parameters as the bytes of calls: framed once, and shared by the calls of all workers. Clones share it.
+#[derive(Clone, Debug)]
+pub struct FramedSet {
+    iteration: Iteration,
+    pieces: Pieces,
+    changes: watch::Receiver<()>,
+}
+
+impl FramedSet {
+    /// The iteration whose tasks are computed at these parameters.
+    pub fn iteration(&self) -> Iteration {
+        self.iteration
+    }
+}
+
+/// The producer was dropped before the set was complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Incomplete;
+
+/// Reads the pieces of a set for one call.
+pub(crate) struct SetReader {
+    pieces: Pieces,
+    read: usize,
+    changes: WatchStream<()>,
+}
+
+impl SetReader {
+    pub(crate) fn new(set: FramedSet) -> Self {
+        let FramedSet { pieces, changes, .. } = set;
+        Self { pieces, read: 0, changes: WatchStream::from_changes(changes) }
+    }
+
+    /// The next piece as soon as it is produced; `None` after the last.
+    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Incomplete>>> {
+        loop {
+            let Some(piece) = self.pieces.get(self.read) else { return Poll::Ready(None) };
+            if let Some(piece) = piece.get() {
+                self.read += 1;
+                return Poll::Ready(Some(Ok(piece.clone())));
+            }
+            if ready!(Pin::new(&mut self.changes).poll_next(cx)).is_none() {
+                return Poll::Ready(Some(Err(Incomplete)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    fn header(chunks: u64) -> SetHeader {
+        SetHeader { iteration: Iteration(3), base: None, chunks }
+    }
+
+    async fn read(set: FramedSet) -> Result<Vec<u8>, Incomplete> {
+        let (mut reader, mut bytes) = (SetReader::new(set), Vec::new());
+        while let Some(piece) = poll_fn(|cx| reader.poll_piece(cx)).await {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok(bytes)
+    }
+
+    /// Readers that begin before, while and after a thread without a runtime produces the set get the same bytes.
+    #[tokio::test]
+    async fn a_set_is_read_while_it_is_produced() {
+        for chunks in [0, 1, 5] {
+            let mut producer = SetProducer::new(header(chunks));
+            let set = producer.set();
+            let early = tokio::spawn(read(set.clone()));
+            let thread = std::thread::spawn(move || {
+                for at in 0..chunks {
+                    std::thread::sleep(Duration::from_millis(1));
+                    producer.push(vec![at as u8; 300].into());
+                }
+            });
+            let between = tokio::spawn(read(set.clone()));
+            let (early, between) = (early.await.unwrap().unwrap(), between.await.unwrap().unwrap());
+            thread.join().unwrap();
+            let late = read(set).await.unwrap();
+            assert!(early == between && between == late);
+            let parts = (0..chunks).map(|at| Kind::Chunk(super::super::chunk(vec![at as u8; 300].into())));
+            let parts = std::iter::once(Kind::Header(header(chunks).into())).chain(parts);
+            let generated: Vec<u8> = parts.flat_map(|kind| prefixed(&ParameterPart { kind: Some(kind) })).collect();
+            assert!(late == generated, "as generated code would send it");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_set_that_is_dropped_is_incomplete() {
+        let mut producer = SetProducer::new(header(2));
+        producer.push(Bytes::from_static(b"chunk"));
+        let (early, late) = (tokio::spawn(read(producer.set())), producer.set());
+        drop(producer);
+        assert_eq!(early.await.unwrap(), Err(Incomplete));
+        assert_eq!(read(late).await, Err(Incomplete));
+    }
+}

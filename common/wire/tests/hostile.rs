@@ -1,0 +1,184 @@
+//! Whatever arrives instead of a vector is refused with the reason.
+
+use std::time::Duration;
+
+use ata_types::Iteration;
+use ata_wire::limits::MAX_CHUNK_BYTES;
+use ata_wire::proto::{Chunk, GradientPart, gradient_part, parameter_part};
+use ata_wire::{GradientUpload, ParameterPart, ParameterStream, Peer, ReceiveError, SetHeader, chunk, proto};
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use proptest::prelude::*;
+use prost::Message;
+use tokio::task::yield_now;
+use tokio_stream::StreamExt;
+use tonic::Status;
+use tonic::body::Body;
+
+/// Part of a call, as both kinds of vectors have them.
+#[derive(Clone, Debug)]
+enum Part {
+    Header,
+    Chunk(Chunk),
+    Empty,
+}
+
+fn good(size: usize) -> Part {
+    Part::Chunk(chunk(vec![7; size].into()))
+}
+
+fn damaged(size: usize) -> Part {
+    let Chunk { crc32c, data } = chunk(vec![7; size].into());
+    Part::Chunk(Chunk { crc32c: crc32c ^ 1, data })
+}
+
+fn prefixed(message: &impl Message) -> Vec<u8> {
+    let message = message.encode_to_vec();
+    [&[0], &(message.len() as u32).to_be_bytes()[..], &message].concat()
+}
+
+fn set_header() -> SetHeader {
+    SetHeader { iteration: Iteration(7), base: None, chunks: 2 }
+}
+
+/// A part of parameters, in sets of two chunks.
+fn of_parameters(part: &Part) -> Vec<u8> {
+    prefixed(&proto::ParameterPart {
+        kind: match part {
+            Part::Header => Some(parameter_part::Kind::Header(set_header().into())),
+            Part::Chunk(chunk) => Some(parameter_part::Kind::Chunk(chunk.clone())),
+            Part::Empty => None,
+        },
+    })
+}
+
+fn of_gradient(part: &Part) -> Vec<u8> {
+    prefixed(&GradientPart {
+        kind: match part {
+            Part::Header => Some(gradient_part::Kind::Header(proto::GradientHeader::default())),
+            Part::Chunk(chunk) => Some(gradient_part::Kind::Chunk(chunk.clone())),
+            Part::Empty => None,
+        },
+    })
+}
+
+/// A body whose bytes arrive in pieces of `piece` bytes, for each of which the receiver must wait.
+fn body(bytes: &[u8], piece: usize) -> Body {
+    let pieces: Vec<_> = bytes.chunks(piece).map(Bytes::copy_from_slice).collect();
+    let pieces = tokio_stream::iter(pieces).then(async |piece| {
+        yield_now().await;
+        yield_now().await;
+        Ok::<_, Status>(Frame::data(piece))
+    });
+    Body::new(StreamBody::new(pieces))
+}
+
+/// Waits for something in steps of which each is dropped once it has to wait, as a `select!` does.
+async fn in_steps<T>(mut step: impl AsyncFnMut() -> T) -> T {
+    loop {
+        tokio::select! {
+            biased;
+            done = step() => return done,
+            () = yield_now() => {}
+        }
+    }
+}
+
+/// How many chunks arrive of parameters, and why no more do.
+async fn parameters(body: Body) -> (u64, ReceiveError) {
+    let mut stream = ParameterStream::from_body(body);
+    let (mut received, mut expected) = (0, 0..0);
+    loop {
+        match in_steps(async || stream.next().await).await {
+            Ok(ParameterPart::Set(header)) => {
+                assert_eq!(expected.next(), None, "the last set is complete");
+                expected = 0..header.chunks;
+            }
+            Ok(ParameterPart::Chunk { at, data }) => {
+                assert_eq!(expected.next(), Some(at));
+                assert!((1..=MAX_CHUNK_BYTES).contains(&data.len()));
+                received += 1;
+            }
+            Err(error) => return (received, error),
+        }
+    }
+}
+
+/// How many chunks arrive of a gradient, and why no more do, unless it ends.
+async fn gradient(body: Body) -> (u64, Option<ReceiveError>) {
+    let mut upload = GradientUpload::from_body(body, Peer::default());
+    if let Err(error) = in_steps(async || upload.header().await).await {
+        return (0, Some(error));
+    }
+    let mut received = 0;
+    loop {
+        match in_steps(async || upload.chunk(|_| ()).await).await {
+            Ok(Some(_)) => received += 1,
+            Ok(None) => return (received, None),
+            Err(error) => return (received, Some(error)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_vector_is_found() {
+    use Part::{Empty, Header};
+    let end = "the coordinator sends no more parameters";
+    for (parts, chunks, of_parameters_error, of_gradient_error) in [
+        (vec![Header, good(10), good(MAX_CHUNK_BYTES)], 2, end, None),
+        (vec![Header, good(10)], 1, end, None),
+        (vec![good(10)], 0, "expected a header", Some("expected a header")),
+        (vec![], 0, end, Some("expected a header")),
+        (vec![Header, Header], 0, "expected a chunk", Some("expected a chunk")),
+        (vec![Header, good(10), Header], 1, "expected a chunk", Some("expected a chunk")),
+        (vec![Header, Empty], 0, "an empty one", Some("an empty one")),
+        (vec![Header, damaged(10)], 0, "checksum in chunk 0", Some("checksum in chunk 0")),
+        (vec![Header, good(10), damaged(MAX_CHUNK_BYTES)], 1, "checksum in chunk 1", Some("checksum in chunk 1")),
+        (vec![Header, good(0)], 0, "chunk of 0 bytes", Some("chunk of 0 bytes")),
+        (vec![Header, good(MAX_CHUNK_BYTES + 1)], 0, "chunk of 131329 bytes", Some("chunk of 131329 bytes")),
+    ] {
+        for piece in [1000, usize::MAX] {
+            let bytes: Vec<u8> = parts.iter().flat_map(of_parameters).collect();
+            let (received, error) = parameters(body(&bytes, piece)).await;
+            assert_eq!(received, chunks, "{parts:?}");
+            assert!(error.to_string().contains(of_parameters_error), "{parts:?}: {error}");
+            let bytes: Vec<u8> = parts.iter().flat_map(of_gradient).collect();
+            let (received, error) = gradient(body(&bytes, piece)).await;
+            assert_eq!(received, chunks, "{parts:?}");
+            let error = error.map(|error| error.to_string());
+            match (&error, of_gradient_error) {
+                (Some(found), Some(expected)) => assert!(found.contains(expected), "{parts:?}: {found}"),
+                (found, expected) => assert_eq!(found.as_deref(), expected, "{parts:?}"),
+            }
+        }
+    }
+    let parts = [Header, good(1), good(2), good(3)];
+    let bytes: Vec<u8> = parts.iter().flat_map(of_parameters).collect();
+    let (received, error) = parameters(body(&bytes, 1)).await;
+    assert_eq!((received, error.to_string().contains("expected a header")), (2, true), "a chunk after the last");
+    let (received, error) = parameters(body(&bytes[..bytes.len() - 20], 1)).await;
+    assert_eq!((received, error.to_string().contains("within a message")), (1, true), "half a chunk: {error}");
+}
+
+proptest! {
+    #[test]
+    fn mutated_bytes_do_no_harm(
+        mutations in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        piece in 1..700_usize,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        for of in [of_parameters, of_gradient] {
+            let mut bytes: Vec<u8> = [Part::Header, good(300), good(300)].iter().flat_map(of).collect();
+            for (at, byte) in &mutations {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            let within = Duration::from_secs(20);
+            runtime.block_on(async {
+                let mutated = async { (parameters(body(&bytes, piece)).await, gradient(body(&bytes, piece)).await) };
+                tokio::time::timeout(within, mutated).await.expect("an end")
+            });
+        }
+    }
+}
