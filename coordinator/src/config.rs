@@ -8,6 +8,7 @@ use std::time::Duration;
 use ata_learn::{Aggregate, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
 use ata_record::Listeners;
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
+use ata_types::WireFormat;
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
 use ata_wire::{DataSpec, RunSpec, Security, SpanLinks};
 use tokio::sync::Semaphore;
@@ -78,6 +79,8 @@ pub struct TrainingConfig {
     pub aggregate: Aggregate,
     /// Turns gradients into steps.
     pub optimizer: Optimizer,
+    /// How vectors are represented on the wire.
+    pub format: WireFormat,
     /// The learning rate of each iteration.
     pub learning_rate: LearningRate,
 }
@@ -219,6 +222,7 @@ impl CoordinatorConfig {
             budget: self.engine.budget,
             task_batch: problem.task_batch,
             data: problem.data.spec(),
+            format: self.training.format,
         }
     }
 }

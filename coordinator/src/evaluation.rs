@@ -7,11 +7,11 @@ use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{DataError, Evaluation, Evaluator, in_background};
 
-use crate::parameters::ParameterSet;
+use crate::parameters::TrainedParameters;
 
 /// The result of an evaluation.
 pub(crate) struct EvaluationResult {
-    pub(crate) parameters: ParameterSet,
+    pub(crate) parameters: TrainedParameters,
     pub(crate) outcome: Result<Evaluation, EvaluationError>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum EvaluationError {
 
 /// A handle to the thread, which ends when this is dropped.
 pub(crate) struct EvaluationThread {
-    jobs: std_mpsc::Sender<ParameterSet>,
+    jobs: std_mpsc::Sender<TrainedParameters>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -38,12 +38,12 @@ impl EvaluationThread {
         make: impl FnOnce() -> Box<dyn Evaluator> + Send + 'static,
         report: impl Fn(EvaluationResult) + Send + 'static,
     ) -> Self {
-        let (jobs, received) = std_mpsc::channel::<ParameterSet>();
+        let (jobs, received) = std_mpsc::channel::<TrainedParameters>();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let mut make = Some(make);
         let mut evaluator = None;
-        let mut evaluate = move |parameters: &ParameterSet| {
+        let mut evaluate = move |parameters: &TrainedParameters| {
             let evaluator = evaluator.get_or_insert_with(|| make.take().expect("it is made once")());
             let mut go_on = |_| !over.load(Ordering::Relaxed);
             let result = evaluator.evaluate(parameters.values(), &mut go_on);
@@ -67,7 +67,7 @@ impl EvaluationThread {
     }
 
     /// Hands over parameters. If the thread has ended, it has reported why.
-    pub(crate) fn evaluate(&self, parameters: ParameterSet) {
+    pub(crate) fn evaluate(&self, parameters: TrainedParameters) {
         drop(self.jobs.send(parameters));
     }
 }

@@ -7,13 +7,14 @@
 //!                                │ ▲ └─ RunEvent ─▶ journal thread, watchers
 //!                          Work  ▼ │ TrainingEvent
 //!                               training thread ─ copies of the state ─▶ saver thread ─▶ checkpoints, models
-//!                               (reduction, optimizer)                evaluation thread
+//!                               (sums, optimizer)                     evaluation thread
 //! ```
 //!
 //! # Layout
 //! - `config`: [`CoordinatorConfig`], everything a run needs, already validated
 //! - `driver`: the task that owns the engine, with its parts
 //! - `service`: the gRPC service, which checks requests and passes them on
+//! - `links`: measures how fast vectors arrive
 //! - `probe`: answers probes, which measure the way to the coordinator
 //! - `parameters`, `send_file`: the parameters and the training data that are sent
 //! - `training`: the thread that sums gradients and takes optimizer steps
@@ -25,6 +26,7 @@ mod checkpoint;
 mod config;
 mod driver;
 mod evaluation;
+mod links;
 mod parameters;
 mod probe;
 mod report;
@@ -60,7 +62,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use ata_wire::limits::REQUEST_BYTES;
 use ata_wire::proto::coordinator_server::CoordinatorServer;
-use ata_wire::{Pool, TransferRouter};
+use ata_wire::TransferRouter;
 
 /// Commands that may wait for the driver. It handles each in microseconds; a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;
@@ -78,10 +80,9 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<RunReport, RunError> {
     let (commands, received) = mpsc::channel(QUEUED_COMMANDS);
-    let pool = Pool::default();
-    let service = service::Service::new(commands.clone(), pool.clone(), &config);
+    let service = service::Service::new(commands.clone(), &config);
     let (security, window_bytes) = (config.security.clone(), config.workers.transfers.memory_bytes);
-    let driver = driver::Driver::new(config, &commands, pool, state)?;
+    let driver = driver::Driver::new(config, &commands, state)?;
     let others = CoordinatorServer::new(service.clone()).max_decoding_message_size(REQUEST_BYTES);
     let (goodbye, over) = oneshot::channel::<()>();
     let served = TransferRouter::new(service, others);

@@ -1,46 +1,84 @@
 //! The parameters that workers compute at.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use ata_types::Iteration;
-use ata_wire::{FramedTensor, Pool};
+use ata_learn::SteppedChunk;
+use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
+use ata_wire::{FramedSet, SetHeader, SetProducer};
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 
-/// The parameters of one iteration, ready to be sent. Clones share them.
+/// The parameters of one iteration, as they are sent, perhaps while they are still being written. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct ParameterSet {
     /// The iteration whose gradients are computed at them.
     pub(crate) iteration: Iteration,
-    /// Little-endian f32.
-    values: Bytes,
-    /// The same, as they are sent.
-    framed: FramedTensor,
+    whole: FramedSet,
+    /// The differences from the set of the iteration before, if the format has them.
+    differences: Option<FramedSet>,
     alive: Weak<()>,
 }
 
-/// The memory of a set, with a mark that lives as long.
-struct Version {
-    values: Bytes,
+/// Writes the chunks of a set.
+pub(crate) struct SetWriter {
+    whole: SetProducer,
+    differences: Option<SetProducer>,
+    mark: Arc<()>,
+}
+
+/// A chunk's values as bytes, with the mark of its set, which lives as long.
+struct Values {
+    values: Vec<f32>,
     _mark: Arc<()>,
 }
 
-impl AsRef<[u8]> for Version {
+impl AsRef<[u8]> for Values {
     fn as_ref(&self) -> &[u8] {
-        &self.values
+        bytemuck::cast_slice(&self.values)
+    }
+}
+
+impl SetWriter {
+    /// Adds the next chunk.
+    pub(crate) fn push(&mut self, chunk: SteppedChunk) {
+        self.whole.push(Bytes::from_owner(Values { values: chunk.whole, _mark: self.mark.clone() }));
+        if let Some((producer, bytes)) = self.differences.as_mut().zip(chunk.differences) {
+            producer.push(bytes.into());
+        }
     }
 }
 
 impl ParameterSet {
-    /// Parameters in a buffer that goes back to `pool`.
-    pub(crate) fn new(iteration: Iteration, parameters: Vec<f32>, pool: &Pool) -> Self {
+    /// A set of `values` numbers that is about to be written, and its writer.
+    pub(crate) fn begin(iteration: Iteration, values: usize, format: WireFormat) -> (Self, SetWriter) {
+        let chunks = values.div_ceil(CHUNK_VALUES) as u64;
+        let producer = |base| SetProducer::new(SetHeader { iteration, base, chunks });
+        let before = Iteration(iteration.since(Iteration::FIRST));
+        let whole = producer(None);
+        let has_differences = format == WireFormat::Compact && before.number() > 0;
+        let differences = has_differences.then(|| producer(Some(before)));
         let mark = Arc::new(());
-        let alive = Arc::downgrade(&mark);
-        let values = Bytes::from_owner(Version { values: pool.lend(parameters), _mark: mark });
-        Self { iteration, framed: FramedTensor::new(iteration, values.clone()), values, alive }
+        let set = Self {
+            iteration,
+            whole: whole.set(),
+            differences: differences.as_ref().map(SetProducer::set),
+            alive: Arc::downgrade(&mark),
+        };
+        (set, SetWriter { whole, differences, mark })
+    }
+
+    /// A set that is known already.
+    pub(crate) fn complete(iteration: Iteration, values: &[f32]) -> Self {
+        // Nobody holds the set before it.
+        let (set, mut writer) = Self::begin(iteration, values.len(), WireFormat::F32Exact);
+        for chunk in values.chunks(CHUNK_VALUES) {
+            writer.push(SteppedChunk { whole: chunk.to_vec(), differences: None });
+        }
+        set
     }
 
     /// The last step that they hold; 0 for initial parameters.
@@ -48,9 +86,39 @@ impl ParameterSet {
         Iteration(self.iteration.since(Iteration::FIRST))
     }
 
-    /// The parameters, in the model's flat order.
+    /// The set as it is sent to a worker that holds the parameters of `held`.
+    fn for_holder_of(self, held: Option<Iteration>) -> FramedSet {
+        let differences = self.differences.filter(|_| held.map(Iteration::next) == Some(self.iteration));
+        differences.unwrap_or(self.whole)
+    }
+}
+
+/// A copy of the parameters after a step, which the training thread makes. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct TrainedParameters(Arc<Copied>);
+
+#[derive(Debug)]
+struct Copied {
+    last_step: Iteration,
+    copy: Mutex<std_mpsc::Receiver<Vec<f32>>>,
+    values: OnceLock<Vec<f32>>,
+}
+
+impl TrainedParameters {
+    /// The parameters after step `last_step`, which will come from `copy`.
+    pub(crate) fn new(last_step: Iteration, copy: std_mpsc::Receiver<Vec<f32>>) -> Self {
+        Self(Arc::new(Copied { last_step, copy: Mutex::new(copy), values: OnceLock::new() }))
+    }
+
+    /// The last step that they hold.
+    pub(crate) fn last_step(&self) -> Iteration {
+        self.0.last_step
+    }
+
+    /// The parameters, in the model's flat order. Waits for the training thread; empty if that has failed, which it reports.
     pub(crate) fn values(&self) -> &[f32] {
-        bytemuck::cast_slice(&self.values)
+        let wait = || self.0.copy.lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or_default();
+        self.0.values.get_or_init(wait)
     }
 
     /// SHA-256 of the parameters as little-endian f32.
@@ -104,11 +172,14 @@ impl DueParameters {
         self.0.send_replace(Due::Set(set));
     }
 
-    /// Makes nothing due. Returns whether something was.
-    pub(crate) fn clear(&self) -> bool {
+    /// Makes a set of this iteration or an earlier one no longer due. Returns whether one was.
+    pub(crate) fn clear(&self, iteration: Iteration) -> bool {
         let mut was_due = false;
         self.0.send_if_modified(|due| {
-            was_due = matches!(due.take(), Due::Set(_));
+            was_due = matches!(due, Due::Set(set) if set.iteration <= iteration);
+            if was_due {
+                due.take();
+            }
             false
         });
         was_due
@@ -149,11 +220,15 @@ pub(crate) struct DueSets {
 
 impl DueSets {
     /// The sets, until the session is over.
-    pub(crate) fn into_stream(self) -> impl Stream<Item = FramedTensor> + Send + 'static {
+    pub(crate) fn into_stream(self) -> impl Stream<Item = FramedSet> + Send + 'static {
         let Self { due, changes } = self;
+        let mut held = None;
         let taken = WatchStream::from_changes(changes).map(move |_| take(&due));
-        taken.take_while(|due| !matches!(due, Due::SessionOver)).filter_map(|due| match due {
-            Due::Set(set) => Some(set.framed),
+        taken.take_while(|due| !matches!(due, Due::SessionOver)).filter_map(move |due| match due {
+            Due::Set(set) => {
+                let before = held.replace(set.iteration);
+                Some(set.for_holder_of(before))
+            }
             Due::Nothing | Due::SessionOver => None,
         })
     }

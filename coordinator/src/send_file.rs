@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_learn::{DataFile, FileState};
-use ata_wire::limits::CHUNK_BYTES;
+use ata_wire::limits::FILE_CHUNK_BYTES;
 use ata_wire::proto::{TransferPart, transfer_part};
 use ata_wire::{Peer, SessionToken, file_parts};
 use sha2::{Digest, Sha256};
@@ -51,7 +51,7 @@ impl TrainingFile {
 
     /// The chunk from this byte on, and the digest of all up to its end.
     fn chunk(&self, offset: u64, mut digest: Sha256) -> io::Result<(Vec<u8>, Sha256)> {
-        let mut data = vec![0; (self.file.bytes - offset).min(CHUNK_BYTES as u64) as usize];
+        let mut data = vec![0; (self.file.bytes - offset).min(FILE_CHUNK_BYTES as u64) as usize];
         self.file.read_at(&mut data, offset)?;
         digest.update(&data);
         Ok((data, digest))

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_record::RefusalKind;
-use ata_types::LeaseId;
+use ata_learn::{CodecError, decode_sums};
+use ata_types::{CHUNK_VALUES, CollectionId, LeaseId, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
 };
 use ata_wire::{
-    FramedTensor, FromWorker, GradientHeader, GradientUpload, Peer, Pool, Reader, Receipt, ReceiveError, SessionToken,
+    ComputedLease, FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError, SessionToken,
     TransferError, Transfers,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -20,20 +21,28 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
-use crate::driver::{Command, GAVE_UP, GAVE_WAY, Gradient, Presence, Room, SessionHandle, UploadRefusal};
+use crate::driver::{Command, GAVE_UP, GAVE_WAY, Gradient, Presence, Room, SessionHandle, UploadRefusal, VectorUpload};
 use crate::probe::{ProbeAnswers, Probes};
 use crate::send_file::DataTransfer;
+use crate::training::{SumChunk, Work};
 
 /// Time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fails a lease if the call that sends its gradient is dropped before the driver knows the result.
+/// Makes the command that reports a failure, of its kind and reason.
+type Failed = Box<dyn FnOnce(RefusalKind, String) -> Command + Send>;
+
+/// Reports a failure if the call that sends a gradient is dropped before the driver knows the result.
 struct UploadGuard {
     driver: mpsc::Sender<Command>,
-    lease: Option<(SessionToken, LeaseId)>,
+    failed: Option<Failed>,
 }
 
 impl UploadGuard {
+    fn new(driver: mpsc::Sender<Command>, failed: impl FnOnce(RefusalKind, String) -> Command + Send + 'static) -> Self {
+        Self { driver, failed: Some(Box::new(failed)) }
+    }
+
     /// Sends the result to the driver.
     async fn settle(&mut self, result: Command) -> Result<(), Status> {
         self.driver.send(result).await.map_err(|_| over())?;
@@ -41,17 +50,28 @@ impl UploadGuard {
         Ok(())
     }
 
+    /// Reports a failure to the driver, so that other workers can compute the tasks right away. Returns the answer to the call.
+    async fn fail(&mut self, error: UploadError) -> Result<Receipt, Status> {
+        let (kind, reason) = (error.kind(), error.to_string());
+        if let Some(failed) = self.failed.take() {
+            self.driver.send(failed(kind, reason.clone())).await.map_err(|_| over())?;
+        }
+        match error {
+            UploadError::Receive(error) if kind == RefusalKind::NotReceived => Err(error.into()),
+            _ => Ok(Receipt::Refused { reason }),
+        }
+    }
+
     /// Does nothing on drop, since the driver knows the result.
     fn disarm(&mut self) {
-        self.lease = None;
+        self.failed = None;
     }
 }
 
 impl Drop for UploadGuard {
     fn drop(&mut self) {
-        if let Some((session, lease)) = self.lease.take() {
-            let (driver, reason) = (self.driver.clone(), GAVE_UP.to_owned());
-            let failed = Command::LeaseFailed { session, lease, kind: RefusalKind::NotReceived, reason };
+        if let Some(failed) = self.failed.take() {
+            let (driver, failed) = (self.driver.clone(), failed(RefusalKind::NotReceived, GAVE_UP.to_owned()));
             // If the driver is gone, the run is over.
             tokio::spawn(async move { driver.send(failed).await.unwrap_or(()) });
         }
@@ -63,8 +83,8 @@ pub(crate) struct Service {
     driver: mpsc::Sender<Command>,
     /// Length of every gradient.
     parameters: u64,
-    /// Buffers for gradients.
-    pool: Pool,
+    /// The representation of vectors.
+    format: WireFormat,
     /// How many data files may be sent at the same time.
     data_transfers: Arc<Semaphore>,
     probes: Arc<Probes>,
@@ -75,13 +95,13 @@ pub(crate) struct Service {
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    pub(crate) fn new(driver: mpsc::Sender<Command>, pool: Pool, config: &CoordinatorConfig) -> Self {
+    pub(crate) fn new(driver: mpsc::Sender<Command>, config: &CoordinatorConfig) -> Self {
         let run = config.run_spec();
         let (parameters, limits) = (run.parameters, &config.workers.transfers);
         Self {
             driver,
             parameters,
-            pool,
+            format: run.format,
             data_transfers: Arc::new(Semaphore::new(MAX_DATA_TRANSFERS)),
             probes: Arc::new(Probes::new(config.run.id.clone(), run)),
             timeout: limits.timeout,
@@ -95,10 +115,11 @@ impl Service {
         answer.await.map_err(|_| over())
     }
 
-    /// Waits for room for a gradient. If the call is dropped from now on, the lease fails.
-    async fn announce(&self, header: &GradientHeader, peer: Peer) -> Result<(Room, UploadGuard), UploadRefusal> {
-        let (session, lease, iteration) = (header.session, header.lease, header.iteration);
-        let mut guard = UploadGuard { driver: self.driver.clone(), lease: Some((session, lease)) };
+    /// Waits for room for an alone gradient. If the call is dropped from now on, the lease fails.
+    async fn announce(&self, header: &GradientHeader, lease: LeaseId, peer: Peer) -> Result<(Room, UploadGuard), UploadRefusal> {
+        let (session, iteration) = (header.session, header.iteration);
+        let failed = move |kind, reason| Command::LeaseFailed { session, lease, kind, reason };
+        let mut guard = UploadGuard::new(self.driver.clone(), failed);
         let answer = self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).await;
         match answer.map_err(UploadRefusal::NoSession).flatten() {
             Ok(room) => Ok((room, guard)),
@@ -109,35 +130,164 @@ impl Service {
         }
     }
 
-    /// Receives a gradient that has room, and sends the result to the driver, even if this is dropped.
-    async fn receive(
+    /// Receives an alone gradient that has room, and sends the result to the driver, even if this is dropped.
+    async fn receive_alone(
         &self,
         upload: GradientUpload,
         header: GradientHeader,
+        computed: ComputedLease,
         room: Room,
         mut guard: UploadGuard,
     ) -> Result<Receipt, Status> {
-        let (session, lease) = (header.session, header.lease);
         let received = tokio::select! {
-            received = upload.values(self.parameters, &self.pool, |bytes| room.receive(bytes)) => received,
+            received = self.all_sums(upload, |bytes| room.receive(bytes)) => received,
             () = room.session_ended() => Err(Status::unauthenticated("the session is over").into()),
             () = room.gives_way() => Err(Status::deadline_exceeded(GAVE_WAY).into()),
         };
         let values = match received {
-            Ok(values) if header.loss_sum.is_finite() => values,
-            refused => {
-                let (kind, reason, answer) = refusal(refused, header.loss_sum);
-                // Other workers can compute the lease right away.
-                guard.settle(Command::LeaseFailed { session, lease, kind, reason }).await?;
-                return answer;
-            }
+            Ok(values) => values,
+            Err(error) => return guard.fail(error).await,
         };
         let (reply, receipt) = oneshot::channel();
-        guard.settle(Command::Gradient(Gradient { header, values, reply })).await?;
+        guard.settle(Command::Gradient(Gradient { header, computed, values, reply })).await?;
         let receipt = receipt.await;
         // The driver has the gradient now.
         drop(room);
         receipt.map_err(|_| over())
+    }
+
+    /// Receives all chunks of a sum.
+    async fn all_sums(&self, mut upload: GradientUpload, heard: impl Fn(usize)) -> Result<Vec<i32>, UploadError> {
+        let mut values = Vec::new();
+        for at in 0..self.chunks() {
+            let chunk = upload.chunk(&heard).await?.ok_or(UploadError::Missing { at, chunks: self.chunks() })?;
+            values.append(&mut self.sums(&chunk, at)?);
+        }
+        self.end(&mut upload).await?;
+        Ok(values)
+    }
+
+    /// Receives a vector that was asked for, chunk by chunk, and sends the result to the driver, even if this is dropped.
+    async fn receive_vector(&self, upload: GradientUpload, header: GradientHeader, peer: Peer) -> Result<Receipt, Status> {
+        let (session, first_chunk) = (header.session, header.first_chunk);
+        let collection = header.collection.unwrap_or(CollectionId(0));
+        let failed = move |kind, reason| Command::VectorFailed { session, collection, kind, reason };
+        let mut guard = UploadGuard::new(self.driver.clone(), failed);
+        let answer = self.ask(|reply| Command::AnnounceVector { header, peer, reply }).await;
+        let accepted = match answer.map_err(UploadRefusal::NoSession).flatten() {
+            Ok(accepted) => accepted,
+            Err(refusal) => {
+                guard.disarm();
+                return refusal.into();
+            }
+        };
+        let presence = accepted.presence.clone();
+        let received = tokio::select! {
+            received = self.pass_chunks(upload, collection, first_chunk, accepted) => received,
+            () = presence.ended() => Err(Status::unauthenticated("the session is over").into()),
+        };
+        if let Err(error) = received {
+            return guard.fail(error).await;
+        }
+        let (reply, receipt) = oneshot::channel();
+        guard.settle(Command::VectorArrived { collection, reply }).await?;
+        receipt.await.map_err(|_| over())
+    }
+
+    /// Passes the chunks of a vector on as they arrive, as long as its gate is open.
+    async fn pass_chunks(
+        &self,
+        mut upload: GradientUpload,
+        collection: CollectionId,
+        first_chunk: u64,
+        accepted: VectorUpload,
+    ) -> Result<(), UploadError> {
+        let VectorUpload { gate, work, mut paced, meter, presence } = accepted;
+        let mut transfer = meter.begin();
+        for at in first_chunk..self.chunks() {
+            if !paced.may_pass(at) {
+                transfer.count(false);
+                paced.until(at).await;
+                transfer.count(true);
+            }
+            let missing = UploadError::Missing { at, chunks: self.chunks() };
+            let heard = |bytes| {
+                presence.receive(bytes);
+                transfer.receive(bytes);
+            };
+            let chunk = upload.chunk(heard).await?.ok_or(missing)?;
+            let sums = self.sums(&chunk, at)?;
+            // Without a training thread the run is over.
+            let pass = |at| drop(work.send(Work::Chunk(SumChunk { collection, at, sums })));
+            if !gate.let_through(pass) {
+                return Err(Status::unauthenticated("the session is over").into());
+            }
+        }
+        self.end(&mut upload).await?;
+        transfer.finish();
+        Ok(())
+    }
+
+    /// How many chunks a whole vector has.
+    fn chunks(&self) -> u64 {
+        self.parameters.div_ceil(CHUNK_VALUES as u64)
+    }
+
+    /// Decodes a chunk.
+    fn sums(&self, chunk: &[u8], at: u64) -> Result<Vec<i32>, UploadError> {
+        let values = (self.parameters - at * CHUNK_VALUES as u64).min(CHUNK_VALUES as u64) as usize;
+        let mut sums = Vec::with_capacity(values);
+        decode_sums(self.format, chunk, values, &mut sums).map_err(|error| UploadError::Codec { at, error })?;
+        Ok(sums)
+    }
+
+    /// Checks that an upload ends after its last chunk.
+    async fn end(&self, upload: &mut GradientUpload) -> Result<(), UploadError> {
+        match upload.chunk(|_| {}).await? {
+            None => Ok(()),
+            Some(_) => Err(UploadError::TooLong { chunks: self.chunks() }),
+        }
+    }
+}
+
+/// Why a gradient was not received.
+#[derive(Debug, thiserror::Error)]
+enum UploadError {
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error("chunk {at}: {error}")]
+    Codec { at: u64, error: CodecError },
+    #[error("it ended before chunk {at} of {chunks}")]
+    Missing { at: u64, chunks: u64 },
+    #[error("it has more than {chunks} chunks")]
+    TooLong { chunks: u64 },
+}
+
+impl From<Status> for UploadError {
+    fn from(status: Status) -> Self {
+        Self::Receive(status.into())
+    }
+}
+
+impl UploadError {
+    /// Its kind, and the answer to its call, if the content is at fault.
+    fn kind(&self) -> RefusalKind {
+        match self {
+            Self::Receive(ReceiveError::Content(TransferError::Checksum(_))) => RefusalKind::WrongChecksum,
+            Self::Receive(ReceiveError::Content(_)) | Self::Codec { .. } | Self::Missing { .. } | Self::TooLong { .. } => {
+                RefusalKind::WrongSize
+            }
+            Self::Receive(_) => RefusalKind::NotReceived,
+        }
+    }
+}
+
+impl From<UploadRefusal> for Result<Receipt, Status> {
+    fn from(refusal: UploadRefusal) -> Self {
+        match refusal {
+            UploadRefusal::NoSession(status) => Err(status),
+            UploadRefusal::NotHeld { reason } => Ok(Receipt::NotHeld { reason }),
+        }
     }
 }
 
@@ -150,19 +300,19 @@ impl Transfers for Service {
         &self,
         session: SessionToken,
         reader: Reader,
-    ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
+    ) -> Result<impl Stream<Item = FramedSet> + Send + 'static, Status> {
         Ok(self.ask(|reply| Command::Parameters { session, reader, reply }).await??.into_stream())
     }
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
-        let header = GradientHeader::try_from(upload.header().await?)?;
-        // Only the holder of a lease may send its gradient.
+        let mut header = GradientHeader::try_from(upload.header().await?)?;
+        // Only the worker that was asked may send it.
         let peer = upload.peer().clone();
+        let Some(computed) = header.computed.take() else { return self.receive_vector(upload, header, peer).await };
         // Until there is room, HTTP/2 flow control makes the sender wait.
-        match self.announce(&header, peer).await {
-            Ok((room, guard)) => self.receive(upload, header, room, guard).await,
-            Err(UploadRefusal::NoSession(status)) => Err(status),
-            Err(UploadRefusal::NotHeld { reason }) => Ok(Receipt::NotHeld { reason }),
+        match self.announce(&header, computed.lease, peer).await {
+            Ok((room, guard)) => self.receive_alone(upload, header, computed, room, guard).await,
+            Err(refusal) => refusal.into(),
         }
     }
 }
@@ -232,6 +382,7 @@ async fn read_control(
                     presence.hear_heartbeat(idle);
                     continue;
                 }
+                Ok(FromWorker::Progress(computed)) => Command::Progress { session, computed },
                 Ok(FromWorker::LeaseFailed { lease, reason }) => {
                     Command::LeaseFailed { session, lease, kind: RefusalKind::NotComputed, reason }
                 }
@@ -247,23 +398,6 @@ async fn read_control(
     };
     // The driver may be gone, which ends all sessions.
     driver.send(Command::Left { session, why }).await.unwrap_or(());
-}
-
-/// Why a gradient is refused, as kind and text, and the answer to its call.
-fn refusal(received: Result<Vec<f32>, ReceiveError>, loss: f64) -> (RefusalKind, String, Result<Receipt, Status>) {
-    let refused = |kind, reason: String| (kind, reason.clone(), Ok(Receipt::Refused { reason }));
-    match received {
-        Ok(_) => refused(RefusalKind::NotFinite, format!("the loss is {loss}: expected a finite number")),
-        Err(ReceiveError::Content(error)) => {
-            let kind = match error {
-                TransferError::Size { .. } | TransferError::Chunk(_) => RefusalKind::WrongSize,
-                TransferError::Checksum(_) => RefusalKind::WrongChecksum,
-                TransferError::NotFinite { .. } => RefusalKind::NotFinite,
-            };
-            refused(kind, error.to_string())
-        }
-        Err(error) => (RefusalKind::NotReceived, error.to_string(), Err(error.into())),
-    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{DataError, Learner, LearnerError, Partial, TaskGradient, reduce_in_order, with_own_threads};
-use ata_types::{Iteration, LeaseId, TaskRange};
-use ata_wire::{LeaseTimes, Pool, RunSpec};
+use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, TaskGradient, TensorSizes, Units, maxima, with_own_threads};
+use ata_types::{Iteration, LeaseId, TaskRange, WireFormat};
+use ata_wire::{Collection, ComputedLease, LeaseTimes, RunSpec};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
+use crate::kept::{KeptGradients, Selection};
 use crate::trace::HeldLease;
 
 /// Milliseconds between attempts to read the samples of a task, 1.3 s in all, after which a disk that was busy answers again. If
@@ -20,10 +21,13 @@ const READ_WAITS_MS: [u64; 7] = [10, 20, 40, 80, 160, 320, 640];
 
 /// A job for the thread; jobs run in order.
 pub(crate) enum Job {
-    /// Use these parameters from now on; the buffer goes back to the pool.
-    Load(Vec<f32>, Pool),
-    /// Compute a lease, unless it is cancelled by then.
-    Compute { lease: HeldLease, cancelled: CancelFlag },
+    /// Use these parameters from now on.
+    Load(Arc<Vec<f32>>),
+    /// Compute a lease, unless it is cancelled by then, in these units. Without units, the first task of the iteration
+    /// determines them.
+    Compute { lease: HeldLease, cancelled: CancelFlag, units: Option<Units> },
+    /// Hand over the sum of some leases' gradients.
+    Collect(Collection),
 }
 
 /// Whether a lease was cancelled; shared with the thread.
@@ -40,26 +44,28 @@ impl CancelFlag {
 pub(crate) enum ComputeEvent {
     /// The thread is warmed up and waits for jobs.
     Ready,
-    /// A lease was computed.
-    Computed(ComputedLease),
-    /// A lease could not be computed.
+    /// A lease was computed. Its gradient is kept, unless it is alone.
+    Computed { lease: HeldLease, computed: ComputedLease, alone: Option<CollectedSum> },
+    /// A sum is to be sent.
+    Collected { collection: Collection, sum: CollectedSum },
+    /// A lease could not be computed, or its gradient cannot be separated from others.
     Failed { lease: LeaseId, reason: String },
     /// The device failed; the thread ends.
     Broken(String),
 }
 
-/// A computed lease.
-pub(crate) struct ComputedLease {
-    pub(crate) lease: HeldLease,
-    pub(crate) sum: Partial,
-    /// Emulated slowness included.
-    pub(crate) times: LeaseTimes,
+/// A sum of gradients, in parts that are to be added, and its units.
+pub(crate) struct CollectedSum {
+    pub(crate) sums: Vec<Arc<GradientSum>>,
+    pub(crate) units: Units,
 }
 
 /// A handle to the running thread.
 pub(crate) struct Compute {
     /// Whether it computes a lease as one batch.
     pub(crate) fuses: bool,
+    /// The tensors of the model.
+    sizes: TensorSizes,
     jobs: std_mpsc::Sender<Job>,
     thread: JoinHandle<()>,
 }
@@ -71,18 +77,21 @@ impl Compute {
     pub(crate) fn start(
         learner: impl FnOnce() -> Box<dyn Learner> + Send + 'static,
         run: &RunSpec,
+        sizes: TensorSizes,
         fuse: bool,
         task_time: Option<TaskTime>,
         events: mpsc::Sender<ComputeEvent>,
     ) -> Self {
         let fuses = fuse || task_time.as_ref().is_some_and(|task_time| task_time.fuses);
         let (parameters, largest) = (run.parameters as usize, if fuses { run.budget } else { 1 });
+        let rounding = Rounding { format: run.format, budget: run.budget, sizes: sizes.clone(), quantizer: None };
         let (jobs, received) = std_mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("compute".into())
             .spawn(move || {
                 let run = AssertUnwindSafe(|| {
-                    let worker = Worker { learner: learner(), fuses, task_time, events: &events };
+                    let kept = KeptGradients::default();
+                    let worker = Worker { learner: learner(), fuses, task_time, events: &events, rounding, kept };
                     worker.run(&vec![0.0; parameters], largest, &received)
                 });
                 // burn panics if a device fails. The session is notified, and the process survives.
@@ -96,7 +105,12 @@ impl Compute {
                 }
             })
             .expect("a thread can be started");
-        Self { fuses, jobs, thread }
+        Self { fuses, sizes, jobs, thread }
+    }
+
+    /// The tensors of the model.
+    pub(crate) fn sizes(&self) -> &TensorSizes {
+        &self.sizes
     }
 
     /// Queues a job.
@@ -129,6 +143,17 @@ struct Worker<'a> {
     fuses: bool,
     task_time: Option<TaskTime>,
     events: &'a mpsc::Sender<ComputeEvent>,
+    rounding: Rounding,
+    kept: KeptGradients,
+}
+
+/// How gradients become integers.
+struct Rounding {
+    format: WireFormat,
+    budget: u64,
+    sizes: TensorSizes,
+    /// That of the last iteration.
+    quantizer: Option<(Iteration, Quantizer)>,
 }
 
 impl Worker<'_> {
@@ -139,11 +164,9 @@ impl Worker<'_> {
         self.report(ComputeEvent::Ready);
         for job in jobs {
             match job {
-                Job::Load(parameters, pool) => {
-                    self.learner.load(&parameters);
-                    pool.give(parameters);
-                }
-                Job::Compute { lease, cancelled } => self.compute(lease, &cancelled)?,
+                Job::Load(parameters) => self.learner.load(&parameters),
+                Job::Compute { lease, cancelled, units } => self.compute(lease, &cancelled, units)?,
+                Job::Collect(collection) => self.collect(collection),
             }
         }
         Ok(())
@@ -155,37 +178,42 @@ impl Worker<'_> {
     }
 
     /// Computes a lease and reports it.
-    fn compute(&mut self, lease: HeldLease, cancelled: &CancelFlag) -> Result<(), String> {
-        let (iteration, tasks, span) = (lease.iteration(), lease.tasks(), lease.compute_span());
-        let mut times = LeaseTimes::default();
-        let fuses = self.fuses;
-        let mut timed = |batch: TaskRange| {
-            if batch.end() < tasks.end() {
-                self.learner.announce(iteration, TaskRange { first: batch.end(), count: batch.count });
-            }
-            let Measurement { result, busy, is_outlasted } = self.timed(iteration, batch, cancelled)?;
-            times.busy_s.push(busy.as_secs_f64());
-            times.outlasted += if is_outlasted { batch.count } else { 0 };
-            Ok((result.gradient, result.loss))
-        };
-        let TaskRange { first, count } = tasks;
-        let sum = if fuses {
-            timed(tasks).map(|(gradient, loss)| Partial { first, count, gradient, loss })
-        } else {
-            reduce_in_order(first, count, |index| timed(TaskRange::single(index)))
-        };
-        if !span.is_disabled() {
-            span.record("busy_s", times.busy_s.iter().sum::<f64>()).record("outlasted", times.outlasted);
+    fn compute(&mut self, lease: HeldLease, cancelled: &CancelFlag, units: Option<Units>) -> Result<(), String> {
+        let span = lease.compute_span();
+        let mut sum = self.kept.empty_sum(&self.rounding.sizes);
+        let computed = self.sum(&lease, cancelled, units, &mut sum);
+        if let Ok((computed, _)) = &computed
+            && !span.is_disabled()
+        {
+            span.record("busy_s", computed.times.busy_s.iter().sum::<f64>()).record("outlasted", computed.times.outlasted);
         }
         drop(span);
-        match sum {
-            Ok(sum) => self.report(ComputeEvent::Computed(ComputedLease { lease, sum, times })),
-            Err(Stop::Cancelled) => lease.record_cancelled(),
-            Err(Stop::Failed(reason)) => {
+        match computed {
+            Ok((computed, units)) => {
+                let alone = if lease.is_alone() {
+                    Some(CollectedSum { sums: vec![Arc::new(sum)], units })
+                } else {
+                    self.kept.add(lease.iteration(), lease.id(), sum);
+                    None
+                };
+                self.report(ComputeEvent::Computed { lease, computed, alone });
+            }
+            Err(stop) => {
+                self.kept.give_back(sum);
+                self.stopped(&lease, stop)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stopped(&self, lease: &HeldLease, stop: Stop) -> Result<(), String> {
+        match stop {
+            Stop::Cancelled => lease.record_cancelled(),
+            Stop::Failed(reason) => {
                 lease.record_failed();
                 self.report(ComputeEvent::Failed { lease: lease.id(), reason });
             }
-            Err(Stop::Broken(reason)) => {
+            Stop::Broken(reason) => {
                 lease.record_failed();
                 return Err(reason);
             }
@@ -193,24 +221,94 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Computes some tasks as one batch, and waits until their emulated time has passed.
-    fn timed(&mut self, iteration: Iteration, tasks: TaskRange, cancelled: &CancelFlag) -> Result<Measurement, Stop> {
+    /// Computes the tasks of a lease, and adds their gradients to `sum`. Also returns the units.
+    fn sum(
+        &mut self,
+        lease: &HeldLease,
+        cancelled: &CancelFlag,
+        units: Option<Units>,
+        sum: &mut GradientSum,
+    ) -> Result<(ComputedLease, Units), Stop> {
+        let (iteration, tasks) = (lease.iteration(), lease.tasks());
+        let quantizer = self.quantizer(iteration, units, cancelled)?;
+        let (mut times, mut losses) = (LeaseTimes::default(), Vec::new());
+        let at_once = if self.fuses { tasks.count } else { 1 };
+        for first in tasks.indices().step_by(at_once as usize) {
+            let batch = TaskRange { first, count: at_once };
+            if batch.end() < tasks.end() {
+                self.learner.announce(iteration, TaskRange { first: batch.end(), count: at_once });
+            }
+            let Measurement { loss, busy, is_outlasted } = self.timed(iteration, batch, cancelled, &quantizer, sum)?;
+            times.busy_s.push(busy.as_secs_f64());
+            times.outlasted += if is_outlasted { at_once } else { 0 };
+            losses.push(loss);
+        }
+        Ok((ComputedLease { lease: lease.id(), times, losses }, quantizer.units().clone()))
+    }
+
+    /// How the gradients of an iteration become integers.
+    fn quantizer(&mut self, iteration: Iteration, units: Option<Units>, cancelled: &CancelFlag) -> Result<Quantizer, Stop> {
+        if let Some((known, quantizer)) = &self.rounding.quantizer
+            && *known == iteration
+            && units.as_ref().is_none_or(|units| units == quantizer.units())
+        {
+            return Ok(quantizer.clone());
+        }
+        let units = match units {
+            Some(units) => units,
+            None => {
+                // The same for all workers, whatever tasks they have.
+                let first = self.gradient(iteration, TaskRange::single(0), cancelled).map_err(|error| stop(error, cancelled))?;
+                let maxima = maxima(&first.gradient, &self.rounding.sizes);
+                let maxima = maxima.map_err(|error| Stop::Failed(error.to_string()))?;
+                Units::first(&maxima, self.rounding.budget, self.rounding.format)
+            }
+        };
+        let quantizer = Quantizer::new(units, self.rounding.sizes.clone(), self.rounding.budget);
+        self.rounding.quantizer = Some((iteration, quantizer.clone()));
+        Ok(quantizer)
+    }
+
+    /// Hands over the sum that a collection asks for.
+    fn collect(&mut self, collection: Collection) {
+        match self.kept.select(collection.iteration, &collection.leases) {
+            Selection::Sums(sums) => {
+                let Some((_, quantizer)) = &self.rounding.quantizer else { return };
+                let sum = CollectedSum { sums, units: quantizer.units().clone() };
+                self.report(ComputeEvent::Collected { collection, sum });
+            }
+            Selection::Incomplete => {}
+            Selection::Inseparable => {
+                let reason = format!("the sum of collection {} cannot be separated from others", collection.id);
+                for lease in collection.leases {
+                    self.report(ComputeEvent::Failed { lease, reason: reason.clone() });
+                }
+            }
+        }
+    }
+
+    /// Computes some tasks as one batch, adds the gradient to `sum`, and waits until their emulated time has passed.
+    fn timed(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+        cancelled: &CancelFlag,
+        quantizer: &Quantizer,
+        sum: &mut GradientSum,
+    ) -> Result<Measurement, Stop> {
         if cancelled.is_set() {
             return Err(Stop::Cancelled);
         }
         // Reading the samples is part of the task, since the device waits for them.
         let started = Instant::now();
-        let result = self.gradient(iteration, tasks, cancelled).map_err(|error| match error {
-            LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
-            LearnerError::Data(error) => Stop::Failed(error.to_string()),
-            LearnerError::Device(_) => Stop::Broken(error.to_string()),
-        })?;
+        let result = self.gradient(iteration, tasks, cancelled).map_err(|error| stop(error, cancelled))?;
+        sum.add(&result.gradient, tasks.count, quantizer).map_err(|error| Stop::Failed(error.to_string()))?;
         let computed = started.elapsed();
         let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks.count, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
         let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
-        Ok(Measurement { result, busy, is_outlasted: rest.is_none() })
+        Ok(Measurement { loss: result.loss, busy, is_outlasted: rest.is_none() })
     }
 
     /// Computes some tasks as one batch. Samples that cannot be read are read again.
@@ -237,9 +335,9 @@ impl Worker<'_> {
     }
 }
 
-/// The gradient of tasks that were computed as one batch, and how long it took.
+/// The loss of tasks that were computed as one batch, and how long they took.
 struct Measurement {
-    result: TaskGradient,
+    loss: f64,
     /// Emulated slowness included.
     busy: Duration,
     /// Whether the computation outlasted the emulated time.
@@ -254,6 +352,15 @@ enum Stop {
     Failed(String),
     /// The device failed.
     Broken(String),
+}
+
+/// Why tasks were not computed.
+fn stop(error: LearnerError, cancelled: &CancelFlag) -> Stop {
+    match error {
+        LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
+        LearnerError::Data(error) => Stop::Failed(error.to_string()),
+        LearnerError::Device(_) => Stop::Broken(error.to_string()),
+    }
 }
 
 /// Waits for `duration`, or until the lease is cancelled; returns the time waited.
@@ -304,15 +411,16 @@ mod tests {
             budget: 1,
             task_batch: 1,
             data: DataSpec::Generated { seed: 1 },
+            format: WireFormat::F32Exact,
         };
         let (events, mut received) = mpsc::channel(4);
-        let compute = Compute::start(move || Box::new(Unreadable(unreadable)), &run, false, None, events);
+        let compute = Compute::start(move || Box::new(Unreadable(unreadable)), &run, TensorSizes::new([1]), false, None, events);
         assert!(matches!(received.blocking_recv(), Some(ComputeEvent::Ready)));
-        let lease = Lease { id: LeaseId(1), iteration: Iteration(1), tasks: TaskRange::single(0) };
+        let lease = Lease { id: LeaseId(1), iteration: Iteration(1), tasks: TaskRange::single(0), is_alone: false };
         let assignment = Assignment { lease, trace: None };
         let lease = HeldLease::new(assignment, SpanLinks::default(), &"one".parse().unwrap());
-        compute.push(Job::Compute { lease, cancelled: CancelFlag::default() });
-        matches!(received.blocking_recv(), Some(ComputeEvent::Computed(_)))
+        compute.push(Job::Compute { lease, cancelled: CancelFlag::default(), units: None });
+        matches!(received.blocking_recv(), Some(ComputeEvent::Computed { .. }))
     }
 
     #[test]

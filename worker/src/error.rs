@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ata_learn::{DataError, ModelError};
+use ata_learn::CodecError;
 use ata_wire::{ConnectError, Endpoint, ReceiveError, WireError, WorkerName};
 use tonic::{Code, Status};
 
@@ -153,6 +154,11 @@ impl SessionError {
                 Self::Broken(format!("a transfer from the coordinator failed: {error}"))
             }
         }
+    }
+
+    /// A set of parameters cannot be read.
+    pub(crate) fn parameters(error: CodecError) -> Self {
+        Self::protocol(format!("parameters that cannot be read: {error}"))
     }
 
     pub(crate) fn protocol(text: impl Into<String>) -> Self {

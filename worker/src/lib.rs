@@ -8,7 +8,8 @@
 //! - `session`: one session, from Hello to the end of the control stream
 //! - `compute`: the thread that computes gradients, measures times and, on request, emulates slowness
 //! - `data`: obtains the training data from disk, from the cache, or from the coordinator
-//! - `transfer`: sends gradients
+//! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them
+//! - `parameters`: the parameters that arrive
 //! - `trace`: the spans of a lease
 //! - `heartbeats`: the schedule of heartbeats
 //! - `backoff`: waits between attempts
@@ -19,6 +20,8 @@ mod config;
 mod data;
 mod error;
 mod heartbeats;
+mod kept;
+mod parameters;
 mod session;
 mod trace;
 mod transfer;

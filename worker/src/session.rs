@@ -2,17 +2,18 @@
 
 use std::cmp;
 use std::collections::{HashMap, HashSet};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ata_learn::{Dataset, Tasks};
+use ata_learn::{Dataset, Tasks, TensorSizes, Units, UnitsError};
 use ata_types::{Iteration, LeaseId};
-use ata_wire::limits::MAX_UPLOADS;
+use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
-    Assignment, Connection, DataSpec, FarewellReason, FromWorker, Hello, ParameterStream, Pool, ToWorker, Welcome,
-    connect,
+    Assignment, Collection, ComputedLease, Connection, DataSpec, FarewellReason, FromWorker, Hello, ParameterStream, Receipt,
+    ToWorker, Welcome, connect,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -20,11 +21,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tracing::Span;
 
-use crate::compute::{CancelFlag, Compute, ComputeEvent, ComputedLease, Job};
+use crate::compute::{CancelFlag, CollectedSum, Compute, ComputeEvent, Job};
 use crate::config::WorkerConfig;
 use crate::error::{SessionError, WorkerError};
 use crate::heartbeats::Heartbeats;
+use crate::parameters::Parameters;
 use crate::trace::HeldLease;
+use crate::transfer::Upload;
 use crate::{data, transfer};
 
 /// Messages to the coordinator that may wait to be sent. After Hello these are Ready, heartbeats and failures.
@@ -151,9 +154,8 @@ async fn prepare_and_work(
     history: &mut History,
     has_work: &AtomicBool,
 ) -> Result<FarewellReason, SessionError> {
-    let pool = Pool::default();
-    let opened = bulk.parameters(welcome.session, welcome.run.parameters, pool.clone()).await;
-    let parameters = opened.map_err(|status| SessionError::call(&status))?;
+    let opened = bulk.parameters(welcome.session).await;
+    let stream = opened.map_err(|status| SessionError::call(&status))?;
     let (events, received) = mpsc::channel(MAX_UPLOADS);
     let prepared = prepare(config, welcome, &bulk, &mut history.data, events);
     // The run may end before the worker is ready.
@@ -168,15 +170,18 @@ async fn prepare_and_work(
     };
     let mut active = ActiveSession {
         config,
-        parameters,
-        pool,
+        stream,
+        parameters: Parameters::new(welcome.run.parameters),
         bulk,
         welcome,
         to_coordinator,
         compute: &compute,
         loaded: None,
+        units: None,
         waiting: Vec::new(),
         given: HashMap::new(),
+        asked: Vec::new(),
+        progress: Vec::new(),
         uploads: JoinSet::new(),
         worked: &mut history.worked,
         has_work,
@@ -201,7 +206,7 @@ async fn prepare(
 ) -> Result<Compute, SessionError> {
     let run = &welcome.run;
     let model = (config.models)(&run.model)?;
-    let here = model.parameter_count() as u64;
+    let (here, table) = (model.parameter_count() as u64, model.table());
     if here != run.parameters {
         return Err(WorkerError::OtherModel { model: run.model.clone(), here, there: run.parameters }.into());
     }
@@ -218,8 +223,9 @@ async fn prepare(
     let task_time = config.task_times.as_ref().map(|of| of(welcome.worker, run.seed)).transpose();
     let task_time = task_time.map_err(WorkerError::TaskTime)?;
     let device = config.device.clone();
+    let sizes = TensorSizes::from(&table);
     let learner = move || data.learner(&device, tasks);
-    Ok(Compute::start(learner, run, config.fuse, task_time, events))
+    Ok(Compute::start(learner, run, sizes, config.fuse, task_time, events))
 }
 
 fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> Result<ToWorker, SessionError> {
@@ -234,8 +240,8 @@ fn next_message(message: Result<Option<CoordinatorMessage>, tonic::Status>) -> R
 struct ActiveSession<'a> {
     config: &'a WorkerConfig,
     bulk: Connection,
-    parameters: ParameterStream,
-    pool: Pool,
+    stream: ParameterStream,
+    parameters: Parameters,
     welcome: &'a Welcome,
     to_coordinator: mpsc::Sender<WorkerMessage>,
     compute: &'a Compute,
@@ -243,8 +249,14 @@ struct ActiveSession<'a> {
     loaded: Option<Iteration>,
     /// Leases that wait for their parameters, with the spans of waiting.
     waiting: Vec<(HeldLease, Span)>,
+    /// The units of an iteration's gradients.
+    units: Option<(Iteration, Units)>,
     /// Leases given to the thread.
     given: HashMap<LeaseId, CancelFlag>,
+    /// Sums that were asked for and have not been sent.
+    asked: Vec<Collection>,
+    /// Computed leases that were not reported.
+    progress: Vec<ComputedLease>,
     /// Uploads in progress; each returns whether its gradient counts.
     uploads: JoinSet<Result<bool, SessionError>>,
     /// Whether any gradient counted.
@@ -260,27 +272,34 @@ impl ActiveSession<'_> {
         incoming: &mut Streaming<CoordinatorMessage>,
         mut events: mpsc::Receiver<ComputeEvent>,
     ) -> Result<FarewellReason, SessionError> {
+        let to_coordinator = self.to_coordinator.clone();
         loop {
-            let is_idle = self.waiting.is_empty() && self.given.is_empty() && self.uploads.is_empty();
+            let is_idle =
+                self.waiting.is_empty() && self.given.is_empty() && self.uploads.is_empty() && self.asked.is_empty();
             self.has_work.store(!is_idle, Ordering::Relaxed);
             tokio::select! {
                 message = incoming.message() => match next_message(message)? {
-                    ToWorker::Assign(assignments) => {
-                        if !self.compute.fuses && !assignments.iter().all(|assignment| assignment.lease.tasks.is_subtree()) {
-                            return Err(SessionError::protocol("a lease that is not a subtree"));
-                        }
-                        for assignment in assignments {
-                            self.assigned(assignment);
-                        }
+                    ToWorker::Units { iteration, units } => {
+                        let units = Units::from_exponents(&units, self.compute.sizes());
+                        let wrong = |error: UnitsError| SessionError::protocol(error.to_string());
+                        self.units = Some((iteration, units.map_err(wrong)?));
                     }
+                    ToWorker::Assign(assignments) => assignments.into_iter().for_each(|assignment| self.assigned(assignment)),
+                    ToWorker::Collect(collections) => collections.into_iter().for_each(|collection| self.collect(collection)),
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
                     ToWorker::Farewell { reason, detail } => return ended(reason, detail),
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
                 },
                 Some(event) = events.recv(), if self.uploads.len() < MAX_UPLOADS => self.compute_event(event)?,
-                set = self.parameters.next() => {
-                    let (iteration, values) = set.map_err(SessionError::receive)?;
-                    self.loads(iteration, values);
+                Ok(permit) = to_coordinator.reserve(), if !self.progress.is_empty() => {
+                    // Whatever was computed while the connection was busy is reported at once.
+                    let most = self.progress.len().min(MAX_BATCH);
+                    permit.send(FromWorker::Progress(self.progress.drain(..most).collect()).into());
+                }
+                part = self.stream.next() => {
+                    if let Some((iteration, values)) = self.parameters.add(part.map_err(SessionError::receive)?)? {
+                        self.loads(iteration, values);
+                    }
                 }
                 Some(uploaded) = self.uploads.join_next() => {
                     *self.worked |= uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
@@ -302,7 +321,22 @@ impl ActiveSession<'_> {
     fn give(&mut self, lease: HeldLease) {
         let cancelled = CancelFlag::default();
         self.given.insert(lease.id(), cancelled.clone());
-        self.compute.push(Job::Compute { lease, cancelled });
+        let units = self.units.as_ref().filter(|(iteration, _)| *iteration == lease.iteration());
+        let units = units.map(|(_, units)| units.clone());
+        self.compute.push(Job::Compute { lease, cancelled, units });
+    }
+
+    /// Has the sum over some leases sent once they are computed. Without leases, it is no longer needed.
+    fn collect(&mut self, collection: Collection) {
+        self.asked.retain(|asked| asked.id != collection.id);
+        if collection.leases.is_empty() {
+            return;
+        }
+        // The leases are given to the thread once it has their parameters.
+        if self.loaded == Some(collection.iteration) {
+            self.compute.push(Job::Collect(collection.clone()));
+        }
+        self.asked.push(collection);
     }
 
     fn cancelled(&mut self, leases: &[LeaseId]) {
@@ -316,15 +350,19 @@ impl ActiveSession<'_> {
     }
 
     /// Loads parameters, and computes the leases that waited for them.
-    fn loads(&mut self, iteration: Iteration, values: Vec<f32>) {
+    fn loads(&mut self, iteration: Iteration, values: Arc<Vec<f32>>) {
         self.loaded = Some(iteration);
-        self.compute.push(Job::Load(values, self.pool.clone()));
+        self.compute.push(Job::Load(values));
         for (lease, wait_span) in std::mem::take(&mut self.waiting) {
             match lease.iteration().cmp(&iteration) {
                 cmp::Ordering::Less => self.superseded(&lease),
                 cmp::Ordering::Equal => self.give(lease),
                 cmp::Ordering::Greater => self.waiting.push((lease, wait_span)),
             }
+        }
+        self.asked.retain(|asked| asked.iteration >= iteration);
+        for asked in self.asked.iter().filter(|asked| asked.iteration == iteration) {
+            self.compute.push(Job::Collect(asked.clone()));
         }
     }
 
@@ -338,7 +376,8 @@ impl ActiveSession<'_> {
     fn compute_event(&mut self, event: ComputeEvent) -> Result<(), SessionError> {
         match event {
             ComputeEvent::Ready => self.send(FromWorker::Ready { fuses: self.compute.fuses }),
-            ComputeEvent::Computed(computed) => self.submit(computed),
+            ComputeEvent::Computed { lease, computed, alone } => self.computed(lease, computed, alone),
+            ComputeEvent::Collected { collection, sum } => self.collected(collection, sum),
             ComputeEvent::Failed { lease, reason } => {
                 self.given.remove(&lease);
                 self.send(FromWorker::LeaseFailed { lease, reason });
@@ -348,18 +387,58 @@ impl ActiveSession<'_> {
         Ok(())
     }
 
-    fn submit(&mut self, computed: ComputedLease) {
+    fn computed(&mut self, lease: HeldLease, computed: ComputedLease, alone: Option<CollectedSum>) {
         // The lease was cancelled meanwhile, so its gradient is not needed.
-        if self.given.remove(&computed.lease.id()).is_none() {
-            computed.lease.record_cancelled();
+        if self.given.remove(&lease.id()).is_none() {
+            lease.record_cancelled();
             return;
         }
-        let (connection, session) = (self.bulk.clone(), self.welcome.session);
-        self.uploads.spawn(transfer::submit(connection, session, computed));
+        let Some(CollectedSum { sums, units }) = alone else {
+            lease.record_kept();
+            self.progress.push(computed);
+            return;
+        };
+        let (iteration, leases) = (lease.iteration(), vec![lease.id()]);
+        let computed = Some(computed);
+        let upload = Upload { iteration, collection: None, leases, first_chunk: 0, computed, sums, units };
+        let sent = self.submit(upload);
+        self.uploads.spawn(async move {
+            let span = lease.upload_span();
+            let receipt = sent.await?;
+            drop(span);
+            lease.record_receipt(&receipt);
+            Ok(is_accepted(&receipt))
+        });
+    }
+
+    /// Sends a sum that is still asked for.
+    fn collected(&mut self, collection: Collection, sum: CollectedSum) {
+        if self.asked.extract_if(.., |asked| *asked == collection).next().is_none() {
+            return;
+        }
+        let Collection { id, iteration, leases, first_chunk } = collection;
+        let CollectedSum { sums, units } = sum;
+        let upload = Upload { iteration, collection: Some(id), leases, first_chunk, computed: None, sums, units };
+        let sent = self.submit(upload);
+        self.uploads.spawn(async move { Ok(is_accepted(&sent.await?)) });
+    }
+
+    fn submit(&self, upload: Upload) -> impl Future<Output = Result<Receipt, SessionError>> + use<> {
+        transfer::submit(self.bulk.clone(), self.welcome.session, self.welcome.run.format, upload)
     }
 
     fn send(&self, message: FromWorker) {
         // If the queue is full, the connection is in trouble, and the control stream will report it.
         drop(self.to_coordinator.try_send(message.into()));
     }
+}
+
+/// Whether a gradient counts.
+fn is_accepted(receipt: &Receipt) -> bool {
+    match receipt {
+        Receipt::Accepted => tracing::debug!("gradient accepted"),
+        Receipt::NotHeld { reason } => tracing::debug!(reason, "gradient not accepted"),
+        Receipt::Refused { reason } => tracing::warn!(reason, "gradient refused"),
+    }
+    *receipt == Receipt::Accepted
 }

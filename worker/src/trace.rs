@@ -48,6 +48,10 @@ impl HeldLease {
         self.lease.iteration
     }
 
+    pub(crate) fn is_alone(&self) -> bool {
+        self.lease.is_alone
+    }
+
     pub(crate) fn tasks(&self) -> TaskRange {
         self.lease.tasks
     }
@@ -72,6 +76,10 @@ impl HeldLease {
     /// A child of the lease's span. If that is not kept, a child would be a trace of its own, so there is none.
     fn child(&self, make: impl FnOnce(&Span) -> Span) -> Span {
         if self.span.is_disabled() { Span::none() } else { make(&self.span) }
+    }
+
+    pub(crate) fn record_kept(&self) {
+        self.span.record("outcome", "kept");
     }
 
     pub(crate) fn record_cancelled(&self) {

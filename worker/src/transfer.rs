@@ -1,27 +1,102 @@
-//! Sends the gradient of a lease to the coordinator.
+//! Sends gradients to the coordinator.
 
-use ata_wire::{Connection, GradientHeader, Receipt, SessionToken};
+use std::sync::Arc;
 
-use crate::compute::ComputedLease;
+use ata_learn::{GradientSum, Units, add_sums, encode_sums};
+use ata_types::{CHUNK_VALUES, CollectionId, Iteration, LeaseId, WireFormat};
+use ata_wire::{ComputedLease, Connection, GradientHeader, Receipt, SessionToken};
+use bytes::Bytes;
+
 use crate::error::SessionError;
 
-/// Sends a computed lease. Returns whether its gradient counts.
+/// A sum of gradients to send.
+pub(crate) struct Upload {
+    pub(crate) iteration: Iteration,
+    /// The collection, unless the sum is that of one alone lease.
+    pub(crate) collection: Option<CollectionId>,
+    pub(crate) leases: Vec<LeaseId>,
+    pub(crate) first_chunk: u64,
+    /// What was measured while the alone lease was computed.
+    pub(crate) computed: Option<ComputedLease>,
+    /// The sums that make it up.
+    pub(crate) sums: Vec<Arc<GradientSum>>,
+    pub(crate) units: Units,
+}
+
+/// Sends a sum. Returns whether it counts.
 pub(crate) async fn submit(
     connection: Connection,
     session: SessionToken,
-    computed: ComputedLease,
-) -> Result<bool, SessionError> {
-    let ComputedLease { lease: held, sum, times } = computed;
-    let (lease, iteration, span) = (held.id(), held.iteration(), held.upload_span());
-    let header = GradientHeader { session, lease, iteration, times, loss_sum: sum.loss };
-    let answer = connection.submit_gradient(header, sum.gradient).await;
-    let receipt = answer.map_err(SessionError::receive)?;
-    drop(span);
-    held.record_receipt(&receipt);
-    match &receipt {
-        Receipt::Accepted => tracing::debug!(%lease, "gradient accepted"),
-        Receipt::NotHeld { .. } => tracing::debug!(%lease, "gradient not accepted: the lease is no longer held"),
-        Receipt::Refused { reason } => tracing::warn!(%lease, reason, "gradient refused"),
+    format: WireFormat,
+    upload: Upload,
+) -> Result<Receipt, SessionError> {
+    let Upload { iteration, collection, leases, first_chunk, computed, sums, units } = upload;
+    let header = GradientHeader {
+        session,
+        collection,
+        iteration,
+        leases,
+        first_chunk,
+        computed,
+        maxima: maxima(&sums),
+        units: units.exponents().to_vec(),
+        saturated: sums.iter().map(|sum| sum.saturated).sum(),
+    };
+    let answer = connection.submit_gradient(header, chunks(sums, first_chunk, format)).await;
+    answer.map_err(SessionError::receive)
+}
+
+fn maxima(sums: &[Arc<GradientSum>]) -> Vec<f32> {
+    let mut all = sums.iter().map(|sum| sum.maxima.clone());
+    let first = all.next().unwrap_or_default();
+    all.fold(first, |mut most, other| {
+        most.iter_mut().zip(other).for_each(|(most, other)| *most = most.max(other));
+        most
+    })
+}
+
+/// The chunks of the total, each added up and encoded when it is asked for.
+fn chunks(sums: Vec<Arc<GradientSum>>, first: u64, format: WireFormat) -> impl Iterator<Item = Bytes> + Send {
+    let values = sums.first().map_or(0, |sum| sum.values.len());
+    (first as usize * CHUNK_VALUES..values).step_by(CHUNK_VALUES).map(move |from| {
+        let range = from..values.min(from + CHUNK_VALUES);
+        let (one, others) = sums.split_first().expect("a vector has values");
+        if others.is_empty() {
+            return encode_sums(format, &one.values[range]).into();
+        }
+        let mut total = one.values[range.clone()].to_vec();
+        others.iter().for_each(|other| add_sums(&mut total, &other.values[range.clone()]));
+        encode_sums(format, &total).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ata_learn::decode_sums;
+
+    #[test]
+    fn the_sum_of_all_is_sent_from_a_chunk_on() {
+        let values = 2 * CHUNK_VALUES + 5;
+        let sum = |factor: i32| GradientSum {
+            values: (0..values as i32).map(|at| at * factor).collect(),
+            maxima: vec![factor as f32],
+            saturated: 1,
+            tasks: 1,
+        };
+        let sums = vec![Arc::new(sum(1)), Arc::new(sum(-3)), Arc::new(sum(5))];
+        assert_eq!(maxima(&sums), [5.0]);
+        for first in [0, 2] {
+            for format in [WireFormat::F32Exact, WireFormat::Compact] {
+                let mut from = first as usize * CHUNK_VALUES;
+                for chunk in chunks(sums.clone(), first, format) {
+                    let (count, mut read) = ((values - from).min(CHUNK_VALUES), Vec::new());
+                    decode_sums(format, &chunk, count, &mut read).unwrap();
+                    assert!(read.iter().zip(from..).all(|(read, at)| *read == 3 * at as i32));
+                    from += count;
+                }
+                assert_eq!(from, values);
+            }
+        }
     }
-    Ok(receipt == Receipt::Accepted)
 }

@@ -26,7 +26,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
 pub(crate) use measuring::{BenchArgs, EvalArgs};
 pub(crate) use run::{CommonArgs, RunArgs, TraceArgs};
-pub(crate) use simulation::{ProblemName, ReplayArgs, SimulateArgs};
+pub(crate) use simulation::{LinkArgs, ProblemName, ReplayArgs, SimulateArgs};
 pub(crate) use up::UpArgs;
 pub(crate) use watching::{ExplainArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs};
 pub(crate) use worker::WorkerArgs;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
+use ata_types::WireFormat;
 
 use crate::failure::Failure;
 use crate::run::resume::Resumption;
@@ -70,6 +71,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     #[serde(flatten)]
     trust: TrustArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    link: LinkArgs,
     /// Start with the worker speeds that an earlier run learned: its folder.
     #[arg(long, env = "ATA_WARM_START", value_name = "RUN")]
     warm_start: Option<PathBuf>,
@@ -126,6 +130,15 @@ pub(crate) struct TrustArgs {
     /// a worker whose results do not match is named and expelled. For policies that wait for all tasks [default: 0].
     #[arg(long, env = "ATA_VERIFY", value_name = "SHARE", allow_negative_numbers = true, help_heading = "Trust")]
     verify: Option<f64>,
+}
+
+/// How vectors travel.
+#[derive(Clone, Debug, Default, Args, Serialize)]
+pub(crate) struct LinkArgs {
+    /// How gradients and parameters are represented on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about
+    /// 14 bits, parameters as 8-bit differences) [default: compact, but f32-exact if the coordinator listens on loopback].
+    #[arg(long, env = "ATA_WIRE", value_name = "FORMAT", help_heading = "Network")]
+    wire: Option<WireFormat>,
 }
 
 /// How the parameters are trained, evaluated and saved.

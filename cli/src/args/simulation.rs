@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ata_experiments::MAX_BUDGET;
+use ata_types::WireFormat;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -15,9 +16,10 @@ Examples:
   ata simulate --task-time 'trace(times.txt, wall, block=50)' --workers 10 --seeds 5
   ata simulate --experiment drift --policy fta:means=current,clairvoyant,ata-auto,gta
   ata simulate --experiment comparison --out comparison           # all hard cases, as ratios to an oracle
+  ata simulate --task-time 'const(20); const(40); const(80); const(160)' --workers 4 --link 200Mbit --model-bytes 8.9MB
   ata simulate --experiment pai --data clusterdata/jobs --seeds 2
 
-Times have no unit. Flags override the experiment's file; a suite (comparison, pai) takes --policy, --seed, --seeds,
+Times have no unit, except with --link. Flags override the experiment's file; a suite (comparison, pai) takes --policy, --seed, --seeds,
 --iterations and --data.")]
 pub(crate) struct SimulateArgs {
     /// A built-in experiment or suite (--list shows them), or a file.
@@ -53,6 +55,8 @@ pub(crate) struct SimulateArgs {
     /// A time law for the overhead of each assignment, before the worker computes.
     #[arg(long, value_name = "LAW")]
     pub(crate) overhead: Option<String>,
+    #[command(flatten)]
+    pub(crate) links: LinkArgs,
     /// Shares of tasks that barrier policies allocate beyond the budget, separated by commas.
     #[arg(long, value_name = "X", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) overcommit: Vec<f64>,
@@ -72,6 +76,41 @@ pub(crate) struct SimulateArgs {
     /// Print a list of objects as JSON on standard output, one per run (of a suite: one per case and policy).
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The links that gradients and parameters travel on.
+#[derive(Debug, Args)]
+pub(crate) struct LinkArgs {
+    /// The rate of a worker's link in each direction: 1Gbit, 200Mbit, 100MB/s, … Without it, vectors take no time.
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Option<String>,
+    /// The rate of the coordinator's link [default: that of a worker's].
+    #[arg(long, value_name = "RATE")]
+    pub(crate) head_link: Option<String>,
+    /// The size of the model's parameters as f32: 100MB, 8MiB, …
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) model_bytes: Option<String>,
+    /// How gradients and parameters are represented on the wire: f32-exact or compact [default: f32-exact].
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) wire: Option<WireFormat>,
+    /// The unit of times in --task-time [default: 1ms].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time_unit: Option<String>,
+}
+
+impl LinkArgs {
+    /// The first of these flags that is given.
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        let Self { link, head_link, model_bytes, wire, time_unit } = self;
+        let flags = [
+            ("--link", link.is_some()),
+            ("--head-link", head_link.is_some()),
+            ("--model-bytes", model_bytes.is_some()),
+            ("--wire", wire.is_some()),
+            ("--time-unit", time_unit.is_some()),
+        ];
+        flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
 }
 
 /// The problem that a simulation trains.

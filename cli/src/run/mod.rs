@@ -248,6 +248,7 @@ impl Run {
                 start,
                 aggregate: settings.aggregate()?,
                 optimizer: settings.optimizer(),
+                format: settings.wire_format()?,
                 learning_rate: settings.learning_rate(),
             },
             evaluation: EvaluationConfig { data: test, device, every: settings.evaluate_every() },

@@ -131,7 +131,7 @@ impl Resumption {
 
     /// Reads the newest intact checkpoint, or the chosen one. Damaged ones are reported on standard error.
     pub(crate) fn load(&self, table: &ParameterTable, settings: &Settings) -> Result<Checkpoint, Failure> {
-        let (store, optimizer) = (self.store()?, settings.optimizer());
+        let (store, config) = (self.store()?, settings.training_config(table)?);
         let damaged = |name: &str, damage: &Damage| format!("{} is damaged: {damage}", store.describe(name));
         let found = match &self.chosen {
             Some(name) => Checkpoint::settings(|file| store.get(name, file)).ok(),
@@ -140,11 +140,11 @@ impl Resumption {
         // Checkpoints of another model cannot even be decoded.
         found.map_or(Ok(()), |found| check_identity(&store.describe(""), &found, settings))?;
         let (name, checkpoint) = match &self.chosen {
-            Some(name) => match Checkpoint::decode(table, optimizer, |file| store.get(name, file)) {
+            Some(name) => match Checkpoint::decode(table, &config, |file| store.get(name, file)) {
                 Ok(checkpoint) => (name.clone(), checkpoint),
                 Err(damage) => return Err(Failure::data(damaged(name, &damage))),
             },
-            None => match newest(&*store, table, optimizer) {
+            None => match newest(&*store, table, &config) {
                 Ok(Some(FoundCheckpoint { name, checkpoint, damaged: skipped })) => {
                     for (name, damage) in &skipped {
                         note!("{}; using the one before it", escaped(&damaged(name, damage)));

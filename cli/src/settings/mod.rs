@@ -21,6 +21,7 @@ use std::time::Duration;
 use ata_learn::{DeviceChoice, RuleName, ScheduleName};
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
+use ata_types::WireFormat;
 use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_TIME, MAX_WORKERS};
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -79,6 +80,9 @@ pub(crate) struct Settings {
     pub(crate) aggregate: String,
     /// The share of leases that two workers compute.
     pub(crate) verify: f64,
+    /// How vectors are represented; always set once the settings are resolved, so that a resumed run goes on with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wire: Option<WireFormat>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,6 +161,7 @@ impl Default for Settings {
             overcommit: 0.0,
             aggregate: "mean".into(),
             verify: 0.0,
+            wire: None,
             target_loss: None,
             target_accuracy: None,
             max_runtime_s: None,
@@ -204,6 +209,7 @@ impl Settings {
         if !chosen && settings.time_laws()?.is_some_and(|laws| !laws.is_relative()) {
             settings.task_batch = 1;
         }
+        settings.wire = Some(settings.wire_format()?);
         Ok(settings)
     }
 

@@ -1,7 +1,8 @@
 //! The settings of optimizer, learning rate, evaluation and checkpoints.
 
 use ata_coordinator::{Cadence, Retention};
-use ata_learn::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
+use ata_learn::{LearningRate, Optimizer, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig};
+use ata_types::WireFormat;
 
 use super::{Settings, in_range, positive};
 use crate::failure::Failure;
@@ -10,8 +11,8 @@ use crate::failure::Failure;
 const ADAMW_WEIGHT_DECAY: f64 = 0.01;
 
 /// The settings that a resumed run must share with its checkpoint, in addition to the content of its training data.
-pub(crate) const FIXED: [&str; 8] =
-    ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "init", "checkpoint"];
+pub(crate) const FIXED: [&str; 9] =
+    ["model", "seed", "budget", "task_batch", "optimizer", "momentum", "wire", "init", "checkpoint"];
 
 impl Settings {
     pub(super) fn check_training(&self) -> Result<(), Failure> {
@@ -34,6 +35,22 @@ impl Settings {
         self.keep_every.map_or(Ok(()), |every| in_range("keep_every", every, 1, u64::MAX >> 1))?;
         self.checkpoint_cadence()?;
         Ok(())
+    }
+
+    /// The chosen representation of vectors or, by default, the compact one unless the coordinator listens on loopback only.
+    pub(crate) fn wire_format(&self) -> Result<WireFormat, Failure> {
+        let is_local = self.listen()?.ip().is_loopback();
+        Ok(self.wire.unwrap_or(if is_local { WireFormat::F32Exact } else { WireFormat::Compact }))
+    }
+
+    /// What the run fixes about its training.
+    pub(crate) fn training_config(&self, table: &ParameterTable) -> Result<TrainingConfig, Failure> {
+        Ok(TrainingConfig {
+            optimizer: self.optimizer(),
+            sizes: table.into(),
+            format: self.wire_format()?,
+            budget: self.budget,
+        })
     }
 
     pub(crate) fn optimizer(&self) -> Optimizer {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use ata_types::seconds;
-use ata_wire::limits::{CHUNK_BYTES, CHUNK_TIMEOUT, MAX_PROBE_BYTES, MAX_UPLOADS, STRANGER_TIMEOUT};
+use ata_wire::limits::{CHUNK_TIMEOUT, MAX_CHUNK_BYTES, MAX_PROBE_BYTES, MAX_UPLOADS, STRANGER_TIMEOUT};
 use ata_wire::{Connection, Endpoint, ProbeResult, connect};
 use tonic::{Code, Status as CallStatus};
 
@@ -178,7 +178,7 @@ impl Speed {
         );
         let slowest = down.bytes_per_s.min(up.bytes_per_s);
         // A chunk must arrive in time, also if it shares the link with those of other gradients.
-        let least = CHUNK_BYTES.min(4 * parameters as usize) as f64 / CHUNK_TIMEOUT.as_secs_f64();
+        let least = MAX_CHUNK_BYTES.min(4 * parameters as usize) as f64 / CHUNK_TIMEOUT.as_secs_f64();
         let status = match slowest {
             slowest if slowest < least => Status::Problem,
             slowest if slowest < least * MAX_UPLOADS as f64 => Status::Warning,
@@ -212,7 +212,7 @@ mod tests {
             let rate = |bytes_per_s| Rate { bytes_per_s, is_bound: false };
             Speed { trip_s: 0.1, down: rate(1e9), up: rate(bytes_per_s) }.finding(1_000_000, None).status
         };
-        assert_eq!([1e4, 5e4, 1e5].map(status), [Status::Problem, Status::Warning, Status::Ok]);
+        assert_eq!([1e3, 5e3, 1e4].map(status), [Status::Problem, Status::Warning, Status::Ok]);
         assert_eq!([0.2, 1.5].map(|trip_s| latency(trip_s).status), [Status::Ok, Status::Warning]);
     }
 }

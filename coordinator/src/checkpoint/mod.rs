@@ -29,7 +29,7 @@ pub(crate) use saver::{Job, SaveResult, Saver};
 
 use crate::report::RunError;
 use ata_learn::{
-    Metadata, Optimizer, ParameterTable, TrainingState, decode_metadata, decode_model, decode_vectors, encode_model,
+    Metadata, ParameterTable, TrainingConfig, TrainingState, Units, decode_metadata, decode_model, decode_vectors, encode_model,
     encode_vectors, hex, sha256_of_parameters,
 };
 use ata_scheduler::SavedEngine;
@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The version of [`Progress`] that this release writes and reads.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -117,6 +117,8 @@ impl Progress {
 struct StateFile {
     model_sha256: String,
     optimizer_sha256: String,
+    /// For each tensor, the exponent of the unit of the next gradients, if they are known.
+    units: Option<Vec<i16>>,
     #[serde(flatten)]
     progress: Progress,
 }
@@ -136,10 +138,11 @@ impl Checkpoint {
     pub fn encode(&self, table: &ParameterTable, metadata: &Metadata) -> [(&'static str, Vec<u8>); 3] {
         let step = Iteration(self.training.steps());
         let model = model_file(table, metadata, step, self.training.parameters());
-        let optimizer = encode_vectors(self.training.moments(), &step_of(step));
+        let optimizer = encode_vectors(self.training.vectors(), &step_of(step));
         let state = StateFile {
             model_sha256: sha256(&model),
             optimizer_sha256: sha256(&optimizer),
+            units: self.training.units().map(|units| units.exponents().to_vec()),
             progress: self.progress.clone(),
         };
         let json = serde_json::to_string(&state).expect("names and numbers can be written");
@@ -152,7 +155,7 @@ impl Checkpoint {
     /// Reads a checkpoint back; `read` returns a file's content.
     pub fn decode(
         table: &ParameterTable,
-        optimizer: Optimizer,
+        config: &TrainingConfig,
         read: impl Fn(&str) -> std::io::Result<Vec<u8>>,
     ) -> Result<Self, Damage> {
         let whole = |file: &'static str| read(file).map_err(|cause| damage(file, cause));
@@ -174,7 +177,9 @@ impl Checkpoint {
                 return Err(damage(file, reason));
             }
         }
-        let training = TrainingState::restore(optimizer, parameters, moments, progress.iteration.number())
+        let units = state.units.as_deref().map(|exponents| Units::from_exponents(exponents, &config.sizes));
+        let units = units.transpose().map_err(|error| damage(STATE, error))?;
+        let training = TrainingState::restore(config.clone(), parameters, moments, progress.iteration.number(), units)
             .map_err(|error| damage(OPTIMIZER, error))?;
         Ok(Self { training, progress })
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ata_learn::{Optimizer, ParameterTable};
+use ata_learn::{ParameterTable, TrainingConfig};
 use ata_types::Iteration;
 
 use super::store::{NAME_PREFIX, Store};
@@ -56,13 +56,13 @@ pub fn go_on_from(store: &dyn Store, iteration: Iteration) -> io::Result<()> {
 pub fn newest(
     store: &dyn Store,
     table: &ParameterTable,
-    optimizer: Optimizer,
+    config: &TrainingConfig,
 ) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
     let unreadable = |cause: io::Error| vec![(store.describe(""), Damage { file: "", reason: cause.to_string() })];
     let mut damaged = Vec::new();
     for iteration in counting(store).map_err(unreadable)? {
         let name = name_of(iteration);
-        match Checkpoint::decode(table, optimizer, |file| store.get(&name, file)) {
+        match Checkpoint::decode(table, config, |file| store.get(&name, file)) {
             Ok(checkpoint) if checkpoint.progress.iteration == iteration => {
                 return Ok(Some(FoundCheckpoint { name, checkpoint, damaged }));
             }

@@ -11,14 +11,14 @@ use ata_types::Iteration;
 
 use super::newest::{iterations, name_of};
 use super::{Checkpoint, Progress, Retention, Store, model_file};
-use crate::parameters::ParameterSet;
+use crate::parameters::TrainedParameters;
 
 /// Work for the thread.
 pub(crate) enum Job {
     /// Keep a checkpoint once the training thread has handed over its part, and drop old ones.
     Checkpoint { training: mpsc::Receiver<TrainingState>, progress: Box<Progress> },
     /// Write a model to a file.
-    Model { path: PathBuf, parameters: ParameterSet, metadata: Metadata },
+    Model { path: PathBuf, parameters: TrainedParameters, metadata: Metadata },
 }
 
 impl Job {

@@ -2,19 +2,24 @@
 
 use std::sync::mpsc;
 
-use ata_learn::{Metadata, Optimizer, ParameterTable, TrainingState};
+use ata_learn::{Metadata, Optimizer, ParameterTable, TensorSizes, TrainingConfig, TrainingState, Units};
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
-use ata_types::{Iteration, WorkerId};
+use ata_types::{Iteration, WireFormat, WorkerId};
 
 use super::saver::{Job, SaveResult, Saver};
 use super::{Checkpoint, Progress, Retention, Store, VERSION};
 
 /// A state after `iteration` steps, all of whose numbers depend on it.
 pub fn sample_checkpoint(parameters: usize, iteration: u64) -> Checkpoint {
-    let mut training = TrainingState::new(Optimizer::default(), vec![0.5; parameters]);
+    let sizes = TensorSizes::new([parameters]);
+    let units = Units::from_exponents(&[-20], &sizes).expect("one tensor");
+    let config = TrainingConfig { optimizer: Optimizer::default(), sizes, format: WireFormat::F32Exact, budget: 2 };
+    let mut training = TrainingState::new(config, vec![0.5; parameters]);
+    training.set_units(units);
     for step in 0..iteration {
-        let mut sum = (0..parameters).map(|at| (at as u64 + step) as f32).collect();
-        training.step(&mut sum, 2, 0.1, true, &mut Vec::new());
+        let sum = (0..parameters).map(|at| (at as u64 + step) as f32).collect();
+        training.step_whole(sum, 2, 0.1, true);
+        training.commit_step(&[1.0]);
     }
     let policy = build_policy("ata-auto", &PolicyContext::default()).expect("a policy");
     let progress = Progress {

@@ -1,5 +1,6 @@
 //! What happens between two iterations: the step's result, the record, an evaluation, a checkpoint.
 
+use ata_learn::Aggregate;
 use ata_record::{BEST_MODEL_FILE, RunEvent};
 use ata_scheduler::{Event, IterationCost, StepOutcome};
 use ata_types::WorkerId;
@@ -8,23 +9,63 @@ use ata_wire::WorkerName;
 use super::Driver;
 use super::checkpoints::{SaveRecord, Snapshot};
 use super::evaluations::EvaluationRecord;
+use super::steps::StepPlan;
 use crate::checkpoint::SaveResult;
 use crate::evaluation::EvaluationResult;
-use crate::training::StepResult;
+use crate::training::{StepOrder, StepResult};
 
 impl Driver {
-    /// Takes in the result of a step, and commits it.
+    /// Orders a step, whose chunks are sent to those who contribute to it as soon as they are stepped.
+    pub(super) fn step(&mut self, plan: StepPlan) {
+        let (order, next) = self.steps.order(plan);
+        if let Some(next) = next {
+            for worker in self.collections.contributors() {
+                if let Some(session) = self.sessions.of_worker(worker) {
+                    session.send_ahead(&next);
+                }
+            }
+        }
+        if let Some(order) = self.checkpoints.admit(order) {
+            self.take_step(order);
+        }
+    }
+
+    /// Takes a step that was ordered.
+    fn take_step(&mut self, order: StepOrder) {
+        if let Some(taken) = self.steps.take(order) {
+            self.step_finished(taken);
+        }
+    }
+
+    /// The mean loss of a step's tasks, each lease with its number of tasks and its losses.
+    pub(super) fn mean_loss(&self, losses: &[(u64, &[f64])]) -> f64 {
+        let of_lease = |(tasks, losses): &(u64, &[f64])| losses.iter().sum::<f64>() / *tasks as f64;
+        if self.aggregate != Aggregate::Mean && !losses.is_empty() {
+            return self.aggregate.number(losses.iter().map(of_lease).collect());
+        }
+        let tasks: u64 = losses.iter().map(|(tasks, _)| tasks).sum();
+        losses.iter().flat_map(|(_, losses)| *losses).sum::<f64>() / tasks as f64
+    }
+
+    /// Takes in the result of a step, and commits it. If the engine has taken its order back, because it did not know that
+    /// a lost worker's sum had arrived, the result is kept for the next order.
     pub(super) fn step_finished(&mut self, result: StepResult) {
-        let StepResult { iteration, figures, gradient_product, parameters } = result;
-        let current = parameters.iteration;
-        if self.steps.finish(figures, parameters) {
-            for session in self.sessions.close_oldest(current) {
+        let (iteration, gradient_product) = (result.iteration, result.gradient_product);
+        let (loss, accuracy) = (self.steps.figures().loss, self.evaluations.last_accuracy());
+        let outcome = StepOutcome { loss: Some(loss), gradient_product, accuracy };
+        let mut effects = Vec::new();
+        self.engine.handle(self.now_s, Event::StepCommitted { iteration, outcome }, &mut effects);
+        if effects.is_empty() {
+            return self.steps.keep(result);
+        }
+        if self.steps.finish(result) {
+            for session in self.sessions.close_oldest(self.steps.parameters().iteration) {
                 self.dismiss(session, "it reads its parameters too slowly for this coordinator's memory");
             }
         }
-        let accuracy = self.evaluations.last_accuracy();
-        let outcome = StepOutcome { loss: Some(figures.loss), gradient_product, accuracy };
-        self.notify(Event::StepCommitted { iteration, outcome });
+        self.collections.stepped();
+        self.results.stepped();
+        self.effects.extend(effects);
     }
 
     /// Records a committed iteration, and lets the next one begin unless the run is ending.
@@ -42,6 +83,7 @@ impl Driver {
             results: cost.results,
             learning_rate: figures.learning_rate,
             gradient_norm: figures.gradient_norm,
+            saturated: figures.saturated,
         });
         self.trace.committed(cost, figures.loss);
         if self.is_ending {
@@ -50,6 +92,9 @@ impl Driver {
         // Workers are forgotten only here, so that no event within an iteration is attributed to a later worker of the same number.
         for worker in self.sessions.forget_long_absent() {
             self.notify(Event::WorkerForgotten { worker });
+        }
+        if let Some(exchange) = self.meter.stepped(self.steps.set_bytes()) {
+            self.notify(Event::LinksMeasured { exchange });
         }
         self.evaluate_if_due();
         if self.checkpoints.is_due(self.now_s, cost.iteration) {
@@ -60,14 +105,14 @@ impl Driver {
 
     /// Begins an evaluation of the current parameters, if one is due.
     pub(super) fn evaluate_if_due(&mut self) {
-        if self.evaluations.is_due(self.steps.parameters()) {
+        if self.evaluations.is_due(self.steps.last_step()) {
             self.evaluate();
         }
     }
 
     /// Begins an evaluation of the current parameters.
     pub(super) fn evaluate(&mut self) {
-        let parameters = self.steps.parameters().clone();
+        let parameters = self.steps.trained();
         let span = self.trace.evaluation_span(parameters.last_step());
         self.evaluations.begin(parameters, span);
     }
@@ -90,7 +135,7 @@ impl Driver {
             expelled: self.sessions.expelled().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             best_accuracy: self.evaluations.best_accuracy(),
         };
-        let span = self.trace.checkpoint_span(self.steps.parameters().last_step());
+        let span = self.trace.checkpoint_span(self.steps.last_step());
         self.checkpoints.save(self.now_s, snapshot, self.steps.copy(), span);
     }
 
@@ -101,7 +146,7 @@ impl Driver {
             self.publisher.publish(event);
         }
         if let Some(order) = step {
-            self.steps.take(order);
+            self.take_step(order);
         }
     }
 }

@@ -11,7 +11,7 @@ use ata_types::{Iteration, WorkerId};
 use tracing::Span;
 
 use crate::checkpoint::{Cadence, Job, Progress, SaveResult, VERSION};
-use crate::parameters::ParameterSet;
+use crate::parameters::TrainedParameters;
 use crate::training::StepOrder;
 
 /// What every checkpoint of a run says about the run.
@@ -154,7 +154,7 @@ impl Checkpoints {
     }
 
     /// Writes a model to a file.
-    pub(super) fn save_model(&mut self, path: PathBuf, parameters: ParameterSet, metadata: Metadata) {
+    pub(super) fn save_model(&mut self, path: PathBuf, parameters: TrainedParameters, metadata: Metadata) {
         self.send(Job::Model { path, parameters, metadata });
     }
 

@@ -2,14 +2,15 @@
 
 use ata_record::{RecordError, RefusalKind, RunEvent};
 use ata_scheduler::Event;
-use ata_types::{Iteration, LeaseId, MachineId};
-use ata_wire::{FarewellReason, Hello, Peer, Reader, SessionToken};
+use ata_types::{CollectionId, Iteration, LeaseId, MachineId};
+use ata_wire::{ComputedLease, FarewellReason, GradientHeader, Hello, Peer, Reader, Receipt, SessionToken};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::sessions::{OpenedSession, Session, SessionHandle};
 use super::uploads::Reply;
+use super::vectors::VectorReply;
 use super::{Driver, Ending, Gradient};
 use crate::checkpoint::SaveResult;
 use crate::evaluation::EvaluationResult;
@@ -29,9 +30,17 @@ pub(crate) enum Command {
     Left { session: SessionToken, why: String },
     /// A worker is ready to receive parameters.
     Parameters { session: SessionToken, reader: Reader, reply: oneshot::Sender<Result<DueSets, Status>> },
-    /// A worker is about to send a gradient. The reply comes once there is room for it.
+    /// A worker has computed leases whose gradients it keeps.
+    Progress { session: SessionToken, computed: Vec<ComputedLease> },
+    /// A worker is about to send a vector that was asked for. The reply comes once its leases are known to be computed.
+    AnnounceVector { header: GradientHeader, peer: Peer, reply: VectorReply },
+    /// All chunks of a vector were passed on.
+    VectorArrived { collection: CollectionId, reply: oneshot::Sender<Receipt> },
+    /// A vector did not arrive whole, or failed a check.
+    VectorFailed { session: SessionToken, collection: CollectionId, kind: RefusalKind, reason: String },
+    /// A worker is about to send an alone gradient. The reply comes once there is room for it.
     Announce { session: SessionToken, lease: LeaseId, iteration: Iteration, peer: Peer, reply: Reply },
-    /// A complete, finite gradient arrived.
+    /// A complete alone gradient arrived.
     Gradient(Gradient),
     /// A worker asks for the training data.
     Data { session: SessionToken, sha256: Bytes, peer: Peer, reply: oneshot::Sender<Result<File, Status>> },
@@ -73,11 +82,18 @@ impl Driver {
                 self.announce(session, lease, iteration, &peer, reply);
             }
             Command::Gradient(gradient) => self.gradient(gradient),
+            Command::Progress { session, computed } => self.progress(session, computed),
+            Command::AnnounceVector { header, peer, reply } => self.announce_vector(header, &peer, reply),
+            Command::VectorArrived { collection, reply } => self.vector_arrived(collection, reply),
+            Command::VectorFailed { session, collection, kind, reason } => {
+                self.vector_failed(session, collection, kind, &reason);
+            }
             Command::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
             Command::Training(TrainingEvent::Step(result)) => self.step_finished(result),
             Command::Training(TrainingEvent::Comparison(comparison, agree)) => {
                 self.comparison_finished(comparison, agree);
             }
+            Command::Training(TrainingEvent::Abandoned) => self.steps.abandoned(),
             Command::Training(TrainingEvent::Failed) => self.steps.fail(),
             Command::Evaluation(result) => self.evaluation_finished(result),
             Command::Save(result) => self.save_finished(result),
@@ -142,6 +158,7 @@ impl Driver {
     pub(super) fn lost(&mut self, session: &Session, why: &str) {
         let worker = session.worker();
         tracing::warn!(%worker, name = %session.name(), why, "worker lost");
+        self.leave_collections(worker);
         if session.is_ready() {
             self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: why.into() });
             self.notify(Event::WorkerLost { worker });

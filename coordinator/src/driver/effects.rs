@@ -8,9 +8,9 @@ use ata_types::{Iteration, Lease, TaskOutcome, WorkerId};
 use ata_wire::FarewellReason;
 
 use super::publisher::EndedLease;
+use super::steps::StepPlan;
 use super::{Driver, Ending};
 use crate::report::StopReason;
-use crate::training::ReceivedGradient;
 
 /// Workers of an allocation that are named whether or not they got a task. If there are more, those without one are left
 /// out: 10,000 of them would add 300 kB to the journal with each iteration.
@@ -51,13 +51,19 @@ impl Driver {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
                 self.publisher.publish(RunEvent::Rest { time_s: self.now_s, worker, rest_s, strikes });
             }
-            Effect::Step { iteration, tasks, lr_factor, with_product } => {
-                let tasks = tasks.iter().map(|range| range.count).sum();
-                let trace = self.trace.place();
-                let order = self.steps.order(iteration, tasks, lr_factor, with_product, trace);
-                if let Some(order) = self.checkpoints.admit(order) {
-                    self.steps.take(order);
-                }
+            Effect::Collect { worker, collection, leases } => self.collect(worker, collection, &leases),
+            Effect::Step { iteration, tasks, collections, collected, lr_factor, with_product } => {
+                let losses = self.results.losses(collected.iter().map(|(_, lease)| lease.id));
+                let plan = StepPlan {
+                    iteration,
+                    tasks: tasks.iter().map(|range| range.count).sum(),
+                    collections: self.collections.ordered(&collections),
+                    loss: self.mean_loss(&losses),
+                    lr_factor,
+                    with_product,
+                    trace: self.trace.place(),
+                };
+                self.step(plan);
             }
             Effect::Committed { cost } => self.committed(&cost),
             Effect::Wait { reason } => {
@@ -99,7 +105,7 @@ impl Driver {
         let trace = self.trace.lease_begins(worker, lease);
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
-            session.assign(lease, self.steps.parameters(), trace);
+            session.assign(lease, self.steps.parameters(), self.steps.units(), trace);
         }
     }
 
@@ -107,7 +113,7 @@ impl Driver {
         self.trace.lease_ends(lease.id, outcome);
         self.cancel_upload(lease.id);
         if let Some(session) = self.sessions.addressed(worker) {
-            session.ended(lease.id);
+            session.ended(lease);
             if outcome == TaskOutcome::Cancelled {
                 session.cancel(lease.id);
             }
@@ -115,10 +121,12 @@ impl Driver {
         let result = self.results.remove(lease.id);
         let times = result.as_ref().map(|result| &result.times);
         self.publisher.lease_ended(self.now_s, &EndedLease { worker, lease, outcome, time, times });
-        if let Some(ReceivedGradient { gradient, .. }) = result
+        if let Some(mut result) = result
             && outcome == TaskOutcome::Applied
+            && let Some(alone) = result.alone.take()
         {
-            self.steps.add(gradient);
+            self.results.apply(&result);
+            self.steps.add(alone);
         }
         self.refuse_if_contradicted(worker, lease, outcome);
     }
@@ -127,6 +135,7 @@ impl Driver {
         let detail = format!("no result for {silent_s:.1} s; if tasks take that long, raise --lease-timeout-s");
         tracing::warn!(%worker, detail, "worker evicted");
         self.last_failure = format!("worker {worker}: {detail}");
+        self.leave_collections(worker);
         if let Some(session) = self.sessions.close(worker) {
             self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: detail.clone() });
             session.farewell(FarewellReason::Evicted, detail);
@@ -142,6 +151,7 @@ impl Driver {
         };
         tracing::warn!(%worker, why, "worker expelled");
         let time_s = self.now_s;
+        self.leave_collections(worker);
         let session = self.sessions.expel(worker, &why);
         if session.is_some() {
             self.publisher.publish(RunEvent::Loss { time_s, worker, why: "it was expelled".into() });

@@ -23,7 +23,10 @@ impl Driver {
         self.is_ending = true;
         self.take_leave(&ending);
         self.write_refusals(true);
-        // What is saved next holds whole steps only.
+        // What is saved next holds whole steps only. The workers that could complete a step are gone.
+        if self.steps.is_under_way() {
+            self.steps.abandon();
+        }
         self.settle(&mut commands, |driver| !driver.steps.is_under_way()).await;
         self.save_last(&mut commands).await;
         let mut ended = self.result(ending);
@@ -39,7 +42,7 @@ impl Driver {
     }
 
     /// Writes the last event, and collects the results.
-    fn report(self, ended: Result<StopReason, RunError>) -> RunReport {
+    fn report(mut self, ended: Result<StopReason, RunError>) -> RunReport {
         let (state, reason) = match &ended {
             Ok(StopReason::Finished(reason)) => (EndState::Finished, reason.name().to_owned()),
             Ok(StopReason::Stopped) => (EndState::Stopped, "it was told to stop".to_owned()),
@@ -48,7 +51,7 @@ impl Driver {
         self.publisher.publish(RunEvent::End { time_s: self.now_s, state, reason });
         let of = |worker: WorkerId| self.engine.statistics().get(worker.slot()).copied().unwrap_or_default();
         let statistics = self.sessions.names().map(|(worker, name)| (name.to_string(), of(worker))).collect();
-        let parameters_sha256 = self.steps.parameters().sha256();
+        let parameters_sha256 = self.steps.trained().sha256();
         let (state, written) = self.publisher.finish();
         RunReport {
             ended: written.map_err(RunError::from).and(ended),
@@ -100,7 +103,7 @@ impl Driver {
         self.checkpoints.drop_step();
         let is_idle = |driver: &Self| driver.checkpoints.is_idle();
         self.settle(commands, is_idle).await;
-        if self.checkpoints.lack(self.steps.parameters().last_step()) {
+        if self.checkpoints.lack(self.steps.last_step()) {
             self.save();
             self.settle(commands, is_idle).await;
         }
@@ -112,13 +115,13 @@ impl Driver {
         commands: &mut mpsc::Receiver<Command>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<bool, RunError> {
-        let iteration = self.steps.parameters().last_step();
+        let iteration = self.steps.last_step();
         self.publisher.publish(RunEvent::Evaluating { time_s: self.now_s, iteration });
         let is_idle = |driver: &Self| driver.evaluations.is_idle();
         let evaluate = async {
             // An earlier evaluation may be under way.
             self.settle(commands, is_idle).await;
-            if self.evaluations.lack(self.steps.parameters()) {
+            if self.evaluations.lack(self.steps.last_step()) {
                 self.evaluate();
                 self.settle(commands, is_idle).await;
             }
@@ -132,7 +135,7 @@ impl Driver {
 
     /// Writes the model that was trained.
     async fn write_model(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<(), RecordError> {
-        let parameters = self.steps.parameters().clone();
+        let parameters = self.steps.trained();
         self.checkpoints.save_model(self.run_folder.join(MODEL_FILE), parameters, Metadata::new());
         self.settle(commands, |driver| driver.checkpoints.is_idle()).await;
         self.checkpoints.take_model_error().map_or(Ok(()), Err)

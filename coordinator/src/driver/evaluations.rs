@@ -6,7 +6,7 @@ use ata_types::Iteration;
 use tracing::Span;
 
 use crate::evaluation::{EvaluationError, EvaluationResult, EvaluationThread};
-use crate::parameters::ParameterSet;
+use crate::parameters::TrainedParameters;
 use crate::report::RunError;
 
 /// The evaluations of a run. At most one takes place at a time.
@@ -37,7 +37,7 @@ pub(super) struct BestEvaluation {
 pub(super) struct EvaluationRecord {
     pub(super) event: RunEvent,
     /// The model to keep, if it is the best so far: its parameters, and what its file says about them.
-    pub(super) best_model: Option<(ParameterSet, Metadata)>,
+    pub(super) best_model: Option<(TrainedParameters, Metadata)>,
 }
 
 impl BestEvaluation {
@@ -62,15 +62,15 @@ impl Evaluations {
     }
 
     /// Whether an evaluation of these parameters is due. None is due while another one is under way.
-    pub(super) fn is_due(&self, parameters: &ParameterSet) -> bool {
-        let steps = parameters.last_step().number();
+    pub(super) fn is_due(&self, last_step: Iteration) -> bool {
+        let steps = last_step.number();
         let is_due = steps > 0 && self.every.is_some_and(|every| steps.is_multiple_of(every));
         is_due && self.is_idle()
     }
 
     /// Whether the final parameters have to be evaluated still.
-    pub(super) fn lack(&self, parameters: &ParameterSet) -> bool {
-        self.last != Some(parameters.last_step()) && self.failed.is_none()
+    pub(super) fn lack(&self, last_step: Iteration) -> bool {
+        self.last != Some(last_step) && self.failed.is_none()
     }
 
     /// Whether no evaluation is under way.
@@ -79,7 +79,7 @@ impl Evaluations {
     }
 
     /// Begins an evaluation, which lasts as long as `span`.
-    pub(super) fn begin(&mut self, parameters: ParameterSet, span: Span) {
+    pub(super) fn begin(&mut self, parameters: TrainedParameters, span: Span) {
         self.under_way = Some(span);
         self.thread.evaluate(parameters);
     }

@@ -1,21 +1,22 @@
-//! Gradients that are announced, sent and refused.
+//! Leases that are computed, alone gradients that are announced and sent, and results that are refused.
 
-use ata_learn::Partial;
+use ata_learn::GradientSum;
 use ata_record::RefusalKind;
 use ata_scheduler::{Event, Report};
 use ata_types::{Iteration, Lease, LeaseId, TaskOutcome, TaskRange, WorkerId};
-use ata_wire::{GradientHeader, Peer, Receipt, SessionToken};
+use ata_wire::{ComputedLease, GradientHeader, Peer, Receipt, SessionToken};
 use tokio::sync::oneshot;
 
 use super::Driver;
 use super::commands::answer;
 use super::uploads::{GAVE_WAY, Reply, UploadRefusal, WaitingUpload};
-use crate::training::{Comparison, ReceivedGradient};
+use crate::training::{AloneSum, Comparison, LeaseResult};
 
-/// A gradient that passed every check except the engine's.
+/// The gradient of an alone lease, which passed every check except the engine's.
 pub(crate) struct Gradient {
     pub(crate) header: GradientHeader,
-    pub(crate) values: Vec<f32>,
+    pub(crate) computed: ComputedLease,
+    pub(crate) values: Vec<i32>,
     pub(crate) reply: oneshot::Sender<Receipt>,
 }
 
@@ -96,15 +97,15 @@ impl Driver {
 
     /// Passes a gradient that passed every other check to the engine, which decides whether it counts.
     pub(super) fn gradient(&mut self, gradient: Gradient) {
-        let Gradient { header, values, reply } = gradient;
-        answer(reply, self.report_done(header, values));
+        let Gradient { header, computed, values, reply } = gradient;
+        answer(reply, self.report_alone(header, computed, values));
     }
 
-    fn report_done(&mut self, header: GradientHeader, values: Vec<f32>) -> Receipt {
-        let GradientHeader { session: token, lease, times, loss_sum, .. } = header;
+    fn report_alone(&mut self, header: GradientHeader, computed: ComputedLease, values: Vec<i32>) -> Receipt {
+        let (token, lease) = (header.session, computed.lease);
         let not_held = |reason: String| Receipt::NotHeld { reason };
-        let (worker, is_exact) = match self.sessions.of_token(token) {
-            Ok(session) => (session.worker(), session.is_exact()),
+        let worker = match self.sessions.of_token(token) {
+            Ok(session) => session.worker(),
             Err(status) => return not_held(status.message().to_owned()),
         };
         let Some(held) = self.engine.lease(worker, lease) else {
@@ -112,21 +113,74 @@ impl Driver {
             self.refuse(worker, RefusalKind::Stale, &reason);
             return not_held(reason);
         };
+        let units = match self.check_units(&header) {
+            Ok(units) => units,
+            Err((kind, reason)) => {
+                self.lease_failed(token, lease, kind, &reason);
+                return Receipt::Refused { reason };
+            }
+        };
+        let GradientHeader { maxima, saturated, .. } = header;
+        let sum = GradientSum { values, maxima, saturated, tasks: held.tasks.count };
+        match self.report_done(token, worker, &held, computed, Some(AloneSum { sum, units })) {
+            Ok(()) => {
+                if let Ok(session) = self.sessions.of_token(token) {
+                    session.delivered(lease);
+                }
+                Receipt::Accepted
+            }
+            Err(reason) => Receipt::Refused { reason },
+        }
+    }
+
+    /// A worker has computed leases whose gradients it keeps.
+    pub(super) fn progress(&mut self, token: SessionToken, computed: Vec<ComputedLease>) {
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        session.hear(self.now_s);
+        let worker = session.worker();
+        for computed in computed {
+            let lease = computed.lease;
+            match self.engine.lease(worker, lease) {
+                None => {
+                    let (kind, reason) = self.why_not_held(worker, lease);
+                    self.refuse(worker, kind, &reason);
+                }
+                Some(held) if held.is_alone => {
+                    self.lease_failed(token, lease, RefusalKind::NotReceived, "the gradient of an alone lease was not sent");
+                }
+                // A failure was recorded.
+                Some(held) => drop(self.report_done(token, worker, &held, computed, None)),
+            }
+        }
+        self.accept_parked(worker);
+    }
+
+    /// Passes a result to the engine. If it is refused, the lease fails, and the error says why.
+    fn report_done(
+        &mut self,
+        token: SessionToken,
+        worker: WorkerId,
+        held: &Lease,
+        computed: ComputedLease,
+        alone: Option<AloneSum>,
+    ) -> Result<(), String> {
+        let ComputedLease { lease, times, losses } = computed;
+        if let Some(loss) = losses.iter().find(|loss| !loss.is_finite()) {
+            let reason = format!("the loss is {loss}: expected a finite number");
+            self.lease_failed(token, lease, RefusalKind::NotFinite, &reason);
+            return Err(reason);
+        }
         let mut effects = Vec::new();
         let report = Report::Done { busy_s: &times.busy_s };
         if let Err(refusal) = self.engine.report(self.now_s, worker, lease, report, &mut effects) {
             let reason = refusal.to_string();
             self.lease_failed(token, lease, RefusalKind::WrongTimes, &reason);
-            return Receipt::Refused { reason };
+            return Err(reason);
         }
-        let TaskRange { first, count } = held.tasks;
-        let gradient = Partial { first, count, gradient: values, loss: loss_sum };
-        self.results.insert(lease, ReceivedGradient { times, gradient, is_exact });
-        if let Ok(session) = self.sessions.of_token(token) {
-            session.delivered(lease);
-        }
+        let is_exact = self.sessions.of_token(token).is_ok_and(|session| session.is_exact());
+        self.results.insert(lease, LeaseResult { times, losses, tasks: held.tasks, alone, is_exact });
         self.effects.extend(effects);
-        Receipt::Accepted
+        Ok(())
     }
 
     /// Fails a lease of a worker. This is where every failure of a worker goes.
@@ -134,6 +188,9 @@ impl Driver {
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
         if kind == RefusalKind::NotComputed && self.engine.lease(worker, lease).is_none() {
+            if let Some(id) = self.collections.with(worker, lease) {
+                return self.vector_failed(token, id, kind, reason);
+            }
             let (kind, reason) = self.why_not_held(worker, lease);
             return self.refuse(worker, kind, &reason);
         }
@@ -147,7 +204,7 @@ impl Driver {
     }
 
     /// Counts a refused result. The engine is notified of a violation, which no honest worker commits.
-    fn refuse(&mut self, worker: WorkerId, kind: RefusalKind, reason: &str) {
+    pub(super) fn refuse(&mut self, worker: WorkerId, kind: RefusalKind, reason: &str) {
         if let Some(event) = self.refusals.add(self.now_s, worker, kind, reason) {
             // Honest workers are late, too.
             if kind != RefusalKind::Stale {

@@ -3,7 +3,7 @@
 //! # Layout
 //! - here: [`Driver`], its loop, and the passing of time
 //! - `commands`: [`Command`], what other tasks send, and how sessions begin and end
-//! - `gradients`: gradients that are announced, sent and refused
+//! - `gradients`: leases that are computed, and alone gradients; `vectors`: the sums that workers are asked for
 //! - `effects`: the engine's effects
 //! - `boundary`: what happens between two iterations: step, evaluation, checkpoint
 //! - `ending`: how a run ends
@@ -13,7 +13,7 @@
 //! - `run_info`: what a worker gets to know when it joins
 //! - `sessions`: the connected workers
 //! - `uploads`: room for the gradients that arrive
-//! - `results`: gradients that were accepted
+//! - `results`: results that were accepted; `collections`: vectors that were asked for
 //! - `refusals`: gradients that were refused
 //! - `steps`: the parameters, and the training thread
 //! - `evaluations`, `checkpoints`: what runs next to the iterations
@@ -22,6 +22,7 @@
 
 mod boundary;
 mod checkpoints;
+mod collections;
 mod clock;
 mod commands;
 mod effects;
@@ -38,9 +39,11 @@ mod steps;
 pub(crate) mod testing;
 mod trace;
 mod uploads;
+mod vectors;
 
 pub(crate) use commands::Command;
 pub(crate) use gradients::Gradient;
+pub(crate) use vectors::VectorUpload;
 pub(crate) use sessions::{Presence, SessionHandle};
 pub(crate) use uploads::{GAVE_UP, GAVE_WAY, Room, UploadRefusal};
 #[cfg(test)]
@@ -54,24 +57,29 @@ use std::time::{Duration, Instant};
 
 use ata_record::{RecordError, RunState};
 use ata_scheduler::{AbortReason, Effect, Engine, Event};
-use ata_wire::{Pool, duration};
+use ata_types::CHUNK_VALUES;
+use ata_wire::duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
 use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig, TrainingData};
 use crate::evaluation::EvaluationThread;
+use crate::links::LinkMeter;
 use crate::report::{RunError, RunReport, StopReason};
-use crate::training;
+use crate::training::{self, Pace, Paced, Summation};
+use ata_learn::{Aggregate, TensorSizes};
+use collections::Collections;
+use vectors::ParkedVector;
 use checkpoints::{Checkpoints, RunDescription};
 use clock::{Clock, tick};
 use evaluations::Evaluations;
 use publisher::Publisher;
 use refusals::Refusals;
-use results::ReceivedGradients;
+use results::Results;
 use run_info::RunInfo;
 use sessions::{Session, Sessions};
 use start::{StartState, Starter};
-use steps::Steps;
+use steps::{InitialState, Steps};
 use trace::Trace;
 pub(crate) use uploads::Uploads;
 
@@ -98,8 +106,17 @@ pub(crate) struct Driver {
     info: RunInfo,
     sessions: Sessions,
     uploads: Uploads,
-    results: ReceivedGradients,
+    results: Results,
     refusals: Refusals,
+    collections: Collections,
+    /// Vectors that wait for reports on their leases.
+    parked: Vec<ParkedVector>,
+    meter: LinkMeter,
+    /// The pace of the steps, for those who receive chunks.
+    paced: Paced,
+    /// The tensors of the model.
+    sizes: TensorSizes,
+    aggregate: Aggregate,
     steps: Steps,
     evaluations: Evaluations,
     checkpoints: Checkpoints,
@@ -135,21 +152,25 @@ impl Driver {
     pub(crate) fn new(
         config: CoordinatorConfig,
         commands: &mpsc::Sender<Command>,
-        pool: Pool,
         state: watch::Sender<RunState>,
     ) -> Result<Self, RunError> {
         let spec = config.run_spec();
         let CoordinatorConfig { mut run, engine, policy, problem, training, evaluation, checkpoints, workers, .. } =
             config;
         let trace = Trace::new(run.span_links, &run.id, &policy.specification);
-        let TrainingConfig { start, aggregate, optimizer, learning_rate } = training;
-        let starter = Starter { run: &mut run, engine, policy, problem: &problem, optimizer, state };
+        let TrainingConfig { start, aggregate, optimizer, learning_rate, format } = training;
+        let sizes = TensorSizes::from(&problem.model.table());
+        let summation = Summation { aggregate, is_verified: engine.verify.is_some() };
+        let training = ata_learn::TrainingConfig { optimizer, sizes: sizes.clone(), format, budget: engine.budget };
+        let starter = Starter { run: &mut run, engine, policy, problem: &problem, training, state };
         let started = starter.start(start, sender(commands, Command::RecordFailed))?;
         let StartState { engine, names, training, publisher, time_s, epoch, saved, best } = started;
         let RunConfig { id, folder, settings, span_links, .. } = run;
 
         let reports = sender(commands, Command::Training);
-        let (work, parameters) = training::spawn(training, aggregate, pool, span_links, reports);
+        let (initial, pace) = (InitialState::of(&training), Pace::default());
+        let paced = pace.follow();
+        let work = training::spawn(training, summation, span_links, pace, reports);
         let (data, device) = (evaluation.data, evaluation.device);
         let evaluator = move || data.evaluator(&device);
         let evaluation_thread = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluation));
@@ -163,6 +184,7 @@ impl Driver {
             settings,
         };
         let jobs = saver.spawn(sender(commands, Command::Save));
+        let chunks = spec.parameters.div_ceil(CHUNK_VALUES as u64);
         let (timeouts, transfers) = (Timeouts::new(&workers), workers.transfers);
         let file = match problem.data {
             TrainingData::Generated { .. } => None,
@@ -174,9 +196,15 @@ impl Driver {
             ended_sessions: Vec::new(),
             sessions: Sessions::restored(names),
             uploads: Uploads::new(transfers.uploads(spec.parameters)),
-            results: ReceivedGradients::default(),
+            results: Results::default(),
             refusals: Refusals::default(),
-            steps: Steps::new(work, learning_rate, parameters, transfers.versions(spec.parameters)),
+            collections: Collections::new(chunks, !summation.is_separate()),
+            parked: Vec::new(),
+            meter: LinkMeter::default(),
+            paced,
+            sizes,
+            aggregate,
+            steps: Steps::new(work, learning_rate, &initial, transfers.versions(spec.parameters)),
             evaluations: Evaluations::new(evaluation_thread, evaluation.every, best),
             checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),
             publisher,

@@ -1,6 +1,6 @@
 //! The state in which a run begins, or goes on from a checkpoint.
 
-use ata_learn::TrainingState;
+use ata_learn::{TrainingConfig, TrainingState};
 use ata_record::{BEST_MODEL_FILE, DAMAGED_FILE, JOURNAL_VERSION, RecordError, RunEvent, RunState, resume_journal};
 use ata_scheduler::{Engine, EngineConfig, Ledger};
 use ata_types::{Iteration, WorkerId};
@@ -12,7 +12,6 @@ use super::sessions::Names;
 use crate::checkpoint::Checkpoint;
 use crate::config::{PolicyConfig, ProblemConfig, RunConfig, Start};
 use crate::report::RunError;
-use ata_learn::Optimizer;
 
 /// The state in which a run begins, or goes on.
 pub(super) struct StartState {
@@ -35,7 +34,7 @@ pub(super) struct Starter<'a> {
     pub(super) engine: EngineConfig,
     pub(super) policy: PolicyConfig,
     pub(super) problem: &'a ProblemConfig,
-    pub(super) optimizer: Optimizer,
+    pub(super) training: TrainingConfig,
     /// Watchers of the run's state.
     pub(super) state: watch::Sender<RunState>,
 }
@@ -59,7 +58,7 @@ impl Starter<'_> {
         Ok(StartState {
             engine: Engine::new(self.engine, self.policy.policy),
             names: Names::default(),
-            training: TrainingState::new(self.optimizer, parameters),
+            training: TrainingState::new(self.training, parameters),
             publisher,
             time_s: 0.0,
             epoch: 0,

@@ -2,40 +2,91 @@
 
 use std::sync::mpsc as std_mpsc;
 
-use ata_learn::{LearningRate, Partial, TrainingState};
-use ata_types::Iteration;
+use ata_learn::{LearningRate, TrainingState, Units};
+use ata_types::{Iteration, WireFormat};
 use ata_wire::TraceContext;
 
-use crate::parameters::{ParameterSet, Versions};
-use crate::training::{Comparison, StepFigures, StepOrder, Work};
+use crate::parameters::{ParameterSet, TrainedParameters, Versions};
+use crate::training::{AloneSum, Comparison, Magnitudes, OrderedCollection, StepOrder, StepResult, Work};
+
+/// The figures of a step, for the record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StepFigures {
+    /// Mean loss of the step's tasks, in nats.
+    pub(super) loss: f64,
+    pub(super) learning_rate: f64,
+    /// Norm of the mean gradient before it was clipped, if it may be.
+    pub(super) gradient_norm: Option<f64>,
+    /// How many values of the tasks' gradients were out of the units' range.
+    pub(super) saturated: u64,
+}
+
+/// The parts of a step's order that the engine decides on.
+pub(super) struct StepPlan {
+    pub(super) iteration: Iteration,
+    pub(super) tasks: u64,
+    pub(super) collections: Vec<OrderedCollection>,
+    /// Mean loss of the tasks.
+    pub(super) loss: f64,
+    pub(super) lr_factor: f64,
+    pub(super) with_product: bool,
+    pub(super) trace: Option<TraceContext>,
+}
 
 /// The current parameters, and the training thread.
 pub(super) struct Steps {
     /// The training thread, which ends when this is dropped.
     work: std_mpsc::Sender<Work>,
     learning_rate: LearningRate,
+    /// How many parameters there are, and how they are sent.
+    values: usize,
+    format: WireFormat,
     /// The parameters of the current iteration.
     parameters: ParameterSet,
+    /// Those of the next one, while its step is taken.
+    next: Option<ParameterSet>,
+    /// The units of the current iteration's gradients; `None` until the first arrives.
+    units: Option<Units>,
     versions: Versions,
-    /// The figures of the last step.
+    /// The figures of the last step that was ordered.
     figures: StepFigures,
     /// Whether the thread was given a step whose result it has not reported.
     is_under_way: bool,
+    /// A step that is taken, while the engine waits for results that it no longer needs.
+    taken: Option<StepResult>,
     has_failed: bool,
 }
 
 impl Steps {
-    /// Steps from `parameters` on, of which at most `versions` are in memory.
+    /// Steps from the parameters of `state` on, of which at most `versions` are in memory, by the thread behind `work`.
     pub(super) fn new(
         work: std_mpsc::Sender<Work>,
         learning_rate: LearningRate,
-        parameters: ParameterSet,
+        state: &InitialState,
         versions: usize,
     ) -> Self {
+        let parameters = state.parameters.clone();
         let mut versions = Versions::new(versions);
         versions.add(&parameters);
-        let figures = StepFigures::default();
-        Self { work, learning_rate, parameters, versions, figures, is_under_way: false, has_failed: false }
+        Self {
+            work,
+            learning_rate,
+            values: state.values,
+            format: state.format,
+            parameters,
+            next: None,
+            units: state.units.clone(),
+            versions,
+            figures: StepFigures::default(),
+            is_under_way: false,
+            taken: None,
+            has_failed: false,
+        }
+    }
+
+    /// The thread's queue, for those who receive chunks.
+    pub(super) fn work(&self) -> std_mpsc::Sender<Work> {
+        self.work.clone()
     }
 
     /// The parameters of the current iteration.
@@ -43,9 +94,34 @@ impl Steps {
         &self.parameters
     }
 
+    /// The last step that the current parameters hold.
+    pub(super) fn last_step(&self) -> Iteration {
+        self.parameters.last_step()
+    }
+
+    /// The size of a set of parameters, as it is sent to those who hold the last one.
+    pub(super) fn set_bytes(&self) -> u64 {
+        match self.format {
+            WireFormat::F32Exact => 4 * self.values as u64,
+            // Few blocks need a byte of scale.
+            WireFormat::Compact => self.values as u64,
+        }
+    }
+
     /// The figures of the last step.
     pub(super) fn figures(&self) -> StepFigures {
         self.figures
+    }
+
+    /// The units of the current iteration's gradients, if they are known.
+    pub(super) fn units(&self) -> Option<&Units> {
+        self.units.as_ref()
+    }
+
+    /// Sets the units of the first step.
+    pub(super) fn set_units(&mut self, units: Units) {
+        self.units = Some(units.clone());
+        self.give(Work::Units(units));
     }
 
     /// Whether the result of a step is awaited.
@@ -58,22 +134,32 @@ impl Steps {
         self.has_failed
     }
 
-    /// Makes the order for the step of an iteration.
-    pub(super) fn order(
-        &self,
-        iteration: Iteration,
-        tasks: u64,
-        lr_factor: f64,
-        with_product: bool,
-        trace: Option<TraceContext>,
-    ) -> StepOrder {
+    /// Makes the order for the step of an iteration. Also returns the parameters that it will result in, if it is the first
+    /// order.
+    pub(super) fn order(&mut self, plan: StepPlan) -> (StepOrder, Option<ParameterSet>) {
+        let StepPlan { iteration, tasks, collections, loss, lr_factor, with_product, trace } = plan;
         let learning_rate = self.learning_rate.at(iteration.number()) * lr_factor;
-        StepOrder { iteration, tasks, learning_rate, with_product, trace }
+        self.figures = StepFigures { loss, learning_rate, ..StepFigures::default() };
+        let (next, writer) = if self.next.is_none() {
+            let (next, writer) = ParameterSet::begin(iteration.next(), self.values, self.format);
+            self.next = Some(next.clone());
+            (Some(next), Some(writer))
+        } else {
+            (None, None)
+        };
+        (StepOrder { iteration, tasks, collections, learning_rate, with_product, writer, trace }, next)
     }
 
-    /// Adds a gradient to those of the next step.
-    pub(super) fn add(&mut self, gradient: Partial) {
-        self.give(Work::Add(gradient));
+    /// Counts the magnitudes of tasks whose gradients will be, or were added.
+    pub(super) fn count(&mut self, magnitudes: Magnitudes) {
+        self.give(Work::Magnitudes(magnitudes));
+    }
+
+    /// Adds the gradient of an alone lease to those of the next step.
+    pub(super) fn add(&mut self, alone: AloneSum) {
+        let (maxima, saturated) = (alone.sum.maxima.clone(), alone.sum.saturated);
+        self.count(Magnitudes { maxima, saturated });
+        self.give(Work::Add(alone));
     }
 
     /// Compares two results on the thread, since they may be large.
@@ -81,10 +167,24 @@ impl Steps {
         self.give(Work::Compare(comparison));
     }
 
-    /// Takes a step.
-    pub(super) fn take(&mut self, order: StepOrder) {
+    /// Takes a step. Returns its result if it is taken already.
+    pub(super) fn take(&mut self, order: StepOrder) -> Option<StepResult> {
+        if let Some(taken) = self.taken.take() {
+            return Some(taken);
+        }
         self.give(Work::Step(order));
         self.is_under_way = !self.has_failed;
+        None
+    }
+
+    /// Drops the step that is under way, unless everything for it has arrived.
+    pub(super) fn abandon(&mut self) {
+        self.give(Work::Abandon);
+    }
+
+    /// No step is under way any more.
+    pub(super) fn abandoned(&mut self) {
+        self.is_under_way = false;
     }
 
     /// Asks for a copy of the state after the last step.
@@ -94,12 +194,30 @@ impl Steps {
         state
     }
 
-    /// Takes in the result of a step. Returns whether more versions of the parameters are in memory than may be.
-    pub(super) fn finish(&mut self, figures: StepFigures, parameters: ParameterSet) -> bool {
+    /// Asks for a copy of the parameters after the last step.
+    pub(super) fn trained(&mut self) -> TrainedParameters {
+        let (copy, parameters) = std_mpsc::sync_channel(1);
+        self.give(Work::Parameters(copy));
+        TrainedParameters::new(self.last_step(), parameters)
+    }
+
+    /// Takes in the result of a step that the engine has committed. Returns whether more versions of the parameters are in memory
+    /// than may be.
+    pub(super) fn finish(&mut self, result: StepResult) -> bool {
+        let StepResult { learning_rate, gradient_norm, saturated, units, .. } = result;
         self.is_under_way = false;
-        self.figures = figures;
-        self.parameters = parameters;
+        self.figures = StepFigures { loss: self.figures.loss, learning_rate, gradient_norm, saturated };
+        self.units = units;
+        if let Some(next) = self.next.take() {
+            self.parameters = next;
+        }
         self.versions.add(&self.parameters)
+    }
+
+    /// Keeps the result of a step whose order the engine took back before it knew.
+    pub(super) fn keep(&mut self, result: StepResult) {
+        self.is_under_way = false;
+        self.taken = Some(result);
     }
 
     /// Records that the thread failed.
@@ -111,6 +229,26 @@ impl Steps {
     fn give(&mut self, work: Work) {
         if self.work.send(work).is_err() {
             self.fail();
+        }
+    }
+}
+
+/// What the driver knows of the state in which training begins.
+pub(super) struct InitialState {
+    parameters: ParameterSet,
+    values: usize,
+    format: WireFormat,
+    units: Option<Units>,
+}
+
+impl InitialState {
+    pub(super) fn of(state: &TrainingState) -> Self {
+        let next = Iteration(state.steps()).next();
+        Self {
+            parameters: ParameterSet::complete(next, state.working_parameters()),
+            values: state.parameters().len(),
+            format: state.config().format,
+            units: state.units().cloned(),
         }
     }
 }

@@ -9,26 +9,29 @@ use std::time::Duration;
 
 use ata_record::{RecordError, RefusalKind, RunState};
 use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
-use ata_types::{Iteration, Lease, LeaseId};
+use ata_types::{CHUNK_VALUES, Iteration, Lease, LeaseId};
 use ata_wire::{
-    FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Pool, Reader, Receipt, SessionToken, ToWorker,
+    Collection, ComputedLease, FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Reader, Receipt, SessionToken, ToWorker,
 };
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use super::Ending;
 use super::uploads::Uploads;
-use super::{Command, Driver, Gradient, Presence, Room, SessionHandle, UploadRefusal};
+use super::{Command, Driver, Gradient, Presence, Room, SessionHandle, UploadRefusal, VectorUpload};
 use crate::config::CoordinatorConfig;
 use crate::parameters::DueSets;
 use crate::report::RunReport;
-use crate::training::{StepOrder, TrainingEvent, Work};
+use crate::training::{StepOrder, SumChunk, TrainingEvent, Work};
 
 /// Commands that threads may have sent before a test handles them.
 const QUEUED_COMMANDS: usize = 64;
 
 /// Time after which a wait has failed: far more than it takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The exponent of the unit of the first gradients.
+const UNIT: i16 = -10;
 
 /// A run on virtual time.
 pub struct VirtualRun {
@@ -58,9 +61,9 @@ pub enum WorkKind {
 impl From<&Work> for WorkKind {
     fn from(work: &Work) -> Self {
         match work {
-            Work::Add(_) | Work::Compare(_) => Self::Gradient,
-            Work::Step(_) => Self::Step,
-            Work::Copy(_) => Self::Copy,
+            Work::Units(_) | Work::Magnitudes(_) | Work::Chunk(_) | Work::Add(_) | Work::Compare(_) => Self::Gradient,
+            Work::Step(_) | Work::Abandon => Self::Step,
+            Work::Copy(_) | Work::Parameters(_) => Self::Copy,
         }
     }
 }
@@ -71,7 +74,7 @@ impl VirtualRun {
         let parameters = config.problem.model.parameter_count();
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
         let (publisher, state) = watch::channel(RunState::default());
-        let mut driver = Driver::new(config, &sender, Pool::default(), publisher).expect("a run begins");
+        let mut driver = Driver::new(config, &sender, publisher).expect("a run begins");
         let (given, work) = std_mpsc::channel();
         let training = driver.steps.intercept(given);
         driver.notify(Event::Proceed);
@@ -134,7 +137,15 @@ impl VirtualRun {
     pub fn break_training_thread(&mut self) {
         // A step without gradients panics.
         let (iteration, learning_rate) = (Iteration::FIRST, 0.1);
-        let order = StepOrder { iteration, tasks: 1, learning_rate, with_product: false, trace: None };
+        let order = StepOrder {
+            iteration,
+            tasks: 1,
+            collections: Vec::new(),
+            learning_rate,
+            with_product: false,
+            writer: None,
+            trace: None,
+        };
         self.training.send(Work::Step(order)).expect("the training thread runs");
     }
 
@@ -162,7 +173,7 @@ impl VirtualRun {
         let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
         assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
         presence.hear_heartbeat(false);
-        Some(VirtualWorker { token, messages, presence, leases: Vec::new() })
+        Some(VirtualWorker { token, messages, presence, leases: Vec::new(), asked: Vec::new() })
     }
 
     /// Lets time pass, then ends a control stream.
@@ -190,17 +201,76 @@ impl VirtualRun {
         lease: &Lease,
         value: f32,
     ) -> (Option<Receipt>, Option<Ending>) {
-        let header = GradientHeader {
-            session,
-            lease: lease.id,
-            iteration: lease.iteration,
-            times: LeaseTimes { busy_s: vec![0.0; lease.tasks.count as usize], outlasted: 0 },
-            loss_sum: 1.0,
-        };
-        let values = vec![value; self.parameters];
+        let header = GradientHeader { leases: vec![lease.id], ..self.header(session, lease.iteration) };
+        let (computed, values) = (computed(lease), self.sums(value));
         let (reply, mut answer) = oneshot::channel();
-        let ending = self.turn(0.0, Some(Command::Gradient(Gradient { header, values, reply })));
+        let ending = self.turn(0.0, Some(Command::Gradient(Gradient { header, computed, values, reply })));
         (answer.try_recv().ok(), ending)
+    }
+
+    fn header(&self, session: SessionToken, iteration: Iteration) -> GradientHeader {
+        let tensors = self.driver.sizes.tensors();
+        let units = self.driver.steps.units().map_or(vec![UNIT; tensors], |units| units.exponents().to_vec());
+        let maxima = vec![1.0; tensors];
+        let (leases, computed) = (Vec::new(), None);
+        GradientHeader { session, collection: None, iteration, leases, first_chunk: 0, computed, maxima, units, saturated: 0 }
+    }
+
+    /// Equal values in integers of the first unit.
+    fn sums(&self, value: f32) -> Vec<i32> {
+        let unit = self.driver.steps.units().map_or(UNIT, |units| units.exponents()[0]);
+        vec![(value * 2.0_f32.powi(-i32::from(unit))) as i32; self.parameters]
+    }
+
+    /// Reports that a lease is computed, in no time.
+    pub fn report(&mut self, session: SessionToken, lease: &Lease) -> Option<Ending> {
+        self.turn(0.0, Some(Command::Progress { session, computed: vec![computed(lease)] }))
+    }
+
+    /// Announces a vector that was asked for.
+    pub fn announce_vector(&mut self, session: SessionToken, asked: &Collection) -> VectorAnnouncement {
+        let header = GradientHeader {
+            collection: Some(asked.id),
+            leases: asked.leases.clone(),
+            first_chunk: asked.first_chunk,
+            ..self.header(session, asked.iteration)
+        };
+        let (reply, answer) = oneshot::channel();
+        assert!(self.turn(0.0, Some(Command::AnnounceVector { header, peer: Peer::default(), reply })).is_none());
+        VectorAnnouncement(answer)
+    }
+
+    /// Sends chunks of equal values of a vector that was let in, as many as there are up to `most`; returns how many.
+    pub fn send_chunks(&self, asked: &Collection, upload: &VectorUploading, value: f32, most: usize) -> usize {
+        let sums = self.sums(value);
+        let chunks = sums.chunks(CHUNK_VALUES).skip(asked.first_chunk as usize).take(most);
+        let send = |sums: &[i32]| {
+            let (collection, sums) = (asked.id, sums.to_vec());
+            upload.0.gate.let_through(|at| {
+                drop(upload.0.work.send(Work::Chunk(SumChunk { collection, at, sums })));
+            })
+        };
+        chunks.filter(|sums| send(sums)).count()
+    }
+
+    /// Reports that a vector has arrived.
+    pub fn vector_arrived(&mut self, asked: &Collection) -> (Option<Receipt>, Option<Ending>) {
+        let (reply, mut answer) = oneshot::channel();
+        let ending = self.turn(0.0, Some(Command::VectorArrived { collection: asked.id, reply }));
+        (answer.try_recv().ok(), ending)
+    }
+
+    /// Sends a vector of equal values that was asked for.
+    pub fn send_vector(&mut self, session: SessionToken, asked: &Collection, value: f32) -> (Option<Receipt>, Option<Ending>) {
+        let Some(upload) = self.announce_vector(session, asked).upload() else { return (None, None) };
+        self.send_chunks(asked, &upload, value, usize::MAX);
+        self.vector_arrived(asked)
+    }
+
+    /// Fails a vector.
+    pub fn fail_vector(&mut self, session: SessionToken, asked: &Collection, kind: RefusalKind) -> Option<Ending> {
+        let (collection, reason) = (asked.id, "a test".into());
+        self.turn(0.0, Some(Command::VectorFailed { session, collection, kind, reason }))
     }
 
     /// Asks for the parameters of a session.
@@ -225,8 +295,10 @@ impl VirtualRun {
     }
 
     /// SHA-256 of the current parameters.
-    pub fn parameters_sha256(&self) -> [u8; 32] {
-        self.driver.steps.parameters().sha256()
+    pub fn parameters_sha256(&mut self) -> [u8; 32] {
+        let trained = self.driver.steps.trained();
+        self.pass_work_on();
+        trained.sha256()
     }
 
     /// What the engine learned about each worker.
@@ -267,6 +339,8 @@ pub struct VirtualWorker {
     pub token: SessionToken,
     /// Leases that it has not answered yet.
     pub leases: Vec<Lease>,
+    /// Vectors that it is asked for and has not sent.
+    pub asked: Vec<Collection>,
     messages: mpsc::Receiver<ToWorker>,
     presence: Presence,
 }
@@ -279,7 +353,11 @@ impl VirtualWorker {
                 ToWorker::Assign(leases) => self.leases.extend(leases.into_iter().map(|assignment| assignment.lease)),
                 ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.id)),
                 ToWorker::Farewell { reason, .. } => return Some(reason),
-                ToWorker::Welcome(_) => {}
+                ToWorker::Collect(asked) => {
+                    self.asked.retain(|before| asked.iter().all(|asked| asked.id != before.id));
+                    self.asked.extend(asked.into_iter().filter(|asked| !asked.leases.is_empty()));
+                }
+                ToWorker::Welcome(_) | ToWorker::Units { .. } => {}
             }
         }
         None
@@ -329,6 +407,30 @@ impl UploadRoom {
     pub fn must_give_way(&self) -> bool {
         self.0.must_give_way()
     }
+}
+
+/// A vector that was announced.
+pub struct VectorAnnouncement(oneshot::Receiver<Result<VectorUpload, UploadRefusal>>);
+
+impl VectorAnnouncement {
+    /// Whether it is not answered yet.
+    pub fn is_waiting(&mut self) -> bool {
+        matches!(self.0.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// The upload, if it was let in.
+    pub fn upload(&mut self) -> Option<VectorUploading> {
+        self.0.try_recv().ok()?.ok().map(VectorUploading)
+    }
+}
+
+/// A vector that was let in.
+pub struct VectorUploading(VectorUpload);
+
+fn computed(lease: &Lease) -> ComputedLease {
+    let tasks = lease.tasks.count as usize;
+    let times = LeaseTimes { busy_s: vec![0.0; tasks], outlasted: 0 };
+    ComputedLease { lease: lease.id, times, losses: vec![1.0; tasks] }
 }
 
 /// The parameters of a session.

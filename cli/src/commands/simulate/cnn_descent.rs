@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ata_learn::{Dataset, Learner, Model, OpenDevice, Optimizer, Partial, Reduction, Tasks, TrainingState};
+use ata_learn::{
+    Dataset, GradientSum, Learner, Model, OpenDevice, Optimizer, Quantizer, TensorSizes, Tasks, TrainingConfig, TrainingState,
+    Units, maxima,
+};
 use ata_scheduler::StepOutcome;
 use ata_simulator::{Descent, DescentCache, DescentStep, StepResult};
-use ata_types::Iteration;
+use ata_types::{Iteration, WireFormat};
 
 /// What the CNN is trained with.
 pub(crate) struct CnnTraining {
@@ -28,46 +31,86 @@ struct CnnDescent {
     learner: Box<dyn Learner>,
     state: TrainingState,
     learning_rate: f64,
-    /// The parameters, by the iteration whose gradients are computed at them.
-    parameters: BTreeMap<u64, Vec<f32>>,
+    /// The parameters and the units, by the iteration whose gradients are computed with them.
+    versions: BTreeMap<u64, Version>,
+}
+
+/// What the gradients of an iteration are computed with.
+struct Version {
+    parameters: Vec<f32>,
+    units: Option<Units>,
+}
+
+/// The gradients of a step.
+struct StepGradient {
+    sum: Vec<f32>,
+    /// The largest magnitudes of the tasks' gradients, for the next units.
+    maxima: Vec<f32>,
+    loss: f64,
+    tasks: u64,
 }
 
 impl CnnDescent {
     fn new(training: &CnnTraining) -> Self {
         let CnnTraining { model, device, data, tasks, learning_rate } = training;
         let learner = data.clone().learner(device, *tasks);
-        let initial = model.initial_parameters(tasks.seed);
-        let parameters = BTreeMap::from([(1, initial.clone())]);
-        let state = TrainingState::new(Optimizer::default(), initial);
-        Self { learner, state, learning_rate: *learning_rate, parameters }
+        let parameters = model.initial_parameters(tasks.seed);
+        let config = TrainingConfig {
+            optimizer: Optimizer::default(),
+            sizes: TensorSizes::from(&model.table()),
+            format: WireFormat::F32Exact,
+            budget: tasks.budget,
+        };
+        let state = TrainingState::new(config, parameters.clone());
+        let versions = BTreeMap::from([(1, Version { parameters, units: None })]);
+        Self { learner, state, learning_rate: *learning_rate, versions }
     }
 
-    fn add_gradients(&mut self, step: &DescentStep) -> Result<(Partial, u64), String> {
-        let mut reduction = Reduction::default();
-        let mut tasks = 0;
+    fn gradient(&mut self, step: &DescentStep) -> Result<StepGradient, String> {
+        let TrainingConfig { sizes, budget, .. } = self.state.config().clone();
+        let (mut loss, mut total) = (0.0, None);
+        let mut sum = GradientSum::new(&sizes);
         for (iteration, range) in &step.tasks {
-            self.learner.load(&self.parameters[iteration]);
-            for index in range.indices() {
-                let task = self.learner.gradient(Iteration(*iteration), index).map_err(|error| error.to_string())?;
-                reduction.add(Partial { first: index, count: 1, gradient: task.gradient, loss: task.loss });
+            let version = &self.versions[iteration];
+            self.learner.load(&version.parameters);
+            let mut gradient =
+                |index| self.learner.gradient(Iteration(*iteration), index).map_err(|error| error.to_string());
+            let units = match version.units.clone() {
+                Some(units) => units,
+                None => {
+                    let first = maxima(&gradient(0)?.gradient, &sizes).map_err(|error| error.to_string())?;
+                    Units::first(&first, budget, WireFormat::F32Exact)
+                }
+            };
+            if self.state.units().is_none() {
+                self.state.set_units(units.clone());
             }
-            tasks += range.count;
+            let quantizer = Quantizer::new(units.clone(), sizes.clone(), budget);
+            for index in range.indices() {
+                let task = gradient(index)?;
+                sum.add(&task.gradient, 1, &quantizer).map_err(|error| error.to_string())?;
+                loss += task.loss;
+            }
+            total = Some(units);
         }
-        Ok((reduction.finish().ok_or("a step without tasks")?, tasks))
+        // Only an asynchronous step has tasks of an earlier iteration, and that has one task.
+        let units = total.ok_or("a step without tasks")?;
+        Ok(StepGradient { sum: units.values(&sizes, &sum.values), maxima: sum.maxima, loss, tasks: sum.tasks })
     }
 }
 
 impl Descent for CnnDescent {
     /// The objective is the mean loss of the step's tasks: evaluating a whole data set would take longer than the step.
     fn step(&mut self, step: &DescentStep) -> Result<StepResult, String> {
-        let (mut sum, tasks) = self.add_gradients(step)?;
+        let StepGradient { sum, maxima, loss, tasks } = self.gradient(step)?;
         // Runs of several policies share the step, and some of them look at the product.
         let rate = self.learning_rate * step.lr_factor;
-        let mut next = Vec::new();
-        let gradient_product = self.state.step(&mut sum.gradient, tasks, rate, true, &mut next).gradient_product;
-        self.parameters.insert(step.iteration + 1, next);
-        self.parameters = self.parameters.split_off(&step.oldest_iteration);
-        let loss = sum.loss / tasks as f64;
+        let gradient_product = self.state.step_whole(sum, tasks, rate, true).0.gradient_product;
+        self.state.commit_step(&maxima);
+        let next = Version { parameters: self.state.parameters().to_vec(), units: self.state.units().cloned() };
+        self.versions.insert(step.iteration + 1, next);
+        self.versions = self.versions.split_off(&step.oldest_iteration);
+        let loss = loss / tasks as f64;
         Ok(StepResult { outcome: StepOutcome { loss: Some(loss), gradient_product, accuracy: None }, objective: loss })
     }
 }

@@ -6,7 +6,7 @@ mod suite;
 use std::process::ExitCode;
 
 use ata_experiments::suite::SUITES;
-use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, Row, RunResult};
+use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, LinksSpec, Row, RunResult};
 use ata_figures::{Report, Table};
 use ata_learn::{DeviceChoice, Split, Tasks};
 use ata_simulator::DescentCache;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use cnn_descent::CnnTraining;
 
 use crate::Extensions;
-use crate::args::{ProblemName, SimulateArgs};
+use crate::args::{LinkArgs, ProblemName, SimulateArgs};
 
 use crate::failure::Failure;
 use crate::inputs::open_split;
@@ -120,6 +120,7 @@ fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
     experiment.seed = args.seed.unwrap_or(experiment.seed);
     experiment.seeds = args.seeds.unwrap_or(experiment.seeds);
     experiment.overhead = args.overhead.clone().or(experiment.overhead);
+    experiment.links = links(&args.links, experiment.links)?;
     if let Some(problem) = args.problem {
         experiment.learning = default_problem(problem);
     }
@@ -132,6 +133,27 @@ fn experiment(args: &SimulateArgs) -> Result<Experiment, Failure> {
         experiment.policies = policy_list::parse(&args.policies, but)?;
     }
     Ok(experiment)
+}
+
+/// The links of the experiment's file, with the flags applied.
+fn links(args: &LinkArgs, file: Option<LinksSpec>) -> Result<Option<LinksSpec>, Failure> {
+    let Some(flag) = args.first_given() else { return Ok(file) };
+    let mut links = match (file, &args.link, &args.model_bytes) {
+        (Some(links), ..) => links,
+        (None, Some(link), Some(model_bytes)) => LinksSpec::new(link.clone(), model_bytes.clone()),
+        _ => {
+            return Err(Failure::usage(format!(
+                "{flag}: links need a rate and a size: give both --link and --model-bytes"
+            )));
+        }
+    };
+    let LinkArgs { link, head_link, model_bytes, wire, time_unit } = args;
+    links.link = link.clone().unwrap_or(links.link);
+    links.head_link = head_link.clone().or(links.head_link);
+    links.model_bytes = model_bytes.clone().unwrap_or(links.model_bytes);
+    links.wire = wire.unwrap_or(links.wire);
+    links.time_unit = time_unit.clone().unwrap_or(links.time_unit);
+    Ok(Some(links))
 }
 
 fn default_problem(problem: ProblemName) -> Option<LearningSpec> {

@@ -22,7 +22,9 @@ pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<
 
 /// The suite with the flags applied.
 fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
+    let link_flag = args.links.first_given();
     for (flag, is_given) in [
+        (link_flag.unwrap_or("--link"), link_flag.is_some()),
         ("--task-time", !args.laws.is_empty()),
         ("--workers", !args.workers.is_empty()),
         ("--budget", args.budget.is_some()),

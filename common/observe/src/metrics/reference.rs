@@ -81,6 +81,7 @@ fn full_run(metrics: &mut Metrics) -> RunState {
             results: 1,
             learning_rate: 1.0,
             gradient_norm: Some(1.0),
+            saturated: 0,
         },
         RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 1.0, accuracy: Some(1.0) },
         RunEvent::Checkpoint { time_s: 1.0, iteration: Iteration(1), path: String::new(), seconds: 1.0 },

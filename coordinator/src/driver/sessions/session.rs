@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{CONNECTIONS_PER_WORKER, MAX_BATCH, MAX_QUEUED_MESSAGES};
@@ -41,6 +42,8 @@ pub(crate) struct Session {
     due: DueParameters,
     /// The iteration of the parameters that became due last.
     sent: Option<Iteration>,
+    /// The iteration of the units that it was sent last.
+    units_sent: Option<Iteration>,
     download: Option<Download>,
     /// Shared with the task that sends the training data, if there is one.
     data: Weak<()>,
@@ -162,6 +165,7 @@ impl Session {
             connections: Vec::new(),
             due: DueParameters::default(),
             sent: None,
+            units_sent: None,
             download: None,
             data: Weak::new(),
             outbox: Vec::new(),
@@ -275,20 +279,41 @@ impl Session {
         reading.into_iter().chain(self.due.iteration()).min()
     }
 
-    /// Adds a lease to the next message, and sends the parameters of its iteration if the worker does not have them.
-    pub(crate) fn assign(&mut self, lease: &Lease, parameters: &ParameterSet, trace: Option<TraceContext>) {
+    /// Adds a lease to the next message, and sends the parameters and the units of its iteration if the worker does not have
+    /// them.
+    pub(crate) fn assign(
+        &mut self,
+        lease: &Lease,
+        parameters: &ParameterSet,
+        units: Option<&Units>,
+        trace: Option<TraceContext>,
+    ) {
         debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
         self.past.given(lease.id);
         let iteration = parameters.iteration;
-        if self.sent.replace(iteration) != Some(iteration) {
+        // Whoever was sent the next set ahead holds this one until that is complete.
+        if self.sent < Some(iteration) {
+            self.sent = Some(iteration);
             self.due.put(parameters.clone());
+        }
+        if self.units_sent != Some(iteration)
+            && let Some(units) = units
+        {
+            self.units_sent = Some(iteration);
+            self.outbox.push(ToWorker::Units { iteration, units: units.exponents().to_vec() });
         }
         let assignment = Assignment { lease: *lease, trace };
         match self.outbox.last_mut() {
             Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
             _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
         }
+    }
+
+    /// Sends the parameters of the next iteration while they are written, since the worker is likely to compute at them.
+    pub(crate) fn send_ahead(&mut self, next: &ParameterSet) {
+        self.sent = Some(next.iteration);
+        self.due.put(next.clone());
     }
 
     /// Adds the cancellation of a lease to the next message.
@@ -310,12 +335,12 @@ impl Session {
     }
 
     /// Records that a lease ended.
-    pub(crate) fn ended(&mut self, lease: LeaseId) {
-        self.sending.ended(lease);
+    pub(crate) fn ended(&mut self, lease: &Lease) {
+        self.sending.ended(lease.id);
         // It may be one of an earlier session of the worker.
         self.leases = self.leases.saturating_sub(1);
         // Without a lease it needs no parameters.
-        if self.leases == 0 && self.due.clear() {
+        if self.leases == 0 && self.due.clear(lease.iteration) {
             self.sent = None;
         }
     }

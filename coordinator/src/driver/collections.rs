@@ -1,0 +1,194 @@
+//! The vectors that workers are asked for.
+//!
+//! The engine asks a worker for the sum of the gradients of some leases. Tasks of a worker that was lost while it sent its sum are
+//! collected from the first chunk on that did not arrive; a collection of the engine that holds both such tasks and others is
+//! several vectors.
+
+use std::collections::BTreeMap;
+
+use ata_record::RefusalKind;
+use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, WorkerId};
+use ata_wire::{Collection, GradientHeader};
+
+use super::uploads::UploadRefusal;
+use crate::training::{Gate, OrderedCollection};
+
+/// A vector that a worker was asked for.
+#[derive(Debug)]
+struct Vector {
+    worker: WorkerId,
+    /// The collection of the engine that it is part of.
+    part_of: CollectionId,
+    request: Collection,
+    tasks: Vec<TaskRange>,
+    /// The gate for its chunks, once its header was accepted.
+    gate: Option<Gate>,
+    has_arrived: bool,
+}
+
+/// The vectors of the iteration that is under way.
+#[derive(Debug)]
+pub(super) struct Collections {
+    vectors: BTreeMap<CollectionId, Vector>,
+    /// How many vectors were asked for so far.
+    asked: u64,
+    /// Chunks per vector.
+    chunks: u64,
+    /// Whether the part of a vector that has arrived counts if its worker is lost.
+    keeps_parts: bool,
+    /// Tasks of lost workers, and the first chunk of their sum that did not arrive; later ones replace earlier ones.
+    parts: Vec<(TaskRange, u64)>,
+}
+
+/// A vector that arrived whole, or failed: its worker, and the engine's collection if that is complete or failed by it.
+pub(super) struct EndedVector {
+    pub(super) worker: WorkerId,
+    pub(super) collection: CollectionId,
+}
+
+impl Collections {
+    /// No vectors, of so many chunks each.
+    pub(super) fn new(chunks: u64, keeps_parts: bool) -> Self {
+        Self { vectors: BTreeMap::new(), asked: 0, chunks, keeps_parts, parts: Vec::new() }
+    }
+
+    /// The engine asks a worker for the sum over some leases, with their tasks; this replaces what it asked for before under the
+    /// same name. Returns what to ask the worker for.
+    pub(super) fn ask(
+        &mut self,
+        worker: WorkerId,
+        collection: CollectionId,
+        iteration: Iteration,
+        leases: &[(LeaseId, TaskRange)],
+    ) -> Vec<Collection> {
+        let mut requests = self.withdraw(collection);
+        let mut by_first: BTreeMap<u64, Vec<(LeaseId, TaskRange)>> = BTreeMap::new();
+        for &(lease, tasks) in leases {
+            by_first.entry(self.first_chunk(tasks)).or_default().push((lease, tasks));
+        }
+        for (first_chunk, leases) in by_first {
+            self.asked += 1;
+            let (id, has_arrived) = (CollectionId(self.asked), first_chunk == self.chunks);
+            let (leases, tasks) = leases.into_iter().unzip();
+            let request = Collection { id, iteration, leases, first_chunk };
+            if !has_arrived {
+                requests.push(request.clone());
+            }
+            let vector = Vector { worker, part_of: collection, request, tasks, gate: None, has_arrived };
+            self.vectors.insert(id, vector);
+        }
+        requests
+    }
+
+    /// Takes back what was asked for; returns the requests that say so to the worker.
+    fn withdraw(&mut self, collection: CollectionId) -> Vec<Collection> {
+        let of_it = self.vectors.extract_if(.., |_, vector| vector.part_of == collection);
+        of_it.map(|(_, vector)| Collection { leases: Vec::new(), ..vector.request }).collect()
+    }
+
+    fn first_chunk(&self, tasks: TaskRange) -> u64 {
+        let mut parts = self.parts.iter().rev();
+        parts.find(|(part, _)| part.overlaps(tasks)).map_or(0, |(_, first_chunk)| *first_chunk)
+    }
+
+    /// Checks the header of a vector that a worker is about to send.
+    pub(super) fn check(&self, worker: WorkerId, header: &GradientHeader) -> Result<(), (RefusalKind, String)> {
+        let id = header.collection.unwrap_or(CollectionId(0));
+        let Some(vector) = self.vectors.get(&id).filter(|vector| vector.worker == worker) else {
+            let kind = if id.0 <= self.asked { RefusalKind::Stale } else { RefusalKind::Foreign };
+            return Err((kind, format!("collection {id} is not asked of worker {worker}")));
+        };
+        if vector.gate.is_some() {
+            return Err((RefusalKind::Replayed, format!("collection {id} is being sent already")));
+        }
+        let Collection { iteration, leases, first_chunk, .. } = &vector.request;
+        if (*iteration, leases, *first_chunk) != (header.iteration, &header.leases, header.first_chunk) {
+            return Err((RefusalKind::Stale, format!("collection {id} is now asked for with other leases")));
+        }
+        Ok(())
+    }
+
+    /// The vector that a worker was asked for with this lease in it.
+    pub(super) fn with(&self, worker: WorkerId, lease: LeaseId) -> Option<CollectionId> {
+        let mut vectors = self.vectors.iter();
+        vectors.find(|(_, vector)| vector.worker == worker && vector.request.leases.contains(&lease)).map(|(id, _)| *id)
+    }
+
+    /// The leases of a vector.
+    pub(super) fn leases(&self, id: CollectionId) -> &[LeaseId] {
+        self.vectors.get(&id).map_or(&[], |vector| &vector.request.leases)
+    }
+
+    /// Lets a vector in whose header was checked.
+    pub(super) fn accept(&mut self, id: CollectionId) -> Result<Gate, UploadRefusal> {
+        let gone = || UploadRefusal::NotHeld { reason: format!("collection {id} is no longer asked for") };
+        let vector = self.vectors.get_mut(&id).ok_or_else(gone)?;
+        let gate = Gate::new(vector.request.first_chunk);
+        vector.gate = Some(gate.clone());
+        Ok(gate)
+    }
+
+    /// A vector has arrived whole. Returns the engine's collection if that has, too.
+    pub(super) fn arrived(&mut self, id: CollectionId) -> Option<EndedVector> {
+        let vector = self.vectors.get_mut(&id)?;
+        vector.has_arrived = true;
+        let (worker, collection) = (vector.worker, vector.part_of);
+        let mut parts = self.vectors.values().filter(|vector| vector.part_of == collection);
+        parts.all(|vector| vector.has_arrived).then_some(EndedVector { worker, collection })
+    }
+
+    /// A vector will not arrive whole. Returns the engine's collection, which fails.
+    pub(super) fn failed(&mut self, id: CollectionId) -> Option<EndedVector> {
+        let (worker, collection) = self.vectors.get(&id).map(|vector| (vector.worker, vector.part_of))?;
+        self.end(|vector| vector.part_of == collection);
+        Some(EndedVector { worker, collection })
+    }
+
+    /// The session of a worker has ended. Returns its collections that have arrived whole all the same.
+    pub(super) fn left(&mut self, worker: WorkerId) -> Vec<EndedVector> {
+        let chunks = self.chunks;
+        let is_whole = |vector: &Vector| vector.gate.as_ref().is_some_and(|gate| gate.close() == chunks);
+        let whole = self.vectors.iter().filter(|(_, vector)| vector.worker == worker && !vector.has_arrived);
+        let whole: Vec<CollectionId> = whole.filter(|(_, vector)| is_whole(vector)).map(|(id, _)| *id).collect();
+        let ended = whole.into_iter().filter_map(|id| self.arrived(id)).collect();
+        self.end(|vector| vector.worker == worker && !vector.has_arrived);
+        ended
+    }
+
+    /// Removes vectors, and remembers how much of them has arrived.
+    fn end(&mut self, is_over: impl Fn(&Vector) -> bool) {
+        for (_, vector) in self.vectors.extract_if(.., |_, vector| is_over(vector)) {
+            let Vector { request, tasks, gate, has_arrived, .. } = vector;
+            let arrived = if has_arrived { self.chunks } else { request.first_chunk };
+            let next = gate.map_or(arrived, |gate| gate.close());
+            if self.keeps_parts {
+                self.parts.extend(tasks.into_iter().map(|tasks| (tasks, next)));
+            }
+        }
+    }
+
+    /// The vectors of some of the engine's collections, for the order of a step.
+    pub(super) fn ordered(&self, collections: &[CollectionId]) -> Vec<OrderedCollection> {
+        let of_them = self.vectors.iter().filter(|(_, vector)| collections.contains(&vector.part_of));
+        let ordered = of_them.map(|(id, vector)| OrderedCollection {
+            id: *id,
+            first_chunk: vector.request.first_chunk,
+            tasks: vector.tasks.iter().map(|tasks| tasks.count).sum(),
+        });
+        ordered.collect()
+    }
+
+    /// The workers whose vectors are asked for, each once.
+    pub(super) fn contributors(&self) -> Vec<WorkerId> {
+        let mut workers: Vec<WorkerId> = self.vectors.values().map(|vector| vector.worker).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        workers
+    }
+
+    /// The step was taken.
+    pub(super) fn stepped(&mut self) {
+        self.vectors.clear();
+        self.parts.clear();
+    }
+}

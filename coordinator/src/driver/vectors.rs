@@ -1,0 +1,163 @@
+//! Vectors that are asked for, announced, arriving and refused.
+
+use ata_learn::Units;
+use ata_record::RefusalKind;
+use ata_scheduler::Event;
+use ata_types::{CollectionId, LeaseId, WorkerId};
+use ata_wire::{Collection, GradientHeader, Peer, Receipt, SessionToken, ToWorker};
+use tokio::sync::oneshot;
+
+use super::Driver;
+use super::collections::EndedVector;
+use super::commands::answer;
+use super::uploads::UploadRefusal;
+use crate::driver::Presence;
+use crate::links::LinkMeter;
+use crate::training::{Gate, Magnitudes, Paced, Work};
+
+/// Answers a worker that is about to send a vector, once it may.
+pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, UploadRefusal>>;
+
+/// A vector that a worker may send.
+pub(crate) struct VectorUpload {
+    /// The gate for its chunks.
+    pub(crate) gate: Gate,
+    /// Takes its chunks.
+    pub(crate) work: std::sync::mpsc::Sender<Work>,
+    /// When its chunks may be read.
+    pub(crate) paced: Paced,
+    /// Measures the links.
+    pub(crate) meter: LinkMeter,
+    /// The presence of its session.
+    pub(crate) presence: Presence,
+}
+
+/// A vector that was announced before the report on its last lease was handled.
+pub(super) struct ParkedVector {
+    worker: WorkerId,
+    id: CollectionId,
+    header: GradientHeader,
+    reply: VectorReply,
+}
+
+impl Driver {
+    /// Asks a worker for the sum of the gradients of some leases.
+    pub(super) fn collect(&mut self, worker: WorkerId, collection: CollectionId, leases: &[LeaseId]) {
+        let tasks = |lease: &LeaseId| {
+            let held = self.engine.lease(worker, *lease).map(|held| held.tasks);
+            Some((*lease, held.or_else(|| self.results.tasks(*lease))?))
+        };
+        let leases: Vec<_> = leases.iter().filter_map(tasks).collect();
+        let requests = self.collections.ask(worker, collection, self.engine.iteration(), &leases);
+        self.refuse_parked(&requests);
+        for message in ToWorker::collect(requests) {
+            self.sessions.send(worker, message);
+        }
+    }
+
+    /// Answers vectors that were announced and are no longer asked for.
+    fn refuse_parked(&mut self, requests: &[Collection]) {
+        let is_gone = |parked: &mut ParkedVector| requests.iter().any(|request| request.id == parked.id && request.leases.is_empty());
+        for parked in self.parked.extract_if(.., is_gone) {
+            let reason = "it is now asked for with other leases".into();
+            answer(parked.reply, Err(UploadRefusal::NotHeld { reason }));
+        }
+    }
+
+    /// Answers a worker that is about to send a vector, once all of its leases are known to be computed.
+    pub(super) fn announce_vector(&mut self, header: GradientHeader, peer: &Peer, reply: VectorReply) {
+        let token = header.session;
+        self.hear(token);
+        let worker = match self.sessions.of_token(token) {
+            Ok(session) => {
+                session.admit(peer);
+                session.worker()
+            }
+            Err(status) => return answer(reply, Err(UploadRefusal::NoSession(status))),
+        };
+        if let Err((kind, reason)) = self.check_vector(worker, &header) {
+            self.refuse(worker, kind, &reason);
+            return answer(reply, Err(UploadRefusal::NotHeld { reason }));
+        }
+        let id = header.collection.unwrap_or(CollectionId(0));
+        self.parked.push(ParkedVector { worker, id, header, reply });
+        self.accept_parked(worker);
+    }
+
+    fn check_vector(&mut self, worker: WorkerId, header: &GradientHeader) -> Result<(), (RefusalKind, String)> {
+        self.collections.check(worker, header)?;
+        self.check_units(header).map(drop)
+    }
+
+    /// Checks the units of a gradient of the current iteration; the first one to arrive determines them.
+    pub(super) fn check_units(&mut self, header: &GradientHeader) -> Result<Units, (RefusalKind, String)> {
+        let wrong = |reason: String| (RefusalKind::WrongSize, reason);
+        let units = Units::from_exponents(&header.units, &self.sizes).map_err(|error| wrong(error.to_string()))?;
+        if header.iteration != self.steps.parameters().iteration {
+            // The lease of an asynchronous run began earlier, with the units of its iteration.
+            return Ok(units);
+        }
+        match self.steps.units() {
+            Some(known) if *known == units => {}
+            Some(_) => return Err(wrong("its units are not those of the iteration".into())),
+            None => self.steps.set_units(units.clone()),
+        }
+        Ok(units)
+    }
+
+    /// Lets in the vectors of a worker all of whose leases are computed.
+    pub(super) fn accept_parked(&mut self, worker: WorkerId) {
+        let is_computed = |parked: &mut ParkedVector| {
+            let mut leases = self.collections.leases(parked.id).iter();
+            parked.worker == worker && leases.all(|lease| self.results.tasks(*lease).is_some())
+        };
+        let computed: Vec<ParkedVector> = self.parked.extract_if(.., is_computed).collect();
+        for ParkedVector { id, header, reply, .. } in computed {
+            let upload = self.accept_vector(id, header);
+            answer(reply, upload);
+        }
+    }
+
+    fn accept_vector(&mut self, id: CollectionId, header: GradientHeader) -> Result<VectorUpload, UploadRefusal> {
+        let presence = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?.presence();
+        let gate = self.collections.accept(id)?;
+        self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
+        let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
+        Ok(VectorUpload { gate, work, paced, meter, presence })
+    }
+
+    /// All chunks of a vector were passed on.
+    pub(super) fn vector_arrived(&mut self, id: CollectionId, reply: oneshot::Sender<Receipt>) {
+        let ended = self.collections.arrived(id);
+        self.deliver(ended);
+        answer(reply, Receipt::Accepted);
+    }
+
+    /// Tells the engine that a collection has arrived, if it has.
+    fn deliver(&mut self, ended: impl IntoIterator<Item = EndedVector>) {
+        for EndedVector { worker, collection } in ended {
+            self.notify(Event::Delivered { worker, collection });
+        }
+    }
+
+    /// A vector did not arrive whole, or failed a check: its worker failed.
+    pub(super) fn vector_failed(&mut self, token: SessionToken, id: CollectionId, kind: RefusalKind, reason: &str) {
+        let Ok(session) = self.sessions.of_token(token) else { return };
+        let worker = session.worker();
+        self.refuse(worker, kind, reason);
+        self.last_failure = format!("worker {worker}: {reason}");
+        if let Some(EndedVector { worker, collection }) = self.collections.failed(id) {
+            self.notify(Event::CollectionFailed { worker, collection });
+        }
+    }
+
+    /// The session of a worker has ended. What has arrived of its vectors counts.
+    pub(super) fn leave_collections(&mut self, worker: WorkerId) {
+        let ended = self.collections.left(worker);
+        self.deliver(ended);
+        for parked in self.parked.extract_if(.., |parked| parked.worker == worker) {
+            let reason = "the session is over".into();
+            answer(parked.reply, Err(UploadRefusal::NotHeld { reason }));
+        }
+    }
+}

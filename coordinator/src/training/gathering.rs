@@ -1,0 +1,191 @@
+//! The gradients of the step that is under way.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use ata_learn::{Aggregate, GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
+use ata_types::{CHUNK_VALUES, CollectionId};
+
+use super::{AloneSum, Magnitudes, OrderedCollection, Pace, StepOrder, StepResult, Summation, SumChunk};
+
+/// Sums the gradients of a step as they arrive, in any order, and steps each chunk once all have it.
+pub(super) struct Gathering {
+    summation: Summation,
+    sizes: TensorSizes,
+    /// The sum of everything that has arrived, unless vectors are kept apart.
+    sums: Vec<i32>,
+    /// The vectors that have arrived, if they are.
+    vectors: HashMap<CollectionId, GradientSum>,
+    alone: Vec<AloneSum>,
+    /// The first chunk of each collection that has not arrived.
+    arrived: HashMap<CollectionId, u64>,
+    maxima: Vec<f32>,
+    saturated: u64,
+    order: Option<StepOrder>,
+    /// How many chunks were stepped.
+    stepped: u64,
+}
+
+impl Gathering {
+    pub(super) fn new(summation: Summation, config: &TrainingConfig) -> Self {
+        let sizes = config.sizes.clone();
+        Self {
+            summation,
+            sums: vec![0; sizes.values()],
+            maxima: vec![0.0; sizes.tensors()],
+            sizes,
+            vectors: HashMap::new(),
+            alone: Vec::new(),
+            arrived: HashMap::new(),
+            saturated: 0,
+            order: None,
+            stepped: 0,
+        }
+    }
+
+    /// Begins the next step.
+    pub(super) fn clear(&mut self) {
+        self.sums.fill(0);
+        self.maxima.fill(0.0);
+        self.vectors.clear();
+        self.alone.clear();
+        self.arrived.clear();
+        (self.saturated, self.order, self.stepped) = (0, None, 0);
+    }
+
+    /// Counts the magnitudes of some tasks.
+    pub(super) fn count(&mut self, magnitudes: &Magnitudes) {
+        for (most, other) in self.maxima.iter_mut().zip(&magnitudes.maxima) {
+            *most = most.max(*other);
+        }
+        self.saturated += magnitudes.saturated;
+    }
+
+    /// Adds a chunk of a collection.
+    pub(super) fn add_chunk(&mut self, chunk: SumChunk) {
+        let SumChunk { collection, at, sums } = chunk;
+        let range = range(at, self.sums.len());
+        if !self.summation.is_separate() {
+            add_sums(&mut self.sums[range], &sums);
+        } else {
+            let vector = self.vectors.entry(collection).or_insert_with(|| GradientSum::new(&self.sizes));
+            vector.values[range].copy_from_slice(&sums);
+        }
+        self.arrived.insert(collection, at + 1);
+    }
+
+    /// Adds the gradient of an alone lease. Its units are those of its iteration, which may be an earlier one.
+    pub(super) fn add_alone(&mut self, alone: AloneSum, units: Option<&Units>) {
+        if !self.summation.is_separate() && Some(&alone.units) == units {
+            add_sums(&mut self.sums, &alone.sum.values);
+        } else {
+            self.alone.push(alone);
+        }
+    }
+
+    /// Takes the order for the step, or another one that replaces it.
+    pub(super) fn order(&mut self, order: StepOrder) {
+        let writer = self.order.take().and_then(|replaced| replaced.writer);
+        self.order = Some(StepOrder { writer: writer.or(order.writer), ..order });
+    }
+
+    /// The order for the step, if there is one.
+    pub(super) fn ordered(&self) -> Option<&StepOrder> {
+        self.order.as_ref()
+    }
+
+    fn chunks(&self) -> u64 {
+        self.sums.len().div_ceil(CHUNK_VALUES) as u64
+    }
+
+    /// Steps what all collections of the step have. Returns the result once that is everything.
+    pub(super) fn advance(&mut self, state: &mut TrainingState, pace: &Pace) -> Option<StepResult> {
+        let order = self.order.as_ref()?;
+        let arrived = |ordered: &OrderedCollection| {
+            self.arrived.get(&ordered.id).copied().unwrap_or(ordered.first_chunk)
+        };
+        let ready = order.collections.iter().map(arrived).min().unwrap_or(self.chunks());
+        let is_whole =
+            order.collections.is_empty() || self.summation.is_separate() || state.needs_whole(order.with_product);
+        let outcome = if !is_whole {
+            self.step_chunks(state, ready);
+            pace.set(Some(self.stepped));
+            StepOutcome { gradient_product: None, gradient_norm: None }
+        } else if ready == self.chunks() {
+            self.step_whole(state)
+        } else {
+            return None;
+        };
+        if self.stepped < self.chunks() {
+            return None;
+        }
+        let order = self.order.take()?;
+        state.commit_step(&self.maxima);
+        let result = StepResult {
+            iteration: order.iteration,
+            learning_rate: order.learning_rate,
+            gradient_norm: outcome.gradient_norm,
+            gradient_product: outcome.gradient_product,
+            saturated: self.saturated,
+            units: state.units().cloned(),
+        };
+        self.clear();
+        Some(result)
+    }
+
+    /// Steps the chunks before `ready`, and sends them.
+    fn step_chunks(&mut self, state: &mut TrainingState, ready: u64) {
+        let Some(order) = &mut self.order else { return };
+        if self.stepped == 0 && ready > 0 {
+            state.begin_step(order.tasks, order.learning_rate);
+        }
+        for at in self.stepped..ready {
+            let range = range(at, self.sums.len());
+            let chunk = state.step_chunk(range.start, &self.sums[range]);
+            if let Some(writer) = &mut order.writer {
+                writer.push(chunk);
+            }
+        }
+        self.stepped = self.stepped.max(ready);
+    }
+
+    /// Takes the step of the whole gradient, and sends the parameters.
+    fn step_whole(&mut self, state: &mut TrainingState) -> StepOutcome {
+        let Some(mut order) = self.order.take() else { unreachable!("a step was ordered") };
+        let (gradient, divisor) = self.gradient(&order, state.units());
+        let (outcome, chunks) = state.step_whole(gradient, divisor, order.learning_rate, order.with_product);
+        self.stepped = chunks.len() as u64;
+        if let Some(writer) = &mut order.writer {
+            chunks.into_iter().for_each(|chunk| writer.push(chunk));
+        }
+        self.order = Some(order);
+        outcome
+    }
+
+    /// The combined gradient, and what it is to be divided by.
+    fn gradient(&mut self, order: &StepOrder, units: Option<&Units>) -> (Vec<f32>, u64) {
+        let values = |units: &Units, sums: &[i32]| units.values(&self.sizes, sums);
+        if !self.summation.is_separate() {
+            // The gradient of an earlier iteration is alone.
+            let late = self.alone.pop().map(|late| values(&late.units, &late.sum.values));
+            return (late.or_else(|| units.map(|units| values(units, &self.sums))).expect("a step has gradients"), order.tasks);
+        }
+        let collected = order.collections.iter().filter_map(|collection| {
+            let vector = self.vectors.remove(&collection.id)?;
+            Some(GradientSum { tasks: collection.tasks, ..vector })
+        });
+        let vectors: Vec<GradientSum> = collected.chain(self.alone.drain(..).map(|alone| alone.sum)).collect();
+        let units = units.expect("a step has gradients");
+        if self.summation.aggregate != Aggregate::Mean {
+            return (self.summation.aggregate.gradient(&vectors, units, &self.sizes), 1);
+        }
+        vectors.iter().for_each(|vector| add_sums(&mut self.sums, &vector.values));
+        (units.values(&self.sizes, &self.sums), order.tasks)
+    }
+}
+
+/// The values of a chunk.
+fn range(at: u64, values: usize) -> Range<usize> {
+    let first = at as usize * CHUNK_VALUES;
+    first..values.min(first + CHUNK_VALUES)
+}

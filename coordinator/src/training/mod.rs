@@ -1,0 +1,242 @@
+//! The thread that sums gradients and takes optimizer steps.
+//!
+//! Chunks of collections come straight from those who receive them; everything else comes from the driver. As soon as a chunk of
+//! all collections of a step has arrived, it is stepped and sent to the workers, while later ones arrive.
+//!
+//! # Layout
+//! - here: what the thread is given and reports, and its loop
+//! - `gathering`: the gradients of the step that is under way
+//! - `gate`: ends a collection whose worker is lost; `pacing`: holds back those who are far ahead
+
+mod gate;
+mod gathering;
+mod pacing;
+
+pub(crate) use gate::Gate;
+pub(crate) use pacing::{Pace, Paced};
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc as std_mpsc;
+
+use ata_learn::{Aggregate, GradientSum, TaskResult, TrainingState, Units};
+use ata_types::{CollectionId, Iteration, LeaseId, TaskRange};
+use ata_wire::{LeaseTimes, SpanLinks, TRACE_TARGET, TraceContext};
+use tracing::debug_span;
+
+use crate::parameters::SetWriter;
+use gathering::Gathering;
+
+/// How the gradients of an iteration are combined.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Summation {
+    pub(crate) aggregate: Aggregate,
+    /// Whether results are compared before they count, so that a sum may have to be dropped.
+    pub(crate) is_verified: bool,
+}
+
+impl Summation {
+    /// Whether vectors are kept apart until all have arrived, rather than added as they arrive.
+    pub(crate) fn is_separate(self) -> bool {
+        self.is_verified || self.aggregate != Aggregate::Mean
+    }
+}
+
+/// Work for the thread.
+pub(crate) enum Work {
+    /// Use these units for the gradients of the first step.
+    Units(Units),
+    /// A collection begins to arrive, or an alone gradient was applied: the largest magnitudes of its tasks' gradients.
+    Magnitudes(Magnitudes),
+    /// Add a chunk of a collection.
+    Chunk(SumChunk),
+    /// Add the gradient of an alone lease to those of the next step.
+    Add(AloneSum),
+    /// Compare two results, and hand them back.
+    Compare(Comparison),
+    /// Take the step, once all of its collections have arrived. Replaces an earlier order for the same step.
+    Step(StepOrder),
+    /// Drop the step that was begun, if it is not complete.
+    Abandon,
+    /// Hand over a copy of the state after the last step.
+    Copy(std_mpsc::SyncSender<TrainingState>),
+    /// Hand over a copy of the parameters after the last step.
+    Parameters(std_mpsc::SyncSender<Vec<f32>>),
+}
+
+/// The largest magnitudes of some tasks' gradients, per tensor, and how many values were out of the units' range.
+#[derive(Debug)]
+pub(crate) struct Magnitudes {
+    pub(crate) maxima: Vec<f32>,
+    pub(crate) saturated: u64,
+}
+
+/// A chunk of a collection; a collection's chunks come in order.
+pub(crate) struct SumChunk {
+    pub(crate) collection: CollectionId,
+    pub(crate) at: u64,
+    pub(crate) sums: Vec<i32>,
+}
+
+/// The gradient of an alone lease.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AloneSum {
+    pub(crate) sum: GradientSum,
+    pub(crate) units: Units,
+}
+
+/// A step to take.
+pub(crate) struct StepOrder {
+    pub(crate) iteration: Iteration,
+    /// Number of tasks whose gradients make it.
+    pub(crate) tasks: u64,
+    pub(crate) collections: Vec<OrderedCollection>,
+    pub(crate) learning_rate: f64,
+    /// Whether the inner product with the last step's gradient is wanted.
+    pub(crate) with_product: bool,
+    /// Takes the chunks of the next parameters; only the first order for a step has one.
+    pub(crate) writer: Option<SetWriter>,
+    /// The span of the iteration.
+    pub(crate) trace: Option<TraceContext>,
+}
+
+/// A collection that a step waits for, or has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OrderedCollection {
+    pub(crate) id: CollectionId,
+    /// The first chunk that it has; those before came from a worker that was lost.
+    pub(crate) first_chunk: u64,
+    pub(crate) tasks: u64,
+}
+
+/// Two results for the same tasks.
+pub(crate) struct Comparison {
+    pub(crate) tasks: TaskRange,
+    pub(crate) results: [(LeaseId, LeaseResult); 2],
+}
+
+/// The result of a lease that the engine accepted, until it is known how the lease ends.
+pub(crate) struct LeaseResult {
+    pub(crate) times: LeaseTimes,
+    /// The loss of each task, or their sum if they were computed as one batch.
+    pub(crate) losses: Vec<f64>,
+    /// Its tasks.
+    pub(crate) tasks: TaskRange,
+    /// Its gradient, if the lease is alone.
+    pub(crate) alone: Option<AloneSum>,
+    /// Whether its worker computes the same bits as other exact workers.
+    pub(crate) is_exact: bool,
+}
+
+/// A message from the thread.
+pub(crate) enum TrainingEvent {
+    /// It took a step.
+    Step(StepResult),
+    /// It dropped the step that was under way, if there was one.
+    Abandoned,
+    /// It compared two results, which agree or not.
+    Comparison(Comparison, bool),
+    /// It failed, and takes no more work.
+    Failed,
+}
+
+/// The result of a step.
+#[derive(Debug)]
+pub(crate) struct StepResult {
+    pub(crate) iteration: Iteration,
+    pub(crate) learning_rate: f64,
+    /// Norm of the mean gradient before it was clipped, if it may be.
+    pub(crate) gradient_norm: Option<f64>,
+    /// Inner product of the step's mean gradient and the last one's, if the policy asked for it.
+    pub(crate) gradient_product: Option<f64>,
+    /// How many values of the tasks' gradients were out of the units' range.
+    pub(crate) saturated: u64,
+    /// The units of the next gradients.
+    pub(crate) units: Option<Units>,
+}
+
+impl LeaseResult {
+    fn agrees(&self, other: &Self, state: &TrainingState) -> bool {
+        let (Some(one), Some(two)) = (&self.alone, &other.alone) else { return false };
+        let result = |sum, losses: &[f64]| TaskResult { sum, loss: losses.iter().sum() };
+        let (ours, theirs) = (result(&one.sum, &self.losses), result(&two.sum, &other.losses));
+        if self.is_exact && other.is_exact {
+            ours.equals(&theirs)
+        } else {
+            one.units == two.units && ours.resembles(&theirs, &one.units, &state.config().sizes)
+        }
+    }
+}
+
+/// Starts the thread, which ends when the returned sender is dropped. It passes its messages to `report`.
+pub(crate) fn spawn(
+    state: TrainingState,
+    summation: Summation,
+    links: SpanLinks,
+    pace: Pace,
+    report: impl Fn(TrainingEvent) + Send + 'static,
+) -> std_mpsc::Sender<Work> {
+    let (work, receiver) = std_mpsc::channel();
+    std::thread::Builder::new()
+        .name("training".into())
+        .spawn(move || {
+            let thread = Thread { gathering: Gathering::new(summation, state.config()), state, links, pace, report: &report };
+            // A panic is printed, and the run must not wait forever for a step.
+            if catch_unwind(AssertUnwindSafe(|| thread.run(&receiver))).is_err() {
+                report(TrainingEvent::Failed);
+            }
+        })
+        .expect("a thread can be started");
+    work
+}
+
+struct Thread<'a> {
+    state: TrainingState,
+    gathering: Gathering,
+    links: SpanLinks,
+    pace: Pace,
+    report: &'a dyn Fn(TrainingEvent),
+}
+
+impl Thread<'_> {
+    fn run(mut self, received: &std_mpsc::Receiver<Work>) {
+        for work in received {
+            match work {
+                Work::Units(units) => self.state.set_units(units),
+                Work::Magnitudes(magnitudes) => self.gathering.count(&magnitudes),
+                Work::Chunk(chunk) => {
+                    self.gathering.add_chunk(chunk);
+                    self.advance();
+                }
+                Work::Add(alone) => self.gathering.add_alone(alone, self.state.units()),
+                Work::Compare(comparison) => {
+                    let [(_, one), (_, other)] = &comparison.results;
+                    let agree = one.agrees(other, &self.state);
+                    (self.report)(TrainingEvent::Comparison(comparison, agree));
+                }
+                Work::Step(order) => {
+                    self.gathering.order(order);
+                    self.advance();
+                }
+                Work::Abandon => {
+                    self.state.abandon_step();
+                    self.gathering.clear();
+                    (self.report)(TrainingEvent::Abandoned);
+                }
+                // Without a receiver, the run is over.
+                Work::Copy(copy) => drop(copy.send(self.state.clone())),
+                Work::Parameters(copy) => drop(copy.send(self.state.parameters().to_vec())),
+            }
+        }
+    }
+
+    /// Steps the chunks that have arrived, and completes the step if all have.
+    fn advance(&mut self) {
+        let Some(order) = self.gathering.ordered() else { return };
+        let (trace, iteration, tasks) = (order.trace, order.iteration.number(), order.tasks);
+        let _span = self.links.below(trace, || debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks));
+        if let Some(result) = self.gathering.advance(&mut self.state, &self.pace) {
+            self.pace.set(None);
+            (self.report)(TrainingEvent::Step(result));
+        }
+    }
+}

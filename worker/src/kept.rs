@@ -1,0 +1,151 @@
+//! The gradients that a worker keeps until their sum is collected.
+
+use std::sync::Arc;
+
+use ata_learn::{GradientSum, TensorSizes};
+use ata_types::{Iteration, LeaseId};
+
+/// Sums that are kept apart: the last lease may be cancelled because another worker was faster, and the sum of those before it is
+/// all that may be asked for then.
+const APART: usize = 2;
+
+/// Sums that are not in use, which are kept for the next leases.
+const SPARE: usize = 2;
+
+/// The gradients of one iteration's leases.
+#[derive(Debug, Default)]
+pub(crate) struct KeptGradients {
+    iteration: Iteration,
+    sums: Vec<KeptSum>,
+    spare: Vec<GradientSum>,
+}
+
+/// The sum of some leases' gradients.
+#[derive(Debug)]
+struct KeptSum {
+    leases: Vec<LeaseId>,
+    sum: Arc<GradientSum>,
+}
+
+/// What is kept of the leases that a collection asks for.
+#[derive(Debug)]
+pub(crate) enum Selection {
+    /// The sums that make it up.
+    Sums(Vec<Arc<GradientSum>>),
+    /// Some were not computed. They were cancelled or failed, and the coordinator will ask for the others.
+    Incomplete,
+    /// They were added to others.
+    Inseparable,
+}
+
+impl KeptGradients {
+    /// An empty sum.
+    pub(crate) fn empty_sum(&mut self, sizes: &TensorSizes) -> GradientSum {
+        let Some(mut sum) = self.spare.pop() else { return GradientSum::new(sizes) };
+        sum.clear();
+        sum
+    }
+
+    /// Takes back a sum that is not needed.
+    pub(crate) fn give_back(&mut self, sum: GradientSum) {
+        if self.spare.len() < SPARE {
+            self.spare.push(sum);
+        }
+    }
+
+    /// Keeps the sum of a lease's gradients. Those of other iterations are dropped.
+    pub(crate) fn add(&mut self, iteration: Iteration, lease: LeaseId, sum: GradientSum) {
+        if self.iteration != iteration {
+            self.iteration = iteration;
+            for kept in std::mem::take(&mut self.sums) {
+                if let Some(sum) = Arc::into_inner(kept.sum) {
+                    self.give_back(sum);
+                }
+            }
+        }
+        self.sums.push(KeptSum { leases: vec![lease], sum: Arc::new(sum) });
+        if self.sums.len() > APART {
+            self.join_first();
+        }
+    }
+
+    /// Adds the second sum to the first, unless one is being sent.
+    fn join_first(&mut self) {
+        let [first, second, ..] = &mut self.sums[..] else { return };
+        let Some(sum) = Arc::get_mut(&mut first.sum) else { return };
+        sum.merge(&second.sum);
+        first.leases.append(&mut second.leases);
+        if let Some(sum) = Arc::into_inner(self.sums.remove(1).sum) {
+            self.give_back(sum);
+        }
+    }
+
+    /// The sums of some leases.
+    pub(crate) fn select(&self, iteration: Iteration, leases: &[LeaseId]) -> Selection {
+        let is_kept = |lease: &LeaseId| self.sums.iter().any(|kept| kept.leases.contains(lease));
+        if self.iteration != iteration || !leases.iter().all(is_kept) {
+            return Selection::Incomplete;
+        }
+        let mut selected = Vec::new();
+        for kept in &self.sums {
+            match kept.leases.iter().filter(|lease| leases.contains(lease)).count() {
+                0 => {}
+                all if all == kept.leases.len() => selected.push(kept.sum.clone()),
+                _ => return Selection::Inseparable,
+            }
+        }
+        Selection::Sums(selected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(leases: &[u64]) -> KeptGradients {
+        let mut kept = KeptGradients::default();
+        for &lease in leases {
+            let sum = GradientSum { values: vec![1 << lease], maxima: vec![1.0], saturated: 0, tasks: 1 };
+            kept.add(Iteration(4), LeaseId(lease), sum);
+        }
+        kept
+    }
+
+    /// The sum of what is selected, or why nothing is.
+    fn total(kept: &KeptGradients, leases: &[u64]) -> Result<i32, &'static str> {
+        let leases: Vec<LeaseId> = leases.iter().copied().map(LeaseId).collect();
+        match kept.select(Iteration(4), &leases) {
+            Selection::Sums(sums) => Ok(sums.iter().map(|sum| sum.values[0]).sum()),
+            Selection::Incomplete => Err("incomplete"),
+            Selection::Inseparable => Err("inseparable"),
+        }
+    }
+
+    #[test]
+    fn all_leases_or_all_but_the_last_can_be_collected() {
+        let kept = kept(&[1, 2, 3, 4]);
+        assert_eq!(kept.sums.len(), APART, "memory is bounded");
+        assert_eq!(total(&kept, &[4, 1, 2, 3]), Ok(0b11110));
+        assert_eq!(total(&kept, &[1, 2, 3]), Ok(0b1110));
+        assert_eq!(total(&kept, &[4]), Ok(0b10000));
+        assert_eq!(total(&kept, &[1, 2]), Err("inseparable"));
+        assert_eq!(total(&kept, &[4, 5]), Err("incomplete"));
+    }
+
+    #[test]
+    fn another_iteration_begins_anew() {
+        let mut kept = kept(&[1, 2]);
+        kept.add(Iteration(5), LeaseId(3), GradientSum { values: vec![1 << 3], ..kept.sums[0].sum.as_ref().clone() });
+        assert!(matches!(kept.select(Iteration(4), &[LeaseId(1)]), Selection::Incomplete));
+        assert!(matches!(kept.select(Iteration(5), &[LeaseId(3)]), Selection::Sums(sums) if sums.len() == 1));
+    }
+
+    #[test]
+    fn a_sum_that_is_being_sent_stays_as_it_is() {
+        let mut kept = kept(&[1, 2]);
+        let Selection::Sums(sent) = kept.select(Iteration(4), &[LeaseId(1)]) else { panic!() };
+        let more = GradientSum { values: vec![1 << 3], ..sent[0].as_ref().clone() };
+        kept.add(Iteration(4), LeaseId(3), more);
+        assert_eq!((sent[0].values[0], total(&kept, &[1, 2, 3])), (0b10, Ok(0b1110)));
+    }
+}

@@ -1,0 +1,112 @@
+//! The parameters that arrive from the coordinator.
+
+use std::sync::Arc;
+
+use ata_learn::{apply_differences, decode_parameters};
+use ata_types::{CHUNK_VALUES, Iteration};
+use ata_wire::{ParameterPart, SetHeader};
+
+use crate::error::SessionError;
+
+/// Puts sets of parameters together.
+#[derive(Debug)]
+pub(crate) struct Parameters {
+    /// The parameters of the last complete set. While another one arrives as differences, they are those in part.
+    held: Arc<Vec<f32>>,
+    /// The iteration of the last complete set.
+    iteration: Option<Iteration>,
+    /// The set that is arriving.
+    arriving: Option<SetHeader>,
+    /// The values of a chunk.
+    chunk: Vec<f32>,
+}
+
+impl Parameters {
+    /// So many parameters, none of which has arrived.
+    pub(crate) fn new(count: u64) -> Self {
+        Self { held: Arc::new(vec![0.0; count as usize]), iteration: None, arriving: None, chunk: Vec::new() }
+    }
+
+    /// Adds a part of a set. Returns the set that it completes.
+    pub(crate) fn add(&mut self, part: ParameterPart) -> Result<Option<(Iteration, Arc<Vec<f32>>)>, SessionError> {
+        let (at, data) = match part {
+            ParameterPart::Set(header) => {
+                self.begin(header)?;
+                return Ok(None);
+            }
+            ParameterPart::Chunk { at, data } => (at, data),
+        };
+        let Some(header) = &self.arriving else { return Err(SessionError::protocol("a chunk before its header")) };
+        let (base, chunks, iteration) = (header.base, header.chunks, header.iteration);
+        let first = at as usize * CHUNK_VALUES;
+        // Copies them only while the thread still reads the last set.
+        let held = Arc::make_mut(&mut self.held);
+        let end = held.len().min(first + CHUNK_VALUES);
+        let values = &mut held[first..end];
+        if base.is_some() {
+            apply_differences(values, &data).map_err(SessionError::parameters)?;
+        } else {
+            decode_parameters(&data, values.len(), &mut self.chunk).map_err(SessionError::parameters)?;
+            values.copy_from_slice(&self.chunk);
+        }
+        if at + 1 < chunks {
+            return Ok(None);
+        }
+        (self.arriving, self.iteration) = (None, Some(iteration));
+        Ok(Some((iteration, self.held.clone())))
+    }
+
+    fn begin(&mut self, header: SetHeader) -> Result<(), SessionError> {
+        if header.chunks != self.held.len().div_ceil(CHUNK_VALUES) as u64 {
+            return Err(SessionError::protocol("a set of another size"));
+        }
+        if header.base.is_some() && header.base != self.iteration {
+            return Err(SessionError::protocol("differences from parameters that were not sent"));
+        }
+        self.arriving = Some(header);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ata_learn::{encode_differences, encode_parameters};
+
+    fn set(iteration: u64, base: Option<u64>, chunks: u64) -> ParameterPart {
+        ParameterPart::Set(SetHeader { iteration: Iteration(iteration), base: base.map(Iteration), chunks })
+    }
+
+    fn chunk(at: u64, data: Vec<u8>) -> ParameterPart {
+        ParameterPart::Chunk { at, data: data.into() }
+    }
+
+    #[test]
+    fn whole_sets_and_differences_add_up() {
+        let first: Vec<f32> = (0..CHUNK_VALUES + 9).map(|at| at as f32).collect();
+        let (mut held, next): (Vec<f32>, Vec<f32>) = (first.clone(), first.iter().map(|value| value + 0.5).collect());
+        let mut parameters = Parameters::new(first.len() as u64);
+        parameters.add(set(1, None, 2)).unwrap();
+        let [one, two] = [&first[..CHUNK_VALUES], &first[CHUNK_VALUES..]].map(encode_parameters);
+        assert!(parameters.add(chunk(0, one)).unwrap().is_none());
+        let (iteration, whole) = parameters.add(chunk(1, two)).unwrap().unwrap();
+        assert_eq!((iteration, &*whole), (Iteration(1), &first));
+        parameters.add(set(2, Some(1), 2)).unwrap();
+        for (at, range) in [(0, 0..CHUNK_VALUES), (1, CHUNK_VALUES..first.len())] {
+            let bytes = encode_differences(&mut held[range.clone()], &next[range]);
+            if let Some((iteration, set)) = parameters.add(chunk(at, bytes)).unwrap() {
+                assert_eq!((iteration, &*set, &*whole), (Iteration(2), &held, &first));
+            }
+        }
+        assert_eq!(parameters.iteration, Some(Iteration(2)));
+    }
+
+    #[test]
+    fn a_set_that_does_not_fit_is_refused() {
+        let mut parameters = Parameters::new(10);
+        assert!(parameters.add(chunk(0, vec![0; 40])).is_err());
+        assert!(parameters.add(set(1, None, 2)).is_err() && parameters.add(set(2, Some(1), 1)).is_err());
+        parameters.add(set(1, None, 1)).unwrap();
+        assert!(parameters.add(chunk(0, vec![0; 39])).is_err());
+    }
+}
