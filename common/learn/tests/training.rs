@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ata_learn::{
     DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, GradientSum, Learner, Optimizer, Quantizer, Split, Tasks,
-    TensorSizes, TrainingConfig, TrainingState, builtin_model, maxima,
+    TensorSizes, TrainingConfig, TrainingState, Units, builtin_model, maxima,
 };
 use ata_types::{Iteration, WireFormat};
 
@@ -92,8 +92,9 @@ fn training_on_synthetic_data_learns() {
         learner.load(state.parameters());
         let tasks: Vec<_> = (0..4).map(|index| learner.gradient(Iteration(iteration), index).unwrap()).collect();
         if state.units().is_none() {
-            let maxima = maxima(&tasks[0].gradient, &state.config().sizes);
-            state.set_first_units(&maxima.unwrap());
+            let TrainingConfig { sizes, budget, format, .. } = state.config();
+            let maxima = maxima(&tasks[0].gradient, sizes).unwrap();
+            state.set_units(Units::first(&maxima, *budget, *format));
         }
         let config = state.config();
         let quantizer = Quantizer::new(state.units().unwrap().clone(), config.sizes.clone(), config.budget);

@@ -1,45 +1,68 @@
-//! The reduction of an iteration's gradients, against a memory copy of the same bytes.
+//! Sums of gradients in integers, against a plain loop that adds as many f32.
 
 use std::hint::black_box;
 
-use ata_learn::{Partial, Reduction};
+use ata_learn::{GradientSum, Quantizer, TensorSizes, Units, add_sums};
+use ata_types::{CHUNK_VALUES, WireFormat};
 
 use crate::{Figure, pair};
 
-/// Parameters and tasks per iteration: those of the built-in model, and of a large one.
+/// Parameters and summands: those of the built-in model, and of a large one.
 const SIZES: [(usize, u64); 2] = [(158_684, 16), (25_000_000, 4)];
 
+/// How often each sum is made.
+const TIMES: usize = 7;
+
 pub(crate) fn measure() -> Vec<Figure> {
-    SIZES.iter().map(|&(parameters, tasks)| figure(parameters, tasks)).collect()
+    SIZES.iter().flat_map(|&(parameters, count)| figures(parameters, count)).collect()
 }
 
-fn figure(parameters: usize, tasks: u64) -> Figure {
-    let gradients: Vec<Vec<f32>> = (0..tasks).map(|task| vec![task as f32; parameters]).collect();
-    let mut copies = gradients.clone();
-    let (reduction, copy) = {
-        // Reducing consumes its input, so each run's input is made beforehand, outside the measured time.
-        let mut inputs: Vec<Vec<Partial>> = (0..7)
-            .map(|_| {
-                let partial = |(first, gradient): (u64, &Vec<f32>)| Partial {
-                    first,
-                    count: 1,
-                    gradient: gradient.clone(),
-                    loss: 1.0,
-                };
-                (0..).zip(&gradients).map(partial).collect()
-            })
-            .collect();
-        pair(
-            inputs.len(),
-            || {
-                let mut reduction = Reduction::default();
-                inputs.pop().into_iter().flatten().for_each(|partial| reduction.add(partial));
-                drop(black_box(reduction.finish()));
-            },
-            || copies.iter_mut().zip(&gradients).for_each(|(to, from)| black_box(to).copy_from_slice(black_box(from))),
-        )
+/// What a worker does with the gradients of its tasks and the sums of its leases, and the coordinator with the chunks of
+/// workers' sums.
+fn figures(parameters: usize, count: u64) -> [Figure; 3] {
+    let gradients: Vec<Vec<f32>> = (0..count).map(|task| vec![task as f32; parameters]).collect();
+    let sizes = TensorSizes::new([parameters]);
+    let units = Units::first(&[count as f32], count, WireFormat::F32Exact);
+    let quantizer = Quantizer::new(units, sizes.clone(), count);
+    let mut total = GradientSum::new(&sizes);
+    let add = |total: &mut GradientSum, gradient: &[f32]| total.add(gradient, 1, &quantizer).expect("it is finite");
+    let sums: Vec<GradientSum> = gradients
+        .iter()
+        .map(|gradient| {
+            let mut sum = GradientSum::new(&sizes);
+            add(&mut sum, gradient);
+            sum
+        })
+        .collect();
+    let mut floats = vec![0.0; parameters];
+    let mut figure = |what: &str, make: &mut dyn FnMut(&mut GradientSum)| {
+        let work = || {
+            total.clear();
+            make(black_box(&mut total));
+        };
+        let (sum, reference) = pair(TIMES, work, || add_floats(black_box(&mut floats), black_box(&gradients)));
+        let megabytes = parameters as f64 * 4e-6;
+        Figure::new(format!("{what}, {count} of {megabytes:.1} MB"), sum, "loop that adds as many f32", reference)
     };
-    let megabytes = parameters as f64 * 4e-6;
-    let name = format!("aggregation of {tasks} gradients of {megabytes:.1} MB");
-    Figure::new(name, reduction, "memory copy of the same bytes", copy)
+    [
+        figure("gradients made integers and added", &mut |total| gradients.iter().for_each(|one| add(total, one))),
+        figure("sums of integers merged", &mut |total| sums.iter().for_each(|sum| total.merge(sum))),
+        figure("sums of integers added chunk by chunk", &mut |total| add_chunks(total, &sums)),
+    ]
+}
+
+fn add_chunks(total: &mut GradientSum, sums: &[GradientSum]) {
+    for (at, chunk) in total.values.chunks_mut(CHUNK_VALUES).enumerate() {
+        let range = at * CHUNK_VALUES..at * CHUNK_VALUES + chunk.len();
+        for sum in sums {
+            add_sums(chunk, &sum.values[range.clone()]);
+        }
+    }
+}
+
+fn add_floats(total: &mut [f32], gradients: &[Vec<f32>]) {
+    total.fill(0.0);
+    for gradient in gradients {
+        total.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value);
+    }
 }

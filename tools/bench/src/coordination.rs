@@ -15,8 +15,7 @@ use ata_learn::{
     builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_types::Iteration;
-use ata_types::WorkerId;
+use ata_types::{Iteration, WireFormat, WorkerId};
 use ata_wire::{SpanLinks, duration};
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
@@ -123,6 +122,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
             start: Start::Random,
             aggregate: Aggregate::Mean,
             optimizer: Optimizer::default(),
+            format: WireFormat::F32Exact,
             learning_rate: LearningRate::constant(1e-3),
         },
         checkpoints: CheckpointConfig::never(),

@@ -36,11 +36,11 @@ pub enum Subject {
     Engine,
     /// An iteration of the simulator, at n = 51 and at n = 10^5.
     Simulation,
-    /// Parameters and gradients through gRPC, against a TCP copy of the same bytes.
+    /// Parameters and sums of gradients through gRPC, from vector to vector, against a TCP copy of the same bytes.
     Transport,
-    /// The reduction of gradients, against a memory copy of the same bytes.
+    /// Gradients added as integers, by a worker and by the coordinator, against a loop that adds as many f32.
     Aggregation,
-    /// The sum, the optimizer step and the next parameters, against a memory copy of as many bytes.
+    /// The sum, the optimizer step and the next parameters, chunk by chunk, against a memory copy of as many bytes.
     Optimizer,
     /// Everything in an iteration that is not gradient computation, at 4 and at 64 workers.
     Coordination,

@@ -1,43 +1,66 @@
-//! What the coordinator does between the last gradient of an iteration and the next parameters: sum, step, copy.
+//! What the coordinator does with each chunk once it has arrived from every worker, over a whole vector: sum, step, and the
+//! chunk of the next parameters. Without a link, no chunk is waited for.
 
 use std::hint::black_box;
 
-use ata_learn::{Optimizer, Partial, Reduction, TrainingState};
+use ata_learn::{Optimizer, SteppedChunk, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
+use ata_types::{CHUNK_VALUES, WireFormat};
 
 use crate::{Figure, pair};
 
 /// Parameters: the built-in model, and larger ones.
 const SIZES: [usize; 3] = [158_684, 2_500_000, 25_000_000];
 
-/// Six vectors of one `f32` per parameter are touched: two gradients, parameters, two moments, the next parameters. The sum
-/// reads two and writes one, Adam reads four and writes three, and the next parameters are a copy: twelve passes. So many
-/// are made by copying three vectors to three others, twice.
+/// Tasks per iteration, one for each of the vectors that are summed.
+const BUDGET: u64 = 2;
+
+/// Setting the sum to zero writes a vector, adding two to it reads three and writes one, Adam reads three more and writes
+/// three, and the next parameters are a copy: twelve passes. So many are made by copying three vectors to three others, twice.
 const COPIED: usize = 3;
+
+/// How often a step is taken.
+const TIMES: usize = 7;
 
 pub(crate) fn measure() -> Vec<Figure> {
     SIZES.into_iter().map(figure).collect()
 }
 
 fn figure(parameters: usize) -> Figure {
-    const TIMES: usize = 7;
-    let mut state = TrainingState::new(Optimizer::default(), vec![0.1; parameters]);
-    let partial = |first| Partial { first, count: 1, gradient: vec![0.01; parameters], loss: 1.0 };
-    // Summing consumes its input, so each run's input is made beforehand, outside the measured time.
-    let mut inputs: Vec<[Partial; 2]> = (0..TIMES).map(|_| [partial(0), partial(1)]).collect();
-    let mut next = vec![0.0_f32; parameters];
+    let mut state = state(parameters);
+    let vectors: [Vec<i32>; BUDGET as usize] = [vec![1000; parameters], vec![-3; parameters]];
+    let mut sums = vec![0; parameters];
     let (from, mut to) = (vec![1.0_f32; COPIED * parameters], vec![0.0_f32; COPIED * parameters]);
     let (step, copy) = pair(
         TIMES,
-        || {
-            let mut reduction = Reduction::default();
-            inputs.pop().into_iter().flatten().for_each(|partial| reduction.add(partial));
-            if let Some(mut sum) = reduction.finish() {
-                state.step(&mut sum.gradient, 2, 1e-3, false, black_box(&mut next));
-            }
-        },
+        || drop(black_box(step(&mut state, black_box(&vectors), &mut sums))),
         || (0..2).for_each(|_| black_box(&mut to).copy_from_slice(black_box(&from))),
     );
     let megabytes = parameters as f64 * 4e-6;
-    let name = format!("sum, Adam step, next parameters, {megabytes:.1} MB");
+    let name = format!("sum, Adam step, next parameters by chunks, {megabytes:.1} MB");
     Figure::new(name, step, "memory copy of as many bytes", copy)
+}
+
+fn state(parameters: usize) -> TrainingState {
+    let format = WireFormat::F32Exact;
+    let sizes = TensorSizes::new([parameters]);
+    let config = TrainingConfig { optimizer: Optimizer::default(), sizes, format, budget: BUDGET };
+    let mut state = TrainingState::new(config, vec![0.1; parameters]);
+    state.set_units(Units::first(&[1.0], BUDGET, format));
+    state
+}
+
+/// Takes a step along the sum of the vectors.
+fn step(state: &mut TrainingState, vectors: &[Vec<i32>], sums: &mut [i32]) -> Vec<SteppedChunk> {
+    sums.fill(0);
+    state.begin_step(BUDGET, 1e-3);
+    let chunks = sums.chunks_mut(CHUNK_VALUES).enumerate().map(|(at, sums)| {
+        let range = at * CHUNK_VALUES..at * CHUNK_VALUES + sums.len();
+        for vector in vectors {
+            add_sums(sums, &vector[range.clone()]);
+        }
+        state.step_chunk(range.start, sums)
+    });
+    let chunks = chunks.collect();
+    state.commit_step(&[1.0]);
+    chunks
 }

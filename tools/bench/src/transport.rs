@@ -1,14 +1,20 @@
-//! Parameters and gradients over gRPC on loopback, against a TCP copy of the same bytes. Both end up in a new buffer.
+//! Parameters and sums of gradients over gRPC on loopback, against a TCP copy of the same bytes into a new buffer.
+//!
+//! Both are f32-exact, and go from numbers to numbers. A thread copies a set of parameters chunk by chunk, each of which is
+//! sent at once, and the receiver puts them together in a vector of f32. A chunk of a sum is written as bytes when the
+//! connection has room for it, and the receiver reads it into a vector of i32.
 
+use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{TcpListener as StdTcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ata_types::{Iteration, LeaseId};
+use ata_learn::{decode_parameters, decode_sums, encode_sums};
+use ata_types::{CHUNK_VALUES, CollectionId, Iteration, LeaseId, WireFormat};
 use ata_wire::{
-    Connection, Endpoint, FramedTensor, GradientHeader, GradientUpload, LeaseTimes, ParameterStream, Pool, Reader,
-    Receipt, SessionToken, TransferRouter, Transfers, connect, serve,
+    Connection, Endpoint, FramedSet, GradientHeader, GradientUpload, ParameterPart, ParameterStream, Reader, Receipt,
+    SessionToken, SetHeader, SetProducer, TransferRouter, Transfers, connect, f32_bytes, serve,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -20,7 +26,7 @@ use tonic::Status;
 use crate::protection::Protection;
 use crate::{BenchError, Figure, median};
 
-/// Values per tensor, and how often it is sent: 2.6 MB and 100 MB.
+/// Values per vector, and how often it is sent: 2.6 MB and 100 MB.
 const SIZES: [(usize, usize); 2] = [(640_000, 101), (25_000_000, 9)];
 
 /// Bytes that the reference writes at a time.
@@ -38,9 +44,9 @@ pub(crate) async fn measure() -> Result<Vec<Figure>, BenchError> {
 }
 
 async fn measure_size(values: usize, times: usize, protection: Protection) -> Result<[Figure; 2], BenchError> {
-    let tensor: Vec<f32> = (0..values).map(|at| at as f32).collect();
+    let parameters: Arc<Vec<f32>> = Arc::new((0..values).map(|at| at as f32).collect());
+    let sums: Arc<Vec<i32>> = Arc::new((0..).take(values).collect());
     let bytes = values * 4;
-    let set = FramedTensor::new(Iteration(1), ata_wire::f32_bytes(tensor.clone()));
 
     // Separate threads, as another process would have.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(BenchError::other)?;
@@ -48,19 +54,19 @@ async fn measure_size(values: usize, times: usize, protection: Protection) -> Re
     let listener = bound.map_err(BenchError::other)?;
     let address = listener.local_addr().map_err(BenchError::other)?;
     let (sets, sent) = mpsc::channel(1);
-    let endless = Endless { values: values as u64, sets: Arc::new(Mutex::new(Some(sent))), pool: Pool::default() };
+    let endless = Endless { values, sets: Arc::new(Mutex::new(Some(sent))) };
     let service = TransferRouter::alone(endless);
     runtime.spawn(serve(listener, protection.security.clone(), 1 << 30, service, std::future::pending()));
-    let mut client = Client::connect(&protection.endpoint(address)?, values as u64).await?;
+    let mut client = Client::connect(&protection.endpoint(address)?, values).await?;
     let mut tcp = TcpCopy::start(bytes).map_err(BenchError::other)?;
 
     let (mut down, mut up, mut copy) = (Vec::new(), Vec::new(), Vec::new());
     // The first round warms up both sides.
     for round in 0..=times {
         let started = Instant::now();
-        sets.send(set.clone()).await.map_err(BenchError::other)?;
+        sets.send(produce(&parameters)).await.map_err(BenchError::other)?;
         let downloaded = client.download(started).await?;
-        let uploaded = client.upload(tensor.clone()).await?;
+        let uploaded = client.upload(&sums).await?;
         let copied = tokio::task::block_in_place(|| tcp.copy()).map_err(BenchError::other)?;
         if round > 0 {
             down.push(downloaded);
@@ -74,36 +80,66 @@ async fn measure_size(values: usize, times: usize, protection: Protection) -> Re
         let name = format!("{what} of {:.1} MB through {}", bytes as f64 / 1e6, protection.name());
         Figure::new(name, median(times), "TCP copy into a new buffer", copy)
     };
-    Ok([figure("parameters", down), figure("gradient", up)])
+    Ok([figure("parameters", down), figure("sum of gradients", up)])
+}
+
+/// A set of parameters, which a thread writes from now on.
+fn produce(parameters: &Arc<Vec<f32>>) -> FramedSet {
+    let chunks = parameters.len().div_ceil(CHUNK_VALUES) as u64;
+    let mut producer = SetProducer::new(SetHeader { iteration: Iteration(1), base: None, chunks });
+    let (set, parameters) = (producer.set(), parameters.clone());
+    std::thread::spawn(move || {
+        parameters.chunks(CHUNK_VALUES).for_each(|chunk| producer.push(f32_bytes(chunk.to_vec())));
+    });
+    set
 }
 
 struct Client {
     connection: Connection,
     sets: ParameterStream,
-    pool: Pool,
+    values: usize,
+    /// The parameters that were received last.
+    held: Vec<f32>,
 }
 
 impl Client {
-    async fn connect(endpoint: &Endpoint, values: u64) -> Result<Self, BenchError> {
+    async fn connect(endpoint: &Endpoint, values: usize) -> Result<Self, BenchError> {
         let connection = connect(endpoint).await?;
-        let pool = Pool::default();
-        let sets = connection.parameters(SESSION, values, pool.clone()).await.map_err(BenchError::other)?;
-        Ok(Self { connection, sets, pool })
+        let sets = connection.parameters(SESSION).await.map_err(BenchError::other)?;
+        Ok(Self { connection, sets, values, held: Vec::new() })
     }
 
     async fn download(&mut self, started: Instant) -> Result<Duration, BenchError> {
-        let (_, received) = self.sets.next().await.map_err(BenchError::other)?;
-        let took = started.elapsed();
-        self.pool.give(received);
-        Ok(took)
+        let mut values = Vec::new();
+        self.held.clear();
+        while self.held.len() < self.values {
+            let part = self.sets.next().await.map_err(BenchError::other)?;
+            let ParameterPart::Chunk { data, .. } = part else { continue };
+            let count = CHUNK_VALUES.min(self.values - self.held.len());
+            decode_parameters(&data, count, &mut values).map_err(BenchError::other)?;
+            self.held.extend_from_slice(&values);
+        }
+        Ok(started.elapsed())
     }
 
-    async fn upload(&mut self, gradient: Vec<f32>) -> Result<Duration, BenchError> {
-        let times = LeaseTimes { busy_s: vec![0.0], outlasted: 0 };
-        let (lease, iteration) = (LeaseId(1), Iteration(1));
-        let header = GradientHeader { session: SESSION, lease, iteration, times, loss_sum: 0.0 };
+    async fn upload(&self, sums: &Arc<Vec<i32>>) -> Result<Duration, BenchError> {
+        let header = GradientHeader {
+            session: SESSION,
+            collection: Some(CollectionId(1)),
+            iteration: Iteration(1),
+            leases: vec![LeaseId(1)],
+            first_chunk: 0,
+            computed: None,
+            maxima: vec![1.0],
+            units: vec![0],
+            saturated: 0,
+        };
+        let (sums, length) = (sums.clone(), sums.len());
         let started = Instant::now();
-        self.connection.submit_gradient(header, gradient).await.map_err(BenchError::other)?;
+        let chunks = (0..length)
+            .step_by(CHUNK_VALUES)
+            .map(move |from| encode_sums(WireFormat::F32Exact, &sums[from..length.min(from + CHUNK_VALUES)]).into());
+        self.connection.submit_gradient(header, chunks).await.map_err(BenchError::other)?;
         Ok(started.elapsed())
     }
 }
@@ -111,10 +147,9 @@ impl Client {
 /// A coordinator that does nothing but transfers.
 #[derive(Clone)]
 struct Endless {
-    values: u64,
+    values: usize,
     /// What it sends, until it is asked for it.
-    sets: Arc<Mutex<Option<mpsc::Receiver<FramedTensor>>>>,
-    pool: Pool,
+    sets: Arc<Mutex<Option<mpsc::Receiver<FramedSet>>>>,
 }
 
 impl Transfers for Endless {
@@ -122,14 +157,21 @@ impl Transfers for Endless {
         &self,
         _session: SessionToken,
         _reader: Reader,
-    ) -> Result<impl Stream<Item = FramedTensor> + Send + 'static, Status> {
+    ) -> Result<impl Stream<Item = FramedSet> + Send + 'static, Status> {
         let sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner).take();
         sets.map(ReceiverStream::new).ok_or_else(|| Status::unavailable("they are being sent already"))
     }
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         upload.header().await?;
-        self.pool.give(upload.values(self.values, &self.pool, |_| ()).await?);
+        let mut left = self.values;
+        while let Some(chunk) = upload.chunk(|_| ()).await? {
+            let (count, mut sums) = (CHUNK_VALUES.min(left), Vec::with_capacity(CHUNK_VALUES));
+            let decoded = decode_sums(WireFormat::F32Exact, &chunk, count, &mut sums);
+            decoded.map_err(|error| Status::invalid_argument(error.to_string()))?;
+            black_box(sums);
+            left -= count;
+        }
         Ok(Receipt::Accepted)
     }
 }

@@ -156,7 +156,7 @@ impl TrainingState {
         self.trained.steps
     }
 
-    /// The units of the next step's gradients; `None` before [`TrainingState::set_first_units`].
+    /// The units of the next step's gradients; `None` before [`TrainingState::set_units`].
     pub fn units(&self) -> Option<&Units> {
         self.trained.units.as_ref()
     }
@@ -168,15 +168,5 @@ impl TrainingState {
     pub fn set_units(&mut self, units: Units) {
         assert_eq!(units.exponents().len(), self.trained.config.sizes.tensors());
         self.trained.units = Some(units);
-    }
-
-    /// Sets the units of the first step, from the largest magnitudes in each tensor of one task's gradient.
-    ///
-    /// # Panics
-    /// If there is not one number per tensor.
-    pub fn set_first_units(&mut self, maxima: &[f32]) {
-        let TrainingConfig { sizes, format, budget, .. } = &self.trained.config;
-        assert_eq!(maxima.len(), sizes.tensors());
-        self.trained.units = Some(Units::first(maxima, *budget, *format));
     }
 }

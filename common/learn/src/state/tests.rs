@@ -29,7 +29,7 @@ fn state(rule: Rule, format: WireFormat) -> TrainingState {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let parameters = (0..config.sizes.values()).map(|_| rng.random_range(-1.0..1.0)).collect();
     let mut state = TrainingState::new(config, parameters);
-    state.set_first_units(&[1.0, 1e-3, 1e-6, 0.0]);
+    state.set_units(Units::first(&[1.0, 1e-3, 1e-6, 0.0], 4, format));
     state
 }
 
@@ -81,7 +81,7 @@ fn a_large_vector_is_stepped_alike() {
         let config = TrainingConfig { sizes: TensorSizes::new([300_000]), ..config(Rule::Adam, format) };
         let mut states = [(); 2].map(|()| TrainingState::new(config.clone(), parameters.clone()));
         for state in &mut states {
-            state.set_first_units(&[1.0]);
+            state.set_units(Units::first(&[1.0], 4, format));
         }
         let sums = sums(&states[0], 1);
         let gradient = states[0].units().unwrap().values(&config.sizes, &sums);
