@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - `spec`: [`Experiment`], the file; `change`: what happens during its runs; `error`: what may be wrong with it
+//! - `links`: the links that vectors travel on
 //! - `builtin`: the ones that come with ata
 //! - `run`: runs all cases in parallel
 //! - `regret`: what an allocation costs beyond the best; `exponentials`: the maximum of exponential times
@@ -14,6 +15,7 @@ mod builtin;
 mod change;
 mod error;
 mod exponentials;
+mod links;
 mod plots;
 mod regret;
 mod run;
@@ -25,6 +27,7 @@ mod trace;
 pub use builtin::BUILTIN_EXPERIMENTS;
 pub use change::{ChangeSpec, Workers};
 pub use error::ExperimentError;
+pub use links::LinksSpec;
 pub use plots::figures;
 pub use run::{PolicyResolver, RunResult, run};
 pub use spec::{Experiment, LearningSpec, LimitsSpec, MAX_BUDGET};

@@ -15,6 +15,7 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
 
 use crate::error::ExperimentError;
+use crate::links::LinksSpec;
 use crate::regret::Regret;
 use crate::spec::{Experiment, LearningSpec};
 use crate::trace::{Trace, Tracer};
@@ -223,7 +224,8 @@ fn simulate<T: TaskTimes>(
 ) -> Result<RunResult, ExperimentError> {
     let experiment = course.experiment;
     let (changes, priors) = (experiment.changes(case.workers)?, priors(experiment, case)?);
-    let mut simulation = Simulation { overhead, changes, priors, ..Simulation::new(case.workers, times) };
+    let links = experiment.links.as_ref().map(LinksSpec::links).transpose()?;
+    let mut simulation = Simulation { overhead, changes, priors, links, ..Simulation::new(case.workers, times) };
     let config = EngineConfig {
         budget: experiment.budget,
         iterations: experiment.iterations,

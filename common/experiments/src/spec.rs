@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::{ChangeSpec, MAX_CHANGES};
 use crate::error::ExperimentError;
+use crate::links::LinksSpec;
 
 /// An experiment: every policy on every law, number of workers and seed. Times have no unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +48,9 @@ pub struct Experiment {
     pub warm_start: Vec<String>,
     /// Tasks of each worker that were observed beforehand.
     pub warm_tasks: u64,
+    /// The links that vectors travel on; without them, vectors take no time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinksSpec>,
     /// Ends runs early.
     pub limits: LimitsSpec,
     /// What is learned, if anything.
@@ -69,6 +73,7 @@ impl Default for Experiment {
             seed: 1,
             seeds: 1,
             overhead: None,
+            links: None,
             lease_timeout: None,
             overcommit: vec![0.0],
             verify: 0.0,
@@ -231,6 +236,7 @@ impl Experiment {
                 laws.means(workers)?;
             }
         }
+        self.links.as_ref().map(LinksSpec::links).transpose()?;
         self.workers.iter().try_for_each(|&workers| self.changes(workers).map(drop))
     }
 
@@ -296,6 +302,9 @@ mod tests {
             ("laws = ['exp(2-i)']", "mean is"),
             ("overhead = 'const(0-1)'", "x is -1"),
             ("warm_start = ['exp(']", "at character 5"),
+            ("[links]\nlink = '1Gbit'", "missing field `model_bytes`"),
+            ("[links]\nlink = '1Gbit'\nmodel_bytes = '1Mbit'", "links.model_bytes: 1Mbit, expected a size"),
+            ("[links]\nlink = '1Gbit'\nmodel_bytes = '1MB'\nwire = 'f16'", "unknown variant `f16`"),
             ("[limits]\nruntime = -3.0", "limits.runtime: -3"),
             ("[learning]\nproblem = 'chess'", "unknown variant `chess`"),
         ] {
@@ -306,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let experiment = Experiment::parse("[[change]]\niteration = 3\nleave = 4\n[[change]]\niteration = 5\nworkers = '1,3..n'\nfactor = 2.0\nevery = 9\nfor = 3\n[learning]\nproblem = 'quadratic'\ndimension = 9\nsigma = 0.1\nstep = 0.5", "x").unwrap();
+        let experiment = Experiment::parse("[[change]]\niteration = 3\nleave = 4\n[[change]]\niteration = 5\nworkers = '1,3..n'\nfactor = 2.0\nevery = 9\nfor = 3\n[links]\nlink = '1Gbit'\nmodel_bytes = '5MB'\nwire = 'compact'\n[learning]\nproblem = 'quadratic'\ndimension = 9\nsigma = 0.1\nstep = 0.5", "x").unwrap();
         assert_eq!(Experiment::parse(&toml::to_string(&experiment).unwrap(), "x").unwrap(), experiment);
     }
 }

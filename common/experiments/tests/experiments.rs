@@ -38,6 +38,23 @@ fn built_in_experiments_run_and_are_drawn() {
     }
 }
 
+/// Four workers on a link that their gradients fill for 0.36 s each: alone, the fastest takes 460 ms and sends one.
+#[test]
+fn a_narrow_link_is_worth_fewer_workers() {
+    let links = "[links]\nlink = '200Mbit'\nmodel_bytes = '8.9MB'\n";
+    let laws = "workers = [4]\niterations = 200\nlaws = ['const(20); const(40); const(80); const(160)']\npolicies = ['fta', 'ata-auto']\n";
+    let time_of = |text: &str, policy: &str| {
+        let results = run(&experiment(text));
+        results.iter().find(|run| run.policy == policy).unwrap().mean_iteration_time
+    };
+    let with = format!("{laws}{links}");
+    assert!((time_of(laws, "fta") - 260.0).abs() < 1.0, "{}", time_of(laws, "fta"));
+    assert!(time_of(&with, "fta") > 4.0 * 356.0, "{}", time_of(&with, "fta"));
+    assert!((816.0..900.0).contains(&time_of(&with, "ata-auto")), "{}", time_of(&with, "ata-auto"));
+    let compact = with.replace("[links]", "[links]\nwire = 'compact'");
+    assert!((550.0..700.0).contains(&time_of(&compact, "ata-auto")), "{}", time_of(&compact, "ata-auto"));
+}
+
 /// The whole comparison, of ten iterations each: every case has its row, and the reference is one against itself.
 #[test]
 fn the_comparison_has_every_case_for_every_policy() {

@@ -9,7 +9,7 @@ use ata_scheduler::{
     Collect, Effect, Engine, EngineConfig, Event, Policy, PolicyContext, Refusal, Report, StepOutcome, Verify,
     WorkerStatistics, build_policy,
 };
-use ata_types::{Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 use proptest::prelude::*;
 use unruly::Unruly;
 
@@ -26,6 +26,8 @@ enum Fault {
     Lose(u32),
     Join(u32),
     Fail,
+    /// A collection is refused, or its worker gives it up.
+    FailCollection,
     Repeat,
     /// Time passes, so that leases expire and rests end.
     Pass,
@@ -44,6 +46,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         (1u32..6).prop_map(Fault::Lose),
         (1u32..6).prop_map(Fault::Join),
         Just(Fault::Fail),
+        Just(Fault::FailCollection),
         Just(Fault::Repeat),
         Just(Fault::Pass),
     ];
@@ -115,6 +118,11 @@ struct World {
     out: BTreeMap<LeaseId, (WorkerId, Lease)>,
     /// Leases reported, which the engine has not ended yet.
     reported: BTreeMap<LeaseId, (WorkerId, Lease)>,
+    /// What workers are asked for, and have not delivered.
+    collections: BTreeMap<(WorkerId, CollectionId), Vec<LeaseId>>,
+    /// Leases whose gradients were delivered in collections.
+    delivered: BTreeSet<LeaseId>,
+    delivered_collections: Vec<(CollectionId, Vec<LeaseId>)>,
     /// Leases that are over, however they ended.
     over_leases: Vec<(WorkerId, Lease)>,
     joining: Option<WorkerId>,
@@ -124,6 +132,8 @@ struct World {
     /// Leases whose result entered no step.
     wasted: u64,
     to_commit: Option<u64>,
+    /// Whether the step is committed just now.
+    committing: bool,
     /// Results that the engine wants compared.
     comparisons: Vec<(TaskRange, LeaseId, LeaseId)>,
     /// The share of leases that are checked, if any are.
@@ -159,6 +169,9 @@ impl World {
             leases: 0,
             out: BTreeMap::new(),
             reported: BTreeMap::new(),
+            collections: BTreeMap::new(),
+            delivered: BTreeSet::new(),
+            delivered_collections: Vec::new(),
             over_leases: Vec::new(),
             joining: None,
             may_proceed: true,
@@ -166,6 +179,7 @@ impl World {
             applied: 0,
             wasted: 0,
             to_commit: None,
+            committing: false,
             comparisons: Vec::new(),
             verify: config.verify.map(|verify| verify.share),
             caught: BTreeSet::new(),
@@ -183,8 +197,8 @@ impl World {
 
     /// Whether a lease is a probe, or another worker was faster.
     fn is_unneeded(&self, lease: Lease) -> bool {
-        lease.tasks.first >= self.allocated.max(self.budget)
-            || self.taken.iter().any(|taken| lease.tasks.indices().any(|task| taken.tasks.indices().contains(&task)))
+        let kept = self.reported.values().map(|(_, lease)| lease).filter(|kept| !kept.is_alone);
+        self.is_probe(lease) || self.taken.iter().chain(kept).any(|taken| lease.tasks.overlaps(taken.tasks))
     }
 
     fn tell(&mut self, event: Event) {
@@ -236,15 +250,18 @@ impl World {
             }
             Effect::Assign { worker, lease } => self.assigned(worker, lease),
             Effect::End { worker, lease, outcome, .. } => self.ended(worker, lease, outcome),
-            Effect::Step { iteration, tasks, .. } => self.step(iteration.number(), &tasks),
-            Effect::Committed { .. } => self.may_proceed = true,
+            Effect::Collect { worker, collection, leases } => self.asked(worker, collection, leases),
+            Effect::Step { iteration, tasks, collections, collected, .. } => {
+                self.step(iteration.number(), &tasks, &collections, &collected);
+            }
+            Effect::Committed { .. } => self.committed(),
             Effect::Evict { worker, .. } => {
                 self.evicted += 1;
-                self.present.remove(&worker);
+                self.gone(worker);
             }
             Effect::Expel { worker, strikes, mismatches } => {
                 assert!(strikes > 0 || mismatches > 0);
-                self.present.remove(&worker);
+                self.gone(worker);
             }
             Effect::Compare { tasks, first, second } => self.comparisons.push((tasks, first, second)),
             // One that is cut short may be over.
@@ -257,11 +274,13 @@ impl World {
 
     /// Every lease ends once, and in a way it may.
     fn ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome) {
+        let was_kept = self.reported.contains_key(&lease.id) && !lease.is_alone;
         let held = if self.reported.contains_key(&lease.id) { &mut self.reported } else { &mut self.out };
         assert_eq!(held.remove(&lease.id), Some((worker, lease)), "{outcome:?}");
         match outcome {
             TaskOutcome::Applied => {
                 assert!(self.verify != Some(1.0) || !is_wrong(worker, lease.id), "a lie is taken");
+                assert_eq!(lease.is_alone, !self.committing, "what is collected is applied once the step is taken");
                 self.taken.push(lease);
             }
             TaskOutcome::Ignored => assert!(self.is_asynchronous() || self.is_unneeded(lease)),
@@ -277,6 +296,13 @@ impl World {
             TaskOutcome::Lost => assert!(!self.present.contains(&worker) || self.joining == Some(worker)),
             TaskOutcome::Failed => assert!(self.failed > 0),
         }
+        if matches!(outcome, TaskOutcome::Lost | TaskOutcome::Failed) {
+            assert!(!self.delivered.contains(&lease.id), "what was delivered is not lost");
+            if was_kept {
+                // A step that waited for it is taken back.
+                self.to_commit = None;
+            }
+        }
         self.wasted += u64::from(outcome != TaskOutcome::Applied);
         self.over_leases.push((worker, lease));
     }
@@ -285,7 +311,7 @@ impl World {
         assert!(self.present.contains(&worker), "only workers that are present get tasks");
         assert_eq!(lease.id, LeaseId(self.leases), "a lease id is used once");
         self.leases += 1;
-        assert!(lease.tasks.is_subtree() || self.fusing.contains(&worker));
+        assert!(lease.is_alone || !self.is_asynchronous());
         // Of a step of one task per worker, a batch may hold several that were lost, and be lost itself.
         let is_retried = matches!(self.takes, Takes::Workers(_)) && self.join_fusing != 0;
         assert!(lease.tasks.count == 1 || matches!(self.takes, Takes::All) || is_retried);
@@ -297,8 +323,63 @@ impl World {
         self.out.insert(lease.id, (worker, lease));
     }
 
-    fn step(&mut self, iteration: u64, tasks: &[TaskRange]) {
-        let taken = std::mem::take(&mut self.taken);
+    /// A worker is asked for leases of its own that are in no other collection, or for fewer than before.
+    fn asked(&mut self, worker: WorkerId, collection: CollectionId, leases: Vec<LeaseId>) {
+        assert!(self.present.contains(&worker), "only workers that are present are asked");
+        let held = |lease: &LeaseId| self.out.get(lease).or_else(|| self.reported.get(lease)).copied();
+        for lease in &leases {
+            let (holder, held) = held(lease).expect("only leases that have not ended are collected");
+            assert!(holder == worker && !held.is_alone && !self.is_probe(held));
+        }
+        let before = self.collections.remove(&(worker, collection));
+        let is_in_another = self.collections.values().flatten().any(|lease| leases.contains(lease));
+        assert!(!is_in_another && leases.iter().all(|lease| !self.delivered.contains(lease)), "collected twice");
+        match before {
+            Some(before) => assert!(leases.len() < before.len() && leases.iter().all(|lease| before.contains(lease))),
+            None => assert!(!leases.is_empty()),
+        }
+        if !leases.is_empty() {
+            self.collections.insert((worker, collection), leases);
+        }
+    }
+
+    /// Whether no step takes a lease, whatever its result.
+    fn is_probe(&self, lease: Lease) -> bool {
+        lease.tasks.first >= self.allocated.max(self.budget)
+    }
+
+    /// What was kept is in exactly one of the collections that the step waits for, or has.
+    fn check_collected(&self, collections: &[CollectionId], collected: &[(WorkerId, Lease)]) {
+        let open = self.collections.iter().map(|((_, id), leases)| (*id, leases));
+        let all: BTreeMap<CollectionId, &Vec<LeaseId>> =
+            open.chain(self.delivered_collections.iter().map(|(id, leases)| (*id, leases))).collect();
+        let mut asked: Vec<LeaseId> = collections.iter().flat_map(|id| all[id].iter().copied()).collect();
+        let mut kept: Vec<LeaseId> = collected.iter().map(|(_, lease)| lease.id).collect();
+        asked.sort_unstable();
+        kept.sort_unstable();
+        assert_eq!(asked, kept);
+        assert!(collected.iter().all(|(worker, lease)| self.reported.get(&lease.id) == Some(&(*worker, *lease))));
+    }
+
+    fn committed(&mut self) {
+        self.applied += self.taken.drain(..).map(|lease| lease.tasks.count).sum::<u64>();
+        self.collections.clear();
+        self.delivered.clear();
+        self.delivered_collections.clear();
+        self.committing = false;
+        self.may_proceed = true;
+    }
+
+    fn step(
+        &mut self,
+        iteration: u64,
+        tasks: &[TaskRange],
+        collections: &[CollectionId],
+        collected: &[(WorkerId, Lease)],
+    ) {
+        assert_eq!(self.to_commit, None, "a step is ordered again only if it was taken back");
+        self.check_collected(collections, collected);
+        let taken: Vec<Lease> = self.taken.iter().copied().chain(collected.iter().map(|(_, lease)| *lease)).collect();
         let indices = |ranges: &mut dyn Iterator<Item = TaskRange>| {
             let mut indices: Vec<u64> = ranges.flat_map(TaskRange::indices).collect();
             indices.sort_unstable();
@@ -314,11 +395,17 @@ impl World {
             Takes::Workers(k) => assert_eq!(count, k.min(self.began_with)),
             Takes::One { max_delay } => assert!(count == 1 && iteration - taken[0].iteration.number() < max_delay),
         }
-        self.applied += count;
         self.to_commit = Some(iteration);
     }
 
+    fn gone(&mut self, worker: WorkerId) {
+        self.present.remove(&worker);
+        self.collections.retain(|(holder, _), _| *holder != worker);
+    }
+
     fn join(&mut self, worker: WorkerId) {
+        // One that is present is lost first.
+        self.gone(worker);
         self.present.insert(worker);
         self.joining = Some(worker);
         self.join_fusing = self.join_fusing.rotate_left(1);
@@ -364,7 +451,7 @@ impl World {
         match fault {
             Fault::Lose(number) => {
                 let worker = WorkerId::new(number).unwrap();
-                self.present.remove(&worker);
+                self.gone(worker);
                 self.tell(Event::WorkerLost { worker });
             }
             Fault::Join(number) => self.join(WorkerId::new(number).unwrap()),
@@ -373,13 +460,19 @@ impl World {
                 let (worker, lease) = self.pick(pick);
                 self.report(worker, lease.id, Report::Failed).unwrap();
             }
+            Fault::FailCollection if self.failed < MAX_FAILURES && !self.collections.is_empty() => {
+                self.failed += 1;
+                let (worker, collection) = *self.collections.keys().nth(pick % self.collections.len()).unwrap();
+                self.collections.remove(&(worker, collection));
+                self.tell(Event::CollectionFailed { worker, collection });
+            }
             Fault::Repeat if !self.over_leases.is_empty() => {
                 let (worker, lease) = self.over_leases[pick % self.over_leases.len()];
                 let busy_s = self.times(worker, lease, 1.0);
                 let told = self.report(worker, lease.id, Report::Done { busy_s: &busy_s });
                 assert_eq!(told, Err(Refusal::NotHeld(lease.id)));
             }
-            Fault::Pass | Fault::Fail | Fault::Repeat => {
+            Fault::Pass | Fault::Fail | Fault::FailCollection | Fault::Repeat => {
                 self.now_s = self.engine.poll_timeout().map_or(self.now_s, |at_s| self.now_s.max(at_s)) + 0.1;
                 self.tell(Event::Timeout);
                 let idle_s = self.idle_since_s.map_or(0.0, |since_s| self.now_s - since_s);
@@ -388,14 +481,36 @@ impl World {
         }
     }
 
+    /// Collections of which the worker has computed all leases.
+    fn deliverable(&self) -> Vec<(WorkerId, CollectionId)> {
+        let is_computed = |leases: &[LeaseId]| leases.iter().all(|lease| self.reported.contains_key(lease));
+        self.collections.iter().filter(|(_, leases)| is_computed(leases)).map(|(key, _)| *key).collect()
+    }
+
+    /// A collection arrives.
+    fn deliver(&mut self, (worker, collection): (WorkerId, CollectionId)) {
+        let leases = self.collections.remove(&(worker, collection)).unwrap();
+        self.delivered.extend(&leases);
+        self.delivered_collections.push((collection, leases));
+        self.tell(Event::Delivered { worker, collection });
+    }
+
+    fn commit(&mut self, iteration: u64) {
+        self.to_commit = None;
+        self.committing = true;
+        self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome: StepOutcome::default() });
+    }
+
     /// A step is committed, or a result arrives or is compared, if there is one.
     fn go_on(&mut self, pick: usize) {
+        let deliverable = self.deliverable();
         if !self.comparisons.is_empty() && (self.out.is_empty() || pick.is_multiple_of(3)) {
             let comparison = self.comparisons.swap_remove(pick % self.comparisons.len());
             self.compared(comparison);
+        } else if pick % 4 == 1 && !deliverable.is_empty() {
+            self.deliver(deliverable[pick / 4 % deliverable.len()]);
         } else if let Some(iteration) = self.to_commit.filter(|_| self.out.is_empty() || pick.is_multiple_of(2)) {
-            self.to_commit = None;
-            self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome: StepOutcome::default() });
+            self.commit(iteration);
         } else if !self.out.is_empty() {
             let (worker, lease) = self.pick(pick);
             self.out.remove(&lease.id);

@@ -1,15 +1,16 @@
 //! The virtual-time driver of the engine: carries out its effects, and tells it what happens.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, StepOutcome, WorkerStatistics};
+use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, LeaseTime, WorkerStatistics};
 use ata_types::{Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
 use crate::agenda::Agenda;
 use crate::change::{Change, Moment};
 use crate::cluster::{Cluster, Occurrence};
 use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
+use crate::order::{Order, Orders};
 use crate::outstanding::Outstanding;
 use crate::simulation::SimulationError;
 
@@ -22,8 +23,8 @@ enum Appointment {
     Change(Change),
     /// A worker that was evicted comes back.
     Return(WorkerId),
-    /// A step was taken.
-    StepEnd(Iteration, StepOutcome),
+    /// The step of this order is taken, unless it was replaced.
+    StepEnd(u64),
     /// The next iteration has waited as long as the observer said.
     WaitEnd,
     /// The coordinator starts again.
@@ -39,7 +40,8 @@ pub(crate) struct Driver<'a, C, O> {
     /// …and how many of them are carried out.
     done: usize,
     /// Leases applied since the last step.
-    applied: Vec<Lease>,
+    applied: Vec<(WorkerId, Lease)>,
+    orders: Orders,
     outstanding: Outstanding,
     /// Changes of speed at iterations, latest first…
     speeds: Vec<(u64, Change)>,
@@ -73,6 +75,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             effects: Vec::new(),
             done: 0,
             applied: Vec::new(),
+            orders: Orders::default(),
             outstanding: Outstanding::default(),
             speeds: Vec::new(),
             at_iterations: Vec::new(),
@@ -146,12 +149,9 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
                 self.outstanding.assigned(lease.iteration);
                 self.cluster.assign(self.now, worker, lease);
             }
-            Effect::End { worker, lease, outcome, .. } => {
-                self.outstanding.ended(lease.iteration);
-                self.cluster.end(self.now, worker, &lease, outcome);
-                if let TaskOutcome::Applied = outcome {
-                    self.applied.push(lease);
-                }
+            Effect::End { worker, lease, outcome, time } => self.lease_ended(worker, lease, outcome, time),
+            Effect::Collect { worker, collection, leases } => {
+                self.cluster.collect(self.now, worker, collection, leases);
             }
             Effect::Evict { worker, .. } => {
                 if let Some(back_at) = self.cluster.close(self.now, worker) {
@@ -166,13 +166,30 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             Effect::Compare { tasks, first, second } => {
                 self.handle(Event::Compared { tasks, first, second, agree: true });
             }
-            Effect::Step { iteration, lr_factor, .. } => self.step(iteration, lr_factor),
+            Effect::Step { iteration, lr_factor, collections, collected, .. } => {
+                let awaited = if self.cluster.delivers() { collections } else { Vec::new() };
+                self.orders.place(iteration, lr_factor, awaited, collected);
+                self.end_step();
+            }
             Effect::Committed { .. } => self.committed(),
             Effect::Finish { .. } => return Some(self.ended(Ok(self.now))),
             Effect::Abort { reason } => return Some(self.ended(Err(SimulationError::Aborted(reason)))),
             Effect::Rest { .. } | Effect::Wait { .. } => {}
         }
         None
+    }
+
+    fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome, time: LeaseTime) {
+        let is_computed = matches!(time, LeaseTime::Reported { .. });
+        self.cluster.end(self.now, worker, &lease, outcome, is_computed);
+        match outcome {
+            // It was in the step that was just taken.
+            TaskOutcome::Applied if !lease.is_alone => return,
+            TaskOutcome::Applied => self.applied.push((worker, lease)),
+            _ if is_computed => self.orders.lose(lease.id),
+            _ => {}
+        }
+        self.outstanding.ended(lease.iteration);
     }
 
     fn ended(&self, end: RunEnd) -> RunEnd {
@@ -220,23 +237,43 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.handle(Event::WorkerJoined { worker, machine, prior, fuses });
     }
 
-    fn step(&mut self, iteration: Iteration, lr_factor: f64) {
-        let step = Step {
+    /// Lets the time of the step pass, if all that it waits for has arrived.
+    fn end_step(&mut self) {
+        let Some(order) = self.orders.complete() else { return };
+        let (number, workers) = (order.number, self.contributors(order));
+        let time = self.cluster.exchange(self.now, &workers) + self.observer.step_time();
+        if time > 0.0 {
+            self.appointments.add(self.now + time, Appointment::StepEnd(number));
+        } else {
+            self.step(number);
+        }
+    }
+
+    /// The workers whose gradients make a step, ascending, if the cluster wants to know.
+    fn contributors(&self, order: &Order) -> Vec<WorkerId> {
+        if !self.cluster.delivers() {
+            return Vec::new();
+        }
+        let all = self.applied.iter().chain(&order.collected);
+        all.map(|(worker, _)| *worker).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The step of an order is taken, unless the order was replaced.
+    fn step(&mut self, number: u64) {
+        let Some(Order { iteration, lr_factor, collected, .. }) = self.orders.take(number) else { return };
+        for (_, lease) in &collected {
+            self.outstanding.ended(lease.iteration);
+        }
+        let leases: Vec<Lease> = self.applied.drain(..).chain(collected).map(|(_, lease)| lease).collect();
+        let outcome = self.observer.step(&Step {
             iteration: iteration.number(),
             now: self.now,
-            leases: &self.applied,
+            leases: &leases,
             lr_factor,
             ledger: self.engine.ledger(),
             oldest_iteration: self.outstanding.oldest_iteration().map_or(u64::MAX, Iteration::number),
-        };
-        let outcome = self.observer.step(&step);
-        self.applied.clear();
-        let time = self.observer.step_time();
-        if time > 0.0 {
-            self.appointments.add(self.now + time, Appointment::StepEnd(iteration, outcome));
-        } else {
-            self.handle(Event::StepCommitted { iteration, outcome });
-        }
+        });
+        self.handle(Event::StepCommitted { iteration, outcome });
     }
 
     fn committed(&mut self) {
@@ -270,7 +307,7 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
             && let Some((at, appointment)) = self.appointments.pop()
         {
             self.pass(at);
-            self.keep(appointment);
+            self.keep(appointment)?;
         } else if earlier(timeout, occurrence)
             && let (Some(at), Some(deadline)) = (timeout, deadline)
         {
@@ -284,14 +321,15 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         Ok(())
     }
 
-    fn keep(&mut self, appointment: Appointment) {
+    fn keep(&mut self, appointment: Appointment) -> Result<(), SimulationError> {
         match appointment {
             Appointment::Change(change) => self.change(change),
             Appointment::Return(worker) => self.start(worker),
-            Appointment::StepEnd(iteration, outcome) => self.handle(Event::StepCommitted { iteration, outcome }),
+            Appointment::StepEnd(number) => self.step(number),
             Appointment::WaitEnd => self.committed(),
-            Appointment::Restart => self.restart(),
+            Appointment::Restart => return self.restart(),
         }
+        Ok(())
     }
 
     fn occur(&mut self) -> Result<(), SimulationError> {
@@ -305,6 +343,14 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
                 // An engine that replaced another one refuses reports on leases that it does not know.
                 let answer = self.engine.report(self.clock, worker, lease, report, &mut self.effects);
                 self.observer.reported(worker, lease, answer, &self.effects);
+            }
+            Occurrence::Delivered(worker, collection) => {
+                self.orders.deliver(collection);
+                self.handle(Event::Delivered { worker, collection });
+                self.end_step();
+            }
+            Occurrence::CollectionFailed(worker, collection) => {
+                self.handle(Event::CollectionFailed { worker, collection });
             }
             Occurrence::Joined(worker, machine) => self.joined(worker, machine),
             Occurrence::Lost(worker) => self.handle(Event::WorkerLost { worker }),
@@ -321,20 +367,24 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.effects.clear();
         self.done = 0;
         self.applied.clear();
+        self.orders.clear();
         self.outstanding = Outstanding::default();
         self.appointments.retain(|next| matches!(next, Appointment::Change(_)));
         self.is_down = true;
         self.appointments.add(self.now + down, Appointment::Restart);
     }
 
-    fn restart(&mut self) {
-        let Restart { engine, clock, machines } = self.observer.restart(self.now);
+    fn restart(&mut self) -> Result<(), SimulationError> {
+        let Some(Restart { engine, clock, machines }) = self.observer.restart(self.now) else {
+            return Err(SimulationError::CoordinatorDown { at: self.now });
+        };
         *self.engine = engine;
         self.clock = clock;
         self.ahead = self.now - clock;
         self.is_down = false;
         self.cluster.restart(machines);
         self.proceed();
+        Ok(())
     }
 
     fn pass(&mut self, at: f64) {

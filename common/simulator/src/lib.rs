@@ -6,8 +6,10 @@
 //! - `truth`: [`OracleTimes`], which can be looked up before they are drawn, for the policies that may know them
 //! - `change`: [`Change`], what happens to a cluster during a run
 //! - `simulation`: [`Simulation`], a cluster and its run; `observer`: [`Observer`], the caller's side of a run
-//! - `drive`: the driver; `agenda`: what will happen; `outstanding`: the leases that are assigned
-//! - `cluster`: the virtual workers, within reach of the driver or across a network
+//! - `drive`: the driver; `agenda`: what will happen; `outstanding`: the leases that are assigned; `order`: the step that is
+//!   to be taken
+//! - `cluster`: the virtual workers, within reach of the driver, over links or across a network
+//! - `links`: [`Links`], on which gradients and parameters travel
 //! - `network`: [`Network`], messages, and the faults that they suffer
 //! - `descent`: [`DescentCache`], gradients computed once per distinct sequence of steps
 //! - `problem`: [`Problem`], what a simulated run optimizes
@@ -18,8 +20,10 @@ mod cluster;
 mod descent;
 mod drive;
 mod law;
+mod links;
 mod network;
 mod observer;
+mod order;
 mod outstanding;
 mod problem;
 mod simulation;
@@ -29,6 +33,7 @@ mod truth;
 pub use change::{Change, Moment};
 pub use descent::{CachedDescent, Descent, DescentCache, DescentStep, StepResult};
 pub use law::{LawError, TimeLaws, WorkerLaw, trace_columns};
+pub use links::Links;
 pub use network::{Direction, Faults, Message, MessageCounts, Network, Partition, Session};
 pub use observer::{EngineTime, IterationStart, Observer, Restart, Step};
 pub use problem::{LinearRegression, Problem, ProblemError, Quadratic, RegressionSizes};

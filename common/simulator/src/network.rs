@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ata_types::{Lease, LeaseId, MachineId, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, MachineId, WorkerId};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -32,6 +32,10 @@ pub enum Message {
     Done(Session, Lease, Vec<f64>),
     /// A worker could not compute a lease.
     Failed(Session, LeaseId),
+    /// The sum of the gradients of these leases.
+    Sum(Session, CollectionId, Vec<LeaseId>),
+    /// A worker could not send a collection.
+    GivenUp(Session, CollectionId),
     /// The answer to [`Message::Hello`] from the process of this number.
     Welcome(u64, Session),
     /// The answer to [`Message::Heartbeat`].
@@ -42,6 +46,8 @@ pub enum Message {
     Assign(Session, Lease),
     /// A lease is no longer needed.
     Cancel(Session, LeaseId),
+    /// A worker is asked for the sum of the gradients of these leases. Sent again with each [`Message::Alive`].
+    Collect(Session, CollectionId, Vec<LeaseId>),
 }
 
 /// The direction of a message.
@@ -57,7 +63,12 @@ impl Message {
     /// The direction in which it is sent.
     pub fn direction(&self) -> Direction {
         match self {
-            Self::Hello(..) | Self::Heartbeat(_) | Self::Done(..) | Self::Failed(..) => Direction::ToCoordinator,
+            Self::Hello(..)
+            | Self::Heartbeat(_)
+            | Self::Done(..)
+            | Self::Failed(..)
+            | Self::Sum(..)
+            | Self::GivenUp(..) => Direction::ToCoordinator,
             _ => Direction::ToWorker,
         }
     }
@@ -85,9 +96,9 @@ pub struct Faults {
     pub duplication: f64,
     /// A message takes seconds, not milliseconds, and later ones overtake it. If this is 0, messages arrive in order.
     pub straggling: f64,
-    /// A lease fails.
+    /// A lease or a collection fails.
     pub failure: f64,
-    /// When messages are no longer lost, duplicated or late, and leases no longer fail.
+    /// When messages are no longer lost, duplicated or late, and nothing fails any more.
     pub end_s: f64,
     /// A worker reports no time, or a hundred times the true one.
     pub misreport: f64,
@@ -162,7 +173,7 @@ impl Network {
             .collect()
     }
 
-    /// Whether a lease fails that is done now.
+    /// Whether a lease or a collection fails that is done now.
     pub(crate) fn fails(&mut self, now: f64) -> bool {
         now < self.faults.end_s && self.rng.random_bool(self.faults.failure)
     }

@@ -16,13 +16,13 @@ pub trait Observer {
     /// An iteration begins.
     fn started(&mut self, _start: &IterationStart<'_>) {}
 
-    /// The engine asks for an optimizer step; returns its outcome.
+    /// An optimizer step is taken; returns its outcome. Called once for each step that is committed.
     fn step(&mut self, step: &Step<'_>) -> StepOutcome;
 
     /// An effect is about to be carried out.
     fn effect(&mut self, _now: f64, _effect: &Effect) {}
 
-    /// How long a step takes.
+    /// How long a step takes, once all gradients are there.
     fn step_time(&mut self) -> f64 {
         0.0
     }
@@ -54,12 +54,9 @@ pub trait Observer {
         None
     }
 
-    /// The coordinator starts again after a crash.
-    ///
-    /// # Panics
-    /// Unless it is implemented along with [`Self::crash`].
-    fn restart(&mut self, _now: f64) -> Restart {
-        unimplemented!("an observer that lets the coordinator crash starts it again")
+    /// The coordinator starts again after a crash. With `None` it stays down, and the run ends with an error.
+    fn restart(&mut self, _now: f64) -> Option<Restart> {
+        None
     }
 }
 
@@ -108,13 +105,14 @@ impl IterationStart<'_> {
     }
 }
 
-/// An optimizer step that the engine asks for.
+/// An optimizer step.
 pub struct Step<'a> {
     /// The iteration, k.
     pub iteration: u64,
     /// The virtual time.
     pub now: f64,
-    /// The leases whose results enter it, in the order in which they arrived.
+    /// The leases whose results enter it: first those that arrived alone, then those of collections, each in the order in which
+    /// they were reported.
     pub leases: &'a [Lease],
     /// Factor on the learning rate.
     pub lr_factor: f64,

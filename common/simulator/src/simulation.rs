@@ -1,11 +1,12 @@
 //! A virtual cluster, and what happens to it.
 
-use ata_scheduler::{AbortReason, Engine, WorkerStatistics};
+use ata_scheduler::{AbortReason, Engine, Event, WorkerStatistics};
 use ata_types::WorkerId;
 
 use crate::change::{Change, Moment};
-use crate::cluster::{RemoteCluster, VirtualWorkers};
+use crate::cluster::{LinkedCluster, RemoteCluster, VirtualWorkers};
 use crate::drive::Driver;
+use crate::links::Links;
 use crate::network::Network;
 use crate::observer::Observer;
 use crate::times::TaskTimes;
@@ -26,6 +27,9 @@ pub struct Simulation<T> {
     pub priors: Vec<WorkerStatistics>,
     /// The network between workers and coordinator; without one, they hear of each other at once.
     pub network: Option<Network>,
+    /// The links that gradients and parameters travel on; without them, vectors take no time. They are for runs without a
+    /// network, which has delays of its own.
+    pub links: Option<Links>,
 }
 
 /// Why a simulated run did not reach its end.
@@ -42,12 +46,18 @@ pub enum SimulationError {
         /// The iteration, k.
         iteration: u64,
     },
+    /// The coordinator crashed, and did not start again.
+    #[error("at time {at}, the coordinator is down, and does not start again")]
+    CoordinatorDown {
+        /// The virtual time.
+        at: f64,
+    },
 }
 
 impl<T: TaskTimes> Simulation<T> {
-    /// Workers without overhead, changes, priors or a network.
+    /// Workers without overhead, changes, priors, a network or links.
     pub fn new(workers: u32, times: T) -> Self {
-        Self { workers, times, overhead: None, changes: Vec::new(), priors: Vec::new(), network: None }
+        Self { workers, times, overhead: None, changes: Vec::new(), priors: Vec::new(), network: None, links: None }
     }
 
     /// How many workers are present from the start.
@@ -71,12 +81,21 @@ impl<T: TaskTimes> Simulation<T> {
     /// Runs `engine` to its end, as `observer` decides.
     ///
     /// Returns the virtual time at the end.
+    ///
+    /// # Panics
+    /// If there are both a network and links.
     pub fn run(&mut self, engine: &mut Engine, observer: &mut impl Observer) -> Result<f64, SimulationError> {
         let at_first = self.at_first();
         let workers = VirtualWorkers::new(self.workers, &mut self.times, self.overhead.as_mut());
-        match &mut self.network {
-            None => Driver::new(engine, observer, workers, &self.changes, &self.priors).run(&at_first),
-            Some(network) => {
+        match (&mut self.network, self.links) {
+            (None, None) => Driver::new(engine, observer, workers, &self.changes, &self.priors).run(&at_first),
+            (None, Some(links)) => {
+                engine.handle(0.0, Event::LinksMeasured { exchange: links.exchange() }, &mut Vec::new());
+                let cluster = LinkedCluster::new(workers, self.workers, links);
+                Driver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
+            }
+            (Some(_), Some(_)) => panic!("links are for runs without a network"),
+            (Some(network), None) => {
                 let cluster = RemoteCluster::new(workers, self.workers, network);
                 Driver::new(engine, observer, cluster, &self.changes, &self.priors).run(&at_first)
             }

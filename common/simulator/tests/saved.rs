@@ -9,7 +9,7 @@ use ata_scheduler::{
     WorkerStatistics, build_policy,
 };
 use ata_simulator::{Change, EngineTime, LawTimes, Moment, Observer, Simulation, Step, TimeLaws};
-use ata_types::WorkerId;
+use ata_types::{CollectionId, WorkerId};
 use proptest::prelude::*;
 
 const WORKERS: u32 = 6;
@@ -72,6 +72,18 @@ impl Observer for Log<'_> {
         // Leases that end with the break itself are reported by one engine only, and so is what was wasted on them.
         let effect = match effect {
             Effect::Committed { cost } => Effect::Committed { cost: IterationCost { tasks_wasted: 0, ..*cost } },
+            // Each engine numbers its collections from 1 on.
+            Effect::Collect { worker, leases, .. } => {
+                Effect::Collect { worker: *worker, collection: CollectionId(0), leases: leases.clone() }
+            }
+            Effect::Step { iteration, tasks, collected, lr_factor, with_product, .. } => Effect::Step {
+                iteration: *iteration,
+                tasks: tasks.clone(),
+                collections: Vec::new(),
+                collected: collected.clone(),
+                lr_factor: *lr_factor,
+                with_product: *with_product,
+            },
             other => other.clone(),
         };
         self.effects.push((now, effect));

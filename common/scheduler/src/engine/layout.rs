@@ -58,7 +58,9 @@ mod tests {
             allocation[0] += total - allocation.iter().sum::<u64>();
             let pieces = share_out(tasks.clone(), &allocation);
             let mut got = vec![0; allocation.len()];
-            pieces.iter().for_each(|(worker, range)| got[*worker] += range.count);
+            for (worker, range) in &pieces {
+                got[*worker] += range.count;
+            }
             prop_assert_eq!(got, allocation);
             let of = |ranges: &mut dyn Iterator<Item = TaskRange>| ranges.flat_map(TaskRange::indices).collect::<Vec<u64>>();
             prop_assert_eq!(of(&mut pieces.iter().map(|(_, range)| *range)), of(&mut tasks.iter().copied()));

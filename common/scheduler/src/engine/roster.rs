@@ -225,13 +225,13 @@ impl Roster {
         self.waiting -= 1;
     }
 
-    /// A worker delivered a result: its earlier failures no longer count.
-    pub(super) fn delivered(&mut self, worker: WorkerId) {
+    /// A worker computed a lease.
+    pub(super) fn computed(&mut self, worker: WorkerId) {
         self.proven.insert(worker);
-        self.forgive(worker);
     }
 
-    fn forgive(&mut self, worker: WorkerId) {
+    /// A worker delivered a gradient: its earlier failures no longer count.
+    pub(super) fn forgive(&mut self, worker: WorkerId) {
         // Usually no worker has failed, and there is no need to look.
         if !self.struck.is_empty() {
             let Member { strikes: Strikes { count, .. }, inherited, .. } = &mut self.members[worker.slot()];
@@ -387,7 +387,8 @@ mod tests {
             assert_eq!(roster.end_rests(now_s), [worker(2)]);
             assert_eq!(available(&mut roster), [1, 2]);
         }
-        roster.delivered(worker(2));
+        roster.computed(worker(2));
+        roster.forgive(worker(2));
         assert_eq!(roster.strike(now_s, worker(2), 3.0, 1.0), Some((60.0, 1)), "twenty times what was lost");
     }
 

@@ -173,8 +173,11 @@ impl Shared {
         }
         let finished = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
         let FinishedLease { lease, factor, overhead_s } = finished;
-        self.roster.delivered(worker);
-        self.results += u64::from(lease.is_alone);
+        self.roster.computed(worker);
+        if lease.is_alone {
+            self.roster.forgive(worker);
+            self.results += 1;
+        }
         if fuses {
             self.observe_batch(worker, lease.tasks.count, reported_s * factor);
         } else {

@@ -29,19 +29,17 @@ fn cluster(fusing: &[u32]) -> (Cluster, Vec<(u32, Lease)>) {
     (cluster, leases)
 }
 
-/// Its share is one lease of any size, laid out after the subtrees of the others.
 #[test]
 fn a_share_is_one_batch() {
     let (mut cluster, leases) = cluster(&[1, 3]);
     let got: Vec<_> = leases.iter().map(|(number, lease)| (*number, lease.tasks)).collect();
-    assert_eq!(got, [(2, range(0, 4)), (2, range(4, 2)), (1, range(6, 12)), (3, range(18, 3))]);
+    assert_eq!(got, [(1, range(0, 12)), (2, range(12, 6)), (3, range(18, 3))]);
     cluster.now_s = 10.0;
     let mut last = Vec::new();
     for (number, lease) in &leases {
         last = cluster.done(*number, lease).unwrap();
     }
-    let (number, lease) = leases[3];
-    assert_eq!(last, [take(number, &lease), step(1, vec![range(0, 21)])]);
+    assert_eq!(last, [step(1, vec![range(0, 21)])]);
     cluster.commit(1);
     assert_eq!(cluster.applied_and_wasted(), (21, 0));
 }
@@ -50,7 +48,7 @@ fn a_share_is_one_batch() {
 #[test]
 fn a_batch_is_one_observation() {
     let (mut cluster, leases) = cluster(&[1]);
-    let (number, lease) = leases[leases.len() - 1];
+    let (number, lease) = leases[0];
     cluster.now_s = 4.0;
     for wrong in [&[][..], &[1.0; 12], &[-1.0], &[f64::NAN]] {
         let told = cluster.report(number, lease.id, Report::Done { busy_s: wrong });
@@ -63,24 +61,22 @@ fn a_batch_is_one_observation() {
     assert_eq!(cluster.engine.statistics()[1].batches.count, 0.0);
 }
 
-/// A lost batch goes to others as subtrees.
 #[test]
 fn a_lost_batch_is_split() {
     let (mut cluster, _) = cluster(&[1]);
     let again = assigned(&cluster.lose(1));
-    assert_eq!(indices(&again), (9..21).collect::<Vec<_>>());
-    assert!(again.iter().all(|(number, lease)| *number != 1 && lease.tasks.is_subtree()), "{again:?}");
+    assert_eq!(indices(&again), (0..12).collect::<Vec<_>>());
+    assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
 }
 
-/// To one that computes batches it goes as one piece.
+/// To one that computes batches, each lost lease goes as one piece.
 #[test]
 fn a_lost_batch_stays_one_if_it_can() {
     let (mut cluster, leases) = cluster(&[1, 2, 3]);
     cluster.lose(3);
     cluster.done(1, &leases[0].1).unwrap();
     let again = tasks(&cluster.lose(2));
-    assert_eq!(again.iter().map(|(_, range)| range.count).sum::<u64>(), 6 + 3, "{again:?}");
-    assert_eq!(again, [(1, range(12, 9))]);
+    assert_eq!(again, [(1, range(12, 6)), (1, range(18, 3))]);
 }
 
 /// All of a batch is to blame if it fails, and the run ends once it has failed everywhere.
@@ -107,7 +103,7 @@ fn a_batch_that_hangs_goes_elsewhere() {
     cluster.now_s = 61.0;
     let again = tasks(&cluster.timeout());
     assert_eq!(again.iter().map(|(_, range)| range.count).sum::<u64>(), 12);
-    assert!(again.iter().all(|(number, range)| *number != 1 && range.is_subtree()), "{again:?}");
+    assert!(again.iter().all(|(number, _)| *number != 1), "{again:?}");
     assert_eq!(cluster.engine.statistics()[0].observed, 0);
 }
 

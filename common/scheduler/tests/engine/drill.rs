@@ -6,7 +6,7 @@ use ata_scheduler::{
     AbortReason, Effect, Engine, EngineConfig, Event, PolicyContext, Report, StepOutcome, WorkerStatistics,
     build_policy,
 };
-use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use crate::support::worker;
 
@@ -39,6 +39,8 @@ pub(crate) enum Nature {
     Fails,
     /// Never answers.
     Hangs,
+    /// Computes them, in so many seconds a task, but every sum that it sends is refused.
+    Refused(f64),
     /// Computes them, in so many seconds a task, but never answers for what it begins after so many seconds.
     Breaks(f64, f64),
 }
@@ -113,6 +115,8 @@ pub(crate) struct Drill {
     fails_s: f64,
     /// A task that no worker can compute.
     cursed: Option<(u64, u64)>,
+    /// The worker of each collection.
+    asked: BTreeMap<CollectionId, WorkerId>,
     /// Events for the engine once its effects so far are carried out.
     next: VecDeque<Event>,
     ended: Option<Ended>,
@@ -132,6 +136,7 @@ impl Drill {
             spared: None,
             fails_s: FAILS_S,
             cursed: None,
+            asked: BTreeMap::new(),
             next: VecDeque::new(),
             ended: None,
             so_far: Ended::default(),
@@ -226,7 +231,7 @@ impl Drill {
         }
         match working.machine.nature {
             Nature::Breaks(_, at_s) if working.begun_s >= at_s => None,
-            Nature::Sound(task_s) | Nature::Breaks(task_s, _) => {
+            Nature::Sound(task_s) | Nature::Refused(task_s) | Nature::Breaks(task_s, _) => {
                 Some(working.begun_s + task_s * lease.tasks.count as f64)
             }
             Nature::Fails | Nature::Hangs => None,
@@ -247,7 +252,9 @@ impl Drill {
         let lease = working.leases[0];
         let has_failed = self.fails(working, &lease);
         let busy_s = match working.machine.nature {
-            Nature::Sound(task_s) | Nature::Breaks(task_s, _) => vec![task_s; lease.tasks.count as usize],
+            Nature::Sound(task_s) | Nature::Refused(task_s) | Nature::Breaks(task_s, _) => {
+                vec![task_s; lease.tasks.count as usize]
+            }
             Nature::Fails | Nature::Hangs => Vec::new(),
         };
         // A result that must be confirmed ends its lease only then, but its worker goes on.
@@ -269,6 +276,26 @@ impl Drill {
             self.tell(Event::WorkerLost { worker });
             self.come_back(machine, worker);
         }
+    }
+
+    /// The collections of a step arrive in any order, before it is taken. Some are refused; a machine that changes its name is
+    /// lost instead.
+    fn collect(&mut self, iteration: Iteration, mut collections: Vec<CollectionId>) {
+        let order = iteration.number() as usize % collections.len().max(1);
+        collections.rotate_left(order);
+        for collection in collections {
+            let Some(&worker) = self.asked.get(&collection) else { continue };
+            let machine = self.workers.get(&worker).map(|working| working.machine);
+            let event = match machine {
+                Some(Machine { nature: Nature::Refused(_), returns: Return::Same, .. }) => {
+                    Event::CollectionFailed { worker, collection }
+                }
+                Some(Machine { nature: Nature::Refused(_), .. }) => Event::WorkerLost { worker },
+                _ => Event::Delivered { worker, collection },
+            };
+            self.next.push_back(event);
+        }
+        self.next.push_back(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
     }
 
     fn new_number(&mut self) -> u32 {
@@ -308,6 +335,11 @@ impl Drill {
             self.apply(effect);
         }
         if let Some(event) = self.next.pop_front() {
+            if let Event::WorkerLost { worker } = event
+                && let Some(Working { machine, .. }) = self.workers.remove(&worker)
+            {
+                self.come_back(machine, worker);
+            }
             self.tell(event);
         }
     }
@@ -341,9 +373,8 @@ impl Drill {
                     self.come_back(machine, worker);
                 }
             }
-            Effect::Step { iteration, .. } => {
-                self.next.push_back(Event::StepCommitted { iteration, outcome: StepOutcome::default() });
-            }
+            Effect::Collect { worker, collection, .. } => drop(self.asked.insert(collection, worker)),
+            Effect::Step { iteration, collections, .. } => self.collect(iteration, collections),
             Effect::Committed { .. } => self.next.push_back(Event::Proceed),
             Effect::Finish { .. } => self.end(None),
             Effect::Abort { reason } => self.end(Some(reason)),

@@ -4,6 +4,7 @@ mod asynchronous;
 mod barrier;
 mod batches;
 mod checks;
+mod collections;
 mod drill;
 mod limits;
 mod outages;

@@ -212,6 +212,41 @@ fn sound_workers_that_are_slow_are_waited_for() {
     }
 }
 
+/// Policies whose workers send one sum each.
+const COLLECTED: [&str; 4] = ["uta", "ata", "pull", "ata-auto"];
+
+/// A machine computes its share, but what it sends is refused, or it is gone before it arrives.
+#[test]
+fn a_machine_whose_sums_do_not_arrive_costs_little() {
+    for policy in COLLECTED {
+        let pace_s = drill(policy, 3, 300).sound(3, TASK_S).run().pace_s();
+        for returns in [Return::Same, Return::Renamed] {
+            let ended = drill(policy, 4, 300).sound(3, TASK_S).with(broken(99, Nature::Refused(TASK_S), returns)).run();
+            let what = format!("{policy}, {returns:?}");
+            finished(&ended, &what);
+            // It rests, longer each time.
+            let mut failures_s = ended.failures_s.clone();
+            failures_s.dedup();
+            let expected = if returns == Return::Same { 1..=8 } else { 0..=0 };
+            assert!(expected.contains(&failures_s.len()), "{what}: {failures_s:?}");
+            println!("{what}: {:.2} times as long", ended.pace_s() / pace_s);
+            assert!(ended.pace_s() < 2.2 * pace_s, "{what}: {} s, {pace_s} s without it", ended.pace_s());
+        }
+    }
+}
+
+#[test]
+fn sums_that_are_refused_everywhere_end_the_run() {
+    for policy in COLLECTED {
+        let mut drill = drill(policy, 4, 300);
+        for address in 1..=4 {
+            drill = drill.with(broken(address, Nature::Refused(TASK_S), Return::Same));
+        }
+        // Until then they rest, longer each time, and none is expelled.
+        given_up(&drill.run(), policy);
+    }
+}
+
 /// A sound worker that joins while all others fail is given work at once.
 #[test]
 fn a_newcomer_does_not_wait_for_the_next_attempt() {

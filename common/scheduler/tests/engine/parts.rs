@@ -6,7 +6,7 @@ use ata_scheduler::policy::{Actions, Activity, IterationView, Round, SchedulerRn
 use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule};
 use ata_types::{Lease, TaskRange, WorkerId};
 
-use crate::support::{Cluster, assigned, cancel, discard, indices, step, steps, take, worker};
+use crate::support::{Cluster, assigned, cancel, discard, indices, step, steps, worker};
 
 /// What it actions when asked next, and what each worker did when it was asked last.
 #[derive(Default)]
@@ -118,15 +118,14 @@ fn busy(tasks: u64, elapsed_s: f64, is_copied: bool) -> Activity {
 #[test]
 fn tasks_are_begun_as_ordered_and_each_result_is_a_question() {
     let (mut play, leases) = Play::begin(6, 2);
-    assert_eq!((ranges(&leases), play.left()), (vec![(1, range(4, 2))], 6));
+    assert_eq!((ranges(&leases), play.left()), (vec![(1, range(0, 2))], 6));
     assert_eq!(play.ask(|_| ()), [], "no other worker is to begin, and worker 1 computes");
     assert_eq!((play.left(), play.doing(1), play.doing(2)), (4, busy(2, 0.0, false), Activity::Idle));
     assert_eq!(play.script.lock().unwrap().idle, [2, 3]);
     play.cluster.now_s = 2.0;
     play.order(&[(2, 3), (1, 9)], &[], &[]);
     let more = assigned(&play.cluster.done(1, &leases[0].1).unwrap());
-    assert_eq!(indices(&more), [0, 1, 2, 3]);
-    assert_eq!(more.iter().map(|(_, lease)| lease.tasks.count).sum::<u64>(), 4, "no more than are left");
+    assert_eq!(ranges(&more), [(2, range(2, 3)), (1, range(5, 1))], "no more than are left");
     play.cluster.now_s = 9.0;
     let ended: Vec<_> = more.iter().flat_map(|(number, lease)| play.cluster.done(*number, lease).unwrap()).collect();
     assert_eq!(steps(&ended), [(1, vec![range(0, 6)])]);
@@ -161,6 +160,19 @@ fn the_policy_is_asked_again_when_it_wants() {
     assert_eq!(play.script.lock().unwrap().asked, 4);
 }
 
+/// There is nothing to plan while the step waits for collections.
+#[test]
+fn the_policy_is_not_asked_while_a_step_waits() {
+    let mut play = Play::new(2, false, 0.0);
+    play.order(&[(1, 2)], &[], &[]);
+    play.script.lock().unwrap().next.ask_again_s = Some(7.0);
+    let leases = play.cluster.join_all(3);
+    assert_eq!(play.cluster.engine.poll_timeout(), Some(7.0));
+    play.cluster.now_s = 1.0;
+    play.cluster.done(1, &leases[0].1).unwrap();
+    assert_eq!(play.cluster.engine.poll_timeout(), None);
+}
+
 #[test]
 fn of_two_copies_the_first_result_counts() {
     for first in [1, 2] {
@@ -175,7 +187,7 @@ fn of_two_copies_the_first_result_counts() {
         let other = 3 - first;
         let ended = play.cluster.done(first, &of(first)).unwrap();
         let both = range(0, 2);
-        assert_eq!(ended, [take(first, &of(first)), cancel(other, &of(other)), step(1, vec![both])]);
+        assert_eq!(ended, [cancel(other, &of(other)), step(1, vec![both])]);
         assert!(play.cluster.done(other, &of(other)).is_err(), "what comes later is refused");
         play.cluster.commit(1);
         assert_eq!(play.cluster.applied_and_wasted().0, 2);
@@ -232,59 +244,19 @@ fn a_copy_has_a_deadline_of_its_own() {
     assert_eq!(ranges(&assigned(&overdue)), [(3, copy[0].1.tasks)]);
 }
 
-/// Worker 1 computes five tasks as one batch; worker 2, which computes them one by one, copies it as four and one.
-fn batch_and_copy(budget: u64) -> (Play, Lease, Vec<(u32, Lease)>) {
-    let mut play = Play::new(budget, false, 0.0);
-    play.order(&[(1, budget)], &[], &[]);
+/// Worker 1 computes the tasks as one batch; worker 2, which computes them one by one, copies it as a whole.
+#[test]
+fn a_batch_is_copied_whole() {
+    let mut play = Play::new(5, false, 0.0);
+    play.order(&[(1, 5)], &[], &[]);
     play.cluster.join_fusing(1);
     play.cluster.join(2);
     let leases = assigned(&play.cluster.join(3));
-    assert_eq!(ranges(&leases), [(1, range(0, budget))]);
     let copy = play.copy();
-    (play, leases[0].1, copy)
-}
-
-#[test]
-fn a_batch_is_copied_in_parts_and_ends_with_the_first() {
-    let (mut play, batch, copy) = batch_and_copy(5);
-    assert_eq!(ranges(&copy), [(2, range(0, 4)), (2, range(4, 1))]);
+    assert_eq!((ranges(&leases), ranges(&copy)), (vec![(1, range(0, 5))], vec![(2, range(0, 5))]));
     play.cluster.now_s = 2.0;
-    assert_eq!(play.cluster.done(2, &copy[0].1), Ok(vec![take(2, &copy[0].1), cancel(1, &batch)]));
-    let ended = play.cluster.done(2, &copy[1].1).unwrap();
-    assert_eq!(steps(&ended), [(1, vec![range(0, 5)])]);
-}
-
-#[test]
-fn a_batch_that_comes_first_ends_all_parts() {
-    let (mut play, batch, copy) = batch_and_copy(5);
-    play.cluster.now_s = 2.0;
-    let ended = play.cluster.done(1, &batch).unwrap();
-    let expected = [take(1, &batch), cancel(2, &copy[0].1), cancel(2, &copy[1].1), step(1, vec![range(0, 5)])];
-    assert_eq!(ended, expected);
-}
-
-/// One part of the copy failed, which the batch covers. Once the other part is done, no worker covers it any more.
-#[test]
-fn what_is_left_of_a_batch_is_computed_again() {
-    let (mut play, batch, copy) = batch_and_copy(5);
-    play.cluster.now_s = 1.0;
-    assert_eq!(play.cluster.fail(2, &copy[1].1), [], "the batch covers it");
-    play.cluster.now_s = 2.0;
-    let effects = play.cluster.done(2, &copy[0].1).unwrap();
-    assert_eq!(effects[..2], [take(2, &copy[0].1), cancel(1, &batch)]);
-    let again = assigned(&effects);
-    assert_eq!(indices(&again), [4]);
-    assert_ne!(again[0].0, 2, "which failed it");
-    play.cluster.now_s = 3.0;
-    assert_eq!(steps(&play.cluster.done(again[0].0, &again[0].1).unwrap()), [(1, vec![range(0, 5)])]);
-}
-
-#[test]
-fn a_batch_lost_after_part_of_its_copy_failed_leaves_that_part() {
-    let (mut play, _, copy) = batch_and_copy(5);
-    play.cluster.fail(2, &copy[1].1);
-    let again = assigned(&play.cluster.lose(1));
-    assert_eq!(ranges(&again), [(3, range(4, 1))]);
+    let ended = play.cluster.done(2, &copy[0].1).unwrap();
+    assert_eq!(ended, [cancel(1, &leases[0].1), step(1, vec![range(0, 5)])]);
 }
 
 #[test]
@@ -320,7 +292,7 @@ fn who_gets_something_else_stops_its_probe_and_so_does_who_is_told_to() {
     );
     play.cluster.now_s = 2.0;
     let ended = play.cluster.done(2, &begun[0].1).unwrap();
-    assert_eq!(ended, [take(2, &begun[0].1)]);
+    assert_eq!(ended, []);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use ata_scheduler::policy::{Round, SchedulerRng};
 use ata_scheduler::{Collect, Decision, Effect, Engine, EngineConfig, Policy, Rule};
 use ata_types::{TaskRange, WorkerId};
 
-use crate::support::{BUSY_S, Cluster, assigned, cancel, discard, indices, step, steps, take};
+use crate::support::{BUSY_S, Cluster, assigned, cancel, discard, indices, step, steps};
 
 /// Workers and their task times; negative ones were cut short.
 type Heard = Arc<Mutex<Vec<(u32, f64)>>>;
@@ -71,7 +71,7 @@ fn a_probe_is_observed_and_not_waited_for() {
     assert_eq!(cluster.done(2, &leases[1].1), Ok(vec![discard(2, &leases[1].1)]));
     cluster.now_s = 3.0;
     let ended = cluster.done(1, &leases[0].1).unwrap();
-    assert_eq!(ended, [take(1, &leases[0].1), cancel(3, &leases[2].1), step(1, vec![BOTH])]);
+    assert_eq!(ended, [cancel(3, &leases[2].1), step(1, vec![BOTH])]);
     assert_eq!(*heard.lock().unwrap(), [(2, BUSY_S), (1, BUSY_S), (1, BUSY_S), (3, -3.0)]);
     assert_eq!(cluster.engine.statistics()[1].observed, 1);
     cluster.commit(1);
@@ -139,7 +139,6 @@ fn in_a_race_the_first_result_of_each_task_counts() {
         let [(a, first), (b, copy), (c, last)] = [leases[0], leases[2], leases[1]];
         let effects = cluster.done(a, &first).unwrap();
         let next = assigned(&effects);
-        assert_eq!(effects[0], take(a, &first));
         assert_eq!(indices(&next), [1], "what is not done yet");
         let effects = cluster.done(b, &copy).unwrap();
         assert_eq!(effects[0], discard(b, &copy));

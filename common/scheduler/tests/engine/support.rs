@@ -1,12 +1,13 @@
 //! An engine and its last decision, with helpers that read like a script.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ata_scheduler::{
     Decision, Effect, Engine, EngineConfig, Event, LeaseTime, Policy, PolicyContext, Refusal, Report, StepOutcome,
     Truth, WorkerStatistics, build_policy,
 };
-use ata_types::{Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 /// Seconds that each task or batch takes in the reports of [`Cluster::done`].
 pub(crate) const BUSY_S: f64 = 0.5;
@@ -28,6 +29,14 @@ pub(crate) struct Cluster {
     started: Option<(Arc<[WorkerId]>, Arc<Decision>)>,
     /// Workers that compute a lease as one batch.
     fusing: Vec<u32>,
+    /// Leases that have not ended.
+    open: BTreeMap<LeaseId, (WorkerId, Lease)>,
+    /// What each worker was last asked for in this iteration, lost workers included.
+    collections: BTreeMap<CollectionId, (u32, Vec<LeaseId>)>,
+    /// The collections of the last step…
+    ordered: Vec<CollectionId>,
+    /// …and their leases.
+    collected: Vec<(WorkerId, Lease)>,
 }
 
 impl Cluster {
@@ -49,7 +58,16 @@ impl Cluster {
 
     /// An engine that may begin.
     pub(crate) fn of(engine: Engine) -> Self {
-        let mut cluster = Self { engine, now_s: 0.0, started: None, fusing: Vec::new() };
+        let mut cluster = Self {
+            engine,
+            now_s: 0.0,
+            started: None,
+            fusing: Vec::new(),
+            open: BTreeMap::new(),
+            collections: BTreeMap::new(),
+            ordered: Vec::new(),
+            collected: Vec::new(),
+        };
         cluster.tell(Event::Proceed);
         cluster
     }
@@ -71,10 +89,56 @@ impl Cluster {
 
     fn remember(&mut self, effects: &[Effect]) {
         for effect in effects {
-            if let Effect::Start { workers, decision, .. } = effect {
-                self.started = Some((Arc::clone(workers), Arc::clone(decision)));
+            match effect {
+                Effect::Start { workers, decision, .. } => {
+                    self.started = Some((Arc::clone(workers), Arc::clone(decision)));
+                    self.collections.clear();
+                }
+                Effect::Assign { worker, lease } => {
+                    assert_eq!(self.open.insert(lease.id, (*worker, *lease)), None, "a lease id is used once");
+                }
+                Effect::End { worker, lease, outcome, .. } => {
+                    let open = self.open.remove(&lease.id);
+                    assert_eq!(open, Some((*worker, *lease)), "a lease ends once, not again as {outcome:?}");
+                }
+                Effect::Collect { worker, collection, leases } => {
+                    let before = self.collections.insert(*collection, (worker.number(), leases.clone()));
+                    let is_part = |(holder, all): (u32, Vec<LeaseId>)| {
+                        holder == worker.number() && leases.iter().all(|lease| all.contains(lease)) && *leases != all
+                    };
+                    assert!(before.is_none_or(is_part), "a worker is asked again only for less: {leases:?}");
+                }
+                Effect::Step { collections, collected, .. } => self.ordered(collections, collected),
+                _ => {}
             }
         }
+    }
+
+    /// The step collects exactly the leases that the workers were asked for.
+    fn ordered(&mut self, collections: &[CollectionId], collected: &[(WorkerId, Lease)]) {
+        let asked = |collection| {
+            let (number, leases) = &self.collections[collection];
+            leases.iter().map(|lease| (*number, *lease))
+        };
+        let mut asked: Vec<(u32, LeaseId)> = collections.iter().flat_map(asked).collect();
+        let mut taken: Vec<_> = collected.iter().map(|(worker, lease)| (worker.number(), lease.id)).collect();
+        asked.sort_unstable_by_key(|(_, lease)| *lease);
+        taken.sort_unstable_by_key(|(_, lease)| *lease);
+        assert_eq!(asked, taken);
+        (self.ordered, self.collected) = (collections.to_vec(), collected.to_vec());
+    }
+
+    /// The worker of each collection of the last step, ascending.
+    pub(crate) fn contributors(&self) -> Vec<u32> {
+        let mut workers: Vec<u32> = self.ordered.iter().map(|collection| self.collections[collection].0).collect();
+        workers.sort_unstable();
+        workers
+    }
+
+    /// The collections that workers were asked for in this iteration: the worker, and the leases.
+    pub(crate) fn collections(&self) -> Vec<(u32, CollectionId, Vec<LeaseId>)> {
+        let collections = self.collections.iter();
+        collections.map(|(collection, (number, leases))| (*number, *collection, leases.clone())).collect()
     }
 
     /// The last decision.
@@ -122,6 +186,14 @@ impl Cluster {
         self.report(number, lease.id, Report::Done { busy_s: &busy_s }).map(plain)
     }
 
+    /// What a worker was asked for arrives.
+    pub(crate) fn deliver(&mut self, number: u32) {
+        let asked = self.collections.iter().filter(|(_, (holder, leases))| *holder == number && !leases.is_empty());
+        for collection in asked.map(|(collection, _)| *collection).collect::<Vec<_>>() {
+            assert_eq!(self.tell(Event::Delivered { worker: worker(number), collection }), []);
+        }
+    }
+
     pub(crate) fn fail(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
         plain(self.report(number, lease.id, Report::Failed).unwrap())
     }
@@ -134,8 +206,13 @@ impl Cluster {
         self.commit_with(iteration, StepOutcome::default())
     }
 
+    /// Commits a step, whose collected leases are then applied, and begins the next iteration.
     pub(crate) fn commit_with(&mut self, iteration: u64, outcome: StepOutcome) -> Vec<Effect> {
         let mut effects = self.tell(Event::StepCommitted { iteration: Iteration(iteration), outcome });
+        let collected = std::mem::take(&mut self.collected);
+        let ends = effects.extract_if(.., |effect| matches!(effect, Effect::End { .. }));
+        let expected: Vec<Effect> = collected.iter().map(|(worker, lease)| take(worker.number(), lease)).collect();
+        assert_eq!(plain(ends.collect()), expected);
         if !effects.iter().any(|effect| matches!(effect, Effect::Finish { .. })) {
             effects.extend(self.tell(Event::Proceed));
         }
@@ -172,8 +249,8 @@ pub(crate) fn indices(leases: &[(u32, Lease)]) -> Vec<u64> {
     indices
 }
 
-/// Effects without their times, and without those that call for no action: costs, rests, and the ends of lost and
-/// failed leases.
+/// Effects without their times and collections, and without those that call for no action: costs, rests, and the ends of
+/// lost and failed leases.
 fn plain(effects: Vec<Effect>) -> Vec<Effect> {
     let plain = |effect| match effect {
         Effect::End {
@@ -184,7 +261,12 @@ fn plain(effects: Vec<Effect>) -> Vec<Effect> {
         } => Some(end(worker.number(), &lease, outcome)),
         Effect::End { outcome: TaskOutcome::Lost | TaskOutcome::Failed, .. }
         | Effect::Committed { .. }
+        | Effect::Collect { .. }
         | Effect::Rest { .. } => None,
+        Effect::Step { iteration, tasks, lr_factor, with_product, .. } => {
+            let (collections, collected) = (Vec::new(), Vec::new());
+            Some(Effect::Step { iteration, tasks, collections, collected, lr_factor, with_product })
+        }
         other => Some(other),
     };
     effects.into_iter().filter_map(plain).collect()
@@ -213,7 +295,8 @@ pub(crate) fn cancel(number: u32, lease: &Lease) -> Effect {
 }
 
 pub(crate) fn step(iteration: u64, tasks: Vec<TaskRange>) -> Effect {
-    Effect::Step { iteration: Iteration(iteration), tasks, lr_factor: 1.0, with_product: false }
+    let (iteration, collections, collected) = (Iteration(iteration), Vec::new(), Vec::new());
+    Effect::Step { iteration, tasks, collections, collected, lr_factor: 1.0, with_product: false }
 }
 
 pub(crate) fn steps(effects: &[Effect]) -> Vec<(u64, Vec<TaskRange>)> {

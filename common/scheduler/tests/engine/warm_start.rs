@@ -124,6 +124,7 @@ fn a_worker_that_this_run_has_observed_has_no_need_of_it() {
     let lease = assigned(&cluster.join(1))[0].1;
     cluster.now_s = 1.0;
     cluster.done(1, &lease).unwrap();
+    cluster.deliver(1);
     let before = cluster.engine.statistics()[0];
     cluster.lose(1);
     cluster.join_known(1, learned(100, 9.0, 0.1));

@@ -4,17 +4,20 @@
 //! - here: [`Cluster`]
 //! - `workers`: [`VirtualWorkers`], which compute; by themselves, a cluster within reach
 //! - `completions`: their pending results
+//! - `linked`: [`LinkedCluster`], the same workers over links
 //! - `remote`: [`RemoteCluster`], the same workers across a network
 
 mod completions;
+mod linked;
 mod remote;
 mod workers;
 
 use std::collections::BTreeMap;
 
 use ata_scheduler::{Engine, Report};
-use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
+pub(crate) use linked::LinkedCluster;
 pub(crate) use remote::RemoteCluster;
 pub(crate) use workers::VirtualWorkers;
 
@@ -41,8 +44,21 @@ pub(crate) trait Cluster: SpeedView + Sized {
     /// The coordinator gives a worker a lease.
     fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease);
 
-    /// A lease of the coordinator is over.
-    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome);
+    /// A lease of the coordinator is over; `is_computed` says whether its worker had reported it as done.
+    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, is_computed: bool);
+
+    /// The coordinator asks a worker for the sum over some of its leases.
+    fn collect(&mut self, _now: f64, _worker: WorkerId, _collection: CollectionId, _leases: Vec<LeaseId>) {}
+
+    /// Whether collections take time: each one is said to be delivered. If not, they are there at once.
+    fn delivers(&self) -> bool {
+        false
+    }
+
+    /// All gradients of these workers arrived, and make a step; returns how long the parameters still travel.
+    fn exchange(&mut self, _now: f64, _contributors: &[WorkerId]) -> f64 {
+        0.0
+    }
 
     /// The coordinator closes a worker's session; returns when the worker is to be started again, if that is up to the
     /// driver.
@@ -70,6 +86,10 @@ pub(crate) trait Cluster: SpeedView + Sized {
 pub(crate) enum Occurrence<'a> {
     /// A worker reports on a lease.
     Report(WorkerId, LeaseId, Report<'a>),
+    /// A worker's collection arrived.
+    Delivered(WorkerId, CollectionId),
+    /// A worker gives a collection up.
+    CollectionFailed(WorkerId, CollectionId),
     /// A worker joins.
     Joined(WorkerId, MachineId),
     /// A worker is lost.

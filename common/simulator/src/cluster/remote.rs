@@ -3,10 +3,10 @@
 //! Either side gives a session up after a silence, and a worker then connects again. What it computes for a session that
 //! is over it still finishes, and reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ata_scheduler::{Engine, Report};
-use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
 use super::{Cluster, Occurrence, SpeedView};
@@ -46,6 +46,10 @@ struct Process {
     heard_s: f64,
     /// In the order in which they are computed.
     jobs: BTreeMap<LeaseId, Job>,
+    /// Leases of the session that are computed, and whose gradients it keeps.
+    kept: BTreeSet<LeaseId>,
+    /// Sums that it was asked for, and has not sent since.
+    asked: BTreeMap<CollectionId, Vec<LeaseId>>,
 }
 
 #[derive(Clone, Copy)]
@@ -68,6 +72,8 @@ struct OpenSession {
     name: Session,
     process: u64,
     heard_s: f64,
+    /// What the worker was asked for, and has not delivered.
+    collections: BTreeMap<CollectionId, Vec<LeaseId>>,
 }
 
 enum Event {
@@ -95,17 +101,34 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
     fn computed(&mut self) -> f64 {
         let ended = self.workers.next_ended().expect("it is the next event");
         let (at, worker) = (ended.at, ended.worker);
-        let Job { session, lease } = self.processes[worker.slot()].jobs.remove(&ended.lease).expect("it was assigned");
+        let process = &mut self.processes[worker.slot()];
+        let Job { session, lease } = process.jobs.remove(&ended.lease).expect("it was assigned");
         let message = match ended.busy {
             Some(busy) if !self.network.fails(at) => {
+                if process.session == Some(session) && !lease.is_alone {
+                    process.kept.insert(lease.id);
+                }
                 let factor = self.network.misreport();
                 Message::Done(session, lease, busy.iter().map(|time| factor * time).collect())
             }
             _ => Message::Failed(session, lease.id),
         };
-        self.workers.ended(worker);
         self.send(at, worker, &message);
+        self.send_sums(at, worker);
         at
+    }
+
+    /// A worker sends the sums that it was asked for and has computed.
+    fn send_sums(&mut self, now: f64, worker: WorkerId) {
+        let Process { session, kept, asked, .. } = &mut self.processes[worker.slot()];
+        let Some(session) = *session else { return };
+        let computed = asked.extract_if(.., |_, leases| leases.iter().all(|lease| kept.contains(lease)));
+        for (collection, leases) in computed.collect::<Vec<_>>() {
+            let has_failed = self.network.fails(now);
+            let sum = Message::Sum(session, collection, leases);
+            let message = if has_failed { Message::GivenUp(session, collection) } else { sum };
+            self.send(now, worker, &message);
+        }
     }
 
     /// A process sends a heartbeat, or asks for a session.
@@ -131,6 +154,8 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 let is_expected = process.number == Some(number) && process.session.is_none();
                 if is_expected {
                     (process.session, process.heard_s) = (Some(session), now);
+                    process.kept.clear();
+                    process.asked.clear();
                     // It finishes the job that it computes.
                     let waiting: Vec<LeaseId> = process.jobs.keys().skip(1).copied().collect();
                     self.discard(now, worker, &waiting);
@@ -141,6 +166,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
             | Message::Gone(session)
             | Message::Assign(session, _)
             | Message::Cancel(session, _)
+            | Message::Collect(session, ..)
                 if process.number.is_none() || process.session != Some(session) =>
             {
                 false
@@ -164,6 +190,11 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 self.discard(now, worker, &jobs);
                 true
             }
+            Message::Collect(_, collection, ref leases) => {
+                process.asked.insert(collection, leases.clone());
+                self.send_sums(now, worker);
+                true
+            }
             _ => {
                 process.heard_s = now;
                 true
@@ -175,18 +206,21 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
     fn discard(&mut self, now: f64, worker: WorkerId, jobs: &[LeaseId]) {
         for job in jobs {
             self.processes[worker.slot()].jobs.remove(job);
-            self.workers.ended(worker);
             self.workers.cancel(worker, *job);
         }
         self.workers.settle(now);
     }
 
     /// A message arrives at the coordinator; returns whether it counts, and what comes of it.
-    fn coordinate(&mut self, now: f64, worker: WorkerId, message: &Message) -> (bool, Occurrence<'_>) {
+    fn coordinate(&mut self, now: f64, engine: &Engine, worker: WorkerId, message: &Message) -> (bool, Occurrence<'_>) {
         let session = match *message {
             _ if self.coordinator.is_down => return (false, Occurrence::Unnoticed),
             Message::Hello(process, machine) => return self.hello(now, worker, machine, process),
-            Message::Heartbeat(session) | Message::Done(session, ..) | Message::Failed(session, _) => session,
+            Message::Heartbeat(session)
+            | Message::Done(session, ..)
+            | Message::Failed(session, _)
+            | Message::Sum(session, ..)
+            | Message::GivenUp(session, _) => session,
             _ => unreachable!("only workers send to the coordinator"),
         };
         let open = self.coordinator.sessions.get_mut(&worker).filter(|open| open.name == session);
@@ -194,6 +228,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         if let Message::Heartbeat(_) = message {
             let answer = if is_open { Message::Alive(session) } else { Message::Gone(session) };
             self.send(now, worker, &answer);
+            self.ask_again(now, worker, session);
         }
         let occurrence = match message {
             _ if !is_open => Occurrence::Unnoticed,
@@ -202,9 +237,46 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
                 self.arrived.clone_from(busy_s);
                 Occurrence::Report(worker, lease.id, Report::Done { busy_s: &self.arrived })
             }
+            Message::Sum(_, collection, leases) => return self.collected(engine, worker, *collection, leases),
+            Message::GivenUp(_, collection) => return self.given_up(worker, *collection),
             _ => Occurrence::Unnoticed,
         };
         (is_open, occurrence)
+    }
+
+    /// Asks a worker once more for what it has not delivered, since a message may be lost.
+    fn ask_again(&mut self, now: f64, worker: WorkerId, session: Session) {
+        let open = self.coordinator.sessions.get(&worker).filter(|open| open.name == session);
+        let collections = open.map_or_else(BTreeMap::new, |open| open.collections.clone());
+        for (collection, leases) in collections {
+            self.send(now, worker, &Message::Collect(session, collection, leases));
+        }
+    }
+
+    /// A sum arrives. It counts if it has exactly the leases that are asked for now, and none of them is still to be reported.
+    fn collected(
+        &mut self,
+        engine: &Engine,
+        worker: WorkerId,
+        collection: CollectionId,
+        leases: &[LeaseId],
+    ) -> (bool, Occurrence<'static>) {
+        let Some(open) = self.coordinator.sessions.get_mut(&worker) else { return (false, Occurrence::Unnoticed) };
+        let is_expected = open.collections.get(&collection).is_some_and(|expected| expected == leases)
+            && leases.iter().all(|lease| engine.lease(worker, *lease).is_none());
+        if !is_expected {
+            return (false, Occurrence::Unnoticed);
+        }
+        open.collections.remove(&collection);
+        (true, Occurrence::Delivered(worker, collection))
+    }
+
+    fn given_up(&mut self, worker: WorkerId, collection: CollectionId) -> (bool, Occurrence<'static>) {
+        let open = self.coordinator.sessions.get_mut(&worker);
+        match open.and_then(|open| open.collections.remove(&collection)) {
+            Some(_) => (true, Occurrence::CollectionFailed(worker, collection)),
+            None => (false, Occurrence::Unnoticed),
+        }
     }
 
     /// A worker asks for a session. What stands against it is cleared away first, one thing at a time.
@@ -227,7 +299,7 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
         }
         let session = Session { restarts: *restarts, number: *opened };
         *opened += 1;
-        sessions.insert(worker, OpenSession { name: session, process, heard_s: now });
+        sessions.insert(worker, OpenSession { name: session, process, heard_s: now, collections: BTreeMap::new() });
         self.send(now, worker, &Message::Welcome(process, session));
         self.events.add(now + SILENCE_S, (worker, Event::Silence(session)));
         (true, Occurrence::Joined(worker, machine))
@@ -265,9 +337,9 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         let process = &mut self.processes[worker.slot()];
         (process.number, process.session) = (None, None);
         for _ in std::mem::take(&mut process.jobs) {
-            self.workers.ended(worker);
+            self.workers.lose(now, worker);
         }
-        self.workers.stop(now, worker);
+        self.workers.interrupt(now, worker);
         false
     }
 
@@ -288,11 +360,25 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
         self.send(now, worker, &Message::Assign(session, lease));
     }
 
-    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
+    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, _is_computed: bool) {
         if let (TaskOutcome::Cancelled, Some(open)) = (outcome, self.coordinator.sessions.get(&worker)) {
             let message = Message::Cancel(open.name, lease.id);
             self.send(now, worker, &message);
         }
+    }
+
+    fn collect(&mut self, now: f64, worker: WorkerId, collection: CollectionId, leases: Vec<LeaseId>) {
+        let open = self.coordinator.sessions.get_mut(&worker).expect("only workers that are present are asked");
+        open.collections.remove(&collection);
+        if !leases.is_empty() {
+            open.collections.insert(collection, leases.clone());
+            let message = Message::Collect(open.name, collection, leases);
+            self.send(now, worker, &message);
+        }
+    }
+
+    fn delivers(&self) -> bool {
+        true
     }
 
     fn close(&mut self, now: f64, worker: WorkerId) -> Option<f64> {
@@ -322,7 +408,7 @@ impl<T: TaskTimes> Cluster for RemoteCluster<'_, T> {
                 Occurrence::Unnoticed
             }
             Event::Arrival(message) => {
-                let (accepted, occurrence) = self.coordinate(at, worker, &message);
+                let (accepted, occurrence) = self.coordinate(at, engine, worker, &message);
                 observer.message(at, engine, worker, &message, accepted);
                 occurrence
             }

@@ -98,9 +98,16 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         state.interrupts = state.interrupts.wrapping_add(1);
     }
 
-    /// A worker is to stop computing a lease that has just ended: see [`Self::settle`].
+    /// A worker is to stop computing a lease: see [`Self::settle`].
     pub(super) fn cancel(&mut self, worker: WorkerId, lease: LeaseId) {
+        self.release(worker);
         self.cancelled.push((worker, lease));
+    }
+
+    /// A worker that was interrupted did not compute a lease.
+    pub(super) fn lose(&mut self, now: f64, worker: WorkerId) {
+        self.release(worker);
+        self.interrupt(now, worker);
     }
 
     /// Drops the void results of interrupted workers. At least half of the results are void by then, so that the cost of
@@ -135,8 +142,8 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.workers[worker.slot()].free_at -= spared;
     }
 
-    /// A lease of a worker is over, however it ended.
-    pub(super) fn ended(&mut self, worker: WorkerId) {
+    /// A worker no longer computes a lease.
+    fn release(&mut self, worker: WorkerId) {
         self.workers[worker.slot()].held -= 1;
         self.assigned -= 1;
     }
@@ -147,6 +154,7 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         self.recycle(reported);
         self.next_at()?;
         let Completion { at, lease, worker, ending, .. } = self.completions.pop()?;
+        self.release(worker);
         let busy = match self.reported.insert(ending) {
             Ending::One(time) => Some(std::slice::from_ref(&*time)),
             Ending::Several(place) => Some(&self.busy[*place as usize][..]),
@@ -159,6 +167,47 @@ impl<'a, T: TaskTimes> VirtualWorkers<'a, T> {
         if let Some(Ending::Several(place)) = ending {
             self.free.push(place);
         }
+    }
+
+    /// A worker gets a lease that it can begin at `ready`.
+    pub(super) fn assign_from(&mut self, now: f64, ready: f64, worker: WorkerId, lease: Lease) {
+        self.settle(now);
+        self.assigned += 1;
+        let state = &mut self.workers[worker.slot()];
+        state.held += 1;
+        let mut at = state.free_at;
+        if at <= ready {
+            at = ready + self.overhead.as_mut().map_or(0.0, |overhead| overhead.draw(worker));
+        }
+        let mut draw = || {
+            let time = (state.slowness * self.times.draw(state.law)).min(LONGEST);
+            at += time;
+            time
+        };
+        let ending = if lease.tasks.count == 1 {
+            Ending::One(draw())
+        } else if state.fuses {
+            let time = (state.slowness * self.times.draw_batch(state.law, lease.tasks.count)).min(LONGEST);
+            at += time;
+            Ending::One(time)
+        } else {
+            let place = self.free.pop().unwrap_or_else(|| {
+                self.busy.push(Vec::new());
+                self.busy.len() as u32 - 1
+            });
+            let busy = &mut self.busy[place as usize];
+            busy.clear();
+            busy.extend(lease.tasks.indices().map(|_| draw()));
+            Ending::Several(place)
+        };
+        state.free_at = at;
+        let ending = match state.health {
+            Health::Good => ending,
+            Health::Fails => Ending::Failure,
+            Health::Hangs => return,
+        };
+        let interrupts = state.interrupts;
+        self.completions.push(Completion { at, lease: lease.id, worker, interrupts, ending });
     }
 
     /// From now on the two draw from each other's laws.
@@ -232,51 +281,15 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
     }
 
     fn assign(&mut self, now: f64, worker: WorkerId, lease: Lease) {
-        self.settle(now);
-        self.assigned += 1;
-        let state = &mut self.workers[worker.slot()];
-        state.held += 1;
-        let mut at = state.free_at;
-        if at <= now {
-            at = now + self.overhead.as_mut().map_or(0.0, |overhead| overhead.draw(worker));
-        }
-        let mut draw = || {
-            let time = (state.slowness * self.times.draw(state.law)).min(LONGEST);
-            at += time;
-            time
-        };
-        let ending = if lease.tasks.count == 1 {
-            Ending::One(draw())
-        } else if state.fuses {
-            let time = (state.slowness * self.times.draw_batch(state.law, lease.tasks.count)).min(LONGEST);
-            at += time;
-            Ending::One(time)
-        } else {
-            let place = self.free.pop().unwrap_or_else(|| {
-                self.busy.push(Vec::new());
-                self.busy.len() as u32 - 1
-            });
-            let busy = &mut self.busy[place as usize];
-            busy.clear();
-            busy.extend(lease.tasks.indices().map(|_| draw()));
-            Ending::Several(place)
-        };
-        state.free_at = at;
-        let ending = match state.health {
-            Health::Good => ending,
-            Health::Fails => Ending::Failure,
-            Health::Hangs => return,
-        };
-        let interrupts = state.interrupts;
-        self.completions.push(Completion { at, lease: lease.id, worker, interrupts, ending });
+        self.assign_from(now, now, worker, lease);
     }
 
-    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome) {
-        self.ended(worker);
+    fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, is_computed: bool) {
         match outcome {
             TaskOutcome::Cancelled => self.cancel(worker, lease.id),
-            TaskOutcome::Lost => self.interrupt(now, worker),
+            TaskOutcome::Lost if !is_computed => self.lose(now, worker),
             TaskOutcome::Applied
+            | TaskOutcome::Lost
             | TaskOutcome::Ignored
             | TaskOutcome::Failed
             | TaskOutcome::Mismatched
@@ -355,7 +368,12 @@ mod tests {
             .map(|at| {
                 (
                     WorkerId::from_slot(at as usize),
-                    Lease { id: LeaseId(at), iteration: Iteration::FIRST, tasks: TaskRange::single(at) },
+                    Lease {
+                        id: LeaseId(at),
+                        iteration: Iteration::FIRST,
+                        tasks: TaskRange::single(at),
+                        is_alone: true,
+                    },
                 )
             })
             .collect();
@@ -363,7 +381,6 @@ mod tests {
             cluster.assign(0.0, *worker, *lease);
         }
         for (worker, lease) in &leases[1..] {
-            cluster.ended(*worker);
             cluster.cancel(*worker, lease.id);
         }
         cluster.settle(1.0);

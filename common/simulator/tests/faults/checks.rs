@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use ata_scheduler::{AbortReason, Collect, Decision, Effect, Engine, Event, IterationCost, LeaseTime, Refusal};
 use ata_simulator::{Message, Session};
-use ata_types::{Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
+use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, TaskRange, WorkerId};
 
 use crate::Counts;
+use crate::collections::Collections;
 use crate::scenario::Scenario;
 
 /// Attempts after which tasks may be given up.
@@ -82,7 +83,11 @@ pub(crate) struct Checks {
     present: BTreeSet<WorkerId>,
     /// Leases that workers hold, and the parameters that they were given with.
     held: BTreeMap<LeaseId, (WorkerId, Lease, u64)>,
+    /// Leases that were reported, and have not ended.
     arrived: BTreeMap<LeaseId, Gradient>,
+    collections: Collections,
+    /// Whether the step is being committed.
+    is_committing: bool,
     /// A lease that is reported on, and whether its worker holds it.
     reporting: Option<(LeaseId, bool)>,
     pub(crate) record: Record,
@@ -111,6 +116,8 @@ impl Checks {
             present: BTreeSet::new(),
             held: BTreeMap::new(),
             arrived: BTreeMap::new(),
+            collections: Collections::default(),
+            is_committing: false,
             reporting: None,
             record,
             iteration: None,
@@ -132,7 +139,24 @@ impl Checks {
                 assert!(self.present.insert(*worker), "worker {worker} is present");
                 self.record.machines.insert(*worker, *machine);
             }
-            Event::WorkerLost { worker } => assert!(self.present.remove(worker), "worker {worker} is absent"),
+            Event::WorkerLost { worker } => {
+                assert!(self.present.remove(worker), "worker {worker} is absent");
+                self.collections.lose(*worker);
+            }
+            Event::Delivered { worker, collection } => {
+                let leases = self.collections.deliver(*worker, *collection);
+                assert!(leases.iter().all(|lease| self.arrived.contains_key(lease)), "delivered before it is computed");
+            }
+            Event::CollectionFailed { collection, .. } => {
+                self.failures += 1;
+                self.collections.give_up(*collection);
+                // It is a failure during which nobody need compute, and a pause may begin with it.
+                self.idle_since_s = None;
+            }
+            Event::StepCommitted { .. } => {
+                self.collections.commit();
+                self.is_committing = true;
+            }
             Event::WorkerForgotten { worker } => {
                 self.counts.add("workers replaced by others", 1);
                 self.record.by_worker.remove(worker);
@@ -195,16 +219,22 @@ impl Checks {
             Effect::Start { iteration, workers, decision } => self.started(iteration.number(), workers, decision),
             Effect::Assign { worker, lease } => self.assigned(*worker, *lease),
             Effect::End { worker, lease, outcome, time } => self.lease_ended(*worker, *lease, *outcome, *time),
-            Effect::Step { iteration, tasks, .. } => self.step(iteration.number(), tasks),
+            Effect::Collect { worker, collection, leases } => self.asked(*worker, *collection, leases),
+            Effect::Step { iteration, tasks, collections, collected, .. } => {
+                self.collections.order(collections, collected);
+                self.step(iteration.number(), tasks, collected);
+            }
             Effect::Committed { cost } => self.commit(cost),
             Effect::Evict { worker, silent_s } => {
                 self.failures += 1;
                 assert!(*silent_s > 0.0);
                 assert!(self.present.remove(worker), "only a worker that is present is evicted");
+                self.collections.lose(*worker);
             }
             Effect::Expel { worker, strikes, .. } => {
                 assert!(u64::from(*strikes) <= self.failures);
                 assert!(self.present.remove(worker), "only a worker that is present is expelled");
+                self.collections.lose(*worker);
             }
             Effect::Compare { .. } => panic!("no lease is checked by a second worker"),
             // The failures may have been before a crash.
@@ -250,7 +280,11 @@ impl Checks {
     fn lease_ended(&mut self, worker: WorkerId, lease: Lease, outcome: TaskOutcome, time: LeaseTime) {
         match (time, self.arrived.remove(&lease.id)) {
             (LeaseTime::Reported { factor, .. }, Some(gradient)) => {
-                assert!(matches!(outcome, TaskOutcome::Applied | TaskOutcome::Ignored));
+                if let TaskOutcome::Lost | TaskOutcome::Failed = outcome {
+                    assert!(!lease.is_alone, "only gradients that workers keep are lost");
+                    self.take_back(lease.id);
+                }
+                assert!(outcome != TaskOutcome::Applied || lease.is_alone || self.is_committing);
                 assert!((0.0..=1.0).contains(&factor));
                 assert_eq!((gradient.worker, gradient.lease), (worker, lease));
                 assert_eq!(gradient.parameters, self.record.parameters[lease.iteration.number() as usize - 1]);
@@ -272,10 +306,32 @@ impl Checks {
         }
     }
 
+    /// A worker is asked for leases of its own, whether it has computed them or not.
+    fn asked(&mut self, worker: WorkerId, collection: CollectionId, leases: &[LeaseId]) {
+        assert!(self.present.contains(&worker), "only workers that are present are asked");
+        let of_worker = |lease: &LeaseId| match (self.held.get(lease), self.arrived.get(lease)) {
+            (Some((holder, lease, _)), None) => *holder == worker && !lease.is_alone,
+            (None, Some(gradient)) => gradient.worker == worker && !gradient.lease.is_alone,
+            _ => false,
+        };
+        assert!(leases.iter().all(of_worker), "{leases:?}");
+        self.collections.ask(worker, collection, leases);
+    }
+
+    /// A gradient is lost that its worker kept.
+    fn take_back(&mut self, lease: LeaseId) {
+        if self.collections.lose_gradient(lease)
+            && let Some(iteration) = &mut self.iteration
+        {
+            iteration.step = None;
+        }
+    }
+
     /// A step takes what it should, each task once.
-    fn step(&mut self, number: u64, tasks: &[TaskRange]) {
+    fn step(&mut self, number: u64, tasks: &[TaskRange], collected: &[(WorkerId, Lease)]) {
         let OpenIteration { decision, applied, step, .. } = self.iteration.as_mut().expect("a step is of an iteration");
         assert_eq!(number, self.record.parameters.len() as u64, "steps come in order");
+        let applied: Vec<(WorkerId, Lease)> = applied.iter().chain(collected).copied().collect();
         let mut expected: Vec<u64> = applied.iter().flat_map(|(_, lease)| lease.tasks.indices()).collect();
         expected.sort_unstable();
         assert!(expected.is_sorted_by(|a, b| a < b), "each task once: {expected:?}");
@@ -289,9 +345,12 @@ impl Checks {
             Collect::First { .. } | Collect::Soonest { .. } => {}
         }
         assert!(step.replace(expected.len() as u64).is_none(), "one step per iteration");
-        let named = |lease: &Lease| (lease.iteration.number(), lease.tasks.indices());
-        let mut entered: Vec<(u64, u64)> =
-            applied.iter().flat_map(|(_, lease)| named(lease).1.map(|task| (lease.iteration.number(), task))).collect();
+    }
+
+    /// The parameters after the step.
+    fn stepped(&mut self, applied: &[(WorkerId, Lease)]) {
+        let named = |lease: Lease| lease.tasks.indices().map(move |task| (lease.iteration.number(), task));
+        let mut entered: Vec<(u64, u64)> = applied.iter().flat_map(|(_, lease)| named(*lease)).collect();
         entered.sort_unstable();
         let before = self.record.parameters.last().expect("there are some from the start");
         self.record.parameters.push(after(*before, &entered));
@@ -301,6 +360,9 @@ impl Checks {
     fn commit(&mut self, cost: &IterationCost) {
         let OpenIteration { employed, applied, step, .. } = self.iteration.take().expect("it was begun");
         let tasks = step.expect("its step was taken");
+        assert_eq!(applied.iter().map(|(_, lease)| lease.tasks.count).sum::<u64>(), tasks, "all of it is applied");
+        self.stepped(&applied);
+        self.is_committing = false;
         assert_eq!((cost.iteration.next().number(), cost.tasks_applied), (self.record.parameters.len() as u64, tasks));
         assert_eq!(cost.employments, employed.len() as u64);
         assert!(cost.runtime_s >= 0.0 && cost.total_worker_time_s >= 0.0, "{cost:?}");
@@ -346,6 +408,7 @@ impl Checks {
     pub(crate) fn take_counts(&mut self) -> Counts {
         let mut counts = std::mem::take(&mut self.counts);
         counts.add("evictions and failed leases", self.failures);
+        counts.add_all(&std::mem::take(&mut self.collections.counts));
         counts
     }
 

@@ -211,7 +211,7 @@ impl Observer for Coordinator<'_> {
         Some(self.rng.random_range(0.05..2.0))
     }
 
-    fn restart(&mut self, _now: f64) -> Restart {
+    fn restart(&mut self, _now: f64) -> Option<Restart> {
         let (config, policy) = (self.scenario.engine, self.policy());
         let (engine, clock, record) = match &self.disk {
             None => (Engine::new(config, policy), 0.0, Record::default()),
@@ -223,6 +223,6 @@ impl Observer for Coordinator<'_> {
         };
         let machines: BTreeMap<WorkerId, MachineId> = record.machines.clone();
         self.checks = Checks::new(self.scenario, self.checks.restarts + 1, record, &engine);
-        Restart { engine, clock, machines }
+        Some(Restart { engine, clock, machines })
     }
 }

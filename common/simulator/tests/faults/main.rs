@@ -9,11 +9,12 @@
 //! - here: the seeds that are run
 //! - `scenario`: what a seed determines
 //! - `coordinator`: takes steps, saves the engine, crashes and restarts
-//! - `checks`: what must hold of events and effects
+//! - `checks`: what must hold of events and effects; `collections`: what must hold of collections
 //! - `log`: what happened, hashed
 //! - `unruly`: a policy that orders anything within an iteration
 
 mod checks;
+mod collections;
 mod coordinator;
 mod log;
 mod scenario;
@@ -34,7 +35,7 @@ const SEEDS: u64 = 30_000;
 const REPEATED: u64 = 50;
 
 /// What must happen often in all seeds together.
-const EXPECTED: [&str; 15] = [
+const EXPECTED: [&str; 19] = [
     "messages lost",
     "messages duplicated",
     "messages out of order",
@@ -50,6 +51,10 @@ const EXPECTED: [&str; 15] = [
     "results for a session that is over",
     "those with the number of a lease that the worker holds now",
     "results for a lease that is over",
+    "collections that shrank",
+    "collections that workers gave up",
+    "gradients that were lost with their worker",
+    "steps that were taken back",
 ];
 
 /// How often each fault happened, and what came of it.

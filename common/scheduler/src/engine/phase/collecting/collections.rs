@@ -24,6 +24,8 @@ pub(super) struct Collections {
     delivered: Vec<CollectionId>,
     /// The results that were reported, in the order in which they were.
     kept: Vec<KeptResult>,
+    /// Failures of collections since one was delivered.
+    blame: Blame,
     /// Whether the step was ordered, with all of these.
     pub(super) is_stepping: bool,
 }
@@ -100,13 +102,16 @@ impl Collecting {
     pub(in crate::engine) fn delivered(&mut self, shared: &mut Shared, worker: WorkerId, collection: CollectionId) {
         let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return };
         shared.results += 1;
+        shared.roster.forgive(worker);
+        self.collections.blame = Blame::default();
         self.collections.delivered.push(collection);
         for kept in self.collections.kept.iter_mut().filter(|kept| kept.result.worker == worker) {
             kept.is_delivered |= leases.contains(&kept.result.lease.id);
         }
     }
 
-    /// A collection was refused: its worker failed, and others compute the tasks.
+    /// A collection was refused: its worker failed, and others compute the tasks. Those of its leases that the worker still
+    /// computes will be in another collection.
     pub(in crate::engine) fn collection_failed(
         &mut self,
         shared: &mut Shared,
@@ -116,8 +121,10 @@ impl Collecting {
         let Some(leases) = self.collections.open.remove(&(worker, collection)) else { return Flow::Continue(()) };
         let lost = self.collections.take_lost(|result| leases.contains(&result.lease.id));
         let lost_s = lost.iter().map(|result| result.busy_s).sum();
-        let mut blame = Blame::default();
-        blame.add(worker);
+        let is_held = |lease: &LeaseId| shared.leases.find(worker, *lease).is_some();
+        self.collections.unasked.extend(leases.into_iter().filter(is_held).map(|lease| (worker, lease)));
+        self.collections.blame.add(worker);
+        let blame = self.collections.blame.clone();
         self.lose_kept(shared, lost, TaskOutcome::Failed, Some(&blame));
         shared.strike(worker, lost_s);
         self.expel_if_due(shared, worker);
@@ -149,6 +156,11 @@ impl Collecting {
         }
     }
 
+    /// Whether no collection was delivered since one failed: that workers compute is no sign of success then.
+    pub(super) fn are_collections_failing(&self) -> bool {
+        self.collections.blame.attempts > 0
+    }
+
     /// Whether the step was ordered, and waits for the collections.
     pub(in crate::engine) fn is_stepping(&self) -> bool {
         self.collections.is_stepping
@@ -167,7 +179,10 @@ impl Collecting {
 
     /// The step was taken: all that was kept is applied.
     pub(super) fn apply_kept(&mut self, shared: &mut Shared) {
-        shared.results += self.collections.open.len() as u64;
+        for (worker, _) in self.collections.open.keys() {
+            shared.results += 1;
+            shared.roster.forgive(*worker);
+        }
         for KeptResult { result, .. } in std::mem::take(&mut self.collections).kept {
             shared.effects.push(result.end(TaskOutcome::Applied));
             self.results.push(result);

@@ -117,7 +117,7 @@ impl Collecting {
 
     /// When to ask the policy again if nothing happens before, in seconds since the run began.
     pub(in crate::engine) fn ask_again_s(&self) -> Option<f64> {
-        self.actions.ask_again_s
+        self.actions.ask_again_s.filter(|_| !self.is_stepping())
     }
 
     /// Gives a worker that has nothing to do the next task, if there is one.
@@ -165,6 +165,8 @@ impl Collecting {
     /// All results are there: ends the leases that are left, and asks for the optimizer step. Returns what the iteration is
     /// committed from, unless the step waits for collections first.
     pub(in crate::engine) fn step(&mut self, shared: &mut Shared) -> Option<Committing> {
+        // Copies that failed, of tasks that others have done.
+        self.orphans.clear();
         self.ask(shared);
         if !self.is_asynchronous() && !shared.leases.is_empty() {
             self.cancel_rest(shared);

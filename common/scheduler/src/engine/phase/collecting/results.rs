@@ -15,7 +15,7 @@ impl Collecting {
         if self.must_be_confirmed(shared, &result.lease) {
             return self.unconfirmed(shared, result);
         }
-        let had_paused = shared.failures.end();
+        let had_paused = !self.are_collections_failing() && shared.failures.end();
         let AcceptedResult { worker, lease, busy_s, .. } = result;
         if self.mode.wants(lease.tasks) {
             if lease.is_alone {
@@ -26,6 +26,7 @@ impl Collecting {
             }
             self.stop_copies(shared, &result);
         } else {
+            shared.roster.forgive(worker);
             shared.effects.push(result.end(TaskOutcome::Ignored));
             shared.waste.add(lease.tasks.count, busy_s);
         }

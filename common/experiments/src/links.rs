@@ -1,0 +1,137 @@
+//! The links of an experiment, as users write them.
+
+use ata_simulator::Links;
+use ata_types::WireFormat;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ExperimentError;
+use crate::spec::{bad, check};
+
+/// Bytes per second in a unit of rates: bits are decimal, as network devices count them.
+const RATES: [(&str, f64); 7] =
+    [("Kbit", 125.0), ("Mbit", 125e3), ("Gbit", 125e6), ("B/s", 1.0), ("KB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)];
+
+/// Bytes in a unit of sizes.
+const SIZES: [(&str, f64); 7] = [
+    ("B", 1.0),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("KiB", 1024.0),
+    ("MiB", 1024.0 * 1024.0),
+    ("GiB", 1024.0 * 1024.0 * 1024.0),
+];
+
+/// Seconds in a unit of times.
+const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+
+/// The links that gradients and parameters travel on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinksSpec {
+    /// The rate of a worker's link in each direction, such as `1Gbit` or `100MB/s`.
+    pub link: String,
+    /// The rate of the coordinator's link; that of a worker's if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_link: Option<String>,
+    /// The size of the parameters as f32, such as `100MB`.
+    pub model_bytes: String,
+    /// How gradients and parameters are represented on the wire.
+    #[serde(default)]
+    pub wire: WireFormat,
+    /// What a unit of the laws' times is, such as `1ms`.
+    #[serde(default = "default_time_unit")]
+    pub time_unit: String,
+}
+
+/// The unit that real runs take for their laws.
+fn default_time_unit() -> String {
+    "1ms".into()
+}
+
+impl LinksSpec {
+    /// Links of this rate for a model of this size, with defaults for the rest.
+    pub fn new(link: String, model_bytes: String) -> Self {
+        Self { link, head_link: None, model_bytes, wire: WireFormat::default(), time_unit: default_time_unit() }
+    }
+
+    /// The links, with rates per unit of the laws' times.
+    pub(super) fn links(&self) -> Result<Links, ExperimentError> {
+        let unit_s = quantity("links.time_unit", &self.time_unit, &TIMES, "a time, such as 1ms")?;
+        let rate = |setting: &str, text: &str| {
+            quantity(setting, text, &RATES, "a rate, such as 1Gbit or 100MB/s").map(|bytes| bytes * unit_s)
+        };
+        let worker_rate = rate("links.link", &self.link)?;
+        let head_rate = self.head_link.as_ref().map_or(Ok(worker_rate), |text| rate("links.head_link", text))?;
+        let bytes = quantity("links.model_bytes", &self.model_bytes, &SIZES, "a size, such as 100MB or 8MiB")?;
+        let (up, down) = bytes_per_byte(self.wire);
+        Ok(Links { worker_rate, head_rate, up_bytes: up * bytes, down_bytes: down * bytes })
+    }
+}
+
+/// Bytes of a gradient, and of new parameters, for each byte of f32 parameters.
+fn bytes_per_byte(wire: WireFormat) -> (f64, f64) {
+    match wire {
+        WireFormat::F32Exact => (1.0, 1.0),
+        // 16 bits up and 8 bits down; about one block in a hundred takes more.
+        WireFormat::Compact => (0.5, 0.25),
+    }
+}
+
+/// A positive number with one of these units.
+fn quantity(setting: &str, text: &str, units: &[(&str, f64)], expected: &str) -> Result<f64, ExperimentError> {
+    let digits = text.trim().find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.trim().len());
+    let (number, name) = text.trim().split_at(digits);
+    let unit = units.iter().find(|(unit, _)| *unit == name);
+    let (Ok(number), Some((_, unit))) = (number.trim().parse::<f64>(), unit) else {
+        return bad(setting, text, expected);
+    };
+    let value = number * unit;
+    check(setting, &text, value.is_finite() && value > 0.0, expected)?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_sizes_have_units() {
+        for (link, model_bytes, time_unit, rate, bytes) in [
+            ("8Mbit", "4MB", "1ms", 1e3, 4e6),
+            ("1 Gbit", "1KiB", "1s", 125e6, 1024.0),
+            ("2.5MB/s", "12 B", "10us", 25.0, 12.0),
+            ("3Kbit", "1GB", "1s", 375.0, 1e9),
+        ] {
+            let mut spec = LinksSpec { time_unit: time_unit.into(), ..LinksSpec::new(link.into(), model_bytes.into()) };
+            let links = spec.links().unwrap();
+            let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b;
+            assert!(close(links.worker_rate, rate) && links.head_rate == links.worker_rate, "{links:?}");
+            assert!(close(links.up_bytes, bytes) && links.down_bytes == links.up_bytes, "{links:?}");
+            (spec.wire, spec.head_link) = (WireFormat::Compact, Some("16Gbit".into()));
+            let links = spec.links().unwrap();
+            assert!(close(links.up_bytes, bytes / 2.0) && close(links.down_bytes, bytes / 4.0), "{links:?}");
+            assert!(links.head_rate > links.worker_rate);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let good = LinksSpec::new("1Gbit".into(), "1MB".into());
+        let of = |change: fn(&mut LinksSpec)| {
+            let mut spec = good.clone();
+            change(&mut spec);
+            spec.links().unwrap_err().to_string()
+        };
+        for (error, expected) in [
+            (of(|spec| spec.link = "1MB".into()), "links.link: 1MB, expected a rate, such as 1Gbit or 100MB/s"),
+            (of(|spec| spec.head_link = Some("fast".into())), "links.head_link: fast, expected a rate"),
+            (of(|spec| spec.model_bytes = "0MB".into()), "links.model_bytes: 0MB, expected a size"),
+            (of(|spec| spec.model_bytes = "1e999GB".into()), "links.model_bytes: 1e999GB, expected a size"),
+            (of(|spec| spec.model_bytes = "-1MB".into()), "links.model_bytes: -1MB, expected a size"),
+            (of(|spec| spec.time_unit = "1".into()), "links.time_unit: 1, expected a time, such as 1ms"),
+        ] {
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

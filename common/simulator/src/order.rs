@@ -1,0 +1,68 @@
+//! The step that the engine ordered, until it is taken.
+
+use std::collections::BTreeSet;
+
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, WorkerId};
+
+/// An optimizer step that waits to be taken.
+pub(crate) struct Order {
+    /// Orders are numbered: one that was replaced must not be taken.
+    pub(crate) number: u64,
+    pub(crate) iteration: Iteration,
+    pub(crate) lr_factor: f64,
+    collections: Vec<CollectionId>,
+    /// The leases in the collections.
+    pub(crate) collected: Vec<(WorkerId, Lease)>,
+}
+
+/// The orders of a run, of which the last may be open.
+#[derive(Default)]
+pub(crate) struct Orders {
+    placed: u64,
+    open: Option<Order>,
+    /// Collections that arrived since the last step.
+    delivered: BTreeSet<CollectionId>,
+}
+
+impl Orders {
+    /// The engine orders a step. This replaces an order that is open.
+    pub(crate) fn place(
+        &mut self,
+        iteration: Iteration,
+        lr_factor: f64,
+        collections: Vec<CollectionId>,
+        collected: Vec<(WorkerId, Lease)>,
+    ) {
+        self.placed += 1;
+        self.open = Some(Order { number: self.placed, iteration, lr_factor, collections, collected });
+    }
+
+    /// A collection arrived.
+    pub(crate) fn deliver(&mut self, collection: CollectionId) {
+        self.delivered.insert(collection);
+    }
+
+    /// The open order, if all that it waits for has arrived.
+    pub(crate) fn complete(&self) -> Option<&Order> {
+        let is_delivered = |order: &&Order| order.collections.iter().all(|id| self.delivered.contains(id));
+        self.open.as_ref().filter(is_delivered)
+    }
+
+    /// A result is lost: an order that takes it will not be carried out.
+    pub(crate) fn lose(&mut self, lease: LeaseId) {
+        self.open.take_if(|order| order.collected.iter().any(|(_, collected)| collected.id == lease));
+    }
+
+    /// Takes the order of this number, if it is still open.
+    pub(crate) fn take(&mut self, number: u64) -> Option<Order> {
+        let order = self.open.take_if(|order| order.number == number)?;
+        self.delivered.clear();
+        Some(order)
+    }
+
+    /// The coordinator is gone, with its orders.
+    pub(crate) fn clear(&mut self) {
+        self.open = None;
+        self.delivered.clear();
+    }
+}
