@@ -4,13 +4,15 @@
 
 mod support;
 
+use ata_learn::{builtin_model, encode_sums};
 use ata_observe::Client;
-use ata_types::Iteration;
+use ata_types::{CHUNK_VALUES, Iteration};
 use ata_wire::proto::{DataRequest, ParametersRequest, ProbeRequest, WorkerMessage};
 use ata_wire::{
-    Assignment, Connection, FromWorker, GradientHeader, Hello, JoinToken, LeaseTimes, Receipt, Secret, ToWorker,
-    Welcome, connect, gradient_parts,
+    Collection, ComputedLease, Connection, FromWorker, GradientHeader, Hello, JoinToken, LeaseTimes, Receipt, RunSpec,
+    Secret, ToWorker, Welcome, connect, gradient_parts,
 };
+use bytes::Bytes;
 use serde_json::Value;
 use support::{Process, Sandbox, TINY, until};
 use tokio::sync::mpsc;
@@ -35,9 +37,10 @@ fn hello() -> WorkerMessage {
 struct Worker {
     connection: Connection,
     incoming: Streaming<ata_wire::proto::CoordinatorMessage>,
-    /// Its control stream is open for as long as this is.
-    _outgoing: mpsc::Sender<WorkerMessage>,
+    outgoing: mpsc::Sender<WorkerMessage>,
     welcome: Welcome,
+    /// The units of the iteration's gradients, once the coordinator has told them.
+    units: Option<Vec<i16>>,
 }
 
 impl Worker {
@@ -49,36 +52,59 @@ impl Worker {
         let mut incoming = connection.coordinator().session(ReceiverStream::new(messages)).await.unwrap().into_inner();
         let first = incoming.message().await.unwrap().unwrap();
         let Ok(ToWorker::Welcome(welcome)) = ToWorker::try_from(first) else { panic!("no Welcome") };
-        Self { connection, incoming, _outgoing: outgoing, welcome }
+        Self { connection, incoming, outgoing, welcome, units: None }
     }
 
     async fn next(&mut self) -> ToWorker {
         self.incoming.message().await.unwrap().unwrap().try_into().unwrap()
     }
 
-    async fn assigned(&mut self) -> Assignment {
-        let ToWorker::Assign(leases) = self.next().await else { panic!("expected a lease") };
-        leases[0]
+    /// Waits until it is asked for a sum, that of its only lease; `None` if the run is over before.
+    async fn asked(&mut self) -> Option<Collection> {
+        loop {
+            match self.next().await {
+                ToWorker::Collect(collections) => return Some(collections[0].clone()),
+                ToWorker::Farewell { .. } => return None,
+                ToWorker::Units { units, .. } => self.units = Some(units),
+                ToWorker::Assign(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
-    /// A gradient that counts, of the right session, lease and length.
-    fn gradient(&self, lease: &Assignment) -> (GradientHeader, Vec<f32>) {
+    /// Reports that it has computed the leases of a collection, of one task each.
+    async fn has_computed(&self, collection: &Collection) {
+        let times = LeaseTimes { busy_s: vec![0.1], outlasted: 0 };
+        let computed = |&lease| ComputedLease { lease, times: times.clone(), losses: vec![1.0] };
+        let progress = FromWorker::Progress(collection.leases.iter().map(computed).collect());
+        self.outgoing.send(progress.into()).await.unwrap();
+    }
+
+    /// A sum of zeros that counts, of the right session, leases and length.
+    fn sum(&self, collection: &Collection) -> (GradientHeader, impl Iterator<Item = Bytes> + use<>) {
+        let RunSpec { model, parameters, format, .. } = self.welcome.run.clone();
+        let tensors = builtin_model(&model).unwrap().table().tensors.len();
         let header = GradientHeader {
             session: self.welcome.session,
-            lease: lease.lease.id,
-            iteration: lease.lease.iteration,
-            times: LeaseTimes { busy_s: vec![0.1; lease.lease.tasks.count as usize], outlasted: 0 },
-            loss_sum: 1.0,
+            collection: Some(collection.id),
+            iteration: collection.iteration,
+            leases: collection.leases.clone(),
+            first_chunk: 0,
+            computed: None,
+            maxima: vec![0.0; tensors],
+            units: self.units.clone().unwrap_or_else(|| vec![0; tensors]),
+            saturated: 0,
         };
-        (header, vec![0.5; self.welcome.run.parameters as usize])
+        let chunk = move |first| encode_sums(format, &vec![0; CHUNK_VALUES.min(parameters as usize - first)]).into();
+        (header, (0..parameters as usize).step_by(CHUNK_VALUES).map(chunk))
     }
 }
 
 /// Makes every call of the workers' port in the name of the worker; returns what each says. All at the same time, as a wrong
 /// secret is answered after a second.
-async fn try_all_calls(stranger: &Connection, worker: &Worker, lease: &Assignment) -> [Result<(), Status>; 5] {
+async fn try_all_calls(stranger: &Connection, worker: &Worker, asked: &Collection) -> [Result<(), Status>; 5] {
     let session = worker.welcome.session.to_wire();
-    let (header, values) = worker.gradient(lease);
+    let (header, chunks) = worker.sum(asked);
     let data = DataRequest { session: session.clone(), sha256: vec![0; 32].into() };
     let probe = ProbeRequest { answer_bytes: 1, padding: Vec::new().into() };
     let [mut replaces, mut fetches, mut probes] = [(); 3].map(|()| stranger.coordinator());
@@ -88,7 +114,7 @@ async fn try_all_calls(stranger: &Connection, worker: &Worker, lease: &Assignmen
         fetches.data(data),
         probes.probe(tokio_stream::once(probe)),
         reads.parameters(ParametersRequest { session }),
-        submits.submit_gradient(gradient_parts(header.into(), values)),
+        submits.submit_gradient(gradient_parts(header.into(), chunks)),
     );
     [session.map(drop), data.map(drop), probe.map(drop), parameters.map(drop), gradient.map(drop)]
 }
@@ -171,18 +197,18 @@ impl Head {
 async fn a_request_without_credentials_changes_nothing() {
     let head = start();
     let mut worker = Worker::join(head.join.clone()).await;
-    let lease = worker.assigned().await;
+    let mut asked = worker.asked().await.unwrap();
     until("a lease in the journal", || head.journal().contains("\"allocation\""));
     let before = (head.journal(), head.state().await);
 
     for secret in [Secret::random().unwrap(), head.status_secret()] {
         let stranger = connect(&JoinToken { secret, ..head.join.clone() }.into()).await.unwrap();
-        for (call, answer) in try_all_calls(&stranger, &worker, &lease).await.into_iter().enumerate() {
+        for (call, answer) in try_all_calls(&stranger, &worker, &asked).await.into_iter().enumerate() {
             assert_eq!(answer.unwrap_err().code(), Code::PermissionDenied, "call {call}");
         }
     }
     let plain = connect(&head.join.address.to_string().parse().unwrap()).await.unwrap();
-    for answer in try_all_calls(&plain, &worker, &lease).await {
+    for answer in try_all_calls(&plain, &worker, &asked).await {
         assert!(answer.is_err(), "it is not encrypted");
     }
     let (url, secrets) = (head.dashboard.clone(), [Secret::random().unwrap(), head.join.secret.clone()]);
@@ -191,14 +217,14 @@ async fn a_request_without_credentials_changes_nothing() {
 
     assert_eq!((head.journal(), head.state().await), before, "nothing changed");
     // The session lives, and its leases are still its own.
-    let mut lease = lease;
     for iteration in 1..=2 {
-        assert_eq!(lease.lease.iteration, Iteration(iteration));
-        let (header, values) = worker.gradient(&lease);
-        assert_eq!(worker.connection.submit_gradient(header, values).await.unwrap(), Receipt::Accepted);
-        match worker.next().await {
-            ToWorker::Assign(leases) => lease = leases[0],
-            other => assert!(matches!(other, ToWorker::Farewell { .. }) && iteration == 2, "{other:?}"),
+        assert_eq!(asked.iteration, Iteration(iteration));
+        worker.has_computed(&asked).await;
+        let (header, chunks) = worker.sum(&asked);
+        assert_eq!(worker.connection.submit_gradient(header, chunks).await.unwrap(), Receipt::Accepted);
+        match worker.asked().await {
+            Some(next) => asked = next,
+            None => assert_eq!(iteration, 2),
         }
     }
     let (code, summary, log) = head.coordinator.end();

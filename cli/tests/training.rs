@@ -70,7 +70,7 @@ fn model(run: &Path) -> Vec<f32> {
     values.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// An emulated device gets its share as one lease of any size. The sum then has another order, and rounds differently.
+/// An emulated device computes its share as one batch, whose gradient is rounded to integers as a whole.
 #[test]
 fn a_device_computes_its_share_as_one_batch() {
     let sandbox = Sandbox::new();

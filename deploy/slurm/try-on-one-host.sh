@@ -13,7 +13,7 @@ ata=$(realpath "${1:?expected the program, as in target/release/ata}")
 here=$(dirname "$(realpath "$0")")
 folder=$(mktemp -d /tmp/ata-slurm-XXXX)
 export SLURM_CONF=$folder/slurm.conf
-settings=(--iterations 700 --budget 8 --task-batch 1 --seed 1 --eval-every 0)
+settings=(--iterations 700 --budget 8 --task-batch 1 --seed 1 --eval-every 0 --wire compact)
 
 title() { printf '\n== %s\n' "$*"; }
 show() { echo "\$ $*"; "$@"; }

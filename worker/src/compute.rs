@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, TaskGradient, TensorSizes, Units, maxima, with_own_threads};
+use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, TensorSizes, Units, maxima, with_own_threads};
 use ata_types::{Iteration, LeaseId, TaskRange, WireFormat};
 use ata_wire::{Collection, ComputedLease, LeaseTimes, RunSpec};
 use tokio::sync::mpsc;
@@ -26,6 +26,8 @@ pub(crate) enum Job {
     /// Compute a lease, unless it is cancelled by then, in these units. Without units, the first task of the iteration
     /// determines them.
     Compute { lease: HeldLease, cancelled: CancelFlag, units: Option<Units> },
+    /// Drop the gradient of a lease that was computed.
+    Discard(LeaseId),
     /// Hand over the sum of some leases' gradients.
     Collect(Collection),
 }
@@ -166,6 +168,7 @@ impl Worker<'_> {
             match job {
                 Job::Load(parameters) => self.learner.load(&parameters),
                 Job::Compute { lease, cancelled, units } => self.compute(lease, &cancelled, units)?,
+                Job::Discard(lease) => self.kept.discard(lease),
                 Job::Collect(collection) => self.collect(collection),
             }
         }
@@ -258,7 +261,8 @@ impl Worker<'_> {
             Some(units) => units,
             None => {
                 // The same for all workers, whatever tasks they have.
-                let first = self.gradient(iteration, TaskRange::single(0), cancelled).map_err(|error| stop(error, cancelled))?;
+                let first = self.retried(cancelled, |learner| learner.gradient(iteration, 0));
+                let first = first.map_err(|error| stop(error, cancelled))?;
                 let maxima = maxima(&first.gradient, &self.rounding.sizes);
                 let maxima = maxima.map_err(|error| Stop::Failed(error.to_string()))?;
                 Units::first(&maxima, self.rounding.budget, self.rounding.format)
@@ -301,29 +305,25 @@ impl Worker<'_> {
         }
         // Reading the samples is part of the task, since the device waits for them.
         let started = Instant::now();
-        let result = self.gradient(iteration, tasks, cancelled).map_err(|error| stop(error, cancelled))?;
-        sum.add(&result.gradient, tasks.count, quantizer).map_err(|error| Stop::Failed(error.to_string()))?;
+        let add = |learner: &mut dyn Learner| learner.add(iteration, tasks, &mut *sum, quantizer);
+        let loss = self.retried(cancelled, add).map_err(|error| stop(error, cancelled))?;
         let computed = started.elapsed();
         let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks.count, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
         let rest = target.checked_sub(computed);
         let busy = computed + rest.map_or(Duration::ZERO, |rest| wait(rest, cancelled));
-        Ok(Measurement { loss: result.loss, busy, is_outlasted: rest.is_none() })
+        Ok(Measurement { loss, busy, is_outlasted: rest.is_none() })
     }
 
-    /// Computes some tasks as one batch. Samples that cannot be read are read again.
-    fn gradient(
+    /// Computes something. Samples that cannot be read are read again.
+    fn retried<T>(
         &mut self,
-        iteration: Iteration,
-        tasks: TaskRange,
         cancelled: &CancelFlag,
-    ) -> Result<TaskGradient, LearnerError> {
+        mut compute: impl FnMut(&mut dyn Learner) -> Result<T, LearnerError>,
+    ) -> Result<T, LearnerError> {
         let mut waits_ms = READ_WAITS_MS.into_iter();
         loop {
-            let result = match tasks {
-                TaskRange { first, count: 1 } => self.learner.gradient(iteration, first),
-                tasks => self.learner.fused(iteration, tasks),
-            };
+            let result = compute(&mut *self.learner);
             let is_unreadable = matches!(result, Err(LearnerError::Data(DataError::Io { .. })));
             match waits_ms.next() {
                 Some(wait_ms) if is_unreadable && !cancelled.is_set() => {
@@ -358,7 +358,7 @@ enum Stop {
 fn stop(error: LearnerError, cancelled: &CancelFlag) -> Stop {
     match error {
         LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
-        LearnerError::Data(error) => Stop::Failed(error.to_string()),
+        LearnerError::Data(_) | LearnerError::NotFinite(_) => Stop::Failed(error.to_string()),
         LearnerError::Device(_) => Stop::Broken(error.to_string()),
     }
 }
@@ -380,6 +380,8 @@ fn wait(duration: Duration, cancelled: &CancelFlag) -> Duration {
 mod tests {
     use ata_types::Lease;
     use ata_wire::{Assignment, DataSpec, SpanLinks};
+
+    use ata_learn::TaskGradient;
 
     use super::*;
 

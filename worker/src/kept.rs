@@ -80,6 +80,15 @@ impl KeptGradients {
         }
     }
 
+    /// Drops the sum of a lease that is not needed.
+    pub(crate) fn discard(&mut self, lease: LeaseId) {
+        for kept in self.sums.extract_if(.., |kept| kept.leases == [lease]).collect::<Vec<_>>() {
+            if let Some(sum) = Arc::into_inner(kept.sum) {
+                self.give_back(sum);
+            }
+        }
+    }
+
     /// The sums of some leases.
     pub(crate) fn select(&self, iteration: Iteration, leases: &[LeaseId]) -> Selection {
         let is_kept = |lease: &LeaseId| self.sums.iter().any(|kept| kept.leases.contains(lease));
@@ -130,6 +139,19 @@ mod tests {
         assert_eq!(total(&kept, &[4]), Ok(0b10000));
         assert_eq!(total(&kept, &[1, 2]), Err("inseparable"));
         assert_eq!(total(&kept, &[4, 5]), Err("incomplete"));
+    }
+
+    /// The loser of a race is told before its worker has computed its next lease.
+    #[test]
+    fn a_lease_that_is_not_needed_is_not_added_to_others() {
+        let mut kept = kept(&[1, 2]);
+        kept.discard(LeaseId(2));
+        kept.discard(LeaseId(7));
+        for lease in [3, 4] {
+            let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
+            kept.add(Iteration(4), LeaseId(lease), sum);
+        }
+        assert_eq!(total(&kept, &[1, 3, 4]), Ok(0b11010));
     }
 
     #[test]

@@ -344,8 +344,11 @@ impl ActiveSession<'_> {
         for (lease, _) in self.waiting.extract_if(.., |(waiting, _)| leases.contains(&waiting.id())) {
             lease.record_cancelled();
         }
-        for flag in leases.iter().filter_map(|lease| self.given.remove(lease)) {
-            self.compute.cancel(&flag);
+        for lease in leases {
+            match self.given.remove(&lease) {
+                Some(flag) => self.compute.cancel(&flag),
+                None => self.compute.push(Job::Discard(lease)),
+            }
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use ata_types::WireFormat;
 use clap::Args;
 use serde::Serialize;
-use ata_types::WireFormat;
 
 use crate::failure::Failure;
 use crate::run::resume::Resumption;
@@ -122,8 +122,8 @@ pub(crate) struct RunArgs {
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct TrustArgs {
     /// How the gradients of an iteration are combined: mean, or, against byzantine workers, median or trimmed:X (without the
-    /// share X of the lowest and of the highest values, as in trimmed:0.2), coordinate by coordinate over the leases. Unlike
-    /// the mean, these give other bits for other allocations, and keep a gradient per lease in memory [default: mean].
+    /// share X of the lowest and of the highest values, as in trimmed:0.2), coordinate by coordinate over the workers'
+    /// vectors. Unlike the mean, these give other bits for other allocations, and keep each vector in memory [default: mean].
     #[arg(long, env = "ATA_AGGREGATE", value_name = "HOW", allow_hyphen_values = true, help_heading = "Trust")]
     aggregate: Option<String>,
     /// Have this share of leases, as in 0.01, computed by two workers, which must agree; a third decides if they do not, and
@@ -136,7 +136,7 @@ pub(crate) struct TrustArgs {
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct LinkArgs {
     /// How gradients and parameters are represented on the wire: f32-exact (4 bytes a value each way), or compact (gradients in about
-    /// 14 bits, parameters as 8-bit differences) [default: compact, but f32-exact if the coordinator listens on loopback].
+    /// 14 bits, parameters as 8-bit differences). Without it, f32-exact if the coordinator listens on loopback, else compact.
     #[arg(long, env = "ATA_WIRE", value_name = "FORMAT", help_heading = "Network")]
     wire: Option<WireFormat>,
 }

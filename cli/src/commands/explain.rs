@@ -44,10 +44,11 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
 
 impl Output for Explanation {
     fn text(&self) -> String {
-        let Explanation { iteration, policy, rule, budget, expected_s, workers } = self;
+        let Explanation { iteration, policy, rule, budget, expected_s, links, workers } = self;
         let title = format!("iteration {iteration}, policy {policy}, budget {budget}: {rule}");
         let mut text = escaped(&title).into_owned() + "\n";
         text.extend(expected_s.map(|expected_s| format!("expected to take {}\n", seconds(expected_s))));
+        text.extend(links.map(|links| format!("a vector takes {links}\n")));
         let header =
             ["worker", "tasks", "timed", "mean time (95 %)", "bound", "overhead", "done after", "+1 task", "-1 task"];
         let table = Table {

@@ -40,6 +40,9 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure>
         Command::Worker(_) | Command::Coordinator(_) => "info,cubecl_runtime=warn",
         _ => "warn",
     };
+    if matches!(cli.command, Command::Worker(_)) {
+        ata_learn::keep_large_blocks();
+    }
     let collector = collector(&cli.command);
     // To the end: when it is dropped, it sends the last spans.
     let _telemetry = telemetry::start(cli.log.as_deref().unwrap_or(default), cli.log_format, collector.as_ref())?;

@@ -63,6 +63,8 @@ pub(crate) struct Summary {
     model: String,
     /// Tasks whose real computation outlasted their emulated time.
     pub(crate) tasks_outlasted: u64,
+    /// Values of gradients that were too large for their unit, and were clamped.
+    pub(crate) saturated: u64,
     /// How gradients are combined: their mean, or a robust estimate.
     aggregate: String,
     /// The share of leases that two workers computed.
@@ -135,6 +137,7 @@ impl Summary {
             data: settings.data.clone(),
             model: settings.model.clone(),
             tasks_outlasted: run.tasks_outlasted,
+            saturated: run.saturated,
             aggregate: settings.aggregate.clone(),
             verify: settings.verify,
             mismatches: of_workers(run, |worker| Some(worker.mismatches).filter(|count| *count > 0)),

@@ -73,6 +73,10 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
         let text = format!("{} tasks took longer than their emulated time", summary.tasks_outlasted);
         lines.push(("emulated times", text));
     }
+    if summary.saturated > 0 {
+        let text = format!("{} values of gradients were too large for their unit", summary.saturated);
+        lines.push(("clamped", text));
+    }
     for (id, count) in &summary.mismatches {
         let name = &summary.worker_names[id];
         lines.push(("mismatches", format!("{count} results of worker {id} {name} differ from those of two others")));

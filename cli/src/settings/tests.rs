@@ -28,8 +28,21 @@ fn emulated_times_come_with_small_tasks_unless_told() {
 
 #[test]
 fn what_is_written_is_read_back() {
-    let settings = Settings { out: Some("somewhere".into()), ..Settings::default() };
+    let wire = Some(WireFormat::Compact);
+    let settings = Settings { out: Some("somewhere".into()), wire, ..Settings::default() };
     assert_eq!(resolve(&settings.to_toml().unwrap(), "").unwrap(), settings);
+}
+
+#[test]
+fn vectors_are_compact_on_a_network_unless_told() {
+    for (flags, expected) in [
+        ("listen = '127.0.0.1:7070'", WireFormat::F32Exact),
+        ("listen = '[::1]:0'", WireFormat::F32Exact),
+        ("listen = '0.0.0.0:7070'", WireFormat::Compact),
+        ("listen = '0.0.0.0:7070'\nwire = 'f32-exact'", WireFormat::F32Exact),
+    ] {
+        assert_eq!(resolve("", flags).unwrap().wire, Some(expected), "{flags}");
+    }
 }
 
 #[test]

@@ -88,19 +88,22 @@ impl Gradients {
         Self { loss: self.loss + other.loss, parts }
     }
 
-    /// Both in host memory, in one read from the device.
-    pub(crate) fn read(self) -> Result<(f32, Vec<f32>), ExecutionError> {
+    /// Both in host memory, in one read from the device: the loss, and a tensor per parameter.
+    pub(crate) fn read(self) -> Result<(f32, Vec<TensorData>), ExecutionError> {
         let transaction =
             self.parts.into_iter().fold(Transaction::default().register(self.loss), Transaction::register);
-        let data = transaction.try_execute()?;
-        Ok((concatenate(&data[..1])[0], concatenate(&data[1..])))
+        let mut data = transaction.try_execute()?;
+        let loss = values(&data.remove(0))[0];
+        Ok((loss, data))
     }
 }
 
-fn concatenate(tensors: &[TensorData]) -> Vec<f32> {
-    let mut flat = Vec::with_capacity(tensors.iter().map(TensorData::num_elements).sum());
-    for tensor in tensors {
-        flat.extend_from_slice(tensor.as_slice::<f32>().expect("parameters and gradients are f32"));
-    }
-    flat
+/// The tensors as one vector.
+pub(crate) fn concatenate(tensors: &[TensorData]) -> Vec<f32> {
+    tensors.iter().flat_map(values).copied().collect()
+}
+
+/// The numbers of a tensor.
+pub(crate) fn values(tensor: &TensorData) -> &[f32] {
+    tensor.as_slice::<f32>().expect("parameters and gradients are f32")
 }

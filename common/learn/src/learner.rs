@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use ata_types::{Iteration, TaskRange};
-use burn::tensor::{Device, ExecutionError};
+use burn::tensor::{Device, ExecutionError, TensorData};
 
 use crate::data::{DataError, TaskSampler, Tasks};
 use crate::device::is_cpu;
+use crate::exact::{GradientSum, NotFinite, Quantizer};
 use crate::flat::{self, Gradients};
 use crate::model::OpenData;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
@@ -32,6 +33,23 @@ pub trait Learner: Send {
             sum.loss += task.loss;
         }
         Ok(sum)
+    }
+
+    /// Adds the gradients of a range of at least one task, as [`Learner::fused`] computes them, to a sum. Returns Σ loss over the
+    /// tasks. If a gradient is not finite, the sum stays as it is.
+    fn add(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+        sum: &mut GradientSum,
+        quantizer: &Quantizer,
+    ) -> Result<f64, LearnerError> {
+        let TaskGradient { gradient, loss } = match tasks {
+            TaskRange { first, count: 1 } => self.gradient(iteration, first)?,
+            tasks => self.fused(iteration, tasks)?,
+        };
+        sum.add(&gradient, tasks.count, quantizer)?;
+        Ok(loss)
     }
 
     /// Says which tasks follow those that are computed next, so that their batch can be prepared while the device
@@ -60,6 +78,9 @@ pub enum LearnerError {
     /// The task's samples cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The gradient holds a number that is not finite.
+    #[error(transparent)]
+    NotFinite(#[from] NotFinite),
     /// The device failed.
     #[error("the device failed: {0}")]
     Device(String),
@@ -134,6 +155,21 @@ impl<P: Problem> BurnLearner<P> {
         Ok(gradients)
     }
 
+    /// The sums over some tasks, in host memory.
+    fn read(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<(f32, Vec<TensorData>), LearnerError> {
+        let mut sum: Option<Gradients> = None;
+        for first in tasks.indices().step_by(self.fused_tasks as usize) {
+            let count = self.fused_tasks.min(tasks.end() - first);
+            let gradients = self.gradients((iteration, TaskRange { first, count }))?;
+            sum = Some(match sum {
+                Some(sum) => sum.plus(gradients),
+                None => gradients,
+            });
+        }
+        self.prepare();
+        Ok(sum.expect("a lease has tasks").read()?)
+    }
+
     /// Prepares the batch that was announced.
     fn prepare(&mut self) {
         if let Some(batch) = self.announced.take_if(|_| self.prepares) {
@@ -153,18 +189,21 @@ impl<P: Problem> Learner for BurnLearner<P> {
     }
 
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
-        let mut sum: Option<Gradients> = None;
-        for first in tasks.indices().step_by(self.fused_tasks as usize) {
-            let count = self.fused_tasks.min(tasks.end() - first);
-            let gradients = self.gradients((iteration, TaskRange { first, count }))?;
-            sum = Some(match sum {
-                Some(sum) => sum.plus(gradients),
-                None => gradients,
-            });
-        }
-        self.prepare();
-        let (loss, gradient) = sum.expect("a lease has tasks").read()?;
-        Ok(TaskGradient { gradient, loss: f64::from(loss) })
+        let (loss, tensors) = self.read(iteration, tasks)?;
+        Ok(TaskGradient { gradient: flat::concatenate(&tensors), loss: f64::from(loss) })
+    }
+
+    fn add(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+        sum: &mut GradientSum,
+        quantizer: &Quantizer,
+    ) -> Result<f64, LearnerError> {
+        let (loss, tensors) = self.read(iteration, tasks)?;
+        let tensors: Vec<&[f32]> = tensors.iter().map(flat::values).collect();
+        sum.add_tensors(&tensors, tasks.count, quantizer)?;
+        Ok(f64::from(loss))
     }
 
     fn announce(&mut self, iteration: Iteration, tasks: TaskRange) {

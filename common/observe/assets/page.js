@@ -83,6 +83,8 @@ function drawNumbers(run) {
     ["Training loss", number(t.last_loss ?? steps.at(-1)?.[3]), t.first_loss != null && `${number(t.first_loss)} at first`],
     ["Test accuracy", percent(t.test_accuracy), t.test_loss != null && `test loss ${number(t.test_loss)}`],
     ["Last checkpoint", t.saved == null ? NONE : number(t.saved), t.saved != null && "iteration"],
+    t.links != null && ["Vector on the link", seconds(Math.max(t.links.up_s, t.links.own_s)), linkWords(t.links)],
+    t.saturated > 0 && ["Clamped values", number(t.saturated), "too large for their unit"],
     t.price != null && ["Price", number(t.price)],
     t.energy_wh != null && ["Energy", wattHours(t.energy_wh)],
     refused.length > 0 && ["Refused results", number(refused.reduce((sum, [, count]) => sum + count, 0)),
@@ -96,6 +98,11 @@ function drawNumbers(run) {
     [name, value, note || ""].forEach((words, part) => text(list.children[k].children[part], words));
   });
   if (list.childElementCount !== before) balanceNumbers();
+}
+
+/** Which link limits the vectors: the coordinator's, or each worker's own. */
+function linkWords({ up_s, down_s, own_s }) {
+  return up_s + down_s > 0 ? `coordinator’s: ${seconds(up_s)} up, ${seconds(down_s)} down; a worker’s: ${seconds(own_s)}` : "a worker’s own";
 }
 
 let balancedWidth = 0;

@@ -74,7 +74,7 @@ impl Listener for Metrics {
         let registered = &self.registered;
         match event {
             RunEvent::Task { .. } => self.task(event),
-            RunEvent::Step { runtime_s, total_worker_time_s, wasted, employments, results, .. } => {
+            RunEvent::Step { runtime_s, total_worker_time_s, wasted, employments, results, saturated, .. } => {
                 registered.iterations.inc();
                 registered.iteration_s.observe(*runtime_s);
                 registered.runtime_s.inc_by(*runtime_s);
@@ -82,6 +82,7 @@ impl Listener for Metrics {
                 registered.wasted.inc_by(*wasted);
                 registered.employments.inc_by(*employments);
                 registered.results.inc_by(*results);
+                registered.saturated.inc_by(*saturated);
             }
             RunEvent::Refusal { kind, count, .. } => self.refusal(*kind, *count),
             RunEvent::Loss { .. } => self.fault("loss"),

@@ -58,5 +58,6 @@ pub(crate) fn step(iteration: u64, time_s: f64) -> RunEvent {
         results: 3,
         learning_rate: 0.001,
         gradient_norm: None,
+        saturated: 0,
     }
 }

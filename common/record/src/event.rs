@@ -179,6 +179,17 @@ pub enum RunEvent {
         #[serde(default, skip_serializing_if = "is_zero")]
         saturated: u64,
     },
+    /// The time that vectors take on the links, when it was first measured or has changed by more than a tenth.
+    Links {
+        /// When.
+        time_s: f64,
+        /// Seconds that a gradient takes on the coordinator's link; 0 if that is not the narrow part of the way.
+        up_s: f64,
+        /// Seconds that parameters take on the coordinator's link; 0 as above.
+        down_s: f64,
+        /// Seconds that the slower of the two takes on a worker's own link.
+        own_s: f64,
+    },
     /// Results were refused, or a worker reported failures. Those of one worker and kind within a second share an event.
     Refusal {
         /// When.
@@ -349,7 +360,6 @@ impl EndState {
         }
     }
 }
-
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -157,6 +157,10 @@ fn check(event: &RunEvent) -> Result<(), String> {
             worker(*id)?;
             time("rest_s", *rest_s)
         }
+        RunEvent::Links { up_s, down_s, own_s, .. } => {
+            let times = [("up_s", up_s), ("down_s", down_s), ("own_s", own_s)];
+            times.into_iter().try_for_each(|(name, value)| time(name, *value))
+        }
         RunEvent::Refusal { worker: id, count: results, .. } => {
             worker(*id)?;
             count("count", *results, MAX_COUNT)
@@ -275,6 +279,7 @@ mod tests {
                 model: "cnn".into(),
             },
             RunEvent::Rest { time_s: 0.1 + 0.2, worker: WorkerId::from_slot(1), rest_s: 1.0, strikes: 3 },
+            RunEvent::Links { time_s: 1.25, up_s: 0.0, down_s: 0.1, own_s: 0.2 },
             RunEvent::Refusal {
                 time_s: 1.5,
                 worker: WorkerId::from_slot(1),
@@ -333,6 +338,7 @@ mod tests {
             (ITERATION.replace(r#""worker":1"#, r#""worker":1048577"#), "line 3: worker 1048577"),
             (ITERATION.replace(r#""event":"step""#, r#""event":"stop""#), "line 5: unknown variant"),
             (ITERATION.replace(r#""runtime_s":0.5"#, r#""runtime_s":-1"#), "line 5: runtime_s is -1"),
+            (r#"{"event":"links","time_s":1,"up_s":0,"down_s":0,"own_s":-1}"#.to_owned() + "\n", "line 1: own_s is -1"),
             (ITERATION.replace("\"task\":1,\"w", "\"w"), "line 3: missing field `task`"),
             (run(JOURNAL_VERSION + 1, 1), "line 1: version"),
             (run(JOURNAL_VERSION - 1, 1), "line 1: version"),

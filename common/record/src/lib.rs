@@ -36,7 +36,7 @@ pub use resumption::{
     DAMAGED_FILE, DISCARDED_FILE, ResumedJournal, check_run, discard_journal, resume_journal, steps_after,
 };
 pub use state::{
-    Allocation, EvaluationCurve, EvaluationPoint, HeatColumn, HeatMap, Log, LogKind, LogLine, Prices, ReadMark,
+    Allocation, EvaluationCurve, EvaluationPoint, HeatColumn, HeatMap, Links, Log, LogKind, LogLine, Prices, ReadMark,
     RunPhase, RunState, Spending, StepCurve, StepPoint, Usage, WorkerPrice, WorkerState,
 };
 pub use writer::{RecordError, Writer};

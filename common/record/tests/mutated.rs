@@ -61,6 +61,7 @@ fn journal() -> Vec<u8> {
         results: 3,
         learning_rate: 0.5,
         gradient_norm: None,
+        saturated: 1,
     };
     let join =
         |number| RunEvent::Join { time_s: 0.1, worker: worker(number), name: "a-1".into(), device: "CPU".into() };
@@ -91,6 +92,7 @@ fn journal() -> Vec<u8> {
         },
         RunEvent::Rest { time_s: 0.5, worker: worker(2), rest_s: 1.0, strikes: 1 },
         step(1, 0.7),
+        RunEvent::Links { time_s: 0.7, up_s: 0.1, down_s: 0.05, own_s: 0.1 },
         RunEvent::Evaluation { time_s: 0.8, iteration: Iteration(1), loss: 4.0, accuracy: Some(0.1) },
         RunEvent::Checkpoint { time_s: 0.9, iteration: Iteration(1), path: "step-000001".into(), seconds: 0.01 },
         RunEvent::Loss { time_s: 1.0, worker: worker(2), why: "it left".into() },

@@ -2,7 +2,7 @@
 
 use ata_learn::Aggregate;
 use ata_record::{BEST_MODEL_FILE, RunEvent};
-use ata_scheduler::{Event, IterationCost, StepOutcome};
+use ata_scheduler::{Event, Exchange, IterationCost, StepOutcome};
 use ata_types::WorkerId;
 use ata_wire::WorkerName;
 
@@ -13,6 +13,9 @@ use super::steps::StepPlan;
 use crate::checkpoint::SaveResult;
 use crate::evaluation::EvaluationResult;
 use crate::training::{StepOrder, StepResult};
+
+/// The share by which a time on the links changes before it is recorded again: below this it is noise.
+const LINK_CHANGE: f64 = 0.1;
 
 impl Driver {
     /// Orders a step, whose chunks are sent to those who contribute to it as soon as they are stepped.
@@ -56,6 +59,8 @@ impl Driver {
         let mut effects = Vec::new();
         self.engine.handle(self.now_s, Event::StepCommitted { iteration, outcome }, &mut effects);
         if effects.is_empty() {
+            self.collections.taken();
+            self.sessions.send_again(self.steps.parameters());
             return self.steps.keep(result);
         }
         if self.steps.finish(result) {
@@ -93,14 +98,27 @@ impl Driver {
         for worker in self.sessions.forget_long_absent() {
             self.notify(Event::WorkerForgotten { worker });
         }
-        if let Some(exchange) = self.meter.stepped(self.steps.set_bytes()) {
-            self.notify(Event::LinksMeasured { exchange });
-        }
+        self.measure_links();
         self.evaluate_if_due();
         if self.checkpoints.is_due(self.now_s, cost.iteration) {
             self.save();
         }
         self.notify(Event::Proceed);
+    }
+
+    /// Tells the engine how long vectors travel, and records it if that has changed.
+    fn measure_links(&mut self) {
+        let Some(exchange) = self.meter.stepped(self.steps.set_bytes()) else { return };
+        self.notify(Event::LinksMeasured { exchange });
+        let Exchange { up_s, down_s, own_s } = exchange;
+        let has_changed = |last: Exchange| {
+            let pairs = [(up_s, last.up_s), (down_s, last.down_s), (own_s, last.own_s)];
+            pairs.into_iter().any(|(now_s, last_s)| (now_s - last_s).abs() > LINK_CHANGE * last_s)
+        };
+        if self.recorded_links.is_none_or(has_changed) {
+            self.recorded_links = Some(exchange);
+            self.publisher.publish(RunEvent::Links { time_s: self.now_s, up_s, down_s, own_s });
+        }
     }
 
     /// Begins an evaluation of the current parameters, if one is due.

@@ -106,6 +106,9 @@ impl Driver {
         // A worker without a session is about to be lost, and its leases with it.
         if let Some(session) = self.sessions.addressed(worker) {
             session.assign(lease, self.steps.parameters(), self.steps.units(), trace);
+            if self.steps.is_ahead() {
+                session.send_again(self.steps.parameters());
+            }
         }
     }
 
@@ -114,7 +117,8 @@ impl Driver {
         self.cancel_upload(lease.id);
         if let Some(session) = self.sessions.addressed(worker) {
             session.ended(lease);
-            if outcome == TaskOutcome::Cancelled {
+            // A worker keeps the gradient of a lease that is not alone until it hears that it is not needed.
+            if outcome == TaskOutcome::Cancelled || outcome == TaskOutcome::Ignored && !lease.is_alone {
                 session.cancel(lease.id);
             }
         }
@@ -135,7 +139,7 @@ impl Driver {
         let detail = format!("no result for {silent_s:.1} s; if tasks take that long, raise --lease-timeout-s");
         tracing::warn!(%worker, detail, "worker evicted");
         self.last_failure = format!("worker {worker}: {detail}");
-        self.leave_collections(worker);
+        self.lose_collections(worker);
         if let Some(session) = self.sessions.close(worker) {
             self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: detail.clone() });
             session.farewell(FarewellReason::Evicted, detail);
@@ -151,7 +155,7 @@ impl Driver {
         };
         tracing::warn!(%worker, why, "worker expelled");
         let time_s = self.now_s;
-        self.leave_collections(worker);
+        self.lose_collections(worker);
         let session = self.sessions.expel(worker, &why);
         if session.is_some() {
             self.publisher.publish(RunEvent::Loss { time_s, worker, why: "it was expelled".into() });

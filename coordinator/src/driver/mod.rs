@@ -56,7 +56,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use ata_record::{RecordError, RunState};
-use ata_scheduler::{AbortReason, Effect, Engine, Event};
+use ata_scheduler::{AbortReason, Effect, Engine, Event, Exchange};
 use ata_types::CHUNK_VALUES;
 use ata_wire::duration;
 use tokio::sync::{mpsc, watch};
@@ -112,6 +112,8 @@ pub(crate) struct Driver {
     /// Vectors that wait for reports on their leases.
     parked: Vec<ParkedVector>,
     meter: LinkMeter,
+    /// The time on the links that was recorded last.
+    recorded_links: Option<Exchange>,
     /// The pace of the steps, for those who receive chunks.
     paced: Paced,
     /// The tensors of the model.
@@ -201,6 +203,7 @@ impl Driver {
             collections: Collections::new(chunks, !summation.is_separate()),
             parked: Vec::new(),
             meter: LinkMeter::default(),
+            recorded_links: None,
             paced,
             sizes,
             aggregate,
@@ -282,6 +285,7 @@ impl Driver {
                 self.dismiss(session, why);
             }
             self.check_uploads();
+            self.check_vectors();
             self.write_refusals(false);
         }
         if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {

@@ -122,7 +122,7 @@ impl Client {
         Ok(started.elapsed())
     }
 
-    async fn upload(&self, sums: &Arc<Vec<i32>>) -> Result<Duration, BenchError> {
+    async fn upload(&mut self, sums: &Arc<Vec<i32>>) -> Result<Duration, BenchError> {
         let header = GradientHeader {
             session: SESSION,
             collection: Some(CollectionId(1)),

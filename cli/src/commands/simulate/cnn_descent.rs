@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ata_learn::{
-    Dataset, GradientSum, Learner, Model, OpenDevice, Optimizer, Quantizer, TensorSizes, Tasks, TrainingConfig, TrainingState,
-    Units, maxima,
+    Dataset, GradientSum, Learner, Model, OpenDevice, Optimizer, Quantizer, Tasks, TensorSizes, TrainingConfig,
+    TrainingState, Units, maxima,
 };
 use ata_scheduler::StepOutcome;
 use ata_simulator::{Descent, DescentCache, DescentStep, StepResult};
@@ -75,12 +75,11 @@ impl CnnDescent {
             self.learner.load(&version.parameters);
             let mut gradient =
                 |index| self.learner.gradient(Iteration(*iteration), index).map_err(|error| error.to_string());
-            let units = match version.units.clone() {
-                Some(units) => units,
-                None => {
-                    let first = maxima(&gradient(0)?.gradient, &sizes).map_err(|error| error.to_string())?;
-                    Units::first(&first, budget, WireFormat::F32Exact)
-                }
+            let units = if let Some(units) = version.units.clone() {
+                units
+            } else {
+                let first = maxima(&gradient(0)?.gradient, &sizes).map_err(|error| error.to_string())?;
+                Units::first(&first, budget, WireFormat::F32Exact)
             };
             if self.state.units().is_none() {
                 self.state.set_units(units.clone());

@@ -36,6 +36,10 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
         let accuracy = totals.test_accuracy.map(|share| format!(", accuracy {:.1} %", share * 100.0));
         facts.push(("test", format!("loss {loss:.3}{}", accuracy.unwrap_or_default())));
     }
+    facts.extend(totals.links.map(|links| ("links", format!("a vector takes {links}"))));
+    if totals.saturated > 0 {
+        facts.push(("clamped values", totals.saturated.to_string()));
+    }
     facts.extend(totals.saved.map(|saved| ("saved", format!("iteration {saved}"))));
     facts.extend(totals.price.map(|price| ("price", format!("{price:.2}"))));
     facts.extend(totals.energy_wh.map(|energy_wh| ("energy", format!("{energy_wh:.1} Wh"))));

@@ -31,10 +31,11 @@ impl Quantizer {
         &self.units
     }
 
-    /// The parts of a vector that lie in one tensor and fit the cache, each with its tensor and its first value's index.
-    fn blocks<'a>(&'a self, gradient: &'a [f32]) -> impl Iterator<Item = (usize, usize, &'a [f32])> {
-        self.sizes.pieces(0..gradient.len()).flat_map(move |(tensor, piece)| {
-            let blocks = gradient[piece.clone()].chunks(BLOCK).enumerate();
+    /// The parts of some tensors that fit the cache, each with its tensor and its first value's index.
+    fn blocks<'a>(&'a self, tensors: &'a [&'a [f32]]) -> impl Iterator<Item = (usize, usize, &'a [f32])> {
+        self.sizes.pieces(0..self.sizes.values()).zip(tensors).flat_map(|((tensor, piece), values)| {
+            assert_eq!(values.len(), piece.len(), "one number per parameter");
+            let blocks = values.chunks(BLOCK).enumerate();
             blocks.map(move |(at, block)| (tensor, piece.start + at * BLOCK, block))
         })
     }
@@ -90,9 +91,8 @@ impl GradientSum {
         Self { values: vec![0; sizes.values()], maxima: vec![0.0; sizes.tensors()], saturated: 0, tasks: 0 }
     }
 
-    /// Makes it the sum of no tasks again.
+    /// Makes it the sum of no tasks again, whatever its values are: the next gradient replaces them.
     pub fn clear(&mut self) {
-        self.values.fill(0);
         self.maxima.fill(0.0);
         (self.saturated, self.tasks) = (0, 0);
     }
@@ -103,16 +103,31 @@ impl GradientSum {
     /// # Panics
     /// If there is not one number per parameter.
     pub fn add(&mut self, gradient: &[f32], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
-        assert_eq!([gradient.len(), self.values.len()], [quantizer.sizes.values(); 2]);
+        assert_eq!(gradient.len(), quantizer.sizes.values());
+        let pieces = quantizer.sizes.pieces(0..gradient.len());
+        let tensors: Vec<&[f32]> = pieces.map(|(_, piece)| &gradient[piece]).collect();
+        self.add_tensors(&tensors, tasks, quantizer)
+    }
+
+    /// The same for a gradient whose tensors lie apart, as a device has them.
+    ///
+    /// # Panics
+    /// If there is not one number per parameter.
+    pub fn add_tensors(&mut self, tensors: &[&[f32]], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
+        assert_eq!((tensors.len(), self.values.len()), (quantizer.sizes.tensors(), quantizer.sizes.values()));
         let limit = at_most(quantizer.limit.saturating_mul(tasks).min(i32::MAX as u64));
         let mut maxima = vec![0.0; self.maxima.len()];
         let mut saturated = 0;
-        for (tensor, at, block) in quantizer.blocks(gradient) {
+        for (tensor, at, block) in quantizer.blocks(tensors) {
             let factor = quantizer.units.reciprocal(tensor);
             let range = at..at + block.len();
+            if self.tasks == 0 {
+                // Here they are in a cache, and not before.
+                self.values[range.clone()].fill(0);
+            }
             let most = f32::from_bits(quantize_add(&mut self.values[range.clone()], block, factor, limit));
             if !most.is_finite() {
-                self.take_back(&gradient[..range.end], quantizer, limit);
+                self.take_back(tensors, range.end, quantizer, limit);
                 return Err(first_not_finite(block, at));
             }
             if most * factor > limit {
@@ -127,9 +142,9 @@ impl GradientSum {
         Ok(())
     }
 
-    /// Subtracts what the beginning of a gradient added.
-    fn take_back(&mut self, gradient: &[f32], quantizer: &Quantizer, limit: f32) {
-        for (tensor, at, block) in quantizer.blocks(gradient) {
+    /// Subtracts what the first values of a gradient added.
+    fn take_back(&mut self, tensors: &[&[f32]], values: usize, quantizer: &Quantizer, limit: f32) {
+        for (tensor, at, block) in quantizer.blocks(tensors).take_while(|(_, at, _)| *at < values) {
             let factor = quantizer.units.reciprocal(tensor);
             quantize_subtract(&mut self.values[at..at + block.len()], block, factor, limit);
         }
@@ -141,6 +156,9 @@ impl GradientSum {
     /// If it is of another model.
     pub fn merge(&mut self, other: &Self) {
         assert_eq!((self.values.len(), self.maxima.len()), (other.values.len(), other.maxima.len()));
+        if self.tasks == 0 {
+            self.values.fill(0);
+        }
         add_sums(&mut self.values, &other.values);
         self.count(&other.maxima, other.saturated, other.tasks);
     }

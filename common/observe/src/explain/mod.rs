@@ -6,7 +6,7 @@ mod why;
 
 use std::collections::BTreeSet;
 
-use ata_record::{RunState, WorkerState};
+use ata_record::{Links, RunState, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,8 @@ pub struct Explanation {
     pub budget: u64,
     /// When the last worker is expected to finish, in seconds after the first assignment, if that can be predicted.
     pub expected_s: Option<f64>,
+    /// The time that vectors take on the links, if it was measured.
+    pub links: Option<Links>,
     /// The workers, by number.
     pub workers: Vec<WorkerExplanation>,
 }
@@ -191,6 +193,7 @@ pub fn explain(run: &RunState, only: Option<&BTreeSet<WorkerId>>) -> Explanation
         rule: run.allocation.rule.clone(),
         budget: run.budget,
         expected_s: if run.allocation.is_race { None } else { outlook.last.first().map(|last| last.finish_s) },
+        links: run.links,
         workers: workers.map(|(id, worker)| explain_worker(run, &outlook, *id, worker)).collect(),
     }
 }

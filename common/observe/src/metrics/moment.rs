@@ -55,6 +55,13 @@ fn run_gauges(registry: &mut Registry, Snapshot { run, totals, .. }: &Snapshot) 
     gauge("ata_learning_rate", "Learning rate of the last step", totals.learning_rate);
     let norm = "Euclidean norm of the last mean gradient before it was clipped; with --clip-norm only";
     gauge("ata_gradient_norm", norm, totals.gradient_norm);
+    let links = totals.links;
+    let up = "Time that a gradient takes on the coordinator's link; 0 if that is not the narrow part of the way";
+    gauge("ata_link_up_seconds", up, links.map(|links| links.up_s));
+    let down = "Time that parameters take on the coordinator's link; 0 if that is not the narrow part of the way";
+    gauge("ata_link_down_seconds", down, links.map(|links| links.down_s));
+    let own = "Time that the slower of the two takes on a worker's own link";
+    gauge("ata_link_own_seconds", own, links.map(|links| links.own_s));
     gauge("ata_test_loss", "Mean loss of the last evaluation", totals.test_loss);
     gauge("ata_test_accuracy", "Accuracy of the last evaluation, from 0 to 1", totals.test_accuracy);
     let saved = totals.saved.map(|saved| saved.number() as f64);

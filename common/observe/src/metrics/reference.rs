@@ -83,6 +83,7 @@ fn full_run(metrics: &mut Metrics) -> RunState {
             gradient_norm: Some(1.0),
             saturated: 0,
         },
+        RunEvent::Links { time_s: 1.0, up_s: 1.0, down_s: 1.0, own_s: 1.0 },
         RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 1.0, accuracy: Some(1.0) },
         RunEvent::Checkpoint { time_s: 1.0, iteration: Iteration(1), path: String::new(), seconds: 1.0 },
     ] {
@@ -145,9 +146,13 @@ mod tests {
                 "{metric:?}"
             );
         }
-        for known_only_at_times in
-            ["ata_price_total", "ata_energy_joules_total", "ata_gradient_norm", "ata_test_accuracy"]
-        {
+        for known_only_at_times in [
+            "ata_price_total",
+            "ata_energy_joules_total",
+            "ata_gradient_norm",
+            "ata_test_accuracy",
+            "ata_link_own_seconds",
+        ] {
             of(known_only_at_times);
         }
     }

@@ -32,6 +32,7 @@ pub(super) struct Registered {
     pub(super) wasted: Counter,
     pub(super) employments: Counter,
     pub(super) results: Counter,
+    pub(super) saturated: Counter,
     pub(super) refusals: Family<KindLabel, Counter>,
     pub(super) faults: Family<KindLabel, Counter>,
     pub(super) checkpoints: Counter,
@@ -56,6 +57,7 @@ impl Registered {
             wasted: Counter::default(),
             employments: Counter::default(),
             results: Counter::default(),
+            saturated: Counter::default(),
             refusals: Family::default(),
             faults: Family::default(),
             checkpoints: Counter::default(),
@@ -74,6 +76,8 @@ impl Registered {
         r.register("ata_wasted_tasks", "Tasks that were begun and entered no step", all.wasted.clone());
         r.register("ata_employments", "Workers that got a task, summed over iterations", all.employments.clone());
         r.register("ata_results", "Results that workers sent, each of one task or several", all.results.clone());
+        let saturated = "Values of gradients that were too large for their unit, and were clamped";
+        r.register("ata_saturated_values", saturated, all.saturated.clone());
         r.register("ata_refusals", "Results that were refused, by reason", all.refusals.clone());
         r.register("ata_faults", "Workers lost, rests, expulsions and failed checkpoints", all.faults.clone());
         r.register("ata_checkpoints", "Checkpoints saved", all.checkpoints.clone());

@@ -3,6 +3,14 @@ use ata_types::TaskOutcome;
 
 use crate::testing;
 
+/// A step for which 7 values were clamped.
+fn clamped_step() -> RunEvent {
+    let mut step = testing::step(1, 1.0);
+    let RunEvent::Step { saturated, .. } = &mut step else { unreachable!("it is a step") };
+    *saturated = 7;
+    step
+}
+
 fn exposed() -> String {
     let mut metrics = Metrics::new("0.1.0");
     let mut state = testing::begun("uta", 4);
@@ -19,7 +27,8 @@ fn exposed() -> String {
         },
         RunEvent::Rest { time_s: 1.0, worker: testing::worker(1), rest_s: 1.0, strikes: 1 },
         RunEvent::Checkpoint { time_s: 1.0, iteration: ata_types::Iteration(1), path: "x".into(), seconds: 0.5 },
-        testing::step(1, 1.0),
+        clamped_step(),
+        RunEvent::Links { time_s: 1.0, up_s: 0.25, down_s: 0.0, own_s: 0.5 },
     ] {
         metrics.on_event(&event);
         state.apply(&event);
@@ -36,6 +45,8 @@ fn events_are_counted() {
         "ata_tasks_total{outcome=\"lost\"} 1",
         "ata_refusals_total{kind=\"not finite\"} 3",
         "ata_faults_total{kind=\"rest\"} 1",
+        "ata_saturated_values_total 7",
+        "ata_link_up_seconds 0.25",
         "ata_task_duration_seconds_count 1",
         "ata_checkpoint_duration_seconds_sum 0.5",
         "ata_workers{state=\"resting\"} 1.0",

@@ -13,7 +13,7 @@ mod worker;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ata_record::{EndState, EvaluationPoint, HeatColumn, LogLine, RefusalKind, RunPhase, RunState, StepPoint};
+use ata_record::{EndState, EvaluationPoint, HeatColumn, Links, LogLine, RefusalKind, RunPhase, RunState, StepPoint};
 use ata_types::Iteration;
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +111,10 @@ pub struct Totals {
     pub employments: u64,
     /// Results that workers sent, each the gradient of one task or the sum of several.
     pub results: u64,
+    /// Values of gradients that were too large for their unit, and were clamped.
+    pub saturated: u64,
+    /// The time that vectors take on the links, if it was measured.
+    pub links: Option<Links>,
     /// Mean loss of the first step's tasks.
     pub first_loss: Option<f64>,
     /// Mean loss of the last step's tasks.
@@ -271,6 +275,8 @@ impl Totals {
             tasks_wasted: run.tasks_wasted,
             employments: run.employments,
             results: run.results,
+            saturated: run.saturated,
+            links: run.links,
             first_loss: run.first_loss,
             last_loss: run.last_loss,
             learning_rate: run.learning_rate,

@@ -18,6 +18,7 @@ impl RunEvent {
             | Self::Allocation { time_s, .. }
             | Self::Task { time_s, .. }
             | Self::Step { time_s, .. }
+            | Self::Links { time_s, .. }
             | Self::Refusal { time_s, .. }
             | Self::Evaluating { time_s, .. }
             | Self::Evaluation { time_s, .. }

@@ -104,9 +104,7 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
             (LogKind::Rest, format!("{} failed {times} and gets no task for {rest_s:.1} s", name(worker)))
         }
         RunEvent::Expulsion { worker, why, .. } => (LogKind::Loss, format!("{} was expelled: {why}", name(worker))),
-        // Honest workers are late, too, whenever another one is faster.
-        RunEvent::Refusal { kind: RefusalKind::Stale, .. } => return None,
-        RunEvent::Refusal { worker, kind, reason, count, .. } => {
+        RunEvent::Refusal { worker, kind, reason, count, .. } if *kind != RefusalKind::Stale => {
             (LogKind::Refusal, format!("{count} × {}, from {}: {reason}", kind.name(), name(worker)))
         }
         RunEvent::Evaluation { iteration, loss, accuracy, .. } => {
@@ -132,8 +130,12 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
             let reason = if reason == "iterations" { String::new() } else { format!(": {reason}") };
             (LogKind::End, format!("{state}{reason}"))
         }
-        RunEvent::Allocation { .. } | RunEvent::Task { .. } | RunEvent::Step { .. } | RunEvent::Evaluating { .. } => {
-            return None;
-        }
+        RunEvent::Allocation { .. }
+        | RunEvent::Task { .. }
+        | RunEvent::Step { .. }
+        | RunEvent::Links { .. }
+        // A stale one: honest workers are late, too, whenever another one is faster.
+        | RunEvent::Refusal { .. }
+        | RunEvent::Evaluating { .. } => return None,
     })
 }

@@ -3,12 +3,14 @@
 //! # Layout
 //! - here: [`RunState`], made from a run's events
 //! - `worker`: [`WorkerState`]; `spending`: what workers cost
+//! - `links`: [`Links`], the time that vectors take
 //! - `course`: curves of steps and evaluations, of points of bounded number (`curve`); `heat`: tasks by worker over time
 //! - `log`: notable events in words
 
 mod course;
 mod curve;
 mod heat;
+mod links;
 mod log;
 mod spending;
 mod worker;
@@ -23,6 +25,7 @@ use crate::event::{EndState, RefusalKind, RunEvent};
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
 pub use curve::ReadMark;
 pub use heat::{HeatColumn, HeatMap};
+pub use links::Links;
 pub use log::{Log, LogKind, LogLine};
 pub use spending::{Prices, Spending, WorkerPrice};
 pub use worker::{Usage, WorkerState};
@@ -107,6 +110,8 @@ pub struct RunState {
     pub results: u64,
     /// Values of gradients that were too large for their unit, and were clamped.
     pub saturated: u64,
+    /// The time that vectors take on the links, if it was measured.
+    pub links: Option<Links>,
     /// Mean loss of the first step's tasks.
     pub first_loss: Option<f64>,
     /// Mean loss of the last step's tasks.
@@ -243,6 +248,9 @@ impl RunState {
             RunEvent::Allocation { .. } => self.allocate(event),
             RunEvent::Task { .. } => self.end_task(event),
             RunEvent::Step { .. } => self.step(event),
+            RunEvent::Links { up_s, down_s, own_s, .. } => {
+                self.links = Some(Links { up_s: *up_s, down_s: *down_s, own_s: *own_s });
+            }
             RunEvent::Refusal { worker, kind, count, .. } => {
                 *self.refused.entry(*kind).or_default() += count;
                 if *kind == RefusalKind::Mismatched {
@@ -361,7 +369,8 @@ impl RunState {
         self.tasks_wasted += wasted;
         self.employments += employments;
         self.results += results;
-        self.saturated += saturated;
+        // A worker counts them, and may send any number.
+        self.saturated = self.saturated.saturating_add(saturated);
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);
         (self.learning_rate, self.gradient_norm) = (Some(learning_rate), gradient_norm);

@@ -30,6 +30,7 @@ fn step(iteration: u64, time_s: f64, loss: f64) -> RunEvent {
         results: 3,
         learning_rate: 0.1,
         gradient_norm: None,
+        saturated: 5,
     }
 }
 
@@ -53,12 +54,17 @@ fn costs_add_up_over_committed_iterations() {
         step(1, 3.5, 4.0),
         task(3, Some(7.0), TaskOutcome::Applied),
         step(2, 6.0, 3.0),
+        RunEvent::Links { time_s: 6.0, up_s: 9.0, down_s: 9.0, own_s: 9.0 },
+        RunEvent::Links { time_s: 6.5, up_s: 0.2, down_s: 0.05, own_s: 0.3 },
         task(1, Some(5.0), TaskOutcome::Applied),
     ] {
         state.apply(&event);
     }
     assert_eq!((state.iterations, state.iteration_time_s, state.total_worker_time_s), (2, 4.0, 6.0));
     assert_eq!((state.tasks_applied, state.tasks_wasted, state.employments, state.results), (2, 2, 4, 6));
+    assert_eq!(state.saturated, 10);
+    let links = state.links.expect("they were measured").to_string();
+    assert_eq!(links, "200 ms up and 50.0 ms down on the coordinator's link, 300 ms on a worker's own");
     assert_eq!(state.tasks_outlasted, 4, "of all that were computed");
     assert_eq!((state.first_loss, state.last_loss, state.runtime_s()), (Some(4.0), Some(3.0), 5.0));
     let worker = |number: usize| &state.workers[&WorkerId::from_slot(number - 1)];
