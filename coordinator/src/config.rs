@@ -203,6 +203,14 @@ impl TrainingData {
         }
     }
 
+    /// The file, if the data are one.
+    pub(crate) fn into_file(self) -> Option<DataFile> {
+        match self {
+            Self::Generated { .. } => None,
+            Self::File(file) => Some(file),
+        }
+    }
+
     fn spec(&self) -> DataSpec {
         match self {
             Self::Generated { seed } => DataSpec::Generated { seed: *seed },

@@ -60,9 +60,9 @@ use ata_record::RunState;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use ata_wire::TransferRouter;
 use ata_wire::limits::REQUEST_BYTES;
 use ata_wire::proto::coordinator_server::CoordinatorServer;
-use ata_wire::TransferRouter;
 
 /// Commands that may wait for the driver. It handles each in microseconds; a full queue slows the senders down.
 const QUEUED_COMMANDS: usize = 1024;

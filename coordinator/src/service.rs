@@ -4,16 +4,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_record::RefusalKind;
 use ata_learn::{CodecError, decode_sums};
+use ata_record::RefusalKind;
 use ata_types::{CHUNK_VALUES, CollectionId, LeaseId, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
 };
 use ata_wire::{
-    ComputedLease, FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError, SessionToken,
-    TransferError, Transfers,
+    ComputedLease, FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError,
+    SessionToken, TransferError, Transfers,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -39,7 +39,10 @@ struct UploadGuard {
 }
 
 impl UploadGuard {
-    fn new(driver: mpsc::Sender<Command>, failed: impl FnOnce(RefusalKind, String) -> Command + Send + 'static) -> Self {
+    fn new(
+        driver: mpsc::Sender<Command>,
+        failed: impl FnOnce(RefusalKind, String) -> Command + Send + 'static,
+    ) -> Self {
         Self { driver, failed: Some(Box::new(failed)) }
     }
 
@@ -116,7 +119,12 @@ impl Service {
     }
 
     /// Waits for room for an alone gradient. If the call is dropped from now on, the lease fails.
-    async fn announce(&self, header: &GradientHeader, lease: LeaseId, peer: Peer) -> Result<(Room, UploadGuard), UploadRefusal> {
+    async fn announce(
+        &self,
+        header: &GradientHeader,
+        lease: LeaseId,
+        peer: Peer,
+    ) -> Result<(Room, UploadGuard), UploadRefusal> {
         let (session, iteration) = (header.session, header.iteration);
         let failed = move |kind, reason| Command::LeaseFailed { session, lease, kind, reason };
         let mut guard = UploadGuard::new(self.driver.clone(), failed);
@@ -168,7 +176,12 @@ impl Service {
     }
 
     /// Receives a vector that was asked for, chunk by chunk, and sends the result to the driver, even if this is dropped.
-    async fn receive_vector(&self, upload: GradientUpload, header: GradientHeader, peer: Peer) -> Result<Receipt, Status> {
+    async fn receive_vector(
+        &self,
+        upload: GradientUpload,
+        header: GradientHeader,
+        peer: Peer,
+    ) -> Result<Receipt, Status> {
         let (session, first_chunk) = (header.session, header.first_chunk);
         let collection = header.collection.unwrap_or(CollectionId(0));
         let failed = move |kind, reason| Command::VectorFailed { session, collection, kind, reason };
@@ -186,8 +199,13 @@ impl Service {
             received = self.pass_chunks(upload, collection, first_chunk, accepted) => received,
             () = presence.ended() => Err(Status::unauthenticated("the session is over").into()),
         };
-        if let Err(error) = received {
-            return guard.fail(error).await;
+        match received {
+            Ok(()) => {}
+            Err(UploadError::NotAsked) => {
+                guard.disarm();
+                return Ok(Receipt::NotHeld { reason: UploadError::NotAsked.to_string() });
+            }
+            Err(error) => return guard.fail(error).await,
         }
         let (reply, receipt) = oneshot::channel();
         guard.settle(Command::VectorArrived { collection, reply }).await?;
@@ -220,7 +238,7 @@ impl Service {
             // Without a training thread the run is over.
             let pass = |at| drop(work.send(Work::Chunk(SumChunk { collection, at, sums })));
             if !gate.let_through(pass) {
-                return Err(Status::unauthenticated("the session is over").into());
+                return Err(UploadError::NotAsked);
             }
         }
         self.end(&mut upload).await?;
@@ -261,6 +279,8 @@ enum UploadError {
     Missing { at: u64, chunks: u64 },
     #[error("it has more than {chunks} chunks")]
     TooLong { chunks: u64 },
+    #[error("it is no longer asked for")]
+    NotAsked,
 }
 
 impl From<Status> for UploadError {
@@ -274,10 +294,12 @@ impl UploadError {
     fn kind(&self) -> RefusalKind {
         match self {
             Self::Receive(ReceiveError::Content(TransferError::Checksum(_))) => RefusalKind::WrongChecksum,
-            Self::Receive(ReceiveError::Content(_)) | Self::Codec { .. } | Self::Missing { .. } | Self::TooLong { .. } => {
-                RefusalKind::WrongSize
-            }
+            Self::Receive(ReceiveError::Content(_))
+            | Self::Codec { .. }
+            | Self::Missing { .. }
+            | Self::TooLong { .. } => RefusalKind::WrongSize,
             Self::Receive(_) => RefusalKind::NotReceived,
+            Self::NotAsked => RefusalKind::Stale,
         }
     }
 }
@@ -405,19 +427,21 @@ mod tests {
     use super::*;
     use crate::driver::{Reply, SessionUploads, Uploads};
     use ata_types::{Iteration, WorkerId};
-    use ata_wire::{DataSpec, LeaseTimes, RunSpec};
+    use ata_wire::{DataSpec, RunSpec};
     use std::task::{Context, Waker};
 
     const SESSION: SessionToken = SessionToken([1; 16]);
 
+    const LEASE: LeaseId = LeaseId(7);
+
     fn service() -> (Service, mpsc::Receiver<Command>) {
         let (driver, commands) = mpsc::channel(8);
-        let data = DataSpec::Generated { seed: 1 };
-        let run = RunSpec { model: String::new(), parameters: 1, seed: 1, budget: 1, task_batch: 1, data };
+        let (data, format) = (DataSpec::Generated { seed: 1 }, WireFormat::F32Exact);
+        let run = RunSpec { model: String::new(), parameters: 1, seed: 1, budget: 1, task_batch: 1, data, format };
         let service = Service {
             driver,
             parameters: run.parameters,
-            pool: Pool::default(),
+            format,
             data_transfers: Arc::new(Semaphore::new(1)),
             probes: Arc::new(Probes::new(String::new(), run)),
             timeout: HELLO_TIMEOUT,
@@ -427,7 +451,7 @@ mod tests {
 
     fn room() -> Room {
         let (mut uploads, (reply, _)) = (Uploads::new(1), oneshot::channel());
-        uploads.wait(SESSION, WorkerId::from_slot(0), LeaseId(7), reply);
+        uploads.wait(SESSION, WorkerId::from_slot(0), LEASE, reply);
         let (_, place) = uploads.next().expect("a place");
         SessionUploads::default().room(Presence::new(), place)
     }
@@ -435,10 +459,14 @@ mod tests {
     fn header() -> GradientHeader {
         GradientHeader {
             session: SESSION,
-            lease: LeaseId(7),
+            collection: None,
             iteration: Iteration::FIRST,
-            times: LeaseTimes::default(),
-            loss_sum: 0.0,
+            leases: vec![LEASE],
+            first_chunk: 0,
+            computed: None,
+            maxima: vec![1.0],
+            units: vec![0],
+            saturated: 0,
         }
     }
 
@@ -454,7 +482,7 @@ mod tests {
     async fn a_call_that_is_dropped_fails_its_lease() {
         for is_answered in [true, false] {
             let ((service, mut commands), header) = (service(), header());
-            let mut call = Box::pin(service.announce(&header, Peer::default()));
+            let mut call = Box::pin(service.announce(&header, LEASE, Peer::default()));
             let reply = announced(call.as_mut(), &mut commands);
             if is_answered {
                 assert!(reply.send(Ok(room())).is_ok());
@@ -462,14 +490,14 @@ mod tests {
             drop(call);
             tokio::task::yield_now().await;
             let command = commands.try_recv();
-            assert!(matches!(command, Ok(Command::LeaseFailed { lease: LeaseId(7), .. })), "answered: {is_answered}");
+            assert!(matches!(command, Ok(Command::LeaseFailed { lease: LEASE, .. })), "answered: {is_answered}");
         }
     }
 
     #[tokio::test]
     async fn a_gradient_that_is_refused_is_no_failure() {
         let ((service, mut commands), header) = (service(), header());
-        let mut call = Box::pin(service.announce(&header, Peer::default()));
+        let mut call = Box::pin(service.announce(&header, LEASE, Peer::default()));
         let reply = announced(call.as_mut(), &mut commands);
         assert!(reply.send(Err(UploadRefusal::NotHeld { reason: "it ended".into() })).is_ok());
         assert!(call.await.is_err());

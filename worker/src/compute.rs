@@ -6,7 +6,9 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, TensorSizes, Units, maxima, with_own_threads};
+use ata_learn::{
+    DataError, GradientSum, Learner, LearnerError, Quantizer, TensorSizes, Units, maxima, with_own_threads,
+};
 use ata_types::{Iteration, LeaseId, TaskRange, WireFormat};
 use ata_wire::{Collection, ComputedLease, LeaseTimes, RunSpec};
 use tokio::sync::mpsc;
@@ -188,7 +190,8 @@ impl Worker<'_> {
         if let Ok((computed, _)) = &computed
             && !span.is_disabled()
         {
-            span.record("busy_s", computed.times.busy_s.iter().sum::<f64>()).record("outlasted", computed.times.outlasted);
+            span.record("busy_s", computed.times.busy_s.iter().sum::<f64>())
+                .record("outlasted", computed.times.outlasted);
         }
         drop(span);
         match computed {
@@ -250,23 +253,27 @@ impl Worker<'_> {
     }
 
     /// How the gradients of an iteration become integers.
-    fn quantizer(&mut self, iteration: Iteration, units: Option<Units>, cancelled: &CancelFlag) -> Result<Quantizer, Stop> {
+    fn quantizer(
+        &mut self,
+        iteration: Iteration,
+        units: Option<Units>,
+        cancelled: &CancelFlag,
+    ) -> Result<Quantizer, Stop> {
         if let Some((known, quantizer)) = &self.rounding.quantizer
             && *known == iteration
             && units.as_ref().is_none_or(|units| units == quantizer.units())
         {
             return Ok(quantizer.clone());
         }
-        let units = match units {
-            Some(units) => units,
-            None => {
-                // The same for all workers, whatever tasks they have.
-                let first = self.retried(cancelled, |learner| learner.gradient(iteration, 0));
-                let first = first.map_err(|error| stop(error, cancelled))?;
-                let maxima = maxima(&first.gradient, &self.rounding.sizes);
-                let maxima = maxima.map_err(|error| Stop::Failed(error.to_string()))?;
-                Units::first(&maxima, self.rounding.budget, self.rounding.format)
-            }
+        let units = if let Some(units) = units {
+            units
+        } else {
+            // The same for all workers, whatever tasks they have.
+            let first = self.retried(cancelled, |learner| learner.gradient(iteration, 0));
+            let first = first.map_err(|error| stop(&error, cancelled))?;
+            let maxima = maxima(&first.gradient, &self.rounding.sizes);
+            let maxima = maxima.map_err(|error| Stop::Failed(error.to_string()))?;
+            Units::first(&maxima, self.rounding.budget, self.rounding.format)
         };
         let quantizer = Quantizer::new(units, self.rounding.sizes.clone(), self.rounding.budget);
         self.rounding.quantizer = Some((iteration, quantizer.clone()));
@@ -306,7 +313,7 @@ impl Worker<'_> {
         // Reading the samples is part of the task, since the device waits for them.
         let started = Instant::now();
         let add = |learner: &mut dyn Learner| learner.add(iteration, tasks, &mut *sum, quantizer);
-        let loss = self.retried(cancelled, add).map_err(|error| stop(error, cancelled))?;
+        let loss = self.retried(cancelled, add).map_err(|error| stop(&error, cancelled))?;
         let computed = started.elapsed();
         let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks.count, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
@@ -355,7 +362,7 @@ enum Stop {
 }
 
 /// Why tasks were not computed.
-fn stop(error: LearnerError, cancelled: &CancelFlag) -> Stop {
+fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
     match error {
         LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
         LearnerError::Data(_) | LearnerError::NotFinite(_) => Stop::Failed(error.to_string()),
@@ -416,7 +423,8 @@ mod tests {
             format: WireFormat::F32Exact,
         };
         let (events, mut received) = mpsc::channel(4);
-        let compute = Compute::start(move || Box::new(Unreadable(unreadable)), &run, TensorSizes::new([1]), false, None, events);
+        let compute =
+            Compute::start(move || Box::new(Unreadable(unreadable)), &run, TensorSizes::new([1]), false, None, events);
         assert!(matches!(received.blocking_recv(), Some(ComputeEvent::Ready)));
         let lease = Lease { id: LeaseId(1), iteration: Iteration(1), tasks: TaskRange::single(0), is_alone: false };
         let assignment = Assignment { lease, trace: None };

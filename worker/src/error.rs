@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ata_learn::{DataError, ModelError};
 use ata_learn::CodecError;
+use ata_learn::{DataError, ModelError};
 use ata_wire::{ConnectError, Endpoint, ReceiveError, WireError, WorkerName};
 use tonic::{Code, Status};
 

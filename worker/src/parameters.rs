@@ -8,6 +8,9 @@ use ata_wire::{ParameterPart, SetHeader};
 
 use crate::error::SessionError;
 
+/// A complete set, and its iteration.
+pub(crate) type CompleteSet = (Iteration, Arc<Vec<f32>>);
+
 /// Puts sets of parameters together.
 #[derive(Debug)]
 pub(crate) struct Parameters {
@@ -28,7 +31,7 @@ impl Parameters {
     }
 
     /// Adds a part of a set. Returns the set that it completes.
-    pub(crate) fn add(&mut self, part: ParameterPart) -> Result<Option<(Iteration, Arc<Vec<f32>>)>, SessionError> {
+    pub(crate) fn add(&mut self, part: ParameterPart) -> Result<Option<CompleteSet>, SessionError> {
         let (at, data) = match part {
             ParameterPart::Set(header) => {
                 self.begin(header)?;

@@ -12,8 +12,8 @@ use ata_types::{Iteration, LeaseId};
 use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
-    Assignment, Collection, ComputedLease, Connection, DataSpec, FarewellReason, FromWorker, Hello, ParameterStream, Receipt,
-    ToWorker, Welcome, connect,
+    Assignment, Collection, ComputedLease, Connection, DataSpec, FarewellReason, FromWorker, Hello, ParameterStream,
+    Receipt, ToWorker, Welcome, connect,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

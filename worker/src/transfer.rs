@@ -65,7 +65,9 @@ fn chunks(sums: Vec<Arc<GradientSum>>, first: u64, format: WireFormat) -> impl I
             return encode_sums(format, &one.values[range]).into();
         }
         let mut total = one.values[range.clone()].to_vec();
-        others.iter().for_each(|other| add_sums(&mut total, &other.values[range.clone()]));
+        for other in others {
+            add_sums(&mut total, &other.values[range.clone()]);
+        }
         encode_sums(format, &total).into()
     })
 }
@@ -79,7 +81,7 @@ mod tests {
     fn the_sum_of_all_is_sent_from_a_chunk_on() {
         let values = 2 * CHUNK_VALUES + 5;
         let sum = |factor: i32| GradientSum {
-            values: (0..values as i32).map(|at| at * factor).collect(),
+            values: (0..).take(values).map(|at: i32| at * factor).collect(),
             maxima: vec![factor as f32],
             saturated: 1,
             tasks: 1,
@@ -92,7 +94,9 @@ mod tests {
                 for chunk in chunks(sums.clone(), first, format) {
                     let (count, mut read) = ((values - from).min(CHUNK_VALUES), Vec::new());
                     decode_sums(format, &chunk, count, &mut read).unwrap();
-                    assert!(read.iter().zip(from..).all(|(read, at)| *read == 3 * at as i32));
+                    assert!(
+                        read.iter().zip(from..).all(|(read, at)| i64::from(*read) == 3 * i64::try_from(at).unwrap())
+                    );
                     from += count;
                 }
                 assert_eq!(from, values);

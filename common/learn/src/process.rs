@@ -25,7 +25,8 @@ pub fn keep_large_blocks() {
         let mut arguments = std::env::args_os();
         let (Some(name), None) = (arguments.next(), std::env::var_os(TUNABLES)) else { return };
         // No block is mapped alone, and none is returned; growth by 64 MiB at a time.
-        let tunables = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.top_pad=67108864";
+        let tunables =
+            "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.top_pad=67108864";
         let mut program = std::process::Command::new("/proc/self/exe");
         let error = program.arg0(name).args(arguments).env(TUNABLES, tunables).exec();
         tracing::debug!(%error, "the program cannot be started anew: large gradients will take longer");

@@ -34,3 +34,15 @@ impl Change {
         matches!(self, Self::Swap(..) | Self::SlowDown(..))
     }
 }
+
+/// Changes at iterations come before those at times, each kind in order.
+pub(crate) fn in_order(changes: &[(Moment, Change)]) -> Vec<(Moment, Change)> {
+    let mut ordered = changes.to_vec();
+    ordered.sort_by(|(a, _), (b, _)| match (a, b) {
+        (Moment::Iteration(a), Moment::Iteration(b)) => a.cmp(b),
+        (Moment::Time(a), Moment::Time(b)) => a.total_cmp(b),
+        (Moment::Iteration(_), Moment::Time(_)) => std::cmp::Ordering::Less,
+        (Moment::Time(_), Moment::Iteration(_)) => std::cmp::Ordering::Greater,
+    });
+    ordered
+}

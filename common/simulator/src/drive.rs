@@ -7,7 +7,7 @@ use ata_scheduler::{Decision, Effect, Engine, Event, FinishReason, LeaseTime, Wo
 use ata_types::{Iteration, Lease, MachineId, TaskOutcome, WorkerId};
 
 use crate::agenda::Agenda;
-use crate::change::{Change, Moment};
+use crate::change::{Change, Moment, in_order};
 use crate::cluster::{Cluster, Occurrence};
 use crate::observer::{EngineTime, IterationStart, Observer, Restart, Step};
 use crate::order::{Order, Orders};
@@ -396,16 +396,4 @@ impl<'a, C: Cluster, O: Observer> Driver<'a, C, O> {
         self.observer.event(self.now, &event);
         self.engine.handle(self.clock, event, &mut self.effects);
     }
-}
-
-/// Changes at iterations come before those at times, each kind in order.
-fn in_order(changes: &[(Moment, Change)]) -> Vec<(Moment, Change)> {
-    let mut ordered = changes.to_vec();
-    ordered.sort_by(|(a, _), (b, _)| match (a, b) {
-        (Moment::Iteration(a), Moment::Iteration(b)) => a.cmp(b),
-        (Moment::Time(a), Moment::Time(b)) => a.total_cmp(b),
-        (Moment::Iteration(_), Moment::Time(_)) => std::cmp::Ordering::Less,
-        (Moment::Time(_), Moment::Iteration(_)) => std::cmp::Ordering::Greater,
-    });
-    ordered
 }

@@ -29,8 +29,8 @@ pub(crate) use saver::{Job, SaveResult, Saver};
 
 use crate::report::RunError;
 use ata_learn::{
-    Metadata, ParameterTable, TrainingConfig, TrainingState, Units, decode_metadata, decode_model, decode_vectors, encode_model,
-    encode_vectors, hex, sha256_of_parameters,
+    Metadata, ParameterTable, TrainingConfig, TrainingState, Units, decode_metadata, decode_model, decode_vectors,
+    encode_model, encode_vectors, hex, sha256_of_parameters,
 };
 use ata_scheduler::SavedEngine;
 use ata_types::{Iteration, WorkerId};

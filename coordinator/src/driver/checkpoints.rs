@@ -103,6 +103,13 @@ impl Checkpoints {
         self.cadence != Cadence::Never && self.saved != last_step
     }
 
+    /// Records why the last state is not saved.
+    pub(super) fn omit(&mut self, why: &str) {
+        if self.cadence != Cadence::Never {
+            self.failed = Some(why.to_owned());
+        }
+    }
+
     /// Whether all jobs are done.
     pub(super) fn is_idle(&self) -> bool {
         self.pending_jobs == 0
@@ -112,7 +119,8 @@ impl Checkpoints {
     /// checkpoint that is being written, so that a crash never loses more steps than lie between two of them.
     pub(super) fn admit(&mut self, step: StepOrder) -> Option<StepOrder> {
         if self.under_way.is_some() && matches!(self.cadence, Cadence::Iterations(_)) {
-            self.waiting = Some(step);
+            let replaced = self.waiting.take();
+            self.waiting = Some(step.replacing(replaced));
             return None;
         }
         Some(step)
@@ -204,5 +212,32 @@ impl Checkpoints {
         if self.jobs.send(job).is_ok() {
             self.pending_jobs += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::{ParameterSet, SetWriter};
+    use ata_types::WireFormat;
+
+    fn order(tasks: u64, writer: Option<SetWriter>) -> StepOrder {
+        let (iteration, collections) = (Iteration(3), Vec::new());
+        StepOrder { iteration, tasks, collections, learning_rate: 0.1, with_product: false, writer, trace: None }
+    }
+
+    /// Only the first order for a step can write the next parameters.
+    #[test]
+    fn an_order_that_is_replaced_while_it_waits_leaves_its_writer() {
+        let (run_id, data, settings) = (String::new(), String::new(), String::new());
+        let run = RunDescription { run_id, epoch: 0, samples_per_iteration: 1, data, settings };
+        let (jobs, _saver) = std_mpsc::channel();
+        let mut checkpoints = Checkpoints::new(jobs, Cadence::Iterations(1), run, Iteration(1), 0.0);
+        checkpoints.under_way = Some(Span::none());
+        let (_set, writer) = ParameterSet::begin(Iteration(4), 1, WireFormat::F32Exact);
+        assert!(checkpoints.admit(order(5, Some(writer))).is_none() && checkpoints.admit(order(6, None)).is_none());
+        let saved = SaveResult::Checkpoint { iteration: Iteration(2), place: String::new(), seconds: 0.0 };
+        let step = checkpoints.finish(1.0, saved).step.expect("it waited");
+        assert!(step.tasks == 6 && step.writer.is_some());
     }
 }

@@ -24,6 +24,8 @@ struct Vector {
     /// The gate for its chunks, once its header was accepted.
     gate: Option<Gate>,
     has_arrived: bool,
+    /// When it was first known that its leases are computed, so that only its header is waited for.
+    due_s: Option<f64>,
 }
 
 /// The vectors of the iteration that is under way.
@@ -38,6 +40,8 @@ pub(super) struct Collections {
     keeps_parts: bool,
     /// Tasks of lost workers, and the first chunk of their sum that did not arrive; later ones replace earlier ones.
     parts: Vec<(TaskRange, u64)>,
+    /// Whether the step is taken already, so that no more vectors are needed.
+    is_taken: bool,
 }
 
 /// A vector that arrived whole, or failed: its worker, and the engine's collection if that is complete or failed by it.
@@ -49,7 +53,7 @@ pub(super) struct EndedVector {
 impl Collections {
     /// No vectors, of so many chunks each.
     pub(super) fn new(chunks: u64, keeps_parts: bool) -> Self {
-        Self { vectors: BTreeMap::new(), asked: 0, chunks, keeps_parts, parts: Vec::new() }
+        Self { vectors: BTreeMap::new(), asked: 0, chunks, keeps_parts, parts: Vec::new(), is_taken: false }
     }
 
     /// The engine asks a worker for the sum over some leases, with their tasks; this replaces what it asked for before under the
@@ -61,9 +65,9 @@ impl Collections {
         iteration: Iteration,
         leases: &[(LeaseId, TaskRange)],
     ) -> Vec<Collection> {
-        let mut requests = self.withdraw(collection);
+        let (kept, mut requests) = self.withdraw(collection, leases);
         let mut by_first: BTreeMap<u64, Vec<(LeaseId, TaskRange)>> = BTreeMap::new();
-        for &(lease, tasks) in leases {
+        for &(lease, tasks) in leases.iter().filter(|(lease, _)| !kept.contains(lease)) {
             by_first.entry(self.first_chunk(tasks)).or_default().push((lease, tasks));
         }
         for (first_chunk, leases) in by_first {
@@ -74,19 +78,31 @@ impl Collections {
             if !has_arrived {
                 requests.push(request.clone());
             }
-            let vector = Vector { worker, part_of: collection, request, tasks, gate: None, has_arrived };
+            let vector = Vector { worker, part_of: collection, request, tasks, gate: None, has_arrived, due_s: None };
             self.vectors.insert(id, vector);
         }
         requests
     }
 
-    /// Takes back what was asked for; returns the requests that say so to the worker.
-    fn withdraw(&mut self, collection: CollectionId) -> Vec<Collection> {
-        let of_it = self.vectors.extract_if(.., |_, vector| vector.part_of == collection);
-        of_it.map(|(_, vector)| Collection { leases: Vec::new(), ..vector.request }).collect()
+    /// Takes back what was asked for, except vectors that were let in and are still wanted. Returns the leases of these, and the
+    /// requests that tell the worker.
+    fn withdraw(
+        &mut self,
+        collection: CollectionId,
+        wanted: &[(LeaseId, TaskRange)],
+    ) -> (Vec<LeaseId>, Vec<Collection>) {
+        let is_wanted = |id: &LeaseId| wanted.iter().any(|(lease, _)| lease == id);
+        let stays = |vector: &Vector| vector.gate.is_some() && vector.request.leases.iter().all(is_wanted);
+        let of_it = self.vectors.values().filter(|vector| vector.part_of == collection);
+        let kept = of_it.filter(|vector| stays(vector)).flat_map(|vector| vector.request.leases.clone()).collect();
+        let ended = self.end(|vector| vector.part_of == collection && !stays(vector));
+        (kept, ended.into_iter().map(|request| Collection { leases: Vec::new(), ..request }).collect())
     }
 
     fn first_chunk(&self, tasks: TaskRange) -> u64 {
+        if self.is_taken {
+            return self.chunks;
+        }
         let mut parts = self.parts.iter().rev();
         parts.find(|(part, _)| part.overlaps(tasks)).map_or(0, |(_, first_chunk)| *first_chunk)
     }
@@ -114,6 +130,25 @@ impl Collections {
         vectors.find(|(_, vector)| vector.worker == worker && vector.request.leases.contains(&lease)).map(|(id, _)| *id)
     }
 
+    /// The vectors whose leases have been computed for longer than `timeout_s`, and whose headers have not come.
+    pub(super) fn overdue(
+        &mut self,
+        now_s: f64,
+        timeout_s: f64,
+        is_computed: impl Fn(&LeaseId) -> bool,
+    ) -> Vec<(WorkerId, CollectionId)> {
+        let is_due = |vector: &Vector| {
+            vector.gate.is_none() && !vector.has_arrived && vector.request.leases.iter().all(&is_computed)
+        };
+        let mut overdue = Vec::new();
+        for (id, vector) in self.vectors.iter_mut().filter(|(_, vector)| is_due(vector)) {
+            if now_s - *vector.due_s.get_or_insert(now_s) > timeout_s {
+                overdue.push((vector.worker, *id));
+            }
+        }
+        overdue
+    }
+
     /// The leases of a vector.
     pub(super) fn leases(&self, id: CollectionId) -> &[LeaseId] {
         self.vectors.get(&id).map_or(&[], |vector| &vector.request.leases)
@@ -122,7 +157,7 @@ impl Collections {
     /// Lets a vector in whose header was checked.
     pub(super) fn accept(&mut self, id: CollectionId) -> Result<Gate, UploadRefusal> {
         let gone = || UploadRefusal::NotHeld { reason: format!("collection {id} is no longer asked for") };
-        let vector = self.vectors.get_mut(&id).ok_or_else(gone)?;
+        let vector = self.vectors.get_mut(&id).filter(|_| !self.is_taken).ok_or_else(gone)?;
         let gate = Gate::new(vector.request.first_chunk);
         vector.gate = Some(gate.clone());
         Ok(gate)
@@ -137,9 +172,9 @@ impl Collections {
         parts.all(|vector| vector.has_arrived).then_some(EndedVector { worker, collection })
     }
 
-    /// A vector will not arrive whole. Returns the engine's collection, which fails.
-    pub(super) fn failed(&mut self, id: CollectionId) -> Option<EndedVector> {
-        let (worker, collection) = self.vectors.get(&id).map(|vector| (vector.worker, vector.part_of))?;
+    /// A vector of a worker will not arrive whole. Returns the engine's collection, which fails.
+    pub(super) fn failed(&mut self, worker: WorkerId, id: CollectionId) -> Option<EndedVector> {
+        let collection = self.vectors.get(&id).filter(|vector| vector.worker == worker)?.part_of;
         self.end(|vector| vector.part_of == collection);
         Some(EndedVector { worker, collection })
     }
@@ -151,12 +186,20 @@ impl Collections {
         let whole = self.vectors.iter().filter(|(_, vector)| vector.worker == worker && !vector.has_arrived);
         let whole: Vec<CollectionId> = whole.filter(|(_, vector)| is_whole(vector)).map(|(id, _)| *id).collect();
         let ended = whole.into_iter().filter_map(|id| self.arrived(id)).collect();
-        self.end(|vector| vector.worker == worker && !vector.has_arrived);
+        self.lost(worker);
         ended
     }
 
-    /// Removes vectors, and remembers how much of them has arrived.
-    fn end(&mut self, is_over: impl Fn(&Vector) -> bool) {
+    /// The engine has lost a worker, with all of its collections that were not delivered.
+    pub(super) fn lost(&mut self, worker: WorkerId) {
+        let unfinished = self.vectors.values().filter(|vector| vector.worker == worker && !vector.has_arrived);
+        let unfinished: Vec<CollectionId> = unfinished.map(|vector| vector.part_of).collect();
+        self.end(|vector| vector.worker == worker && unfinished.contains(&vector.part_of));
+    }
+
+    /// Removes vectors, and remembers how much of them has arrived. Returns their requests.
+    fn end(&mut self, is_over: impl Fn(&Vector) -> bool) -> Vec<Collection> {
+        let mut requests = Vec::new();
         for (_, vector) in self.vectors.extract_if(.., |_, vector| is_over(vector)) {
             let Vector { request, tasks, gate, has_arrived, .. } = vector;
             let arrived = if has_arrived { self.chunks } else { request.first_chunk };
@@ -164,7 +207,9 @@ impl Collections {
             if self.keeps_parts {
                 self.parts.extend(tasks.into_iter().map(|tasks| (tasks, next)));
             }
+            requests.push(request);
         }
+        requests
     }
 
     /// The vectors of some of the engine's collections, for the order of a step.
@@ -186,8 +231,14 @@ impl Collections {
         workers
     }
 
-    /// The step was taken.
+    /// The step is taken, although the engine waits for some of its tasks again.
+    pub(super) fn taken(&mut self) {
+        self.is_taken = true;
+    }
+
+    /// The step was committed.
     pub(super) fn stepped(&mut self) {
+        self.is_taken = false;
         self.vectors.clear();
         self.parts.clear();
     }

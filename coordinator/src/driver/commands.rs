@@ -91,7 +91,7 @@ impl Driver {
             Command::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
             Command::Training(TrainingEvent::Step(result)) => self.step_finished(result),
             Command::Training(TrainingEvent::Comparison(comparison, agree)) => {
-                self.comparison_finished(comparison, agree);
+                self.comparison_finished(*comparison, agree);
             }
             Command::Training(TrainingEvent::Abandoned) => self.steps.abandoned(),
             Command::Training(TrainingEvent::Failed) => self.steps.fail(),

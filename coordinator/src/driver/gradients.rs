@@ -120,10 +120,12 @@ impl Driver {
                 return Receipt::Refused { reason };
             }
         };
-        let GradientHeader { maxima, saturated, .. } = header;
+        let GradientHeader { iteration, maxima, saturated, .. } = header;
         let sum = GradientSum { values, maxima, saturated, tasks: held.tasks.count };
-        match self.report_done(token, worker, &held, computed, Some(AloneSum { sum, units })) {
+        let alone = AloneSum { sum, units: units.clone() };
+        match self.report_done(token, worker, &held, computed, Some(alone)) {
             Ok(()) => {
+                self.adopt_units(iteration, &units);
                 if let Ok(session) = self.sessions.of_token(token) {
                     session.delivered(lease);
                 }
@@ -146,7 +148,12 @@ impl Driver {
                     self.refuse(worker, kind, &reason);
                 }
                 Some(held) if held.is_alone => {
-                    self.lease_failed(token, lease, RefusalKind::NotReceived, "the gradient of an alone lease was not sent");
+                    self.lease_failed(
+                        token,
+                        lease,
+                        RefusalKind::NotReceived,
+                        "the gradient of an alone lease was not sent",
+                    );
                 }
                 // A failure was recorded.
                 Some(held) => drop(self.report_done(token, worker, &held, computed, None)),

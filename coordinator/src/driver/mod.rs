@@ -22,8 +22,8 @@
 
 mod boundary;
 mod checkpoints;
-mod collections;
 mod clock;
+mod collections;
 mod commands;
 mod effects;
 mod ending;
@@ -43,11 +43,11 @@ mod vectors;
 
 pub(crate) use commands::Command;
 pub(crate) use gradients::Gradient;
-pub(crate) use vectors::VectorUpload;
 pub(crate) use sessions::{Presence, SessionHandle};
 pub(crate) use uploads::{GAVE_UP, GAVE_WAY, Room, UploadRefusal};
 #[cfg(test)]
 pub(crate) use uploads::{Reply, SessionUploads};
+pub(crate) use vectors::VectorUpload;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -62,16 +62,15 @@ use ata_wire::duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
-use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig, TrainingData};
+use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig};
 use crate::evaluation::EvaluationThread;
 use crate::links::LinkMeter;
 use crate::report::{RunError, RunReport, StopReason};
 use crate::training::{self, Pace, Paced, Summation};
 use ata_learn::{Aggregate, TensorSizes};
-use collections::Collections;
-use vectors::ParkedVector;
 use checkpoints::{Checkpoints, RunDescription};
 use clock::{Clock, tick};
+use collections::Collections;
 use evaluations::Evaluations;
 use publisher::Publisher;
 use refusals::Refusals;
@@ -82,6 +81,7 @@ use start::{StartState, Starter};
 use steps::{InitialState, Steps};
 use trace::Trace;
 pub(crate) use uploads::Uploads;
+use vectors::ParkedVector;
 
 /// Drives the engine with real workers.
 ///
@@ -188,10 +188,6 @@ impl Driver {
         let jobs = saver.spawn(sender(commands, Command::Save));
         let chunks = spec.parameters.div_ceil(CHUNK_VALUES as u64);
         let (timeouts, transfers) = (Timeouts::new(&workers), workers.transfers);
-        let file = match problem.data {
-            TrainingData::Generated { .. } => None,
-            TrainingData::File(file) => Some(file),
-        };
         Ok(Self {
             engine,
             effects: VecDeque::new(),
@@ -213,7 +209,7 @@ impl Driver {
             publisher,
             trace,
             run_folder: folder,
-            info: RunInfo::new(id, spec, timeouts, file, workers.warm_start),
+            info: RunInfo::new(id, spec, timeouts, problem.data.into_file(), workers.warm_start),
             now_s: time_s,
             next_check_s: time_s,
             last_failure: "none".into(),

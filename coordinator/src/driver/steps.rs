@@ -129,6 +129,11 @@ impl Steps {
         self.is_under_way
     }
 
+    /// Whether the thread's state holds a step that is not committed.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.taken.is_some()
+    }
+
     /// Whether the thread failed, so that there will be no more steps.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed

@@ -3,6 +3,8 @@
 //! Sessions and gradients arrive as calls, without a network, and work reaches the training thread only when a test passes it
 //! on. So the order of events depends on no thread's speed.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
@@ -11,7 +13,8 @@ use ata_record::{RecordError, RefusalKind, RunState};
 use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
 use ata_types::{CHUNK_VALUES, Iteration, Lease, LeaseId};
 use ata_wire::{
-    Collection, ComputedLease, FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Reader, Receipt, SessionToken, ToWorker,
+    Assignment, Collection, ComputedLease, FarewellReason, GradientHeader, Hello, LeaseTimes, Peer, Reader, Receipt,
+    SessionToken, ToWorker,
 };
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -109,12 +112,25 @@ impl VirtualRun {
     /// Takes the step and writes the checkpoint that are due, if any; otherwise only time passes.
     pub fn step(&mut self) -> Option<Ending> {
         let work = self.pass_work_on();
-        let reports = work.iter().filter(|kind| **kind != WorkKind::Gradient).count();
+        let mut copies = work.iter().filter(|kind| **kind == WorkKind::Copy).count();
+        self.wait_for_training();
         let mut ending = self.turn(0.1, None);
-        for _ in 0..reports {
-            ending = ending.or(self.handle_report(0.0));
+        loop {
+            // A copy is written by another thread, which reports on it.
+            let report = if copies > 0 { self.commands.blocking_recv() } else { self.commands.try_recv().ok() };
+            let Some(report) = report else { return ending };
+            copies -= usize::from(matches!(report, Command::Save(_)));
+            ending = ending.or(self.turn(0.0, Some(report)));
         }
-        ending
+    }
+
+    /// Waits until the training thread has done what it was given.
+    fn wait_for_training(&self) {
+        let (copy, copied) = std_mpsc::sync_channel(1);
+        // A thread that has failed does nothing more.
+        if self.training.send(Work::Parameters(copy)).is_ok() {
+            drop(copied.recv());
+        }
     }
 
     /// Passes the work that the driver gave out on to the training thread.
@@ -173,7 +189,14 @@ impl VirtualRun {
         let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
         assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
         presence.hear_heartbeat(false);
-        Some(VirtualWorker { token, messages, presence, leases: Vec::new(), asked: Vec::new() })
+        Some(VirtualWorker {
+            token,
+            messages,
+            presence,
+            leases: Vec::new(),
+            assigned: HashMap::new(),
+            asked: Vec::new(),
+        })
     }
 
     /// Lets time pass, then ends a control stream.
@@ -194,7 +217,7 @@ impl VirtualRun {
         Announcement(answer)
     }
 
-    /// Sends a gradient of equal values, whose tasks took no time.
+    /// Sends a gradient of these values, whose tasks took no time.
     pub fn send_gradient(
         &mut self,
         session: SessionToken,
@@ -213,13 +236,24 @@ impl VirtualRun {
         let units = self.driver.steps.units().map_or(vec![UNIT; tensors], |units| units.exponents().to_vec());
         let maxima = vec![1.0; tensors];
         let (leases, computed) = (Vec::new(), None);
-        GradientHeader { session, collection: None, iteration, leases, first_chunk: 0, computed, maxima, units, saturated: 0 }
+        GradientHeader {
+            session,
+            collection: None,
+            iteration,
+            leases,
+            first_chunk: 0,
+            computed,
+            maxima,
+            units,
+            saturated: 0,
+        }
     }
 
-    /// Equal values in integers of the first unit.
+    /// Values in integers of the first unit: `value` in the first chunk, twice as much in the second, and so on.
     fn sums(&self, value: f32) -> Vec<i32> {
         let unit = self.driver.steps.units().map_or(UNIT, |units| units.exponents()[0]);
-        vec![(value * 2.0_f32.powi(-i32::from(unit))) as i32; self.parameters]
+        let integer = |at: usize| (value * (at / CHUNK_VALUES + 1) as f32 * 2.0_f32.powi(-i32::from(unit))) as i32;
+        (0..self.parameters).map(integer).collect()
     }
 
     /// Reports that a lease is computed, in no time.
@@ -229,28 +263,44 @@ impl VirtualRun {
 
     /// Announces a vector that was asked for.
     pub fn announce_vector(&mut self, session: SessionToken, asked: &Collection) -> VectorAnnouncement {
-        let header = GradientHeader {
+        self.announce_changed_vector(session, asked, |_| ())
+    }
+
+    /// Announces a vector that was asked for, with another header.
+    pub fn announce_changed_vector(
+        &mut self,
+        session: SessionToken,
+        asked: &Collection,
+        change: impl FnOnce(&mut GradientHeader),
+    ) -> VectorAnnouncement {
+        let mut header = GradientHeader {
             collection: Some(asked.id),
             leases: asked.leases.clone(),
             first_chunk: asked.first_chunk,
             ..self.header(session, asked.iteration)
         };
+        change(&mut header);
         let (reply, answer) = oneshot::channel();
         assert!(self.turn(0.0, Some(Command::AnnounceVector { header, peer: Peer::default(), reply })).is_none());
         VectorAnnouncement(answer)
     }
 
-    /// Sends chunks of equal values of a vector that was let in, as many as there are up to `most`; returns how many.
-    pub fn send_chunks(&self, asked: &Collection, upload: &VectorUploading, value: f32, most: usize) -> usize {
+    /// Sends some chunks of a vector that was let in, as far as the gate is open; returns how many.
+    pub fn send_chunks(&self, asked: &Collection, upload: &VectorUploading, value: f32, chunks: Range<u64>) -> u64 {
         let sums = self.sums(value);
-        let chunks = sums.chunks(CHUNK_VALUES).skip(asked.first_chunk as usize).take(most);
+        let of_them = sums.chunks(CHUNK_VALUES).zip(0..).filter(|(_, at)| chunks.contains(at));
         let send = |sums: &[i32]| {
             let (collection, sums) = (asked.id, sums.to_vec());
             upload.0.gate.let_through(|at| {
                 drop(upload.0.work.send(Work::Chunk(SumChunk { collection, at, sums })));
             })
         };
-        chunks.filter(|sums| send(sums)).count()
+        of_them.filter(|(sums, _)| send(sums)).count() as u64
+    }
+
+    /// How many chunks a whole vector has.
+    pub fn chunks(&self) -> u64 {
+        self.parameters.div_ceil(CHUNK_VALUES) as u64
     }
 
     /// Reports that a vector has arrived.
@@ -260,10 +310,15 @@ impl VirtualRun {
         (answer.try_recv().ok(), ending)
     }
 
-    /// Sends a vector of equal values that was asked for.
-    pub fn send_vector(&mut self, session: SessionToken, asked: &Collection, value: f32) -> (Option<Receipt>, Option<Ending>) {
+    /// Sends a vector of these values that was asked for.
+    pub fn send_vector(
+        &mut self,
+        session: SessionToken,
+        asked: &Collection,
+        value: f32,
+    ) -> (Option<Receipt>, Option<Ending>) {
         let Some(upload) = self.announce_vector(session, asked).upload() else { return (None, None) };
-        self.send_chunks(asked, &upload, value, usize::MAX);
+        self.send_chunks(asked, &upload, value, asked.first_chunk..self.chunks());
         self.vector_arrived(asked)
     }
 
@@ -339,6 +394,8 @@ pub struct VirtualWorker {
     pub token: SessionToken,
     /// Leases that it has not answered yet.
     pub leases: Vec<Lease>,
+    /// All leases that it was assigned.
+    pub assigned: HashMap<LeaseId, Lease>,
     /// Vectors that it is asked for and has not sent.
     pub asked: Vec<Collection>,
     messages: mpsc::Receiver<ToWorker>,
@@ -350,7 +407,12 @@ impl VirtualWorker {
     pub fn read(&mut self) -> Option<FarewellReason> {
         while let Ok(message) = self.messages.try_recv() {
             match message {
-                ToWorker::Assign(leases) => self.leases.extend(leases.into_iter().map(|assignment| assignment.lease)),
+                ToWorker::Assign(assignments) => {
+                    for Assignment { lease, .. } in assignments {
+                        self.assigned.insert(lease.id, lease);
+                        self.leases.push(lease);
+                    }
+                }
                 ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.id)),
                 ToWorker::Farewell { reason, .. } => return Some(reason),
                 ToWorker::Collect(asked) => {
@@ -416,6 +478,11 @@ impl VectorAnnouncement {
     /// Whether it is not answered yet.
     pub fn is_waiting(&mut self) -> bool {
         matches!(self.0.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// Whether it was refused.
+    pub fn is_refused(&mut self) -> bool {
+        matches!(self.0.try_recv(), Ok(Err(_)))
     }
 
     /// The upload, if it was let in.

@@ -3,7 +3,7 @@
 use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
-use ata_types::{CollectionId, LeaseId, WorkerId};
+use ata_types::{CollectionId, Iteration, LeaseId, WorkerId};
 use ata_wire::{Collection, GradientHeader, Peer, Receipt, SessionToken, ToWorker};
 use tokio::sync::oneshot;
 
@@ -57,7 +57,9 @@ impl Driver {
 
     /// Answers vectors that were announced and are no longer asked for.
     fn refuse_parked(&mut self, requests: &[Collection]) {
-        let is_gone = |parked: &mut ParkedVector| requests.iter().any(|request| request.id == parked.id && request.leases.is_empty());
+        let is_gone = |parked: &mut ParkedVector| {
+            requests.iter().any(|request| request.id == parked.id && request.leases.is_empty())
+        };
         for parked in self.parked.extract_if(.., is_gone) {
             let reason = "it is now asked for with other leases".into();
             answer(parked.reply, Err(UploadRefusal::NotHeld { reason }));
@@ -84,25 +86,31 @@ impl Driver {
         self.accept_parked(worker);
     }
 
-    fn check_vector(&mut self, worker: WorkerId, header: &GradientHeader) -> Result<(), (RefusalKind, String)> {
+    fn check_vector(&self, worker: WorkerId, header: &GradientHeader) -> Result<(), (RefusalKind, String)> {
         self.collections.check(worker, header)?;
+        if let Some(parked) = self.parked.iter().find(|parked| Some(parked.id) == header.collection) {
+            return Err((RefusalKind::Replayed, format!("collection {} was announced already", parked.id)));
+        }
         self.check_units(header).map(drop)
     }
 
-    /// Checks the units of a gradient of the current iteration; the first one to arrive determines them.
-    pub(super) fn check_units(&mut self, header: &GradientHeader) -> Result<Units, (RefusalKind, String)> {
+    /// Checks the units of a gradient. Those of the current iteration's gradients are all the same.
+    pub(super) fn check_units(&self, header: &GradientHeader) -> Result<Units, (RefusalKind, String)> {
         let wrong = |reason: String| (RefusalKind::WrongSize, reason);
         let units = Units::from_exponents(&header.units, &self.sizes).map_err(|error| wrong(error.to_string()))?;
-        if header.iteration != self.steps.parameters().iteration {
-            // The lease of an asynchronous run began earlier, with the units of its iteration.
-            return Ok(units);
-        }
-        match self.steps.units() {
-            Some(known) if *known == units => {}
-            Some(_) => return Err(wrong("its units are not those of the iteration".into())),
-            None => self.steps.set_units(units.clone()),
+        // The lease of an asynchronous run may have begun earlier, with the units of its iteration.
+        let is_current = header.iteration == self.steps.parameters().iteration;
+        if is_current && self.steps.units().is_some_and(|known| *known != units) {
+            return Err(wrong("its units are not those of the iteration".into()));
         }
         Ok(units)
+    }
+
+    /// The units of the first gradient that counts are those of its iteration, unless they follow from earlier steps.
+    pub(super) fn adopt_units(&mut self, iteration: Iteration, units: &Units) {
+        if self.steps.units().is_none() && iteration == self.steps.parameters().iteration {
+            self.steps.set_units(units.clone());
+        }
     }
 
     /// Lets in the vectors of a worker all of whose leases are computed.
@@ -118,9 +126,22 @@ impl Driver {
         }
     }
 
+    /// Fails the vectors that were due long ago, and whose workers do not begin to send them.
+    pub(super) fn check_vectors(&mut self) {
+        let computed = |lease: &LeaseId| self.results.tasks(*lease).is_some();
+        let timeout_s = self.info.timeouts().download.as_secs_f64();
+        let overdue = self.collections.overdue(self.now_s, timeout_s, computed);
+        for (worker, id) in overdue {
+            self.fail_vector(worker, id, RefusalKind::NotReceived, "it does not send the vector that it is asked for");
+        }
+    }
+
     fn accept_vector(&mut self, id: CollectionId, header: GradientHeader) -> Result<VectorUpload, UploadRefusal> {
         let presence = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?.presence();
+        // Another vector may have determined them since this one was announced.
+        let units = self.check_units(&header).map_err(|(_, reason)| UploadRefusal::NotHeld { reason })?;
         let gate = self.collections.accept(id)?;
+        self.adopt_units(header.iteration, &units);
         self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
         let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
         Ok(VectorUpload { gate, work, paced, meter, presence })
@@ -144,17 +165,34 @@ impl Driver {
     pub(super) fn vector_failed(&mut self, token: SessionToken, id: CollectionId, kind: RefusalKind, reason: &str) {
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
+        self.fail_vector(worker, id, kind, reason);
+    }
+
+    fn fail_vector(&mut self, worker: WorkerId, id: CollectionId, kind: RefusalKind, reason: &str) {
         self.refuse(worker, kind, reason);
         self.last_failure = format!("worker {worker}: {reason}");
-        if let Some(EndedVector { worker, collection }) = self.collections.failed(id) {
+        if let Some(EndedVector { worker, collection }) = self.collections.failed(worker, id) {
             self.notify(Event::CollectionFailed { worker, collection });
         }
+        // Others of the collection may have been announced.
+        self.accept_parked(worker);
     }
 
     /// The session of a worker has ended. What has arrived of its vectors counts.
     pub(super) fn leave_collections(&mut self, worker: WorkerId) {
         let ended = self.collections.left(worker);
         self.deliver(ended);
+        self.forget_parked(worker);
+    }
+
+    /// The engine has lost a worker. What has arrived of its vectors counts, but its tasks are computed again.
+    pub(super) fn lose_collections(&mut self, worker: WorkerId) {
+        self.collections.lost(worker);
+        self.forget_parked(worker);
+    }
+
+    /// Answers the vectors of a worker that were announced.
+    fn forget_parked(&mut self, worker: WorkerId) {
         for parked in self.parked.extract_if(.., |parked| parked.worker == worker) {
             let reason = "the session is over".into();
             answer(parked.reply, Err(UploadRefusal::NotHeld { reason }));

@@ -6,7 +6,7 @@ use std::ops::Range;
 use ata_learn::{Aggregate, GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
 use ata_types::{CHUNK_VALUES, CollectionId};
 
-use super::{AloneSum, Magnitudes, OrderedCollection, Pace, StepOrder, StepResult, Summation, SumChunk};
+use super::{AloneSum, Magnitudes, OrderedCollection, Pace, StepOrder, StepResult, SumChunk, Summation};
 
 /// Sums the gradients of a step as they arrive, in any order, and steps each chunk once all have it.
 pub(super) struct Gathering {
@@ -58,18 +58,18 @@ impl Gathering {
         for (most, other) in self.maxima.iter_mut().zip(&magnitudes.maxima) {
             *most = most.max(*other);
         }
-        self.saturated += magnitudes.saturated;
+        self.saturated = self.saturated.saturating_add(magnitudes.saturated);
     }
 
     /// Adds a chunk of a collection.
     pub(super) fn add_chunk(&mut self, chunk: SumChunk) {
         let SumChunk { collection, at, sums } = chunk;
         let range = range(at, self.sums.len());
-        if !self.summation.is_separate() {
-            add_sums(&mut self.sums[range], &sums);
-        } else {
+        if self.summation.is_separate() {
             let vector = self.vectors.entry(collection).or_insert_with(|| GradientSum::new(&self.sizes));
             vector.values[range].copy_from_slice(&sums);
+        } else {
+            add_sums(&mut self.sums[range], &sums);
         }
         self.arrived.insert(collection, at + 1);
     }
@@ -85,8 +85,7 @@ impl Gathering {
 
     /// Takes the order for the step, or another one that replaces it.
     pub(super) fn order(&mut self, order: StepOrder) {
-        let writer = self.order.take().and_then(|replaced| replaced.writer);
-        self.order = Some(StepOrder { writer: writer.or(order.writer), ..order });
+        self.order = Some(order.replacing(self.order.take()));
     }
 
     /// The order for the step, if there is one.
@@ -101,9 +100,8 @@ impl Gathering {
     /// Steps what all collections of the step have. Returns the result once that is everything.
     pub(super) fn advance(&mut self, state: &mut TrainingState, pace: &Pace) -> Option<StepResult> {
         let order = self.order.as_ref()?;
-        let arrived = |ordered: &OrderedCollection| {
-            self.arrived.get(&ordered.id).copied().unwrap_or(ordered.first_chunk)
-        };
+        let arrived =
+            |ordered: &OrderedCollection| self.arrived.get(&ordered.id).copied().unwrap_or(ordered.first_chunk);
         let ready = order.collections.iter().map(arrived).min().unwrap_or(self.chunks());
         let is_whole =
             order.collections.is_empty() || self.summation.is_separate() || state.needs_whole(order.with_product);
@@ -156,7 +154,9 @@ impl Gathering {
         let (outcome, chunks) = state.step_whole(gradient, divisor, order.learning_rate, order.with_product);
         self.stepped = chunks.len() as u64;
         if let Some(writer) = &mut order.writer {
-            chunks.into_iter().for_each(|chunk| writer.push(chunk));
+            for chunk in chunks {
+                writer.push(chunk);
+            }
         }
         self.order = Some(order);
         outcome
@@ -168,7 +168,10 @@ impl Gathering {
         if !self.summation.is_separate() {
             // The gradient of an earlier iteration is alone.
             let late = self.alone.pop().map(|late| values(&late.units, &late.sum.values));
-            return (late.or_else(|| units.map(|units| values(units, &self.sums))).expect("a step has gradients"), order.tasks);
+            return (
+                late.or_else(|| units.map(|units| values(units, &self.sums))).expect("a step has gradients"),
+                order.tasks,
+            );
         }
         let collected = order.collections.iter().filter_map(|collection| {
             let vector = self.vectors.remove(&collection.id)?;
@@ -179,7 +182,9 @@ impl Gathering {
         if self.summation.aggregate != Aggregate::Mean {
             return (self.summation.aggregate.gradient(&vectors, units, &self.sizes), 1);
         }
-        vectors.iter().for_each(|vector| add_sums(&mut self.sums, &vector.values));
+        for vector in &vectors {
+            add_sums(&mut self.sums, &vector.values);
+        }
         (units.values(&self.sizes, &self.sums), order.tasks)
     }
 }

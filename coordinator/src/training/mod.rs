@@ -21,7 +21,7 @@ use std::sync::mpsc as std_mpsc;
 use ata_learn::{Aggregate, GradientSum, TaskResult, TrainingState, Units};
 use ata_types::{CollectionId, Iteration, LeaseId, TaskRange};
 use ata_wire::{LeaseTimes, SpanLinks, TRACE_TARGET, TraceContext};
-use tracing::debug_span;
+use tracing::{Span, debug_span};
 
 use crate::parameters::SetWriter;
 use gathering::Gathering;
@@ -99,6 +99,14 @@ pub(crate) struct StepOrder {
     pub(crate) trace: Option<TraceContext>,
 }
 
+impl StepOrder {
+    /// The same, in place of an earlier order for the same step, which may have a writer.
+    pub(crate) fn replacing(self, earlier: Option<Self>) -> Self {
+        let writer = earlier.and_then(|earlier| earlier.writer);
+        Self { writer: writer.or(self.writer), ..self }
+    }
+}
+
 /// A collection that a step waits for, or has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrderedCollection {
@@ -134,7 +142,7 @@ pub(crate) enum TrainingEvent {
     /// It dropped the step that was under way, if there was one.
     Abandoned,
     /// It compared two results, which agree or not.
-    Comparison(Comparison, bool),
+    Comparison(Box<Comparison>, bool),
     /// It failed, and takes no more work.
     Failed,
 }
@@ -179,7 +187,14 @@ pub(crate) fn spawn(
     std::thread::Builder::new()
         .name("training".into())
         .spawn(move || {
-            let thread = Thread { gathering: Gathering::new(summation, state.config()), state, links, pace, report: &report };
+            let thread = Thread {
+                gathering: Gathering::new(summation, state.config()),
+                state,
+                links,
+                pace,
+                span: None,
+                report: &report,
+            };
             // A panic is printed, and the run must not wait forever for a step.
             if catch_unwind(AssertUnwindSafe(|| thread.run(&receiver))).is_err() {
                 report(TrainingEvent::Failed);
@@ -194,6 +209,8 @@ struct Thread<'a> {
     gathering: Gathering,
     links: SpanLinks,
     pace: Pace,
+    /// The span of the step that is under way.
+    span: Option<Span>,
     report: &'a dyn Fn(TrainingEvent),
 }
 
@@ -211,8 +228,10 @@ impl Thread<'_> {
                 Work::Compare(comparison) => {
                     let [(_, one), (_, other)] = &comparison.results;
                     let agree = one.agrees(other, &self.state);
-                    (self.report)(TrainingEvent::Comparison(comparison, agree));
+                    (self.report)(TrainingEvent::Comparison(Box::new(comparison), agree));
                 }
+                // An order that replaces another one may come after the step was taken.
+                Work::Step(order) if order.iteration.number() <= self.state.steps() => {}
                 Work::Step(order) => {
                     self.gathering.order(order);
                     self.advance();
@@ -220,6 +239,7 @@ impl Thread<'_> {
                 Work::Abandon => {
                     self.state.abandon_step();
                     self.gathering.clear();
+                    self.span = None;
                     (self.report)(TrainingEvent::Abandoned);
                 }
                 // Without a receiver, the run is over.
@@ -233,7 +253,8 @@ impl Thread<'_> {
     fn advance(&mut self) {
         let Some(order) = self.gathering.ordered() else { return };
         let (trace, iteration, tasks) = (order.trace, order.iteration.number(), order.tasks);
-        let _span = self.links.below(trace, || debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks));
+        let _span =
+            self.links.below(trace, || debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks));
         if let Some(result) = self.gathering.advance(&mut self.state, &self.pace) {
             self.pace.set(None);
             (self.report)(TrainingEvent::Step(result));

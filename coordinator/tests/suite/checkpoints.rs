@@ -8,10 +8,10 @@ use ata_coordinator::testing::{sample_checkpoint, save_checkpoints};
 use ata_coordinator::{
     Checkpoint, Damage, FolderStore, FoundCheckpoint, Progress, Retention, Store, go_on_from, newest, newest_settings,
 };
-use ata_learn::{Metadata, Optimizer, ParameterTable, Rule, hex};
+use ata_learn::{Metadata, Optimizer, ParameterTable, Rule, TrainingConfig, hex};
 use ata_mutator::{Mutator, bit_flips, feed, truncations};
 use ata_scheduler::{Engine, EngineConfig, PolicyContext, build_policy};
-use ata_types::{Iteration, WorkerId};
+use ata_types::{Iteration, WireFormat, WorkerId};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -28,6 +28,11 @@ fn table() -> ParameterTable {
     ParameterTable::vector("theta", PARAMETERS)
 }
 
+/// How the samples were trained.
+fn config(parameters: usize) -> TrainingConfig {
+    sample_checkpoint(parameters, 1).training.config().clone()
+}
+
 fn checkpoint(iteration: u64) -> Checkpoint {
     sample_checkpoint(PARAMETERS, iteration)
 }
@@ -41,7 +46,7 @@ fn save(folder: &Path, retention: Retention, iterations: &[u64]) -> Vec<Result<I
 const TWO: Retention = Retention { newest: 2, every: None };
 
 fn find(folder: &Path) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
-    newest(&FolderStore::new(folder), &table(), Optimizer::default())
+    newest(&FolderStore::new(folder), &table(), &config(PARAMETERS))
 }
 
 fn name_of(iteration: u64) -> String {
@@ -136,6 +141,7 @@ fn damage_at_any_byte_and_bit_is_detected() {
     const SMALL: usize = 6;
     let table = ParameterTable::vector("theta", SMALL);
     let files = |iteration| sample_checkpoint(SMALL, iteration).encode(&table, &Metadata::new()).to_vec();
+    let config = config(SMALL);
     let mut store = Memory([4, 5].map(|iteration| (name_of(iteration), files(iteration))).into());
     let mut damaged = 0;
     for (at, (file, whole)) in store.0[&name_of(5)].clone().into_iter().enumerate() {
@@ -143,14 +149,14 @@ fn damage_at_any_byte_and_bit_is_detected() {
         let longer = [&whole[..], b"x"].concat();
         for content in truncated.chain(bit_flips(&whole)).chain([longer]) {
             store.0.get_mut(&name_of(5)).unwrap()[at].1 = content;
-            let found = newest(&store, &table, Optimizer::default()).unwrap().unwrap();
+            let found = newest(&store, &table, &config).unwrap().unwrap();
             assert_eq!((found.name, found.damaged.len()), (name_of(4), 1), "{file}");
             assert_eq!((&found.damaged[0].0, found.damaged[0].1.file), (&name_of(5), file));
             damaged += 1;
         }
         store.0.get_mut(&name_of(5)).unwrap()[at].1 = whole;
     }
-    assert_eq!(newest(&store, &table, Optimizer::default()).unwrap().unwrap().name, name_of(5));
+    assert_eq!(newest(&store, &table, &config).unwrap().unwrap().name, name_of(5));
     println!("{damaged} damaged checkpoints");
     assert!(damaged > 10_000);
 }
@@ -158,7 +164,7 @@ fn damage_at_any_byte_and_bit_is_detected() {
 /// Whatever `state.json` holds, even under its own SHA-256, it is refused, or an engine can start from it or refuses to.
 #[test]
 fn a_state_that_was_edited_does_no_harm() {
-    let table = table();
+    let (table, config) = (table(), config(PARAMETERS));
     let files = checkpoint(3).encode(&table, &Metadata::new());
     let content = files[2].1[PREFIX.len() + 64..].to_vec();
     let tokens = ["null", "-1", "1e308", "18446744073709551615", "[", "{", "\"", "0.0", "[[1,\"a\"]]"];
@@ -169,7 +175,7 @@ fn a_state_that_was_edited_does_no_harm() {
             let whole = || files.iter().find(|(file, _)| *file == name).unwrap().1.clone();
             Ok(if name == STATE { state.clone() } else { whole() })
         };
-        let Ok(checkpoint) = Checkpoint::decode(&table, Optimizer::default(), read) else { return false };
+        let Ok(checkpoint) = Checkpoint::decode(&table, &config, read) else { return false };
         let policy = build_policy("ata-auto", &PolicyContext::default()).unwrap();
         Engine::restore(EngineConfig::default(), policy, checkpoint.progress.engine).is_ok()
     });
@@ -222,7 +228,7 @@ fn numbers_that_no_run_reaches_are_refused() {
         change(&mut checkpoint.progress);
         let files = checkpoint.encode(&table(), &Metadata::new());
         let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
-        let damage = Checkpoint::decode(&table(), Optimizer::default(), read).unwrap_err().to_string();
+        let damage = Checkpoint::decode(&table(), &config(PARAMETERS), read).unwrap_err().to_string();
         assert!(damage.contains(message), "{damage}");
     };
     refused(|progress| progress.epoch = u64::MAX, "epoch is 18446744073709551615");
@@ -246,18 +252,23 @@ fn if_all_are_damaged_all_are_named() {
 }
 
 #[test]
-fn another_release_and_another_optimizer_are_refused() {
+fn another_release_optimizer_and_format_are_refused() {
     let mut other = checkpoint(1);
     other.progress.version += 1;
-    let decode = |checkpoint: &Checkpoint, optimizer| {
+    let decode = |checkpoint: &Checkpoint, config: &TrainingConfig| {
         let files = checkpoint.encode(&table(), &Metadata::new());
         let read = |name: &str| Ok(files.iter().find(|(file, _)| *file == name).unwrap().1.clone());
-        Checkpoint::decode(&table(), optimizer, read).map_err(|damage| damage.to_string())
+        Checkpoint::decode(&table(), config, read).map_err(|damage| damage.to_string())
     };
-    assert_eq!(decode(&checkpoint(1), Optimizer::default()), Ok(checkpoint(1)));
-    assert!(decode(&other, Optimizer::default()).unwrap_err().contains("this release reads version 3"));
+    let config = config(PARAMETERS);
+    assert_eq!(decode(&checkpoint(1), &config), Ok(checkpoint(1)));
+    let release = format!("this release reads version {}", checkpoint(1).progress.version);
+    assert!(decode(&other, &config).unwrap_err().contains(&release));
     let sgd = Optimizer { rule: Rule::Sgd { momentum: 0.9, nesterov: false }, ..Optimizer::default() };
-    assert!(decode(&checkpoint(1), sgd).unwrap_err().contains("saved by another optimizer"));
+    let sgd = TrainingConfig { optimizer: sgd, ..config.clone() };
+    assert!(decode(&checkpoint(1), &sgd).unwrap_err().contains("saved by another optimizer"));
+    let compact = TrainingConfig { format: WireFormat::Compact, ..config };
+    assert!(decode(&checkpoint(1), &compact).unwrap_err().contains("another wire format"));
 }
 
 /// A folder that cannot be written, as on a full disk: the checkpoints before are still there, and no half one.

@@ -24,6 +24,7 @@ use tonic::Status;
 
 use super::uploads::Traffic;
 use crate::config::Timeouts;
+use crate::parameters::ParameterSet;
 
 /// The service's side of a session.
 #[derive(Debug)]
@@ -93,6 +94,11 @@ impl Sessions {
     pub(crate) fn addressed(&mut self, worker: WorkerId) -> Option<&mut Session> {
         self.dirty.push(worker);
         self.of_worker(worker)
+    }
+
+    /// Sends the parameters of the current iteration again to those who compute at them and were sent the next ones.
+    pub(crate) fn send_again(&mut self, current: &ParameterSet) {
+        self.by_token.values_mut().for_each(|session| session.send_again(current));
     }
 
     /// Adds a message to a worker's outbox.

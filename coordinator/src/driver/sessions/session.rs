@@ -316,6 +316,14 @@ impl Session {
         self.due.put(next.clone());
     }
 
+    /// Sends the parameters of the current iteration again if the worker computes at them, and was sent the next ones.
+    pub(crate) fn send_again(&mut self, current: &ParameterSet) {
+        if self.leases > 0 && self.sent > Some(current.iteration) {
+            self.sent = Some(current.iteration);
+            self.due.put(current.clone());
+        }
+    }
+
     /// Adds the cancellation of a lease to the next message.
     pub(crate) fn cancel(&mut self, lease: LeaseId) {
         match self.outbox.last_mut() {

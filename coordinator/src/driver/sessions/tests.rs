@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use ata_learn::{TensorSizes, Units};
 use ata_types::{Lease, LeaseId, TaskRange};
+use ata_wire::Reader;
 use ata_wire::limits::MAX_BATCH;
-use ata_wire::{Pool, Reader};
 
 use super::*;
-use crate::parameters::ParameterSet;
 
 const TIMEOUTS: Timeouts =
     Timeouts { heartbeat: Duration::from_secs(2), idle: Duration::from_secs(10), download: Duration::from_mins(1) };
@@ -21,11 +21,11 @@ fn open(sessions: &mut Sessions, name: &str, instance: u64) -> OpenedSession {
 }
 
 fn parameters(iteration: u64) -> ParameterSet {
-    ParameterSet::new(Iteration(iteration), vec![1.0], &Pool::default())
+    ParameterSet::complete(Iteration(iteration), &[1.0])
 }
 
 fn lease(id: u64, iteration: u64) -> Lease {
-    Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id) }
+    Lease { id: LeaseId(id), iteration: Iteration(iteration), tasks: TaskRange::single(id), is_alone: true }
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn leases_are_sent_in_batches() {
     let mut opened = open(&mut sessions, "a", 1);
     let session = sessions.addressed(opened.claim.worker).unwrap();
     for id in 0..20_000 {
-        session.assign(&lease(id, 1), &parameters(1), None);
+        session.assign(&lease(id, 1), &parameters(1), None, None);
     }
     session.cancel(LeaseId(5));
     session.cancel(LeaseId(6));
@@ -98,7 +98,7 @@ fn at_most_one_version_waits_for_a_worker() {
     let opened = open(&mut sessions, "a", 1);
     let session = sessions.of_worker(opened.claim.worker).unwrap();
     let assign = |session: &mut Session, id, iteration| {
-        session.assign(&lease(id, iteration), &parameters(iteration), None);
+        session.assign(&lease(id, iteration), &parameters(iteration), None, None);
     };
     assign(session, 1, 1);
     let sent = session.parameters(0.0, Reader::default()).unwrap();
@@ -113,12 +113,57 @@ fn at_most_one_version_waits_for_a_worker() {
     drop(sent);
     let sent = session.parameters(0.0, Reader::default()).unwrap();
     assign(session, 5, 4);
-    (1..=5).for_each(|id| session.ended(LeaseId(id)));
+    (1..=5).zip([1, 1, 2, 3, 4]).for_each(|(id, iteration)| session.ended(&lease(id, iteration)));
     assert_eq!(sent.take(), Ok(None), "without leases it needs none");
     assign(session, 6, 4);
     assert_eq!(sent.take(), Ok(Some(Iteration(4))));
     sessions.close(opened.claim.worker);
     assert_eq!(sent.take(), Err(()));
+}
+
+/// A worker that was sent the next parameters ahead still holds the current ones, until the next ones are complete.
+#[test]
+fn the_current_parameters_are_sent_again_only_to_a_worker_that_may_have_lost_them() {
+    let mut sessions = Sessions::default();
+    let opened = open(&mut sessions, "a", 1);
+    let session = sessions.of_worker(opened.claim.worker).unwrap();
+    let sent = session.parameters(0.0, Reader::default()).unwrap();
+    session.assign(&lease(1, 1), &parameters(1), None, None);
+    session.send_again(&parameters(1));
+    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(1))), Ok(None)), "it has them");
+    session.ended(&lease(1, 1));
+    session.send_ahead(&parameters(2));
+    session.assign(&lease(2, 1), &parameters(1), None, None);
+    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(2))), Ok(None)), "it is sent none that it holds");
+    session.send_again(&parameters(1));
+    session.send_again(&parameters(1));
+    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(1))), Ok(None)));
+    session.ended(&lease(2, 1));
+    session.send_ahead(&parameters(2));
+    session.send_again(&parameters(1));
+    assert_eq!((sent.take(), sent.take()), (Ok(Some(Iteration(2))), Ok(None)), "without leases it needs none");
+}
+
+#[test]
+fn units_are_sent_once_an_iteration() {
+    let mut sessions = Sessions::default();
+    let mut opened = open(&mut sessions, "a", 1);
+    let session = sessions.addressed(opened.claim.worker).unwrap();
+    let units = |exponent| Units::from_exponents(&[exponent], &TensorSizes::new([1])).unwrap();
+    session.assign(&lease(1, 1), &parameters(1), None, None);
+    for (id, iteration, exponent) in [(2, 1, -3), (3, 1, -3), (4, 2, -5)] {
+        session.assign(&lease(id, iteration), &parameters(iteration), Some(&units(exponent)), None);
+    }
+    sessions.flush();
+    let (mut said, mut messages) = (Vec::new(), Vec::new());
+    while let Ok(message) = opened.handle.messages.try_recv() {
+        match message {
+            ToWorker::Units { iteration, units } => said.push((iteration.number(), units, messages.len())),
+            ToWorker::Assign(batch) => messages.extend(batch),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(said, [(1, vec![-3], 1), (2, vec![-5], 3)], "before the leases that need them");
 }
 
 #[test]
@@ -127,7 +172,7 @@ fn those_that_keep_the_oldest_version_are_the_first_to_go() {
     let workers: Vec<_> = ["a", "b", "c", "d"].map(|name| open(&mut sessions, name, 1)).into();
     for (opened, iteration) in workers.iter().zip([2, 1, 1, 3]) {
         let session = sessions.of_worker(opened.claim.worker).unwrap();
-        session.assign(&lease(iteration, iteration), &parameters(iteration), None);
+        session.assign(&lease(iteration, iteration), &parameters(iteration), None, None);
     }
     let mut closed =
         || sessions.close_oldest(Iteration(3)).iter().map(|session| session.name().to_string()).collect::<Vec<_>>();
@@ -140,9 +185,9 @@ fn a_gradient_is_sent_once_at_a_time() {
     let opened = open(&mut sessions, "a", 1);
     let session = sessions.of_worker(opened.claim.worker).unwrap();
     let lease = lease(1, 3);
-    session.assign(&lease, &parameters(3), None);
+    session.assign(&lease, &parameters(3), None, None);
     assert_eq!(session.begin_upload(lease.id), Ok(()));
     assert!(session.begin_upload(lease.id).is_err());
-    session.ended(lease.id);
+    session.ended(&lease);
     assert_eq!(session.begin_upload(lease.id), Ok(()), "the engine checks which lease it is");
 }

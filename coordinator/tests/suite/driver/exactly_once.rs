@@ -1,5 +1,5 @@
 //! Exactly once: whatever is submitted twice, late, after its session, in another session or by a stranger, only the first gradient
-//! of a lease from the session that holds it counts.
+//! of a lease from the session that holds it counts, and only the vector that its worker is asked for.
 
 use super::*;
 
@@ -18,6 +18,10 @@ struct Submissions {
     invented: u64,
     /// Announced while the lease was held, and sent after the session's end.
     overtaken: u64,
+    /// A vector that was asked for.
+    vectors: u64,
+    /// A vector that was not, or that was sent before, or whose header differs from the request.
+    other_vectors: u64,
 }
 
 struct Member {
@@ -33,6 +37,8 @@ struct World {
     /// Sessions, open or over, and what they were assigned.
     assigned: Vec<(SessionToken, Lease)>,
     accepted: Vec<(SessionToken, Lease)>,
+    /// Vectors that sessions were asked for at any time.
+    asked: Vec<(SessionToken, Collection)>,
     tried: Submissions,
     ending: Option<Ending>,
 }
@@ -49,6 +55,12 @@ impl World {
             let new = client.leases.iter().map(|lease| (client.token, *lease));
             let known: Vec<_> = new.filter(|new| !self.assigned.contains(new)).collect();
             self.assigned.extend(known);
+            for asked in &client.asked {
+                let new = (client.token, asked.clone());
+                if !self.asked.contains(&new) {
+                    self.asked.push(new);
+                }
+            }
         }
     }
 
@@ -62,19 +74,53 @@ impl World {
     /// no honest gradient has.
     fn submit(&mut self, token: SessionToken, lease: Lease, is_announced: bool) {
         let is_held = self.holds(token, &lease);
-        let (receipt, ending) = if is_announced {
-            self.rig.submit(token, &lease, is_held)
+        if lease.is_alone {
+            let (receipt, ending) = if is_announced {
+                self.rig.submit(token, &lease, is_held)
+            } else {
+                self.rig.gradient(token, &lease, is_held)
+            };
+            assert_eq!(receipt == Some(Receipt::Accepted), is_held, "{receipt:?} for {lease:?}");
+            self.ending = ending;
         } else {
-            self.rig.gradient(token, &lease, is_held)
-        };
-        assert_eq!(receipt == Some(Receipt::Accepted), is_held, "{receipt:?} for {lease:?}");
+            self.ending = self.rig.run.report(token, &lease);
+        }
         if is_held {
             self.accepted.push((token, lease));
             for Member { client, .. } in &mut self.peers {
                 client.leases.retain(|held| *held != lease || client.token != token);
             }
         }
-        self.ending = ending;
+    }
+
+    /// A worker sends a vector that it is asked for, if it has computed it.
+    fn send_vector(&mut self) {
+        let is_due = |client: &VirtualWorker| !client.asked.is_empty() && client.leases.is_empty();
+        let due: Vec<usize> = (0..self.peers.len()).filter(|at| is_due(&self.peers[*at].client)).collect();
+        let Some(at) = Self::pick(&mut self.rng, &due) else { return };
+        self.tried.vectors += 1;
+        self.ending = self.rig.work(&mut self.peers[at].client);
+    }
+
+    /// A session announces a vector that it is not asked for, or no longer, or with another header.
+    fn announce_other_vector(&mut self, open: &[SessionToken]) {
+        let known = (!self.asked.is_empty()).then(|| self.asked[self.rng.random_range(0..self.asked.len())].clone());
+        let Some((owner, mut asked)) = known else { return };
+        let mut token = Self::pick(&mut self.rng, open).filter(|_| self.rng.random_bool(0.5)).unwrap_or(owner);
+        match self.rng.random_range(0..5) {
+            0 => asked.first_chunk += 1,
+            1 => asked.iteration = asked.iteration.next(),
+            2 => drop(asked.leases.pop()),
+            3 => asked.id = CollectionId(asked.id.0 + 10_000),
+            // As it was asked for. It must not be asked for now.
+            _ if self.peers.iter().any(|peer| peer.client.token == token && peer.client.asked.contains(&asked)) => {
+                token = SessionToken([0; 16]);
+            }
+            _ => {}
+        }
+        self.tried.other_vectors += 1;
+        let mut announced = self.rig.run.announce_vector(token, &asked);
+        assert!(!announced.is_waiting() && announced.upload().is_none(), "{asked:?}");
     }
 
     fn join(&mut self) {
@@ -101,7 +147,7 @@ impl World {
             .collect();
         let over: Vec<_> = self.assigned.iter().copied().filter(|(token, _)| !open.contains(token)).collect();
         let is_announced = self.rng.random_bool(0.5);
-        match self.rng.random_range(0..16) {
+        match self.rng.random_range(0..20) {
             0 | 1 => self.join(),
             2 => {
                 if let Some(token) = Self::pick(&mut self.rng, &open) {
@@ -137,7 +183,9 @@ impl World {
             }
             11 => self.invented(&held),
             12 => self.overtaken(&held),
-            13 => {
+            13 | 14 => self.announce_other_vector(&open),
+            15..18 => self.send_vector(),
+            18 => {
                 self.ending = self.rig.run.pass(self.rng.random_range(0.0..1.5));
             }
             _ => self.ending = self.rig.step(),
@@ -148,8 +196,10 @@ impl World {
     fn invented(&mut self, held: &[(SessionToken, Lease)]) {
         if let Some((token, lease)) = Self::pick(&mut self.rng, held) {
             self.tried.invented += 1;
-            let other_iteration = Lease { iteration: lease.iteration.next(), ..lease };
-            self.submit(token, other_iteration, true);
+            if lease.is_alone {
+                let other_iteration = Lease { iteration: lease.iteration.next(), ..lease };
+                self.submit(token, other_iteration, true);
+            }
             if self.ending.is_none() {
                 let never = Lease { id: LeaseId(lease.id.0 + 10_000), ..lease };
                 let is_announced = self.rng.random_bool(0.5);
@@ -160,7 +210,7 @@ impl World {
 
     fn overtaken(&mut self, held: &[(SessionToken, Lease)]) {
         let Some((token, lease)) = Self::pick(&mut self.rng, held) else { return };
-        if !self.holds(token, &lease) {
+        if !lease.is_alone || !self.holds(token, &lease) {
             return;
         }
         self.tried.overtaken += 1;
@@ -180,10 +230,11 @@ fn check(seed: u64, policy: &str) -> (Submissions, [u8; 32]) {
         peers: Vec::new(),
         assigned: Vec::new(),
         accepted: Vec::new(),
+        asked: Vec::new(),
         tried: Submissions::default(),
         ending: None,
     };
-    for _ in 0..150 {
+    for _ in 0..200 {
         if world.ending.is_none() {
             world.happen();
         }
@@ -216,9 +267,12 @@ fn only_the_first_gradient_of_a_lease_from_its_holder_counts() {
             all.foreign += tried.foreign;
             all.invented += tried.invented;
             all.overtaken += tried.overtaken;
+            all.vectors += tried.vectors;
+            all.other_vectors += tried.other_vectors;
         }
     }
     println!("{all:?}");
-    let Submissions { good, again, late, foreign, invented, overtaken } = all;
-    assert!([good, again, late, foreign, invented, overtaken].iter().all(|tried| *tried > 300), "{all:?}");
+    let Submissions { good, again, late, foreign, invented, overtaken, vectors, other_vectors } = all;
+    let tried = [good, again, late, foreign, invented, overtaken, vectors, other_vectors];
+    assert!(tried.iter().all(|tried| *tried > 300), "{all:?}");
 }

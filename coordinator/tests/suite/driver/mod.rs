@@ -5,8 +5,10 @@ mod exactly_once;
 mod many_names;
 mod stops;
 mod uploads;
+mod vectors;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use ata_coordinator::testing::{Ending, VirtualRun, VirtualWorker, WorkKind};
@@ -14,11 +16,11 @@ use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, PolicyConfig, ProblemConfig,
     RunConfig, Start, StopReason, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
 };
-use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, builtin_model};
+use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, TensorSizes, builtin_model};
 use ata_record::{EndState, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_types::{Iteration, Lease, LeaseId, TaskOutcome};
-use ata_wire::{FarewellReason, Receipt, Security, SessionToken, SpanLinks, duration};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskOutcome, WireFormat};
+use ata_wire::{Collection, FarewellReason, GradientHeader, Receipt, Security, SessionToken, SpanLinks, duration};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -28,6 +30,9 @@ const HEARTBEAT_TIMEOUT_S: f64 = 2.0;
 const CHECKPOINTS: &str = "checkpoints";
 
 const MODEL: &str = "cnn:widths=1/1/1/1";
+
+/// A model of several chunks.
+const LARGE: &str = "cnn:widths=16/32/64/96";
 
 /// A run and its folder.
 struct Rig {
@@ -46,55 +51,16 @@ impl Rig {
 
     /// A run in this folder.
     fn begin(folder: TempDir, start: Start, cadence: Cadence, policy: &str, budget: u64, iterations: u64) -> Self {
-        let model = builtin_model(MODEL).unwrap();
-        let config = CoordinatorConfig {
-            run: RunConfig {
-                id: "test".into(),
-                folder: folder.path().to_owned(),
-                settings: String::new(),
-                listeners: Listeners::default(),
-                span_links: SpanLinks::default(),
-            },
-            engine: EngineConfig {
-                budget,
-                iterations,
-                seed: 1,
-                lease_timeout_s: Some(60.0),
-                ..EngineConfig::default()
-            },
-            policy: PolicyConfig {
-                policy: build_policy(policy, &PolicyContext::default()).unwrap(),
-                specification: policy.into(),
-            },
-            evaluation: EvaluationConfig {
-                data: model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap(),
-                device: DeviceChoice::Cpu.open().unwrap(),
-                every: None,
-            },
-            problem: ProblemConfig {
-                model,
-                specification: "test".into(),
-                task_batch: 1,
-                data: TrainingData::Generated { seed: 1 },
-            },
-            training: TrainingConfig {
-                start,
-                aggregate: Aggregate::Mean,
-                optimizer: Optimizer::default(),
-                learning_rate: LearningRate::constant(0.1),
-            },
-            checkpoints: CheckpointConfig {
-                cadence,
-                store: Box::new(FolderStore::new(folder.path().join(CHECKPOINTS))),
-                ..CheckpointConfig::never()
-            },
-            workers: WorkersConfig {
-                heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
-                transfers: TransferLimits::default(),
-                warm_start: BTreeMap::new(),
-            },
-            security: Arc::new(Security::Open),
-        };
+        Self::of(config(folder.path(), MODEL, start, cadence, policy, budget, iterations), folder)
+    }
+
+    /// A run of a model of several chunks.
+    fn large(policy: &str, budget: u64, iterations: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self::of(config(folder.path(), LARGE, Start::Random, Cadence::Never, policy, budget, iterations), folder)
+    }
+
+    fn of(config: CoordinatorConfig, folder: TempDir) -> Self {
         Self { run: VirtualRun::begin(config), folder }
     }
 
@@ -118,25 +84,118 @@ impl Rig {
 
     /// Sends a gradient that depends on its tasks only, or one that must not count.
     fn gradient(&mut self, session: SessionToken, lease: &Lease, good: bool) -> (Option<Receipt>, Option<Ending>) {
-        // Whole numbers, so that their sum is the same in every order.
-        let honest = || lease.tasks.indices().map(|task| (task + 10 * lease.iteration.number()) as f32).sum();
-        self.run.send_gradient(session, lease, if good { honest() } else { 1e6 })
+        self.run.send_gradient(session, lease, if good { honest_value(lease) } else { 1e6 })
+    }
+
+    /// Does the next thing that a worker has to do.
+    fn work(&mut self, client: &mut VirtualWorker) -> Option<Ending> {
+        let is_open = self.run.is_open(client.token);
+        if client.leases.is_empty() {
+            let asked = client.asked.remove(0);
+            let (receipt, ending) = self.run.send_vector(client.token, &asked, sum(client, &asked));
+            assert_eq!(receipt == Some(Receipt::Accepted), is_open);
+            return ending;
+        }
+        let lease = client.leases.remove(0);
+        if !lease.is_alone {
+            return self.run.report(client.token, &lease);
+        }
+        let (receipt, ending) = self.submit(client.token, &lease, true);
+        assert_eq!(receipt == Some(Receipt::Accepted), is_open);
+        ending
+    }
+
+    /// Has a worker do all that it has to do.
+    fn work_off(&mut self, client: &mut VirtualWorker) {
+        client.read();
+        while is_busy(client) {
+            assert!(self.work(client).is_none());
+            client.read();
+        }
+        client.hear();
     }
 }
 
-/// Lets a worker compute all its leases until the run ends. Returns why the run ended, and the digest of the parameters.
+/// Whether a worker has something to do.
+fn is_busy(client: &VirtualWorker) -> bool {
+    !client.leases.is_empty() || !client.asked.is_empty()
+}
+
+/// The values of a lease's gradient: whole numbers, so that their sum is the same in every order.
+fn honest_value(lease: &Lease) -> f32 {
+    lease.tasks.indices().map(|task| (task + 10 * lease.iteration.number()) as f32).sum()
+}
+
+/// The values of a vector that a worker is asked for.
+fn sum(client: &VirtualWorker, asked: &Collection) -> f32 {
+    asked.leases.iter().map(|lease| honest_value(&client.assigned[lease])).sum()
+}
+
+fn config(
+    folder: &Path,
+    model: &str,
+    start: Start,
+    cadence: Cadence,
+    policy: &str,
+    budget: u64,
+    iterations: u64,
+) -> CoordinatorConfig {
+    let model = builtin_model(model).unwrap();
+    CoordinatorConfig {
+        run: RunConfig {
+            id: "test".into(),
+            folder: folder.to_owned(),
+            settings: String::new(),
+            listeners: Listeners::default(),
+            span_links: SpanLinks::default(),
+        },
+        engine: EngineConfig { budget, iterations, seed: 1, lease_timeout_s: Some(60.0), ..EngineConfig::default() },
+        policy: PolicyConfig {
+            policy: build_policy(policy, &PolicyContext::default()).unwrap(),
+            specification: policy.into(),
+        },
+        evaluation: EvaluationConfig {
+            data: model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap(),
+            device: DeviceChoice::Cpu.open().unwrap(),
+            every: None,
+        },
+        problem: ProblemConfig {
+            model,
+            specification: "test".into(),
+            task_batch: 1,
+            data: TrainingData::Generated { seed: 1 },
+        },
+        training: TrainingConfig {
+            start,
+            aggregate: Aggregate::Mean,
+            optimizer: Optimizer::default(),
+            learning_rate: LearningRate::constant(0.1),
+            format: WireFormat::F32Exact,
+        },
+        checkpoints: CheckpointConfig {
+            cadence,
+            store: Box::new(FolderStore::new(folder.join(CHECKPOINTS))),
+            ..CheckpointConfig::never()
+        },
+        workers: WorkersConfig {
+            heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
+            transfers: TransferLimits::default(),
+            warm_start: BTreeMap::new(),
+        },
+        security: Arc::new(Security::Open),
+    }
+}
+
+/// Lets a worker do all that it has to do until the run ends. Returns why the run ended, and the digest of the parameters.
 fn finish(rig: &mut Rig, client: &mut VirtualWorker) -> (Ending, [u8; 32]) {
     loop {
         client.read();
-        let ending = if client.leases.is_empty() {
+        let ending = if is_busy(client) {
+            rig.work(client)
+        } else {
             // A step is due, or other workers hold the remaining leases until they are lost.
             client.hear();
             rig.step()
-        } else {
-            let lease = client.leases.remove(0);
-            let (receipt, ending) = rig.submit(client.token, &lease, true);
-            assert_eq!(receipt, Some(Receipt::Accepted));
-            ending
         };
         if let Some(ending) = ending {
             return (ending, rig.run.parameters_sha256());
@@ -145,7 +204,11 @@ fn finish(rig: &mut Rig, client: &mut VirtualWorker) -> (Ending, [u8; 32]) {
 }
 
 fn honest(budget: u64, iterations: u64) -> [u8; 32] {
-    let mut rig = Rig::new("uta", budget, iterations);
+    honest_end(Rig::new("uta", budget, iterations))
+}
+
+/// The digest of the parameters of a run with one honest worker.
+fn honest_end(mut rig: Rig) -> [u8; 32] {
     let mut client = rig.join("a", 1).unwrap();
     let (ending, sha256) = finish(&mut rig, &mut client);
     assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))));
@@ -202,16 +265,10 @@ fn a_step_that_fails_ends_the_run() {
 fn a_step_waits_for_the_checkpoint_before_it() {
     let mut rig = Rig::saving(Cadence::Iterations(1), "uta", 4, 2);
     let mut client = rig.join("a", 1).unwrap();
-    let mut compute = |rig: &mut Rig| {
-        client.read();
-        for lease in std::mem::take(&mut client.leases) {
-            rig.submit(client.token, &lease, true);
-        }
-    };
-    compute(&mut rig);
+    rig.work_off(&mut client);
     rig.step();
     // The copy of the first checkpoint is still to be made while the second iteration is computed.
-    compute(&mut rig);
+    rig.work_off(&mut client);
     let work = rig.run.pass_work_on();
     assert!(work.contains(&WorkKind::Copy) && !work.contains(&WorkKind::Step), "{work:?}");
     // The checkpoint is written.

@@ -26,23 +26,31 @@ struct Counts {
     resumed: u64,
 }
 
-fn checkpoint(folder: &TempDir) -> Option<Checkpoint> {
+fn checkpoint(folder: &TempDir, format: WireFormat) -> Option<Checkpoint> {
     let (store, table) = (FolderStore::new(folder.path().join(CHECKPOINTS)), builtin_model(MODEL).unwrap().table());
-    Some(newest(&store, &table, Optimizer::default()).unwrap()?.checkpoint)
+    Some(newest(&store, &table, &training(format)).unwrap()?.checkpoint)
+}
+
+/// How the runs are trained.
+fn training(format: WireFormat) -> ata_learn::TrainingConfig {
+    let (optimizer, sizes) = (Optimizer::default(), TensorSizes::from(&builtin_model(MODEL).unwrap().table()));
+    ata_learn::TrainingConfig { optimizer, sizes, format, budget: BUDGET }
 }
 
 /// Begins the run in a folder, or goes on with it.
-fn go_on(folder: TempDir, policy: &str, cadence: Cadence) -> Rig {
-    let start = checkpoint(&folder).map_or(Start::Random, |checkpoint| Start::Checkpoint(Box::new(checkpoint)));
+fn go_on(folder: TempDir, policy: &str, cadence: Cadence, format: WireFormat) -> Rig {
+    let start = checkpoint(&folder, format).map_or(Start::Random, |checkpoint| Start::Checkpoint(Box::new(checkpoint)));
     if matches!(start, Start::Random) {
         std::fs::remove_dir_all(folder.path()).unwrap();
         std::fs::create_dir(folder.path()).unwrap();
     }
-    Rig::begin(folder, start, cadence, policy, BUDGET, ITERATIONS)
+    let mut config = config(folder.path(), MODEL, start, cadence, policy, BUDGET, ITERATIONS);
+    config.training.format = format;
+    Rig::of(config, folder)
 }
 
 /// Lets a run go on for a while, and stops it.
-fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, counts: &mut Counts) -> TempDir {
+fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, format: WireFormat, counts: &mut Counts) -> TempDir {
     let mut clients = Vec::new();
     if rig.run.pass(0.0).is_some() {
         // All iterations are saved.
@@ -55,12 +63,7 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, counts: &mut Counts) -> T
         let client = &mut clients[rng.random_range(0..2)];
         client.hear();
         client.read();
-        let ending = if client.leases.is_empty() || rng.random_bool(0.2) {
-            rig.step()
-        } else {
-            let lease = client.leases.remove(0);
-            rig.submit(client.token, &lease, true).1
-        };
+        let ending = if is_busy(client) && rng.random_bool(0.8) { rig.work(client) } else { rig.step() };
         if ending.is_some() {
             break;
         }
@@ -79,7 +82,7 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, counts: &mut Counts) -> T
     let report = run.end(ending);
     assert_eq!(report.ended.is_err(), how == Stop::DiskFull);
     assert_eq!(report.not_saved, None);
-    let saved = checkpoint(&folder);
+    let saved = checkpoint(&folder, format);
     assert_eq!(saved.as_ref().map_or(0, |saved| saved.progress.iteration.number()), report.state.iterations);
     if let Some(saved) = saved {
         assert_eq!(ata_learn::sha256_of_parameters(saved.training.parameters()), report.parameters_sha256);
@@ -90,18 +93,21 @@ fn stop(rng: &mut ChaCha8Rng, mut rig: Rig, how: Stop, counts: &mut Counts) -> T
 
 #[test]
 fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
-    let expected = honest(BUDGET, ITERATIONS);
+    let formats = [WireFormat::F32Exact, WireFormat::Compact];
+    let undisturbed =
+        formats.map(|format| honest_end(go_on(tempfile::tempdir().unwrap(), "uta", Cadence::Never, format)));
     let mut counts = Counts::default();
     for seed in 0..100 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let policy = ["uta", "ata-auto", "ata-empirical"][seed as usize % 3];
         let cadence = [Cadence::Seconds(60.0), Cadence::Iterations(1), Cadence::Iterations(2)][seed as usize / 3 % 3];
+        let (format, expected) = (formats[seed as usize % 2], undisturbed[seed as usize % 2]);
         let mut folder = tempfile::tempdir().unwrap();
         for _ in 0..4 {
             let how = [Stop::Requested, Stop::Requested, Stop::DiskFull, Stop::Killed][rng.random_range(0..4)];
-            folder = stop(&mut rng, go_on(folder, policy, cadence), how, &mut counts);
+            folder = stop(&mut rng, go_on(folder, policy, cadence, format), how, format, &mut counts);
         }
-        let mut rig = go_on(folder, policy, cadence);
+        let mut rig = go_on(folder, policy, cadence, format);
         let (ending, sha256) = if let Some(ending) = rig.run.pass(0.0) {
             (ending, rig.run.parameters_sha256())
         } else {
@@ -124,14 +130,11 @@ fn however_often_it_is_stopped_a_run_ends_with_the_same_parameters() {
 fn a_step_that_fails_at_the_end_is_not_waited_for() {
     let mut rig = Rig::saving(Cadence::Seconds(60.0), "uta", BUDGET, ITERATIONS);
     let mut client = rig.join("a", 1).unwrap();
-    client.read();
-    for lease in std::mem::take(&mut client.leases) {
-        rig.submit(client.token, &lease, true);
-    }
+    rig.work_off(&mut client);
     assert!(rig.run.is_step_under_way());
     rig.run.break_training_thread();
     let Rig { run, folder } = rig;
     let report = run.end(Ending::Stop(StopReason::Stopped));
     assert!(matches!(report.ended, Err(RunError::Training)), "{:?}", report.ended);
-    assert!(checkpoint(&folder).is_none(), "nothing was saved");
+    assert!(checkpoint(&folder, WireFormat::F32Exact).is_none(), "nothing was saved");
 }

@@ -3,6 +3,7 @@
 use ata_wire::limits::{LEAST_UPLOAD_BYTES_PER_S, UPLOAD_GUARD_WINDOW};
 
 use ata_coordinator::testing::{Announcement, UploadRoom};
+use ata_scheduler::Verify;
 
 use super::*;
 
@@ -121,10 +122,15 @@ fn a_worker_that_gives_up_waiting_fails() {
 /// A worker that waits because of its own gradients is not blocked by others.
 #[test]
 fn a_worker_that_waits_for_itself_misses_its_deadline() {
-    let mut rig = room_for_two("uta", 3);
-    let mut client = rig.join("a", 1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), MODEL, Start::Random, Cadence::Never, "uta", 2, 20);
+    config.engine.min_workers = 2;
+    config.engine.verify = Some(Verify { share: 1.0, secret: 7 });
+    let mut rig = Rig::of(config, folder);
+    rig.run.limit_uploads(2);
+    let [mut client, _other] = ["a", "b"].map(|name| rig.join(name, 1).unwrap());
     client.read();
-    assert_eq!(client.leases.len(), 2, "three tasks are two subtrees");
+    assert_eq!(client.leases.len(), 2, "its own, and the other worker's, which it checks");
     let [mut first, mut second] = [0, 1].map(|at| announce_lease(&mut rig, &client, at));
     let _room = room(&mut first);
     assert!(second.is_waiting());

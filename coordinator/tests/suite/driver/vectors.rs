@@ -1,0 +1,325 @@
+//! Vectors that workers are asked for, of which some are lost in the middle, late, repeated or refused.
+
+use ata_coordinator::Store;
+use ata_coordinator::testing::VectorUploading;
+
+use super::*;
+
+const BUDGET: u64 = 6;
+
+/// Two workers that have computed all tasks of the first iteration, and are asked for a vector each.
+fn two(rig: &mut Rig) -> [VirtualWorker; 2] {
+    two_that_compute(rig).map(|mut client| {
+        client.read();
+        assert_eq!(client.asked.len(), 1);
+        client
+    })
+}
+
+fn two_that_compute(rig: &mut Rig) -> [VirtualWorker; 2] {
+    let mut clients = ["a", "b"].map(|name| rig.join(name, 1).unwrap());
+    for client in &mut clients {
+        client.read();
+        assert!(!client.leases.is_empty());
+        for lease in std::mem::take(&mut client.leases) {
+            assert!(rig.run.report(client.token, &lease).is_none());
+        }
+    }
+    clients
+}
+
+/// The values of all leases of a worker.
+fn honest_of(client: &VirtualWorker) -> f32 {
+    client.assigned.values().map(honest_value).sum()
+}
+
+/// A run that begins once both workers are there.
+fn rig(change: impl FnOnce(&mut CoordinatorConfig)) -> Rig {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), LARGE, Start::Random, Cadence::Never, "uta", BUDGET, 2);
+    config.engine.min_workers = 2;
+    change(&mut config);
+    Rig::of(config, folder)
+}
+
+fn expected() -> [u8; 32] {
+    honest_end(Rig::large("uta", BUDGET, 2))
+}
+
+/// Lets a vector in.
+fn let_in(rig: &mut Rig, client: &VirtualWorker) -> VectorUploading {
+    rig.run.announce_vector(client.token, &client.asked[0]).upload().expect("it is let in")
+}
+
+/// Sends the first chunks of a vector that was let in, and has them stepped if they can be.
+fn send(rig: &mut Rig, client: &VirtualWorker, upload: &VectorUploading, chunks: u64) {
+    let asked = &client.asked[0];
+    assert_eq!(rig.run.send_chunks(asked, upload, sum(client, asked), 0..chunks), chunks);
+    assert!(rig.step().is_none());
+}
+
+/// Ends the run with the other worker alone, which must come to the same parameters.
+fn check_end_with(mut rig: Rig, client: &mut VirtualWorker) {
+    let (ending, sha256) = finish(&mut rig, client);
+    assert!(matches!(ending, Ending::Stop(StopReason::Finished(_))), "{ending:?}");
+    assert_eq!(sha256, expected());
+    let Rig { run, folder } = rig;
+    let report = run.end(ending);
+    assert_eq!((report.state.iterations, report.state.tasks_applied), (2, 2 * BUDGET));
+    drop(folder);
+}
+
+/// How a worker is lost.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    /// Its control stream ends.
+    Leaves,
+    /// Its vector breaks off.
+    Fails,
+    /// It falls silent.
+    Silent,
+}
+
+const LOSSES: [Loss; 3] = [Loss::Leaves, Loss::Fails, Loss::Silent];
+
+fn lose(rig: &mut Rig, lost: &VirtualWorker, other: &VirtualWorker, how: Loss) {
+    let ending = match how {
+        Loss::Leaves => rig.leave(0.1, lost.token),
+        Loss::Fails => rig.run.fail_vector(lost.token, &lost.asked[0], RefusalKind::NotReceived),
+        Loss::Silent => {
+            let mut ending = None;
+            while ending.is_none() && rig.run.is_open(lost.token) {
+                other.hear();
+                ending = rig.run.pass(HEARTBEAT_TIMEOUT_S / 4.0);
+            }
+            ending
+        }
+    };
+    assert!(ending.is_none(), "{how:?}: {ending:?}");
+}
+
+/// Chunks of a worker that is lost count. Others compute its tasks again, and send only what did not arrive.
+#[test]
+fn only_the_rest_of_a_lost_workers_vector_is_sent_again() {
+    let chunks = Rig::large("uta", BUDGET, 2).run.chunks();
+    assert!(chunks >= 3);
+    for how in LOSSES {
+        for arrived in 0..=chunks {
+            let mut rig = rig(|_| ());
+            let [lost, mut other] = two(&mut rig);
+            // What both have sent is stepped.
+            let uploads = [&lost, &other].map(|client| let_in(&mut rig, client));
+            send(&mut rig, &other, &uploads[1], 1);
+            send(&mut rig, &lost, &uploads[0], arrived);
+            let (asked, value) = (other.asked.remove(0), 0.0);
+            lose(&mut rig, &lost, &other, how);
+            assert_eq!(
+                rig.run.send_chunks(&lost.asked[0], &uploads[0], value, 0..chunks),
+                0,
+                "{how:?}: its gate is closed"
+            );
+            let rest = sum(&other, &asked);
+            assert_eq!(rig.run.send_chunks(&asked, &uploads[1], rest, 1..chunks), chunks - 1);
+            assert_eq!(rig.run.vector_arrived(&asked).0, Some(Receipt::Accepted));
+            rig.step();
+            other.read();
+            if arrived < chunks || matches!(how, Loss::Fails) {
+                assert!(!other.leases.is_empty(), "{how:?}, {arrived}: it gets the tasks");
+                for lease in std::mem::take(&mut other.leases) {
+                    rig.run.report(other.token, &lease);
+                }
+                other.read();
+                let again = other.asked.iter().filter(|asked| asked.iteration == Iteration::FIRST);
+                let first: Vec<u64> = again.map(|asked| asked.first_chunk).collect();
+                assert_eq!(first, if arrived < chunks { vec![arrived] } else { vec![] }, "{how:?}");
+            }
+            check_end_with(rig, &mut other);
+        }
+    }
+}
+
+/// The engine has taken the order back when the step completes, since it did not know that the vector of a worker it lost had
+/// arrived. The tasks are computed again at the parameters of their iteration, which are sent again.
+#[test]
+fn a_step_that_completes_without_the_engines_knowledge_counts() {
+    let mut rig = rig(|_| ());
+    let chunks = rig.run.chunks();
+    let [lost, mut other] = two(&mut rig);
+    let sets = rig.run.parameters(other.token);
+    let uploads = [&lost, &other].map(|client| let_in(&mut rig, client));
+    assert_eq!(sets.take(), Some(Iteration(2)), "it is sent ahead");
+    send(&mut rig, &lost, &uploads[0], chunks);
+    lose(&mut rig, &lost, &other, Loss::Fails);
+    let asked = other.asked.remove(0);
+    let value = sum(&other, &asked);
+    assert_eq!(rig.run.send_chunks(&asked, &uploads[1], value, 0..chunks), chunks);
+    rig.run.vector_arrived(&asked);
+    assert_eq!(sets.take(), None, "it still holds those of the first iteration");
+    assert!(rig.step().is_none());
+    assert!(!rig.run.is_step_under_way());
+    assert_eq!(sets.take(), Some(Iteration::FIRST));
+    check_end_with(rig, &mut other);
+}
+
+/// What was stepped and is not committed is not saved.
+#[test]
+fn a_stop_after_such_a_step_saves_nothing_of_it() {
+    let mut rig = rig(|config| config.checkpoints.cadence = Cadence::Seconds(600.0));
+    let chunks = rig.run.chunks();
+    let [lost, mut other] = two(&mut rig);
+    let upload = let_in(&mut rig, &lost);
+    send(&mut rig, &lost, &upload, chunks);
+    lose(&mut rig, &lost, &other, Loss::Fails);
+    let asked = other.asked.remove(0);
+    rig.run.send_vector(other.token, &asked, 1.0);
+    rig.step();
+    let Rig { run, folder } = rig;
+    let report = run.end(Ending::Stop(StopReason::Stopped));
+    assert_eq!(report.state.iterations, 0);
+    assert!(report.not_saved.is_some_and(|why| why.contains("computed again")));
+    assert_eq!(FolderStore::new(folder.path().join(CHECKPOINTS)).names().unwrap(), Vec::<String>::new());
+}
+
+/// An order that replaces another one may come after the step was taken.
+#[test]
+fn a_step_is_taken_once_however_late_its_orders_are() {
+    let mut rig = rig(|_| ());
+    let chunks = rig.run.chunks();
+    let [lost, mut other] = two(&mut rig);
+    let uploads = [&lost, &other].map(|client| let_in(&mut rig, client));
+    let (asked, value) = (other.asked.remove(0), honest_of(&other));
+    assert_eq!(rig.run.send_chunks(&lost.asked[0], &uploads[0], sum(&lost, &lost.asked[0]), 0..chunks), chunks);
+    assert_eq!(rig.run.send_chunks(&asked, &uploads[1], value, 0..chunks), chunks);
+    rig.run.vector_arrived(&asked);
+    lose(&mut rig, &lost, &other, Loss::Fails);
+    // The thread has all that it needs, but is slow: the tasks are computed again before it takes the step.
+    other.read();
+    for lease in std::mem::take(&mut other.leases) {
+        rig.run.report(other.token, &lease);
+    }
+    assert!(rig.step().is_none());
+    check_end_with(rig, &mut other);
+}
+
+/// A vector that is announced before the report on its leases was handled waits, and is announced once.
+#[test]
+fn a_vector_waits_for_the_report_on_its_leases() {
+    let mut rig = Rig::large("uta", BUDGET, 2);
+    let mut client = rig.join("a", 1).unwrap();
+    client.read();
+    let asked = client.asked.remove(0);
+    let mut announced = rig.run.announce_vector(client.token, &asked);
+    let mut again = rig.run.announce_vector(client.token, &asked);
+    assert!(announced.is_waiting() && again.is_refused());
+    let leases = std::mem::take(&mut client.leases);
+    let (last, others) = leases.split_last().unwrap();
+    for lease in others {
+        rig.run.report(client.token, lease);
+    }
+    assert!(announced.is_waiting());
+    rig.run.report(client.token, last);
+    let upload = announced.upload().expect("it is let in");
+    let (chunks, value) = (rig.run.chunks(), honest_of(&client));
+    assert_eq!(rig.run.send_chunks(&asked, &upload, value, 0..chunks), chunks);
+    rig.run.vector_arrived(&asked);
+    check_end_with(rig, &mut client);
+}
+
+/// A vector that waits is answered when its session ends.
+#[test]
+fn a_vector_that_waits_ends_with_its_session() {
+    let mut rig = Rig::large("uta", BUDGET, 2);
+    let mut client = rig.join("a", 1).unwrap();
+    client.read();
+    let mut announced = rig.run.announce_vector(client.token, &client.asked[0]);
+    assert!(announced.is_waiting());
+    rig.leave(0.1, client.token);
+    assert!(announced.is_refused());
+}
+
+/// Headers that are not those of a vector that is asked for are refused by kind, and change nothing. Only the worker that is asked can
+/// fail a vector.
+#[test]
+fn headers_that_differ_from_what_is_asked_for_change_nothing() {
+    use RefusalKind::{Foreign, Stale, WrongSize};
+    let changes: [(RefusalKind, fn(&mut GradientHeader)); 5] = [
+        (Foreign, |header| header.collection = Some(CollectionId(99))),
+        (Stale, |header| header.first_chunk = 1),
+        (Stale, |header| header.leases.clear()),
+        (Stale, |header| header.iteration = header.iteration.next()),
+        (WrongSize, |header| header.units[0] += 1),
+    ];
+    for (kind, change) in changes {
+        let mut rig = rig(|config| config.engine.rest_s = 0.0);
+        let [mut one, mut other] = two(&mut rig);
+        // The units of the first iteration are those of the first header.
+        let uploaded = other.asked.remove(0);
+        let value = sum(&other, &uploaded);
+        assert_eq!(rig.run.send_vector(other.token, &uploaded, value).0, Some(Receipt::Accepted));
+        let mut refused = rig.run.announce_changed_vector(one.token, &one.asked[0], change);
+        assert!(refused.is_refused(), "{kind:?}");
+        rig.run.wait_for("the refusal", |state| state.refused.get(&kind) == Some(&1));
+        rig.run.fail_vector(other.token, &one.asked[0], RefusalKind::NotReceived);
+        let mut ending = None;
+        while ending.is_none() {
+            for client in [&mut one, &mut other] {
+                client.read();
+                client.hear();
+                while ending.is_none() && is_busy(client) {
+                    ending = rig.work(client);
+                    client.read();
+                }
+            }
+            ending = ending.or_else(|| rig.step());
+        }
+        assert_eq!(rig.run.parameters_sha256(), expected(), "{kind:?}");
+    }
+}
+
+/// A stop while a step is half taken drops it: the checkpoint holds the step before.
+#[test]
+fn a_step_that_is_half_taken_at_a_stop_is_dropped() {
+    for stepped in 0..3 {
+        let mut rig = rig(|config| config.checkpoints.cadence = Cadence::Seconds(600.0));
+        let mut clients = ["a", "b"].map(|name| rig.join(name, 1).unwrap());
+        for client in &mut clients {
+            rig.work_off(client);
+        }
+        rig.step();
+        let before = rig.run.parameters_sha256();
+        for client in &mut clients {
+            client.read();
+            for lease in std::mem::take(&mut client.leases) {
+                rig.run.report(client.token, &lease);
+            }
+        }
+        for client in &mut clients {
+            client.read();
+            let upload = let_in(&mut rig, client);
+            send(&mut rig, client, &upload, stepped);
+        }
+        assert!(rig.run.is_step_under_way());
+        let Rig { run, folder } = rig;
+        let report = run.end(Ending::Stop(StopReason::Stopped));
+        assert_eq!((report.state.iterations, report.parameters_sha256), (1, before));
+        assert_eq!(report.not_saved, None);
+        assert_eq!(FolderStore::new(folder.path().join(CHECKPOINTS)).names().unwrap(), ["step-000001"]);
+    }
+}
+
+/// A worker that gives signs of life and never sends its vector does not hold the step up forever.
+#[test]
+fn a_vector_that_never_comes_is_not_waited_for() {
+    let mut rig = rig(|_| ());
+    let [silent, mut other] = two(&mut rig);
+    rig.work_off(&mut other);
+    for _ in 0..3 * TransferLimits::default().timeout.as_secs() {
+        silent.hear();
+        other.hear();
+        assert!(rig.run.pass(0.5).is_none());
+        other.read();
+    }
+    assert!(is_busy(&other), "it got the tasks");
+    rig.run.wait_for("the refusal", |state| state.refused.get(&RefusalKind::NotReceived) == Some(&1));
+    check_end_with(rig, &mut other);
+}
