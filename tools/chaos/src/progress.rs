@@ -223,6 +223,7 @@ mod tests {
             results: 1,
             learning_rate: 0.1,
             gradient_norm: None,
+            saturated: 0,
         }
     }
 

@@ -122,7 +122,11 @@ fn saturation_is_counted_and_nothing_overflows() {
         assert_eq!((batch.tasks, batch.saturated, batch.maxima[1]), (budget, 3, 513.0));
         assert!(batch.values[0] > 0 && batch.values[1] == -batch.values[0]);
         sum.clear();
-        assert_eq!(sum, GradientSum::new(&sizes));
+        let mut new = GradientSum::new(&sizes);
+        for sum in [&mut sum, &mut new] {
+            sum.add(&[1.0; 4], 1, &quantizer).unwrap();
+        }
+        assert_eq!(sum, new, "nothing is left of what was cleared");
     }
 }
 

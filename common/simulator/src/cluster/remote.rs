@@ -3,9 +3,11 @@
 //! Either side gives a session up after a silence, and a worker then connects again. What it computes for a session that
 //! is over it still finishes, and reports.
 
+mod coordinator;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use ata_scheduler::{Engine, Report};
+use ata_scheduler::Engine;
 use ata_types::{CollectionId, Lease, LeaseId, MachineId, TaskOutcome, WorkerId};
 
 use super::workers::VirtualWorkers;
@@ -209,115 +211,6 @@ impl<'a, T: TaskTimes> RemoteCluster<'a, T> {
             self.workers.cancel(worker, *job);
         }
         self.workers.settle(now);
-    }
-
-    /// A message arrives at the coordinator; returns whether it counts, and what comes of it.
-    fn coordinate(&mut self, now: f64, engine: &Engine, worker: WorkerId, message: &Message) -> (bool, Occurrence<'_>) {
-        let session = match *message {
-            _ if self.coordinator.is_down => return (false, Occurrence::Unnoticed),
-            Message::Hello(process, machine) => return self.hello(now, worker, machine, process),
-            Message::Heartbeat(session)
-            | Message::Done(session, ..)
-            | Message::Failed(session, _)
-            | Message::Sum(session, ..)
-            | Message::GivenUp(session, _) => session,
-            _ => unreachable!("only workers send to the coordinator"),
-        };
-        let open = self.coordinator.sessions.get_mut(&worker).filter(|open| open.name == session);
-        let is_open = open.map(|open| open.heard_s = now).is_some();
-        if let Message::Heartbeat(_) = message {
-            let answer = if is_open { Message::Alive(session) } else { Message::Gone(session) };
-            self.send(now, worker, &answer);
-            self.ask_again(now, worker, session);
-        }
-        let occurrence = match message {
-            _ if !is_open => Occurrence::Unnoticed,
-            Message::Failed(_, lease) => Occurrence::Report(worker, *lease, Report::Failed),
-            Message::Done(_, lease, busy_s) => {
-                self.arrived.clone_from(busy_s);
-                Occurrence::Report(worker, lease.id, Report::Done { busy_s: &self.arrived })
-            }
-            Message::Sum(_, collection, leases) => return self.collected(engine, worker, *collection, leases),
-            Message::GivenUp(_, collection) => return self.given_up(worker, *collection),
-            _ => Occurrence::Unnoticed,
-        };
-        (is_open, occurrence)
-    }
-
-    /// Asks a worker once more for what it has not delivered, since a message may be lost.
-    fn ask_again(&mut self, now: f64, worker: WorkerId, session: Session) {
-        let open = self.coordinator.sessions.get(&worker).filter(|open| open.name == session);
-        let collections = open.map_or_else(BTreeMap::new, |open| open.collections.clone());
-        for (collection, leases) in collections {
-            self.send(now, worker, &Message::Collect(session, collection, leases));
-        }
-    }
-
-    /// A sum arrives. It counts if it has exactly the leases that are asked for now, and none of them is still to be reported.
-    fn collected(
-        &mut self,
-        engine: &Engine,
-        worker: WorkerId,
-        collection: CollectionId,
-        leases: &[LeaseId],
-    ) -> (bool, Occurrence<'static>) {
-        let Some(open) = self.coordinator.sessions.get_mut(&worker) else { return (false, Occurrence::Unnoticed) };
-        let is_expected = open.collections.get(&collection).is_some_and(|expected| expected == leases)
-            && leases.iter().all(|lease| engine.lease(worker, *lease).is_none());
-        if !is_expected {
-            return (false, Occurrence::Unnoticed);
-        }
-        open.collections.remove(&collection);
-        (true, Occurrence::Delivered(worker, collection))
-    }
-
-    fn given_up(&mut self, worker: WorkerId, collection: CollectionId) -> (bool, Occurrence<'static>) {
-        let open = self.coordinator.sessions.get_mut(&worker);
-        match open.and_then(|open| open.collections.remove(&collection)) {
-            Some(_) => (true, Occurrence::CollectionFailed(worker, collection)),
-            None => (false, Occurrence::Unnoticed),
-        }
-    }
-
-    /// A worker asks for a session. What stands against it is cleared away first, one thing at a time.
-    fn hello(&mut self, now: f64, worker: WorkerId, machine: MachineId, process: u64) -> (bool, Occurrence<'static>) {
-        let Coordinator { restarts, opened, sessions, machines, .. } = &mut self.coordinator;
-        let again = Event::Arrival(Message::Hello(process, machine));
-        match sessions.get(&worker) {
-            // Another process has a session, alive or not: this one tries again.
-            Some(open) if open.process != process => return (false, Occurrence::Unnoticed),
-            Some(_) => {
-                sessions.remove(&worker);
-                self.events.add_first(now, (worker, again));
-                return (true, Occurrence::Lost(worker));
-            }
-            None => {}
-        }
-        if machines.insert(worker, machine).is_some_and(|before| before != machine) {
-            self.events.add_first(now, (worker, again));
-            return (true, Occurrence::Forgotten(worker));
-        }
-        let session = Session { restarts: *restarts, number: *opened };
-        *opened += 1;
-        sessions.insert(worker, OpenSession { name: session, process, heard_s: now, collections: BTreeMap::new() });
-        self.send(now, worker, &Message::Welcome(process, session));
-        self.events.add(now + SILENCE_S, (worker, Event::Silence(session)));
-        (true, Occurrence::Joined(worker, machine))
-    }
-
-    /// Closes a session that has been silent for too long.
-    fn check_silence(&mut self, now: f64, worker: WorkerId, session: Session) -> Occurrence<'static> {
-        let sessions = &mut self.coordinator.sessions;
-        let Some(open) = sessions.get(&worker).filter(|open| open.name == session) else {
-            return Occurrence::Unnoticed;
-        };
-        let until_s = open.heard_s + SILENCE_S;
-        if now >= until_s {
-            sessions.remove(&worker);
-            return Occurrence::Lost(worker);
-        }
-        self.events.add(until_s, (worker, Event::Silence(session)));
-        Occurrence::Unnoticed
     }
 }
 
