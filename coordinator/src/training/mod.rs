@@ -253,9 +253,11 @@ impl Thread<'_> {
     fn advance(&mut self) {
         let Some(order) = self.gathering.ordered() else { return };
         let (trace, iteration, tasks) = (order.trace, order.iteration.number(), order.tasks);
-        let _span =
-            self.links.below(trace, || debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks));
+        let links = self.links;
+        let step = || debug_span!(target: TRACE_TARGET, parent: None, "step", iteration, tasks);
+        self.span.get_or_insert_with(|| links.below(trace, step));
         if let Some(result) = self.gathering.advance(&mut self.state, &self.pace) {
+            self.span = None;
             self.pace.set(None);
             (self.report)(TrainingEvent::Step(result));
         }

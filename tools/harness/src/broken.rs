@@ -57,7 +57,7 @@ async fn next_leases(session: &mut Session) -> Option<Vec<Assignment>> {
             message = session.next() => match message? {
                 ToWorker::Assign(leases) => return Some(leases),
                 ToWorker::Farewell { .. } => return None,
-                ToWorker::Cancel(_) | ToWorker::Welcome(_) => {}
+                _ => {}
             },
             _ = heartbeats.tick() => session.say(FromWorker::Heartbeat { idle: false }).await,
         }

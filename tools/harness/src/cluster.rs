@@ -11,9 +11,12 @@ use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, PolicyConfig, ProblemConfig,
     Retention, RunConfig, RunError, RunReport, Start, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
 };
-use ata_learn::{Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, ModelResolver, Optimizer, Split};
+use ata_learn::{
+    Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, ModelResolver, Optimizer, Split, TensorSizes,
+};
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
+use ata_types::WireFormat;
 use ata_wire::{Security, SpanLinks};
 use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
@@ -55,6 +58,8 @@ pub struct Settings {
     pub verify: f64,
     /// What becomes of an iteration's gradients.
     pub aggregate: Aggregate,
+    /// How vectors are sent.
+    pub format: WireFormat,
     /// Share of tasks allocated beyond the budget.
     pub overcommit: f64,
     /// Time after which a silent worker is lost.
@@ -87,6 +92,7 @@ impl Default for Settings {
             outage_s: 120.0,
             verify: 0.0,
             aggregate: Aggregate::Mean,
+            format: WireFormat::F32Exact,
             overcommit: 0.0,
             // Far longer than a busy machine delays a thread.
             heartbeat_timeout: Duration::from_secs(10),
@@ -186,7 +192,13 @@ impl Cluster {
         copy(self.folder.path(), folder.path());
         self.coordinator.abort();
         let table = (settings.models)(settings.model).expect("a model").table();
-        let found = ata_coordinator::newest(&store(folder.path()), &table, Optimizer::default());
+        let training = ata_learn::TrainingConfig {
+            optimizer: Optimizer::default(),
+            sizes: TensorSizes::from(&table),
+            format: settings.format,
+            budget: settings.budget,
+        };
+        let found = ata_coordinator::newest(&store(folder.path()), &table, &training);
         let checkpoint = found.expect("one is whole").expect("a checkpoint").checkpoint;
         let iteration = checkpoint.progress.iteration;
         let next = Self::start_in(settings, folder, Start::Checkpoint(Box::new(checkpoint))).await;
@@ -344,6 +356,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             aggregate: settings.aggregate,
             optimizer: Optimizer::default(),
             learning_rate: LearningRate::constant(0.1),
+            format: settings.format,
         },
         checkpoints: checkpoints(settings, folder),
         workers: WorkersConfig {

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use ata_types::{Iteration, Lease, LeaseId, TaskRange, WorkerId};
-use ata_wire::proto::{self, GradientPart, TransferPart, gradient_part, probe_answer, transfer_part};
+use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskRange, WireFormat, WorkerId};
+use ata_wire::proto::{
+    self, GradientPart, ParameterPart, TransferPart, gradient_part, parameter_part, probe_answer, transfer_part,
+};
 use ata_wire::{
-    Assignment, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello, LeaseTimes,
-    ParameterStream, Peer, Pool, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, ToWorker, TraceContext,
-    Welcome, chunk, f32_bytes,
+    Assignment, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello,
+    LeaseTimes, ParameterStream, Peer, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker,
+    TraceContext, Welcome, chunk,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -17,7 +19,7 @@ use tokio::runtime::Runtime;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Values of each tensor among the examples.
+/// Values of each vector among the examples, in chunks of half as many.
 const VALUES: u64 = 32;
 
 /// What is sent in one direction of an RPC.
@@ -73,8 +75,10 @@ impl Frames {
             }
             Self::ParametersRequest => vec![proto::ParametersRequest { session: token }.encode_to_vec()],
             Self::FilePart => transfer_parts().map(|part| part.encode_to_vec()).into(),
-            Self::Gradient => vec![body(&gradient_parts(session))],
-            Self::Parameters => vec![body(&[transfer_parts(), transfer_parts()].concat())],
+            Self::Gradient => {
+                [None, Some(CollectionId(3))].map(|collection| body(&gradient_parts(session, collection))).into()
+            }
+            Self::Parameters => vec![body(&[set(None), set(Some(5))].concat())],
             Self::Receipt => [
                 Receipt::Accepted,
                 Receipt::NotHeld { reason: "too late".into() },
@@ -98,13 +102,12 @@ impl Frames {
 #[derive(Debug)]
 pub struct Reader {
     runtime: Runtime,
-    pool: Pool,
 }
 
 impl Default for Reader {
     fn default() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("threads are there");
-        Self { runtime, pool: Pool::default() }
+        Self { runtime }
     }
 }
 
@@ -148,21 +151,29 @@ impl Reader {
         let Ok(header) = GradientHeader::try_from(header) else { return false };
         let again = proto::GradientHeader::from(header.clone());
         assert!(GradientHeader::try_from(again).is_ok(), "{header:?}");
-        let Ok(values) = upload.values(VALUES, &self.pool, |_| {}).await else { return false };
-        assert!(values.len() as u64 == VALUES && values.iter().all(|value| value.is_finite()));
-        drop(self.pool.lend(values));
-        true
+        let mut chunks = 0;
+        loop {
+            match upload.chunk(|_| ()).await {
+                Ok(Some(data)) => assert!(!data.is_empty()),
+                Ok(None) => return chunks > 0,
+                Err(_) => return false,
+            }
+            chunks += 1;
+        }
     }
 
+    /// Whether all sets of a body are whole.
     async fn parameters(&self, frame: &[u8]) -> bool {
-        let mut sets = ParameterStream::from_body(in_pieces(frame), VALUES, self.pool.clone());
-        let mut accepted = false;
-        while let Ok((_, values)) = sets.next().await {
-            assert_eq!(values.len() as u64, VALUES);
-            drop(self.pool.lend(values));
-            accepted = true;
+        let mut sets = ParameterStream::from_body(in_pieces(frame));
+        let (mut whole, mut missing) = (0, 0);
+        while let Ok(part) = sets.next().await {
+            match part {
+                ata_wire::ParameterPart::Set(header) => missing = header.chunks,
+                ata_wire::ParameterPart::Chunk { .. } => missing -= 1,
+            }
+            whole += u64::from(missing == 0);
         }
-        accepted
+        whole > 0 && missing == 0
     }
 }
 
@@ -198,7 +209,7 @@ pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
 
-fn from_worker() -> [FromWorker; 4] {
+fn from_worker() -> [FromWorker; 5] {
     let hello = Hello {
         name: "gpu-7.example.org".parse().expect("a name"),
         instance: 0x0123_4567_89ab_cdef,
@@ -211,13 +222,15 @@ fn from_worker() -> [FromWorker; 4] {
         FromWorker::Ready { fuses: true },
         FromWorker::Heartbeat { idle: true },
         FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into() },
+        FromWorker::Progress(vec![computed(), computed()]),
     ]
 }
 
-fn to_worker(session: SessionToken) -> [ToWorker; 4] {
+fn to_worker(session: SessionToken) -> [ToWorker; 6] {
     let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let lease = |id, first, count| {
-        let lease = Lease { id: LeaseId(id), iteration: Iteration(2), tasks: TaskRange { first, count } };
+        let tasks = TaskRange { first, count };
+        let lease = Lease { id: LeaseId(id), iteration: Iteration(2), tasks, is_alone: id < 100 };
         Assignment { lease, trace }
     };
     [
@@ -230,6 +243,8 @@ fn to_worker(session: SessionToken) -> [ToWorker; 4] {
             run: run(),
         }),
         ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
+        ToWorker::Units { iteration: Iteration(2), units: vec![-20, 3, -126] },
+        ToWorker::Collect(vec![collection(3), collection(4)]),
         ToWorker::Cancel([1, 200, 70_000].map(LeaseId).into()),
         ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },
     ]
@@ -237,7 +252,15 @@ fn to_worker(session: SessionToken) -> [ToWorker; 4] {
 
 fn run() -> RunSpec {
     let data = DataSpec::File { sha256: [9; 32], bytes: 150_000 };
-    RunSpec { model: "cnn".into(), parameters: VALUES, seed: 1, budget: 23, task_batch: 16, data }
+    RunSpec {
+        model: "cnn".into(),
+        parameters: VALUES,
+        seed: 1,
+        budget: 23,
+        task_batch: 16,
+        data,
+        format: WireFormat::Compact,
+    }
 }
 
 fn summary() -> ProbeSummary {
@@ -245,19 +268,48 @@ fn summary() -> ProbeSummary {
     ProbeSummary { version: "0.1.0".into(), run_id: "run".into(), run: run(), padding_bytes: 4000, time }
 }
 
-fn values() -> Bytes {
-    f32_bytes((0..VALUES).map(|value| value as f32 - 7.5).collect())
+fn computed() -> ComputedLease {
+    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1 };
+    ComputedLease { lease: LeaseId(300), times, losses: vec![2.0, 2.5] }
+}
+
+fn collection(id: u64) -> Collection {
+    Collection { id: CollectionId(id), iteration: Iteration(2), leases: [1, 200].map(LeaseId).into(), first_chunk: 7 }
+}
+
+/// The two halves of a vector.
+fn halves() -> [Bytes; 2] {
+    let half = |first: u64| (first..first + VALUES / 2).flat_map(|value| (value as f32 - 7.5).to_le_bytes()).collect();
+    [half(0), half(VALUES / 2)]
 }
 
 fn transfer_parts() -> [TransferPart; 2] {
-    let header = proto::TransferHeader { bytes: 4 * VALUES, iteration: 5 };
-    [transfer_part::Kind::Header(header), transfer_part::Kind::Chunk(chunk(values()))]
+    let [data, _] = halves();
+    let header = proto::TransferHeader { bytes: data.len() as u64 };
+    [transfer_part::Kind::Header(header), transfer_part::Kind::Chunk(chunk(data))]
         .map(|kind| TransferPart { kind: Some(kind) })
 }
 
-fn gradient_parts(session: SessionToken) -> [GradientPart; 2] {
-    let times = LeaseTimes { busy_s: vec![0.5, 0.25], outlasted: 1 };
-    let header = GradientHeader { session, lease: LeaseId(300), iteration: Iteration(5), times, loss_sum: 9.0 };
-    [gradient_part::Kind::Header(header.into()), gradient_part::Kind::Chunk(chunk(values()))]
-        .map(|kind| GradientPart { kind: Some(kind) })
+fn set(base: Option<u64>) -> Vec<ParameterPart> {
+    let header = SetHeader { iteration: Iteration(6), base: base.map(Iteration), chunks: 2 };
+    let chunks = halves().map(|data| parameter_part::Kind::Chunk(chunk(data)));
+    let parts = std::iter::once(parameter_part::Kind::Header(header.into())).chain(chunks);
+    parts.map(|kind| ParameterPart { kind: Some(kind) }).collect()
+}
+
+fn gradient_parts(session: SessionToken, collection: Option<CollectionId>) -> Vec<GradientPart> {
+    let header = GradientHeader {
+        session,
+        collection,
+        iteration: Iteration(5),
+        leases: vec![LeaseId(300)],
+        first_chunk: 0,
+        computed: collection.is_none().then(computed),
+        maxima: vec![0.5, 3.0],
+        units: vec![-20, -17],
+        saturated: 1,
+    };
+    let chunks = halves().map(|data| gradient_part::Kind::Chunk(chunk(data)));
+    let parts = std::iter::once(gradient_part::Kind::Header(header.into())).chain(chunks);
+    parts.map(|kind| GradientPart { kind: Some(kind) }).collect()
 }

@@ -30,7 +30,7 @@ pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
 pub use flood::{Answers, Flood};
 pub use frames::{Frames, Reader};
 pub use memory::{address_space_kb, cpu_time, resident_kb};
-pub use peer::{Peer, Session};
+pub use peer::{Peer, Session, UNIT, chunks, next_set};
 pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
 pub use spans::{KeptSpan, SpanKeeper, UNSAMPLED};

@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 
+use ata_learn::{decode_parameters, encode_sums};
+use ata_types::{CHUNK_VALUES, Iteration, Lease, WireFormat};
 use ata_wire::proto::{GradientPart, WorkerMessage};
 use ata_wire::{
-    Assignment, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, ParameterStream, Pool, Receipt,
-    SessionToken, ToWorker, Welcome, connect, gradient_parts,
+    Assignment, Collection, ComputedLease, Connection, FromWorker, GradientHeader, Hello, LeaseTimes, ParameterPart,
+    ParameterStream, Receipt, SessionToken, ToWorker, Welcome, connect, gradient_parts,
 };
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -19,6 +22,27 @@ use crate::soon;
 pub struct Peer {
     /// The connection, for any call.
     pub connection: Connection,
+}
+
+/// The chunks of a sum of gradients.
+pub fn chunks(sums: &[i32]) -> Vec<Bytes> {
+    sums.chunks(CHUNK_VALUES).map(|sums| encode_sums(WireFormat::F32Exact, sums).into()).collect()
+}
+
+/// Receives the next set of whole parameters.
+///
+/// # Panics
+/// If none arrives.
+pub async fn next_set(sets: &mut ParameterStream) -> (Iteration, Vec<f32>) {
+    let mut part = async || soon("parameters", sets.next()).await.expect("parameters");
+    let ParameterPart::Set(header) = part().await else { panic!("expected a header") };
+    let (mut all, mut values) = (Vec::new(), Vec::new());
+    for _ in 0..header.chunks {
+        let ParameterPart::Chunk { data, .. } = part().await else { panic!("expected a chunk") };
+        decode_parameters(&data, data.len() / 4, &mut values).expect("whole values");
+        all.append(&mut values);
+    }
+    (header.iteration, all)
 }
 
 /// An open control stream.
@@ -70,13 +94,12 @@ impl Peer {
 
     /// Opens the stream of its parameters.
     pub async fn parameters(&self, session: &Session) -> Result<ParameterStream, Status> {
-        let Welcome { session, ref run, .. } = session.welcome;
-        self.connection.parameters(session, run.parameters, Pool::default()).await
+        self.connection.parameters(session.token()).await
     }
 
-    /// Sends a gradient, through generated code.
-    pub async fn submit(&self, header: GradientHeader, values: Vec<f32>) -> Result<Receipt, Status> {
-        self.submit_parts(gradient_parts(header.into(), values)).await
+    /// Sends a sum of gradients, through generated code.
+    pub async fn submit(&self, header: GradientHeader, sums: &[i32]) -> Result<Receipt, Status> {
+        self.submit_parts(gradient_parts(header.into(), chunks(sums).into_iter())).await
     }
 
     /// Sends anything as a gradient.
@@ -108,10 +131,24 @@ impl Session {
     }
 
     /// Waits for the next leases.
-    pub async fn assigned(&mut self) -> Vec<ata_wire::Assignment> {
-        match self.next().await {
-            Some(ToWorker::Assign(leases)) => leases,
-            other => panic!("expected leases, found {other:?}"),
+    pub async fn assigned(&mut self) -> Vec<Assignment> {
+        loop {
+            match self.next().await {
+                Some(ToWorker::Assign(leases)) => return leases,
+                Some(ToWorker::Units { .. } | ToWorker::Collect(_)) => {}
+                other => panic!("expected leases, found {other:?}"),
+            }
+        }
+    }
+
+    /// Waits until it is asked for vectors.
+    pub async fn asked(&mut self) -> Vec<Collection> {
+        loop {
+            match self.next().await {
+                Some(ToWorker::Collect(asked)) => return asked,
+                Some(ToWorker::Units { .. }) => {}
+                other => panic!("expected a request for a vector, found {other:?}"),
+            }
         }
     }
 
@@ -127,14 +164,42 @@ impl Session {
         self.welcome.session
     }
 
-    /// The header of a gradient of some lease, whose tasks took no time.
-    pub fn header(&self, lease: &Assignment) -> GradientHeader {
+    /// The header of the gradient of an alone lease, whose tasks took no time.
+    pub fn header(&self, Assignment { lease, .. }: &Assignment) -> GradientHeader {
+        GradientHeader { leases: vec![lease.id], computed: Some(computed(lease)), ..self.bare(lease.iteration) }
+    }
+
+    /// The header of a vector that was asked for.
+    pub fn vector_header(&self, asked: &Collection) -> GradientHeader {
+        let (collection, leases, first_chunk) = (Some(asked.id), asked.leases.clone(), asked.first_chunk);
+        GradientHeader { collection, leases, first_chunk, ..self.bare(asked.iteration) }
+    }
+
+    fn bare(&self, iteration: Iteration) -> GradientHeader {
         GradientHeader {
             session: self.token(),
-            lease: lease.lease.id,
-            iteration: lease.lease.iteration,
-            times: LeaseTimes { busy_s: vec![0.0; lease.lease.tasks.count as usize], outlasted: 0 },
-            loss_sum: 1.0,
+            collection: None,
+            iteration,
+            leases: Vec::new(),
+            first_chunk: 0,
+            computed: None,
+            maxima: vec![1.0],
+            units: vec![UNIT],
+            saturated: 0,
         }
     }
+
+    /// Reports that leases are computed, in no time.
+    pub async fn report(&self, leases: &[Assignment]) {
+        self.say(FromWorker::Progress(leases.iter().map(|Assignment { lease, .. }| computed(lease)).collect())).await;
+    }
+}
+
+/// The exponent of the unit of a scripted gradient in the first iteration.
+pub const UNIT: i16 = -20;
+
+fn computed(lease: &Lease) -> ComputedLease {
+    let tasks = lease.tasks.count as usize;
+    let times = LeaseTimes { busy_s: vec![0.0; tasks], outlasted: 0 };
+    ComputedLease { lease: lease.id, times, losses: vec![1.0; tasks] }
 }

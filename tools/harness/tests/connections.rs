@@ -55,7 +55,8 @@ async fn a_session_has_two_connections() {
     let mut cluster = Cluster::start(&settings()).await;
     let peer = Peer::connect(cluster.address).await;
     let scripted = peer.join("greedy").await;
-    let foreign = Lease { id: LeaseId(1_000_000), iteration: Iteration(1), tasks: TaskRange::single(0) };
+    let foreign =
+        Lease { id: LeaseId(1_000_000), iteration: Iteration(1), tasks: TaskRange::single(0), is_alone: true };
     let foreign = Assignment { lease: foreign, trace: None };
     let header = GradientPart { kind: Some(gradient_part::Kind::Header(scripted.header(&foreign).into())) };
     let mut connections = Vec::new();

@@ -3,7 +3,7 @@
 use ata_harness::{Cluster, Ended, Settings, WorkerSettings, huge_toy, wrong_toy};
 use ata_learn::Aggregate;
 use ata_record::{RefusalKind, RunEvent};
-use ata_types::{Iteration, TaskOutcome, WorkerId};
+use ata_types::{Iteration, TaskOutcome, WireFormat, WorkerId};
 use ata_worker::WorkerError;
 
 /// Four workers, of which the last one may lie.
@@ -136,5 +136,22 @@ async fn robust_estimates_withstand_a_byzantine_worker() {
     for aggregate in [Aggregate::Median, Aggregate::Trimmed(0.25)] {
         let with = loss(&run(&of(aggregate), huge()).await);
         assert!(with < 2.0 * honest, "{aggregate}: {with} instead of {honest}");
+    }
+}
+
+/// Checks and robust estimates change nothing about how the format sums: both formats end alike whatever the number of workers.
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_and_medians_work_in_both_formats() {
+    for format in [WireFormat::F32Exact, WireFormat::Compact] {
+        let plain = Settings { format, ..settings() };
+        let honest = || WorkerSettings::new("four");
+        let expected = run(&plain, honest()).await.report.parameters_sha256;
+        let checked = run(&Settings { verify: 0.5, ..plain.clone() }, honest()).await;
+        assert_eq!(checked.report.parameters_sha256, expected, "{format:?}");
+        assert!(checked.report.state.refused.is_empty(), "{:?}", checked.report.state.refused);
+        let of = |policy| Settings { policy, aggregate: Aggregate::Median, ..plain.clone() };
+        let ended = run(&of("uta"), honest()).await;
+        assert!(ended.report.state.last_loss.is_some_and(f64::is_finite));
+        assert_ne!(ended.report.parameters_sha256, expected);
     }
 }

@@ -1,24 +1,23 @@
 //! Room for gradients is shared, and waiting for it counts against no worker.
 
 use ata_coordinator::TransferLimits;
-use ata_harness::{Cluster, Ended, Peer, Session, Settings, WorkerSettings, soon};
+use ata_harness::{Cluster, Ended, Peer, Session, Settings, WorkerSettings, chunks, soon};
 use ata_record::RunEvent;
-use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::proto::{DataRequest, GradientPart};
 use ata_wire::{Assignment, Receipt, gradient_parts};
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
 const SIZE: usize = 64;
 
-/// With room for four gradients, two of each worker.
+/// With room for four gradients, two of each worker. Each lease has a check, so that a worker holds two that it sends alone.
 fn settings() -> Settings {
     let transfers = TransferLimits { memory_bytes: 0, ..TransferLimits::default() };
     // The first rest of a worker that fails is longer than any of these tests.
-    Settings { iterations: 1, transfers, rest_s: 1000.0, ..Settings::default() }
+    Settings { iterations: 1, verify: 1.0, transfers, rest_s: 1000.0, ..Settings::default() }
 }
 
 /// A worker that sends gradients part by part, on a connection of its own.
@@ -43,7 +42,8 @@ impl Sender {
 
     /// Sends the header of a gradient, and returns when it has been read.
     async fn announce(&self, lease: &Assignment) -> Upload {
-        let parts: Vec<_> = gradient_parts(self.session.header(lease).into(), vec![0.5; SIZE]).collect().await;
+        let parts: Vec<_> =
+            gradient_parts(self.session.header(lease).into(), chunks(&[7; SIZE]).into_iter()).collect().await;
         let [first, rest] = parts.try_into().expect("a header and a chunk");
         let (sender, parts) = mpsc::channel(2);
         sender.send(first).await.unwrap();
@@ -68,27 +68,6 @@ impl Upload {
     }
 }
 
-/// A worker with several leases announces the gradients of all, and sends nothing. Another one's gradient still arrives.
-#[tokio::test]
-async fn no_worker_keeps_all_of_the_room() {
-    let cluster = Cluster::start(&Settings { budget: 30, min_workers: 2, ..settings() }).await;
-    let (mut slow, mut quick) = (Sender::join(&cluster, "slow").await, Sender::join(&cluster, "quick").await);
-    let (leases, others) = (slow.session.assigned().await, quick.session.assigned().await);
-    assert_eq!((leases.len(), others.len()), (4, 4), "fifteen tasks are four subtrees");
-    let mut uploads = Vec::new();
-    for lease in &leases {
-        uploads.push(slow.announce(lease).await);
-    }
-    for lease in &others {
-        assert_eq!(quick.announce(lease).await.complete().await, Receipt::Accepted);
-    }
-    assert!(!uploads.iter().any(|upload| upload.answer.is_finished()), "it waited for them");
-    for upload in uploads {
-        assert_eq!(upload.complete().await, Receipt::Accepted);
-    }
-    assert!(cluster.end().await.report.ended.is_ok());
-}
-
 /// Two workers take all of the room and hang. They miss their deadlines; the one that had to wait for them does not.
 #[tokio::test]
 async fn whoever_waits_for_room_misses_no_deadline() {
@@ -102,7 +81,7 @@ async fn whoever_waits_for_room_misses_no_deadline() {
     }
     for sender in &mut senders {
         let leases = sender.session.assigned().await;
-        assert_eq!(leases.len(), 2, "three tasks are two subtrees");
+        assert_eq!(leases.len(), 2, "its own, and one that it checks");
         for lease in leases {
             uploads.push(sender.announce(&lease).await);
         }
@@ -123,26 +102,6 @@ async fn whoever_waits_for_room_misses_no_deadline() {
     assert_eq!(evicted, hung);
 }
 
-/// A worker sends four gradients of 4 MB at a time, of which two have room. Those that wait leave it some of the connection's HTTP/2
-/// window.
-#[tokio::test]
-async fn gradients_that_wait_do_not_stop_others_of_their_worker() {
-    let settings = Settings { model: "toy:1000000", budget: 15, ..settings() };
-    let cluster = Cluster::start(&settings).await;
-    let mut sender = Sender::join(&cluster, "a").await;
-    let leases = sender.session.assigned().await;
-    assert_eq!(leases.len(), MAX_UPLOADS);
-    let mut uploads = JoinSet::new();
-    for lease in &leases {
-        let (connection, header) = (sender.peer.connection.clone(), sender.session.header(lease));
-        uploads.spawn(async move { connection.submit_gradient(header, vec![0.5; 1_000_000]).await });
-    }
-    for receipt in soon("an answer to each", uploads.join_all()).await {
-        assert_eq!(receipt.unwrap(), Receipt::Accepted);
-    }
-    assert!(cluster.end().await.report.ended.is_ok());
-}
-
 /// A worker that gives up while its gradient waits leaves its lease to others.
 #[tokio::test]
 async fn whoever_gives_up_waiting_fails_its_lease() {
@@ -156,7 +115,7 @@ async fn whoever_gives_up_waiting_fails_its_lease() {
             uploads.push(sender.announce(&lease).await);
         }
     }
-    assert_eq!(uploads.len(), 6, "three tasks are two subtrees");
+    assert_eq!(uploads.len(), 6);
     uploads.pop().unwrap().answer.abort();
     cluster.wait_for("a refusal", |state| !state.refused.is_empty()).await;
     for upload in uploads {
