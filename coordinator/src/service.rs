@@ -1,5 +1,7 @@
 //! The gRPC service, which checks requests and passes them to the driver.
 
+mod guard;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,65 +23,14 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
-use crate::driver::{Command, GAVE_UP, GAVE_WAY, Gradient, Presence, Room, SessionHandle, UploadRefusal, VectorUpload};
+use crate::driver::{Command, GAVE_WAY, Gradient, Presence, Room, SessionHandle, UploadRefusal, VectorUpload};
 use crate::probe::{ProbeAnswers, Probes};
 use crate::send_file::DataTransfer;
 use crate::training::{SumChunk, Work};
+use guard::UploadGuard;
 
 /// Time within which the first message of a new control stream must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Makes the command that reports a failure, of its kind and reason.
-type Failed = Box<dyn FnOnce(RefusalKind, String) -> Command + Send>;
-
-/// Reports a failure if the call that sends a gradient is dropped before the driver knows the result.
-struct UploadGuard {
-    driver: mpsc::Sender<Command>,
-    failed: Option<Failed>,
-}
-
-impl UploadGuard {
-    fn new(
-        driver: mpsc::Sender<Command>,
-        failed: impl FnOnce(RefusalKind, String) -> Command + Send + 'static,
-    ) -> Self {
-        Self { driver, failed: Some(Box::new(failed)) }
-    }
-
-    /// Sends the result to the driver.
-    async fn settle(&mut self, result: Command) -> Result<(), Status> {
-        self.driver.send(result).await.map_err(|_| over())?;
-        self.disarm();
-        Ok(())
-    }
-
-    /// Reports a failure to the driver, so that other workers can compute the tasks right away. Returns the answer to the call.
-    async fn fail(&mut self, error: UploadError) -> Result<Receipt, Status> {
-        let (kind, reason) = (error.kind(), error.to_string());
-        if let Some(failed) = self.failed.take() {
-            self.driver.send(failed(kind, reason.clone())).await.map_err(|_| over())?;
-        }
-        match error {
-            UploadError::Receive(error) if kind == RefusalKind::NotReceived => Err(error.into()),
-            _ => Ok(Receipt::Refused { reason }),
-        }
-    }
-
-    /// Does nothing on drop, since the driver knows the result.
-    fn disarm(&mut self) {
-        self.failed = None;
-    }
-}
-
-impl Drop for UploadGuard {
-    fn drop(&mut self) {
-        if let Some(failed) = self.failed.take() {
-            let (driver, failed) = (self.driver.clone(), failed(RefusalKind::NotReceived, GAVE_UP.to_owned()));
-            // If the driver is gone, the run is over.
-            tokio::spawn(async move { driver.send(failed).await.unwrap_or(()) });
-        }
-    }
-}
 
 #[derive(Clone)]
 pub(crate) struct Service {

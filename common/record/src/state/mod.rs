@@ -9,6 +9,7 @@
 
 mod course;
 mod curve;
+mod evaluation;
 mod heat;
 mod links;
 mod log;
@@ -393,18 +394,6 @@ impl RunState {
             iteration_s: runtime_s,
             learning_rate,
             wasted: wasted as f64,
-        });
-    }
-
-    fn evaluate(&mut self, iteration: Iteration, loss: f64, accuracy: Option<f64>) {
-        self.evaluation = Some((loss, accuracy));
-        self.lowest_test_loss = Some(self.lowest_test_loss.map_or(loss, |lowest| lowest.min(loss)));
-        self.evaluations.add(EvaluationPoint {
-            iteration: iteration.number() as f64,
-            runtime_s: self.runtime_s(),
-            total_worker_time_s: self.total_worker_time_s,
-            loss,
-            accuracy: accuracy.unwrap_or(f64::NAN),
         });
     }
 }

@@ -1,0 +1,214 @@
+//! A session whose worker is ready: leases, sums and parameters.
+#![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
+
+use super::*;
+
+/// A session in progress.
+pub(super) struct ActiveSession<'a> {
+    pub(super) config: &'a WorkerConfig,
+    pub(super) bulk: Connection,
+    pub(super) stream: ParameterStream,
+    pub(super) parameters: Parameters,
+    pub(super) welcome: &'a Welcome,
+    pub(super) to_coordinator: mpsc::Sender<WorkerMessage>,
+    pub(super) compute: &'a Compute,
+    /// The iteration of the parameters that the thread has.
+    pub(super) loaded: Option<Iteration>,
+    /// Leases that wait for their parameters, with the spans of waiting.
+    pub(super) waiting: Vec<(HeldLease, Span)>,
+    /// The units of an iteration's gradients.
+    pub(super) units: Option<(Iteration, Units)>,
+    /// Leases given to the thread.
+    pub(super) given: HashMap<LeaseId, CancelFlag>,
+    /// Sums that were asked for and have not been sent.
+    pub(super) asked: Vec<Collection>,
+    /// Computed leases that were not reported.
+    pub(super) progress: Vec<ComputedLease>,
+    /// Uploads in progress; each returns whether its gradient counts.
+    pub(super) uploads: JoinSet<Result<bool, SessionError>>,
+    /// Whether any gradient counted.
+    pub(super) worked: &'a mut bool,
+    /// Whether the worker holds a lease, for its heartbeats.
+    pub(super) has_work: &'a AtomicBool,
+}
+
+impl ActiveSession<'_> {
+    /// Serves the control stream, the thread and the transfers until one of them ends the session.
+    pub(super) async fn work(
+        &mut self,
+        incoming: &mut Streaming<CoordinatorMessage>,
+        mut events: mpsc::Receiver<ComputeEvent>,
+    ) -> Result<FarewellReason, SessionError> {
+        let to_coordinator = self.to_coordinator.clone();
+        loop {
+            let is_idle =
+                self.waiting.is_empty() && self.given.is_empty() && self.uploads.is_empty() && self.asked.is_empty();
+            self.has_work.store(!is_idle, Ordering::Relaxed);
+            tokio::select! {
+                message = incoming.message() => match next_message(message)? {
+                    ToWorker::Units { iteration, units } => {
+                        let units = Units::from_exponents(&units, self.compute.sizes());
+                        let wrong = |error: UnitsError| SessionError::protocol(error.to_string());
+                        self.units = Some((iteration, units.map_err(wrong)?));
+                    }
+                    ToWorker::Assign(assignments) => assignments.into_iter().for_each(|assignment| self.assigned(assignment)),
+                    ToWorker::Collect(collections) => collections.into_iter().for_each(|collection| self.collect(collection)),
+                    ToWorker::Cancel(leases) => self.cancelled(&leases),
+                    ToWorker::Farewell { reason, detail } => return ended(reason, detail),
+                    ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
+                },
+                Some(event) = events.recv(), if self.uploads.len() < MAX_UPLOADS => self.compute_event(event)?,
+                Ok(permit) = to_coordinator.reserve(), if !self.progress.is_empty() => {
+                    // Whatever was computed while the connection was busy is reported at once.
+                    let most = self.progress.len().min(MAX_BATCH);
+                    permit.send(FromWorker::Progress(self.progress.drain(..most).collect()).into());
+                }
+                part = self.stream.next() => {
+                    if let Some((iteration, values)) = self.parameters.add(part.map_err(SessionError::receive)?)? {
+                        self.loads(iteration, values);
+                    }
+                }
+                Some(uploaded) = self.uploads.join_next() => {
+                    *self.worked |= uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
+                }
+            }
+        }
+    }
+
+    fn assigned(&mut self, assignment: Assignment) {
+        let lease = HeldLease::new(assignment, self.config.span_links, &self.config.name);
+        if self.loaded == Some(lease.iteration()) {
+            self.give(lease);
+        } else {
+            let wait_span = lease.wait_span();
+            self.waiting.push((lease, wait_span));
+        }
+    }
+
+    fn give(&mut self, lease: HeldLease) {
+        let cancelled = CancelFlag::default();
+        self.given.insert(lease.id(), cancelled.clone());
+        let units = self.units.as_ref().filter(|(iteration, _)| *iteration == lease.iteration());
+        let units = units.map(|(_, units)| units.clone());
+        self.compute.push(Job::Compute { lease, cancelled, units });
+    }
+
+    /// Has the sum over some leases sent once they are computed. Without leases, it is no longer needed.
+    fn collect(&mut self, collection: Collection) {
+        self.asked.retain(|asked| asked.id != collection.id);
+        if collection.leases.is_empty() {
+            return;
+        }
+        // The leases are given to the thread once it has their parameters.
+        if self.loaded == Some(collection.iteration) {
+            self.compute.push(Job::Collect(collection.clone()));
+        }
+        self.asked.push(collection);
+    }
+
+    fn cancelled(&mut self, leases: &[LeaseId]) {
+        let leases: HashSet<LeaseId> = leases.iter().copied().collect();
+        for (lease, _) in self.waiting.extract_if(.., |(waiting, _)| leases.contains(&waiting.id())) {
+            lease.record_cancelled();
+        }
+        for lease in leases {
+            match self.given.remove(&lease) {
+                Some(flag) => self.compute.cancel(&flag),
+                None => self.compute.push(Job::Discard(lease)),
+            }
+        }
+    }
+
+    /// Loads parameters, and computes the leases that waited for them.
+    fn loads(&mut self, iteration: Iteration, values: Arc<Vec<f32>>) {
+        self.loaded = Some(iteration);
+        self.compute.push(Job::Load(values));
+        for (lease, wait_span) in std::mem::take(&mut self.waiting) {
+            match lease.iteration().cmp(&iteration) {
+                cmp::Ordering::Less => self.superseded(&lease),
+                cmp::Ordering::Equal => self.give(lease),
+                cmp::Ordering::Greater => self.waiting.push((lease, wait_span)),
+            }
+        }
+        self.asked.retain(|asked| asked.iteration >= iteration);
+        for asked in self.asked.iter().filter(|asked| asked.iteration == iteration) {
+            self.compute.push(Job::Collect(asked.clone()));
+        }
+    }
+
+    /// Fails a lease whose parameters were left out. This happens only to cancelled leases.
+    fn superseded(&self, lease: &HeldLease) {
+        lease.record_failed();
+        let reason = format!("the parameters of iteration {} never arrived", lease.iteration());
+        self.send(FromWorker::LeaseFailed { lease: lease.id(), reason });
+    }
+
+    fn compute_event(&mut self, event: ComputeEvent) -> Result<(), SessionError> {
+        match event {
+            ComputeEvent::Ready => self.send(FromWorker::Ready { fuses: self.compute.fuses }),
+            ComputeEvent::Computed { lease, computed, alone } => self.computed(lease, computed, alone),
+            ComputeEvent::Collected { collection, sum } => self.collected(collection, sum),
+            ComputeEvent::Failed { lease, reason } => {
+                self.given.remove(&lease);
+                self.send(FromWorker::LeaseFailed { lease, reason });
+            }
+            ComputeEvent::Broken(reason) => return Err(WorkerError::Device(reason).into()),
+        }
+        Ok(())
+    }
+
+    fn computed(&mut self, lease: HeldLease, computed: ComputedLease, alone: Option<CollectedSum>) {
+        // The lease was cancelled meanwhile, so its gradient is not needed.
+        if self.given.remove(&lease.id()).is_none() {
+            lease.record_cancelled();
+            return;
+        }
+        let Some(CollectedSum { sums, units }) = alone else {
+            lease.record_kept();
+            self.progress.push(computed);
+            return;
+        };
+        let (iteration, leases) = (lease.iteration(), vec![lease.id()]);
+        let computed = Some(computed);
+        let upload = Upload { iteration, collection: None, leases, first_chunk: 0, computed, sums, units };
+        let sent = self.submit(upload);
+        self.uploads.spawn(async move {
+            let span = lease.upload_span();
+            let receipt = sent.await?;
+            drop(span);
+            lease.record_receipt(&receipt);
+            Ok(is_accepted(&receipt))
+        });
+    }
+
+    /// Sends a sum that is still asked for.
+    fn collected(&mut self, collection: Collection, sum: CollectedSum) {
+        if self.asked.extract_if(.., |asked| *asked == collection).next().is_none() {
+            return;
+        }
+        let Collection { id, iteration, leases, first_chunk } = collection;
+        let CollectedSum { sums, units } = sum;
+        let upload = Upload { iteration, collection: Some(id), leases, first_chunk, computed: None, sums, units };
+        let sent = self.submit(upload);
+        self.uploads.spawn(async move { Ok(is_accepted(&sent.await?)) });
+    }
+
+    fn submit(&self, upload: Upload) -> impl Future<Output = Result<Receipt, SessionError>> + use<> {
+        transfer::submit(self.bulk.clone(), self.welcome.session, self.welcome.run.format, upload)
+    }
+
+    fn send(&self, message: FromWorker) {
+        // If the queue is full, the connection is in trouble, and the control stream will report it.
+        drop(self.to_coordinator.try_send(message.into()));
+    }
+}
+
+/// Whether a gradient counts.
+fn is_accepted(receipt: &Receipt) -> bool {
+    match receipt {
+        Receipt::Accepted => tracing::debug!("gradient accepted"),
+        Receipt::NotHeld { reason } => tracing::debug!(reason, "gradient not accepted"),
+        Receipt::Refused { reason } => tracing::warn!(reason, "gradient refused"),
+    }
+    *receipt == Receipt::Accepted
+}
