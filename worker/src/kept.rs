@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ata_learn::{GradientSum, TensorSizes};
+use ata_learn::{GradientSum, TensorSizes, Units};
 use ata_types::{Iteration, LeaseId};
 
 /// Sums that are kept apart: the last lease may be cancelled because another worker was faster, and the sum of those before it is
@@ -25,16 +25,17 @@ pub(crate) struct KeptGradients {
 struct KeptSum {
     leases: Vec<LeaseId>,
     sum: Arc<GradientSum>,
+    units: Units,
 }
 
 /// What is kept of the leases that a collection asks for.
 #[derive(Debug)]
 pub(crate) enum Selection {
-    /// The sums that make it up.
-    Sums(Vec<Arc<GradientSum>>),
+    /// The sums that make it up, and their units.
+    Sums(Vec<Arc<GradientSum>>, Units),
     /// Some were not computed. They were cancelled or failed, and the coordinator will ask for the others.
     Incomplete,
-    /// They were added to others.
+    /// They were added to others, or have different units.
     Inseparable,
 }
 
@@ -54,7 +55,7 @@ impl KeptGradients {
     }
 
     /// Keeps the sum of a lease's gradients. Those of other iterations are dropped.
-    pub(crate) fn add(&mut self, iteration: Iteration, lease: LeaseId, sum: GradientSum) {
+    pub(crate) fn add(&mut self, iteration: Iteration, lease: LeaseId, sum: GradientSum, units: Units) {
         if self.iteration != iteration {
             self.iteration = iteration;
             for kept in std::mem::take(&mut self.sums) {
@@ -63,19 +64,22 @@ impl KeptGradients {
                 }
             }
         }
-        self.sums.push(KeptSum { leases: vec![lease], sum: Arc::new(sum) });
+        self.sums.push(KeptSum { leases: vec![lease], sum: Arc::new(sum), units });
         if self.sums.len() > APART {
-            self.join_first();
+            self.join();
         }
     }
 
-    /// Adds the second sum to the first, unless one is being sent.
-    fn join_first(&mut self) {
-        let [first, second, ..] = &mut self.sums[..] else { return };
+    /// Adds a sum to the one before, if they have the same units (those of the first iteration may change within it), and none of
+    /// them is the last one or being sent.
+    fn join(&mut self) {
+        let pairs = self.sums.windows(2).take(self.sums.len() - APART);
+        let Some(at) = pairs.into_iter().position(|pair| pair[0].units == pair[1].units) else { return };
+        let [first, second, ..] = &mut self.sums[at..] else { return };
         let Some(sum) = Arc::get_mut(&mut first.sum) else { return };
         sum.merge(&second.sum);
         first.leases.append(&mut second.leases);
-        if let Some(sum) = Arc::into_inner(self.sums.remove(1).sum) {
+        if let Some(sum) = Arc::into_inner(self.sums.remove(at + 1).sum) {
             self.give_back(sum);
         }
     }
@@ -95,15 +99,14 @@ impl KeptGradients {
         if self.iteration != iteration || !leases.iter().all(is_kept) {
             return Selection::Incomplete;
         }
-        let mut selected = Vec::new();
-        for kept in &self.sums {
-            match kept.leases.iter().filter(|lease| leases.contains(lease)).count() {
-                0 => {}
-                all if all == kept.leases.len() => selected.push(kept.sum.clone()),
-                _ => return Selection::Inseparable,
-            }
+        let is_asked = |kept: &&KeptSum| kept.leases.iter().any(|lease| leases.contains(lease));
+        let selected: Vec<&KeptSum> = self.sums.iter().filter(is_asked).collect();
+        let Some(KeptSum { units, .. }) = selected.first() else { return Selection::Incomplete };
+        let fits = |kept: &&KeptSum| kept.units == *units && kept.leases.iter().all(|lease| leases.contains(lease));
+        if !selected.iter().all(fits) {
+            return Selection::Inseparable;
         }
-        Selection::Sums(selected)
+        Selection::Sums(selected.iter().map(|kept| kept.sum.clone()).collect(), units.clone())
     }
 }
 
@@ -115,16 +118,20 @@ mod tests {
         let mut kept = KeptGradients::default();
         for &lease in leases {
             let sum = GradientSum { values: vec![1 << lease], maxima: vec![1.0], saturated: 0, tasks: 1 };
-            kept.add(Iteration(4), LeaseId(lease), sum);
+            kept.add(Iteration(4), LeaseId(lease), sum, units(0));
         }
         kept
+    }
+
+    fn units(exponent: i16) -> Units {
+        Units::from_exponents(&[exponent], &TensorSizes::new([1])).unwrap()
     }
 
     /// The sum of what is selected, or why nothing is.
     fn total(kept: &KeptGradients, leases: &[u64]) -> Result<i32, &'static str> {
         let leases: Vec<LeaseId> = leases.iter().copied().map(LeaseId).collect();
         match kept.select(Iteration(4), &leases) {
-            Selection::Sums(sums) => Ok(sums.iter().map(|sum| sum.values[0]).sum()),
+            Selection::Sums(sums, _) => Ok(sums.iter().map(|sum| sum.values[0]).sum()),
             Selection::Incomplete => Err("incomplete"),
             Selection::Inseparable => Err("inseparable"),
         }
@@ -149,7 +156,7 @@ mod tests {
         kept.discard(LeaseId(7));
         for lease in [3, 4] {
             let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
-            kept.add(Iteration(4), LeaseId(lease), sum);
+            kept.add(Iteration(4), LeaseId(lease), sum, units(0));
         }
         assert_eq!(total(&kept, &[1, 3, 4]), Ok(0b11010));
     }
@@ -157,17 +164,33 @@ mod tests {
     #[test]
     fn another_iteration_begins_anew() {
         let mut kept = kept(&[1, 2]);
-        kept.add(Iteration(5), LeaseId(3), GradientSum { values: vec![1 << 3], ..kept.sums[0].sum.as_ref().clone() });
+        let sum = GradientSum { values: vec![1 << 3], ..kept.sums[0].sum.as_ref().clone() };
+        kept.add(Iteration(5), LeaseId(3), sum, units(0));
         assert!(matches!(kept.select(Iteration(4), &[LeaseId(1)]), Selection::Incomplete));
-        assert!(matches!(kept.select(Iteration(5), &[LeaseId(3)]), Selection::Sums(sums) if sums.len() == 1));
+        assert!(matches!(kept.select(Iteration(5), &[LeaseId(3)]), Selection::Sums(sums, _) if sums.len() == 1));
     }
 
     #[test]
     fn a_sum_that_is_being_sent_stays_as_it_is() {
         let mut kept = kept(&[1, 2]);
-        let Selection::Sums(sent) = kept.select(Iteration(4), &[LeaseId(1)]) else { panic!() };
+        let Selection::Sums(sent, _) = kept.select(Iteration(4), &[LeaseId(1)]) else { panic!() };
         let more = GradientSum { values: vec![1 << 3], ..sent[0].as_ref().clone() };
-        kept.add(Iteration(4), LeaseId(3), more);
+        kept.add(Iteration(4), LeaseId(3), more, units(0));
         assert_eq!((sent[0].values[0], total(&kept, &[1, 2, 3])), (0b10, Ok(0b1110)));
+    }
+
+    /// The first vector to arrive determines the units of the first iteration, and leases after that have them.
+    #[test]
+    fn sums_with_different_units_are_not_added() {
+        let mut kept = kept(&[1, 2]);
+        for lease in 3..30 {
+            let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
+            kept.add(Iteration(4), LeaseId(lease), sum, units(7));
+            assert!(kept.sums.len() <= APART + 1, "memory is bounded");
+        }
+        assert_eq!(total(&kept, &[1, 2, 29]), Err("inseparable"));
+        assert_eq!(total(&kept, &[1, 2]), Ok(0b110));
+        let leases: Vec<LeaseId> = (3..30).map(LeaseId).collect();
+        assert!(matches!(kept.select(Iteration(4), &leases), Selection::Sums(_, of_them) if of_them == units(7)));
     }
 }

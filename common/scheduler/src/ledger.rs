@@ -87,10 +87,10 @@ impl Ledger {
         self.iterations += 1;
         self.iteration_time_s += cost.runtime_s;
         self.total_worker_time_s += cost.total_worker_time_s;
-        self.tasks_applied += cost.tasks_applied;
-        self.tasks_wasted += cost.tasks_wasted;
-        self.results += cost.results;
-        self.employments += cost.employments;
+        self.tasks_applied = self.tasks_applied.saturating_add(cost.tasks_applied);
+        self.tasks_wasted = self.tasks_wasted.saturating_add(cost.tasks_wasted);
+        self.results = self.results.saturating_add(cost.results);
+        self.employments = self.employments.saturating_add(cost.employments);
         self.last = Some(cost);
     }
 

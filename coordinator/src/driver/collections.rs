@@ -36,8 +36,8 @@ pub(super) struct Collections {
     asked: u64,
     /// Chunks per vector.
     chunks: u64,
-    /// Whether the part of a vector that has arrived counts if its worker is lost.
-    keeps_parts: bool,
+    /// Whether vectors are kept apart until all have arrived. If not, the part of one that has arrived counts if its worker is lost.
+    are_separate: bool,
     /// Tasks of lost workers, and the first chunk of their sum that did not arrive; later ones replace earlier ones.
     parts: Vec<(TaskRange, u64)>,
     /// Whether the step is taken already, so that no more vectors are needed.
@@ -52,8 +52,8 @@ pub(super) struct EndedVector {
 
 impl Collections {
     /// No vectors, of so many chunks each.
-    pub(super) fn new(chunks: u64, keeps_parts: bool) -> Self {
-        Self { vectors: BTreeMap::new(), asked: 0, chunks, keeps_parts, parts: Vec::new(), is_taken: false }
+    pub(super) fn new(chunks: u64, are_separate: bool) -> Self {
+        Self { vectors: BTreeMap::new(), asked: 0, chunks, are_separate, parts: Vec::new(), is_taken: false }
     }
 
     /// The engine asks a worker for the sum over some leases, with their tasks; this replaces what it asked for before under the
@@ -130,18 +130,29 @@ impl Collections {
         vectors.find(|(_, vector)| vector.worker == worker && vector.request.leases.contains(&lease)).map(|(id, _)| *id)
     }
 
+    /// Whether vectors are kept apart until all have arrived.
+    pub(super) fn are_separate(&self) -> bool {
+        self.are_separate
+    }
+
+    /// Whether every vector that is asked for has been let in, or is among those that were announced.
+    pub(super) fn are_all_announced(&self, announced: &[CollectionId]) -> bool {
+        self.vectors.iter().all(|(id, vector)| vector.gate.is_some() || vector.has_arrived || announced.contains(id))
+    }
+
     /// The vectors whose leases have been computed for longer than `timeout_s`, and whose headers have not come.
     pub(super) fn overdue(
         &mut self,
         now_s: f64,
         timeout_s: f64,
-        is_computed: impl Fn(&LeaseId) -> bool,
+        is_computed: impl Fn(&CollectionId, &LeaseId) -> bool,
     ) -> Vec<(WorkerId, CollectionId)> {
-        let is_due = |vector: &Vector| {
-            vector.gate.is_none() && !vector.has_arrived && vector.request.leases.iter().all(&is_computed)
+        let is_due = |id: &CollectionId, vector: &Vector| {
+            let mut leases = vector.request.leases.iter();
+            vector.gate.is_none() && !vector.has_arrived && leases.all(|lease| is_computed(id, lease))
         };
         let mut overdue = Vec::new();
-        for (id, vector) in self.vectors.iter_mut().filter(|(_, vector)| is_due(vector)) {
+        for (id, vector) in self.vectors.iter_mut().filter(|(id, vector)| is_due(id, vector)) {
             if now_s - *vector.due_s.get_or_insert(now_s) > timeout_s {
                 overdue.push((vector.worker, *id));
             }
@@ -204,7 +215,7 @@ impl Collections {
             let Vector { request, tasks, gate, has_arrived, .. } = vector;
             let arrived = if has_arrived { self.chunks } else { request.first_chunk };
             let next = gate.map_or(arrived, |gate| gate.close());
-            if self.keeps_parts {
+            if !self.are_separate {
                 self.parts.extend(tasks.into_iter().map(|tasks| (tasks, next)));
             }
             requests.push(request);

@@ -159,7 +159,7 @@ impl Driver {
                 Some(held) => drop(self.report_done(token, worker, &held, computed, None)),
             }
         }
-        self.accept_parked(worker);
+        self.accept_parked();
     }
 
     /// Passes a result to the engine. If it is refused, the lease fails, and the error says why.

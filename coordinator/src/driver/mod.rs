@@ -196,7 +196,7 @@ impl Driver {
             uploads: Uploads::new(transfers.uploads(spec.parameters)),
             results: Results::default(),
             refusals: Refusals::default(),
-            collections: Collections::new(chunks, !summation.is_separate()),
+            collections: Collections::new(chunks, summation.is_separate()),
             parked: Vec::new(),
             meter: LinkMeter::default(),
             recorded_links: None,

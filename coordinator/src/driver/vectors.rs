@@ -82,8 +82,12 @@ impl Driver {
             return answer(reply, Err(UploadRefusal::NotHeld { reason }));
         }
         let id = header.collection.unwrap_or(CollectionId(0));
+        if let Err((kind, reason)) = self.check_units(&header) {
+            self.fail_vector(worker, id, kind, &reason);
+            return answer(reply, Err(UploadRefusal::NotHeld { reason }));
+        }
         self.parked.push(ParkedVector { worker, id, header, reply });
-        self.accept_parked(worker);
+        self.accept_parked();
     }
 
     fn check_vector(&self, worker: WorkerId, header: &GradientHeader) -> Result<(), (RefusalKind, String)> {
@@ -91,7 +95,7 @@ impl Driver {
         if let Some(parked) = self.parked.iter().find(|parked| Some(parked.id) == header.collection) {
             return Err((RefusalKind::Replayed, format!("collection {} was announced already", parked.id)));
         }
-        self.check_units(header).map(drop)
+        Ok(())
     }
 
     /// Checks the units of a gradient. Those of the current iteration's gradients are all the same.
@@ -113,22 +117,51 @@ impl Driver {
         }
     }
 
-    /// Lets in the vectors of a worker all of whose leases are computed.
-    pub(super) fn accept_parked(&mut self, worker: WorkerId) {
+    /// Where results are compared or a robust estimate is made of them, no single worker determines the units of the first
+    /// iteration: once all vectors are announced, those that most of them have are taken.
+    fn vote_on_units(&mut self) {
+        let announced: Vec<CollectionId> = self.parked.iter().map(|parked| parked.id).collect();
+        if !self.collections.are_all_announced(&announced) {
+            return;
+        }
+        let of_one = |parked: &ParkedVector| self.check_units(&parked.header).ok();
+        let units: Vec<Units> = self.parked.iter().filter_map(of_one).collect();
+        let votes = |one: &&Units| units.iter().filter(|other| other == one).count();
+        if let Some(most) = units.iter().max_by_key(votes) {
+            self.steps.set_units(most.clone());
+        }
+    }
+
+    /// Lets in the vectors all of whose leases are computed.
+    pub(super) fn accept_parked(&mut self) {
+        if self.steps.units().is_none() && self.collections.are_separate() {
+            self.vote_on_units();
+            if self.steps.units().is_none() {
+                return;
+            }
+        }
         let is_computed = |parked: &mut ParkedVector| {
             let mut leases = self.collections.leases(parked.id).iter();
-            parked.worker == worker && leases.all(|lease| self.results.tasks(*lease).is_some())
+            leases.all(|lease| self.results.tasks(*lease).is_some())
         };
         let computed: Vec<ParkedVector> = self.parked.extract_if(.., is_computed).collect();
-        for ParkedVector { id, header, reply, .. } in computed {
-            let upload = self.accept_vector(id, header);
+        for ParkedVector { worker, id, header, reply } in computed {
+            // Another vector may have determined the units since this one was announced.
+            let upload = match self.check_units(&header) {
+                Ok(units) => self.accept_vector(id, header, &units),
+                Err((kind, reason)) => {
+                    self.fail_vector(worker, id, kind, &reason);
+                    Err(UploadRefusal::NotHeld { reason })
+                }
+            };
             answer(reply, upload);
         }
     }
 
     /// Fails the vectors that were due long ago, and whose workers do not begin to send them.
     pub(super) fn check_vectors(&mut self) {
-        let computed = |lease: &LeaseId| self.results.tasks(*lease).is_some();
+        let is_announced = |id: &CollectionId| self.parked.iter().any(|parked| parked.id == *id);
+        let computed = |id: &CollectionId, lease: &LeaseId| self.results.tasks(*lease).is_some() && !is_announced(id);
         let timeout_s = self.info.timeouts().download.as_secs_f64();
         let overdue = self.collections.overdue(self.now_s, timeout_s, computed);
         for (worker, id) in overdue {
@@ -136,12 +169,15 @@ impl Driver {
         }
     }
 
-    fn accept_vector(&mut self, id: CollectionId, header: GradientHeader) -> Result<VectorUpload, UploadRefusal> {
+    fn accept_vector(
+        &mut self,
+        id: CollectionId,
+        header: GradientHeader,
+        units: &Units,
+    ) -> Result<VectorUpload, UploadRefusal> {
         let presence = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?.presence();
-        // Another vector may have determined them since this one was announced.
-        let units = self.check_units(&header).map_err(|(_, reason)| UploadRefusal::NotHeld { reason })?;
         let gate = self.collections.accept(id)?;
-        self.adopt_units(header.iteration, &units);
+        self.adopt_units(header.iteration, units);
         self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
         let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
         Ok(VectorUpload { gate, work, paced, meter, presence })
@@ -175,7 +211,7 @@ impl Driver {
             self.notify(Event::CollectionFailed { worker, collection });
         }
         // Others of the collection may have been announced.
-        self.accept_parked(worker);
+        self.accept_parked();
     }
 
     /// The session of a worker has ended. What has arrived of its vectors counts.

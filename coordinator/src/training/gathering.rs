@@ -19,7 +19,8 @@ pub(super) struct Gathering {
     alone: Vec<AloneSum>,
     /// The first chunk of each collection that has not arrived.
     arrived: HashMap<CollectionId, u64>,
-    maxima: Vec<f32>,
+    /// The largest magnitudes so far: of everything, or of each vector if a robust estimate is made of them.
+    maxima: Vec<Vec<f32>>,
     saturated: u64,
     order: Option<StepOrder>,
     /// How many chunks were stepped.
@@ -32,7 +33,7 @@ impl Gathering {
         Self {
             summation,
             sums: vec![0; sizes.values()],
-            maxima: vec![0.0; sizes.tensors()],
+            maxima: Vec::new(),
             sizes,
             vectors: HashMap::new(),
             alone: Vec::new(),
@@ -46,7 +47,7 @@ impl Gathering {
     /// Begins the next step.
     pub(super) fn clear(&mut self) {
         self.sums.fill(0);
-        self.maxima.fill(0.0);
+        self.maxima.clear();
         self.vectors.clear();
         self.alone.clear();
         self.arrived.clear();
@@ -55,8 +56,11 @@ impl Gathering {
 
     /// Counts the magnitudes of some tasks.
     pub(super) fn count(&mut self, magnitudes: &Magnitudes) {
-        for (most, other) in self.maxima.iter_mut().zip(&magnitudes.maxima) {
-            *most = most.max(*other);
+        match self.maxima.first_mut() {
+            Some(maxima) if self.summation.aggregate == Aggregate::Mean => {
+                maxima.iter_mut().zip(&magnitudes.maxima).for_each(|(most, other)| *most = most.max(*other));
+            }
+            _ => self.maxima.push(magnitudes.maxima.clone()),
         }
         self.saturated = self.saturated.saturating_add(magnitudes.saturated);
     }
@@ -118,7 +122,7 @@ impl Gathering {
             return None;
         }
         let order = self.order.take()?;
-        state.commit_step(&self.maxima);
+        state.commit_step(&self.largest());
         let result = StepResult {
             iteration: order.iteration,
             learning_rate: order.learning_rate,
@@ -160,6 +164,18 @@ impl Gathering {
         }
         self.order = Some(order);
         outcome
+    }
+
+    /// The largest magnitudes per tensor. Those of a few byzantine workers do not determine the units of a robust estimate: it
+    /// takes the median over the vectors.
+    fn largest(&self) -> Vec<f32> {
+        let vectors = &self.maxima;
+        let median = |tensor: usize| {
+            let mut largest: Vec<f32> = vectors.iter().map(|maxima| maxima[tensor]).collect();
+            largest.sort_unstable_by(f32::total_cmp);
+            largest.get(largest.len() / 2).copied().unwrap_or(0.0)
+        };
+        (0..self.sizes.tensors()).map(median).collect()
     }
 
     /// The combined gradient, and what it is to be divided by.

@@ -1,6 +1,6 @@
 //! A coordinator and its workers in one process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -264,7 +264,10 @@ impl Cluster {
 
     /// Waits for the end of the coordinator and of the workers.
     pub async fn end(mut self) -> Ended {
-        let report = soon("the end of the run", &mut self.coordinator).await.expect("no panic").expect("a run");
+        let ending = tokio::time::timeout(Duration::from_mins(1), &mut self.coordinator).await;
+        let ending =
+            ending.unwrap_or_else(|_| panic!("the run did not end; it did this last:\n{}", self.last_events()));
+        let report = ending.expect("no panic").expect("a run");
         let mut workers = BTreeMap::new();
         while let Some(ended) = soon("the end of the workers", self.workers.join_next()).await {
             workers.extend(ended.ok());
@@ -273,6 +276,16 @@ impl Cluster {
         read_journal(self.folder.path(), |event| events.push(event)).expect("a good journal");
         let model = std::fs::read(self.folder.path().join(MODEL_FILE)).expect("a run leaves its model");
         Ended { report, workers, events, model }
+    }
+
+    /// The last lines of the journal, for those who look into a failure.
+    fn last_events(&self) -> String {
+        let mut lines = VecDeque::new();
+        let kept = read_journal(self.folder.path(), |event| {
+            lines.push_back(format!("{event:?}\n"));
+            lines.drain(..lines.len().saturating_sub(30));
+        });
+        kept.map_or_else(|error| error.to_string(), |_| lines.into_iter().collect())
     }
 }
 

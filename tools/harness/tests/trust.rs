@@ -124,7 +124,7 @@ async fn a_worker_that_fuses_may_round_otherwise() {
     assert!(!outcomes(&ended, number(&ended, "fusing")).is_empty(), "it took part");
 }
 
-/// The mean of four leases follows one that is a million times too large; the median does not.
+/// The mean of four leases follows one that is 10¹² times too large; the median does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn robust_estimates_withstand_a_byzantine_worker() {
     let of = |aggregate| Settings { aggregate, iterations: 200, ..settings() };

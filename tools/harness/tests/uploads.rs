@@ -1,7 +1,7 @@
 //! Room for gradients is shared, and waiting for it counts against no worker.
 
 use ata_coordinator::TransferLimits;
-use ata_harness::{Cluster, Ended, Peer, Session, Settings, WorkerSettings, chunks, soon};
+use ata_harness::{Cluster, Ended, Peer, Session, Settings, chunks, soon};
 use ata_record::RunEvent;
 use ata_wire::proto::{DataRequest, GradientPart};
 use ata_wire::{Assignment, Receipt, gradient_parts};
@@ -87,9 +87,8 @@ async fn whoever_waits_for_room_misses_no_deadline() {
         }
     }
     assert_eq!(uploads.pop().unwrap().complete().await, Receipt::Accepted);
-    // The tasks of the others are its own now, and it leaves them to a worker that computes.
-    drop(senders.pop());
-    cluster.worker(WorkerSettings::new("honest"));
+    cluster.wait_for("the losses", |state| state.workers.values().filter(|worker| !worker.present).count() >= 2).await;
+    cluster.stop();
     let Ended { report, events, .. } = cluster.end().await;
     assert!(report.ended.is_ok(), "{:?}", report.ended);
     let evicted = events.iter().filter_map(|event| match event {
@@ -121,8 +120,7 @@ async fn whoever_gives_up_waiting_fails_its_lease() {
     for upload in uploads {
         assert_eq!(upload.complete().await, Receipt::Accepted);
     }
-    drop(senders);
-    cluster.worker(WorkerSettings::new("honest"));
+    cluster.stop();
     let Ended { report, .. } = cluster.end().await;
     assert!(report.ended.is_ok(), "{:?}", report.ended);
     assert_eq!(report.state.refused, [(ata_record::RefusalKind::NotReceived, 1)].into());

@@ -1,7 +1,7 @@
 //! Tasks that several workers compute at the same time.
 //!
-//! A copier that computes a lease as one batch copies whole leases; another one copies a batch as the subtrees that make it
-//! up. So leases may overlap without being equal, and a lease may have lost some of its tasks to a faster worker.
+//! A copier computes whole leases of another worker. Tasks that were lost meanwhile may have been handed out again in other ranges, so
+//! leases may overlap without being equal.
 
 use std::collections::BTreeMap;
 

@@ -244,13 +244,12 @@ type Change = fn(&mut GradientHeader);
 /// fail a vector.
 #[test]
 fn headers_that_differ_from_what_is_asked_for_change_nothing() {
-    use RefusalKind::{Foreign, Stale, WrongSize};
-    let changes: [(RefusalKind, Change); 5] = [
+    use RefusalKind::{Foreign, Stale};
+    let changes: [(RefusalKind, Change); 4] = [
         (Foreign, |header| header.collection = Some(CollectionId(99))),
         (Stale, |header| header.first_chunk = 1),
         (Stale, |header| header.leases.clear()),
         (Stale, |header| header.iteration = header.iteration.next()),
-        (WrongSize, |header| header.units[0] += 1),
     ];
     for (kind, change) in changes {
         let mut rig = rig(|config| config.engine.rest_s = 0.0);
@@ -263,19 +262,70 @@ fn headers_that_differ_from_what_is_asked_for_change_nothing() {
         assert!(refused.is_refused(), "{kind:?}");
         rig.run.wait_for("the refusal", |state| state.refused.get(&kind) == Some(&1));
         rig.run.fail_vector(other.token, &one.asked[0], RefusalKind::NotReceived);
-        let mut ending = None;
-        while ending.is_none() {
-            for client in [&mut one, &mut other] {
-                client.read();
-                client.hear();
-                while ending.is_none() && is_busy(client) {
-                    ending = rig.work(client);
-                    client.read();
-                }
-            }
-            ending = ending.or_else(|| rig.step());
-        }
+        run_to_the_end(&mut rig, [&mut one, &mut other]);
         assert_eq!(rig.run.parameters_sha256(), expected(), "{kind:?}");
+    }
+}
+
+/// Has two workers do all that they have to do until the run ends.
+fn run_to_the_end(rig: &mut Rig, mut clients: [&mut VirtualWorker; 2]) {
+    let mut ending = None;
+    while ending.is_none() {
+        for client in &mut clients {
+            client.read();
+            client.hear();
+            while ending.is_none() && is_busy(client) {
+                ending = rig.work(client);
+                client.read();
+            }
+        }
+        ending = ending.or_else(|| rig.step());
+    }
+}
+
+/// A worker whose units are others computes its tasks again, in those of the iteration: nobody waits for a vector that does not
+/// come.
+#[test]
+fn tasks_whose_units_are_wrong_are_computed_again() {
+    let mut rig = rig(|config| config.engine.rest_s = 0.0);
+    let [mut one, mut other] = two(&mut rig);
+    let first = other.asked.remove(0);
+    let value = sum(&other, &first);
+    assert_eq!(rig.run.send_vector(other.token, &first, value).0, Some(Receipt::Accepted));
+    let wrong = one.asked.remove(0);
+    assert!(rig.run.announce_changed_vector(one.token, &wrong, |header| header.units[0] += 1).is_refused());
+    rig.run.wait_for("the refusal", |state| state.refused.get(&RefusalKind::WrongSize) == Some(&1));
+    one.read();
+    other.read();
+    assert!(is_busy(&one) || is_busy(&other), "its tasks are handed out again");
+    run_to_the_end(&mut rig, [&mut one, &mut other]);
+    assert_eq!(rig.run.parameters_sha256(), expected());
+}
+
+/// Robust estimates do not take their units from a single worker, whoever comes first.
+#[test]
+fn most_workers_determine_the_first_units_of_a_robust_estimate() {
+    for liar in 0..3 {
+        let mut rig = rig(|config| {
+            config.training.aggregate = Aggregate::Median;
+            config.engine.min_workers = 3;
+        });
+        let mut clients = ["a", "b", "c"].map(|name| rig.join(name, 1).unwrap());
+        for client in &mut clients {
+            client.read();
+            for lease in std::mem::take(&mut client.leases) {
+                assert!(rig.run.report(client.token, &lease).is_none());
+            }
+            client.read();
+        }
+        let mut replies = Vec::new();
+        for (at, client) in clients.iter().enumerate() {
+            let change: Change = if at == liar { |header| header.units[0] += 30 } else { |_| () };
+            replies.push(rig.run.announce_changed_vector(client.token, &client.asked[0], change));
+        }
+        for (at, mut reply) in replies.into_iter().enumerate() {
+            assert_eq!(reply.is_refused(), at == liar, "{at} of {liar}");
+        }
     }
 }
 

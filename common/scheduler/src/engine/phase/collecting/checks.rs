@@ -292,8 +292,12 @@ impl Collecting {
         let workers: Vec<WorkerId> = roster.all_present().filter(is_best).collect();
         let expected_s = shared.expected_s(&workers);
         let ends_s = |i: usize| (self.needed_tasks(shared, workers[i]) + tasks.count) as f64 * expected_s[i];
-        let soonest = (0..workers.len()).map(|i| (ends_s(i), i)).min_by(|a, b| a.0.total_cmp(&b.0));
-        soonest.map(|(_, i)| workers[i])
+        // Of equals the next one after the first holder, so that equal workers check each other in a circle.
+        let holder = check.involved().next();
+        let is_before = |i: usize| holder.is_some_and(|holder| workers[i] < holder);
+        let soonest = (0..workers.len())
+            .min_by(|&a, &b| ends_s(a).total_cmp(&ends_s(b)).then_with(|| (is_before(a), a).cmp(&(is_before(b), b))));
+        soonest.map(|i| workers[i])
     }
 
     /// No two results agree, and there is no further worker to ask: all are struck, and the tasks begin anew.

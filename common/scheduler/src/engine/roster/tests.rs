@@ -1,0 +1,76 @@
+use super::*;
+
+fn worker(number: u32) -> WorkerId {
+    WorkerId::new(number).unwrap()
+}
+
+fn roster(workers: u32) -> Roster {
+    let mut roster = Roster::default();
+    for number in 1..=workers {
+        roster.add(worker(number));
+        roster.join(0.0, worker(number), MachineId::from(worker(number)));
+    }
+    roster
+}
+
+fn available(roster: &mut Roster) -> Vec<u32> {
+    roster.available().iter().map(|worker| worker.number()).collect()
+}
+
+#[test]
+fn rests_grow_with_each_failure_and_end() {
+    let mut roster = roster(2);
+    let mut now_s = 0.0;
+    for (failure, rest_s) in (1..).zip([1.0, 2.0, 4.0, 8.0]) {
+        assert_eq!(roster.strike(now_s, worker(2), 0.01, 1.0), Some((rest_s, failure)));
+        assert_eq!(roster.strike(now_s, worker(2), 9.0, 1.0), None, "it rests already");
+        assert_eq!(available(&mut roster), [1]);
+        assert_eq!(roster.next_rest_end_s(), Some(now_s + rest_s));
+        now_s += rest_s;
+        assert_eq!(roster.end_rests(now_s), [worker(2)]);
+        assert_eq!(available(&mut roster), [1, 2]);
+    }
+    roster.computed(worker(2));
+    roster.forgive(worker(2));
+    assert_eq!(roster.strike(now_s, worker(2), 3.0, 1.0), Some((60.0, 1)), "twenty times what was lost");
+}
+
+/// A worker cannot shorten its rest by rejoining.
+#[test]
+fn a_rest_goes_on_while_its_worker_is_away() {
+    let mut roster = roster(2);
+    roster.strike(0.0, worker(1), 0.0, 4.0);
+    roster.leave(worker(1));
+    assert_eq!(roster.next_rest_end_s(), None, "an absent worker's rest is not waited for");
+    roster.join(3.0, worker(1), MachineId::from(worker(1)));
+    assert_eq!(available(&mut roster), [2]);
+    assert_eq!((roster.end_rests(3.9), roster.end_rests(4.0)), (vec![], vec![worker(1)]));
+}
+
+#[test]
+fn if_all_rest_they_are_there_all_the_same() {
+    let mut roster = roster(2);
+    roster.strike(0.0, worker(1), 0.0, 4.0);
+    roster.strike(0.0, worker(2), 0.0, 4.0);
+    assert_eq!(available(&mut roster), [1, 2]);
+    assert_eq!(roster.idle(false), []);
+    assert_eq!(roster.idle(true), [worker(1), worker(2)]);
+    assert_eq!(
+        [(1, false), (1, true), (3, true)].map(|(i, none)| roster.may_begin(worker(i), none)),
+        [false, true, false]
+    );
+}
+
+#[test]
+fn who_has_something_to_do_is_not_idle() {
+    let mut roster = roster(3);
+    roster.employ(worker(1));
+    roster.await_step(worker(2));
+    roster.employ(worker(2));
+    roster.release(worker(2));
+    assert_eq!(roster.idle(false), [worker(3)]);
+    roster.stepped(worker(2));
+    roster.release(worker(2));
+    roster.leave(worker(3));
+    assert_eq!((roster.idle(false), roster.present()), (vec![worker(2)], 2));
+}
