@@ -19,8 +19,10 @@ pub(crate) struct LinkMeter(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// Vectors that arrive.
-    active: usize,
+    /// Vectors that arrive, and those of them that wait for others: they are not read, and what was sent of them ahead still fills
+    /// the link.
+    open: usize,
+    waiting: usize,
     /// Bytes that have arrived since…
     arrived: u64,
     /// …that many began to, or ended.
@@ -55,7 +57,8 @@ impl Throughput {
 impl Default for State {
     fn default() -> Self {
         Self {
-            active: 0,
+            open: 0,
+            waiting: 0,
             arrived: 0,
             since: Instant::now(),
             vectors: (0, 0),
@@ -66,16 +69,16 @@ impl Default for State {
 }
 
 impl State {
-    /// Enters what has arrived by now, and changes how many vectors arrive.
-    fn change(&mut self, now: Instant, active: usize) {
+    /// Enters what has arrived by now. Time in which all wait does not count.
+    fn enter(&mut self, now: Instant) {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
-        let throughput = if self.active > 1 { &mut self.together } else { &mut self.alone };
-        if self.active > 0 {
+        let throughput = if self.open > 1 { &mut self.together } else { &mut self.alone };
+        if self.open > self.waiting {
             throughput.bytes += self.arrived as f64;
             throughput.seconds += seconds;
-            throughput.vector_seconds += self.active as f64 * seconds;
+            throughput.vector_seconds += self.open as f64 * seconds;
         }
-        (self.arrived, self.since, self.active) = (0, now, active);
+        (self.arrived, self.since) = (0, now);
     }
 
     /// The time that vectors take, with parameters of `down_bytes`.
@@ -87,8 +90,8 @@ impl State {
         let (up_bytes, down_bytes) = (bytes as f64 / vectors as f64, down_bytes as f64);
         let alone = self.alone.per_s();
         let together = self.together.per_s().map(|per_s| (per_s, self.together.vector_seconds / self.together.seconds));
-        // Without vectors that arrived alone, each had its share.
-        let own = alone.or(together.map(|(per_s, vectors)| per_s / vectors))?;
+        // Without vectors that arrived alone, the coordinator's link may be the limit: fewer workers are tried, until it is known.
+        let own = alone.or(together.map(|(per_s, _)| per_s))?;
         let head = together.filter(|(per_s, vectors)| *per_s < WIDE * vectors * own).map(|(per_s, _)| per_s.max(own));
         let on_head = |bytes: f64| head.map_or(0.0, |per_s| bytes / per_s);
         Some(Exchange { up_s: on_head(up_bytes), down_s: on_head(down_bytes), own_s: up_bytes.max(down_bytes) / own })
@@ -98,15 +101,16 @@ impl State {
 impl LinkMeter {
     /// A vector begins to arrive.
     pub(crate) fn begin(&self) -> Transfer {
-        let transfer = Transfer { meter: self.clone(), bytes: 0, is_counted: false };
-        transfer.counted(true)
+        let mut state = self.state();
+        state.enter(Instant::now());
+        state.open += 1;
+        Transfer { meter: self.clone(), bytes: 0, is_waiting: false }
     }
 
     /// The time that vectors take on the links, with parameters of `down_bytes`, as measured in the last steps.
     pub(crate) fn stepped(&self, down_bytes: u64) -> Option<Exchange> {
         let mut state = self.state();
-        let active = state.active;
-        state.change(Instant::now(), active);
+        state.enter(Instant::now());
         let exchange = state.exchange(down_bytes);
         state.alone.fade();
         state.together.fade();
@@ -123,7 +127,7 @@ impl LinkMeter {
 pub(crate) struct Transfer {
     meter: LinkMeter,
     bytes: u64,
-    is_counted: bool,
+    is_waiting: bool,
 }
 
 impl Transfer {
@@ -133,19 +137,13 @@ impl Transfer {
         self.meter.state().arrived += bytes as u64;
     }
 
-    /// Whether it arrives from now on, or waits for others.
-    pub(crate) fn counted(mut self, is_counted: bool) -> Self {
-        self.count(is_counted);
-        self
-    }
-
-    /// The same in place.
-    pub(crate) fn count(&mut self, is_counted: bool) {
-        if self.is_counted != is_counted {
-            self.is_counted = is_counted;
+    /// Whether it waits for others from now on.
+    pub(crate) fn wait(&mut self, is_waiting: bool) {
+        if self.is_waiting != is_waiting {
+            self.is_waiting = is_waiting;
             let mut state = self.meter.state();
-            let active = if is_counted { state.active + 1 } else { state.active - 1 };
-            state.change(Instant::now(), active);
+            state.enter(Instant::now());
+            state.waiting = if is_waiting { state.waiting + 1 } else { state.waiting - 1 };
         }
     }
 
@@ -163,7 +161,10 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.count(false);
+        self.wait(false);
+        let mut state = self.meter.state();
+        state.enter(Instant::now());
+        state.open -= 1;
     }
 }
 
@@ -172,13 +173,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// What is measured of vectors of 10 bytes that arrive at these rates, alone for a second, and three together for another one.
-    fn measured(alone: u64, together: u64) -> Exchange {
+    /// What is measured of vectors of 10 bytes: in each second, so many were open, so many of them waited, and so many bytes arrived.
+    fn measured(seconds: &[(usize, usize, u64)]) -> Exchange {
         let (mut state, began) = (State::default(), Instant::now());
-        state.change(began, 1);
-        for (at, (arrived, active)) in [(1, (alone, 3)), (2, (together, 0))] {
-            state.arrived = arrived;
-            state.change(began + Duration::from_secs(at), active);
+        state.since = began;
+        for (at, &(open, waiting, arrived)) in (1..).zip(seconds) {
+            (state.open, state.waiting, state.arrived) = (open, waiting, arrived);
+            state.enter(began + Duration::from_secs(at));
         }
         state.vectors = (30, 3);
         state.exchange(5).unwrap()
@@ -186,9 +187,19 @@ mod tests {
 
     #[test]
     fn the_narrower_link_is_found() {
-        assert_eq!(measured(100, 100), Exchange { up_s: 0.1, down_s: 0.05, own_s: 0.1 }, "all share the coordinator's");
-        assert_eq!(measured(100, 300), Exchange { up_s: 0.0, down_s: 0.0, own_s: 0.1 }, "each has its own");
-        assert_eq!(measured(100, 200).up_s, 0.05, "two fill it");
+        let shared = Exchange { up_s: 0.1, down_s: 0.05, own_s: 0.1 };
+        assert_eq!(measured(&[(1, 0, 100), (3, 0, 100)]), shared, "all share the coordinator's");
+        let own = Exchange { up_s: 0.0, down_s: 0.0, own_s: 0.1 };
+        assert_eq!(measured(&[(1, 0, 100), (3, 0, 300)]), own, "each has its own");
+        assert_eq!(measured(&[(1, 0, 100), (3, 0, 200)]).up_s, 0.05, "two fill it");
+    }
+
+    /// Senders are held back until others have come as far, and what they sent ahead fills the link meanwhile.
+    #[test]
+    fn who_waits_is_not_alone() {
+        let shared = Exchange { up_s: 0.1, down_s: 0.05, own_s: 0.1 };
+        assert_eq!(measured(&[(1, 1, 0), (3, 2, 100), (3, 3, 0), (3, 0, 100)]), shared);
+        assert_eq!(measured(&[(1, 0, 100), (2, 1, 100)]), shared);
     }
 
     #[test]

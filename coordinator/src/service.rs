@@ -175,9 +175,9 @@ impl Service {
         let mut transfer = meter.begin();
         for at in first_chunk..self.chunks() {
             if !paced.may_pass(at) {
-                transfer.count(false);
+                transfer.wait(true);
                 paced.until(at).await;
-                transfer.count(true);
+                transfer.wait(false);
             }
             let missing = UploadError::Missing { at, chunks: self.chunks() };
             let heard = |bytes| {

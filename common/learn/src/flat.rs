@@ -7,6 +7,8 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData, Transaction};
 
 use crate::device::is_cpu;
+use crate::exact::TensorGradient;
+use crate::nn::{self, WeightFactors};
 
 /// All parameters, in one read from the device.
 pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {
@@ -59,22 +61,36 @@ fn floats(values: Vec<f32>, device: &Device) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values, [count]), device)
 }
 
-/// A loss and its gradient on the device: one flat tensor per parameter, in flat order.
+/// A loss and its gradient on the device: one part per parameter, in flat order.
 pub(crate) struct Gradients {
     loss: Tensor<1>,
-    parts: Vec<Tensor<1>>,
+    parts: Vec<Part<Tensor<1>>>,
+}
+
+/// The gradient of a parameter.
+pub(crate) enum Part<T> {
+    /// Its values.
+    Values(T),
+    /// The factors of a large weight's gradient, if they are kept.
+    Factors(WeightFactors),
 }
 
 impl Gradients {
     /// The gradient of a scalar `loss` at the parameters of `network`.
     pub(crate) fn of<N: Module>(loss: Tensor<1>, network: &N) -> Self {
-        struct Visitor(Vec<Tensor<1>>, burn::tensor::Gradients);
+        struct Visitor(Vec<Part<Tensor<1>>>, burn::tensor::Gradients);
         impl ModuleVisitor for Visitor {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let gradient = param.val().grad_remove(&mut self.1).map(|gradient| gradient.flatten(0, D - 1));
+                let mut factors = nn::take(param.val().inner());
+                if let (None, [_]) = (&gradient, &factors[..]) {
+                    return self.0.extend(factors.pop().map(Part::Factors));
+                }
+                // A parameter that is used several times has the sum of its gradients.
+                let sum = factors.iter().map(WeightFactors::tensor).chain(gradient).reduce(|sum, more| sum + more);
                 // burn records no gradient for a parameter that the loss does not depend on: it is zero.
-                let gradient = param.val().grad_remove(&mut self.1);
-                let gradient = gradient.unwrap_or_else(|| param.val().inner().zeros_like());
-                self.0.push(gradient.flatten(0, D - 1));
+                let sum = sum.unwrap_or_else(|| param.val().inner().zeros_like().flatten(0, D - 1));
+                self.0.push(Part::Values(sum));
             }
         }
         let mut visitor = Visitor(Vec::new(), loss.backward());
@@ -84,17 +100,56 @@ impl Gradients {
 
     /// Their sum, on the device.
     pub(crate) fn plus(self, other: Self) -> Self {
-        let parts = self.parts.into_iter().zip(other.parts).map(|(a, b)| a + b).collect();
+        let parts = self.parts.into_iter().zip(other.parts);
+        let parts = parts.map(|(a, b)| Part::Values(a.into_tensor() + b.into_tensor())).collect();
         Self { loss: self.loss + other.loss, parts }
     }
 
-    /// Both in host memory, in one read from the device: the loss, and a tensor per parameter.
-    pub(crate) fn read(self) -> Result<(f32, Vec<TensorData>), ExecutionError> {
-        let transaction =
-            self.parts.into_iter().fold(Transaction::default().register(self.loss), Transaction::register);
-        let mut data = transaction.try_execute()?;
-        let loss = values(&data.remove(0))[0];
-        Ok((loss, data))
+    /// Both in host memory, in one read from the device: the loss, and a part per parameter.
+    pub(crate) fn read(self) -> Result<(f32, Vec<Part<TensorData>>), ExecutionError> {
+        let mut transaction = Transaction::default().register(self.loss);
+        let mut places = Vec::new();
+        for part in self.parts {
+            places.push(match part {
+                Part::Values(tensor) => {
+                    transaction = transaction.register(tensor);
+                    None
+                }
+                Part::Factors(factors) => Some(factors),
+            });
+        }
+        let mut data = transaction.try_execute()?.into_iter();
+        let mut next = || data.next().expect("one for each tensor");
+        let loss = values(&next())[0];
+        let parts = places.into_iter().map(|factors| factors.map_or_else(|| Part::Values(next()), Part::Factors));
+        Ok((loss, parts.collect()))
+    }
+}
+
+impl Part<Tensor<1>> {
+    fn into_tensor(self) -> Tensor<1> {
+        match self {
+            Self::Values(tensor) => tensor,
+            Self::Factors(factors) => factors.tensor(),
+        }
+    }
+}
+
+impl Part<TensorData> {
+    /// What is to be added to a sum.
+    pub(crate) fn gradient(&self) -> TensorGradient<'_> {
+        match self {
+            Self::Values(data) => TensorGradient::Values(values(data)),
+            Self::Factors(factors) => TensorGradient::Factors(factors.product()),
+        }
+    }
+
+    /// Its values in host memory.
+    pub(crate) fn into_data(self) -> TensorData {
+        match self {
+            Self::Values(data) => data,
+            Self::Factors(factors) => factors.tensor().into_data(),
+        }
     }
 }
 

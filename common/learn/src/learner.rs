@@ -7,9 +7,10 @@ use burn::tensor::{Device, ExecutionError, TensorData};
 
 use crate::data::{DataError, TaskSampler, Tasks};
 use crate::device::is_cpu;
-use crate::exact::{GradientSum, NotFinite, Quantizer};
-use crate::flat::{self, Gradients};
+use crate::exact::{GradientSum, NotFinite, Quantizer, TensorGradient};
+use crate::flat::{self, Gradients, Part};
 use crate::model::OpenData;
+use crate::nn;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
 
 /// Computes the gradients of a run's tasks at given parameters.
@@ -156,7 +157,7 @@ impl<P: Problem> BurnLearner<P> {
     }
 
     /// The sums over some tasks, in host memory.
-    fn read(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<(f32, Vec<TensorData>), LearnerError> {
+    fn read(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<(f32, Vec<Part<TensorData>>), LearnerError> {
         let mut sum: Option<Gradients> = None;
         for first in tasks.indices().step_by(self.fused_tasks as usize) {
             let count = self.fused_tasks.min(tasks.end() - first);
@@ -189,7 +190,8 @@ impl<P: Problem> Learner for BurnLearner<P> {
     }
 
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
-        let (loss, tensors) = self.read(iteration, tasks)?;
+        let (loss, parts) = self.read(iteration, tasks)?;
+        let tensors: Vec<TensorData> = parts.into_iter().map(Part::into_data).collect();
         Ok(TaskGradient { gradient: flat::concatenate(&tensors), loss: f64::from(loss) })
     }
 
@@ -200,8 +202,12 @@ impl<P: Problem> Learner for BurnLearner<P> {
         sum: &mut GradientSum,
         quantizer: &Quantizer,
     ) -> Result<f64, LearnerError> {
-        let (loss, tensors) = self.read(iteration, tasks)?;
-        let tensors: Vec<&[f32]> = tensors.iter().map(flat::values).collect();
+        let (loss, parts) = match nn::keeping_factors(|| self.read(iteration, tasks)) {
+            (read, true) => read?,
+            // A layer used a copy of its weight.
+            (_, false) => self.read(iteration, tasks)?,
+        };
+        let tensors: Vec<TensorGradient> = parts.iter().map(Part::gradient).collect();
         sum.add_tensors(&tensors, tasks.count, quantizer)?;
         Ok(f64::from(loss))
     }
@@ -280,6 +286,57 @@ mod tests {
             let error = norm(&|fused, summed| fused - summed) / norm(&|_, summed| summed);
             assert!(error <= 1e-5, "{count} tasks: {error}");
             assert!((fused.loss / summed.loss - 1.0).abs() <= 1e-5, "{} is not {}", fused.loss, summed.loss);
+        }
+    }
+
+    /// A layer of 512 inputs and outputs, whose weight has 1 MiB.
+    #[derive(Module, Debug)]
+    struct OneLayer {
+        layer: crate::nn::Linear,
+        /// Whether the layer is used twice.
+        twice: bool,
+        /// Whether the weight of another layer is computed from this one's.
+        derived: bool,
+    }
+
+    impl crate::model::Network for OneLayer {
+        fn forward(&self, images: burn::tensor::Tensor<4>) -> burn::tensor::Tensor<2> {
+            let x = images.flatten::<2>(1, 3).narrow(1, 0, 512);
+            let mut y = self.layer.forward(x);
+            if self.twice {
+                y = self.layer.forward(y);
+            }
+            if self.derived {
+                y = self.layer.twice_the_weight().forward(y);
+            }
+            y.narrow(1, 0, 100)
+        }
+    }
+
+    /// Sums from factors are those of the gradients, bit for bit, however a layer's weight is used.
+    #[test]
+    fn factors_add_up_to_the_same_sum() {
+        for (twice, derived) in [(false, false), (true, false), (false, true)] {
+            let problem = Arc::new(ImageClassifier::new(move |device: &Device| {
+                let layer = burn::nn::LinearConfig::new(512, 512).init(device);
+                OneLayer { layer: crate::nn::Linear::new(layer), twice, derived }
+            }));
+            let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+            let data = Arc::new(OpenData { problem, samples });
+            let mut learner = BurnLearner::new(data, TASKS, Device::flex().autodiff());
+            let parameters: Vec<f32> = (0..513 * 512).map(|at| (at as f32).sin() / 22.0).collect();
+            learner.load(&parameters);
+            let sizes = crate::exact::TensorSizes::new([512 * 512, 512]);
+            let units = crate::exact::Units::from_exponents(&[-30, -30], &sizes).unwrap();
+            let quantizer = Quantizer::new(units, sizes.clone(), TASKS.budget);
+            let (mut sum, mut expected) = (GradientSum::new(&sizes), GradientSum::new(&sizes));
+            for task in 0..3 {
+                let loss = learner.add(Iteration(1), TaskRange::single(task), &mut sum, &quantizer).unwrap();
+                let TaskGradient { gradient, loss: of_task } = learner.gradient(Iteration(1), task).unwrap();
+                expected.add(&gradient, 1, &quantizer).unwrap();
+                assert_eq!(loss.to_bits(), of_task.to_bits());
+            }
+            assert!(sum == expected && sum.values.iter().any(|value| *value != 0), "{twice} {derived}");
         }
     }
 }

@@ -6,8 +6,15 @@ use crate::instructions::by_width;
 use crate::tile::{Blocked, numbers, vectors};
 use crate::{BLOCK, spread, zeros};
 
-/// Rows of a product that are computed as one parallel piece.
+/// Rows or columns of a product that are computed as one parallel piece, in whole blocks.
 const PIECE: usize = 32;
+
+/// Columns of a matrix that are transposed at a time: 16 KiB, which stay in a core's first cache while a row after the other is written
+/// to them.
+const PACKED_COLUMNS: usize = 256;
+
+/// Numbers of a product of which only a piece is kept at a time: 32 KiB, which fit a core's second cache with what is made of them.
+const PIECE_NUMBERS: usize = 1 << 13;
 
 /// A matrix of `rows` rows and `columns` columns, row by row.
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +36,59 @@ pub fn forward(x: Matrix<'_>, weight: Matrix<'_>, bias: &[f32]) -> Vec<f32> {
 /// `gradient · weightᵀ`: each number is the sum over the columns of the gradient in their order.
 pub fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
     let left = Left { numbers: gradient.numbers, row: gradient.columns, term: 1 };
-    multiply(left, gradient.rows, &Right::transposed(weight), None)
+    let rows = gradient.rows;
+    // Columns of the result, a block at a time: a few rows of the weight fit the cache, where they are transposed.
+    let mut blocks = zeros(weight.rows * rows);
+    let pieces = blocks.chunks_mut(PIECE * rows).zip(weight.numbers.chunks(PIECE * weight.columns));
+    spread(pieces, |(blocks, numbers)| {
+        let mut packed = vec![0.0; weight.columns * BLOCK];
+        for (block, numbers) in blocks.chunks_mut(BLOCK * rows).zip(numbers.chunks(BLOCK * weight.columns)) {
+            let right = Right::transposed(numbers, weight.columns, &mut packed);
+            by_width(Product { left, right: &right, bias: None, result: block });
+        }
+    });
+    let mut result = zeros(rows * weight.rows);
+    for (first, block) in (0..weight.rows).step_by(BLOCK).zip(blocks.chunks(BLOCK * rows)) {
+        let width = block.len() / rows;
+        for (row, block) in result.chunks_exact_mut(weight.rows).zip(block.chunks_exact(width)) {
+            row[first..first + width].copy_from_slice(block);
+        }
+    }
+    result
 }
 
 /// `xᵀ · gradient`: each number is the sum over the samples in their order.
 pub fn weight_gradient(x: Matrix<'_>, gradient: Matrix<'_>) -> Vec<f32> {
-    let left = Left { numbers: x.numbers, row: 1, term: x.columns };
-    multiply(left, x.columns, &Right::new(gradient), None)
+    let mut result = zeros(x.columns * gradient.columns);
+    WeightGradient::new(x, gradient).in_pieces(&mut result, |_, values, result| result.copy_from_slice(values));
+    result
+}
+
+/// [`weight_gradient`] as its factors: it is often far larger than they are, and what is computed from it may need it only while it
+/// is in a cache.
+pub struct WeightGradient<'a> {
+    left: Left<'a>,
+    right: Right<'a>,
+}
+
+impl<'a> WeightGradient<'a> {
+    /// `xᵀ · gradient`.
+    pub fn new(x: Matrix<'a>, gradient: Matrix<'a>) -> Self {
+        Self { left: Left { numbers: x.numbers, row: 1, term: x.columns }, right: Right::new(gradient) }
+    }
+
+    /// Calls `visit` for pieces of the product, with the index of the first number, the numbers, and the part of `targets`, one
+    /// for each number of the product, that belongs to them. Pieces may be visited by several threads at once.
+    pub fn in_pieces<T: Send>(&self, targets: &mut [T], visit: impl Fn(usize, &[f32], &mut [T]) + Send + Sync) {
+        let columns = self.right.columns;
+        let rows = (PIECE_NUMBERS / columns.max(1)).max(1);
+        spread(targets.chunks_mut(rows * columns).enumerate(), |(piece, targets)| {
+            let left = Left { numbers: &self.left.numbers[piece * rows * self.left.row..], ..self.left };
+            let mut result = vec![0.0; targets.len()];
+            by_width(Product { left, right: &self.right, bias: None, result: &mut result });
+            visit(piece * rows * columns, &result, targets);
+        });
+    }
 }
 
 /// The sums of the columns, over the rows in their order.
@@ -58,7 +111,7 @@ struct Left<'a> {
 /// The right factor in blocks of columns.
 struct Right<'a> {
     /// Whole blocks: where the first begins, how far apart blocks and the rows of a block lie.
-    numbers: std::borrow::Cow<'a, [f32]>,
+    numbers: &'a [f32],
     block: usize,
     row: usize,
     /// The last block, filled up with zeros, if it is not whole.
@@ -74,22 +127,27 @@ impl<'a> Right<'a> {
         for (tail, row) in tail.chunks_exact_mut(BLOCK).zip(numbers.chunks_exact(columns)) {
             tail[..columns - whole].copy_from_slice(&row[whole..]);
         }
-        Self { numbers: numbers.into(), block: BLOCK, row: columns, tail, rows, columns }
+        Self { numbers, block: BLOCK, row: columns, tail, rows, columns }
     }
 
-    /// The transpose: all of it is copied, block by block.
-    fn transposed(Matrix { numbers, rows, columns }: Matrix<'a>) -> Self {
-        let mut packed = zeros(rows.div_ceil(BLOCK) * columns * BLOCK);
-        let blocks = packed.chunks_exact_mut(columns * BLOCK).zip(numbers.chunks(columns * BLOCK));
-        spread(blocks, |(packed, numbers)| {
+    /// The transpose of at most [`BLOCK`] rows, which is written to `packed`.
+    fn transposed(numbers: &[f32], columns: usize, packed: &'a mut [f32]) -> Self {
+        for (at, packed) in packed.chunks_mut(PACKED_COLUMNS * BLOCK).enumerate() {
             for (lane, row) in numbers.chunks_exact(columns).enumerate() {
-                for (packed, number) in packed.chunks_exact_mut(BLOCK).zip(row) {
+                let row = &row[at * PACKED_COLUMNS..];
+                for (packed, number) in packed.as_chunks_mut::<BLOCK>().0.iter_mut().zip(row) {
                     packed[lane] = *number;
                 }
             }
-        });
-        let (block, row) = (columns * BLOCK, BLOCK);
-        Self { numbers: packed.into(), block, row, tail: Vec::new(), rows: columns, columns: rows }
+        }
+        Self {
+            numbers: packed,
+            block: 0,
+            row: BLOCK,
+            tail: Vec::new(),
+            rows: columns,
+            columns: numbers.len() / columns,
+        }
     }
 
     /// The block of columns from `first` on, and how far apart its rows lie.
@@ -122,50 +180,68 @@ struct Product<'a> {
 impl Blocked for Product<'_> {
     type Output = ();
 
-    /// `P` rows at a time, as far as they go.
+    /// `P` rows at a time, as far as they go. Of the last few, several blocks are computed together, because a row of the right factor
+    /// is read then where the one before ended, and not one block of each row after the other.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const V: usize>(mut self, simd: S) {
         let rows = self.result.len() / self.right.columns;
+        let mut row = rows - rows % P;
         for first in (0..self.right.columns).step_by(BLOCK) {
-            let mut row = 0;
-            while row + P <= rows {
-                self.tile::<S, P, V>(simd, row, first);
-                row += P;
+            for row in (0..row).step_by(P) {
+                self.tile::<S, P, V, 1>(simd, row, first);
             }
-            while row + 2 <= rows {
-                self.tile::<S, 2, V>(simd, row, first);
-                row += 2;
-            }
-            if row < rows {
-                self.tile::<S, 1, V>(simd, row, first);
-            }
+        }
+        while row + 2 <= rows {
+            self.rows::<S, 2, V, 2>(simd, row);
+            row += 2;
+        }
+        if row < rows {
+            self.rows::<S, 1, V, 4>(simd, row);
         }
     }
 }
 
 impl Product<'_> {
+    /// `P` rows, `C` blocks at a time.
     #[inline(always)]
-    fn tile<S: Simd, const P: usize, const V: usize>(&mut self, simd: S, row: usize, first: usize) {
-        let mut sums = [[simd.splat_f32s(0.0); V]; P];
-        let (block, next) = self.right.block(first);
+    fn rows<S: Simd, const P: usize, const V: usize, const C: usize>(&mut self, simd: S, row: usize) {
+        let mut first = 0;
+        while self.right.block == BLOCK && first + C * BLOCK <= self.right.columns {
+            self.tile::<S, P, V, C>(simd, row, first);
+            first += C * BLOCK;
+        }
+        while first < self.right.columns {
+            self.tile::<S, P, V, 1>(simd, row, first);
+            first += BLOCK;
+        }
+    }
+
+    /// `P` rows of `C` blocks that lie side by side.
+    #[inline(always)]
+    fn tile<S: Simd, const P: usize, const V: usize, const C: usize>(&mut self, simd: S, row: usize, first: usize) {
+        let mut sums = [[[simd.splat_f32s(0.0); V]; C]; P];
+        let (blocks, next) = self.right.block(first);
         let left = &self.left.numbers[row * self.left.row..];
         for k in 0..self.right.rows {
-            let block = S::as_simd_f32s(&block[k * next..][..BLOCK]).0;
+            let blocks = S::as_simd_f32s(&blocks[k * next..][..C * BLOCK]).0;
             for (p, sums) in sums.iter_mut().enumerate() {
                 let factor = simd.splat_f32s(left[p * self.left.row + k * self.left.term]);
-                for (sum, number) in sums.iter_mut().zip(block) {
+                for (sum, number) in sums.as_flattened_mut().iter_mut().zip(blocks) {
                     *sum = simd.mul_add_f32s(factor, *number, *sum);
                 }
             }
         }
-        let bias = self.bias.map(|bias| vectors::<S, V>(simd, &bias[first..]));
-        let width = BLOCK.min(self.right.columns - first);
-        for (p, mut sums) in sums.into_iter().enumerate() {
-            for (sum, bias) in sums.iter_mut().zip(bias.iter().flatten()) {
-                *sum = simd.add_f32s(*sum, *bias);
+        for (p, sums) in sums.into_iter().enumerate() {
+            for (c, mut sums) in sums.into_iter().enumerate() {
+                let first = first + c * BLOCK;
+                let bias = self.bias.map(|bias| vectors::<S, V>(simd, &bias[first..]));
+                for (sum, bias) in sums.iter_mut().zip(bias.iter().flatten()) {
+                    *sum = simd.add_f32s(*sum, *bias);
+                }
+                let width = BLOCK.min(self.right.columns - first);
+                let result = &mut self.result[(row + p) * self.right.columns + first..][..width];
+                result.copy_from_slice(&numbers::<S, V>(sums)[..width]);
             }
-            let result = &mut self.result[(row + p) * self.right.columns + first..][..width];
-            result.copy_from_slice(&numbers::<S, V>(sums)[..width]);
         }
     }
 }

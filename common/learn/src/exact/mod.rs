@@ -16,6 +16,7 @@ mod units;
 pub use kernels::add_sums;
 pub(crate) use kernels::{max_bits, power_of_two};
 pub use sizes::TensorSizes;
+pub(crate) use sum::TensorGradient;
 pub use sum::{GradientSum, NotFinite, Quantizer, maxima};
 pub(crate) use units::ceil_log2;
 pub use units::{Units, UnitsError};

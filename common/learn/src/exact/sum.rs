@@ -1,5 +1,9 @@
 //! The sum of some tasks' gradients, as integers.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use ata_nn::linear::WeightGradient;
+
 use super::kernels::{add_sums, count_clamped, max_bits, quantize_add, quantize_subtract};
 use super::units::limit;
 use super::{TensorSizes, Units};
@@ -30,15 +34,6 @@ impl Quantizer {
     pub fn units(&self) -> &Units {
         &self.units
     }
-
-    /// The parts of some tensors that fit the cache, each with its tensor and its first value's index.
-    fn blocks<'a>(&'a self, tensors: &'a [&'a [f32]]) -> impl Iterator<Item = (usize, usize, &'a [f32])> {
-        self.sizes.pieces(0..self.sizes.values()).zip(tensors).flat_map(|((tensor, piece), values)| {
-            assert_eq!(values.len(), piece.len(), "one number per parameter");
-            let blocks = values.chunks(BLOCK).enumerate();
-            blocks.map(move |(at, block)| (tensor, piece.start + at * BLOCK, block))
-        })
-    }
 }
 
 /// A gradient holds a number that is infinite or NaN.
@@ -47,6 +42,44 @@ impl Quantizer {
 pub struct NotFinite {
     /// Where the first such number is.
     pub index: usize,
+}
+
+/// The gradient of one tensor.
+pub(crate) enum TensorGradient<'a> {
+    /// Its values.
+    Values(&'a [f32]),
+    /// The factors of a layer's weight gradient.
+    Factors(WeightGradient<'a>),
+}
+
+impl TensorGradient<'_> {
+    /// Calls `visit` for blocks that fit a cache, with the index of the first value, the values, and their part of `targets`.
+    /// Blocks may be visited by several threads at once.
+    ///
+    /// # Panics
+    /// If there is not one target per value.
+    fn visit<T: Send>(&self, targets: &mut [T], visit: impl Fn(usize, &[f32], &mut [T]) + Send + Sync) {
+        match self {
+            Self::Values(values) => {
+                assert_eq!(values.len(), targets.len(), "one number per parameter");
+                for (at, (values, targets)) in values.chunks(BLOCK).zip(targets.chunks_mut(BLOCK)).enumerate() {
+                    visit(at * BLOCK, values, targets);
+                }
+            }
+            Self::Factors(factors) => factors.in_pieces(targets, visit),
+        }
+    }
+
+    /// The error of a tensor whose values are not all finite, of which the first one has the index `first`.
+    fn first_not_finite(&self, first: usize, values: usize) -> NotFinite {
+        let at = AtomicUsize::new(values);
+        self.visit(&mut vec![(); values], |start, block, _| {
+            if let Some(found) = block.iter().position(|value| !value.is_finite()) {
+                at.fetch_min(start + found, Ordering::Relaxed);
+            }
+        });
+        NotFinite { index: first + at.into_inner() }
+    }
 }
 
 /// The largest magnitude of a gradient in each tensor.
@@ -60,16 +93,10 @@ pub fn maxima(gradient: &[f32], sizes: &TensorSizes) -> Result<Vec<f32>, NotFini
         let values = &gradient[piece.clone()];
         maxima[tensor] = f32::from_bits(max_bits(values));
         if !maxima[tensor].is_finite() {
-            return Err(first_not_finite(values, piece.start));
+            return Err(TensorGradient::Values(values).first_not_finite(piece.start, values.len()));
         }
     }
     Ok(maxima)
-}
-
-/// The error of some values of a gradient, of which the first one has this index.
-fn first_not_finite(values: &[f32], first: usize) -> NotFinite {
-    let at = values.iter().position(|value| !value.is_finite()).expect("the maximum is not finite");
-    NotFinite { index: first + at }
 }
 
 /// The sum of some tasks' gradients, in integers of [`Units`].
@@ -105,7 +132,7 @@ impl GradientSum {
     pub fn add(&mut self, gradient: &[f32], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
         assert_eq!(gradient.len(), quantizer.sizes.values());
         let pieces = quantizer.sizes.pieces(0..gradient.len());
-        let tensors: Vec<&[f32]> = pieces.map(|(_, piece)| &gradient[piece]).collect();
+        let tensors: Vec<TensorGradient> = pieces.map(|(_, piece)| TensorGradient::Values(&gradient[piece])).collect();
         self.add_tensors(&tensors, tasks, quantizer)
     }
 
@@ -113,27 +140,37 @@ impl GradientSum {
     ///
     /// # Panics
     /// If there is not one number per parameter.
-    pub fn add_tensors(&mut self, tensors: &[&[f32]], tasks: u64, quantizer: &Quantizer) -> Result<(), NotFinite> {
+    pub(crate) fn add_tensors(
+        &mut self,
+        tensors: &[TensorGradient<'_>],
+        tasks: u64,
+        quantizer: &Quantizer,
+    ) -> Result<(), NotFinite> {
         assert_eq!((tensors.len(), self.values.len()), (quantizer.sizes.tensors(), quantizer.sizes.values()));
         let limit = at_most(quantizer.limit.saturating_mul(tasks).min(i32::MAX as u64));
+        let is_first = self.tasks == 0;
         let mut maxima = vec![0.0; self.maxima.len()];
         let mut saturated = 0;
-        for (tensor, at, block) in quantizer.blocks(tensors) {
+        for (tensor, range) in quantizer.sizes.pieces(0..self.values.len()) {
             let factor = quantizer.units.reciprocal(tensor);
-            let range = at..at + block.len();
-            if self.tasks == 0 {
-                // Here they are in a cache, and not before.
-                self.values[range.clone()].fill(0);
+            let (most, clamped) = (AtomicU32::new(0), AtomicU64::new(0));
+            tensors[tensor].visit(&mut self.values[range.clone()], |_, block, sums| {
+                if is_first {
+                    // Here they are in a cache, and not before.
+                    sums.fill(0);
+                }
+                let bits = quantize_add(sums, block, factor, limit);
+                most.fetch_max(bits, Ordering::Relaxed);
+                if f32::from_bits(bits) * factor > limit {
+                    clamped.fetch_add(count_clamped(block, factor, limit), Ordering::Relaxed);
+                }
+            });
+            maxima[tensor] = f32::from_bits(most.into_inner());
+            if !maxima[tensor].is_finite() {
+                self.take_back(&tensors[..=tensor], quantizer, limit);
+                return Err(tensors[tensor].first_not_finite(range.start, range.len()));
             }
-            let most = f32::from_bits(quantize_add(&mut self.values[range.clone()], block, factor, limit));
-            if !most.is_finite() {
-                self.take_back(tensors, range.end, quantizer, limit);
-                return Err(first_not_finite(block, at));
-            }
-            if most * factor > limit {
-                saturated += count_clamped(block, factor, limit);
-            }
-            maxima[tensor] = f32::max(maxima[tensor], most);
+            saturated += clamped.into_inner();
         }
         for most in &mut maxima {
             *most /= tasks.max(1) as f32;
@@ -142,11 +179,11 @@ impl GradientSum {
         Ok(())
     }
 
-    /// Subtracts what the first values of a gradient added.
-    fn take_back(&mut self, tensors: &[&[f32]], values: usize, quantizer: &Quantizer, limit: f32) {
-        for (tensor, at, block) in quantizer.blocks(tensors).take_while(|(_, at, _)| *at < values) {
+    /// Subtracts what the first tensors of a gradient added.
+    fn take_back(&mut self, tensors: &[TensorGradient<'_>], quantizer: &Quantizer, limit: f32) {
+        for ((tensor, range), gradient) in quantizer.sizes.pieces(0..self.values.len()).zip(tensors) {
             let factor = quantizer.units.reciprocal(tensor);
-            quantize_subtract(&mut self.values[at..at + block.len()], block, factor, limit);
+            gradient.visit(&mut self.values[range], |_, block, sums| quantize_subtract(sums, block, factor, limit));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use ata_nn::image::{Size, View};
+use ata_nn::linear::Matrix;
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use burn_flex::{FlexTensor, Layout};
 
@@ -31,6 +32,12 @@ pub(super) fn takes<const D: usize>(x: &Tensor<D>) -> bool {
 /// The numbers of a contiguous tensor.
 pub(super) fn numbers(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("a contiguous tensor of f32")
+}
+
+/// A contiguous tensor of two dimensions.
+pub(super) fn matrix(tensor: &FlexTensor) -> Matrix<'_> {
+    let shape = tensor.layout().shape();
+    Matrix { numbers: numbers(tensor), rows: shape[0], columns: shape[1] }
 }
 
 /// A tensor whose numbers a [`View`] can name: burn's flipped tensors have negative strides.

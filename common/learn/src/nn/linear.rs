@@ -1,6 +1,6 @@
 //! Fully connected layers.
 
-use ata_nn::linear::{self as kernel, Matrix};
+use ata_nn::linear as kernel;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -11,7 +11,8 @@ use burn::module::{Module, Param};
 use burn::tensor::{Tensor, module};
 use burn_flex::FlexTensor;
 
-use super::flex;
+use super::flex::{self, matrix};
+use super::weight_factors;
 
 /// A fully connected layer: `x · weight + bias`.
 #[derive(Module, Debug)]
@@ -24,6 +25,13 @@ impl Linear {
     /// With the parameters of a layer of burn's.
     pub fn new(layer: burn::nn::Linear) -> Self {
         Self { weight: layer.weight, bias: layer.bias }
+    }
+
+    /// A layer whose weight is no parameter.
+    #[cfg(test)]
+    pub(crate) fn twice_the_weight(&self) -> Self {
+        let weight = Param::initialized(burn::module::ParamId::new(), self.weight.val() * 2.0);
+        Self { weight, bias: None }
     }
 
     /// Takes a tensor of shape [..., inputs], and returns one of shape [..., outputs].
@@ -48,11 +56,6 @@ impl Linear {
 #[backend_extension(Flex, Autodiff)]
 trait Operation: Backend {
     fn linear_in_order(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
-}
-
-fn matrix(tensor: &FlexTensor) -> Matrix<'_> {
-    let shape = tensor.layout().shape();
-    Matrix { numbers: flex::numbers(tensor), rows: shape[0], columns: shape[1] }
 }
 
 impl Operation for Flex {
@@ -84,15 +87,19 @@ impl Backward<Flex, 3> for BackwardPass {
     type State = [FlexTensor; 2];
 
     fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
-        let gradient = matrix(&gradient);
-        let [x, weight] = ops.state.each_ref().map(matrix);
+        let output = gradients.consume::<Flex>(&ops.node).to_contiguous();
+        let gradient = matrix(&output);
+        let [input, parameter] = &ops.state;
+        let (x, weight) = (matrix(input), matrix(parameter));
         let [of_x, of_weight, of_bias] = ops.parents;
         if let Some(node) = of_x {
             let found = kernel::input_gradient(gradient, weight);
             gradients.register::<Flex>(node.id, flex::tensor(found, [x.rows, x.columns]));
         }
-        if let Some(node) = of_weight {
+        if let Some(node) = of_weight
+            // What a weight is computed from needs its gradient.
+            && !(node.parents.is_empty() && weight_factors::keep(parameter, input, &output))
+        {
             let found = kernel::weight_gradient(x, gradient);
             gradients.register::<Flex>(node.id, flex::tensor(found, [weight.rows, weight.columns]));
         }

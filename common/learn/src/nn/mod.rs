@@ -43,6 +43,7 @@ mod reference;
 mod subsample;
 #[cfg(test)]
 mod tests;
+mod weight_factors;
 
 pub use average::global_average;
 pub use conv_relu_pool::ConvReluPool;
@@ -53,3 +54,4 @@ pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;
 pub use subsample::subsample;
+pub(crate) use weight_factors::{WeightFactors, keeping_factors, take};
