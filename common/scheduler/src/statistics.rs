@@ -21,9 +21,13 @@ pub struct WorkerStatistics {
     /// Total seconds spent on tasks that were cancelled: each would have taken longer. Without them, a worker that loses
     /// races would look faster than it is.
     pub censored_s: f64,
-    /// Iterations whose overhead was observed.
+    /// Seconds of its first assignment that were not computation. It waited for whole parameters there, which all workers download
+    /// at the same time, and which it has from then on.
+    #[serde(default)]
+    pub first_overhead_s: Option<f64>,
+    /// Later assignments whose overhead was observed.
     pub assignments: u64,
-    /// Total seconds of those iterations that were not computation: transport, waiting, encoding.
+    /// Total seconds of those that were not computation: transport, waiting, encoding.
     pub overhead_s: f64,
     /// The batches of a worker that computes a lease as one batch. In the fields above, each of a batch's tasks counts with
     /// an equal share of its time.
@@ -54,9 +58,13 @@ impl WorkerStatistics {
         self.censored_s += elapsed_s;
     }
 
-    /// Records what an iteration's assignment cost apart from computation, in seconds.
+    /// Records what an assignment cost apart from computation, in seconds.
     pub fn observe_overhead(&mut self, overhead_s: f64) {
         debug_assert!(overhead_s.is_finite() && overhead_s >= 0.0);
+        if self.first_overhead_s.is_none() {
+            self.first_overhead_s = Some(overhead_s);
+            return;
+        }
         self.assignments += 1;
         self.overhead_s += overhead_s;
     }
@@ -66,7 +74,7 @@ impl WorkerStatistics {
         (self.observed > 0).then(|| self.total_s / self.observed as f64)
     }
 
-    /// Mean seconds per assignment that are not computation; 0 before the first observation.
+    /// Mean seconds per assignment that are not computation, without the first one; 0 before the second.
     pub fn mean_overhead_s(&self) -> f64 {
         self.overhead_s / self.assignments.max(1) as f64
     }
@@ -80,7 +88,9 @@ impl WorkerStatistics {
     /// first observation.
     pub fn expected_s(&self, tasks: u64) -> Option<f64> {
         let one_by_one_s = tasks as f64 * self.mean_s()?;
-        Some(self.mean_overhead_s() + self.batches.at_most_s(tasks).map_or(one_by_one_s, |s| s.max(one_by_one_s)))
+        let overhead_s =
+            if self.assignments > 0 { self.mean_overhead_s() } else { self.first_overhead_s.unwrap_or(0.0) };
+        Some(overhead_s + self.batches.at_most_s(tasks).map_or(one_by_one_s, |s| s.max(one_by_one_s)))
     }
 
     /// The coefficient of variation of the task times; 0 if it is not known.
@@ -97,6 +107,7 @@ impl WorkerStatistics {
             total_s: self.total_s + other.total_s,
             squares_s2: self.squares_s2 + other.squares_s2,
             censored_s: self.censored_s + other.censored_s,
+            first_overhead_s: self.first_overhead_s.or(other.first_overhead_s),
             assignments: self.assignments + other.assignments,
             overhead_s: self.overhead_s + other.overhead_s,
             batches: self.batches.plus(&other.batches),
@@ -114,6 +125,7 @@ impl WorkerStatistics {
             total_s: self.total_s * tasks,
             squares_s2: self.squares_s2 * tasks,
             censored_s: self.censored_s * tasks,
+            first_overhead_s: self.first_overhead_s,
             assignments,
             overhead_s: self.overhead_s * share(assignments, self.assignments),
             batches: self.batches.scaled(tasks),
@@ -122,7 +134,8 @@ impl WorkerStatistics {
 
     /// Whether the numbers can have been observed: for statistics that come from a file.
     pub fn is_valid(&self) -> bool {
-        let sums = [self.total_s, self.squares_s2 / MOST, self.censored_s, self.overhead_s];
+        let first_overhead_s = self.first_overhead_s.unwrap_or(0.0);
+        let sums = [self.total_s, self.squares_s2 / MOST, self.censored_s, first_overhead_s, self.overhead_s];
         let counts = [self.observed, self.assignments].map(|count| count as f64);
         sums.into_iter().chain(counts).all(|sum| (0.0..=MOST).contains(&sum))
             && (self.observed > 0 || self.total_s == 0.0)

@@ -274,7 +274,7 @@ fn a_worker_that_was_timed_is_evicted_in_its_own_time() {
         cluster.now_s = 100.0 + allowed_s - 0.1;
         cluster.done(1, &leases[0].1).unwrap();
         assert_eq!(cluster.timeout(), []);
-        let overhead_s = cluster.engine.statistics()[1].mean_overhead_s();
+        let overhead_s = cluster.engine.statistics()[1].first_overhead_s.unwrap();
         cluster.now_s += 10.0 * overhead_s + 0.2;
         assert!(matches!(cluster.timeout()[0], Effect::Evict { worker: evicted, .. } if evicted == worker(2)));
     }

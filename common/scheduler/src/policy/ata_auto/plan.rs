@@ -117,7 +117,12 @@ impl Plan {
     fn share_rest(&self, view: &IterationView<'_>, actions: &mut Actions) {
         let caution = self.preferences.caution;
         let mut free: SmallVec<[FreeWorker<'_>; 16]> = SmallVec::new();
+        let may_join = self.may_more_join(view);
         for ready in &self.members {
+            // A worker without a share was left out because its vector would make the step later for all.
+            if ready.member.share == 0 && ready.member.pace.window_s > 0.0 && !may_join {
+                continue;
+            }
             let busy_s = match view.activity(ready.member.worker) {
                 Activity::Away => continue,
                 Activity::Idle => None,
@@ -136,6 +141,16 @@ impl Plan {
             actions.begin.push((worker, first_part(pace, share)));
             last = Some(next);
         }
+    }
+
+    /// Whether one of the workers with a share is so late that others are needed.
+    fn may_more_join(&self, view: &IterationView<'_>) -> bool {
+        let is_late = |member: &Member| match view.activity(member.worker) {
+            Activity::Busy { tasks, elapsed_s, .. } => elapsed_s > LATE * member.pace.time_s(tasks),
+            Activity::Away => true,
+            Activity::Idle => false,
+        };
+        self.members.iter().map(|ready| &ready.member).filter(|member| member.share > 0).any(is_late)
     }
 
     /// Has idle workers compute late tasks as well, if the time gained is worth it.
@@ -168,6 +183,9 @@ impl Plan {
         actions.copy.extend(copies.map(|(late, copier)| (copier.worker, late.worker)));
     }
 }
+
+/// A worker that takes this many times as long as expected is late: noise alone seldom makes it so for a share of several tasks.
+const LATE: f64 = 2.0;
 
 /// A member that could compute more.
 struct FreeWorker<'a> {
