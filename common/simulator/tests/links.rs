@@ -127,7 +127,7 @@ fn steps_take_as_long_as_predicted() {
                 let found = found[LEARNING..].iter().sum::<f64>() / MEASURED as f64;
                 let expected = predicted(times, links.exchange());
                 let ratio = found / expected;
-                assert!((0.99..1.06).contains(&ratio), "{workers} workers, {links:?}: {found} for {expected}");
+                assert!((0.99..1.05).contains(&ratio), "{workers} workers, {links:?}: {found} for {expected}");
             }
         }
     }

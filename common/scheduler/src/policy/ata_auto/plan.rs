@@ -262,10 +262,12 @@ fn most_worth(late: &[LateWorker], copy_s: impl Fn(usize, u64) -> Option<f64>, t
 }
 
 /// How many tasks of a share to hand out at once: half of them, unless more assignments cost more than what is likely to be
-/// gained by holding back, or it is one batch. A worker that is hardly known gets no more than it has done.
+/// gained by holding back, or it is one batch. Nobody is asked for a vector while tasks are held back, so that may cost as long as
+/// vectors travel. A worker that is hardly known gets no more than it has done.
 fn first_part(pace: &Pace, share: u64) -> u64 {
     let is_batch = pace.most.is_some();
-    if is_batch || pace.deviation_s(share) <= MORE_ASSIGNMENTS * pace.per_assignment_s() {
+    let cost_s = MORE_ASSIGNMENTS * pace.per_assignment_s() + pace.window_s;
+    if is_batch || pace.deviation_s(share) <= cost_s {
         return share;
     }
     let part = share.div_ceil(2).min((pace.count as u64).max(1));
