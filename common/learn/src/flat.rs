@@ -72,7 +72,7 @@ pub(crate) enum Part<T> {
     /// Its values.
     Values(T),
     /// The factors of a large weight's gradient, if they are kept.
-    Factors(WeightFactors),
+    Factors(Box<WeightFactors>),
 }
 
 impl Gradients {
@@ -84,7 +84,7 @@ impl Gradients {
                 let gradient = param.val().grad_remove(&mut self.1).map(|gradient| gradient.flatten(0, D - 1));
                 let mut factors = nn::take(param.val().inner());
                 if let (None, [_]) = (&gradient, &factors[..]) {
-                    return self.0.extend(factors.pop().map(Part::Factors));
+                    return self.0.extend(factors.pop().map(|factors| Part::Factors(Box::new(factors))));
                 }
                 // A parameter that is used several times has the sum of its gradients.
                 let sum = factors.iter().map(WeightFactors::tensor).chain(gradient).reduce(|sum, more| sum + more);

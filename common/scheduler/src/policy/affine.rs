@@ -199,7 +199,8 @@ mod tests {
         let known = |overhead_s| {
             let mut statistics = WorkerStatistics { observed: 5, total_s: 5.0, ..WorkerStatistics::default() };
             // The first one is not representative.
-            [99.0, overhead_s].into_iter().for_each(|overhead_s| statistics.observe_overhead(overhead_s));
+            statistics.observe_overhead(99.0);
+            statistics.observe_overhead(overhead_s);
             statistics
         };
         let statistics = [known(6.0), known(0.0)];
