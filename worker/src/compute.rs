@@ -14,7 +14,7 @@ use ata_wire::{Collection, ComputedLease, LeaseTimes, RunSpec};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
-use crate::kept::{KeptGradients, Selection};
+use crate::kept::{KeptGradients, KeptSum, Selection};
 use crate::trace::HeldLease;
 
 /// Milliseconds between attempts to read the samples of a task, 1.3 s in all, after which a disk that was busy answers again. If
@@ -199,7 +199,8 @@ impl Worker<'_> {
                 let alone = if lease.is_alone() {
                     Some(CollectedSum { sums: vec![Arc::new(sum)], units })
                 } else {
-                    self.kept.add(lease.iteration(), lease.id(), sum, units);
+                    let kept = KeptSum::new(lease.id(), lease.round(), sum, units);
+                    self.kept.add(lease.iteration(), kept);
                     None
                 };
                 self.report(ComputeEvent::Computed { lease, computed, alone });

@@ -22,10 +22,24 @@ pub(crate) struct KeptGradients {
 
 /// The sum of some leases' gradients.
 #[derive(Debug)]
-struct KeptSum {
+pub(crate) struct KeptSum {
     leases: Vec<LeaseId>,
+    /// How often sums had been asked for when they were assigned. Those assigned before and after are in different sums.
+    round: u64,
     sum: Arc<GradientSum>,
     units: Units,
+}
+
+impl KeptSum {
+    /// The gradients of one lease.
+    pub(crate) fn new(lease: LeaseId, round: u64, sum: GradientSum, units: Units) -> Self {
+        Self { leases: vec![lease], round, sum: Arc::new(sum), units }
+    }
+
+    /// Whether the sum of both may be kept in place of them. The units of the first iteration may change within it.
+    fn joins(&self, other: &Self) -> bool {
+        (self.round, &self.units) == (other.round, &other.units)
+    }
 }
 
 /// What is kept of the leases that a collection asks for.
@@ -54,8 +68,8 @@ impl KeptGradients {
         }
     }
 
-    /// Keeps the sum of a lease's gradients. Those of other iterations are dropped.
-    pub(crate) fn add(&mut self, iteration: Iteration, lease: LeaseId, sum: GradientSum, units: Units) {
+    /// Keeps a sum. Those of other iterations are dropped.
+    pub(crate) fn add(&mut self, iteration: Iteration, sum: KeptSum) {
         if self.iteration != iteration {
             self.iteration = iteration;
             for kept in std::mem::take(&mut self.sums) {
@@ -64,17 +78,16 @@ impl KeptGradients {
                 }
             }
         }
-        self.sums.push(KeptSum { leases: vec![lease], sum: Arc::new(sum), units });
+        self.sums.push(sum);
         if self.sums.len() > APART {
             self.join();
         }
     }
 
-    /// Adds a sum to the one before, if they have the same units (those of the first iteration may change within it), and none of
-    /// them is the last one or being sent.
+    /// Adds a sum to the one before, if they fit, and none of them is the last one or being sent.
     fn join(&mut self) {
         let pairs = self.sums.windows(2).take(self.sums.len() - APART);
-        let Some(at) = pairs.into_iter().position(|pair| pair[0].units == pair[1].units) else { return };
+        let Some(at) = pairs.into_iter().position(|pair| pair[0].joins(&pair[1])) else { return };
         let [first, second, ..] = &mut self.sums[at..] else { return };
         let Some(sum) = Arc::get_mut(&mut first.sum) else { return };
         sum.merge(&second.sum);
@@ -118,7 +131,7 @@ mod tests {
         let mut kept = KeptGradients::default();
         for &lease in leases {
             let sum = GradientSum { values: vec![1 << lease], maxima: vec![1.0], saturated: 0, tasks: 1 };
-            kept.add(Iteration(4), LeaseId(lease), sum, units(0));
+            kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 0, sum, units(0)));
         }
         kept
     }
@@ -156,16 +169,27 @@ mod tests {
         kept.discard(LeaseId(7));
         for lease in [3, 4] {
             let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
-            kept.add(Iteration(4), LeaseId(lease), sum, units(0));
+            kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 0, sum, units(0)));
         }
         assert_eq!(total(&kept, &[1, 3, 4]), Ok(0b11010));
+    }
+
+    /// Its worker was asked for lease 1, and got tasks of a lost worker after that.
+    #[test]
+    fn what_is_asked_for_apart_is_kept_apart() {
+        let mut kept = kept(&[1]);
+        for lease in 2..6 {
+            let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
+            kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 1, sum, units(0)));
+        }
+        assert_eq!((total(&kept, &[1]), total(&kept, &[2, 3, 4, 5])), (Ok(0b10), Ok(0b11_1100)));
     }
 
     #[test]
     fn another_iteration_begins_anew() {
         let mut kept = kept(&[1, 2]);
         let sum = GradientSum { values: vec![1 << 3], ..kept.sums[0].sum.as_ref().clone() };
-        kept.add(Iteration(5), LeaseId(3), sum, units(0));
+        kept.add(Iteration(5), KeptSum::new(LeaseId(3), 0, sum, units(0)));
         assert!(matches!(kept.select(Iteration(4), &[LeaseId(1)]), Selection::Incomplete));
         assert!(matches!(kept.select(Iteration(5), &[LeaseId(3)]), Selection::Sums(sums, _) if sums.len() == 1));
     }
@@ -175,7 +199,7 @@ mod tests {
         let mut kept = kept(&[1, 2]);
         let Selection::Sums(sent, _) = kept.select(Iteration(4), &[LeaseId(1)]) else { panic!() };
         let more = GradientSum { values: vec![1 << 3], ..sent[0].as_ref().clone() };
-        kept.add(Iteration(4), LeaseId(3), more, units(0));
+        kept.add(Iteration(4), KeptSum::new(LeaseId(3), 0, more, units(0)));
         assert_eq!((sent[0].values[0], total(&kept, &[1, 2, 3])), (0b10, Ok(0b1110)));
     }
 
@@ -185,7 +209,7 @@ mod tests {
         let mut kept = kept(&[1, 2]);
         for lease in 3..30 {
             let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
-            kept.add(Iteration(4), LeaseId(lease), sum, units(7));
+            kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 0, sum, units(7)));
             assert!(kept.sums.len() <= APART + 1, "memory is bounded");
         }
         assert_eq!(total(&kept, &[1, 2, 29]), Err("inseparable"));

@@ -184,6 +184,7 @@ async fn prepare_and_work(
         waiting: Vec::new(),
         given: HashMap::new(),
         asked: Vec::new(),
+        rounds: 0,
         progress: Vec::new(),
         uploads: JoinSet::new(),
         worked: &mut history.worked,

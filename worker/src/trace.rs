@@ -16,12 +16,13 @@ use tracing::{Span, debug_span};
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     lease: Lease,
+    round: u64,
     span: Span,
 }
 
 impl HeldLease {
-    /// Begins the span of a lease, if the coordinator keeps a trace.
-    pub(crate) fn new(assignment: Assignment, links: SpanLinks, worker: &WorkerName) -> Self {
+    /// Begins the span of a lease, if the coordinator keeps a trace. Sums of the session were asked for `round` times so far.
+    pub(crate) fn new(assignment: Assignment, round: u64, links: SpanLinks, worker: &WorkerName) -> Self {
         let Assignment { lease, trace } = assignment;
         let span = links.below(trace, || {
             debug_span!(
@@ -37,7 +38,7 @@ impl HeldLease {
                 otel.status_code = Empty,
             )
         });
-        Self { lease, span }
+        Self { lease, round, span }
     }
 
     pub(crate) fn id(&self) -> LeaseId {
@@ -46,6 +47,11 @@ impl HeldLease {
 
     pub(crate) fn iteration(&self) -> Iteration {
         self.lease.iteration
+    }
+
+    /// Leases of the same round are asked for together.
+    pub(crate) fn round(&self) -> u64 {
+        self.round
     }
 
     pub(crate) fn is_alone(&self) -> bool {

@@ -82,7 +82,7 @@ impl Gradients {
         impl ModuleVisitor for Visitor {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
                 let gradient = param.val().grad_remove(&mut self.1).map(|gradient| gradient.flatten(0, D - 1));
-                let mut factors = nn::take(param.val().inner());
+                let mut factors = nn::take_factors(param.val().inner());
                 if let (None, [_]) = (&gradient, &factors[..]) {
                     return self.0.extend(factors.pop().map(|factors| Part::Factors(Box::new(factors))));
                 }

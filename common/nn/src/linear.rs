@@ -59,9 +59,8 @@ pub fn input_gradient(gradient: Matrix<'_>, weight: Matrix<'_>) -> Vec<f32> {
 
 /// `xᵀ · gradient`: each number is the sum over the samples in their order.
 pub fn weight_gradient(x: Matrix<'_>, gradient: Matrix<'_>) -> Vec<f32> {
-    let mut result = zeros(x.columns * gradient.columns);
-    WeightGradient::new(x, gradient).in_pieces(&mut result, |_, values, result| result.copy_from_slice(values));
-    result
+    let WeightGradient { left, right } = WeightGradient::new(x, gradient);
+    multiply(left, x.columns, &right, None)
 }
 
 /// [`weight_gradient`] as its factors: it is often far larger than they are, and what is computed from it may need it only while it
@@ -202,7 +201,7 @@ impl Blocked for Product<'_> {
 }
 
 impl Product<'_> {
-    /// `P` rows, `C` blocks at a time.
+    /// `P` rows, `C` blocks at a time where blocks lie side by side.
     #[inline(always)]
     fn rows<S: Simd, const P: usize, const V: usize, const C: usize>(&mut self, simd: S, row: usize) {
         let mut first = 0;

@@ -23,7 +23,6 @@ pub struct WorkerStatistics {
     pub censored_s: f64,
     /// Seconds of its first assignment that were not computation. It waited for whole parameters there, which all workers download
     /// at the same time, and which it has from then on.
-    #[serde(default)]
     pub first_overhead_s: Option<f64>,
     /// Later assignments whose overhead was observed.
     pub assignments: u64,

@@ -107,10 +107,11 @@ async fn two_of_five_hang() {
     }
 }
 
-/// A worker that sends heartbeats and takes leases, but never answers.
+/// A worker that sends heartbeats and takes leases, but never answers. The others have sent their sums when they get its tasks, a
+/// few at a time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thief_of_leases_is_found_out() {
-    let settings = Settings { min_workers: 3, rest_s: 1000.0, lease_timeout_s: 1.0, ..Settings::default() };
+    let settings = Settings { budget: 36, min_workers: 3, rest_s: 1000.0, lease_timeout_s: 1.0, ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;
     let mut thief = Peer::connect(cluster.address).await.join("thief").await;
     for name in ["good-1", "good-2"] {
@@ -126,7 +127,9 @@ async fn a_thief_of_leases_is_found_out() {
         }
     };
     assert_eq!(reason, FarewellReason::Evicted);
-    check(&settings, &cluster.end().await).await;
+    let ended = cluster.end().await;
+    check(&settings, &ended).await;
+    assert_eq!(ended.report.state.refused.get(&RefusalKind::NotComputed), None, "no sum is refused");
 }
 
 /// Parameters and gradients take seconds on its link; heartbeats do not wait behind them.

@@ -41,7 +41,7 @@ fn is_computed(unreadable: usize) -> bool {
     assert!(matches!(received.blocking_recv(), Some(ComputeEvent::Ready)));
     let lease = Lease { id: LeaseId(1), iteration: Iteration(1), tasks: TaskRange::single(0), is_alone: false };
     let assignment = Assignment { lease, trace: None };
-    let lease = HeldLease::new(assignment, SpanLinks::default(), &"one".parse().unwrap());
+    let lease = HeldLease::new(assignment, 0, SpanLinks::default(), &"one".parse().unwrap());
     compute.push(Job::Compute { lease, cancelled: CancelFlag::default(), units: None });
     matches!(received.blocking_recv(), Some(ComputeEvent::Computed { .. }))
 }

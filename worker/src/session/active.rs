@@ -22,6 +22,8 @@ pub(super) struct ActiveSession<'a> {
     pub(super) given: HashMap<LeaseId, CancelFlag>,
     /// Sums that were asked for and have not been sent.
     pub(super) asked: Vec<Collection>,
+    /// How often sums were asked for.
+    pub(super) rounds: u64,
     /// Computed leases that were not reported.
     pub(super) progress: Vec<ComputedLease>,
     /// Uploads in progress; each returns whether its gradient counts.
@@ -76,7 +78,7 @@ impl ActiveSession<'_> {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
-        let lease = HeldLease::new(assignment, self.config.span_links, &self.config.name);
+        let lease = HeldLease::new(assignment, self.rounds, self.config.span_links, &self.config.name);
         if self.loaded == Some(lease.iteration()) {
             self.give(lease);
         } else {
@@ -99,6 +101,7 @@ impl ActiveSession<'_> {
         if collection.leases.is_empty() {
             return;
         }
+        self.rounds += 1;
         // The leases are given to the thread once it has their parameters.
         if self.loaded == Some(collection.iteration) {
             self.compute.push(Job::Collect(collection.clone()));

@@ -158,7 +158,7 @@ fn units_follow_the_gradients() {
     assert_eq!(clamped(&dead)[40..], [0, 2, 0]);
     // The maximum of the first step is 2^20 times that of the others, and the first iteration has two bits of headroom more.
     let errors: Vec<f32> = follow(&[&[1_048_576.0][..], &[1.0; 29]].concat()).iter().map(|(_, error)| *error).collect();
-    assert!(errors[1] == 1.0 && errors[15] < 1e-2 && errors[25..].iter().all(|error| *error < 1e-4), "{errors:?}");
+    assert!(errors[1] == 1.0 && errors[15] < 1e-2 && errors[25..].iter().all(|error| *error < 4e-5), "{errors:?}");
 }
 
 /// An embedding of which few rows have a gradient: those keep their precision, and the others stay zero.

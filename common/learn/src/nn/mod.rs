@@ -54,4 +54,4 @@ pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;
 pub use subsample::subsample;
-pub(crate) use weight_factors::{WeightFactors, keeping_factors, take};
+pub(crate) use weight_factors::{WeightFactors, keeping_factors, take_factors};

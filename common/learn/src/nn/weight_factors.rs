@@ -27,7 +27,7 @@ thread_local! {
     static KEPT: RefCell<Option<Vec<(usize, WeightFactors)>>> = const { RefCell::new(None) };
 }
 
-/// Does `work`, in which gradients of large weights are not computed: [`take`] returns their factors. The second result is whether
+/// Does `work`, in which gradients of large weights are not computed: [`take_factors`] returns their factors. The second result is whether
 /// all of them were taken.
 pub(crate) fn keeping_factors<T>(work: impl FnOnce() -> T) -> (T, bool) {
     KEPT.replace(Some(Vec::new()));
@@ -47,7 +47,7 @@ pub(super) fn keep(weight: &FlexTensor, x: &FlexTensor, gradient: &FlexTensor) -
 }
 
 /// The factors that were kept for a parameter: as many as it was used.
-pub(crate) fn take<const D: usize>(parameter: Tensor<D>) -> Vec<WeightFactors> {
+pub(crate) fn take_factors<const D: usize>(parameter: Tensor<D>) -> Vec<WeightFactors> {
     KEPT.with_borrow_mut(|kept| {
         let Some(kept) = kept.as_mut().filter(|kept| !kept.is_empty()) else { return Vec::new() };
         let Ok(tensor) = parameter.try_into_primitive::<Flex>() else { return Vec::new() };

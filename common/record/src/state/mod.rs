@@ -5,7 +5,7 @@
 //! - `worker`: [`WorkerState`]; `spending`: what workers cost
 //! - `links`: [`Links`], the time that vectors take
 //! - `course`: curves of steps and evaluations, of points of bounded number (`curve`); `heat`: tasks by worker over time
-//! - `log`: notable events in words
+//! - `log`: notable events in words; `phase`: [`RunPhase`], what a run is doing
 
 mod course;
 mod curve;
@@ -13,6 +13,7 @@ mod evaluation;
 mod heat;
 mod links;
 mod log;
+mod phase;
 mod spending;
 mod worker;
 
@@ -28,32 +29,9 @@ pub use curve::ReadMark;
 pub use heat::{HeatColumn, HeatMap};
 pub use links::Links;
 pub use log::{Log, LogKind, LogLine};
+pub use phase::RunPhase;
 pub use spending::{Prices, Spending, WorkerPrice};
 pub use worker::{Usage, WorkerState};
-
-/// What a run is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunPhase {
-    /// It has not begun, or waits for workers.
-    Waiting {
-        /// Workers present.
-        present: usize,
-        /// Workers needed.
-        needed: usize,
-    },
-    /// It iterates.
-    Training,
-    /// It evaluates on the test data, after the last step.
-    Evaluating,
-    /// It is over.
-    Over(EndState),
-}
-
-impl Default for RunPhase {
-    fn default() -> Self {
-        Self::Waiting { present: 0, needed: 0 }
-    }
-}
 
 /// The allocation of an iteration.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,9 @@
 //! Spot checks: the results of some leases are taken only once two workers on different machines agree on them.
 //!
-//! A lease that is drawn is also given to a second worker, and both send its gradient alone. The driver compares the results, because the engine has no gradients. If two differ, further workers are
-//! asked, one at a time, until two agree; results that differ from theirs are mismatched. If there is no further worker to
-//! ask, all workers that differ are struck, and the tasks are computed again.
+//! A lease that is drawn is also given to a second worker, and both send its gradient alone. The driver compares the results,
+//! because the engine has no gradients. If two differ, further workers are asked, one at a time, until two agree; results that
+//! differ from theirs are mismatched. If there is no further worker to ask, all workers that differ are struck, and the tasks are
+//! computed again.
 //!
 //! The workers of a check run on different machines, because a byzantine machine could confirm itself under another name.
 //! Only if all workers run on one machine do two of them confirm each other. A machine that has delivered nothing yet, or
