@@ -221,7 +221,13 @@ async fn a_request_without_credentials_changes_nothing() {
         assert_eq!(asked.iteration, Iteration(iteration));
         worker.has_computed(&asked).await;
         let (header, chunks) = worker.sum(&asked);
-        assert_eq!(worker.connection.submit_gradient(header, chunks).await.unwrap(), Receipt::Accepted);
+        let sent = worker.connection.submit_gradient(header, chunks).await;
+        // The last step is taken as soon as its chunks are there, and the run may be over before the receipt is sent.
+        let is_over = sent.as_ref().is_err_and(|error| error.to_string().contains("the run is over"));
+        assert!(
+            sent.as_ref().is_ok_and(|receipt| *receipt == Receipt::Accepted) || is_over && iteration == 2,
+            "{sent:?}"
+        );
         match worker.asked().await {
             Some(next) => asked = next,
             None => assert_eq!(iteration, 2),
