@@ -66,8 +66,13 @@ impl Shared {
     }
 
     pub(super) fn observe_overhead(&mut self, worker: WorkerId, overhead_s: f64) {
-        self.statistics[worker.slot()].observe_overhead(overhead_s);
+        let statistics = &mut self.statistics[worker.slot()];
+        let is_first = statistics.first_overhead_s.is_none();
+        statistics.observe_overhead(overhead_s);
         self.priors.observe(worker, |own| own.observe_overhead(overhead_s));
+        if !is_first {
+            self.policy.overhead(worker, overhead_s);
+        }
     }
 
     /// A worker's lease was cancelled, such as a probe or the loser of a race.

@@ -31,6 +31,8 @@ pub enum Activity {
         tasks: u64,
         /// Seconds since it began what it computes now.
         elapsed_s: f64,
+        /// Whether some of them are a lease that it has not begun.
+        has_more: bool,
         /// Whether another worker has begun the same tasks after it.
         is_copied: bool,
     },
@@ -48,7 +50,12 @@ impl IterationView<'_> {
             return Activity::Idle;
         }
         let elapsed_s = self.leases.elapsed_s(self.now_s, worker);
-        Activity::Busy { tasks, elapsed_s, is_copied: self.copies.is_copied(worker, first.tasks) }
+        Activity::Busy {
+            tasks,
+            elapsed_s,
+            has_more: tasks > first.tasks.count,
+            is_copied: self.copies.is_copied(worker, first.tasks),
+        }
     }
 
     /// The workers that have nothing to do, not even a probe, ascending. If all rest, and none computes, they are those
@@ -59,10 +66,10 @@ impl IterationView<'_> {
 }
 
 /// What a policy does within an iteration, in the order of the fields. Actions that cannot be carried out are skipped: for
-/// workers that are busy, resting or unknown, tasks beyond those left, and copies of workers without tasks.
+/// workers that are resting or unknown, tasks beyond those left, copies by workers that are busy, and of workers without tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Actions {
-    /// Idle workers, and how many of the tasks left each begins now.
+    /// Workers, and how many of the tasks left each begins now, or after those that it holds.
     pub begin: Vec<(WorkerId, u64)>,
     /// Workers whose probe is cancelled.
     pub stop: Vec<WorkerId>,

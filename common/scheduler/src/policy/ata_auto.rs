@@ -11,8 +11,10 @@
 //! the test of [`window`] finds changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and
 //! measurements.
 
+mod belief;
 mod exploration;
 mod links;
+mod outline;
 mod pace;
 mod plan;
 mod probe;
@@ -29,14 +31,19 @@ use super::{
     StepOutcome, from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
+use crate::exchange::Exchange;
 use crate::statistics::WorkerStatistics;
 use ata_types::WorkerId;
+use belief::NoisePool;
 use exploration::{Allowance, Exploration};
 use links::share_with_links;
+use outline::Outline;
+use pace::Pace;
 use plan::{Member, Plan, Preferences};
 use probe::ProbeRule;
 use ranking::Ranking;
-use worker_model::{Noise, Test, WorkerModel};
+use window::Test;
+use worker_model::WorkerModel;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
@@ -53,6 +60,9 @@ const MOST_CANDIDATES: usize = 256;
 /// How many workers beyond those in use may help within an iteration: the fastest.
 const SPARE: usize = 8;
 
+/// Standard deviations that are added to expected times, β, if no price of time is set.
+const CAUTION_UNPRICED: f64 = 0.85;
+
 /// The least and the most caution, for a very high or very low price of time.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
@@ -65,9 +75,11 @@ pub struct AtaAuto {
     /// Of each worker, by slot.
     models: Vec<WorkerModel>,
     /// The noise of all workers.
-    noise: Noise,
+    noise: NoisePool,
     /// The sum of all changes of speed so far, V: each counts with |ln| of its factor, at most 1.
     moved: f64,
+    /// Rounds of workers in use that were tested for a change.
+    tested: f64,
     /// Worker-seconds per second in the last plan, W/l.
     spending: f64,
     /// Workers that were observed, by a lower bound on a task's expected time.
@@ -90,8 +102,9 @@ impl AtaAuto {
             track,
             time_price: None,
             models: Vec::new(),
-            noise: Noise::default(),
+            noise: NoisePool::default(),
             moved: 0.0,
+            tested: 0.0,
             spending: 1.0,
             observed: Ranking::default(),
             unknown: Ranking::default(),
@@ -128,17 +141,18 @@ impl AtaAuto {
     /// The model of a worker that is about to be observed.
     fn of(&mut self, worker: WorkerId) -> &mut WorkerModel {
         self.make_room(worker.slot() + 1);
-        if self.fresh.last() != Some(&worker) && !self.fresh.contains(&worker) {
+        let model = &mut self.models[worker.slot()];
+        if !std::mem::replace(&mut model.is_fresh, true) {
             self.fresh.push(worker);
         }
-        &mut self.models[worker.slot()]
+        model
     }
 
     /// The changepoint test that a worker's times are fit for.
     fn test(&self, worker: WorkerId) -> Test {
         match () {
             () if !self.track || self.races => Test::None,
-            () if self.probed.contains(&worker) => Test::Last,
+            () if self.models[worker.slot()].is_probed => Test::Faster,
             () => Test::All,
         }
     }
@@ -146,31 +160,47 @@ impl AtaAuto {
     /// Tests the workers of the iteration that is over for changes, and updates their ranks.
     fn review(&mut self) {
         let mut fresh = std::mem::take(&mut self.fresh);
+        if fresh.is_empty() {
+            return;
+        }
+        let hazard = self.hazard();
+        let mut moved = 0.0_f64;
         for worker in fresh.drain(..) {
             let (pooled, test) = (self.noise.pooled(), self.test(worker));
-            if let Some(factor) = self.models[worker.slot()].review(pooled, test)
-                && test == Test::All
-            {
-                self.moved += factor.ln().abs().min(1.0);
-            }
+            let model = &mut self.models[worker.slot()];
+            model.is_fresh = false;
+            self.tested += f64::from(u8::from(test == Test::All));
+            self.noise.add(model.noise(), -1.0);
+            let factor = model.review(pooled, hazard, test).filter(|_| test == Test::All);
+            self.noise.add(model.noise(), 1.0);
+            moved = moved.max(factor.map_or(0.0, |factor| factor.ln().abs().min(1.0)));
             self.place(worker.slot());
         }
+        // Changes at the same time are one event.
+        self.moved += moved;
         // Keeps the memory.
         self.fresh = fresh;
+    }
+
+    /// The hazard of a change: how likely a worker's speed changes from one round to the next, as if half a change had been
+    /// observed in one round.
+    fn hazard(&self) -> f64 {
+        (exploration::PRIOR + self.moved) / (1.0 + self.tested)
     }
 
     fn replace(&mut self, worker: WorkerId, model: WorkerModel) {
         self.make_room(worker.slot() + 1);
         let before = std::mem::replace(&mut self.models[worker.slot()], model);
-        self.noise.add_all(before.noise, -1.0);
-        self.noise.add_all(self.models[worker.slot()].noise, 1.0);
+        self.noise.add(before.noise(), -1.0);
+        self.noise.add(self.models[worker.slot()].noise(), 1.0);
         self.place(worker.slot());
     }
 
     /// Standard deviations that are added to expected times, β: the less a second of runtime is worth, the fewer risks are
     /// taken, and the fewer slow workers are used.
     fn caution(&self) -> f64 {
-        self.time_price.map_or(1.0, |price| (self.spending / price).clamp(*CAUTION.start(), *CAUTION.end()))
+        self.time_price
+            .map_or(CAUTION_UNPRICED, |price| (self.spending / price).clamp(*CAUTION.start(), *CAUTION.end()))
     }
 
     /// The workers to use with their shares, and a few more that could help, the fastest first: RAS for the index U.
@@ -182,7 +212,8 @@ impl AtaAuto {
         let mut next = order.next();
         let mut candidates: Vec<Candidate> = Vec::with_capacity(4 * SPARE);
         let mut offers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-        let mut left = round.budget;
+        let newcomers = self.newcomers(round);
+        let mut left = round.budget.saturating_sub(newcomers.len() as u64);
         let mut used = 0;
         while left > 0 || candidates.len() < used + SPARE {
             let best_s = offers.peek().map_or(f64::INFINITY, |Reverse((bits, _))| f64::from_bits(*bits));
@@ -192,7 +223,7 @@ impl AtaAuto {
                 next = order.next();
                 let worker = round.workers[i];
                 let model = &self.models[worker.slot()];
-                if let Some(pace) = model.pace(pooled, round.of(i).mean_overhead_s(), round.fuses(i)) {
+                if let Some(pace) = model.pace(pooled, self.hazard(), round.fuses(i)) {
                     offers.push(Reverse((pace.index_s(1, caution).to_bits(), candidates.len())));
                     candidates.push(Candidate { position: i, member: Member { worker, pace, share: 0 } });
                 }
@@ -209,6 +240,22 @@ impl AtaAuto {
                 break;
             }
         }
+        if !round.exchange.is_free() {
+            share_over_links(&mut candidates, round.exchange, round.budget - newcomers.len() as u64, caution);
+        }
+        let times_s = candidates.iter().map(|candidate| candidate.member.pace.time_s(candidate.member.share));
+        let longest_s = times_s.fold(0.0, f64::max);
+        let unknown = |i: usize, mean_s: f64, share: u64| {
+            let pace = Pace::unknown(mean_s, pooled.variation, self.hazard());
+            Candidate { position: i, member: Member { worker: round.workers[i], pace, share } }
+        };
+        if used > 0 && candidates.len() == used {
+            // Nobody knows how fast these are, but they may help if all others hang.
+            let present = |(worker, censored_s)| Some((position(round, worker)?, censored_s));
+            let others = self.unknown.ascending().filter_map(present).filter(|(i, _)| !newcomers.contains(i));
+            candidates.extend(others.take(SPARE).map(|(i, censored_s)| unknown(i, censored_s + longest_s, 0)));
+        }
+        candidates.extend(newcomers.into_iter().map(|i| unknown(i, longest_s, 1)));
         // Of the workers without a share, only those most likely to help are kept.
         let index = |candidate: &Candidate| (candidate.member.pace.index_s(1, caution).to_bits(), candidate.position);
         let mut rest: Vec<_> = candidates.iter().filter(|candidate| candidate.member.share == 0).map(index).collect();
@@ -219,19 +266,32 @@ impl AtaAuto {
         candidates
     }
 
+    /// Workers that have never begun a task, by position: each gets one at once, since it is timed for certain only if the step
+    /// waits for it. If it is slow, others compute the task, too. In the first iteration nothing is known of anyone.
+    fn newcomers(&self, round: &Round<'_>) -> Vec<usize> {
+        let is_first = self.observed.ascending().filter_map(|(worker, _)| position(round, worker)).next().is_none();
+        if is_first {
+            return Vec::new();
+        }
+        let untried = self.unknown.ascending().take_while(|(_, censored_s)| *censored_s == 0.0);
+        let present = untried.filter_map(|(worker, _)| position(round, worker));
+        present.take(SPARE.min(round.budget as usize - 1)).collect()
+    }
+
     /// Idle workers that a probe is likely to pay for, by position: those that were observed, then those that were not.
     fn probes(&self, round: &Round<'_>, allocation: &PerWorker<u64>, rule: &ProbeRule) -> Vec<usize> {
         let pooled = self.noise.pooled();
         let present = |(worker, time_s): (WorkerId, f64)| Some((position(round, worker)?, time_s));
         let pays = |(i, least_s): &(usize, f64)| {
             let model = &self.models[round.workers[*i].slot()];
-            let pace = || model.pace(pooled, round.of(*i).mean_overhead_s(), round.fuses(*i));
+            let pace = || model.pace(pooled, self.hazard(), round.fuses(*i));
             rule.may_pay(*least_s, model.count()) && pace().is_some_and(|pace| rule.pays(&pace))
         };
         let observed = self.observed.ascending().filter_map(present);
         let observed = observed.take_while(|(_, least_s)| rule.may_pay(*least_s, 1.0));
         let observed = observed.filter(|(i, _)| allocation.at(*i) == 0).take(MOST_CANDIDATES).filter(pays);
-        let unknown = self.unknown.ascending().filter_map(present).take(MOST_CANDIDATES);
+        let unknown = self.unknown.ascending().filter_map(present).filter(|(i, _)| allocation.at(*i) == 0);
+        let unknown = unknown.take(MOST_CANDIDATES);
         let unknown = unknown.take_while(|(_, censored_s)| rule.pays_unknown(*censored_s)).map(|(i, _)| i);
         observed.map(|(i, _)| i).chain(unknown).collect()
     }
@@ -244,11 +304,11 @@ struct Candidate {
 }
 
 /// Shares the tasks anew, with the time that vectors take on the links.
-fn share_over_links(candidates: &mut [Candidate], round: &Round<'_>, caution: f64) {
+fn share_over_links(candidates: &mut [Candidate], exchange: Exchange, budget: u64, caution: f64) {
     let first_s = |candidate: &Candidate| candidate.member.pace.index_s(1, caution);
     candidates.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
     let mut members: Vec<Member> = candidates.iter().map(|candidate| candidate.member).collect();
-    share_with_links(&mut members, round.exchange, round.budget, caution);
+    share_with_links(&mut members, exchange, budget, caution);
     for (candidate, member) in candidates.iter_mut().zip(members) {
         candidate.member = member;
     }
@@ -267,22 +327,27 @@ impl Policy for AtaAuto {
     }
 
     fn observe(&mut self, worker: WorkerId, busy_s: f64) {
-        if let Some(squares) = self.of(worker).observe(busy_s) {
-            self.noise.add(squares);
-        }
+        self.of(worker).observe(busy_s);
         self.plan.observe(worker, busy_s);
     }
 
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
-        if let Some(squares) = self.of(worker).observe_batch(tasks, busy_s) {
-            self.noise.add(squares);
-        }
+        self.of(worker).observe_batch(tasks, busy_s);
     }
 
     fn censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
-        let (pooled, test) = (self.noise.pooled(), self.test(worker));
-        let is_slower = self.of(worker).censored(tasks, elapsed_s, pooled, test);
-        self.moved += f64::from(u8::from(is_slower));
+        self.make_room(worker.slot() + 1);
+        let (pooled, hazard, test) = (self.noise.pooled(), self.hazard(), self.test(worker));
+        self.of(worker).censored(tasks, elapsed_s, pooled, hazard, test);
+    }
+
+    fn overhead(&mut self, worker: WorkerId, overhead_s: f64) {
+        self.of(worker).observe_overhead(overhead_s);
+    }
+
+    fn expected_s(&self, worker: WorkerId) -> Option<f64> {
+        let model = self.models.get(worker.slot())?;
+        model.pace(self.noise.pooled(), self.hazard(), false).map(|pace| pace.mean_s)
     }
 
     fn learned(&mut self, worker: WorkerId, earlier: &WorkerStatistics) {
@@ -301,40 +366,39 @@ impl Policy for AtaAuto {
         let n = round.workers.len();
         self.make_room(round.statistics.len());
         self.review();
-        self.probed.clear();
-        let caution = self.caution();
-        let mut candidates = self.share(round, caution);
-        if !round.exchange.is_free() {
-            share_over_links(&mut candidates, round, caution);
+        for worker in self.probed.drain(..) {
+            self.models[worker.slot()].is_probed = false;
         }
+        let caution = self.caution();
+        let candidates = self.share(round, caution);
         self.races = candidates.is_empty();
         if self.races {
             let rule = Rule::WarmUp { never_observed: n, zero_score: 0 };
             return Decision::new(vec![1; n], Collect::Race { tasks: round.budget }, rule);
         }
-        let employed = || candidates.iter().map(|candidate| &candidate.member).filter(|member| member.share > 0);
-        let times_s = || employed().map(|member| member.pace.time_s(member.share));
-        let (longest_s, all_s) = (times_s().fold(0.0, f64::max), times_s().sum::<f64>());
-        let fastest_s = employed().map(|member| member.pace.time_s(1)).fold(f64::INFINITY, f64::min);
-        let used = employed().count();
-        let rule =
-            ProbeRule::new((longest_s, all_s), (used, n), round.iteration.number(), round.budget, self.noise.pooled());
+        let outline = Outline::new(candidates.iter().map(|candidate| &candidate.member), n, round.exchange);
+        let k = round.iteration.number();
+        let rule = ProbeRule::new(&outline, k, round.budget, self.noise.pooled().variation);
         let shares = candidates.iter().map(|candidate| (candidate.position, candidate.member.share)).collect();
         let allocation = PerWorker::sparse(n, shares);
         let mut probes = self.probes(round, &allocation, &rule);
-        let idle = (n - used) as f64 / n as f64;
-        let allowance = Allowance::new(idle, self.moved, round.iteration.number(), all_s, longest_s, fastest_s);
-        let is_free = |i: &usize| allocation.at(*i) == 0 && !probes.contains(i);
+        let allowance = Allowance::new(outline, self.moved, k);
+        let mut is_probed = vec![false; if probes.is_empty() { 0 } else { n }];
+        probes.iter().for_each(|&i| is_probed[i] = true);
+        let is_free = |i: &usize| allocation.at(*i) == 0 && !is_probed.get(*i).is_some_and(|is_probed| *is_probed);
         let explored =
             self.exploration.next(self.models.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);
         let limits_s = explored
             .iter()
             .map(|&(i, limit_s)| (round.workers[i], limit_s))
-            .filter(|(_, limit_s)| *limit_s < longest_s);
+            .filter(|(_, limit_s)| *limit_s < outline.longest_s);
         let limits_s = limits_s.collect();
         probes.extend(explored.iter().map(|(i, _)| *i));
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
-        self.spending = if longest_s > 0.0 { all_s / longest_s } else { 1.0 };
+        for worker in &self.probed {
+            self.models[worker.slot()].is_probed = true;
+        }
+        self.spending = if outline.longest_s > 0.0 { outline.all_s / outline.longest_s } else { 1.0 };
         let preferences = Preferences { time_price: self.time_price.unwrap_or(self.spending), caution };
         let scores = PerWorker::sparse(
             n,
@@ -351,11 +415,11 @@ impl Policy for AtaAuto {
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&(trimmed(&self.models), self.noise, self.moved, self.spending, &self.exploration))
+        to_state(&(trimmed(&self.models), self.noise, self.moved, self.tested, self.spending, &self.exploration))
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        (self.models, self.noise, self.moved, self.spending, self.exploration) = from_state(state)?;
+        (self.models, self.noise, self.moved, self.tested, self.spending, self.exploration) = from_state(state)?;
         if !self.exploration.is_valid() {
             return Err("a turn of no worker".into());
         }

@@ -43,6 +43,10 @@ impl Policy for Ema {
         self.means.observe(worker, busy_s);
     }
 
+    fn expected_s(&self, worker: WorkerId) -> Option<f64> {
+        self.means.mean_s(worker)
+    }
+
     fn forget(&mut self, worker: WorkerId) {
         self.means.forget(worker);
     }

@@ -95,6 +95,15 @@ pub trait Policy: Send {
     /// A task took `busy_s` seconds: for a policy that keeps more than the engine's statistics.
     fn observe(&mut self, _worker: WorkerId, _busy_s: f64) {}
 
+    /// What an assignment cost a worker apart from computation, except its first one.
+    fn overhead(&mut self, _worker: WorkerId, _overhead_s: f64) {}
+
+    /// The seconds that the next task of a worker is expected to take, if the policy knows better than the engine's
+    /// statistics, which never forget: for tasks that were lost.
+    fn expected_s(&self, _worker: WorkerId) -> Option<f64> {
+        None
+    }
+
     /// A worker computed a lease of `tasks` tasks as one batch, in `busy_s` seconds. By default each task counts as one
     /// that took an equal share.
     fn observe_batch(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {

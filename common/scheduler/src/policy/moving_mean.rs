@@ -44,8 +44,12 @@ impl MovingMeans {
 
     /// The means of the workers of a round, all positive but those of workers never observed, which are 0.
     pub(super) fn of(&self, round: &Round<'_>) -> Vec<f64> {
-        let of = |worker: &WorkerId| self.means_s.get(worker.slot()).copied().flatten();
-        round.workers.iter().map(|worker| of(worker).map_or(0.0, |mean_s| mean_s.max(LEAST_S))).collect()
+        round.workers.iter().map(|worker| self.mean_s(*worker).map_or(0.0, |mean_s| mean_s.max(LEAST_S))).collect()
+    }
+
+    /// A worker's mean, if it was observed.
+    pub(super) fn mean_s(&self, worker: WorkerId) -> Option<f64> {
+        self.means_s.get(worker.slot()).copied().flatten()
     }
 
     pub(super) fn forget(&mut self, worker: WorkerId) {

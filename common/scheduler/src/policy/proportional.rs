@@ -66,6 +66,10 @@ impl Policy for Proportional {
         }
     }
 
+    fn expected_s(&self, worker: WorkerId) -> Option<f64> {
+        self.means.mean_s(worker)
+    }
+
     fn forget(&mut self, worker: WorkerId) {
         self.means.forget(worker);
         self.done.forget(worker);

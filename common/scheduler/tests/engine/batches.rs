@@ -6,7 +6,7 @@ use ata_scheduler::{
 };
 use ata_types::{Iteration, Lease, TaskRange};
 
-use crate::support::{Cluster, assigned, discard, indices, step, take};
+use crate::support::{Cluster, assigned, indices, step, take};
 
 fn range(first: u64, count: u64) -> TaskRange {
     TaskRange { first, count }
@@ -185,19 +185,18 @@ fn costs_outlive_the_process() {
     assert_eq!(again.statistics(), cluster.engine.statistics());
 }
 
-/// A result that came too late to matter is ignored whole.
+/// A device that is new gets one task at once, and then no more than it has done.
 #[test]
-fn a_probe_of_a_device_is_one_task() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 2, iterations: 99, ..EngineConfig::default() });
-    let (_, lease) = assigned(&cluster.join(1))[0];
-    cluster.now_s = 1.0;
-    let (_, next) = assigned(&cluster.done(1, &lease).unwrap())[0];
-    cluster.now_s = 2.0;
-    cluster.done(1, &next).unwrap();
+fn a_new_device_begins_with_one_task() {
+    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 8, iterations: 99, ..EngineConfig::default() });
+    let mut held: Vec<_> = assigned(&cluster.join(1));
+    while let Some((_, lease)) = held.pop() {
+        cluster.now_s += 1.0;
+        held.extend(assigned(&cluster.done(1, &lease).unwrap()));
+    }
     cluster.join_fusing(2);
     let leases = assigned(&cluster.commit(1));
-    let probe = leases.iter().find(|(number, _)| *number == 2).unwrap().1;
-    assert_eq!(probe.tasks, range(2, 1));
-    cluster.now_s = 2.5;
-    assert_eq!(cluster.done(2, &probe), Ok(vec![discard(2, &probe)]));
+    let of_device: Vec<_> =
+        leases.iter().filter(|(number, _)| *number == 2).map(|(_, lease)| lease.tasks.count).collect();
+    assert_eq!(of_device, [1]);
 }

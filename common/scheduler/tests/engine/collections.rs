@@ -205,10 +205,10 @@ fn collections_that_fail_everywhere_end_the_run() {
     panic!("the run goes on");
 }
 
-/// The policy that probes gives worker 2 a probe; its gradient is in no collection.
+/// There is no task for worker 2, so that it gets a probe; its gradient is in no collection.
 #[test]
 fn a_probe_is_never_collected() {
-    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 2, iterations: 99, ..EngineConfig::default() });
+    let mut cluster = Cluster::with("ata-auto", EngineConfig { budget: 1, iterations: 99, ..EngineConfig::default() });
     let mut leases = assigned(&cluster.join(1));
     while let Some((number, lease)) = leases.pop() {
         cluster.now_s += 1.0;
@@ -217,7 +217,7 @@ fn a_probe_is_never_collected() {
     cluster.join(2);
     let leases = assigned(&cluster.commit(1));
     let probe = lease_of(&leases, 2);
-    assert!(probe.tasks.first >= 2);
+    assert!(probe.tasks.first >= 1);
     for (number, lease) in leases.iter().filter(|(number, _)| *number == 1) {
         cluster.done(*number, lease).unwrap();
     }

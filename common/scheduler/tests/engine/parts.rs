@@ -112,7 +112,7 @@ fn ranges(leases: &[(u32, Lease)]) -> Vec<(u32, TaskRange)> {
 }
 
 fn busy(tasks: u64, elapsed_s: f64, is_copied: bool) -> Activity {
-    Activity::Busy { tasks, elapsed_s, is_copied }
+    Activity::Busy { tasks, elapsed_s, has_more: false, is_copied }
 }
 
 #[test]

@@ -6,14 +6,12 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
+use super::outline::Outline;
 use crate::policy::SchedulerRng;
 use ata_types::WorkerId;
 
-/// The least share of worker time that is spent if nearly all workers are idle.
-const LEAST: f64 = 0.01;
-
-/// The factor on √(V ln k/k), the share for V changes of speed in k iterations.
-const PER_CHANGE: f64 = 0.45;
+/// Changes that are assumed before any was observed: Jeffreys' prior of a rate.
+pub(super) const PRIOR: f64 = 0.5;
 
 /// The largest share.
 const MOST: f64 = 0.5;
@@ -34,39 +32,39 @@ pub(super) struct Exploration {
 /// The cost that exploration may have in an iteration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    /// The share of worker time.
+    /// The cost of all probes, in iterations.
     share: f64,
-    /// All worker time planned, W, in seconds.
-    all_s: f64,
-    /// The longest time planned for a worker, l.
-    longest_s: f64,
-    /// How long the fastest worker in use takes for a task.
-    fastest_s: f64,
+    outline: Outline,
 }
 
 impl Allowance {
-    /// In iteration `k`, after changes of speed that sum up to `moved`, if this share of the workers is idle.
-    pub(super) fn new(idle: f64, moved: f64, k: u64, all_s: f64, longest_s: f64, fastest_s: f64) -> Self {
-        let k = k as f64;
-        let share = idle * idle * LEAST.max(PER_CHANGE * (moved * k.ln().max(1.0) / k).sqrt());
-        Self { share: share.min(MOST), all_s, longest_s, fastest_s: fastest_s.min(longest_s) }
+    /// In iteration `k`, after changes of speed that sum up to `moved`.
+    pub(super) fn new(outline: Outline, moved: f64, k: u64) -> Self {
+        // A worker's speed changes at a rate of Λ = (½ + V·n/A)/k in an iteration, half of the time to a faster one, which is worth
+        // half of 1/A of an iteration on average. A rate of ν probes costs ν/A, and delays each change by 1/2ν: the best is √(Λ/8).
+        let (used, workers) = (outline.used as f64, outline.workers as f64);
+        let rate = (PRIOR + moved * workers / used) / k as f64;
+        let share = (workers - used) / workers * (rate / (8.0 * used)).sqrt();
+        Self { share: share.min(MOST), outline }
     }
 
     /// How long probes may take: lengths from that of the fastest worker's task to the whole iteration, each a factor of
     /// about e apart, and each with the same part of the worker time. So the worker that would gain most is found soonest, at
     /// little cost for each that is explored.
     fn limits_s(&self, rng: &mut SchedulerRng) -> Vec<f64> {
+        let Outline { longest_s, .. } = self.outline;
+        let fastest_s = self.outline.fastest_s.min(longest_s);
         // A clock may measure zero.
-        if self.longest_s <= 0.0 || self.fastest_s <= 0.0 {
+        if fastest_s <= 0.0 {
             return Vec::new();
         }
-        let span = (self.longest_s / self.fastest_s).ln().min(MOST_SPAN);
+        let span = (longest_s / fastest_s).ln().min(MOST_SPAN);
         let steps = span.ceil().max(0.0);
-        let each_s = self.share * self.all_s / (steps + 1.0);
+        let each = self.share / (steps + 1.0);
         let mut limits_s = Vec::new();
         for step in 0..=steps as u32 {
-            let limit_s = self.longest_s * (-span * f64::from(step) / steps.max(1.0)).exp();
-            let many = (each_s / limit_s).min((MOST_EXPLORED / (steps as usize + 1)) as f64);
+            let limit_s = longest_s * (-span * f64::from(step) / steps.max(1.0)).exp();
+            let many = (each / self.outline.probe_cost(limit_s)).min((MOST_EXPLORED / (steps as usize + 1)) as f64);
             let some = usize::from(rng.random_bool(many.fract()));
             limits_s.extend(std::iter::repeat_n(limit_s, many as usize + some));
         }
@@ -118,10 +116,18 @@ mod tests {
         SchedulerRng::seed_from_u64(7)
     }
 
+    /// A plan for some of 8 workers.
+    fn outline(used: usize) -> Outline {
+        Outline { used, workers: 8, all_s: 1.0, longest_s: 1.0, fastest_s: 1.0, download: 0.0 }
+    }
+
     /// Each length of probe gets the same part of the worker time, and all together the share allowed.
     #[test]
     fn short_probes_cost_as_much_in_all_as_long_ones() {
-        let allowance = Allowance::new(1.0, 0.0, 100, 5000.0, 800.0, 100.0);
+        let allowance = Allowance {
+            share: 0.01,
+            outline: Outline { all_s: 5000.0, longest_s: 800.0, fastest_s: 100.0, ..outline(1) },
+        };
         let mut rng = rng();
         let mut spent_s = [0.0; 4];
         for _ in 0..100_000 {
@@ -131,22 +137,24 @@ mod tests {
         }
         for spent_s in spent_s {
             let share = spent_s / (5000.0 * 100_000.0);
-            assert!((share - LEAST / 4.0).abs() < 0.1 * LEAST / 4.0, "{share}");
+            assert!((share / 0.0025 - 1.0).abs() < 0.1, "{share}");
         }
     }
 
     /// The more speeds have changed and the more workers are idle, the more is spent.
     #[test]
     fn the_share_follows_the_changes() {
-        let share = |idle, moved| Allowance::new(idle, moved, 100, 1.0, 1.0, 1.0).share;
-        assert_eq!((share(1.0, 0.0), share(0.5, 0.0), share(1.0, 1e9)), (LEAST, LEAST / 4.0, MOST));
-        assert!((share(1.0, 1.0) - PER_CHANGE * (0.01 * 100.0_f64.ln()).sqrt()).abs() < 1e-12);
+        let share = |used, moved| Allowance::new(outline(used), moved, 100).share;
+        assert_eq!((share(8, 1.0), share(2, 1e9)), (0.0, MOST));
+        assert!(share(4, 1.0) > share(4, 0.0) && share(2, 0.0) > share(4, 0.0));
+        // 3/4 of the workers are idle, and Λ = (½ + 1·8/2)/100.
+        assert!((share(2, 1.0) - 0.75 * (0.045_f64 / 16.0).sqrt()).abs() < 1e-12);
     }
 
     /// Every idle worker has its turn before any has its second.
     #[test]
     fn all_have_their_turn() {
-        let allowance = Allowance { share: 0.5, all_s: 6.0, longest_s: 1.0, fastest_s: 1.0 };
+        let allowance = Allowance { share: 0.5, outline: Outline { all_s: 6.0, ..outline(1) } };
         let (mut exploration, mut rng, mut explored) = (Exploration::default(), rng(), [0; 10]);
         for _ in 0..3 {
             for (i, limit_s) in

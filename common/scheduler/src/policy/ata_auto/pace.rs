@@ -1,12 +1,9 @@
 //! The expected time of a worker's tasks.
 
-/// How often a worker becomes slower, per task that is late: the odds against chance.
-const SLOWER: f64 = 1e-3;
-
 /// The factor on the cost of more tasks than a worker is trusted with.
 const UNTRUSTED: f64 = 1e6;
 
-/// The expected time of a worker's tasks, and how uncertain it is.
+/// What tasks of a worker are expected to take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pace {
     /// Seconds per assignment that are not computation, o.
@@ -19,8 +16,12 @@ pub(super) struct Pace {
     pub(super) variation: f64,
     /// Observations of it, K.
     pub(super) count: f64,
-    /// Squared relative standard error of the mean, c/K.
+    /// Squared relative standard error of the mean of the next tasks: c/K, and what those of one iteration share.
     pub(super) doubt: f64,
+    /// What times of one iteration share, as part of the doubt.
+    pub(super) shared: f64,
+    /// The odds that a worker has become slower.
+    pub(super) hazard: f64,
     /// If it computes its share as one batch: the most tasks it is trusted with.
     pub(super) most: Option<u64>,
     /// Seconds from the end of its tasks to the end of the step, in which vectors travel.
@@ -28,6 +29,22 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    /// Of a worker that was never observed.
+    pub(super) fn unknown(mean_s: f64, variation: f64, hazard: f64) -> Self {
+        Self {
+            overhead_s: 0.0,
+            fixed_s: 0.0,
+            mean_s,
+            variation,
+            count: 1.0,
+            doubt: variation,
+            shared: 0.0,
+            hazard,
+            most: None,
+            window_s: 0.0,
+        }
+    }
+
     /// Seconds that `tasks` tasks are expected to take.
     pub(super) fn time_s(&self, tasks: u64) -> f64 {
         self.per_assignment_s() + tasks as f64 * self.mean_s
@@ -45,14 +62,23 @@ impl Pace {
             // A batch is one draw.
             return (self.fixed_s + a * self.mean_s) * (self.variation + self.doubt).sqrt();
         }
+        // Planning again evens out all but the last.
+        self.mean_s * (self.variation + self.doubt * a * a).sqrt()
+    }
+
+    /// The standard deviation of the time of some tasks, planned again or not.
+    pub(super) fn noise_s(&self, tasks: u64) -> f64 {
+        let a = tasks as f64;
         self.mean_s * (self.variation * a + self.doubt * a * a).sqrt()
     }
 
     /// A task took `busy_s` seconds.
     pub(super) fn observe(&mut self, busy_s: f64) {
-        self.mean_s = (self.mean_s * self.count + busy_s) / (self.count + 1.0);
+        // Kalman's gain.
+        let gain = self.doubt / (self.doubt + self.variation).max(1e-300);
+        self.mean_s += gain * (busy_s - self.mean_s);
         self.count += 1.0;
-        self.doubt = self.variation / self.count;
+        self.doubt *= 1.0 - gain;
     }
 
     /// The index U(a): by when `tasks` tasks are done, with `caution` standard deviations added.
@@ -64,7 +90,7 @@ impl Pace {
     pub(super) fn index_after_s(&self, rest_s: f64, tasks: u64, caution: f64) -> f64 {
         let a = tasks as f64;
         // What it holds is half done, on average.
-        let deviation_s = self.mean_s * (self.variation * (a + 0.5) + self.doubt * a * a).sqrt();
+        let deviation_s = self.mean_s * (self.variation * 1.5 + self.doubt * a * a).sqrt();
         self.window_s + rest_s + self.trusted(tasks, self.fixed_s + a * self.mean_s + caution * deviation_s)
     }
 
@@ -73,9 +99,9 @@ impl Pace {
     }
 
     /// How long the worker is likely to need for the `tasks` tasks that it holds, `elapsed_s` after it began, with `caution`
-    /// standard errors added to the mean. For exponential times (c = 1) the time that has passed has no influence.
+    /// standard errors added to the mean. For exponential times (c = 1) what has passed tells nothing.
     pub(super) fn rest_s(&self, tasks: u64, elapsed_s: f64, caution: f64) -> f64 {
-        let c = self.variation;
+        let c = self.variation + self.shared;
         let all_s = self.time_s(tasks);
         let late_s = if elapsed_s > self.mean_s { elapsed_s } else { 0.0 };
         let doubted = if caution > 0.0 { 1.0 + caution / self.count.sqrt() } else { 1.0 };
@@ -86,8 +112,19 @@ impl Pace {
             return usual_s;
         }
         // A worker that has become slower is expected to need as long again.
-        let by_chance = self.chance(tasks, elapsed_s, c);
-        usual_s + elapsed_s * SLOWER / (SLOWER + by_chance)
+        let by_chance = self.chance(tasks, elapsed_s, self.variation);
+        usual_s + elapsed_s * self.hazard / (self.hazard + by_chance)
+    }
+
+    /// Whether a worker is given its next tasks before it has done the `tasks` tasks that it holds: to know how long those take
+    /// spares less time than the worker would wait for an assignment.
+    pub(super) fn is_queued(&self, tasks: u64) -> bool {
+        self.overhead_s > 0.0 && self.noise_s(tasks + 1) - self.noise_s(tasks) <= self.overhead_s
+    }
+
+    /// Whether a worker took so long for its tasks that it has rather become slower than been unlucky.
+    pub(super) fn is_late(&self, tasks: u64, elapsed_s: f64) -> bool {
+        self.chance(tasks, elapsed_s, self.variation) < self.hazard
     }
 
     /// An upper bound of the probability that `tasks` tasks take longer than `elapsed_s`, for times of this squared coefficient
@@ -96,7 +133,11 @@ impl Pace {
     pub(super) fn chance(&self, tasks: u64, elapsed_s: f64, variation: f64) -> f64 {
         let ratio = elapsed_s / self.time_s(tasks);
         let draws = if self.most.is_some() { 1.0 } else { tasks as f64 };
-        if ratio <= 1.0 { 1.0 } else { (-(ratio - 1.0 - ratio.ln()) * draws / variation).exp() }
+        if ratio <= 1.0 {
+            1.0
+        } else {
+            (-(ratio - 1.0 - ratio.ln()) / (variation / draws + self.doubt).max(1e-300)).exp()
+        }
     }
 }
 
@@ -113,16 +154,18 @@ pub(super) mod tests {
             variation,
             count: 8.0,
             doubt: variation / 8.0,
+            shared: 0.0,
+            hazard: 1e-3,
             most: None,
             window_s: 0.0,
         }
     }
 
-    /// U(a) = o + a·m + β·m·√(c(a + a²/K)).
+    /// U(a) = o + a·m + β·m·√(c(1 + a²/K)): all but the last task are planned again.
     #[test]
     fn the_index_adds_noise_and_doubt() {
         assert_eq!(pace(0.0).index_s(4, 1.0), 9.0);
-        let expected = 9.0 + 3.0 * 2.0 * (0.5_f64 * (4.0 + 16.0 / 8.0)).sqrt();
+        let expected = 9.0 + 3.0 * 2.0 * (0.5_f64 * (1.0 + 16.0 / 8.0)).sqrt();
         assert!((pace(0.5).index_s(4, 3.0) - expected).abs() < 1e-12);
         let batch = Pace { fixed_s: 3.0, most: Some(4), ..pace(0.5) };
         let one_draw = 1.0 + 11.0 + 11.0 * (0.5_f64 * (1.0 + 1.0 / 8.0)).sqrt();
@@ -149,7 +192,7 @@ pub(super) mod tests {
             assert!(late.chance(1, 300.0, variation) < 1e-9 && late.chance(1, 2.9, variation) == 1.0);
         }
         // Chernoff: P(Exp(1) > r) = exp(−r) is at most r·exp(1 − r).
-        let exponential = Pace { overhead_s: 0.0, ..pace(1.0) };
+        let exponential = Pace { overhead_s: 0.0, doubt: 0.0, ..pace(1.0) };
         for ratio in [1.5, 3.0, 9.0_f64] {
             let bound = exponential.chance(1, 2.0 * ratio, 1.0);
             assert!((bound - ratio * (1.0 - ratio).exp()).abs() < 1e-12 && bound >= (-ratio).exp());

@@ -6,9 +6,6 @@ use super::pace::Pace;
 use crate::policy::{Actions, Activity, IterationView};
 use ata_types::WorkerId;
 
-/// How many more assignments a share takes if it is handed out in parts.
-const MORE_ASSIGNMENTS: f64 = 4.0;
-
 /// A worker that may compute in the iteration under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
@@ -45,7 +42,7 @@ impl IndexedMember {
 
     fn free(&self, busy_s: Option<f64>) -> FreeWorker<'_> {
         let next_s = busy_s.map_or(self.idle_s, |busy_s| busy_s + self.after_s);
-        FreeWorker { member: &self.member, busy_s, next_s }
+        FreeWorker { member: &self.member, busy_s, next_s, elapsed_s: 0.0, takes_more: busy_s.is_none() }
     }
 }
 
@@ -100,8 +97,16 @@ impl Plan {
             self.stop_probes(began_s, view.now_s, actions);
         } else {
             self.began_s = Some(view.now_s);
-            let shares = self.members.iter().map(|ready| &ready.member).filter(|member| member.share > 0);
-            actions.begin.extend(shares.map(|member| (member.worker, first_part(&member.pace, member.share))));
+            for Member { worker, pace, share } in self.members.iter().map(|ready| &ready.member) {
+                let part = first_part(pace, *share);
+                actions.begin.push((*worker, part));
+                if pace.is_queued(part) {
+                    actions.begin.push((*worker, first_part(pace, share - part)));
+                }
+            }
+            // If nothing happens until the latest should be done.
+            let times_s = self.members.iter().map(|ready| ready.member.pace.time_s(ready.member.share));
+            actions.ask_again_s = Some(view.now_s + times_s.fold(0.0, f64::max));
             self.stop_probes(view.now_s, view.now_s, actions);
         }
     }
@@ -123,16 +128,20 @@ impl Plan {
             if ready.member.share == 0 && ready.member.pace.window_s > 0.0 && !may_join {
                 continue;
             }
-            let busy_s = match view.activity(ready.member.worker) {
+            let worker = match view.activity(ready.member.worker) {
                 Activity::Away => continue,
-                Activity::Idle => None,
-                Activity::Busy { tasks, elapsed_s, .. } => Some(ready.member.pace.rest_s(tasks, elapsed_s, 0.0)),
+                Activity::Idle => ready.free(None),
+                Activity::Busy { tasks, elapsed_s, has_more, .. } => {
+                    let rest_s = ready.member.pace.rest_s(tasks, elapsed_s, 0.0);
+                    let is_queued = !has_more && ready.member.pace.is_queued(tasks);
+                    FreeWorker { elapsed_s, takes_more: is_queued, ..ready.free(Some(rest_s)) }
+                }
             };
-            free.push(ready.free(busy_s));
+            free.push(worker);
         }
-        // By their index: if an idle one gets nothing, neither do those after it.
+        // By their index: if one gets nothing, neither do those after it.
         let mut last = None;
-        while let Some(next) = idle_after(&free, last) {
+        while let Some(next) = next_after(&free, last) {
             let share = share(&free, next.1, view.left, caution);
             if share == 0 {
                 break;
@@ -141,12 +150,18 @@ impl Plan {
             actions.begin.push((worker, first_part(pace, share)));
             last = Some(next);
         }
+        // If nothing happens, whoever is idle may take over what is held back for those that are late: ask again when the
+        // latest is as late again.
+        let is_held_back = view.left > actions.begin.iter().map(|(_, tasks)| tasks).sum::<u64>();
+        let longest_s = free.iter().map(|free| free.elapsed_s).fold(0.0, f64::max);
+        let idle_s = free.iter().filter(|free| free.busy_s.is_none()).map(|free| free.next_s).reduce(f64::min);
+        actions.ask_again_s = idle_s.filter(|_| is_held_back).map(|idle_s| view.now_s + longest_s.max(idle_s));
     }
 
     /// Whether one of the workers with a share is so late that others are needed.
     fn may_more_join(&self, view: &IterationView<'_>) -> bool {
         let is_late = |member: &Member| match view.activity(member.worker) {
-            Activity::Busy { tasks, elapsed_s, .. } => elapsed_s > LATE * member.pace.time_s(tasks),
+            Activity::Busy { tasks, elapsed_s, .. } => member.pace.is_late(tasks, elapsed_s),
             Activity::Away => true,
             Activity::Idle => false,
         };
@@ -162,7 +177,7 @@ impl Plan {
         for IndexedMember { member, idle_s, .. } in &self.members {
             let Member { worker, ref pace, .. } = *member;
             match view.activity(worker) {
-                Activity::Busy { tasks, elapsed_s, is_copied: false } => {
+                Activity::Busy { tasks, elapsed_s, is_copied: false, .. } => {
                     late.push(LateWorker { worker, tasks, rest_s: pace.rest_s(tasks, elapsed_s, caution) });
                     longest_s = longest_s.max(elapsed_s);
                 }
@@ -184,9 +199,6 @@ impl Plan {
     }
 }
 
-/// A worker that takes this many times as long as expected is late: noise alone seldom makes it so for a share of several tasks.
-const LATE: f64 = 2.0;
-
 /// A member that could compute more.
 struct FreeWorker<'a> {
     member: &'a Member,
@@ -194,6 +206,10 @@ struct FreeWorker<'a> {
     busy_s: Option<f64>,
     /// Its index for one more task.
     next_s: f64,
+    /// Seconds since it began what it computes.
+    elapsed_s: f64,
+    /// Whether it is idle, or would be before an assignment reaches it.
+    takes_more: bool,
 }
 
 impl FreeWorker<'_> {
@@ -205,10 +221,10 @@ impl FreeWorker<'_> {
     }
 }
 
-/// The idle member that comes next by its index for a task, and that index.
-fn idle_after(free: &[FreeWorker<'_>], last: Option<(f64, usize)>) -> Option<(f64, usize)> {
-    let idle = free.iter().enumerate().filter(|(_, free)| free.busy_s.is_none()).map(|(i, free)| (free.next_s, i));
-    idle.filter(|next| last.is_none_or(|last| last < *next)).min_by(|a, b| a.0.total_cmp(&b.0))
+/// The next member by its index for a task, and that index, of those that take more.
+fn next_after(free: &[FreeWorker<'_>], last: Option<(f64, usize)>) -> Option<(f64, usize)> {
+    let ready = free.iter().enumerate().filter(|(_, free)| free.takes_more).map(|(i, free)| (free.next_s, i));
+    ready.filter(|next| last.is_none_or(|last| last < *next)).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The share of the `i`-th member under RAS for the index of `left` tasks: its a-th task is in it if that and the tasks of
@@ -261,17 +277,15 @@ fn most_worth(late: &[LateWorker], copy_s: impl Fn(usize, u64) -> Option<f64>, t
     many
 }
 
-/// How many tasks of a share to hand out at once: half of them, unless more assignments cost more than what is likely to be
-/// gained by holding back, or it is one batch. Nobody is asked for a vector while tasks are held back, so that may cost as long as
-/// vectors travel. A worker that is hardly known gets no more than it has done.
+/// How many tasks of a share to hand out at once: half of them, unless it is one batch, or to know how long half of them takes spares
+/// nothing. Nobody is asked for a vector while tasks are held back, so it has to spare more than the time in which vectors travel.
+/// A worker that is hardly known gets no more than it has done.
 fn first_part(pace: &Pace, share: u64) -> u64 {
-    let is_batch = pace.most.is_some();
-    let cost_s = MORE_ASSIGNMENTS * pace.per_assignment_s() + pace.window_s;
-    if is_batch || pace.deviation_s(share) <= cost_s {
+    let half = share.div_ceil(2);
+    if pace.most.is_some() || pace.noise_s(share) - pace.noise_s(half) <= pace.window_s {
         return share;
     }
-    let part = share.div_ceil(2).min((pace.count as u64).max(1));
-    1 << part.ilog2()
+    half.min((pace.count as u64).max(1))
 }
 
 #[cfg(test)]
@@ -304,17 +318,25 @@ mod tests {
         }
     }
 
-    /// Half of a share at first, rounded down to a power of two; all of it if an assignment is expensive, or it is a batch.
+    /// Half of a share at first; all of it if that spares nothing, or it is a batch.
     #[test]
     fn the_first_part_is_half_a_share() {
-        let cheap = Pace { overhead_s: 0.0, count: 100.0, ..pace(0.3) };
-        for (share, part) in [(1, 1), (2, 1), (3, 2), (9, 4), (15, 8), (16, 8)] {
-            assert_eq!(first_part(&cheap, share), part, "{share}");
+        let noisy = Pace { overhead_s: 0.0, count: 100.0, ..pace(0.3) };
+        for (share, part) in [(1, 1), (2, 1), (3, 2), (9, 5), (16, 8)] {
+            assert_eq!(first_part(&noisy, share), part, "{share}");
         }
-        assert_eq!(first_part(&Pace { count: 1.0, ..cheap }, 16), 1, "no more than it has done");
-        assert_eq!(first_part(&Pace { overhead_s: 1e3, ..cheap }, 9), 9);
-        assert_eq!(first_part(&Pace { most: Some(99), ..cheap }, 9), 9);
-        assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..cheap }, 9), 9);
+        assert_eq!(first_part(&Pace { count: 1.0, ..noisy }, 16), 1, "no more than it has done");
+        assert_eq!(first_part(&Pace { window_s: 1e3, ..noisy }, 9), 9);
+        assert_eq!(first_part(&Pace { most: Some(99), ..noisy }, 9), 9);
+        assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..noisy }, 9), 9);
+    }
+
+    /// The next tasks wait for a worker if a round trip is longer than what is gained by planning them later.
+    #[test]
+    fn queues_hide_the_way_of_an_assignment() {
+        let steady = Pace { overhead_s: 0.1, ..pace(0.001) };
+        assert!(steady.is_queued(1) && !Pace { overhead_s: 0.0, ..steady }.is_queued(1));
+        assert!(!Pace { overhead_s: 0.1, ..pace(1.0) }.is_queued(1));
     }
 
     fn late(rests_s: &[f64]) -> Vec<LateWorker> {

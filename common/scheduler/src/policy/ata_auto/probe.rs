@@ -1,5 +1,6 @@
 //! ATA-Auto's rule for probing idle workers of which something is expected.
 
+use super::outline::Outline;
 use super::pace::Pace;
 
 /// Decides whether a probe of an idle worker pays.
@@ -7,7 +8,7 @@ use super::pace::Pace;
 pub(super) struct ProbeRule {
     /// The longest time planned for a worker, l.
     longest_s: f64,
-    /// What a probe costs, in iterations: l/W, with W the planned time of all workers.
+    /// What a probe costs, in iterations.
     cost: f64,
     /// The gain from a worker, in iterations, for each task that it could take over.
     worth: f64,
@@ -17,21 +18,16 @@ pub(super) struct ProbeRule {
 }
 
 impl ProbeRule {
-    /// For a plan of the longest and of all time, in seconds, for some of all workers, in iteration `k`.
-    pub(super) fn new(
-        (longest_s, all_s): (f64, f64),
-        (used, workers): (usize, usize),
-        k: u64,
-        budget: u64,
-        pooled: f64,
-    ) -> Self {
+    /// For a plan in iteration `k`.
+    pub(super) fn new(outline: &Outline, k: u64, budget: u64, pooled: f64) -> Self {
+        let (used, workers) = (outline.used as f64, outline.workers as f64);
         Self {
-            longest_s,
-            cost: longest_s / all_s,
+            longest_s: outline.longest_s,
+            cost: outline.probe_cost(outline.longest_s),
             // Each task taken over shortens this and all later iterations by about 1/B; as many iterations are assumed
             // to follow as have passed. A of the n workers are worth a task, which gives the odds of any. The eighth was
             // found by measurement.
-            worth: k as f64 * used as f64 / (8.0 * workers as f64 * budget as f64),
+            worth: k as f64 * used / (8.0 * workers * budget as f64),
             variation: pooled.min(1.0),
         }
     }
@@ -108,7 +104,9 @@ mod tests {
     #[test]
     fn who_was_never_observed_is_probed_the_sooner_the_more_it_could_do() {
         let pays_from = |censored_s: f64| {
-            let pays = |k: &u64| ProbeRule::new((100.0, 400.0), (5, 50), *k, 23, 1.0).pays_unknown(censored_s);
+            let outline =
+                Outline { used: 5, workers: 50, all_s: 400.0, longest_s: 100.0, fastest_s: 10.0, download: 0.0 };
+            let pays = |k: &u64| ProbeRule::new(&outline, *k, 23, 1.0).pays_unknown(censored_s);
             (1..1_000_000).find(pays).unwrap()
         };
         let first = [0.0, 1.0, 10.0, 50.0, 100.0, 200.0].map(pays_from);

@@ -1,62 +1,83 @@
-//! The task times of one worker since its speed changed last: a generalized likelihood ratio test says when that was.
+//! The times of one worker since its speed changed last, by rounds: a generalized likelihood ratio test says when that was.
+//!
+//! A round is an iteration in which the worker was observed. One that is out of line with those before is held aside until the
+//! next one says which is likelier: an outlier, which is dropped, or a change.
 //!
 //! Source of the test: Besson, Kaufmann, Maillard, Seznec, "Efficient Change-Point Detection for Tackling
-//! Piecewise-Stationary Bandits", JMLR 2022 (GLR-klUCB), here with the likelihood of gamma times, a threshold found by
-//! measurement, and split points only where the blocks of an exponential histogram meet (Datar, Gionis, Indyk, Motwani
-//! 2002).
+//! Piecewise-Stationary Bandits", JMLR 2022 (GLR-klUCB), here with the likelihood of gamma times, and split points only where the
+//! blocks of an exponential histogram meet (Datar, Gionis, Indyk, Motwani 2002).
 
 use serde::{Deserialize, Serialize};
 
-/// The longest time that counts in full for the test, as a multiple of the mean: one outlier is not a change.
-const LARGEST_PER_MEAN: f64 = 10.0;
-
-/// The fewest tasks on either side of a change.
-const FEWEST: f64 = 2.0;
-
-/// The factor on ln(1 + K) that the likelihood ratio of K times must exceed.
-const THRESHOLD: f64 = 2.0;
-
-/// Consecutive task times.
+/// Consecutive rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Block {
-    count: f64,
-    total_s: f64,
-    /// The same with outliers clipped.
-    clipped_s: f64,
+pub(super) struct Block {
+    pub(super) count: f64,
+    pub(super) total_s: f64,
+    rounds: f64,
 }
 
 impl Block {
+    pub(super) fn new(count: f64, total_s: f64) -> Self {
+        Self { count, total_s, rounds: 1.0 }
+    }
+
     fn join(self, next: Self) -> Self {
-        Self {
-            count: self.count + next.count,
-            total_s: self.total_s + next.total_s,
-            clipped_s: self.clipped_s + next.clipped_s,
-        }
+        Self { count: self.count + next.count, total_s: self.total_s + next.total_s, rounds: self.rounds + next.rounds }
     }
 
-    fn mean_s(self) -> f64 {
-        self.clipped_s / self.count
+    fn less(self, part: Self) -> Self {
+        let total_s = (self.total_s - part.total_s).max(0.0);
+        Self { count: self.count - part.count, total_s, rounds: self.rounds - part.rounds }
     }
 
-    /// K·ln(mean), with a floor far below any time of the same worker, in case the clock measured zero.
+    pub(super) fn mean_s(self) -> f64 {
+        self.total_s / self.count
+    }
+
+    /// K·ln(mean): minus the log-likelihood of exponential times at their mean, but for a constant.
     fn log_mean(self, floor_s: f64) -> f64 {
-        self.count * self.mean_s().max(floor_s).ln()
+        if self.count > 0.0 { self.count * self.mean_s().max(floor_s).ln() } else { 0.0 }
     }
 }
 
-/// Task times since the last change, summed up.
+/// The rounds since the last change, summed up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Window {
-    /// Oldest first, at most two of each size.
+    /// Oldest first, at most two of each number of rounds.
     blocks: Vec<Block>,
     sum: Block,
+    /// A round that is out of line with those before.
+    held: Option<Block>,
+}
+
+/// Which changes a round can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    /// None: the times that finish in a race are the short ones.
+    None,
+    /// That the worker has become faster: a probe finished.
+    Faster,
+    /// Any.
+    All,
+}
+
+/// What a round showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// It is one more observation.
+    Usual,
+    /// It is out of line, and held aside.
+    Held,
+    /// The speed has changed by this factor.
+    Changed(f64),
 }
 
 impl Window {
     /// Times that an earlier run learned.
     pub(super) fn learned(count: f64, total_s: f64) -> Self {
-        let block = Block { count, total_s, clipped_s: total_s };
-        Self { blocks: vec![block], sum: block }
+        let block = Block::new(count, total_s);
+        Self { blocks: vec![block], sum: block, held: None }
     }
 
     /// How many times, K.
@@ -69,21 +90,60 @@ impl Window {
         self.sum.total_s
     }
 
-    /// Adds a time.
-    pub(super) fn push(&mut self, busy_s: f64) {
-        let known = self.sum.count > 0.0;
-        let largest_s = if known { LARGEST_PER_MEAN * self.sum.total_s / self.sum.count } else { busy_s };
-        let one = Block { count: 1.0, total_s: busy_s, clipped_s: busy_s.min(largest_s) };
-        self.sum = self.sum.join(one);
-        self.blocks.push(one);
-        self.merge();
+    /// Adds a round of times with this squared coefficient of variation.
+    pub(super) fn push(&mut self, round: Block, variation: f64, hazard: f64, test: Test) -> Verdict {
+        let floor_s = (1e-9 * self.sum.mean_s()).max(f64::MIN_POSITIVE);
+        let least = |count: f64| variation * evidence(count, hazard);
+        let ratio =
+            |old: Block, new: Block| old.join(new).log_mean(floor_s) - old.log_mean(floor_s) - new.log_mean(floor_s);
+        let known = self.sum;
+        if test == Test::Faster {
+            let is_faster = known.count >= 1.0
+                && round.mean_s() < known.mean_s()
+                && ratio(known, round) > least(known.count + round.count);
+            if is_faster {
+                self.restart(vec![round]);
+                return Verdict::Changed(round.mean_s() / known.mean_s());
+            }
+            self.add(round);
+            return Verdict::Usual;
+        }
+        if test == Test::All {
+            if let Some(held) = self.held.take() {
+                // One mean and an outlier, or two means?
+                let outlier = known.join(round).log_mean(floor_s) + held.log_mean(floor_s);
+                let change = known.log_mean(floor_s) + held.join(round).log_mean(floor_s);
+                if change < outlier {
+                    self.restart(vec![held, round]);
+                    return Verdict::Changed(self.sum.mean_s().max(floor_s) / known.mean_s().max(floor_s));
+                }
+            }
+            if known.count >= 2.0 && ratio(known, round) > least(known.count + round.count) {
+                self.held = Some(round);
+                return Verdict::Held;
+            }
+        }
+        self.add(round);
+        if test == Test::All
+            && let Some(factor) = self.drop_before_change(variation, hazard)
+        {
+            return Verdict::Changed(factor);
+        }
+        Verdict::Usual
     }
 
-    /// Joins the two oldest of three blocks of the same size, starting from the newest.
-    fn merge(&mut self) {
+    fn restart(&mut self, blocks: Vec<Block>) {
+        self.sum = blocks.iter().copied().fold(Block::default(), Block::join);
+        self.blocks = blocks;
+        self.held = None;
+    }
+
+    fn add(&mut self, round: Block) {
+        self.sum = self.sum.join(round);
+        self.blocks.push(round);
         let mut newest = self.blocks.len();
         while let Some(oldest) = newest.checked_sub(3)
-            && self.blocks[oldest].count <= self.blocks[newest - 1].count
+            && self.blocks[oldest].rounds <= self.blocks[newest - 1].rounds
         {
             self.blocks[oldest] = self.blocks[oldest].join(self.blocks[oldest + 1]);
             self.blocks.remove(oldest + 1);
@@ -91,14 +151,10 @@ impl Window {
         }
     }
 
-    /// Drops the times before a change, if there was one for times of this squared coefficient of variation; returns by
-    /// which factor the mean changed.
-    pub(super) fn drop_before_change(&mut self, variation: f64) -> Option<f64> {
-        if self.sum.count < 2.0 * FEWEST {
-            return None;
-        }
-        let least = THRESHOLD * variation * (1.0 + self.sum.count).ln();
-        if !self.may_exceed(least) {
+    /// Drops the times before a change, if there was one; returns by which factor the mean changed.
+    fn drop_before_change(&mut self, variation: f64, hazard: f64) -> Option<f64> {
+        let least = variation * evidence(self.sum.count, hazard);
+        if self.sum.count < 4.0 || !self.may_exceed(least) {
             return None;
         }
         let (ratio, at) = self.likelihood_ratio();
@@ -112,49 +168,29 @@ impl Window {
         Some(self.sum.mean_s() / old.mean_s().max(f64::MIN_POSITIVE))
     }
 
-    /// Drops all but the last time if it is so much shorter than those before that the worker has become faster: a
-    /// cancelled probe says nothing, so one that finishes has to be enough.
-    pub(super) fn drop_before_last(&mut self, variation: f64) -> Option<f64> {
-        let last = *self.blocks.last()?;
-        let count = self.sum.count;
-        let old = Block {
-            count: count - last.count,
-            total_s: self.sum.total_s - last.total_s,
-            clipped_s: self.sum.clipped_s - last.clipped_s,
-        };
-        if last.count != 1.0 || old.count < 1.0 || last.mean_s() >= old.mean_s() {
-            return None;
-        }
-        let floor_s = (1e-9 * self.sum.mean_s()).max(f64::MIN_POSITIVE);
-        let ratio = self.sum.log_mean(floor_s) - old.log_mean(floor_s) - last.log_mean(floor_s);
-        if ratio <= THRESHOLD * variation * (1.0 + count).ln() {
-            return None;
-        }
-        self.blocks = vec![last];
-        self.sum = last;
-        Some(last.mean_s() / old.mean_s())
-    }
-
-    /// The splits into old and new times, and the first block of the new ones.
-    fn splits(&self) -> impl Iterator<Item = (Block, Block, usize)> + '_ {
-        let all = self.sum;
-        let mut old = Block::default();
-        let split = move |(at, &block): (usize, &Block)| {
-            old = old.join(block);
-            let clipped_s = (all.clipped_s - old.clipped_s).max(0.0);
-            (old, Block { count: all.count - old.count, total_s: 0.0, clipped_s }, at + 1)
-        };
-        self.blocks.iter().enumerate().map(split).filter(|(old, new, _)| old.count.min(new.count) >= FEWEST)
+    fn may_split(old: Block, new: Block) -> bool {
+        old.count >= 2.0 && new.count >= 2.0 && new.rounds >= 2.0
     }
 
     /// The largest log-likelihood ratio of two means against one, for exponential times, and where. For gamma times the
     /// ratio is this divided by their squared coefficient of variation.
     fn likelihood_ratio(&self) -> (f64, usize) {
         let floor_s = (1e-9 * self.sum.mean_s()).max(f64::MIN_POSITIVE);
-        let one_mean = self.sum.log_mean(floor_s);
-        let ratio =
-            |(old, new, at): (Block, Block, usize)| (one_mean - old.log_mean(floor_s) - new.log_mean(floor_s), at);
-        self.splits().map(ratio).fold((0.0, 0), |best, next| if next.0 > best.0 { next } else { best })
+        let all = self.sum;
+        let one_mean = all.log_mean(floor_s);
+        let mut old = Block::default();
+        let mut best = (0.0, 0);
+        for (at, &block) in self.blocks.iter().enumerate() {
+            old = old.join(block);
+            let new = all.less(old);
+            if Self::may_split(old, new) {
+                let ratio = one_mean - old.log_mean(floor_s) - new.log_mean(floor_s);
+                if ratio > best.0 {
+                    best = (ratio, at + 1);
+                }
+            }
+        }
+        best
     }
 
     /// Whether [`Self::likelihood_ratio`] may be more than this, by an upper bound without logarithms, which are expensive.
@@ -162,20 +198,23 @@ impl Window {
     /// (x − 1)²/(2·min(1, x)); and the deviations n₁·(a − 1) and n₂·(b − 1) cancel out.
     fn may_exceed(&self, least: f64) -> bool {
         let all = self.sum;
-        let (mut count, mut relative) = (0.0, 0.0);
+        let (mut before, mut relative) = (Block::default(), 0.0);
         let per_mean = 1.0 / all.mean_s();
         let exceeds = |block: &Block| {
-            count += block.count;
-            relative += block.clipped_s * per_mean;
-            let deviation = relative - count;
-            let old = count.min(relative);
-            let new = (all.count - count.max(relative)).max(0.0);
-            let is_split = count >= FEWEST && all.count - count >= FEWEST;
-            is_split && deviation * deviation * (old + new) > least * 2.0 * old * new
+            before = before.join(*block);
+            relative += block.total_s * per_mean;
+            let deviation = relative - before.count;
+            let old = before.count.min(relative);
+            let new = (all.count - before.count.max(relative)).max(0.0);
+            Self::may_split(before, all.less(before)) && deviation * deviation * (old + new) > least * 2.0 * old * new
         };
-        // Times of zero have no bound.
-        all.clipped_s <= 0.0 || self.blocks.iter().any(exceeds)
+        all.total_s <= 0.0 || self.blocks.iter().any(exceeds)
     }
+}
+
+/// The log-likelihood ratio beyond which it is a change: the odds against one, and what another mean costs (Schwarz).
+fn evidence(count: f64, hazard: f64) -> f64 {
+    0.5 * (1.0 + count).ln() - hazard.ln()
 }
 
 #[cfg(test)]
@@ -183,18 +222,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const HAZARD: f64 = 0.01;
+
+    /// One time per round.
+    fn push(window: &mut Window, time: f64, variation: f64) -> Verdict {
+        window.push(Block::new(1.0, time), variation, HAZARD, Test::All)
+    }
+
     fn window(times: impl IntoIterator<Item = f64>) -> Window {
         let mut window = Window::default();
-        times.into_iter().for_each(|time| window.push(time));
+        times.into_iter().for_each(|time| {
+            window.push(Block::new(1.0, time), 1.0, HAZARD, Test::None);
+        });
         window
     }
 
     /// How many of these times it takes to find a change.
     fn found_after(window: &mut Window, variation: f64, times: impl IntoIterator<Item = f64>) -> Option<usize> {
-        times.into_iter().position(|time| {
-            window.push(time);
-            window.drop_before_change(variation).is_some()
-        })
+        times.into_iter().position(|time| matches!(push(window, time, variation), Verdict::Changed(_)))
     }
 
     /// n ln m − n₁ ln m₁ − n₂ ln m₂ at the best split, with at least two times on either side.
@@ -211,7 +256,7 @@ mod tests {
         fn the_bound_is_one(times in prop::collection::vec(prop_oneof![Just(0.0), Just(1e-300), 0.01f64..10.0, 1e3f64..1e9], 1..60)) {
             let mut window = Window::default();
             for time in times {
-                window.push(time);
+                window.add(Block::new(1.0, time));
                 let (ratio, _) = window.likelihood_ratio();
                 prop_assert!(ratio < 1e-9 || window.may_exceed(ratio * (1.0 - 1e-9) - 1e-9), "{:?}", window);
             }
@@ -222,8 +267,7 @@ mod tests {
         fn sums_are_those_of_the_blocks(times in prop::collection::vec(0.01f64..100.0, 1..200)) {
             let mut window = Window::default();
             for time in times {
-                window.push(time);
-                window.drop_before_change(1.0);
+                push(&mut window, time, 1.0);
                 let left = window.blocks.iter().copied().fold(Block::default(), Block::join);
                 prop_assert_eq!(left.count, window.count());
                 prop_assert!((left.total_s - window.total_s()).abs() <= 1e-9 * left.total_s);
@@ -235,7 +279,7 @@ mod tests {
     fn blocks_stay_few_and_lose_nothing() {
         let window = window((0..10_000).map(|task| 1.0 + f64::from(task % 3)));
         assert!(window.blocks.len() <= 2 * 14, "{}", window.blocks.len());
-        assert!(window.blocks.windows(2).all(|pair| pair[0].count >= pair[1].count));
+        assert!(window.blocks.windows(2).all(|pair| pair[0].rounds >= pair[1].rounds));
         assert_eq!((window.count(), window.total_s()), (10_000.0, 19_999.0));
     }
 
@@ -250,20 +294,28 @@ mod tests {
         }
     }
 
+    /// An outlier is dropped, however large it is and however little the times vary otherwise. Two in a row are a change.
     #[test]
-    fn one_outlier_is_no_change() {
-        let mut window = window([1.0; 100]);
-        assert_eq!(found_after(&mut window, 1.0, [1e6, 1.0, 1.0, 1.0]), None);
+    fn one_outlier_is_dropped() {
+        for (variation, outlier) in [(1.0, 1e6), (0.01, 10.0), (0.01, 1e9)] {
+            let mut window = window([1.0; 100]);
+            assert_eq!(push(&mut window, outlier, variation), Verdict::Held);
+            assert_eq!(push(&mut window, 1.0, variation), Verdict::Usual);
+            assert_eq!((window.count(), window.total_s()), (101.0, 101.0));
+            assert_eq!(push(&mut window, outlier, variation), Verdict::Held);
+            assert_eq!(push(&mut window, outlier, variation), Verdict::Changed(outlier));
+            assert_eq!((window.count(), window.total_s()), (2.0, 2.0 * outlier));
+        }
     }
 
     /// One probe that finishes is enough if it was that much faster, and says nothing otherwise.
     #[test]
     fn a_probe_tells_of_a_faster_worker_only() {
-        for (last_s, factor) in [(0.01, Some(0.001)), (5.0, None), (1e4, None)] {
-            let mut window = window([10.0, 10.0, last_s]);
-            let found = window.drop_before_last(1.0);
-            assert_eq!(found.is_some(), factor.is_some(), "{last_s}");
-            assert_eq!(window.count(), if found.is_some() { 1.0 } else { 3.0 });
+        for (last_s, factor) in [(0.001, Some(0.0001)), (5.0, None), (1e4, None)] {
+            let mut window = window([10.0, 10.0]);
+            let verdict = window.push(Block::new(1.0, last_s), 1.0, HAZARD, Test::Faster);
+            assert_eq!(verdict, factor.map_or(Verdict::Usual, Verdict::Changed), "{last_s}");
+            assert_eq!(window.count(), if factor.is_some() { 1.0 } else { 3.0 });
         }
     }
 

@@ -44,9 +44,12 @@ impl Collecting {
             self.stop_probe(shared, *worker);
         }
         let nobody_computes = shared.leases.is_empty();
-        let may_begin = |worker: WorkerId| shared.roster.may_begin(worker, nobody_computes);
-        let idle = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
-        let shares: SmallVec<[(usize, u64); 4]> = idle.map(|(i, (_, tasks))| (i, *tasks)).collect();
+        let may_begin = |worker: WorkerId| {
+            let is_busy = || shared.roster.is_fit(worker) && self.needed_tasks(shared, worker) > 0;
+            shared.roster.may_begin(worker, nobody_computes) || is_busy()
+        };
+        let able = begin.iter().enumerate().filter(|(_, (worker, tasks))| *tasks > 0 && may_begin(*worker));
+        let shares: SmallVec<[(usize, u64); 4]> = able.map(|(i, (_, tasks))| (i, *tasks)).collect();
         let pieces = self.mode.pool().map(|pool| pool.take(&shares));
         for (i, tasks) in pieces.into_iter().flatten() {
             self.assign(shared, begin[i].0, tasks, None);

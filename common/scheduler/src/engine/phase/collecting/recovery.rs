@@ -286,7 +286,8 @@ impl Shared {
 
     /// Expected seconds per task: a worker's mean or, without one, the largest mean of any worker.
     pub(super) fn expected_s(&self, workers: &[WorkerId]) -> Vec<f64> {
-        let mean_s = |worker: &WorkerId| self.statistics[worker.slot()].mean_s().filter(|&mean_s| mean_s > 0.0);
+        let known_s = |worker: &WorkerId| self.policy.expected_s(*worker).or(self.statistics[worker.slot()].mean_s());
+        let mean_s = |worker: &WorkerId| known_s(worker).filter(|&mean_s| mean_s > 0.0);
         let largest = workers.iter().filter_map(mean_s).fold(0.0, f64::max);
         let fallback = if largest > 0.0 { largest } else { 1.0 };
         workers.iter().map(|worker| mean_s(worker).unwrap_or(fallback)).collect()

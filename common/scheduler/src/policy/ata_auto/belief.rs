@@ -1,0 +1,243 @@
+//! What ATA-Auto believes of one quantity of a worker: its mean since the last change, and its noise.
+
+use serde::{Deserialize, Serialize};
+
+use super::window::{Block, Test, Verdict, Window};
+
+/// The weight of the noise of all workers in that of one, in pairs.
+const POOLED: f64 = 20.0;
+
+/// The most that a squared coefficient of variation counts for: with heavier tails, no share would be small enough.
+pub(super) const MOST_VARIATION: f64 = 2.0;
+
+/// The most that one pair of times counts for: clocks may measure zero.
+const MOST_SQUARES: f64 = 1e9;
+
+/// Pairs of consecutive times, x′ and x, of a worker whose mean time is m.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Pairs {
+    /// Σ ½((x − x′)/m)².
+    sum: f64,
+    count: f64,
+}
+
+impl Pairs {
+    fn of(last: f64, time: f64, mean: f64) -> Self {
+        let sum = if mean > 0.0 { 0.5 * ((time - last) / mean).powi(2) } else { 0.0 };
+        Self { sum: sum.min(MOST_SQUARES), count: 1.0 }
+    }
+
+    fn add(&mut self, other: Self, sign: f64) {
+        // Differences of sums may be less than zero by rounding.
+        self.sum = (self.sum + sign * other.sum).max(0.0);
+        self.count += sign * other.count;
+    }
+
+    /// No more than what times as noisy as counts would have ([`MOST_VARIATION`]).
+    fn bounded(self) -> Self {
+        Self { sum: self.sum.min(MOST_VARIATION * self.count), ..self }
+    }
+
+    /// Their mean, with `weight` more pairs of this one.
+    fn mean(self, prior: f64, weight: f64) -> f64 {
+        (self.sum + weight * prior) / (self.count + weight)
+    }
+}
+
+/// Noise, measured by pairs of consecutive times, which drift does not inflate. Pairs of the same iteration show only the part of it
+/// that the times of an iteration do not have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Noise {
+    within: Pairs,
+    across: Pairs,
+}
+
+/// The noise of all workers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pooled {
+    /// The squared coefficient of variation, c̄.
+    pub(super) variation: f64,
+    /// The part of it that the times of one iteration have in common, r.
+    pub(super) shared: f64,
+}
+
+/// What makes up the noise of all workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct NoisePool {
+    all: Noise,
+    /// The sum of pairs across iterations of workers that have both kinds of pairs…
+    across: f64,
+    /// …and the sum that these would have if the times of one iteration had nothing in common.
+    expected: f64,
+}
+
+impl NoisePool {
+    /// Adds the noise of a worker, or takes it out again.
+    pub(super) fn add(&mut self, noise: Noise, sign: f64) {
+        self.all.within.add(noise.within, sign);
+        self.all.across.add(noise.across, sign);
+        if noise.within.count > 0.0 {
+            self.across = (self.across + sign * noise.across.sum).max(0.0);
+            let expected = noise.across.count * noise.within.sum / noise.within.count;
+            self.expected = (self.expected + sign * expected).max(0.0);
+        }
+    }
+
+    /// As if one pair of exponential times (1) had been observed first.
+    pub(super) fn pooled(&self) -> Pooled {
+        let prior = POOLED * self.all.total(0.0).mean(1.0, 1.0);
+        let shared = (1.0 - (self.expected + prior) / (self.across + prior)).max(0.0);
+        Pooled { variation: self.all.total(shared).mean(1.0, 1.0), shared }
+    }
+}
+
+impl Noise {
+    /// That of so many observations of this squared coefficient of variation.
+    pub(super) fn learned(variation: f64, observations: f64) -> Self {
+        let count = observations - 1.0;
+        Self { across: Pairs { sum: variation * count, count }, ..Self::default() }
+    }
+
+    /// That of one worker, given that of all.
+    pub(super) fn of_one(self, pooled: Pooled) -> f64 {
+        self.total(pooled.shared).mean(pooled.variation, POOLED)
+    }
+
+    fn bounded(self) -> Self {
+        Self { within: self.within.bounded(), across: self.across.bounded() }
+    }
+
+    /// All pairs: those of the same iteration count for what they show.
+    fn total(self, shared: f64) -> Pairs {
+        let count = self.within.count * (1.0 - shared) + self.across.count;
+        Pairs { sum: self.within.sum + self.across.sum, count }
+    }
+}
+
+/// Quantities of one kind of one worker, with a memory that neither changes nor outliers poison.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Belief {
+    window: Window,
+    /// What was observed in the iteration under way.
+    round: Option<Block>,
+    last: Option<f64>,
+    noise: Noise,
+    /// That of the iteration under way.
+    fresh_noise: Noise,
+}
+
+impl Belief {
+    /// What an earlier run learned.
+    pub(super) fn learned(count: f64, total_s: f64, noise: Noise) -> Self {
+        Self { window: Window::learned(count, total_s), noise, ..Self::default() }
+    }
+
+    pub(super) fn observe(&mut self, time: f64) {
+        if let Some(last) = self.last {
+            let mean = if self.window.count() >= 2.0 { self.mean() } else { 0.5 * (time + last) };
+            let place = if self.round.is_some() { &mut self.fresh_noise.within } else { &mut self.fresh_noise.across };
+            place.add(Pairs::of(last, time, mean), 1.0);
+        }
+        self.last = Some(time);
+        self.observe_sum(1.0, time);
+    }
+
+    /// Several at once, of which only the sum is known, so that they tell nothing of noise.
+    pub(super) fn observe_sum(&mut self, count: f64, total_s: f64) {
+        let round = self.round.get_or_insert(Block::new(0.0, 0.0));
+        round.count += count;
+        round.total_s += total_s;
+    }
+
+    /// The iteration is over; returns what it showed. A round that is held aside makes no pair with the next one, and adds little
+    /// noise; it must add some, since rounds are out of line as well if noise was underestimated.
+    pub(super) fn review(&mut self, variation: f64, hazard: f64, test: Test) -> Option<Verdict> {
+        let verdict = self.window.push(self.round.take()?, variation, hazard, test);
+        let mut fresh = std::mem::take(&mut self.fresh_noise);
+        if verdict == Verdict::Held {
+            (fresh, self.last) = (fresh.bounded(), None);
+        }
+        self.noise.within.add(fresh.within, 1.0);
+        self.noise.across.add(fresh.across, 1.0);
+        Some(verdict)
+    }
+
+    /// Observations since the last change, K.
+    pub(super) fn count(&self) -> f64 {
+        self.window.count()
+    }
+
+    /// Their mean; 0 if there are none.
+    pub(super) fn mean(&self) -> f64 {
+        if self.window.count() > 0.0 { self.window.total_s() / self.window.count() } else { 0.0 }
+    }
+
+    pub(super) fn noise(&self) -> Noise {
+        self.noise
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The noise of all workers, if no part of it is common to an iteration.
+    pub(in super::super) fn pooled(variation: f64) -> Pooled {
+        Pooled { variation, shared: 0.0 }
+    }
+
+    /// Of these times, each of an iteration of its own.
+    fn noise(times: &[f64]) -> Noise {
+        let mut belief = Belief::default();
+        for time in times {
+            belief.observe(*time);
+            belief.review(0.1, 1e-3, Test::All);
+        }
+        belief.noise()
+    }
+
+    /// ½((x − x′)/m)², so that neither a slow drift is noise, nor a stall.
+    #[test]
+    fn noise_is_of_consecutive_times() {
+        let drifting: Vec<f64> = (0..1000).map(|task| 1.0 + f64::from(task) / 100.0).collect();
+        assert!(noise(&drifting).of_one(pooled(0.0)) < 1e-3);
+        let alternating: Vec<f64> = (0..1000).map(|task| if task % 2 == 0 { 0.5 } else { 1.5 }).collect();
+        // The squared coefficient of variation is 1/4, and half the squared difference twice that: it is not random.
+        assert!((noise(&alternating).of_one(pooled(0.0)) - 0.5).abs() < 0.02);
+        let stall: Vec<f64> = (0..1000).map(|task| if task == 500 { 1e9 } else { 1.0 }).collect();
+        assert!(noise(&stall).of_one(pooled(0.0)) < 3e-3);
+        assert_eq!(NoisePool::default().pooled(), pooled(1.0));
+        assert_eq!(Noise::default().of_one(pooled(0.3)), 0.3);
+    }
+
+    /// What the times of one iteration have in common is told apart from the noise of each.
+    #[test]
+    fn noise_between_iterations_is_told_apart() {
+        let mut belief = Belief::default();
+        for iteration in 0..500 {
+            let common = if iteration % 2 == 0 { 0.5 } else { 1.5 };
+            for task in 0..10 {
+                belief.observe(common * (1.0 + 0.01 * f64::from(task % 2)));
+            }
+            belief.review(0.25, 1e-3, Test::None);
+        }
+        let mut pool = NoisePool::default();
+        pool.add(belief.noise(), 1.0);
+        let Pooled { variation, shared } = pool.pooled();
+        assert!(shared > 0.9 && (variation - 0.5).abs() < 0.05, "{variation} {shared}");
+        // A noisy worker with one task in each iteration says nothing about that, beside one without noise.
+        let mut pool = NoisePool::default();
+        let mut steady = Belief::default();
+        for task in 0..5000 {
+            steady.observe(1.0);
+            if task % 10 == 0 {
+                steady.review(0.25, 1e-3, Test::None);
+            }
+        }
+        let noisy: Vec<f64> = (0..500).map(|task| if task % 2 == 0 { 0.5 } else { 1.5 }).collect();
+        [steady.noise(), noise(&noisy)].into_iter().for_each(|noise| pool.add(noise, 1.0));
+        assert_eq!(pool.pooled().shared, 0.0);
+        pool.add(noise(&noisy), -1.0);
+        assert!(pool.pooled().variation < 1e-3);
+    }
+}

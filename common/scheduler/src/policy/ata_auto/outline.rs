@@ -1,0 +1,48 @@
+//! The outline of ATA-Auto's plan for an iteration, from which the cost of a probe follows.
+
+use super::plan::Member;
+use crate::exchange::Exchange;
+
+/// What a plan takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outline {
+    /// Workers with a share, A.
+    pub(super) used: usize,
+    /// All workers, n.
+    pub(super) workers: usize,
+    /// Seconds of all of them, W.
+    pub(super) all_s: f64,
+    /// The longest time planned for a worker, l.
+    pub(super) longest_s: f64,
+    /// How long the fastest of them takes for a task.
+    pub(super) fastest_s: f64,
+    /// What the download of parameters for a probe costs, in iterations: it takes the coordinator's link from those that the step
+    /// waits for.
+    pub(super) download: f64,
+}
+
+impl Outline {
+    pub(super) fn new<'a>(members: impl Iterator<Item = &'a Member>, workers: usize, exchange: Exchange) -> Self {
+        let mut outline =
+            Self { used: 0, workers, all_s: 0.0, longest_s: 0.0, fastest_s: f64::INFINITY, download: 0.0 };
+        let mut step_s = 0.0_f64;
+        for Member { pace, share, .. } in members.filter(|member| member.share > 0) {
+            let time_s = pace.time_s(*share);
+            outline.used += 1;
+            outline.all_s += time_s;
+            outline.longest_s = outline.longest_s.max(time_s);
+            outline.fastest_s = outline.fastest_s.min(pace.time_s(1));
+            step_s = step_s.max(time_s + pace.window_s);
+        }
+        // Whole parameters, which a worker needs that did not take part in the last step, take about as long as its vector and the
+        // differences together.
+        let download_s = exchange.up_s + exchange.down_s;
+        outline.download = if download_s > 0.0 { download_s / step_s } else { 0.0 };
+        outline
+    }
+
+    /// What a probe of up to `limit_s` seconds costs, in iterations.
+    pub(super) fn probe_cost(&self, limit_s: f64) -> f64 {
+        limit_s / self.all_s + self.download
+    }
+}
