@@ -1,0 +1,100 @@
+//! `ata-auto` when something happens that its laws do not have: hiccups, stalls, hangs, changes and newcomers.
+
+use ata_experiments::{Experiment, RunResult, run};
+use ata_scheduler::build_policy;
+
+const SEEDS: u64 = 10;
+
+/// Workers of nearly constant times.
+const STEADY: &str = "gamma(0, 100, 0.033)";
+
+struct Case {
+    law: &'static str,
+    workers: u32,
+    budget: u64,
+    changes: String,
+}
+
+fn change(text: &str) -> String {
+    format!("[[change]]\n{text}\n")
+}
+
+impl Case {
+    /// The runs of a policy up to an iteration, one per seed.
+    fn runs(&self, policy: &str, iterations: u64) -> Vec<RunResult> {
+        let Self { law, workers, budget, changes } = self;
+        let text = format!(
+            "policies = ['{policy}']\nlaws = ['{law}']\nworkers = [{workers}]\nbudget = {budget}\niterations = {iterations}\nseeds = {SEEDS}\n{changes}"
+        );
+        let runs = run(&Experiment::parse(&text, "test").unwrap(), build_policy, None, &|_| {}).unwrap();
+        assert_eq!(runs.len() as u64, SEEDS);
+        runs
+    }
+
+    /// The mean runtime of the iterations after `from` up to `to`, for each seed.
+    fn runtimes(&self, policy: &str, from: u64, to: u64) -> Vec<f64> {
+        let total = |run: &RunResult| run.mean_iteration_time * run.iterations as f64;
+        let (before, after) = (self.runs(policy, from), self.runs(policy, to));
+        let between = |(before, after): (&RunResult, &RunResult)| (total(after) - total(before)) / (to - from) as f64;
+        before.iter().zip(&after).map(between).collect()
+    }
+
+    /// The largest ratio to the oracle's mean over seeds.
+    fn worst(&self, from: u64, to: u64) -> f64 {
+        let oracle = self.runtimes("fta:means=current", from, to).iter().sum::<f64>() / SEEDS as f64;
+        self.runtimes("ata-auto", from, to).into_iter().map(|s| s / oracle).fold(0.0, f64::max)
+    }
+}
+
+/// One worker of eight is ten times slower in one iteration. Without it, an iteration would take an eighth longer.
+#[test]
+fn one_hiccup_costs_one_iteration() {
+    for (workers, budget) in [(8, 8), (8, 24), (8, 64), (60, 240)] {
+        let changes = change("iteration = 300\nworkers = 3\nfactor = 10\nfor = 1");
+        let worst = Case { law: STEADY, workers, budget, changes }.worst(301, 321);
+        assert!(worst < 1.03, "n = {workers}, B = {budget}: {worst:.3}");
+    }
+}
+
+/// The oracle gives it two of 64 tasks. Without it, an iteration would take ten tasks of the others instead of nine.
+#[test]
+fn a_worker_slowed_for_good_is_used_for_what_it_can_do() {
+    let changes = change("iteration = 300\nworkers = 3\nfactor = 4");
+    let worst = Case { law: STEADY, workers: 8, budget: 64, changes }.worst(350, 400);
+    assert!(worst < 1.03, "{worst:.3}");
+}
+
+/// All workers stall in one iteration, and later the fastest and the slowest swap their speeds.
+#[test]
+fn a_stall_of_all_is_forgotten() {
+    for factor in [30, 1000, 100_000] {
+        let stall = change(&format!("iteration = 200\nworkers = \"1..n\"\nfactor = {factor}\nfor = 1"));
+        let law = "gamma(0, 100, 0.58*i)";
+        let after = Case { law, workers: 17, budget: 23, changes: stall.clone() }.worst(201, 399);
+        assert!(after < 1.05, "×{factor}: {after:.3}");
+        let changes = stall + &change("iteration = 400\nswap = [1, 17]");
+        let later = Case { law, workers: 17, budget: 23, changes }.worst(450, 1400);
+        assert!(later < 1.05, "×{factor}, after a change: {later:.3}");
+    }
+}
+
+/// The faster of two workers hangs while tasks are held back: the other one takes them over. It would need 63 for an iteration.
+#[test]
+fn a_hang_ends_no_run() {
+    let changes = change("iteration = 100\nhang = 1");
+    let case = Case { law: "exp(6*i-5)", workers: 2, budget: 9, changes };
+    let runtime = case.runtimes("ata-auto", 99, 100).iter().sum::<f64>() / SEEDS as f64;
+    assert!(runtime < 3.0 * 63.0, "{runtime}");
+}
+
+/// A worker that joins during iteration 100 is as fast as the others. Each iteration that it is not used takes 12 tasks of them
+/// instead of 10.
+#[test]
+fn a_newcomer_is_used_at_once() {
+    let changes = change("iteration = 1\nleave = 6") + &change("iteration = 100\njoin = 6");
+    let case = Case { law: STEADY, workers: 6, budget: 60, changes };
+    let employed = |iterations: u64| case.runs("ata-auto", iterations).iter().map(|run| run.employments).sum::<u64>();
+    assert_eq!(employed(101) - employed(100), 6 * SEEDS, "it gets a task in the first iteration");
+    let worst = case.worst(102, 112);
+    assert!(worst < 1.06, "{worst:.3}");
+}
