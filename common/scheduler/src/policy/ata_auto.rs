@@ -12,6 +12,7 @@
 //! measurements.
 
 mod belief;
+mod candidates;
 mod exploration;
 mod links;
 mod outline;
@@ -22,24 +23,19 @@ mod ranking;
 mod window;
 mod worker_model;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use super::entry::{PolicyEntry, PolicyKind};
 use super::{
     Actions, Arguments, Collect, Decision, IterationView, Policy, PolicyError, PolicyState, Round, SchedulerRng,
     StepOutcome, from_state, to_state, trimmed,
 };
 use crate::allocation::{PerWorker, Rule};
-use crate::exchange::Exchange;
 use crate::statistics::WorkerStatistics;
 use ata_types::WorkerId;
 use belief::NoisePool;
+use candidates::position;
 use exploration::{Allowance, Exploration};
-use links::share_with_links;
 use outline::Outline;
-use pace::Pace;
-use plan::{Member, Plan, Preferences};
+use plan::{Plan, Preferences};
 use probe::ProbeRule;
 use ranking::Ranking;
 use window::Test;
@@ -53,12 +49,6 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     kind: PolicyKind::Barrier,
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
-
-/// The most workers beyond those in use that are considered for a probe in an iteration, the fastest first.
-const MOST_CANDIDATES: usize = 256;
-
-/// How many workers beyond those in use may help within an iteration: the fastest.
-const SPARE: usize = 8;
 
 /// Standard deviations that are added to expected times, β, if no price of time is set.
 const CAUTION_UNPRICED: f64 = 0.85;
@@ -202,123 +192,6 @@ impl AtaAuto {
         self.time_price
             .map_or(CAUTION_UNPRICED, |price| (self.spending / price).clamp(*CAUTION.start(), *CAUTION.end()))
     }
-
-    /// The workers to use with their shares, and a few more that could help, the fastest first: RAS for the index U.
-    /// Since U(1) is more than the time by which workers are ordered, those beyond are no better.
-    fn share(&self, round: &Round<'_>, caution: f64) -> Vec<Candidate> {
-        let pooled = self.noise.pooled();
-        let mut order =
-            self.observed.ascending().filter_map(|(worker, least_s)| Some((position(round, worker)?, least_s)));
-        let mut next = order.next();
-        let mut candidates: Vec<Candidate> = Vec::with_capacity(4 * SPARE);
-        let mut offers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-        let newcomers = self.newcomers(round);
-        let mut left = round.budget.saturating_sub(newcomers.len() as u64);
-        let mut used = 0;
-        while left > 0 || candidates.len() < used + SPARE {
-            let best_s = offers.peek().map_or(f64::INFINITY, |Reverse((bits, _))| f64::from_bits(*bits));
-            if let Some((i, least_s)) = next
-                && (least_s <= best_s || left == 0)
-            {
-                next = order.next();
-                let worker = round.workers[i];
-                let model = &self.models[worker.slot()];
-                if let Some(pace) = model.pace(pooled, self.hazard(), round.fuses(i)) {
-                    offers.push(Reverse((pace.index_s(1, caution).to_bits(), candidates.len())));
-                    candidates.push(Candidate { position: i, member: Member { worker, pace, share: 0 } });
-                }
-            } else if left > 0
-                && let Some(mut offer) = offers.peek_mut()
-            {
-                let at = offer.0.1;
-                let member = &mut candidates[at].member;
-                used += usize::from(member.share == 0);
-                member.share += 1;
-                offer.0.0 = member.pace.index_s(member.share + 1, caution).to_bits();
-                left -= 1;
-            } else {
-                break;
-            }
-        }
-        if !round.exchange.is_free() {
-            share_over_links(&mut candidates, round.exchange, round.budget - newcomers.len() as u64, caution);
-        }
-        let times_s = candidates.iter().map(|candidate| candidate.member.pace.time_s(candidate.member.share));
-        let longest_s = times_s.fold(0.0, f64::max);
-        let unknown = |i: usize, mean_s: f64, share: u64| {
-            let pace = Pace::unknown(mean_s, pooled.variation, self.hazard());
-            Candidate { position: i, member: Member { worker: round.workers[i], pace, share } }
-        };
-        if used > 0 && candidates.len() == used {
-            // Nobody knows how fast these are, but they may help if all others hang.
-            let present = |(worker, censored_s)| Some((position(round, worker)?, censored_s));
-            let others = self.unknown.ascending().filter_map(present).filter(|(i, _)| !newcomers.contains(i));
-            candidates.extend(others.take(SPARE).map(|(i, censored_s)| unknown(i, censored_s + longest_s, 0)));
-        }
-        candidates.extend(newcomers.into_iter().map(|i| unknown(i, longest_s, 1)));
-        // Of the workers without a share, only those most likely to help are kept.
-        let index = |candidate: &Candidate| (candidate.member.pace.index_s(1, caution).to_bits(), candidate.position);
-        let mut rest: Vec<_> = candidates.iter().filter(|candidate| candidate.member.share == 0).map(index).collect();
-        if rest.len() > SPARE {
-            let last = *rest.select_nth_unstable(SPARE - 1).1;
-            candidates.retain(|candidate| candidate.member.share > 0 || index(candidate) <= last);
-        }
-        candidates
-    }
-
-    /// Workers that have never begun a task, by position: each gets one at once, since it is timed for certain only if the step
-    /// waits for it. If it is slow, others compute the task, too. In the first iteration nothing is known of anyone.
-    fn newcomers(&self, round: &Round<'_>) -> Vec<usize> {
-        let is_first = self.observed.ascending().filter_map(|(worker, _)| position(round, worker)).next().is_none();
-        if is_first {
-            return Vec::new();
-        }
-        let untried = self.unknown.ascending().take_while(|(_, censored_s)| *censored_s == 0.0);
-        let present = untried.filter_map(|(worker, _)| position(round, worker));
-        present.take(SPARE.min(round.budget as usize - 1)).collect()
-    }
-
-    /// Idle workers that a probe is likely to pay for, by position: those that were observed, then those that were not.
-    fn probes(&self, round: &Round<'_>, allocation: &PerWorker<u64>, rule: &ProbeRule) -> Vec<usize> {
-        let pooled = self.noise.pooled();
-        let present = |(worker, time_s): (WorkerId, f64)| Some((position(round, worker)?, time_s));
-        let pays = |(i, least_s): &(usize, f64)| {
-            let model = &self.models[round.workers[*i].slot()];
-            let pace = || model.pace(pooled, self.hazard(), round.fuses(*i));
-            rule.may_pay(*least_s, model.count()) && pace().is_some_and(|pace| rule.pays(&pace))
-        };
-        let observed = self.observed.ascending().filter_map(present);
-        let observed = observed.take_while(|(_, least_s)| rule.may_pay(*least_s, 1.0));
-        let observed = observed.filter(|(i, _)| allocation.at(*i) == 0).take(MOST_CANDIDATES).filter(pays);
-        let unknown = self.unknown.ascending().filter_map(present).filter(|(i, _)| allocation.at(*i) == 0);
-        let unknown = unknown.take(MOST_CANDIDATES);
-        let unknown = unknown.take_while(|(_, censored_s)| rule.pays_unknown(*censored_s)).map(|(i, _)| i);
-        observed.map(|(i, _)| i).chain(unknown).collect()
-    }
-}
-
-/// A worker whose share is being decided.
-struct Candidate {
-    position: usize,
-    member: Member,
-}
-
-/// Shares the tasks anew, with the time that vectors take on the links.
-fn share_over_links(candidates: &mut [Candidate], exchange: Exchange, budget: u64, caution: f64) {
-    let first_s = |candidate: &Candidate| candidate.member.pace.index_s(1, caution);
-    candidates.sort_by(|a, b| first_s(a).total_cmp(&first_s(b)));
-    let mut members: Vec<Member> = candidates.iter().map(|candidate| candidate.member).collect();
-    share_with_links(&mut members, exchange, budget, caution);
-    for (candidate, member) in candidates.iter_mut().zip(members) {
-        candidate.member = member;
-    }
-}
-
-/// A worker's position among those available.
-fn position(round: &Round<'_>, worker: WorkerId) -> Option<usize> {
-    // Usually all are.
-    let guess = worker.slot();
-    if round.workers.get(guess) == Some(&worker) { Some(guess) } else { round.workers.binary_search(&worker).ok() }
 }
 
 impl Policy for AtaAuto {
@@ -370,7 +243,7 @@ impl Policy for AtaAuto {
             self.models[worker.slot()].is_probed = false;
         }
         let caution = self.caution();
-        let candidates = self.share(round, caution);
+        let candidates = self.candidates(round, caution);
         self.races = candidates.is_empty();
         if self.races {
             let rule = Rule::WarmUp { never_observed: n, zero_score: 0 };
@@ -384,7 +257,9 @@ impl Policy for AtaAuto {
         let mut probes = self.probes(round, &allocation, &rule);
         let allowance = Allowance::new(outline, self.moved, k);
         let mut is_probed = vec![false; if probes.is_empty() { 0 } else { n }];
-        probes.iter().for_each(|&i| is_probed[i] = true);
+        for &i in &probes {
+            is_probed[i] = true;
+        }
         let is_free = |i: &usize| allocation.at(*i) == 0 && !is_probed.get(*i).is_some_and(|is_probed| *is_probed);
         let explored =
             self.exploration.next(self.models.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);

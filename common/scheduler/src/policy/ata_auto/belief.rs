@@ -44,8 +44,8 @@ impl Pairs {
     }
 }
 
-/// Noise, measured by pairs of consecutive times, which drift does not inflate. Pairs of the same iteration show only the part of it
-/// that the times of an iteration do not have in common.
+/// Noise, measured by pairs of consecutive times, which drift does not inflate. Pairs of the same iteration show only the part of
+/// it that the times of an iteration do not have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
     within: Pairs,
@@ -235,7 +235,9 @@ pub(super) mod tests {
             }
         }
         let noisy: Vec<f64> = (0..500).map(|task| if task % 2 == 0 { 0.5 } else { 1.5 }).collect();
-        [steady.noise(), noise(&noisy)].into_iter().for_each(|noise| pool.add(noise, 1.0));
+        for noise in [steady.noise(), noise(&noisy)] {
+            pool.add(noise, 1.0);
+        }
         assert_eq!(pool.pooled().shared, 0.0);
         pool.add(noise(&noisy), -1.0);
         assert!(pool.pooled().variation < 1e-3);

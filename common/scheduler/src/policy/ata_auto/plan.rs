@@ -277,8 +277,8 @@ fn most_worth(late: &[LateWorker], copy_s: impl Fn(usize, u64) -> Option<f64>, t
     many
 }
 
-/// How many tasks of a share to hand out at once: half of them, unless it is one batch, or to know how long half of them takes spares
-/// nothing. Nobody is asked for a vector while tasks are held back, so it has to spare more than the time in which vectors travel.
+/// How many tasks of a share to hand out at once: half of them, unless it is one batch, or to know how long half of them takes
+/// spares nothing. Nobody is asked for a vector while tasks are held back, so it has to spare more than the time in which vectors travel.
 /// A worker that is hardly known gets no more than it has done.
 fn first_part(pace: &Pace, share: u64) -> u64 {
     let half = share.div_ceil(2);

@@ -122,7 +122,9 @@ impl WorkerModel {
                 Some(factor)
             }
         };
-        batches.into_iter().for_each(|(tasks, busy_s)| self.batches.observe(tasks, busy_s));
+        for (tasks, busy_s) in batches {
+            self.batches.observe(tasks, busy_s);
+        }
         factor
     }
 
