@@ -201,7 +201,7 @@ fn numbers_in_checkpoints() {
         "/engine/next_lease",
         "/engine/statistics/0/total_s",
         "/engine/strikes/0/rests_until_s",
-        "/engine/policy_state/4/queue/0",
+        "/engine/policy_state/5/queue/0",
     ];
     let resume = |at: usize, changed: &Value| {
         let rest = format!("\",{}", &changed.to_string()[1..]);
