@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use ata_harness::{Cluster, Ended, FaultProxy, Peer, Session, Settings, WorkerSettings, chunks, next_set, soon, toy};
@@ -276,24 +277,32 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
     1
 }
 
-/// Sends a correct gradient twice at a time. One is accepted; returns the answer to the other one.
+/// Sends the header of a correct gradient twice, and then the rest of the one that is accepted. Returns the answer to the other one.
 async fn repeat(peer: &Peer, header: GradientHeader, sums: &[i32]) -> Receipt {
-    let mut parts = gradient_parts(header.clone().into(), chunks(sums).into_iter());
-    let (sender, sent) = mpsc::channel(4);
-    sender.send(parts.next().await.unwrap()).await.unwrap();
-    let first = tokio::spawn({
-        let peer = peer.clone();
-        async move { peer.submit_parts(ReceiverStream::new(sent)).await }
-    });
-    // Whichever header is read first, its gradient arrives.
-    let second = peer.submit(header, sums).await.unwrap();
-    sender.send(parts.next().await.unwrap()).await.unwrap_or(());
+    let (one, one_answer) = begin(peer, header.clone()).await;
+    let (two, two_answer) = begin(peer, header.clone()).await;
+    let (mut one_answer, mut two_answer) = (pin!(one_answer), pin!(two_answer));
+    let (refused, sender, accepted) = tokio::select! {
+        refused = &mut one_answer => (refused, two, two_answer),
+        refused = &mut two_answer => (refused, one, one_answer),
+    };
+    let mut chunks = gradient_parts(header.into(), chunks(sums).into_iter()).skip(1);
+    while let Some(chunk) = chunks.next().await {
+        sender.send(chunk).await.unwrap();
+    }
     drop(sender);
-    let mut receipts = [soon("an answer", first).await.unwrap().unwrap(), second];
-    receipts.sort_by_key(|receipt| *receipt != Receipt::Accepted);
-    let [accepted, refused] = receipts;
-    assert_eq!(accepted, Receipt::Accepted);
+    assert_eq!(accepted.await, Receipt::Accepted);
     refused
+}
+
+/// Sends a header. Returns where to send the chunks, and what will be the answer.
+async fn begin(peer: &Peer, header: GradientHeader) -> (mpsc::Sender<GradientPart>, impl Future<Output = Receipt>) {
+    let (sender, sent) = mpsc::channel(4);
+    let mut parts = gradient_parts(header.into(), std::iter::empty());
+    sender.send(parts.next().await.unwrap()).await.unwrap();
+    let peer = peer.clone();
+    let answer = tokio::spawn(async move { peer.submit_parts(ReceiverStream::new(sent)).await.unwrap() });
+    (sender, async { soon("an answer", answer).await.unwrap() })
 }
 
 /// The gradient of a lease of one task, and its header, as an honest worker sends them.
