@@ -50,9 +50,6 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
 
-/// Standard deviations that are added to expected times, β, if no price of time is set.
-const CAUTION_UNPRICED: f64 = 0.85;
-
 /// The least and the most caution, for a very high or very low price of time.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
@@ -189,8 +186,7 @@ impl AtaAuto {
     /// Standard deviations that are added to expected times, β: the less a second of runtime is worth, the fewer risks are
     /// taken, and the fewer slow workers are used.
     fn caution(&self) -> f64 {
-        self.time_price
-            .map_or(CAUTION_UNPRICED, |price| (self.spending / price).clamp(*CAUTION.start(), *CAUTION.end()))
+        self.time_price.map_or(1.0, |price| (self.spending / price).clamp(*CAUTION.start(), *CAUTION.end()))
     }
 }
 

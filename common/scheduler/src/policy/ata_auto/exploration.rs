@@ -41,11 +41,10 @@ impl Allowance {
     /// In iteration `k`, after changes of speed that sum up to `moved`.
     pub(super) fn new(outline: Outline, moved: f64, k: u64) -> Self {
         // A worker's speed changes at a rate of λ = (½ + V·n/A)/k in an iteration, half of the time to a faster one, which is
-        // worth half of 1/A of an iteration on average. A rate of ν probes costs ν/A, and delays each change by 1/2ν: the best
-        // is √(λ/8).
+        // worth 1/A of an iteration. A rate of ν probes costs ν/A, and delays each change by 1/2ν: the best is √(λ/4).
         let (used, workers) = (outline.used as f64, outline.workers as f64);
         let rate = (PRIOR + moved * workers / used) / k as f64;
-        let share = (workers - used) / workers * (rate / (8.0 * used)).sqrt();
+        let share = (workers - used) / workers * (rate / (4.0 * used)).sqrt();
         Self { share: share.min(MOST), outline }
     }
 
@@ -149,7 +148,7 @@ mod tests {
         assert_eq!((share(8, 1.0), share(2, 1e9)), (0.0, MOST));
         assert!(share(4, 1.0) > share(4, 0.0) && share(2, 0.0) > share(4, 0.0));
         // 3/4 of the workers are idle, and λ = (½ + 1·8/2)/100.
-        assert!((share(2, 1.0) - 0.75 * (0.045_f64 / 16.0).sqrt()).abs() < 1e-12);
+        assert!((share(2, 1.0) - 0.75 * (0.045_f64 / 8.0).sqrt()).abs() < 1e-12);
     }
 
     /// Every idle worker has its turn before any has its second.

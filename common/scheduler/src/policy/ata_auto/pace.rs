@@ -1,5 +1,9 @@
 //! The expected time of a worker's tasks.
 
+/// The odds that a worker which is late has become slower, before it is known how late it is. Whether it is so hardly matters: what
+/// does is that the step waits for it, so that these are even odds and not the hazard of a change.
+const SLOWER: f64 = 0.5;
+
 /// The factor on the cost of more tasks than a worker is trusted with.
 const UNTRUSTED: f64 = 1e6;
 
@@ -20,7 +24,7 @@ pub(super) struct Pace {
     pub(super) doubt: f64,
     /// What times of one iteration share, as part of the doubt.
     pub(super) shared: f64,
-    /// The odds that a worker has become slower.
+    /// The hazard of a change of its speed.
     pub(super) hazard: f64,
     /// If it computes its share as one batch: the most tasks it is trusted with.
     pub(super) most: Option<u64>,
@@ -111,9 +115,9 @@ impl Pace {
         if elapsed_s <= all_s {
             return usual_s;
         }
-        // A worker that has become slower is expected to need as long again.
+        // One that has become slower is expected to need as long again.
         let by_chance = self.chance(tasks, elapsed_s, self.variation);
-        usual_s + elapsed_s * self.hazard / (self.hazard + by_chance)
+        usual_s + elapsed_s * SLOWER / (SLOWER + by_chance)
     }
 
     /// Whether a worker is given its next tasks before it has done the `tasks` tasks that it holds: to know how long those take
