@@ -14,6 +14,7 @@
 //! - `allocation`: [`ras`], [`ras_by_cost`], [`uniform`], and the warm-up rule of [`allocate_by_score`]
 //! - [`policy`]: one policy per file, and the registry that builds them by name
 //! - [`engine`]: events in, effects out
+//! - [`lockstep`](Lockstep): shares for workers that step together, without an engine
 //! - [`exchange`](Exchange): the time that vectors take on the links
 //! - [`ledger`](Ledger): what a run cost
 
@@ -22,6 +23,7 @@ mod batches;
 pub mod engine;
 mod exchange;
 mod ledger;
+mod lockstep;
 pub mod policy;
 mod statistics;
 
@@ -33,9 +35,10 @@ pub use engine::{
 };
 pub use exchange::Exchange;
 pub use ledger::{IterationCost, Ledger, WorkerCost};
+pub use lockstep::{Lockstep, LockstepError, SavedLockstep};
 pub use policy::{
-    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyError, PolicyKind, PolicyState, Round, SchedulerRng,
-    StepOutcome, Truth, build_policy, policy_kind,
+    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyError, PolicyKind, PolicyState, Round,
+    SchedulerRng, StepOutcome, Truth, build_policy, policy_kind,
 };
 pub use statistics::WorkerStatistics;
 

@@ -64,6 +64,7 @@ mod worker_set;
 pub use config::{EngineConfig, Verify};
 pub use event::{AbortReason, Effect, Event, LeaseTime, Refusal, Report, WaitReason};
 pub use limits::{FinishReason, Limits};
+pub(crate) use random::{Purpose, stream};
 pub use saved::{RestoreError, SavedEngine};
 pub use view::{Actions, Activity, IterationView};
 

@@ -7,7 +7,7 @@ use ata_types::Iteration;
 
 /// What is drawn from a stream. Kept apart so that a fault does not change what a policy draws.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// [`crate::Policy::decide`].
     Policy,
     /// Ties between workers when orphaned tasks are reassigned.
@@ -15,7 +15,7 @@ pub(super) enum Purpose {
 }
 
 /// The stream of an iteration under a seed.
-pub(super) fn stream(seed: u64, iteration: Iteration, purpose: Purpose) -> SchedulerRng {
+pub(crate) fn stream(seed: u64, iteration: Iteration, purpose: Purpose) -> SchedulerRng {
     let mut rng = SchedulerRng::seed_from_u64(seed);
     rng.set_stream(2 * iteration.number() + purpose as u64);
     rng

@@ -204,6 +204,11 @@ impl Policy for AtaAuto {
         self.of(worker).observe_batch(tasks, busy_s);
     }
 
+    /// One time, of a task of average cost: as noisy as a share is.
+    fn observe_share(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
+        self.observe(worker, busy_s / tasks as f64);
+    }
+
     fn censored(&mut self, worker: WorkerId, tasks: u64, elapsed_s: f64) {
         self.make_room(worker.slot() + 1);
         let (pooled, hazard, test) = (self.noise.pooled(), self.hazard(), self.test(worker));

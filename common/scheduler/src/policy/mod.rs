@@ -112,6 +112,12 @@ pub trait Policy: Send {
         }
     }
 
+    /// A worker that steps together with others, in a [`Lockstep`](crate::Lockstep), computed its whole share as one batch. Its
+    /// shares hardly differ in size, so that what a batch costs apart from its tasks cannot be told from them.
+    fn observe_share(&mut self, worker: WorkerId, tasks: u64, busy_s: f64) {
+        self.observe_batch(worker, tasks, busy_s);
+    }
+
     /// A worker's lease of `tasks` tasks was cancelled, such as a probe or the loser of a race: it would have taken more
     /// than `elapsed_s` seconds.
     fn censored(&mut self, _worker: WorkerId, _tasks: u64, _elapsed_s: f64) {}

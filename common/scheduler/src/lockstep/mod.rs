@@ -1,0 +1,205 @@
+//! Shares for workers that step together, such as the ranks of torch.distributed.
+//!
+//! The caller has a training loop of its own: in each iteration all workers compute their whole share as one batch, and
+//! all wait for the last. There are no leases, no lost tasks and no clock, so there is no [`Engine`](crate::Engine), only a
+//! policy, its statistics and its seed. An engine that collects whole shares makes the same decisions for the same times.
+//! Workers are numbered from 0 here, as ranks are.
+//!
+//! # Layout
+//! - this file: the loop's two calls, [`Lockstep::next`] and [`Lockstep::observe`]
+//! - `error`: what is refused
+//! - `members`: workers that join and leave
+//! - `probes`: what becomes of a policy's probes, which nothing could cancel here
+//! - `saved`: everything that outlives the process
+
+mod error;
+mod members;
+mod probes;
+mod saved;
+#[cfg(test)]
+mod tests;
+
+pub use error::LockstepError;
+pub use saved::SavedLockstep;
+
+use crate::allocation::uniform;
+use crate::engine::{Purpose, stream};
+use crate::exchange::Exchange;
+use crate::policy::{
+    Collect, Decision, POLICIES, Policy, PolicyContext, PolicyEntry, PolicyKind, Round, StepOutcome, build_policy,
+    policy_kind,
+};
+use crate::statistics::{MOST, WorkerStatistics};
+use ata_types::{Iteration, WorkerId};
+use members::Members;
+use probes::ProbeBudget;
+
+/// The most tasks of an iteration, as for any other run.
+const MAX_BUDGET: u64 = 1 << 24;
+
+/// The most observations between two decisions: far more than micro-batches of an iteration, and 32 MB.
+const MAX_REPORTS: usize = 1 << 20;
+
+/// Barrier policies without shares: what a worker computes depends on what happens within the iteration.
+const WITHOUT_SHARES: [&str; 2] = ["pull", "gradient-coding"];
+
+/// Policies that look at the times to come.
+const ONLY_IN_SIMULATION: [&str; 1] = ["clairvoyant"];
+
+/// Divides the tasks of each iteration among workers that step together.
+pub struct Lockstep {
+    policy: Box<dyn Policy>,
+    /// The policy as it was written, with its parameters.
+    specification: String,
+    context: PolicyContext,
+    budget: u64,
+    seed: u64,
+    /// The iteration that is decided next.
+    next: Iteration,
+    members: Members,
+    /// By slot.
+    statistics: Vec<WorkerStatistics>,
+    /// Observations since the last decision.
+    reports: Vec<TimedShare>,
+    probes: ProbeBudget,
+    lr_factor: f64,
+}
+
+/// Tasks that a worker computed as one batch.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct TimedShare {
+    worker: WorkerId,
+    tasks: u64,
+    seconds: f64,
+}
+
+impl Lockstep {
+    /// The policies that can be used.
+    pub fn policies() -> impl Iterator<Item = &'static PolicyEntry> {
+        POLICIES.iter().filter(|PolicyEntry { name, kind, .. }| {
+            *kind == PolicyKind::Barrier && !WITHOUT_SHARES.contains(name) && !ONLY_IN_SIMULATION.contains(name)
+        })
+    }
+
+    /// This many workers, all present, that compute `budget` tasks per iteration. The policy is written `NAME` or
+    /// `NAME:key=value,…`.
+    pub fn new(workers: u32, budget: u64, policy: &str, seed: u64) -> Result<Self, LockstepError> {
+        let members = Members::new(workers)?;
+        if !(1..=MAX_BUDGET).contains(&budget) {
+            return Err(LockstepError::Budget { budget, most: MAX_BUDGET });
+        }
+        let context = PolicyContext { workers: Some(workers), ..PolicyContext::default() };
+        let built = build_policy(policy, &context)?;
+        let (name, kind) = (built.name(), policy_kind(policy));
+        if kind != PolicyKind::Barrier {
+            return Err(LockstepError::NotABarrier { policy: name, kind });
+        }
+        if WITHOUT_SHARES.contains(&name) {
+            return Err(LockstepError::WithoutShares { policy: name });
+        }
+        Ok(Self {
+            policy: built,
+            specification: policy.to_owned(),
+            context,
+            budget,
+            seed,
+            next: Iteration::FIRST,
+            statistics: vec![WorkerStatistics::default(); members.slots()],
+            members,
+            reports: Vec::new(),
+            probes: ProbeBudget::default(),
+            lr_factor: 1.0,
+        })
+    }
+
+    /// Ends the iteration under way, and decides the next one: the tasks of each worker, 0 for absent ones. They add up to
+    /// the budget, unless the policy chooses a number of its own. A worker need not be observed in each iteration.
+    #[expect(clippy::should_implement_trait, reason = "it is no iterator: what comes next depends on what is observed")]
+    pub fn next(&mut self) -> Result<Vec<u64>, LockstepError> {
+        if self.members.present().is_empty() {
+            return Err(LockstepError::NobodyPresent);
+        }
+        self.learn();
+        if self.next != Iteration::FIRST {
+            self.policy.stepped(&StepOutcome::default());
+        }
+        let (shares, decision) = self.decide()?;
+        self.lr_factor = decision.lr_factor;
+        self.next = self.next.next();
+        let mut by_worker = vec![0; self.members.slots()];
+        for (worker, tasks) in self.members.present().iter().zip(shares) {
+            by_worker[worker.slot()] = tasks;
+        }
+        Ok(by_worker)
+    }
+
+    /// A worker computed `tasks` tasks as one batch, in `seconds`. It counts from the next decision on.
+    pub fn observe(&mut self, worker: usize, tasks: u64, seconds: f64) -> Result<(), LockstepError> {
+        let worker = self.members.known(worker)?;
+        if !(1..=MAX_BUDGET).contains(&tasks) {
+            return Err(LockstepError::Tasks { tasks, most: MAX_BUDGET });
+        }
+        if !(0.0..=MOST).contains(&seconds) {
+            return Err(LockstepError::Seconds { seconds });
+        }
+        if self.reports.len() >= MAX_REPORTS {
+            return Err(LockstepError::Reports(MAX_REPORTS));
+        }
+        self.reports.push(TimedShare { worker, tasks, seconds });
+        Ok(())
+    }
+
+    /// The iteration under way; 0 before the first.
+    pub fn iteration(&self) -> u64 {
+        self.next.number() - 1
+    }
+
+    /// Tasks per iteration, B.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// The name of the policy.
+    pub fn policy(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    /// Factor on the learning rate of the iteration under way: 1, unless the policy's parameters say otherwise.
+    pub fn lr_factor(&self) -> f64 {
+        self.lr_factor
+    }
+
+    /// Passes on what was observed, in the order in which the shares were done.
+    fn learn(&mut self) {
+        self.reports.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        for TimedShare { worker, tasks, seconds } in self.reports.drain(..) {
+            self.statistics[worker.slot()].observe_batch(tasks, seconds);
+            self.policy.observe_share(worker, tasks, seconds);
+        }
+    }
+
+    /// The policy's decision, and the share of each worker that is present.
+    fn decide(&mut self) -> Result<(Vec<u64>, Decision), LockstepError> {
+        let (iteration, workers) = (self.next, self.members.present());
+        let round = Round {
+            iteration,
+            budget: self.budget,
+            workers,
+            statistics: &self.statistics,
+            fuses: &[],
+            exchange: Exchange::default(),
+        };
+        let decision = self.policy.decide(&round, &mut stream(self.seed, iteration, Purpose::Policy));
+        let refused = |problem| LockstepError::Decision { iteration, policy: self.policy.name(), problem };
+        decision.check(workers.len()).map_err(refused)?;
+        let mut shares = match decision.collect {
+            // Nothing is known yet.
+            Collect::Race { tasks } => {
+                uniform(workers.len(), tasks, &mut stream(self.seed, iteration, Purpose::Recovery))
+            }
+            _ => decision.allocation.to_vec(),
+        };
+        self.probes.grant(&decision.probes, &mut shares, iteration, |i, tasks| round.of(i).expected_s(tasks));
+        Ok((shares, decision))
+    }
+}

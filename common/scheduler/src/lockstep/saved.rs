@@ -1,0 +1,86 @@
+//! Everything of a [`Lockstep`] that outlives the process, as plain data.
+
+use serde::{Deserialize, Serialize};
+
+use super::probes::ProbeBudget;
+use super::{Lockstep, MAX_BUDGET, MAX_REPORTS, TimedShare};
+use crate::engine::RestoreError;
+use crate::policy::{PolicyState, build_policy};
+use crate::statistics::{MOST, WorkerStatistics};
+use ata_types::{Iteration, WorkerId};
+
+/// The version of [`SavedLockstep`] that this release writes and reads.
+const VERSION: u32 = 1;
+
+/// What is known of the workers, and the iteration that comes next. Who is present is not part of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedLockstep {
+    version: u32,
+    next_iteration: Iteration,
+    statistics: Vec<WorkerStatistics>,
+    reports: Vec<TimedShare>,
+    probes: ProbeBudget,
+    policy: String,
+    policy_state: PolicyState,
+}
+
+impl SavedLockstep {
+    /// Refuses what was never saved, apart from the state of its policy.
+    fn check(&self) -> Result<(), RestoreError> {
+        if self.version != VERSION {
+            return Err(RestoreError::Version(self.version));
+        }
+        let damaged = |good: bool, what| if good { Ok(()) } else { Err(RestoreError::Damaged(what)) };
+        let reached = 1..=u64::MAX >> 1;
+        damaged(reached.contains(&self.next_iteration.number()), "an iteration that no run reaches")?;
+        damaged(self.statistics.iter().all(WorkerStatistics::is_valid), "statistics that cannot have been observed")?;
+        let is_report = |report: &TimedShare| {
+            report.worker.slot() < self.statistics.len()
+                && (1..=MAX_BUDGET).contains(&report.tasks)
+                && (0.0..=MOST).contains(&report.seconds)
+        };
+        damaged(
+            self.reports.len() <= MAX_REPORTS && self.reports.iter().all(is_report),
+            "an observation that cannot have been made",
+        )?;
+        damaged(self.probes.is_valid(), "probes that cannot have been paid for")
+    }
+}
+
+impl Lockstep {
+    /// What is to be saved, at any time.
+    pub fn save(&self) -> SavedLockstep {
+        SavedLockstep {
+            version: VERSION,
+            next_iteration: self.next,
+            statistics: self.statistics.clone(),
+            reports: self.reports.clone(),
+            probes: self.probes,
+            policy: self.policy.name().into(),
+            policy_state: self.policy.save(),
+        }
+    }
+
+    /// Continues from what was saved. A policy other than the one saved begins with the workers' statistics alone. Budget,
+    /// seed and who is present stay as they are. A refused state changes nothing.
+    pub fn restore(&mut self, saved: SavedLockstep) -> Result<(), RestoreError> {
+        saved.check()?;
+        let mut policy = build_policy(&self.specification, &self.context).expect("it was built before");
+        if saved.policy == policy.name() {
+            let wrong = |problem| RestoreError::Policy { policy: saved.policy, problem };
+            policy.restore(saved.policy_state).map_err(wrong)?;
+        } else {
+            for (slot, known) in saved.statistics.iter().enumerate().filter(|(_, known)| known.observed > 0) {
+                policy.learned(WorkerId::from_slot(slot), known);
+            }
+        }
+        self.policy = policy;
+        self.next = saved.next_iteration;
+        self.statistics = saved.statistics;
+        let slots = self.statistics.len().max(self.members.slots());
+        self.statistics.resize(slots, WorkerStatistics::default());
+        (self.reports, self.probes) = (saved.reports, saved.probes);
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+use super::*;
+
+/// Seconds that a share of some tasks takes a worker: o + a·s.
+type Cost = (f64, f64);
+
+fn lockstep(workers: usize, budget: u64, policy: &str) -> Lockstep {
+    Lockstep::new(workers as u32, budget, policy, 1).unwrap()
+}
+
+/// Runs an iteration with these costs. Returns the shares, and how long the step takes.
+fn iterate(lockstep: &mut Lockstep, costs: &[Cost]) -> (Vec<u64>, f64) {
+    let shares = lockstep.next().unwrap();
+    let mut longest_s = 0.0_f64;
+    let computed = shares.iter().zip(costs).enumerate().filter(|(_, (tasks, _))| **tasks > 0);
+    for (worker, (&tasks, &(fixed_s, per_task_s))) in computed {
+        let seconds = fixed_s + tasks as f64 * per_task_s;
+        longest_s = longest_s.max(seconds);
+        lockstep.observe(worker, tasks, seconds).unwrap();
+    }
+    (shares, longest_s)
+}
+
+/// The policies that are accepted, with the parameters that some need.
+fn accepted() -> Vec<String> {
+    let named = Lockstep::policies().map(|entry| match entry.name {
+        "fta" | "cmab-oracle" => format!("{}:means=1/2/4/8", entry.name),
+        name => name.to_owned(),
+    });
+    named.collect()
+}
+
+#[test]
+fn policies_that_do_not_wait_for_whole_shares_are_refused() {
+    let names = "ata ata-empirical ata-auto uta fta:means=1/2/4/8 ema proportional controller affine cmab-lcb cmab-kl \
+                 successive cmab-oracle:means=1/2/4/8";
+    assert_eq!(accepted(), names.split_whitespace().collect::<Vec<_>>());
+    let others = POLICIES.iter().filter(|entry| !names.contains(entry.name));
+    assert!(others.into_iter().all(|entry| Lockstep::new(4, 16, entry.name, 0).is_err()));
+    for (policy, message) in [
+        ("gta", "policy 'gta' is racing: it takes the first results"),
+        ("k-sync", "is racing"),
+        ("asgd", "policy 'asgd' is asynchronous"),
+        ("pull", "policy 'pull' hands out tasks while an iteration runs"),
+        ("gradient-coding", "hands out tasks"),
+        ("clairvoyant", "knows what only a simulation knows"),
+        ("best", "unknown policy 'best': expected one of ata"),
+    ] {
+        let error = Lockstep::new(4, 16, policy, 0).err().expect(policy).to_string();
+        assert!(error.contains(message), "{policy}: {error}");
+    }
+}
+
+/// "Policies that use all tasks": all but the bandits of Egger et al., which employ r workers with a task each.
+#[test]
+fn shares_add_up_to_the_budget() {
+    for policy in accepted() {
+        let mut lockstep = lockstep(4, 50, &policy);
+        for _ in 0..60 {
+            let (shares, _) = iterate(&mut lockstep, &[(0.0, 1.0), (0.5, 2.0), (0.0, 4.0), (3.0, 8.0)]);
+            let chooses = policy.starts_with("cmab") || policy == "successive";
+            assert!(chooses || shares.iter().sum::<u64>() == 50, "{policy}: {shares:?}");
+        }
+    }
+}
+
+/// The best shares end the step at the time at which all workers could end together, but for one task.
+#[test]
+fn shares_become_the_best_ones_and_follow_the_speeds() {
+    let before = [(0.01, 0.001), (0.01, 0.002), (0.01, 0.004), (0.02, 0.008)];
+    let after = [before[3], before[1], before[2], before[0]];
+    let mut lockstep = lockstep(4, 368, "ata-auto");
+    let mut longest_s = |costs: &[Cost], steps: u64| (0..steps).fold(0.0, |_, _| iterate(&mut lockstep, costs).1);
+    // (B + Σ o/s) / Σ 1/s.
+    let best_s = |costs: &[Cost]| {
+        let sum = |of: fn(&Cost) -> f64| costs.iter().map(of).sum::<f64>();
+        (368.0 + sum(|(o, s)| o / s)) / sum(|(_, s)| 1.0 / s)
+    };
+    for (costs, steps, most) in [(before, 20, 1.02), (after, 10, 1.1)] {
+        let (found_s, best_s) = (longest_s(&costs, steps), best_s(&costs));
+        assert!(found_s < most * best_s, "{found_s} s after {steps} steps, {best_s} s at best");
+    }
+}
+
+/// A worker that is too slow for a single task is left out, and found again when it has become faster.
+#[test]
+fn a_worker_without_a_share_is_probed() {
+    let mut lockstep = lockstep(3, 8, "ata-auto");
+    let slow = [(0.0, 1.0), (0.0, 1.0), (0.0, 30.0)];
+    let all: Vec<(Vec<u64>, f64)> = (0..2000).map(|_| iterate(&mut lockstep, &slow)).collect();
+    let employed = all[10..].iter().filter(|(shares, _)| shares[2] > 0).count();
+    let lost_s = all[10..].iter().map(|(_, longest_s)| longest_s / 4.0 - 1.0).sum::<f64>();
+    assert!((1..=5).contains(&employed) && lost_s < 0.02 * 2000.0, "{employed} times, {lost_s} iterations");
+    let equal = [(0.0, 1.0); 3];
+    let found = (0..2000).position(|_| iterate(&mut lockstep, &equal).0[2] > 1);
+    assert!(found.is_some());
+}
+
+#[test]
+fn workers_leave_and_come_back() {
+    let mut lockstep = lockstep(2, 12, "ata-auto");
+    let costs = [(0.0, 1.0), (0.0, 2.0), (0.0, 1.0)];
+    for _ in 0..5 {
+        iterate(&mut lockstep, &costs);
+    }
+    assert_eq!(lockstep.next().unwrap(), [8, 4]);
+    lockstep.leave(0).unwrap();
+    assert_eq!(lockstep.next().unwrap(), [0, 12]);
+    assert_eq!(lockstep.join().unwrap(), 2);
+    lockstep.rejoin(0).unwrap();
+    assert_eq!(lockstep.present().collect::<Vec<_>>(), [0, 1, 2]);
+    for _ in 0..5 {
+        iterate(&mut lockstep, &costs);
+    }
+    assert_eq!(lockstep.next().unwrap(), [5, 2, 5]);
+    for (error, text) in [
+        (lockstep.rejoin(1), "worker 1 is present already"),
+        (lockstep.leave(7), "worker 7 is unknown: there are 3 workers, numbered from 0"),
+        (lockstep.observe(3, 1, 1.0), "worker 3 is unknown"),
+        (lockstep.observe(0, 0, 1.0), "0 tasks: expected 1 to 16777216"),
+        (lockstep.observe(0, 1, f64::NAN), "NaN seconds: expected a finite number of at least 0"),
+        (lockstep.observe(0, 1, -1.0), "-1 seconds"),
+    ] {
+        assert!(error.unwrap_err().to_string().contains(text), "{text}");
+    }
+    let many = (0..1 << 21).find_map(|_| lockstep.observe(0, 1, 1.0).err()).unwrap();
+    assert_eq!(many.to_string(), "1048576 observations since the last decision: begin the next iteration first");
+    (0..3).for_each(|worker| lockstep.leave(worker).unwrap());
+    assert_eq!(lockstep.leave(0).unwrap_err().to_string(), "worker 0 is not present");
+    assert_eq!(lockstep.next().unwrap_err().to_string(), "no worker is present: one has to join first");
+}
+
+#[test]
+fn what_is_saved_continues() {
+    let costs = [(0.0, 1.0), (0.5, 2.0), (0.0, 4.0), (3.0, 8.0)];
+    for policy in accepted() {
+        let mut first = lockstep(4, 50, &policy);
+        for _ in 0..9 {
+            iterate(&mut first, &costs);
+        }
+        let saved = serde_json::to_string(&first.save()).unwrap();
+        let mut second = lockstep(4, 50, &policy);
+        second.next().unwrap();
+        second.restore(serde_json::from_str(&saved).unwrap()).unwrap();
+        for _ in 0..9 {
+            assert_eq!(iterate(&mut first, &costs), iterate(&mut second, &costs), "{policy}");
+        }
+        assert_eq!(first.iteration(), 18);
+    }
+}
+
+/// Another policy than the one saved knows the workers' speeds.
+#[test]
+fn another_policy_begins_with_what_is_known() {
+    let costs = [(0.0, 1.0), (0.0, 3.0)];
+    let mut first = lockstep(2, 40, "affine");
+    (0..9).for_each(|_| drop(iterate(&mut first, &costs)));
+    for policy in ["ata-auto", "ema", "proportional"] {
+        let mut second = lockstep(2, 40, policy);
+        second.restore(first.save()).unwrap();
+        assert_eq!(second.next().unwrap(), [30, 10], "{policy}");
+    }
+}
+
+#[test]
+fn a_damaged_state_is_refused_and_changes_nothing() {
+    let mut lockstep = lockstep(2, 9, "ata-auto");
+    (0..4).for_each(|_| drop(iterate(&mut lockstep, &[(0.0, 1.0), (0.0, 2.0)])));
+    let text = serde_json::to_string(&lockstep.save()).unwrap();
+    for (good, bad) in [
+        ("\"version\":1", "\"version\":9"),
+        ("\"next_iteration\":5", "\"next_iteration\":0"),
+        ("\"total_s\":", "\"total_s\":-"),
+        ("\"tasks\":3,\"seconds\"", "\"tasks\":0,\"seconds\""),
+        ("\"worker\":2", "\"worker\":3"),
+        ("\"probes\":0.0", "\"probes\":-1.0"),
+        ("\"policy_state\":[", "\"policy_state\":[0,"),
+    ] {
+        let damaged = text.replace(good, bad);
+        assert_ne!(damaged, text, "{good} is not in {text}");
+        assert!(lockstep.restore(serde_json::from_str(&damaged).unwrap()).is_err(), "{bad}");
+    }
+    assert_eq!(serde_json::to_string(&lockstep.save()).unwrap(), text);
+}
