@@ -7,7 +7,7 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 21] = [
+const DEPENDS_ON: [(&str, &[&str]); 22] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-types"]),
@@ -105,11 +105,12 @@ const DEPENDS_ON: [(&str, &[&str]); 21] = [
             "ureq",
         ],
     ),
+    ("python", &["ata-scheduler", "pyo3"]),
     ("xtask", &[]),
 ];
 
 /// The third-party crates among those.
-const WATCHED: [&str; 18] = [
+const WATCHED: [&str; 19] = [
     "axum",
     "burn",
     "hyper",
@@ -118,6 +119,7 @@ const WATCHED: [&str; 18] = [
     "opentelemetry-otlp",
     "opentelemetry_sdk",
     "prost",
+    "pyo3",
     "rayon",
     "reqwest",
     "rlimit",

@@ -1,5 +1,7 @@
 //! The commands that a contributor needs. `cargo xtask` lists them; [`TASKS`] is the list.
 
+mod python;
+
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -14,12 +16,17 @@ struct Task {
     run: fn(&Shell, &[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 12] = [
-    Task { name: "ci", help: "everything that a change must pass: the next four", run: ci },
+const TASKS: [Task; 13] = [
+    Task { name: "ci", help: "everything that a change must pass: the next five", run: ci },
     Task { name: "test", help: "all tests, or those that further arguments of `cargo test` choose", run: test },
     Task { name: "lint", help: "formatting, and clippy with warnings as errors", run: lint },
     Task { name: "doc", help: "the documentation of the code, with warnings as errors", run: doc },
     Task { name: "features", help: "a type check with GPUs, object stores and traces", run: features },
+    Task {
+        name: "python",
+        help: "builds, installs and tests the Python package (needs Python 3.10)",
+        run: python::check,
+    },
     Task { name: "reference", help: "writes docs/reference/ from the code", run: reference },
     Task { name: "book", help: "builds docs/ as a book into book/ (needs mdbook)", run: book },
     Task { name: "page", help: "tests the dashboard's page in Chromium (needs Node 20)", run: page },
@@ -71,6 +78,7 @@ fn ci(shell: &Shell, _: &[String]) -> Result<(), Failure> {
     clippy(shell)?;
     doc(shell, &[])?;
     features(shell, &[])?;
+    python::check(shell, &[])?;
     println!("\nall passed in {} s", shell.start.elapsed().as_secs());
     Ok(())
 }

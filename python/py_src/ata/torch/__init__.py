@@ -1,0 +1,16 @@
+"""Uneven data parallelism for PyTorch: each rank computes as many samples of a step as it is fast.
+
+- `Uneven` wraps a model that is `DistributedDataParallel` or was sharded by `fully_shard`.
+- `ShareSampler`, which `Uneven.sampler` returns, hands out each sample once per epoch.
+- `ata.torch.lightning` has the same as a callback for Lightning.
+"""
+
+try:
+    import torch.distributed
+except ImportError as error:
+    raise ImportError("ata.torch needs PyTorch: pip install torch") from error
+
+from ata.torch.sampler import ShareSampler
+from ata.torch.uneven import Step, Uneven
+
+__all__ = ["ShareSampler", "Step", "Uneven"]

@@ -1,0 +1,103 @@
+"""Uneven steps with Lightning's Trainer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sized
+from typing import Any
+
+import torch
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise ImportError("ata.torch.lightning needs Lightning: pip install lightning") from error
+
+from ata.torch.agreement import Agreement
+from ata.torch.clock import Clock
+from ata.torch.cuda_clock import CudaClock
+from ata.torch.sampler import Plan, ShareSampler, length_of
+from ata.torch.weight import weigh_gradient
+
+
+class UnevenCallback(Callback):
+    """Divides the samples of each step among ranks of unequal speed, with the strategy `ddp`.
+
+    Each rank computes its share as one batch. A rank whose share is 0 computes one sample, which does not count::
+
+        uneven = UnevenCallback(budget=368)
+        loader = DataLoader(dataset, batch_sampler=uneven.sampler(dataset))
+        trainer = Trainer(strategy="ddp", callbacks=[uneven], use_distributed_sampler=False)
+        trainer.fit(module, loader)
+
+    `training_step` has to return a mean over the samples of its batch, and the module to optimize automatically.
+
+    Args:
+        budget: Samples of a step, of all ranks together.
+        policy: What decides on the shares; see `ata.policies()`.
+        seed: Seed of everything random in the decisions.
+    """
+
+    def __init__(self, budget: int, *, policy: str = "ata-auto", seed: int = 0) -> None:
+        self._budget = budget
+        self._options: dict[str, Any] = {"budget": budget, "policy": policy, "seed": seed}
+        self._clock = Clock()
+        self._agreement: Agreement | None = None
+        self._plans: deque[Plan] = deque()
+        self._plan: Plan | None = None
+
+    def sampler(self, samples: Sized | int, *, shuffle: bool = True, seed: int = 0) -> ShareSampler:
+        """The batch sampler for a data set, or for this many samples."""
+        return ShareSampler(self._agreed, self._plans, length_of(samples), self._budget, shuffle=shuffle, seed=seed)
+
+    def _agreed(self) -> Agreement:
+        if self._agreement is None:
+            raise RuntimeError("the callback is not that of the Trainer that uses its sampler")
+        return self._agreement
+
+    @property
+    def shares(self) -> list[int]:
+        """The samples of each rank in the step that was begun last; none before the first."""
+        return self._plan.shares if self._plan else []
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.accumulate_grad_batches != 1:
+            raise ValueError(f"accumulate_grad_batches={trainer.accumulate_grad_batches}: expected 1")
+        if self._agreement is None:
+            self._clock = CudaClock() if pl_module.device.type == "cuda" else Clock()
+            self._agreement = Agreement(None, self._clock, **self._options)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._clock.load()
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if not self._plans:
+            raise RuntimeError("the loader does not use the callback's sampler(...) as its batch_sampler")
+        self._plan = self._plans.popleft()
+        self._clock.loaded()
+        self._clock.begin()
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
+        plan = self._plan
+        assert plan is not None
+        weigh_gradient(loss, plan.mine * len(plan.shares) / plan.size, self._clock.end)
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert self._plan is not None
+        self._clock.synced(self._plan.mine)
+        self._agreed().report()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._clock.load()
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._agreed().collect()
+
+    def state_dict(self) -> dict[str, str]:
+        """What rank 0 has learned, for the Trainer's checkpoints."""
+        return self._agreement.scheduler.state_dict() if self._agreement else {}
+
+    def load_state_dict(self, state_dict: dict[str, str]) -> None:
+        self._agreed().scheduler.load_state_dict(state_dict)

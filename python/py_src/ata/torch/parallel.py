@@ -1,0 +1,144 @@
+"""What computes and averages gradients: PyTorch's DistributedDataParallel, or its fully_shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from ata.torch.clock import Clock
+
+
+class Parallel(Protocol):
+    """The gradients of a model's ranks."""
+
+    group: dist.ProcessGroup | None
+    # Whether the time of a micro-batch includes its backward pass.
+    is_timed_backward: bool
+
+    def micro_batches(self, shares: list[int], mine: int, most: int, least_most: int) -> list[int]:
+        """The sizes of a rank's micro-batches: at most `most`, of which the smallest of any rank is `least_most`."""
+
+    def accumulating(self, *, is_last: bool) -> AbstractContextManager[object]:
+        """The context of a micro-batch: gradients are averaged over the ranks in the last one only."""
+
+    def join_without_samples(self) -> None:
+        """A rank without micro-batches takes part in the average."""
+
+
+def parallel_of(model: nn.Module, clock: Clock) -> Parallel:
+    """How a model that is data parallel averages."""
+    if isinstance(model, DistributedDataParallel):
+        return Replicated(model)
+    if isinstance(model, FSDPModule):
+        return Sharded(model, clock)
+    raise TypeError(
+        f"a model of type {type(model).__name__} is not data parallel: expected DistributedDataParallel(model), or a module "
+        "after torch.distributed.fsdp.fully_shard(model)"
+    )
+
+
+def divided(samples: int, parts: int) -> list[int]:
+    """So many samples in parts of nearly the same size."""
+    return [samples // parts + (part < samples % parts) for part in range(parts)]
+
+
+class Replicated:
+    """DistributedDataParallel: only the last backward pass of a rank communicates."""
+
+    is_timed_backward = True
+
+    def __init__(self, model: DistributedDataParallel) -> None:
+        self.group = model.process_group
+        self._model = model
+
+    def micro_batches(self, shares: list[int], mine: int, most: int, least_most: int) -> list[int]:
+        return divided(mine, -(-mine // most)) if mine else []
+
+    def accumulating(self, *, is_last: bool) -> AbstractContextManager[object]:
+        return nullcontext() if is_last else self._model.no_sync()
+
+    def join_without_samples(self) -> None:
+        """A forward pass that depends on no sample, and on each parameter by nothing: its gradients are exactly zero."""
+        module = self._model.module
+        before = module.__dict__.get("forward")
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+        def forward() -> torch.Tensor:
+            return torch.stack([parameter.reshape(-1)[:0].sum() for parameter in parameters]).sum()
+
+        module.forward = forward
+        try:
+            self._model().backward()
+        finally:
+            # Libraries replace it as well.
+            if before is None:
+                del module.forward
+            else:
+                module.forward = before
+
+
+# A backward pass takes about twice as long as its forward pass, on any device.
+PASSES = 3.0
+
+
+class Sharded:
+    """A module after fully_shard. Its ranks gather parameters in each pass, so that all compute equally many micro-batches, some of
+    which may hold one sample that does not count.
+
+    They wait for each other at every gathering, in backward passes in the midst of it. So only the forward pass is timed, from one
+    gathering to the next. Shares depend on the ratios of times, which are the same.
+    """
+
+    is_timed_backward = False
+
+    def __init__(self, model: FSDPModule, clock: Clock) -> None:
+        parameter = next(model.parameters())
+        self.group = parameter.device_mesh.get_group() if parameter.device_mesh.ndim == 1 else None
+        if self.group is None:
+            raise ValueError("fully_shard over a mesh of one dimension is supported, not of several")
+        self._model = model
+        self._clock = clock
+        self._is_forward = False
+        clock.factor = PASSES
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                # Around the hook that gathers.
+                module.register_forward_pre_hook(self._gathers, prepend=True)
+                module.register_forward_pre_hook(self._gathered)
+        model.register_forward_pre_hook(self._begins, prepend=True)
+        model.register_forward_hook(self._ends)
+
+    def micro_batches(self, shares: list[int], mine: int, most: int, least_most: int) -> list[int]:
+        return divided(mine, -(-max(shares) // least_most))
+
+    @contextmanager
+    def accumulating(self, *, is_last: bool) -> Iterator[None]:
+        self._model.set_requires_gradient_sync(is_last)
+        self._model.set_is_last_backward(is_last)
+        yield
+
+    def join_without_samples(self) -> None:
+        raise AssertionError("every rank has micro-batches")
+
+    def _begins(self, module: nn.Module, inputs: object) -> None:
+        self._is_forward = True
+
+    def _gathers(self, module: nn.Module, inputs: object) -> None:
+        # Not when activations are computed again, in a backward pass.
+        if self._is_forward:
+            self._clock.pause()
+
+    def _gathered(self, module: nn.Module, inputs: object) -> None:
+        if self._is_forward:
+            self._clock.resume()
+
+    def _ends(self, module: nn.Module, inputs: object, output: object) -> None:
+        self._is_forward = False
+        self._clock.end()

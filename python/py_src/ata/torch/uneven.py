@@ -1,0 +1,163 @@
+"""Steps whose samples are divided among ranks of unequal speed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+import torch
+from torch import nn
+
+from ata.torch.agreement import Agreement
+from ata.torch.batch import split
+from ata.torch.clock import Clock
+from ata.torch.cuda_clock import CudaClock
+from ata.torch.parallel import parallel_of
+from ata.torch.sampler import Plan, ShareSampler, length_of
+from ata.torch.weight import weigh_gradient
+
+
+class Uneven:
+    """Divides the samples of each step among ranks of unequal speed, so that all end it at the same time.
+
+    Each rank computes its share as one batch, or as micro-batches, and the gradients of all ranks are averaged so that the step is
+    the one on the mean loss of all `budget` samples. Ranks measure how long their shares take, and rank 0 decides on the next ones.
+
+    In a script, three lines change::
+
+        uneven = ata.torch.Uneven(model, budget=368)                          # model: DDP, or fully_shard
+        loader = DataLoader(dataset, batch_sampler=uneven.sampler(dataset))
+        for step in uneven.steps(loader):
+            optimizer.zero_grad()
+            for images, labels in step:
+                uneven.backward(loss_function(model(images), labels))
+            optimizer.step()
+
+    The loss has to be a mean over the samples of its micro-batch. All ranks have to create this, call `sampler` and go through
+    `steps` alike.
+
+    Args:
+        model: `DistributedDataParallel(...)`, or a module after `fully_shard`.
+        budget: Samples of a step, of all ranks together.
+        micro_batch: The most samples that this rank computes at once, for its memory. None: its whole share.
+        policy: What decides on the shares, as `NAME` or `NAME:key=value,...`; see `ata.policies()`.
+        seed: Seed of everything random in the decisions.
+
+    Raises:
+        ValueError: If an argument is not possible.
+        TypeError: If the model is not data parallel.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        budget: int,
+        *,
+        micro_batch: int | None = None,
+        policy: str = "ata-auto",
+        seed: int = 0,
+    ) -> None:
+        if micro_batch is not None and micro_batch < 1:
+            raise ValueError(f"micro_batch={micro_batch}: expected at least 1")
+        device = next(model.parameters()).device
+        self._clock = CudaClock() if device.type == "cuda" else Clock()
+        self._parallel = parallel_of(model, self._clock)
+        self._agreement = Agreement(self._parallel.group, self._clock, budget=budget, policy=policy, seed=seed)
+        self._micro_batch = micro_batch or budget
+        self._smallest_micro_batch = -self._agreement.largest(-self._micro_batch)
+        self._plans: deque[Plan] = deque()
+        self._weight: float | None = None
+
+    def sampler(self, samples: Sized | int, *, shuffle: bool = True, seed: int = 0) -> ShareSampler:
+        """The batch sampler for a data set, or for this many samples. With the same seed, the samples of each step are the same
+        for any shares and any number of ranks."""
+        budget = self._agreement.budget
+        return ShareSampler(
+            lambda: self._agreement, self._plans, length_of(samples), budget, shuffle=shuffle, seed=seed
+        )
+
+    def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
+        """The steps of an epoch. `loader` has to use a `sampler` of this."""
+        batches = iter(loader)
+        while True:
+            self._clock.load()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                self._agreement.collect()
+                return
+            self._clock.loaded()
+            if not self._plans:
+                raise RuntimeError("the loader does not use uneven.sampler(...) as its batch_sampler")
+            step = Step(self, self._plans.popleft(), batch)
+            yield step
+            step.check_computed()
+
+    def weigh(self, loss: torch.Tensor) -> torch.Tensor:
+        """The mean loss of a micro-batch, with its weight in the step in its gradient, for a backward pass of your own: with a
+        `GradScaler` or Accelerate. Call it once for each micro-batch."""
+        if self._weight is None:
+            raise RuntimeError("there is no micro-batch to weigh: go through the steps with `for batch in step`")
+        # A tensor of its own, because the hook stays with it.
+        weighted = loss.clone()
+        weigh_gradient(weighted, self._weight, self._clock.end if self._parallel.is_timed_backward else None)
+        self._weight = None
+        return weighted
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Adds the gradient of a micro-batch to that of the step."""
+        self.weigh(loss).backward()
+
+    @property
+    def iteration(self) -> int:
+        """The step that was decided last, from 1; 0 on other ranks than 0."""
+        return self._agreement.scheduler.iteration
+
+    def state_dict(self) -> dict[str, str]:
+        """What rank 0 has learned about the ranks' speeds. What other ranks return is of no use."""
+        return self._agreement.scheduler.state_dict()
+
+    def load_state_dict(self, state: dict[str, str]) -> None:
+        """Continues from what rank 0's `state_dict` returned. Only what rank 0 loads counts."""
+        self._agreement.scheduler.load_state_dict(state)
+
+
+class Step:
+    """A step of a rank: its micro-batches, in an iteration.
+
+    Attributes:
+        shares: The samples of each rank.
+        samples: Those of this rank.
+    """
+
+    def __init__(self, uneven: Uneven, plan: Plan, batch: Any) -> None:
+        self.shares = plan.shares
+        self.samples = plan.mine
+        self._size = plan.size
+        self._batch = batch
+        self._uneven = uneven
+        self._is_computed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        uneven, parallel = self._uneven, self._uneven._parallel
+        sizes = parallel.micro_batches(self.shares, self.samples, uneven._micro_batch, uneven._smallest_micro_batch)
+        parts = split(self._batch, sizes)
+        for number, (size, part) in enumerate(zip(sizes, parts), 1):
+            with parallel.accumulating(is_last=number == len(sizes)):
+                # Ranks are averaged, and a rank without a share counts nothing.
+                uneven._weight = size * len(self.shares) / self._size
+                uneven._clock.begin()
+                yield part
+                if uneven._weight is not None:
+                    raise RuntimeError("a micro-batch was not computed: call uneven.backward(loss) for each")
+        if not sizes:
+            parallel.join_without_samples()
+        self._is_computed = True
+        uneven._clock.synced(self.samples)
+        uneven._agreement.report()
+
+    def check_computed(self) -> None:
+        """Other ranks would wait forever for one that does not compute."""
+        if not self._is_computed:
+            raise RuntimeError("a step was not computed to its end: go through all of it with `for batch in step`")

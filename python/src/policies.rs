@@ -1,0 +1,16 @@
+//! The policies that a scheduler accepts.
+
+use ata_scheduler::Lockstep;
+use ata_scheduler::policy::PolicyEntry;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The policies that `Scheduler` accepts: their names, with what each does and which parameters it takes.
+#[pyfunction]
+pub(crate) fn policies(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let texts = PyDict::new(py);
+    for PolicyEntry { name, about, parameters, .. } in Lockstep::policies() {
+        texts.set_item(name, format!("{about}. Parameters: {parameters}"))?;
+    }
+    Ok(texts)
+}

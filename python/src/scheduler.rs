@@ -1,0 +1,158 @@
+//! The class `Scheduler`.
+
+use std::fmt::Display;
+use std::sync::{Mutex, PoisonError};
+
+use ata_scheduler::Lockstep;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The only key of a state: it is one text, so that it can be stored in any format.
+const STATE: &str = "ata_scheduler";
+
+/// Divides the tasks of each training step among workers of unequal speed.
+///
+/// A step consists of `budget` tasks: samples, micro-batches, or whatever takes each worker about equally long. All workers
+/// wait for the last one, as the ranks of `torch.distributed` do. Before each step ask `next` for the shares, and after it
+/// report with `observe` how long each worker took for its own. Workers are numbered from 0.
+///
+/// A call takes microseconds, and does no I/O. The same calls with the same seed return the same shares.
+///
+/// Args:
+///     workers: How many workers are present at first.
+///     budget: Tasks per step.
+///     policy: What decides, as `NAME` or `NAME:key=value,...`; `ata.policies()` lists the names.
+///     seed: Seed of everything random, such as who gets the remainder of equal shares.
+///
+/// Raises:
+///     ValueError: If an argument is not possible, or the policy does not wait for whole shares.
+#[pyclass(module = "ata", frozen)]
+pub(crate) struct Scheduler(Mutex<Lockstep>);
+
+impl Scheduler {
+    /// Threads of Python may share a scheduler, and take turns.
+    fn with<T>(&self, act: impl FnOnce(&mut Lockstep) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn refused(error: impl Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+#[pymethods]
+impl Scheduler {
+    #[new]
+    #[pyo3(signature = (workers, budget, policy = "ata-auto", *, seed = 0))]
+    fn new(workers: u32, budget: u64, policy: &str, seed: u64) -> PyResult<Self> {
+        Ok(Self(Lockstep::new(workers, budget, policy, seed).map_err(refused)?.into()))
+    }
+
+    /// Begins the next step.
+    ///
+    /// Returns:
+    ///     The tasks of each worker, 0 for those that are absent. They add up to the budget, unless the policy chooses a
+    ///     number of its own (`cmab-lcb`, `cmab-kl`, `successive`, `cmab-oracle`).
+    ///
+    /// Raises:
+    ///     ValueError: If no worker is present.
+    fn next(&self) -> PyResult<Vec<u64>> {
+        self.with(Lockstep::next).map_err(refused)
+    }
+
+    /// Reports that a worker computed `tasks` tasks as one batch, in `seconds`.
+    ///
+    /// It counts from the next decision on, in whatever order workers are reported. A worker need not be reported after each
+    /// step, and may be reported late.
+    ///
+    /// Raises:
+    ///     ValueError: If the worker is unknown, or a number is not possible. Nothing has changed then.
+    fn observe(&self, worker: usize, tasks: u64, seconds: f64) -> PyResult<()> {
+        self.with(|lockstep| lockstep.observe(worker, tasks, seconds)).map_err(refused)
+    }
+
+    /// A worker joins, from the next step on: a new one, or one that has left and comes back.
+    ///
+    /// Returns:
+    ///     The worker's number.
+    ///
+    /// Raises:
+    ///     ValueError: If the worker is unknown, or present already.
+    #[pyo3(signature = (worker = None))]
+    fn join(&self, worker: Option<usize>) -> PyResult<usize> {
+        let joined = self.with(|lockstep| match worker {
+            Some(worker) => lockstep.rejoin(worker).map(|()| worker),
+            None => lockstep.join(),
+        });
+        joined.map_err(refused)
+    }
+
+    /// A worker leaves: it gets no tasks from the next step on.
+    ///
+    /// Raises:
+    ///     ValueError: If the worker is unknown, or not present.
+    fn leave(&self, worker: usize) -> PyResult<()> {
+        self.with(|lockstep| lockstep.leave(worker)).map_err(refused)
+    }
+
+    /// What has been learned so far, as a dictionary with one text, for `load_state_dict`.
+    ///
+    /// Budget, policy, seed and who is present are not part of it.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let text = serde_json::to_string(&self.with(|lockstep| lockstep.save())).map_err(refused)?;
+        let state = PyDict::new(py);
+        state.set_item(STATE, text)?;
+        Ok(state)
+    }
+
+    /// Continues from what `state_dict` returned, of this scheduler or another one. With another policy than that one had, only
+    /// the workers' speeds are taken over.
+    ///
+    /// Raises:
+    ///     ValueError: If it is not such a state. Nothing has changed then.
+    fn load_state_dict(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        let text =
+            state.get_item(STATE)?.ok_or_else(|| refused(format!("no '{STATE}' in it: expected a state_dict()")))?;
+        let saved = serde_json::from_str(text.extract()?).map_err(refused)?;
+        self.with(|lockstep| lockstep.restore(saved)).map_err(refused)
+    }
+
+    /// The workers that are present, ascending.
+    #[getter]
+    fn present(&self) -> Vec<usize> {
+        self.with(|lockstep| lockstep.present().collect())
+    }
+
+    /// The step under way, from 1; 0 before the first.
+    #[getter]
+    fn iteration(&self) -> u64 {
+        self.with(|lockstep| lockstep.iteration())
+    }
+
+    /// Tasks per step.
+    #[getter]
+    fn budget(&self) -> u64 {
+        self.with(|lockstep| lockstep.budget())
+    }
+
+    /// The name of the policy.
+    #[getter]
+    fn policy(&self) -> &'static str {
+        self.with(|lockstep| lockstep.policy())
+    }
+
+    /// Factor on the learning rate of the step under way: 1.0, unless the policy has a parameter `lr_decay`.
+    #[getter]
+    fn lr_factor(&self) -> f64 {
+        self.with(|lockstep| lockstep.lr_factor())
+    }
+
+    fn __repr__(&self) -> String {
+        self.with(|lockstep| {
+            let (present, budget) = (lockstep.present().count(), lockstep.budget());
+            let (policy, iteration) = (lockstep.policy(), lockstep.iteration());
+            format!("Scheduler(workers={present}, budget={budget}, policy='{policy}', iteration={iteration})")
+        })
+    }
+}

@@ -1,0 +1,245 @@
+"""Measures ata.torch.Uneven against DistributedDataParallel with even and with hand-set shares, on ranks of unequal speed.
+
+    pip install torch numpy ata
+    python tools/pytorch/uneven.py [--quotas 0.8,0.4,0.2,0.1] [--samples 368] [--steps 60]
+
+One process with one thread per CPU quota (gloo) trains ata's CNN with Adam on random images, `--samples` of them in a step. The
+same processes take all steps: even shares, shares set by hand in proportion to the quotas, and Uneven, which knows neither quotas
+nor speeds. Then the first and the last rank swap their quotas, and shares set by hand stay as they are. `Uneven's, set by hand`
+are the mean shares of Uneven's last steps, as the best that hand-set shares could be.
+
+Last, even, hand-set and Uneven steps on the same samples, in double precision: their final losses.
+
+It needs Linux and root, for cgroups. Nothing else should run meanwhile. Quotas are enforced once per period: of 100 ms, unless
+`--period-ms` says otherwise. Steps that take less then take one or two periods.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+import ata.torch
+import ddp
+from cnn import CLASSES, Cnn
+from ddp import SIGNALS, Quotas, stop
+
+LEARNING_RATE = 1e-3
+IMAGES = 4096
+# Steps that are not counted: of fixed shares, and of shares that are learned.
+FIRST, LEARNING = 3, 20
+# Steps after which Uneven has to have followed the swap.
+FOLLOWING = 10
+IN_DOUBLE = 8
+
+
+class Images(Dataset):
+    """Random images, which repeat."""
+
+    def __init__(self, dtype=torch.float32):
+        generator = torch.Generator().manual_seed(1)
+        self.images = torch.randn(IMAGES, 3, 32, 32, generator=generator, dtype=dtype)
+        self.labels = torch.randint(CLASSES, (IMAGES,), generator=generator)
+
+    def __getitems__(self, numbers):
+        numbers = torch.tensor(numbers) % IMAGES
+        return self.images[numbers], self.labels[numbers]
+
+
+class Contestant:
+    """A model of its own, which begins like the others'."""
+
+    def __init__(self, dtype=torch.float32):
+        torch.manual_seed(0)
+        self.net = Cnn().to(dtype)
+        self.model = DistributedDataParallel(self.net)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE)
+
+    def loss(self, images):
+        with torch.no_grad():
+            return F.cross_entropy(self.net(images.images[:512]), images.labels[:512]).item()
+
+
+class ByHand(Contestant):
+    """DistributedDataParallel with fixed shares."""
+
+    def __init__(self, shares, **options):
+        super().__init__(**options)
+        self.shares = shares
+
+    def train(self, images, steps):
+        rank, world, budget = dist.get_rank(), dist.get_world_size(), sum(self.shares)
+        begin, mine = sum(self.shares[:rank]), self.shares[rank]
+        for step in range(steps):
+            first = step * budget + begin
+            inputs, labels = images.__getitems__(range(first, first + mine))
+            self.optimizer.zero_grad()
+            (F.cross_entropy(self.model(inputs), labels) * (mine * world / budget)).backward()
+            self.optimizer.step()
+            yield self.shares
+
+
+class Uneven(Contestant):
+    def __init__(self, budget, **options):
+        super().__init__(**options)
+        self.budget = budget
+        self.uneven = ata.torch.Uneven(self.model, budget)
+
+    def train(self, images, steps):
+        sampler = self.uneven.sampler(steps * self.budget, shuffle=False)
+        for step in self.uneven.steps(DataLoader(images, batch_sampler=sampler, collate_fn=lambda batch: batch)):
+            self.optimizer.zero_grad()
+            for inputs, labels in step:
+                self.uneven.backward(F.cross_entropy(self.model(inputs), labels))
+            self.optimizer.step()
+            yield step.shares
+
+
+def measured(contestant, images, steps):
+    """The seconds and the shares of each step, as its rank sees them."""
+    times, shares = [], []
+    dist.barrier()
+    last = time.perf_counter()
+    for of_step in contestant.train(images, steps):
+        now = time.perf_counter()
+        times.append(now - last)
+        shares.append(list(of_step))
+        last = now
+    return {"seconds": times, "shares": shares}
+
+
+def mean_shares(found, budget):
+    """The mean of shares that were learned, in whole samples."""
+    means = [statistics.mean(shares) for shares in zip(*found["shares"][LEARNING:])]
+    shares = [round(mean) for mean in means]
+    shares[0] += budget - sum(shares)
+    return shares
+
+
+def swap(groups, quotas, period_us):
+    """Gives the first rank the quota of the last one, and the other way round."""
+    if dist.get_rank() == 0:
+        for group, quota in ((groups[0], quotas[-1]), (groups[-1], quotas[0])):
+            quota_us = round(quota * period_us)
+            if (group / "cpu.max").exists():
+                (group / "cpu.max").write_text(f"{quota_us} {period_us}")
+            else:
+                (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+    dist.barrier()
+
+
+def rank_main(rank, folder, groups, options):
+    torch.set_num_threads(1)
+    world, budget, steps = len(options.quotas), options.samples, options.steps
+    dist.init_process_group("gloo", f"file://{folder}/store", datetime.timedelta(minutes=5), world, rank)
+    images = Images()
+    even = ByHand(parts(budget, [1] * world))
+    by_hand = ByHand(parts(budget, options.quotas))
+    uneven = Uneven(budget)
+    (groups[rank] / "cgroup.procs").write_text(str(os.getpid()))
+    found = {"even": measured(even, images, FIRST + steps // 4), "by hand": measured(by_hand, images, FIRST + steps)}
+    found["Uneven"] = measured(uneven, images, LEARNING + steps)
+    frozen = ByHand(mean_shares(found["Uneven"], budget))
+    found["Uneven's, set by hand"] = measured(frozen, images, FIRST + steps)
+    swap(groups, options.quotas, options.period_ms * 1000)
+    by_hand_anew = ByHand(parts(budget, [options.quotas[-1], *options.quotas[1:-1], options.quotas[0]]))
+    found["by hand anew, after the swap"] = measured(by_hand_anew, images, FIRST + steps // 2)
+    found["by hand, after the swap"] = measured(by_hand, images, FIRST + steps // 4)
+    found["Uneven, after the swap"] = measured(uneven, images, LEARNING + steps)
+    frozen = ByHand(mean_shares(found["Uneven, after the swap"], budget))
+    found["Uneven's, set by hand, after the swap"] = measured(frozen, images, FIRST + steps)
+    found["losses"] = losses(parts(budget, [1] * world), parts(budget, options.quotas), budget)
+    if rank == 0:
+        Path(folder, "found.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def losses(even, by_hand, budget):
+    """The final losses of the three kinds of steps on the same samples, in double precision."""
+    images = Images(torch.float64)
+    contestants = {"even": ByHand(even, dtype=torch.float64), "by hand": ByHand(by_hand, dtype=torch.float64)}
+    contestants["Uneven"] = Uneven(budget, dtype=torch.float64)
+    before = {"before": contestants["even"].loss(images)}
+    for contestant in contestants.values():
+        for _ in contestant.train(images, IN_DOUBLE):
+            pass
+    parameters = [torch.nn.utils.parameters_to_vector(each.net.parameters()) for each in contestants.values()]
+    furthest = max((parameters[0] - other).abs().max().item() for other in parameters[1:])
+    return before | {"furthest": furthest} | {name: each.loss(images) for name, each in contestants.items()}
+
+
+def parts(budget, weights):
+    """Shares in proportion to the weights; the first gets the remainder."""
+    shares = [int(budget * weight / sum(weights)) for weight in weights]
+    shares[0] += budget - sum(shares)
+    return shares
+
+
+def report(found, options):
+    losses = found.pop("losses")
+    print(f"quotas {options.quotas} of {options.period_ms} ms, {options.samples} samples a step, gloo, one thread each")
+    print(f"{'':38} s per step  median  samples of each rank in the last step")
+    means = {}
+    for name, run in found.items():
+        first = LEARNING if name.startswith(("Uneven,",)) or name == "Uneven" else FIRST
+        counted = run["seconds"][first:]
+        means[name] = statistics.mean(counted)
+        shares = " ".join(map(str, run["shares"][-1]))
+        print(f"{name:38} {means[name]:10.4f} {statistics.median(counted):7.4f}  {shares}")
+    best = min(means["by hand"], means["Uneven's, set by hand"])
+    print(f"Uneven / by hand, after {LEARNING} steps: {means['Uneven'] / means['by hand']:.3f}")
+    print(f"Uneven / the better of the two sets by hand: {means['Uneven'] / best:.3f}")
+    swapped = found["Uneven, after the swap"]["seconds"]
+    after = statistics.mean(swapped[FOLLOWING : FOLLOWING + 20])
+    anew = means["by hand anew, after the swap"]
+    print(f"after the swap, steps {FOLLOWING + 1} to {FOLLOWING + 20} / by hand anew: {after / anew:.3f}")
+    print(f"after the swap, by hand as before / by hand anew: {means['by hand, after the swap'] / anew:.3f}")
+    print("the first steps after the swap, in s:", " ".join(f"{seconds:.2f}" for seconds in swapped[:14]))
+    furthest = losses.pop("furthest")
+    print(f"loss in double before the first step: {losses.pop('before'):.12f}")
+    print(f"after {IN_DOUBLE} steps:", " ".join(f"{name} {loss:.12f}" for name, loss in losses.items()))
+    print(f"they differ by at most {max(losses.values()) - min(losses.values()):.1e}, and parameters by {furthest:.1e}")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quotas", type=lambda text: [float(part) for part in text.split(",")], default="0.8,0.4,0.2,0.1")
+    parser.add_argument("--samples", type=int, default=368, help="of a step, on all ranks")
+    parser.add_argument("--steps", type=int, default=60, help="counted per contestant")
+    parser.add_argument("--period-ms", type=int, default=100, help="in which a rank gets its quota")
+    parser.add_argument("--json", type=Path, help="where to write each step's seconds and shares")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    if sys.platform != "linux" or os.geteuid():
+        sys.exit("it sets CPU quotas with cgroups, which needs Linux and root")
+    for each in SIGNALS:
+        signal.signal(each, stop)
+    os.environ.update(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+    ddp.PERIOD_US = options.period_ms * 1000
+    with Quotas(options.quotas) as groups, tempfile.TemporaryDirectory() as folder:
+        mp.spawn(rank_main, (folder, groups, options), nprocs=len(options.quotas))
+        found = json.loads(Path(folder, "found.json").read_text())
+    if options.json:
+        options.json.write_text(json.dumps(found))
+    report(found, options)
+
+
+if __name__ == "__main__":
+    main()

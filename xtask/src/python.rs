@@ -1,0 +1,70 @@
+//! The Python package: built as a wheel, installed in an empty environment, and tested there.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Failure, Shell};
+
+/// What builds the wheel, and what runs the tests. Of these versions, because later ones may fail an old commit.
+const MATURIN: &str = "maturin==1.16.0";
+const PYTEST: &str = "pytest==9.2.0";
+
+/// Builds, installs and tests; needs Python 3.10 or newer with venv, and PyPI.
+pub(crate) fn check(shell: &Shell, arguments: &[String]) -> Result<(), Failure> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let folder =
+        std::path::absolute(target.join("python")).map_err(|error| format!("{}: {error}", target.display()))?;
+    let (build, tests, wheels) = (folder.join("build"), folder.join("tests"), folder.join("wheels"));
+    // Kept, since it has nothing of ours.
+    if !program(&build, "maturin").exists() {
+        environment(shell, &build)?;
+        install(shell, &build, MATURIN)?;
+    }
+    clear(&wheels)?;
+    let maturin = [program(&build, "maturin"), "build".into(), "--release".into(), "--locked".into(), "--out".into()];
+    shell.run_with(&texts(maturin.into_iter().chain([wheels.clone()])), |command| command.current_dir("python"))?;
+    environment(shell, &tests)?;
+    install(shell, &tests, PYTEST)?;
+    install(shell, &tests, &wheel(&wheels)?)?;
+    // Not from `python/`: what is tested is what was installed.
+    let mut pytest = texts([program(&tests, "pytest"), "python/tests".into()]);
+    pytest.extend_from_slice(arguments);
+    shell.run(&pytest)
+}
+
+/// Makes an environment of Python's standard library alone.
+fn environment(shell: &Shell, folder: &Path) -> Result<(), Failure> {
+    let python = if cfg!(windows) { "python" } else { "python3" };
+    let words = [python, "-m", "venv", "--clear"].map(PathBuf::from);
+    shell.run(&texts(words.into_iter().chain([folder.into()])))
+}
+
+fn install(shell: &Shell, folder: &Path, what: &str) -> Result<(), Failure> {
+    let words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", what].map(PathBuf::from);
+    shell.run(&texts([program(folder, "python")].into_iter().chain(words)))
+}
+
+/// A program of an environment.
+fn program(folder: &Path, name: &str) -> PathBuf {
+    if cfg!(windows) { folder.join("Scripts").join(name).with_extension("exe") } else { folder.join("bin").join(name) }
+}
+
+/// The wheel that was built.
+fn wheel(folder: &Path) -> Result<String, Failure> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    match paths.as_slice() {
+        [wheel] => Ok(wheel.display().to_string()),
+        others => Err(format!("{}: expected one wheel, found {}", folder.display(), others.len())),
+    }
+}
+
+fn clear(folder: &Path) -> Result<(), Failure> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {error}", folder.display())),
+        _ => Ok(()),
+    }
+}
+
+fn texts(words: impl IntoIterator<Item = PathBuf>) -> Vec<String> {
+    words.into_iter().map(|word| word.display().to_string()).collect()
+}
