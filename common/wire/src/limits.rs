@@ -58,6 +58,10 @@ pub const MAX_WORKERS: usize = 16_384;
 /// Connections per worker: one for control, one for bulk transfers.
 pub const CONNECTIONS_PER_WORKER: usize = 2;
 
+/// Workers that exchange vectors among each other in one step. Each connects to all others, and the time of such a step hardly falls
+/// beyond a dozen.
+pub const MAX_SHARDS: usize = 32;
+
 /// Open connections: twice what the workers need, to leave room for those that reconnect.
 pub const MAX_CONNECTIONS: usize = 2 * CONNECTIONS_PER_WORKER * MAX_WORKERS;
 
