@@ -54,7 +54,7 @@ async fn fail_evilly(coordinator: &str) {
     let leases = loop {
         match incoming.next().await.unwrap().unwrap().try_into().unwrap() {
             ToWorker::Welcome(_) => {
-                say.send(FromWorker::Ready { fuses: false, peer_address: None }.into()).await.unwrap()
+                say.send(FromWorker::Ready { fuses: false, peer_address: None }.into()).await.unwrap();
             }
             ToWorker::Assign(leases) => break leases,
             other => panic!("{other:?}"),

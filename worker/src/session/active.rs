@@ -156,7 +156,7 @@ impl ActiveSession<'_> {
     fn compute_event(&mut self, event: ComputeEvent) -> Result<(), SessionError> {
         match event {
             ComputeEvent::Ready => {
-                self.send(FromWorker::Ready { fuses: self.compute.fuses, peer_address: self.sharing.address() })
+                self.send(FromWorker::Ready { fuses: self.compute.fuses, peer_address: self.sharing.address() });
             }
             ComputeEvent::Computed { lease, computed, alone } => self.computed(lease, computed, alone),
             ComputeEvent::Collected { collection, sum } => self.collected(collection, sum),
