@@ -1,7 +1,6 @@
 //! The time that vectors take on the links: the part of an iteration that more workers make longer.
 
-/// The most workers that exchange their vectors in shards. Each of them keeps a connection to every other one.
-pub const MAX_SHARDS: usize = 32;
+use ata_types::MAX_SHARDS;
 
 /// The most that shards may take of a star's time: a star recovers more simply when a worker is lost. In simulations of 2,160 clusters,
 /// 1 makes no difference of a thousandth on average, but more of them take over 1 % longer than in a star.

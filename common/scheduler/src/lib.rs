@@ -31,7 +31,7 @@ pub use engine::{
     AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, Refusal, Report, RestoreError,
     SavedEngine, Verify, WaitReason,
 };
-pub use exchange::{Exchange, MAX_SHARDS, Topology};
+pub use exchange::{Exchange, Topology};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use policy::{
     Collect, Decision, POLICIES, Policy, PolicyContext, PolicyError, PolicyKind, PolicyState, Round, SchedulerRng,

@@ -5,6 +5,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// The most workers that exchange vectors among each other in one step. Each connects to all others, and the time of such a step
+/// hardly falls beyond a dozen.
+pub const MAX_SHARDS: usize = 32;
+
 /// How workers exchange vectors. The bits of a run do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

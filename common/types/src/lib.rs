@@ -18,7 +18,7 @@ mod lease;
 mod tasks;
 mod text;
 
-pub use exchange::{ExchangeChoice, ExchangeChoiceError};
+pub use exchange::{ExchangeChoice, ExchangeChoiceError, MAX_SHARDS};
 pub use format::{CHUNK_VALUES, WireFormat, WireFormatError};
 pub use ids::{CollectionId, Iteration, LeaseId, MachineId, WorkerId};
 pub use lease::{Lease, MAX_LEASE_TASKS};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use ata_types::MAX_SHARDS;
 use ata_types::{CHUNK_VALUES, MAX_LEASE_TASKS};
 
 /// Bytes per chunk of a file. Its few bytes of framing cost nothing, and generated code, which reserves memory for a whole chunk, stays
@@ -57,10 +58,6 @@ pub const MAX_WORKERS: usize = 16_384;
 
 /// Connections per worker: one for control, one for bulk transfers.
 pub const CONNECTIONS_PER_WORKER: usize = 2;
-
-/// Workers that exchange vectors among each other in one step. Each connects to all others, and the time of such a step hardly falls
-/// beyond a dozen.
-pub const MAX_SHARDS: usize = 32;
 
 /// Open connections: twice what the workers need, to leave room for those that reconnect.
 pub const MAX_CONNECTIONS: usize = 2 * CONNECTIONS_PER_WORKER * MAX_WORKERS;

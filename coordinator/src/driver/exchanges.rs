@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use ata_scheduler::Exchange as Links;
-use ata_types::{CollectionId, ExchangeChoice, Iteration, WorkerId};
-use ata_wire::limits::MAX_SHARDS;
+use ata_types::{CollectionId, ExchangeChoice, Iteration, MAX_SHARDS, WorkerId};
 
 /// An exchange is a star again once in so many iterations, so that the links are measured anew.
 const MEASURED_EVERY: u64 = 64;

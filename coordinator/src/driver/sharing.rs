@@ -12,7 +12,7 @@ impl Driver {
     /// Asks those of the workers that exchange their vectors in shards, if that is shorter. Returns the others.
     pub(super) fn collect_in_shards(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
         let members = self.members(&asked);
-        let is_new = asked.iter().all(|(_, collection, _)| !self.collections.has_all(&[*collection]));
+        let is_new = asked.iter().all(|(_, collection, _)| !self.collections.has(*collection));
         let is_worth_it = self.exchanges.are_worth_it(members.len(), self.links.now);
         if !is_new || !is_worth_it || !self.collections.may_share(members.len()) {
             return asked;
@@ -22,10 +22,9 @@ impl Driver {
             asked.into_iter().partition(|(worker, ..)| members.contains(worker));
         let mut members = Vec::new();
         for (worker, collection, leases) in shared {
-            let Some(address) = self.sessions.of_worker(worker).and_then(|session| session.peer_address()) else {
-                continue;
-            };
-            members.push(Member { worker, collection, leases: self.with_tasks(worker, &leases), address });
+            let address = self.sessions.of_worker(worker).and_then(|session| session.peer_address().cloned());
+            let leases = self.with_tasks(worker, &leases);
+            members.extend(address.map(|address| Member { worker, collection, leases, address }));
         }
         let requests = self.collections.ask_in_shards(self.engine.iteration(), members, key);
         self.exchanges.begin(requests.iter().map(|(worker, request)| (*worker, request.id)).collect());
@@ -135,7 +134,7 @@ impl Driver {
     fn order_again(&mut self) {
         let Some((plan, collections)) = self.steps.ordered() else { return };
         // The engine orders it itself once others have computed what is lost.
-        if self.collections.has_all(&collections) {
+        if collections.iter().all(|collection| self.collections.has(*collection)) {
             let collections = self.collections.ordered(&collections);
             self.step(plan.with(collections));
         }

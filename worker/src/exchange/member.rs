@@ -64,6 +64,8 @@ pub(crate) struct Exchange {
     pub(crate) collection: CollectionId,
     /// The iteration of the gradients.
     pub(crate) iteration: Iteration,
+    /// Whether a member could not be worked with, which the coordinator was told.
+    pub(crate) has_failed: bool,
     shards: Shards,
     connections: Vec<LazyConnection>,
     format: WireFormat,
@@ -103,6 +105,7 @@ impl Exchange {
         let mut exchange = Self {
             collection: collection.id,
             iteration: collection.iteration,
+            has_failed: false,
             shards,
             connections,
             format,

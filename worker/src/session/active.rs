@@ -254,10 +254,9 @@ impl ActiveSession<'_> {
                     self.sharing.stop_awaiting(collection);
                 }
             }
-            // Those who have left the exchange fail the others.
-            Outcome::Failed { .. } if self.sharing.exchange(collection).is_none() => {}
             Outcome::Failed { place, reason } => {
-                let address = self.sharing.forget(collection, place);
+                // Those who have left the exchange fail the others.
+                let Some(address) = self.sharing.fail(collection, place) else { return Ok(()) };
                 let reason = format!("the worker at {address}: {reason}");
                 tracing::warn!(reason, "cannot exchange vectors with another worker");
                 self.send(FromWorker::ExchangeFailed { collection, place, reason });

@@ -101,10 +101,12 @@ impl<'a> Sharing<'a> {
         awaited
     }
 
-    /// Forgets the connection to a member that could not be worked with. Returns its address.
-    pub(super) fn forget(&mut self, collection: CollectionId, place: usize) -> String {
-        let address = self.exchange(collection).map(|exchange| exchange.address(place)).unwrap_or_default();
+    /// Forgets the connection to a member of an exchange that could not be worked with. Returns its address, the first time that
+    /// one of that exchange could not be.
+    pub(super) fn fail(&mut self, collection: CollectionId, place: usize) -> Option<String> {
+        let exchange = self.exchange(collection)?;
+        let (address, is_known) = (exchange.address(place), std::mem::replace(&mut exchange.has_failed, true));
         self.connections.forget(&address);
-        address
+        (!is_known).then_some(address)
     }
 }

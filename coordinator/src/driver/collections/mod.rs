@@ -321,9 +321,9 @@ impl Collections {
         ordered
     }
 
-    /// Whether there are vectors of all of these collections of the engine.
-    pub(super) fn has_all(&self, collections: &[CollectionId]) -> bool {
-        collections.iter().all(|collection| self.vectors.values().any(|vector| vector.part_of == *collection))
+    /// Whether there are vectors of a collection of the engine.
+    pub(super) fn has(&self, collection: CollectionId) -> bool {
+        self.vectors.values().any(|vector| vector.part_of == collection)
     }
 
     /// The workers whose vectors are asked for, each once, and the chunks that those who exchange them in shards send.

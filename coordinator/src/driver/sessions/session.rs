@@ -164,8 +164,8 @@ impl Session {
     }
 
     /// How other workers reach it, if they can.
-    pub(crate) fn peer_address(&self) -> Option<PeerAddress> {
-        self.peer_address.clone()
+    pub(crate) fn peer_address(&self) -> Option<&PeerAddress> {
+        self.peer_address.as_ref()
     }
 
     /// Records that the worker can compute, whether it computes a lease as one batch, and how others reach it. Returns `false` if

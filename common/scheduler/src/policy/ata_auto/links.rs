@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::plan::Member;
-use crate::exchange::{Exchange, MAX_SHARDS, Topology};
+use crate::exchange::{Exchange, Topology};
+use ata_types::MAX_SHARDS;
 
 /// Numbers of workers are tried one by one up to this one, and then in steps of a quarter: near the best number, a quarter more
 /// changes the predicted time by a few per cent at most.
