@@ -197,9 +197,11 @@ impl From<WorkerError> for Failure {
         let kind = match error {
             WorkerError::Unreachable { .. } => Kind::Unreachable,
             WorkerError::Refused(_) | WorkerError::Distrusted(_) => Kind::Refused,
-            WorkerError::Connect(_) | WorkerError::NameTaken(_) | WorkerError::Model(_) | WorkerError::TaskTime(_) => {
-                Kind::Usage
-            }
+            WorkerError::Connect(_)
+            | WorkerError::NameTaken(_)
+            | WorkerError::Model(_)
+            | WorkerError::PeerListen { .. }
+            | WorkerError::TaskTime(_) => Kind::Usage,
             WorkerError::Data(ref error) => data_kind(error),
             WorkerError::OtherData { .. } | WorkerError::NoData { .. } => Kind::Data,
             WorkerError::Protocol(_) | WorkerError::OtherModel { .. } | WorkerError::Device(_) => Kind::Internal,

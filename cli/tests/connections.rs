@@ -48,7 +48,7 @@ impl Worker {
         let connection = connect(&token.into()).await.unwrap();
         let (outgoing, messages) = mpsc::channel(4);
         outgoing.send(hello()).await.unwrap();
-        outgoing.send(FromWorker::Ready { fuses: false }.into()).await.unwrap();
+        outgoing.send(FromWorker::Ready { fuses: false, peer_address: None }.into()).await.unwrap();
         let mut incoming = connection.coordinator().session(ReceiverStream::new(messages)).await.unwrap().into_inner();
         let first = incoming.message().await.unwrap().unwrap();
         let Ok(ToWorker::Welcome(welcome)) = ToWorker::try_from(first) else { panic!("no Welcome") };
@@ -221,7 +221,7 @@ async fn a_request_without_credentials_changes_nothing() {
         assert_eq!(asked.iteration, Iteration(iteration));
         worker.has_computed(&asked).await;
         let (header, chunks) = worker.sum(&asked);
-        let sent = worker.connection.submit_gradient(header, chunks).await;
+        let sent = worker.connection.submit_gradient(header, tokio_stream::iter(chunks)).await;
         // The last step is taken as soon as its chunks are there, and the run may be over before the receipt is sent.
         let is_over = sent.as_ref().is_err_and(|error| error.to_string().contains("the run is over"));
         assert!(

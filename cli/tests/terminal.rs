@@ -53,7 +53,9 @@ async fn fail_evilly(coordinator: &str) {
     let mut incoming = control.session(ReceiverStream::new(said)).await.unwrap().into_inner();
     let leases = loop {
         match incoming.next().await.unwrap().unwrap().try_into().unwrap() {
-            ToWorker::Welcome(_) => say.send(FromWorker::Ready { fuses: false }.into()).await.unwrap(),
+            ToWorker::Welcome(_) => {
+                say.send(FromWorker::Ready { fuses: false, peer_address: None }.into()).await.unwrap();
+            }
             ToWorker::Assign(leases) => break leases,
             other => panic!("{other:?}"),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ata_learn::{Aggregate, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
 use ata_record::Listeners;
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
-use ata_types::WireFormat;
+use ata_types::{ExchangeChoice, WireFormat};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
 use ata_wire::{DataSpec, RunSpec, Security, SpanLinks};
 use tokio::sync::Semaphore;
@@ -101,6 +101,8 @@ pub struct WorkersConfig {
     pub heartbeat_timeout: Duration,
     /// What transfers may cost.
     pub transfers: TransferLimits,
+    /// How they exchange vectors.
+    pub exchange: ExchangeChoice,
     /// What an earlier run learned about the workers, by name.
     pub warm_start: BTreeMap<String, WorkerStatistics>,
 }

@@ -13,6 +13,15 @@ const KEPT: f64 = 0.8;
 /// coordinator's. Half of the vectors would have to wait for a link to come in below this.
 const WIDE: f64 = 0.75;
 
+/// The time that vectors take on the links.
+#[derive(Debug, Default)]
+pub(crate) struct MeasuredLinks {
+    /// As measured last.
+    pub(crate) now: Option<Exchange>,
+    /// As recorded last.
+    pub(crate) recorded: Option<Exchange>,
+}
+
 /// Measures the vectors that arrive. Clones measure together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkMeter(Arc<Mutex<State>>);
@@ -94,7 +103,13 @@ impl State {
         let own = alone.or(together.map(|(per_s, _)| per_s))?;
         let head = together.filter(|(per_s, vectors)| *per_s < WIDE * vectors * own).map(|(per_s, _)| per_s.max(own));
         let on_head = |bytes: f64| head.map_or(0.0, |per_s| bytes / per_s);
-        Some(Exchange { up_s: on_head(up_bytes), down_s: on_head(down_bytes), own_s: up_bytes.max(down_bytes) / own })
+        Some(Exchange {
+            up_s: on_head(up_bytes),
+            down_s: on_head(down_bytes),
+            own_up_s: up_bytes / own,
+            own_down_s: down_bytes / own,
+            ..Exchange::default()
+        })
     }
 }
 
@@ -187,9 +202,9 @@ mod tests {
 
     #[test]
     fn the_narrower_link_is_found() {
-        let shared = Exchange { up_s: 0.1, down_s: 0.05, own_s: 0.1 };
+        let shared = Exchange { up_s: 0.1, down_s: 0.05, own_up_s: 0.1, own_down_s: 0.05, ..Exchange::default() };
         assert_eq!(measured(&[(1, 0, 100), (3, 0, 100)]), shared, "all share the coordinator's");
-        let own = Exchange { up_s: 0.0, down_s: 0.0, own_s: 0.1 };
+        let own = Exchange { up_s: 0.0, down_s: 0.0, ..shared };
         assert_eq!(measured(&[(1, 0, 100), (3, 0, 300)]), own, "each has its own");
         assert_eq!(measured(&[(1, 0, 100), (3, 0, 200)]).up_s, 0.05, "two fill it");
     }
@@ -197,7 +212,7 @@ mod tests {
     /// Senders are held back until others have come as far, and what they sent ahead fills the link meanwhile.
     #[test]
     fn who_waits_is_not_alone() {
-        let shared = Exchange { up_s: 0.1, down_s: 0.05, own_s: 0.1 };
+        let shared = Exchange { up_s: 0.1, down_s: 0.05, own_up_s: 0.1, own_down_s: 0.05, ..Exchange::default() };
         assert_eq!(measured(&[(1, 1, 0), (3, 2, 100), (3, 3, 0), (3, 0, 100)]), shared);
         assert_eq!(measured(&[(1, 0, 100), (2, 1, 100)]), shared);
     }
@@ -210,7 +225,7 @@ mod tests {
         transfer.receive(10);
         std::thread::sleep(Duration::from_millis(2));
         transfer.finish();
-        let own_s = meter.stepped(5).expect("a vector arrived").own_s;
+        let own_s = meter.stepped(5).expect("a vector arrived").own_up_s;
         assert!((0.001..1.0).contains(&own_s), "{own_s}");
     }
 }

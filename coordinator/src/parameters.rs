@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ata_learn::SteppedChunk;
 use ata_types::{CHUNK_VALUES, Iteration, WireFormat};
-use ata_wire::{FramedSet, SetHeader, SetProducer};
+use ata_wire::{FramedSet, SetHeader, SetProducer, Shard};
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
@@ -20,6 +20,8 @@ pub(crate) struct ParameterSet {
     whole: FramedSet,
     /// The differences from the set of the iteration before, if the format has them.
     differences: Option<FramedSet>,
+    /// The chunks that are sent, if not all.
+    shard: Option<Shard>,
     alive: Weak<()>,
 }
 
@@ -56,7 +58,7 @@ impl ParameterSet {
     /// A set of `values` numbers that is about to be written, and its writer.
     pub(crate) fn begin(iteration: Iteration, values: usize, format: WireFormat) -> (Self, SetWriter) {
         let chunks = values.div_ceil(CHUNK_VALUES) as u64;
-        let producer = |base| SetProducer::new(SetHeader { iteration, base, chunks });
+        let producer = |base| SetProducer::new(SetHeader { iteration, base, chunks, shard: None });
         let before = Iteration(iteration.since(Iteration::FIRST));
         let whole = producer(None);
         let has_differences = format == WireFormat::Compact && before.number() > 0;
@@ -66,6 +68,7 @@ impl ParameterSet {
             iteration,
             whole: whole.set(),
             differences: differences.as_ref().map(SetProducer::set),
+            shard: None,
             alive: Arc::downgrade(&mark),
         };
         (set, SetWriter { whole, differences, mark })
@@ -89,7 +92,17 @@ impl ParameterSet {
     /// The set as it is sent to a worker that holds the parameters of `held`.
     fn for_holder_of(self, held: Option<Iteration>) -> FramedSet {
         let differences = self.differences.filter(|_| held.map(Iteration::next) == Some(self.iteration));
-        differences.unwrap_or(self.whole)
+        differences.unwrap_or(self.whole).shard(self.shard)
+    }
+
+    /// Only the chunks of this shard, if any.
+    pub(crate) fn in_shard(&self, shard: Option<Shard>) -> Self {
+        Self { shard, ..self.clone() }
+    }
+
+    /// All chunks, and not as differences.
+    pub(crate) fn whole(&self) -> Self {
+        Self { shard: None, differences: None, ..self.clone() }
     }
 }
 
@@ -156,7 +169,7 @@ pub(crate) struct DueParameters(watch::Sender<Due>);
 enum Due {
     #[default]
     Nothing,
-    Set(ParameterSet),
+    Set(Box<ParameterSet>),
     SessionOver,
 }
 
@@ -169,7 +182,7 @@ impl Due {
 impl DueParameters {
     /// Makes a set due, instead of an older one.
     pub(crate) fn put(&self, set: ParameterSet) {
-        self.0.send_replace(Due::Set(set));
+        self.0.send_replace(Due::Set(Box::new(set)));
     }
 
     /// Makes a set of this iteration or an earlier one no longer due. Returns whether one was.

@@ -15,7 +15,7 @@ use ata_wire::proto::{
 };
 use ata_wire::{
     ComputedLease, FramedSet, FromWorker, GradientHeader, GradientUpload, Peer, Reader, Receipt, ReceiveError,
-    SessionToken, TransferError, Transfers,
+    SessionToken, Shard, TransferError, Transfers,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
 use crate::driver::{Command, GAVE_WAY, Gradient, Presence, Room, SessionHandle, UploadRefusal, VectorUpload};
+use crate::links::Transfer;
 use crate::probe::{ProbeAnswers, Probes};
 use crate::send_file::DataTransfer;
 use crate::training::{SumChunk, Work};
@@ -147,7 +148,7 @@ impl Service {
         };
         let presence = accepted.presence.clone();
         let received = tokio::select! {
-            received = self.pass_chunks(upload, collection, first_chunk, accepted) => received,
+            received = self.pass_chunks(upload, first_chunk, accepted) => received,
             () = presence.ended() => Err(Status::unauthenticated("the session is over").into()),
         };
         match received {
@@ -167,33 +168,37 @@ impl Service {
     async fn pass_chunks(
         &self,
         mut upload: GradientUpload,
-        collection: CollectionId,
         first_chunk: u64,
         accepted: VectorUpload,
     ) -> Result<(), UploadError> {
-        let VectorUpload { gate, work, mut paced, meter, presence } = accepted;
-        let mut transfer = meter.begin();
-        for at in first_chunk..self.chunks() {
-            if !paced.may_pass(at) {
-                transfer.wait(true);
-                paced.until(at).await;
-                transfer.wait(false);
+        let VectorUpload { gate, collection, shard, work, mut paced, meter, presence } = accepted;
+        // What comes in shards has waited for other links.
+        let mut transfer = (shard == Shard::ALL).then(|| meter.begin());
+        for at in shard.chunks(first_chunk, self.chunks()) {
+            if !paced.may_pass(at, shard) {
+                wait(&mut transfer, true);
+                paced.until(at, shard).await;
+                wait(&mut transfer, false);
             }
             let missing = UploadError::Missing { at, chunks: self.chunks() };
             let heard = |bytes| {
                 presence.receive(bytes);
-                transfer.receive(bytes);
+                if let Some(transfer) = &mut transfer {
+                    transfer.receive(bytes);
+                }
             };
             let chunk = upload.chunk(heard).await?.ok_or(missing)?;
             let sums = self.sums(&chunk, at)?;
             // Without a training thread the run is over.
-            let pass = |at| drop(work.send(Work::Chunk(SumChunk { collection, at, sums })));
-            if !gate.let_through(pass) {
+            let pass = |at, sums| drop(work.send(Work::Chunk(SumChunk { collection, at, sums })));
+            if !gate.let_through(at, sums, pass) {
                 return Err(UploadError::NotAsked);
             }
         }
         self.end(&mut upload).await?;
-        transfer.finish();
+        if let Some(transfer) = transfer {
+            transfer.finish();
+        }
         Ok(())
     }
 
@@ -216,6 +221,13 @@ impl Service {
             None => Ok(()),
             Some(_) => Err(UploadError::TooLong { chunks: self.chunks() }),
         }
+    }
+}
+
+/// Whether a transfer that is measured waits for others from now on.
+fn wait(transfer: &mut Option<Transfer>, is_waiting: bool) {
+    if let Some(transfer) = transfer {
+        transfer.wait(is_waiting);
     }
 }
 
@@ -350,7 +362,10 @@ async fn read_control(
         };
         let command = match message {
             Ok(Some(message)) => match FromWorker::try_from(message) {
-                Ok(FromWorker::Ready { fuses }) => Command::Ready { session, fuses },
+                Ok(FromWorker::Ready { fuses, peer_address }) => Command::Ready { session, fuses, peer_address },
+                Ok(FromWorker::ExchangeFailed { collection, place, reason }) => {
+                    Command::ExchangeFailed { session, collection, place, reason }
+                }
                 Ok(FromWorker::Heartbeat { idle }) => {
                     presence.hear_heartbeat(idle);
                     continue;

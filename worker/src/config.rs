@@ -1,5 +1,6 @@
 //! A worker's settings.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,15 @@ pub type TaskTimes = Arc<dyn Fn(WorkerId, u64) -> Result<TaskTime, String> + Sen
 /// Finds the coordinator's address, if it can.
 pub type Relocate = Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>;
 
+/// Where other workers reach a worker, to exchange vectors in shards.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// The address to listen at. Port 0 is any that is free.
+    pub listen: SocketAddr,
+    /// The host that they are told; without it they are told the address that the coordinator sees.
+    pub host: Option<String>,
+}
+
 /// A worker's settings.
 pub struct WorkerConfig {
     /// The coordinator's address.
@@ -46,6 +56,8 @@ pub struct WorkerConfig {
     pub data: Option<PathBuf>,
     /// The folder for data from the coordinator.
     pub cache: PathBuf,
+    /// Where other workers reach this one, if they may.
+    pub peers: Option<PeerConfig>,
     /// How long to try to reach a coordinator, since the last contact.
     pub retry_for: Duration,
     /// Emulated slowness.

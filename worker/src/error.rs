@@ -1,5 +1,6 @@
 //! Why a worker or a session ends.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ata_learn::CodecError;
@@ -77,6 +78,14 @@ pub enum WorkerError {
     /// The emulated slowness is invalid for this worker's number.
     #[error("{0}")]
     TaskTime(String),
+    /// Other workers cannot reach this one.
+    #[error("cannot listen for other workers at {address} (--peer-listen): {cause}")]
+    PeerListen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        cause: String,
+    },
     /// The compute thread failed.
     #[error("the device failed: {0}")]
     Device(String),

@@ -10,6 +10,7 @@
 //! - `data`: obtains the training data from disk, from the cache, or from the coordinator
 //! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them
 //! - `parameters`: the parameters that arrive
+//! - `exchange`: steps that workers exchange in shards among each other
 //! - `trace`: the spans of a lease
 //! - `heartbeats`: the schedule of heartbeats
 //! - `backoff`: waits between attempts
@@ -19,6 +20,7 @@ mod compute;
 mod config;
 mod data;
 mod error;
+mod exchange;
 mod heartbeats;
 mod kept;
 mod parameters;
@@ -26,7 +28,7 @@ mod session;
 mod trace;
 mod transfer;
 
-pub use config::{Relocate, TaskTime, TaskTimes, WorkerConfig};
+pub use config::{PeerConfig, Relocate, TaskTime, TaskTimes, WorkerConfig};
 pub use error::WorkerError;
 
 use std::future::Future;
@@ -37,6 +39,7 @@ use ata_wire::FarewellReason;
 
 use backoff::{Attempts, Backoff};
 use error::SessionError;
+use exchange::PeerServer;
 use session::History;
 
 /// How long to wait for a name that the user chose while it is taken. The session that holds it may be this worker's own, if its
@@ -61,6 +64,7 @@ pub enum WorkerEnd {
 pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Result<WorkerEnd, WorkerError> {
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
+    let peers = peer_server(&config).await?;
     let mut history = History { contact: Instant::now(), worked: false, data: None };
     let mut name_taken_since: Option<Instant> = None;
     // The last cause, which is not logged again at every attempt.
@@ -70,7 +74,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             config.endpoint = endpoint;
         }
         let ended = tokio::select! {
-            ended = session::run(&config, &mut history) => ended,
+            ended = session::run(&config, peers.as_ref(), &mut history) => ended,
             () = &mut stop => return Ok(WorkerEnd::Stopped),
         };
         if history.worked {
@@ -117,5 +121,12 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
             () = tokio::time::sleep(wait) => {}
             () = &mut stop => return Ok(WorkerEnd::Stopped),
         }
+    }
+}
+
+async fn peer_server(config: &WorkerConfig) -> Result<Option<PeerServer>, WorkerError> {
+    match &config.peers {
+        Some(peers) => PeerServer::start(peers, &config.endpoint).await.map(Some),
+        None => Ok(None),
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Parameters {
     iteration: Option<Iteration>,
     /// The set that is arriving.
     arriving: Option<SetHeader>,
+    /// Whether a set broke off, and the next ones may be differences from it. They are not used.
+    is_cut_off: bool,
     /// The values of a chunk.
     chunk: Vec<f32>,
 }
@@ -27,7 +29,13 @@ pub(crate) struct Parameters {
 impl Parameters {
     /// So many parameters, none of which has arrived.
     pub(crate) fn new(count: u64) -> Self {
-        Self { held: Arc::new(vec![0.0; count as usize]), iteration: None, arriving: None, chunk: Vec::new() }
+        Self {
+            held: Arc::new(vec![0.0; count as usize]),
+            iteration: None,
+            arriving: None,
+            is_cut_off: false,
+            chunk: Vec::new(),
+        }
     }
 
     /// Adds a part of a set. Returns the set that it completes.
@@ -41,6 +49,9 @@ impl Parameters {
         };
         let Some(header) = &self.arriving else { return Err(SessionError::protocol("a chunk before its header")) };
         let (base, chunks, iteration) = (header.base, header.chunks, header.iteration);
+        if self.is_cut_off {
+            return Ok(None);
+        }
         let first = at as usize * CHUNK_VALUES;
         // Copies them only while the thread still reads the last set.
         let held = Arc::make_mut(&mut self.held);
@@ -63,11 +74,25 @@ impl Parameters {
         if header.chunks != self.held.len().div_ceil(CHUNK_VALUES) as u64 {
             return Err(SessionError::protocol("a set of another size"));
         }
-        if header.base.is_some() && header.base != self.iteration {
+        let is_held = header.base.is_none() || header.base == self.iteration;
+        if !is_held && !self.is_cut_off {
             return Err(SessionError::protocol("differences from parameters that were not sent"));
         }
+        self.is_cut_off = !is_held;
         self.arriving = Some(header);
         Ok(())
+    }
+
+    /// Whether a set is arriving.
+    pub(crate) fn is_arriving(&self) -> bool {
+        self.arriving.is_some()
+    }
+
+    /// The set that is arriving will not be complete. Until a whole one arrives, nothing is held.
+    pub(crate) fn cut_off(&mut self) {
+        if self.arriving.take().is_some() {
+            (self.is_cut_off, self.iteration) = (true, None);
+        }
     }
 }
 
@@ -77,7 +102,12 @@ mod tests {
     use ata_learn::{encode_differences, encode_parameters};
 
     fn set(iteration: u64, base: Option<u64>, chunks: u64) -> ParameterPart {
-        ParameterPart::Set(SetHeader { iteration: Iteration(iteration), base: base.map(Iteration), chunks })
+        ParameterPart::Set(SetHeader {
+            iteration: Iteration(iteration),
+            base: base.map(Iteration),
+            chunks,
+            shard: None,
+        })
     }
 
     fn chunk(at: u64, data: Vec<u8>) -> ParameterPart {
@@ -102,6 +132,30 @@ mod tests {
             }
         }
         assert_eq!(parameters.iteration, Some(Iteration(2)));
+    }
+
+    /// Those who send the rest of a set are gone. The coordinator may have sent differences from it before it hears that.
+    #[test]
+    fn a_set_that_breaks_off_is_made_up_for_by_a_whole_one() {
+        let mut parameters = Parameters::new(CHUNK_VALUES as u64 + 9);
+        let zeros = [CHUNK_VALUES, 9].map(|count| encode_parameters(&vec![0.0; count]));
+        let ones = [CHUNK_VALUES, 9].map(|count| encode_parameters(&vec![1.0; count]));
+        let mut receive = |iteration, base, chunks: &[Vec<u8>], is_cut_off: bool| {
+            parameters.add(set(iteration, base, 2)).unwrap();
+            let mut complete = None;
+            for (at, data) in (0..).zip(chunks) {
+                complete = parameters.add(chunk(at, data.clone())).unwrap();
+            }
+            if is_cut_off {
+                parameters.cut_off();
+            }
+            complete.map(|(iteration, values)| (iteration.number(), values.iter().all(|value| *value == 1.0)))
+        };
+        assert_eq!(receive(1, None, &zeros, false), Some((1, false)));
+        assert_eq!(receive(2, None, &zeros[..1], true), None);
+        assert_eq!(receive(3, Some(2), &zeros, false), None, "nothing is known about the set before");
+        assert_eq!(receive(3, None, &ones, false), Some((3, true)));
+        assert!(parameters.add(set(5, Some(4), 2)).is_err());
     }
 
     #[test]

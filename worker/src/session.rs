@@ -1,6 +1,7 @@
 //! One session, from Hello to the end of the control stream.
 
 mod active;
+mod sharing;
 
 use std::cmp;
 use std::collections::{HashMap, HashSet};
@@ -10,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ata_learn::{Dataset, Tasks, TensorSizes, Units, UnitsError};
-use ata_types::{Iteration, LeaseId};
+use ata_types::{Iteration, LeaseId, WireFormat};
 use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
-    Assignment, Collection, ComputedLease, Connection, DataSpec, FarewellReason, FromWorker, Hello, ParameterStream,
-    Receipt, ToWorker, Welcome, connect,
+    Assignment, Collection, ComputedLease, Connection, DataSpec, FarewellReason, FromWorker, Hello, ParameterPart,
+    ParameterStream, Receipt, ToWorker, Welcome, connect,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -26,12 +27,14 @@ use tracing::Span;
 use crate::compute::{CancelFlag, CollectedSum, Compute, ComputeEvent, Job};
 use crate::config::WorkerConfig;
 use crate::error::{SessionError, WorkerError};
+use crate::exchange::{Connections, Exchange, ExchangeEvent, Outcome, PeerServer};
 use crate::heartbeats::Heartbeats;
 use crate::parameters::Parameters;
 use crate::trace::HeldLease;
 use crate::transfer::Upload;
 use crate::{data, transfer};
 use active::ActiveSession;
+use sharing::Sharing;
 
 /// Messages to the coordinator that may wait to be sent. After Hello these are Ready, heartbeats and failures.
 const QUEUED_MESSAGES: usize = 16;
@@ -60,7 +63,11 @@ pub(crate) struct OpenData {
 }
 
 /// Connects, works, and returns why the session ended.
-pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<FarewellReason, SessionError> {
+pub(crate) async fn run(
+    config: &WorkerConfig,
+    peers: Option<&PeerServer>,
+    history: &mut History,
+) -> Result<FarewellReason, SessionError> {
     history.worked = false;
     let mut control = connect(&config.endpoint).await.map_err(SessionError::connect)?.coordinator();
     let (to_coordinator, outgoing) = mpsc::channel::<WorkerMessage>(QUEUED_MESSAGES);
@@ -92,7 +99,8 @@ pub(crate) async fn run(config: &WorkerConfig, history: &mut History) -> Result<
     let work = async {
         // Heartbeats must not wait behind parameters and gradients, so these have a connection of their own.
         let bulk = connect(&config.endpoint).await.map_err(SessionError::connect)?;
-        match prepare_and_work(config, &welcome, bulk, &mut incoming, to_coordinator, history, &has_work).await {
+        let served = Served { config, peers, welcome: &welcome, has_work: &has_work };
+        match prepare_and_work(served, bulk, &mut incoming, to_coordinator, history).await {
             Err(SessionError::Broken(cause)) => {
                 farewell(&mut incoming).await.unwrap_or(Err(SessionError::Broken(cause)))
             }
@@ -148,15 +156,23 @@ async fn heartbeats(
     }
 }
 
+/// What a session is served with.
+struct Served<'a> {
+    config: &'a WorkerConfig,
+    peers: Option<&'a PeerServer>,
+    welcome: &'a Welcome,
+    /// Whether the worker holds a lease, for its heartbeats.
+    has_work: &'a AtomicBool,
+}
+
 async fn prepare_and_work(
-    config: &WorkerConfig,
-    welcome: &Welcome,
+    served: Served<'_>,
     bulk: Connection,
     incoming: &mut Streaming<CoordinatorMessage>,
     to_coordinator: mpsc::Sender<WorkerMessage>,
     history: &mut History,
-    has_work: &AtomicBool,
 ) -> Result<FarewellReason, SessionError> {
+    let Served { config, peers, welcome, has_work } = served;
     let opened = bulk.parameters(welcome.session).await;
     let stream = opened.map_err(|status| SessionError::call(&status))?;
     let (events, received) = mpsc::channel(MAX_UPLOADS);
@@ -171,10 +187,12 @@ async fn prepare_and_work(
             };
         }
     };
+    let (events, exchanged) = mpsc::channel(QUEUED_MESSAGES);
     let mut active = ActiveSession {
         config,
         stream,
         parameters: Parameters::new(welcome.run.parameters),
+        sharing: Sharing::new(peers, events),
         bulk,
         welcome,
         to_coordinator,
@@ -190,7 +208,7 @@ async fn prepare_and_work(
         worked: &mut history.worked,
         has_work,
     };
-    let ended = active.work(incoming, received).await;
+    let ended = active.work(incoming, received, exchanged).await;
     for flag in active.given.values() {
         compute.cancel(flag);
     }

@@ -1,5 +1,6 @@
 //! Sends gradients to the coordinator.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ata_learn::{GradientSum, Units, add_sums, encode_sums};
@@ -23,6 +24,25 @@ pub(crate) struct Upload {
     pub(crate) units: Units,
 }
 
+impl Upload {
+    /// What precedes its chunks, and the sums that make these up.
+    pub(crate) fn into_parts(self, session: SessionToken) -> (GradientHeader, Vec<Arc<GradientSum>>) {
+        let Self { iteration, collection, leases, first_chunk, computed, sums, units } = self;
+        let header = GradientHeader {
+            session,
+            collection,
+            iteration,
+            leases,
+            first_chunk,
+            computed,
+            maxima: maxima(&sums),
+            units: units.exponents().to_vec(),
+            saturated: sums.iter().map(|sum| sum.saturated).sum(),
+        };
+        (header, sums)
+    }
+}
+
 /// Sends a sum. Returns whether it counts.
 pub(crate) async fn submit(
     connection: Connection,
@@ -30,20 +50,9 @@ pub(crate) async fn submit(
     format: WireFormat,
     upload: Upload,
 ) -> Result<Receipt, SessionError> {
-    let Upload { iteration, collection, leases, first_chunk, computed, sums, units } = upload;
-    let header = GradientHeader {
-        session,
-        collection,
-        iteration,
-        leases,
-        first_chunk,
-        computed,
-        maxima: maxima(&sums),
-        units: units.exponents().to_vec(),
-        saturated: sums.iter().map(|sum| sum.saturated).sum(),
-    };
-    let answer = connection.submit_gradient(header, chunks(sums, first_chunk, format)).await;
-    answer.map_err(SessionError::receive)
+    let (header, sums) = upload.into_parts(session);
+    let chunks = tokio_stream::iter(chunks(sums, header.first_chunk, format));
+    connection.submit_gradient(header, chunks).await.map_err(SessionError::receive)
 }
 
 fn maxima(sums: &[Arc<GradientSum>]) -> Vec<f32> {
@@ -58,18 +67,19 @@ fn maxima(sums: &[Arc<GradientSum>]) -> Vec<f32> {
 /// The chunks of the total, each added up and encoded when it is asked for.
 fn chunks(sums: Vec<Arc<GradientSum>>, first: u64, format: WireFormat) -> impl Iterator<Item = Bytes> + Send {
     let values = sums.first().map_or(0, |sum| sum.values.len());
-    (first as usize * CHUNK_VALUES..values).step_by(CHUNK_VALUES).map(move |from| {
-        let range = from..values.min(from + CHUNK_VALUES);
-        let (one, others) = sums.split_first().expect("a vector has values");
-        if others.is_empty() {
-            return encode_sums(format, &one.values[range]).into();
-        }
-        let mut total = one.values[range.clone()].to_vec();
-        for other in others {
-            add_sums(&mut total, &other.values[range.clone()]);
-        }
-        encode_sums(format, &total).into()
-    })
+    (first..values.div_ceil(CHUNK_VALUES) as u64).map(move |at| encode_sums(format, &total(&sums, at)).into())
+}
+
+/// A chunk of the total of some sums.
+pub(crate) fn total(sums: &[Arc<GradientSum>], at: u64) -> Cow<'_, [i32]> {
+    let (one, others) = sums.split_first().expect("a vector has values");
+    let from = at as usize * CHUNK_VALUES;
+    let range = from..one.values.len().min(from + CHUNK_VALUES);
+    let mut total = Cow::Borrowed(&one.values[range.clone()]);
+    for other in others {
+        add_sums(total.to_mut(), &other.values[range.clone()]);
+    }
+    total
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ata_types::WireFormat;
+use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 use serde::Serialize;
 
@@ -139,6 +139,10 @@ pub(crate) struct LinkArgs {
     /// 14 bits, parameters as 8-bit differences). Without it, f32-exact if the coordinator listens on loopback, else compact.
     #[arg(long, env = "ATA_WIRE", value_name = "FORMAT", help_heading = "Network")]
     wire: Option<WireFormat>,
+    /// How workers exchange gradients and parameters: star (through the coordinator's link), shards (among each other, each of them
+    /// summing a part; the coordinator's link carries one of each), or auto (shards where they are shorter) [default: auto].
+    #[arg(long, env = "ATA_EXCHANGE", value_name = "WAY", help_heading = "Network")]
+    exchange: Option<ExchangeChoice>,
 }
 
 /// How the parameters are trained, evaluated and saved.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ata_experiments::MAX_BUDGET;
-use ata_types::WireFormat;
+use ata_types::{ExchangeChoice, WireFormat};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -93,6 +93,10 @@ pub(crate) struct LinkArgs {
     /// How gradients and parameters are represented on the wire: f32-exact or compact [default: f32-exact].
     #[arg(long, value_name = "FORMAT")]
     pub(crate) wire: Option<WireFormat>,
+    /// How workers exchange vectors: auto (in shards where that is shorter) or star (through the coordinator's link)
+    /// [default: auto].
+    #[arg(long, value_name = "WAY")]
+    pub(crate) exchange: Option<ExchangeChoice>,
     /// The unit of times in --task-time [default: 1ms].
     #[arg(long, value_name = "TIME")]
     pub(crate) time_unit: Option<String>,
@@ -101,12 +105,13 @@ pub(crate) struct LinkArgs {
 impl LinkArgs {
     /// The first of these flags that is given.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
-        let Self { link, head_link, model_bytes, wire, time_unit } = self;
+        let Self { link, head_link, model_bytes, wire, exchange, time_unit } = self;
         let flags = [
             ("--link", link.is_some()),
             ("--head-link", head_link.is_some()),
             ("--model-bytes", model_bytes.is_some()),
             ("--wire", wire.is_some()),
+            ("--exchange", exchange.is_some()),
             ("--time-unit", time_unit.is_some()),
         ];
         flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))

@@ -1,5 +1,6 @@
 //! `ata worker`: computes gradients for a coordinator.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use ata_learn::{DataError, DeviceChoice, ModelResolver, default_cache_dir, limit
 use ata_simulator::{TimeLaws, worker_rng};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{Endpoint, WorkerName, duration};
-use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
+use ata_worker::{PeerConfig, TaskTime, TaskTimes, WorkerConfig, WorkerEnd};
 use rand::TryRng;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
@@ -108,6 +109,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             fuse,
             models,
             data: data.clone(),
+            peers: None,
             cache: default_cache_dir(),
             retry_for: Duration::from_secs(args.retry_for),
             task_times: task_times.clone(),
@@ -116,7 +118,30 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
         })
     };
     let numbers = (0..).map(|index| WorkerId::new(args.number? + index));
-    devices.into_iter().zip(numbers).map(config).collect()
+    let configs: Result<Vec<WorkerConfig>, Failure> = devices.into_iter().zip(numbers).map(config).collect();
+    let with_peers = |(config, index)| Ok(WorkerConfig { peers: peers(args, endpoint, index)?, ..config });
+    configs?.into_iter().zip(0..).map(with_peers).collect()
+}
+
+/// Where other workers reach the worker on one of the devices.
+fn peers(args: &WorkerArgs, endpoint: &Endpoint, index: u16) -> Result<Option<PeerConfig>, Failure> {
+    let is_local = || {
+        let (host, _) = endpoint.host_and_port();
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
+    };
+    let mut listen: SocketAddr = match args.peer_listen.as_deref() {
+        Some("off") => return Ok(None),
+        None if is_local() => return Ok(None),
+        None => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        Some(address) => address.parse().map_err(|_| {
+            Failure::usage(format!("--peer-listen '{address}': expected ADDRESS:PORT, as in 0.0.0.0:7071, or off"))
+        })?,
+    };
+    if listen.port() > 0 {
+        let too_high = || Failure::usage(format!("--peer-listen {listen}: there are no ports for all devices"));
+        listen.set_port(listen.port().checked_add(index).ok_or_else(too_high)?);
+    }
+    Ok(Some(PeerConfig { listen, host: args.peer_host.clone() }))
 }
 
 /// The name of one of several workers of a process: `host-wgpu0`.

@@ -261,6 +261,7 @@ impl Run {
             workers: WorkersConfig {
                 heartbeat_timeout: settings.heartbeat_timeout(),
                 transfers: TransferLimits::default(),
+                exchange: settings.exchange,
                 warm_start,
             },
             security,

@@ -65,6 +65,8 @@ pub(crate) struct Summary {
     pub(crate) tasks_outlasted: u64,
     /// Values of gradients that were too large for their unit, and were clamped.
     pub(crate) saturated: u64,
+    /// Steps whose vectors were exchanged in shards.
+    pub(crate) sharded_steps: u64,
     /// How gradients are combined: their mean, or a robust estimate.
     aggregate: String,
     /// The share of leases that two workers computed.
@@ -138,6 +140,7 @@ impl Summary {
             model: settings.model.clone(),
             tasks_outlasted: run.tasks_outlasted,
             saturated: run.saturated,
+            sharded_steps: run.sharded_steps,
             aggregate: settings.aggregate.clone(),
             verify: settings.verify,
             mismatches: of_workers(run, |worker| Some(worker.mismatches).filter(|count| *count > 0)),

@@ -73,6 +73,9 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
         let text = format!("{} tasks took longer than their emulated time", summary.tasks_outlasted);
         lines.push(("emulated times", text));
     }
+    if summary.sharded_steps > 0 {
+        lines.push(("in shards", format!("the vectors of {} steps", summary.sharded_steps)));
+    }
     if summary.saturated > 0 {
         let text = format!("{} values of gradients were too large for their unit", summary.saturated);
         lines.push(("clamped", text));

@@ -21,7 +21,7 @@ use std::time::Duration;
 use ata_learn::{DeviceChoice, RuleName, ScheduleName};
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
-use ata_types::WireFormat;
+use ata_types::{ExchangeChoice, WireFormat};
 use ata_wire::limits::{MAX_BUDGET, MAX_TASK_BATCH, MAX_TIME, MAX_WORKERS};
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -83,6 +83,8 @@ pub(crate) struct Settings {
     /// How vectors are represented; always set once the settings are resolved, so that a resumed run goes on with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wire: Option<WireFormat>,
+    /// How workers exchange vectors.
+    pub(crate) exchange: ExchangeChoice,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target_loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,6 +164,7 @@ impl Default for Settings {
             aggregate: "mean".into(),
             verify: 0.0,
             wire: None,
+            exchange: ExchangeChoice::default(),
             target_loss: None,
             target_accuracy: None,
             max_runtime_s: None,

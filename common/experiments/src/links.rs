@@ -1,7 +1,8 @@
 //! The links of an experiment, as users write them.
 
+use ata_scheduler::Topology;
 use ata_simulator::Links;
-use ata_types::WireFormat;
+use ata_types::{ExchangeChoice, WireFormat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ExperimentError;
@@ -39,6 +40,9 @@ pub struct LinksSpec {
     /// How gradients and parameters are represented on the wire.
     #[serde(default)]
     pub wire: WireFormat,
+    /// How workers exchange vectors.
+    #[serde(default)]
+    pub exchange: ExchangeChoice,
     /// What a unit of the laws' times is, such as `1ms`.
     #[serde(default = "default_time_unit")]
     pub time_unit: String,
@@ -52,7 +56,14 @@ fn default_time_unit() -> String {
 impl LinksSpec {
     /// Links of this rate for a model of this size, with defaults for the rest.
     pub fn new(link: String, model_bytes: String) -> Self {
-        Self { link, head_link: None, model_bytes, wire: WireFormat::default(), time_unit: default_time_unit() }
+        Self {
+            link,
+            head_link: None,
+            model_bytes,
+            wire: WireFormat::default(),
+            exchange: ExchangeChoice::default(),
+            time_unit: default_time_unit(),
+        }
     }
 
     /// The links, with rates per unit of the laws' times.
@@ -65,7 +76,13 @@ impl LinksSpec {
         let head_rate = self.head_link.as_ref().map_or(Ok(worker_rate), |text| rate("links.head_link", text))?;
         let bytes = quantity("links.model_bytes", &self.model_bytes, &SIZES, "a size, such as 100MB or 8MiB")?;
         let (up, down) = bytes_per_byte(self.wire);
-        Ok(Links { worker_rate, head_rate, up_bytes: up * bytes, down_bytes: down * bytes })
+        let topology = match self.exchange {
+            ExchangeChoice::Auto => Topology::Shards,
+            ExchangeChoice::Star => Topology::Star,
+            // A simulation follows the formula.
+            ExchangeChoice::Shards => return bad("links.exchange", "shards", "auto or star"),
+        };
+        Ok(Links { worker_rate, head_rate, up_bytes: up * bytes, down_bytes: down * bytes, topology })
     }
 }
 
@@ -113,6 +130,17 @@ mod tests {
             assert!(close(links.up_bytes, bytes / 2.0) && close(links.down_bytes, bytes / 4.0), "{links:?}");
             assert!(links.head_rate > links.worker_rate);
         }
+    }
+
+    #[test]
+    fn vectors_take_the_shorter_way_unless_it_must_be_a_star() {
+        let mut spec = LinksSpec::new("1Gbit".into(), "1MB".into());
+        assert_eq!(spec.links().unwrap().topology, Topology::Shards);
+        spec.exchange = "star".parse().unwrap();
+        assert_eq!(spec.links().unwrap().topology, Topology::Star);
+        assert_eq!("ring".parse::<ExchangeChoice>().unwrap_err().to_string(), "'ring': expected auto, star or shards");
+        spec.exchange = ExchangeChoice::Shards;
+        assert!(spec.links().unwrap_err().to_string().contains("auto or star"), "the formula decides");
     }
 
     #[test]

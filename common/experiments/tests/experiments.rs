@@ -41,7 +41,7 @@ fn built_in_experiments_run_and_are_drawn() {
 /// Four workers on a link that their gradients fill for 0.36 s each: alone, the fastest takes 460 ms and sends one.
 #[test]
 fn a_narrow_link_is_worth_fewer_workers() {
-    let links = "[links]\nlink = '200Mbit'\nmodel_bytes = '8.9MB'\n";
+    let links = "[links]\nlink = '200Mbit'\nmodel_bytes = '8.9MB'\nexchange = 'star'\n";
     let laws = "workers = [4]\niterations = 200\nlaws = ['const(20); const(40); const(80); const(160)']\npolicies = ['fta', 'ata-auto']\n";
     let time_of = |text: &str, policy: &str| {
         let results = run(&experiment(text));
@@ -53,6 +53,18 @@ fn a_narrow_link_is_worth_fewer_workers() {
     assert!((816.0..900.0).contains(&time_of(&with, "ata-auto")), "{}", time_of(&with, "ata-auto"));
     let compact = with.replace("[links]", "[links]\nwire = 'compact'");
     assert!((550.0..700.0).contains(&time_of(&compact, "ata-auto")), "{}", time_of(&compact, "ata-auto"));
+    // In shards, the exchange of four takes 1.75 times as long as one gradient, and 1.375 times as long if parameters take half of that.
+    let sharded = |text: &str| text.replace("exchange = 'star'\n", "");
+    assert!(
+        (time_of(&sharded(&with), "fta") - (260.0 + 1.75 * 356.0)).abs() < 5.0,
+        "{}",
+        time_of(&sharded(&with), "fta")
+    );
+    assert!(
+        (504.0..530.0).contains(&time_of(&sharded(&compact), "ata-auto")),
+        "{}",
+        time_of(&sharded(&compact), "ata-auto")
+    );
 }
 
 /// The whole comparison, of ten iterations each: every case has its row, and the reference is one against itself.

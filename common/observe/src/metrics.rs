@@ -74,7 +74,9 @@ impl Listener for Metrics {
         let registered = &self.registered;
         match event {
             RunEvent::Task { .. } => self.task(event),
-            RunEvent::Step { runtime_s, total_worker_time_s, wasted, employments, results, saturated, .. } => {
+            RunEvent::Step {
+                runtime_s, total_worker_time_s, wasted, employments, results, saturated, shards, ..
+            } => {
                 registered.iterations.inc();
                 registered.iteration_s.observe(*runtime_s);
                 registered.runtime_s.inc_by(*runtime_s);
@@ -83,6 +85,7 @@ impl Listener for Metrics {
                 registered.employments.inc_by(*employments);
                 registered.results.inc_by(*results);
                 registered.saturated.inc_by(*saturated);
+                registered.sharded_steps.inc_by(u64::from(*shards > 0));
             }
             RunEvent::Refusal { kind, count, .. } => self.refusal(*kind, *count),
             RunEvent::Loss { .. } => self.fault("loss"),

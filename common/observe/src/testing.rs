@@ -59,5 +59,6 @@ pub(crate) fn step(iteration: u64, time_s: f64) -> RunEvent {
         learning_rate: 0.001,
         gradient_norm: None,
         saturated: 0,
+        shards: 0,
     }
 }

@@ -178,6 +178,9 @@ pub enum RunEvent {
         /// Values of its tasks' gradients that were too large for their unit, and were clamped; absent if there were none.
         #[serde(default, skip_serializing_if = "is_zero")]
         saturated: u64,
+        /// Workers that exchanged their vectors in shards; absent if they were exchanged in a star.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        shards: u64,
     },
     /// The time that vectors take on the links, when it was first measured or has changed by more than a tenth.
     Links {
@@ -380,6 +383,7 @@ pub(crate) mod tests {
             learning_rate: 0.25,
             gradient_norm: None,
             saturated: 0,
+            shards: 0,
         }
     }
 }

@@ -62,6 +62,7 @@ fn journal() -> Vec<u8> {
         learning_rate: 0.5,
         gradient_norm: None,
         saturated: 1,
+        shards: 2,
     };
     let join =
         |number| RunEvent::Join { time_s: 0.1, worker: worker(number), name: "a-1".into(), device: "CPU".into() };

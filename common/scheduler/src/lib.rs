@@ -33,7 +33,7 @@ pub use engine::{
     AbortReason, Effect, Engine, EngineConfig, Event, FinishReason, LeaseTime, Limits, Refusal, Report, RestoreError,
     SavedEngine, Verify, WaitReason,
 };
-pub use exchange::Exchange;
+pub use exchange::{Exchange, Topology};
 pub use ledger::{IterationCost, Ledger, WorkerCost};
 pub use lockstep::{Lockstep, LockstepError, SavedLockstep};
 pub use policy::{

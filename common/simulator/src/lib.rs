@@ -9,7 +9,7 @@
 //! - `drive`: the driver; `agenda`: what will happen; `outstanding`: the leases that are assigned; `order`: the step that is
 //!   to be taken
 //! - `cluster`: the virtual workers, within reach of the driver, over links or across a network
-//! - `links`: [`Links`], on which gradients and parameters travel
+//! - `links`: [`Links`], on which gradients and parameters travel; `shards`: the exchange of vectors among workers
 //! - `network`: [`Network`], messages, and the faults that they suffer
 //! - `descent`: [`DescentCache`], gradients computed once per distinct sequence of steps
 //! - `problem`: [`Problem`], what a simulated run optimizes
@@ -26,6 +26,7 @@ mod observer;
 mod order;
 mod outstanding;
 mod problem;
+mod shards;
 mod simulation;
 mod times;
 mod truth;

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use ata_scheduler::Exchange;
+use ata_scheduler::{Exchange, Topology};
 use ata_types::WorkerId;
 
-/// A star of links: each worker has one to the coordinator, whose own link they share.
+/// Each worker and the coordinator have a link. In a star, the workers share the coordinator's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Links {
     /// Bytes that a worker's link carries in a unit of time, in each direction.
@@ -16,6 +16,8 @@ pub struct Links {
     pub up_bytes: f64,
     /// Bytes of the parameters.
     pub down_bytes: f64,
+    /// How the workers may exchange vectors.
+    pub topology: Topology,
 }
 
 impl Links {
@@ -24,7 +26,9 @@ impl Links {
         Exchange {
             up_s: self.up_bytes / self.head_rate,
             down_s: self.down_bytes / self.head_rate,
-            own_s: self.up_bytes.max(self.down_bytes) / self.worker_rate,
+            own_up_s: self.up_bytes / self.worker_rate,
+            own_down_s: self.down_bytes / self.worker_rate,
+            topology: self.topology,
         }
     }
 
@@ -139,7 +143,8 @@ impl<K: Copy + PartialEq> Uploads<K> {
 mod tests {
     use super::*;
 
-    const LINKS: Links = Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0 };
+    const LINKS: Links =
+        Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
 
     fn worker(number: u32) -> WorkerId {
         WorkerId::new(number).unwrap()
@@ -199,8 +204,8 @@ mod tests {
 
     #[test]
     fn the_engine_counts_with_the_slowest_part() {
-        let exchange = LINKS.exchange();
-        assert_eq!((exchange.up_s, exchange.down_s, exchange.own_s), (5.0, 2.5, 10.0));
+        let own = Exchange { own_up_s: 10.0, own_down_s: 5.0, ..Exchange::default() };
+        assert_eq!(LINKS.exchange(), Exchange { up_s: 5.0, down_s: 2.5, ..own });
         assert_eq!((LINKS.download(), LINKS.downloads(1), LINKS.downloads(4)), (5.0, 5.0, 10.0));
     }
 }

@@ -2,7 +2,7 @@
 
 use ata_scheduler::policy::{Round, SchedulerRng};
 use ata_scheduler::{
-    Decision, Effect, Engine, EngineConfig, Exchange, Policy, PolicyContext, Rule, StepOutcome, build_policy,
+    Decision, Effect, Engine, EngineConfig, Exchange, Policy, PolicyContext, Rule, StepOutcome, Topology, build_policy,
 };
 use ata_simulator::{Change, LawTimes, Links, Moment, Observer, Simulation, Step, TimeLaws};
 use ata_types::WorkerId;
@@ -18,7 +18,8 @@ const LEARNING: usize = 40;
 const MEASURED: usize = 40;
 
 /// An upload takes 10 alone and 5 on the coordinator's link, a download half as long.
-const LINKS: Links = Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0 };
+const LINKS: Links =
+    Links { worker_rate: 10.0, head_rate: 20.0, up_bytes: 100.0, down_bytes: 50.0, topology: Topology::Star };
 
 /// Takes the time of each iteration.
 #[derive(Default)]
@@ -52,14 +53,25 @@ impl Policy for Fixed {
 /// The times of the iterations of workers whose tasks take these times.
 fn run(
     policy: Box<dyn Policy>,
-    (budget, iterations): (u64, usize),
+    sizes: (u64, usize),
     times: &[f64],
     links: Option<Links>,
     changes: Vec<(Moment, Change)>,
 ) -> Vec<f64> {
-    let workers = times.len() as u32;
-    let law: Vec<String> = times.iter().map(|time| format!("const({time})")).collect();
-    let laws: TimeLaws = law.join("; ").parse().unwrap();
+    let laws: Vec<String> = times.iter().map(|time| format!("const({time})")).collect();
+    run_laws(policy, sizes, &laws, links, changes)
+}
+
+/// The same for workers of these laws.
+fn run_laws(
+    policy: Box<dyn Policy>,
+    (budget, iterations): (u64, usize),
+    laws: &[String],
+    links: Option<Links>,
+    changes: Vec<(Moment, Change)>,
+) -> Vec<f64> {
+    let workers = laws.len() as u32;
+    let laws: TimeLaws = laws.join("; ").parse().unwrap();
     let times = LawTimes::new(&laws, workers, 1).unwrap();
     let mut simulation = Simulation { links, changes, ..Simulation::new(workers, times) };
     let min_workers = simulation.present_at_first();
@@ -75,8 +87,12 @@ fn fixed(shares: &[u64], times: &[f64], links: Option<Links>, changes: Vec<(Mome
 }
 
 fn named(policy: &str, iterations: usize, times: &[f64], links: Option<Links>) -> Vec<f64> {
+    named_of(policy, (BUDGET, iterations), times, links)
+}
+
+fn named_of(policy: &str, sizes: (u64, usize), times: &[f64], links: Option<Links>) -> Vec<f64> {
     let context = PolicyContext { workers: Some(times.len() as u32), ..PolicyContext::default() };
-    run(build_policy(policy, &context).unwrap(), (BUDGET, iterations), times, links, Vec::new())
+    run(build_policy(policy, &context).unwrap(), sizes, times, links, Vec::new())
 }
 
 fn assert_close(found: &[f64], expected: &[f64], what: &str) {
@@ -103,14 +119,14 @@ fn a_step_ends_with_its_last_vector() {
 }
 
 /// The step time that the formulas predict: RAS with the windows of the fastest workers, for the best number of them.
-fn predicted(times: &[f64], exchange: Exchange) -> f64 {
+fn predicted(times: &[f64], budget: u64, exchange: Exchange) -> f64 {
     let of = |workers: usize| {
         let windows: Vec<f64> = (1..=workers).map(|rank| exchange.window_s(rank, workers)).collect();
         let ends =
-            |(time, window): (&f64, &f64)| (1..=BUDGET).map(|tasks| window + tasks as f64 * time).collect::<Vec<_>>();
+            |(time, window): (&f64, &f64)| (1..=budget).map(|tasks| window + tasks as f64 * time).collect::<Vec<_>>();
         let mut ends: Vec<f64> = times.iter().zip(&windows).flat_map(ends).collect();
         ends.sort_by(f64::total_cmp);
-        ends[BUDGET as usize - 1]
+        ends[budget as usize - 1]
     };
     (1..=times.len()).map(of).fold(f64::INFINITY, f64::min)
 }
@@ -118,25 +134,120 @@ fn predicted(times: &[f64], exchange: Exchange) -> f64 {
 /// Steps of whole tasks may be a little longer than those that the best split would take.
 #[test]
 fn steps_take_as_long_as_predicted() {
-    for workers in [1, 2, 4] {
-        for up_bytes in [1.0, 10.0, 50.0, 178.0, 356.0] {
-            for (down, head_rate) in [(1.0, 1.0), (0.5, 1.0), (0.5, 4.0), (1.0, 10.0)] {
-                let links = Links { worker_rate: 1.0, head_rate, up_bytes, down_bytes: down * up_bytes };
-                let times = &TASK[..workers];
-                let found = named("ata-auto", LEARNING + MEASURED, times, Some(links));
-                let found = found[LEARNING..].iter().sum::<f64>() / MEASURED as f64;
-                let expected = predicted(times, links.exchange());
-                let ratio = found / expected;
-                assert!((0.99..1.05).contains(&ratio), "{workers} workers, {links:?}: {found} for {expected}");
+    for topology in [Topology::Star, Topology::Shards] {
+        for workers in [1, 2, 4] {
+            for up_bytes in [1.0, 10.0, 50.0, 178.0, 356.0] {
+                for (down, head_rate) in [(1.0, 1.0), (0.5, 1.0), (0.5, 4.0), (1.0, 10.0)] {
+                    let links = Links { worker_rate: 1.0, head_rate, up_bytes, down_bytes: down * up_bytes, topology };
+                    check_prediction(&TASK[..workers], BUDGET, links);
+                }
             }
         }
     }
 }
 
+/// Returns the simulated time of a step.
+fn check_prediction(times: &[f64], budget: u64, links: Links) -> f64 {
+    let found = named_of("ata-auto", (budget, LEARNING + MEASURED), times, Some(links));
+    let found = found[LEARNING..].iter().sum::<f64>() / MEASURED as f64;
+    let expected = predicted(times, budget, links.exchange());
+    let ratio = found / expected;
+    assert!((0.99..1.05).contains(&ratio), "{} workers, {links:?}: {found} for {expected}", times.len());
+    found
+}
+
+/// Sixteen workers of 20 ms on links on which a gradient takes 178 ms and the parameters 89 ms.
+#[test]
+fn shards_make_use_of_more_workers_than_a_star() {
+    let star = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 178.0, down_bytes: 89.0, ..LINKS };
+    let shards = Links { topology: Topology::Shards, ..star };
+    for (budget, in_star, in_shards) in [(23, 498.0, 299.6), (64, 816.0, 341.4)] {
+        let found = [star, shards].map(|links| check_prediction(&[20.0; 16], budget, links));
+        assert!((found[0] - in_star).abs() < 1.0 && (found[1] - in_shards).abs() < 1.0, "{budget} tasks: {found:?}");
+    }
+}
+
+/// A gradient takes 10 on any link, and the parameters 5.
+const SHARDS: Links = Links { head_rate: 10.0, topology: Topology::Shards, ..LINKS };
+
+/// The first iteration begins with a download. Four in shards need 10 + 3/4 · 5, and two 10 + 1/2 · 5.
+#[test]
+fn an_exchange_in_shards_begins_with_the_last_worker() {
+    let broad_down = Links { up_bytes: 50.0, down_bytes: 100.0, ..SHARDS };
+    let narrow_head = Links { head_rate: 5.0, ..SHARDS };
+    let wide_head = Links { head_rate: 20.0, ..SHARDS };
+    for (links, shares, times, expected) in [
+        (SHARDS, &[1][..], &[20.0][..], [35.0, 30.0, 30.0]),
+        (SHARDS, &[1, 1], &[20.0, 20.0], [37.5, 32.5, 32.5]),
+        (SHARDS, &[2, 1], &[20.0, 60.0], [77.5, 72.5, 72.5]),
+        (SHARDS, &[1, 1, 1, 1], &[20.0; 4], [38.75, 33.75, 33.75]),
+        (SHARDS, &[1, 1, 1, 1], &[20.0, 5.0, 90.0, 40.0], [108.75, 103.75, 103.75]),
+        (broad_down, &[1, 1, 1, 1], &[20.0; 4], [43.75, 33.75, 33.75]),
+        // The coordinator's link takes 20 for one gradient, and for a download 10.
+        (narrow_head, &[1, 1, 1, 1], &[20.0; 4], [50.0, 40.0, 40.0]),
+        // A star takes 20, and 10 if they finish in turn.
+        (wide_head, &[1, 1, 1, 1], &[20.0; 4], [45.0, 40.0, 40.0]),
+    ] {
+        assert_close(&fixed(shares, times, Some(links), Vec::new()), &expected, &format!("{shares:?}, {links:?}"));
+    }
+}
+
+/// Both have computed their tasks by 7, and the sums arrive by 17; parameters would by 19.5.
+#[test]
+fn an_exchange_in_shards_without_a_member_becomes_a_star() {
+    for (leaves_at, expected, what) in [
+        (
+            4.0,
+            27.0,
+            "what worker 2 would have computed by 7, worker 1 does by 9, and sends after its own, which it does by 17",
+        ),
+        (9.0, 29.0, "worker 1 sends its own by 19, and the other by 29"),
+        (18.0, 19.5, "everything has arrived"),
+    ] {
+        let leave = vec![(Moment::Time(leaves_at), Change::Leave(WorkerId::from_slot(1)))];
+        assert_close(&fixed(&[1, 1], &[2.0; 2], Some(SHARDS), leave), &[expected, 12.0, 12.0], what);
+    }
+}
+
+/// Workers 1 and 2 have computed by 7, and share the two tasks of worker 3 at 9. Their own vectors arrive by 29, and those of the two
+/// tasks by 49.
+#[test]
+fn later_sums_of_a_step_go_to_the_coordinator() {
+    let leave = vec![(Moment::Time(9.0), Change::Leave(WorkerId::from_slot(2)))];
+    let found = fixed(&[1, 1, 2], &[2.0, 2.0, 20.0], Some(SHARDS), leave);
+    assert_close(&found[..1], &[49.0], "a star of two, twice");
+}
+
+/// One of four hangs, and there is no lease timeout: others compute its tasks, and the step ends as a star.
+#[test]
+fn shards_do_not_wait_for_a_worker_that_is_overtaken() {
+    let hang = vec![(Moment::Iteration(LEARNING as u64), Change::Hang(WorkerId::from_slot(0)))];
+    let policy = build_policy("ata-auto", &PolicyContext { workers: Some(4), ..PolicyContext::default() }).unwrap();
+    let found = run(policy, (BUDGET, LEARNING + MEASURED), &[20.0; 4], Some(SHARDS), hang);
+    let (before, hung) = (found[LEARNING - 2], found[LEARNING - 1]);
+    assert!((before - (6.0 * 20.0 + 13.75)).abs() < 1e-9, "{before}");
+    assert!(hung > before + 20.0 && hung < 4.0 * before, "{hung} after {before}");
+}
+
+/// Noisy workers of unequal speeds are late often. If one is overtaken, the step falls back to a star of 24 workers.
+#[test]
+fn shards_are_not_given_up_for_little() {
+    let mean_of = |topology| {
+        let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 40.0, down_bytes: 20.0, topology };
+        let laws = (1..=24).map(|i| format!("gamma(0, 4, {})", [5, 10, 20, 40][i % 4])).collect::<Vec<_>>();
+        let context = PolicyContext { workers: Some(24), ..PolicyContext::default() };
+        let policy = build_policy("ata-auto", &context).unwrap();
+        let found = run_laws(policy, (256, 100), &laws, Some(links), Vec::new());
+        found[LEARNING..].iter().sum::<f64>() / (found.len() - LEARNING) as f64
+    };
+    let (star, shards) = (mean_of(Topology::Star), mean_of(Topology::Shards));
+    assert!(shards < 0.9 * star, "{shards} and {star}");
+}
+
 /// The workers that `ata-auto` employs are worth their vectors, and those of a fixed allocation may not be.
 #[test]
 fn a_narrow_link_is_worth_fewer_workers() {
-    let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 356.0, down_bytes: 356.0 };
+    let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 356.0, down_bytes: 356.0, ..LINKS };
     let all = fixed(&[13, 6, 3, 1], &TASK, Some(links), Vec::new())[2];
     let best = *named("ata-auto", LEARNING, &TASK, Some(links)).last().unwrap();
     assert!(best < 0.6 * all, "{best} and {all}");

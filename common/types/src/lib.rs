@@ -8,14 +8,17 @@
 //! - `tasks`: [`TaskRange`], [`TaskOutcome`]
 //! - `lease`: [`Lease`]
 //! - `format`: [`WireFormat`], the representation of vectors on the wire, and the size of their chunks
+//! - `exchange`: [`ExchangeChoice`], the way that vectors take
 //! - `text`: values as text
 
+mod exchange;
 mod format;
 mod ids;
 mod lease;
 mod tasks;
 mod text;
 
+pub use exchange::{ExchangeChoice, ExchangeChoiceError, MAX_SHARDS};
 pub use format::{CHUNK_VALUES, WireFormat, WireFormatError};
 pub use ids::{CollectionId, Iteration, LeaseId, MachineId, WorkerId};
 pub use lease::{Lease, MAX_LEASE_TASKS};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use ata_types::MAX_SHARDS;
 use ata_types::{CHUNK_VALUES, MAX_LEASE_TASKS};
 
 /// Bytes per chunk of a file. Its few bytes of framing cost nothing, and generated code, which reserves memory for a whole chunk, stays

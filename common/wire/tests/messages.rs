@@ -6,11 +6,13 @@ use std::time::Duration;
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WireFormat, WorkerId};
 use ata_wire::limits::{
     MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNKS, MAX_DATA_BYTES, MAX_NAME_CHARS, MAX_PARAMETERS,
-    MAX_PROBE_BYTES, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
+    MAX_PROBE_BYTES, MAX_SHARDS, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
+    REQUEST_BYTES,
 };
 use ata_wire::{
     Assignment, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes,
-    ProbeIntake, ProbeSummary, RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, Welcome, proto,
+    PeerAddress, ProbeIntake, ProbeSummary, RunSpec, SessionToken, SetHeader, Shard, Shards, ToWorker, TraceContext,
+    Welcome, proto,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -36,10 +38,18 @@ fn computed() -> impl Strategy<Value = ComputedLease> {
     })
 }
 
+fn peer_address() -> impl Strategy<Value = PeerAddress> {
+    (0..=255_u8, 1..=u16::MAX).prop_map(|(host, port)| PeerAddress::Open(format!("10.0.0.{host}:{port}")))
+}
+
 fn from_worker() -> impl Strategy<Value = FromWorker> {
     prop_oneof![
         hello(),
-        any::<bool>().prop_map(|fuses| FromWorker::Ready { fuses }),
+        (any::<bool>(), prop::option::of(peer_address()))
+            .prop_map(|(fuses, peer_address)| FromWorker::Ready { fuses, peer_address }),
+        (any::<u64>(), any::<u32>(), ".{0,100}").prop_map(|(collection, place, reason)| {
+            FromWorker::ExchangeFailed { collection: CollectionId(collection), place: place as usize, reason }
+        }),
         any::<bool>().prop_map(|idle| FromWorker::Heartbeat { idle }),
         (any::<u64>(), ".{0,100}")
             .prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease: LeaseId(lease), reason }),
@@ -81,12 +91,18 @@ fn leases(least: usize) -> impl Strategy<Value = Vec<LeaseId>> {
 }
 
 fn collection() -> impl Strategy<Value = Collection> {
-    (1..=u64::MAX, 1..=u64::MAX, leases(0), 0..MAX_CHUNKS).prop_map(|(id, iteration, leases, first_chunk)| Collection {
-        id: CollectionId(id),
-        iteration: Iteration(iteration),
-        leases,
-        first_chunk,
-    })
+    let shards = (any::<[u8; 16]>(), vec(peer_address(), 2..=MAX_SHARDS), any::<prop::sample::Index>());
+    let shards = shards.prop_map(|(key, members, place)| Shards {
+        key: SessionToken(key),
+        place: place.index(members.len()),
+        members,
+    });
+    (1..=u64::MAX, 1..=u64::MAX, leases(0), 0..MAX_CHUNKS, prop::option::of(shards)).prop_map(
+        |(id, iteration, leases, first_chunk, shards)| {
+            let (id, iteration) = (CollectionId(id), Iteration(iteration));
+            Collection { id, iteration, leases, first_chunk, shards }
+        },
+    )
 }
 
 fn to_worker() -> impl Strategy<Value = ToWorker> {
@@ -139,11 +155,10 @@ fn gradient_header() -> impl Strategy<Value = GradientHeader> {
 
 fn set_header() -> impl Strategy<Value = SetHeader> {
     let base = prop::option::of((1..=u64::MAX).prop_map(Iteration));
-    (1..=u64::MAX, base, 1..=MAX_CHUNKS).prop_map(|(iteration, base, chunks)| SetHeader {
-        iteration: Iteration(iteration),
-        base,
-        chunks,
-    })
+    let shard =
+        (2..=MAX_SHARDS as u64).prop_flat_map(|stride| (0..stride).prop_map(move |first| Shard { first, stride }));
+    (1..=u64::MAX, base, 1..=MAX_CHUNKS, prop::option::of(shard))
+        .prop_map(|(iteration, base, chunks, shard)| SetHeader { iteration: Iteration(iteration), base, chunks, shard })
 }
 
 fn probe_summary() -> impl Strategy<Value = ProbeSummary> {
@@ -166,7 +181,9 @@ fn receive(frame: &[u8]) {
                 assert!(hello.name.to_string().len() <= MAX_NAME_CHARS);
                 assert!(hello.device.len() <= MAX_TEXT_BYTES && hello.version.len() <= MAX_TEXT_BYTES);
             }
-            Ok(FromWorker::LeaseFailed { reason, .. }) => assert!(reason.len() <= MAX_TEXT_BYTES),
+            Ok(FromWorker::LeaseFailed { reason, .. } | FromWorker::ExchangeFailed { reason, .. }) => {
+                assert!(reason.len() <= MAX_TEXT_BYTES);
+            }
             Ok(FromWorker::Progress(leases)) => {
                 assert!((1..=MAX_BATCH).contains(&leases.len()));
                 assert!(leases.iter().all(|lease| lease.losses.len() == lease.times.busy_s.len()));
@@ -380,6 +397,7 @@ fn the_largest_messages_have_room() {
         iteration: Iteration(u64::MAX),
         leases: vec![LeaseId(u64::MAX); MAX_BATCH_ENTRIES / MAX_BATCH],
         first_chunk: MAX_CHUNKS - 1,
+        shards: None,
     };
     for message in [
         ToWorker::Assign(vec![Assignment { lease, trace }; MAX_BATCH]),

@@ -36,7 +36,7 @@ fn vector(seed: u64) -> impl Iterator<Item = Bytes> + Send + 'static {
 
 fn set_header(iteration: u64) -> SetHeader {
     let base = (iteration == 8).then_some(Iteration(7));
-    SetHeader { iteration: Iteration(iteration), base, chunks: SIZES.len() as u64 }
+    SetHeader { iteration: Iteration(iteration), base, chunks: SIZES.len() as u64, shard: None }
 }
 
 fn header(collection: u64) -> GradientHeader {
@@ -177,7 +177,7 @@ async fn check_client(connection: &Connection) {
         }
         assert_eq!(Status::from(sets.next().await.unwrap_err()).code(), Code::Unavailable);
     }
-    let receipt = connection.submit_gradient(header(1), vector(1)).await.unwrap();
+    let receipt = connection.submit_gradient(header(1), tokio_stream::iter(vector(1))).await.unwrap();
     assert_eq!(receipt, Receipt::Refused { reason: "I only looked".into() });
 }
 
@@ -265,10 +265,10 @@ async fn chunks_are_produced_when_they_can_be_sent() {
     let total = 4 * CONNECTION_WINDOWS[0] as usize / MAX_UPLOADS / MAX_CHUNK_BYTES;
     let data = Bytes::from(vec![1; MAX_CHUNK_BYTES]);
     let counted = produced.clone();
-    let chunks = (0..total).map(move |_| {
+    let chunks = tokio_stream::iter((0..total).map(move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
         data.clone()
-    });
+    }));
     assert_eq!(connection.submit_gradient(header(1), chunks).await.unwrap(), Receipt::Accepted);
     assert_eq!(produced.load(Ordering::Relaxed), total);
 }

@@ -2,7 +2,7 @@
 
 use ata_learn::Aggregate;
 use ata_record::{BEST_MODEL_FILE, RunEvent};
-use ata_scheduler::{Event, Exchange, IterationCost, StepOutcome};
+use ata_scheduler::{Event, Exchange, IterationCost, StepOutcome, Topology};
 use ata_types::WorkerId;
 use ata_wire::WorkerName;
 
@@ -22,9 +22,9 @@ impl Driver {
     pub(super) fn step(&mut self, plan: StepPlan) {
         let (order, next) = self.steps.order(plan);
         if let Some(next) = next {
-            for worker in self.collections.contributors() {
+            for (worker, shard) in self.collections.contributors() {
                 if let Some(session) = self.sessions.of_worker(worker) {
-                    session.send_ahead(&next);
+                    session.send_ahead(&next.in_shard(shard));
                 }
             }
         }
@@ -63,7 +63,7 @@ impl Driver {
             self.sessions.send_again(self.steps.parameters());
             return self.steps.keep(result);
         }
-        if self.steps.finish(result) {
+        if self.steps.finish(result, self.collections.members()) {
             for session in self.sessions.close_oldest(self.steps.parameters().iteration) {
                 self.dismiss(session, "it reads its parameters too slowly for this coordinator's memory");
             }
@@ -89,6 +89,7 @@ impl Driver {
             learning_rate: figures.learning_rate,
             gradient_norm: figures.gradient_norm,
             saturated: figures.saturated,
+            shards: figures.shards,
         });
         self.trace.committed(cost, figures.loss);
         if self.is_ending {
@@ -109,14 +110,22 @@ impl Driver {
     /// Tells the engine how long vectors travel, and records it if that has changed.
     fn measure_links(&mut self) {
         let Some(exchange) = self.meter.stepped(self.steps.set_bytes()) else { return };
+        let can_share = self.exchanges.are_allowed() && self.sessions.are_all_reachable();
+        let exchange = Exchange { topology: if can_share { Topology::Shards } else { Topology::Star }, ..exchange };
+        self.links.now = Some(exchange);
         self.notify(Event::LinksMeasured { exchange });
-        let Exchange { up_s, down_s, own_s } = exchange;
+        let (up_s, down_s, own_s) = (exchange.up_s, exchange.down_s, exchange.own_up_s.max(exchange.own_down_s));
         let has_changed = |last: Exchange| {
-            let pairs = [(up_s, last.up_s), (down_s, last.down_s), (own_s, last.own_s)];
+            let pairs = [
+                (up_s, last.up_s),
+                (down_s, last.down_s),
+                (exchange.own_up_s, last.own_up_s),
+                (exchange.own_down_s, last.own_down_s),
+            ];
             pairs.into_iter().any(|(now_s, last_s)| (now_s - last_s).abs() > LINK_CHANGE * last_s)
         };
-        if self.recorded_links.is_none_or(has_changed) {
-            self.recorded_links = Some(exchange);
+        if self.links.recorded.is_none_or(has_changed) {
+            self.links.recorded = Some(exchange);
             self.publisher.publish(RunEvent::Links { time_s: self.now_s, up_s, down_s, own_s });
         }
     }

@@ -3,7 +3,9 @@
 use ata_record::{RecordError, RefusalKind, RunEvent};
 use ata_scheduler::Event;
 use ata_types::{CollectionId, Iteration, LeaseId, MachineId};
-use ata_wire::{ComputedLease, FarewellReason, GradientHeader, Hello, Peer, Reader, Receipt, SessionToken};
+use ata_wire::{
+    ComputedLease, FarewellReason, GradientHeader, Hello, Peer, PeerAddress, Reader, Receipt, SessionToken,
+};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tonic::Status;
@@ -23,7 +25,9 @@ pub(crate) enum Command {
     /// A worker introduced itself.
     Hello { hello: Hello, peer: Peer, reply: oneshot::Sender<Result<SessionHandle, Status>> },
     /// A worker can compute, as one batch per lease if it fuses.
-    Ready { session: SessionToken, fuses: bool },
+    Ready { session: SessionToken, fuses: bool, peer_address: Option<PeerAddress> },
+    /// A member of an exchange in shards could not work with the one at some place.
+    ExchangeFailed { session: SessionToken, collection: CollectionId, place: usize, reason: String },
     /// A lease failed.
     LeaseFailed { session: SessionToken, lease: LeaseId, kind: RefusalKind, reason: String },
     /// A control stream ended.
@@ -70,7 +74,10 @@ impl Driver {
     pub(super) fn command(&mut self, command: Command) {
         match command {
             Command::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
-            Command::Ready { session, fuses } => self.ready(session, fuses),
+            Command::Ready { session, fuses, peer_address } => self.ready(session, fuses, peer_address),
+            Command::ExchangeFailed { session, collection, place, reason } => {
+                self.exchange_failed(session, collection, place, &reason);
+            }
             Command::LeaseFailed { session, lease, kind, reason } => self.lease_failed(session, lease, kind, &reason),
             Command::Left { session, why } => {
                 if let Some(session) = self.sessions.close_token(session) {
@@ -123,10 +130,10 @@ impl Driver {
         }
     }
 
-    fn ready(&mut self, token: SessionToken, fuses: bool) {
+    fn ready(&mut self, token: SessionToken, fuses: bool, peer_address: Option<PeerAddress>) {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
-        if !session.make_ready(fuses) {
+        if !session.make_ready(fuses, peer_address) {
             return;
         }
         let (worker, machine) = (session.worker(), session.machine());

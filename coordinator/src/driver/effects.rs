@@ -9,6 +9,7 @@ use ata_wire::FarewellReason;
 
 use super::publisher::EndedLease;
 use super::steps::StepPlan;
+use super::vectors::Asked;
 use super::{Driver, Ending};
 use crate::report::StopReason;
 
@@ -51,7 +52,10 @@ impl Driver {
                 tracing::warn!(%worker, strikes, "worker gets no work for {rest_s:.1} s after a failure");
                 self.publisher.publish(RunEvent::Rest { time_s: self.now_s, worker, rest_s, strikes });
             }
-            Effect::Collect { worker, collection, leases } => self.collect(worker, collection, &leases),
+            Effect::Collect { worker, collection, leases } => {
+                let asked = self.asked_with((worker, collection, leases));
+                self.collect(asked);
+            }
             Effect::Step { iteration, tasks, collections, collected, lr_factor, with_product } => {
                 let losses = self.results.losses(collected.iter().map(|(_, lease)| lease.id));
                 let plan = StepPlan {
@@ -63,6 +67,7 @@ impl Driver {
                     with_product,
                     trace: self.trace.place(),
                 };
+                self.steps.remember(&plan, collections);
                 self.step(plan);
             }
             Effect::Committed { cost } => self.committed(&cost),
@@ -74,6 +79,16 @@ impl Driver {
             Effect::Finish { reason } => self.ending = Some(Ending::Stop(StopReason::Finished(reason))),
             Effect::Abort { reason } => self.ending = Some(Ending::Abort(reason)),
         }
+    }
+
+    /// All workers that the engine asks for sums at the same time.
+    fn asked_with(&mut self, first: Asked) -> Vec<Asked> {
+        let mut asked = vec![first];
+        while let Some(Effect::Collect { .. }) = self.effects.front() {
+            let Some(Effect::Collect { worker, collection, leases }) = self.effects.pop_front() else { break };
+            asked.push((worker, collection, leases));
+        }
+        asked
     }
 
     fn publish_allocation(&mut self, iteration: Iteration, workers: &Arc<[WorkerId]>, decision: &Decision) {

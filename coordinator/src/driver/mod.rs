@@ -3,7 +3,8 @@
 //! # Layout
 //! - here: [`Driver`], its loop, and the passing of time
 //! - `commands`: [`Command`], what other tasks send, and how sessions begin and end
-//! - `gradients`: leases that are computed, and alone gradients; `vectors`: the sums that workers are asked for
+//! - `gradients`: leases that are computed, and alone gradients; `vectors`: the sums that workers are asked for;
+//!   `sharing`: those that workers exchange among each other
 //! - `effects`: the engine's effects
 //! - `boundary`: what happens between two iterations: step, evaluation, checkpoint
 //! - `ending`: how a run ends
@@ -13,7 +14,8 @@
 //! - `run_info`: what a worker gets to know when it joins
 //! - `sessions`: the connected workers
 //! - `uploads`: room for the gradients that arrive
-//! - `results`: results that were accepted; `collections`: vectors that were asked for
+//! - `results`: results that were accepted; `collections`: vectors that were asked for; `exchanges`: who
+//!   exchanges them in shards
 //! - `refusals`: gradients that were refused
 //! - `steps`: the parameters, and the training thread
 //! - `evaluations`, `checkpoints`: what runs next to the iterations
@@ -28,12 +30,14 @@ mod commands;
 mod effects;
 mod ending;
 mod evaluations;
+mod exchanges;
 mod gradients;
 mod publisher;
 mod refusals;
 mod results;
 mod run_info;
 mod sessions;
+mod sharing;
 mod start;
 mod steps;
 pub(crate) mod testing;
@@ -56,7 +60,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use ata_record::{RecordError, RunState};
-use ata_scheduler::{AbortReason, Effect, Engine, Event, Exchange};
+use ata_scheduler::{AbortReason, Effect, Engine, Event};
 use ata_types::CHUNK_VALUES;
 use ata_wire::duration;
 use tokio::sync::{mpsc, watch};
@@ -64,7 +68,7 @@ use tokio::sync::{mpsc, watch};
 use crate::checkpoint::Saver;
 use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig};
 use crate::evaluation::EvaluationThread;
-use crate::links::LinkMeter;
+use crate::links::{LinkMeter, MeasuredLinks};
 use crate::report::{RunError, RunReport, StopReason};
 use crate::training::{self, Pace, Paced, Summation};
 use ata_learn::{Aggregate, TensorSizes};
@@ -72,6 +76,7 @@ use checkpoints::{Checkpoints, RunDescription};
 use clock::{Clock, tick};
 use collections::Collections;
 use evaluations::Evaluations;
+use exchanges::Exchanges;
 use publisher::Publisher;
 use refusals::Refusals;
 use results::Results;
@@ -112,8 +117,8 @@ pub(crate) struct Driver {
     /// Vectors that wait for reports on their leases.
     parked: Vec<ParkedVector>,
     meter: LinkMeter,
-    /// The time on the links that was recorded last.
-    recorded_links: Option<Exchange>,
+    links: MeasuredLinks,
+    exchanges: Exchanges,
     /// The pace of the steps, for those who receive chunks.
     paced: Paced,
     /// The tensors of the model.
@@ -199,7 +204,8 @@ impl Driver {
             collections: Collections::new(chunks, summation.is_separate()),
             parked: Vec::new(),
             meter: LinkMeter::default(),
-            recorded_links: None,
+            links: MeasuredLinks::default(),
+            exchanges: Exchanges::new(workers.exchange),
             paced,
             sizes,
             aggregate,
@@ -282,6 +288,7 @@ impl Driver {
             }
             self.check_uploads();
             self.check_vectors();
+            self.check_exchange();
             self.write_refusals(false);
         }
         if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {

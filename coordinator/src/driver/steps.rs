@@ -3,7 +3,7 @@
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{LearningRate, TrainingState, Units};
-use ata_types::{Iteration, WireFormat};
+use ata_types::{CollectionId, Iteration, WireFormat};
 use ata_wire::TraceContext;
 
 use crate::parameters::{ParameterSet, TrainedParameters, Versions};
@@ -19,9 +19,12 @@ pub(super) struct StepFigures {
     pub(super) gradient_norm: Option<f64>,
     /// How many values of the tasks' gradients were out of the units' range.
     pub(super) saturated: u64,
+    /// How many workers exchanged their vectors in shards.
+    pub(super) shards: u64,
 }
 
 /// The parts of a step's order that the engine decides on.
+#[derive(Clone)]
 pub(super) struct StepPlan {
     pub(super) iteration: Iteration,
     pub(super) tasks: u64,
@@ -31,6 +34,13 @@ pub(super) struct StepPlan {
     pub(super) lr_factor: f64,
     pub(super) with_product: bool,
     pub(super) trace: Option<TraceContext>,
+}
+
+impl StepPlan {
+    /// The same, of other vectors.
+    pub(super) fn with(self, collections: Vec<OrderedCollection>) -> Self {
+        Self { collections, ..self }
+    }
 }
 
 /// The current parameters, and the training thread.
@@ -50,6 +60,8 @@ pub(super) struct Steps {
     versions: Versions,
     /// The figures of the last step that was ordered.
     figures: StepFigures,
+    /// The step that the engine ordered, and its collections.
+    ordered: Option<(StepPlan, Vec<CollectionId>)>,
     /// Whether the thread was given a step whose result it has not reported.
     is_under_way: bool,
     /// A step that is taken, while the engine waits for results that it no longer needs.
@@ -78,6 +90,7 @@ impl Steps {
             units: state.units.clone(),
             versions,
             figures: StepFigures::default(),
+            ordered: None,
             is_under_way: false,
             taken: None,
             has_failed: false,
@@ -92,6 +105,11 @@ impl Steps {
     /// The parameters of the current iteration.
     pub(super) fn parameters(&self) -> &ParameterSet {
         &self.parameters
+    }
+
+    /// The parameters of the next iteration, while the step is taken that they result from.
+    pub(super) fn next(&self) -> Option<&ParameterSet> {
+        self.next.as_ref()
     }
 
     /// The last step that the current parameters hold.
@@ -122,6 +140,16 @@ impl Steps {
     pub(super) fn set_units(&mut self, units: Units) {
         self.units = Some(units.clone());
         self.give(Work::Units(units));
+    }
+
+    /// Remembers the step that the engine ordered, since its vectors may get other names.
+    pub(super) fn remember(&mut self, plan: &StepPlan, collections: Vec<CollectionId>) {
+        self.ordered = Some((plan.clone(), collections));
+    }
+
+    /// The step that the engine ordered, and its collections.
+    pub(super) fn ordered(&self) -> Option<(StepPlan, Vec<CollectionId>)> {
+        self.ordered.clone()
     }
 
     /// Whether the result of a step is awaited.
@@ -206,12 +234,13 @@ impl Steps {
         TrainedParameters::new(self.last_step(), parameters)
     }
 
-    /// Takes in the result of a step that the engine has committed. Returns whether more versions of the parameters are in memory
+    /// Takes in the result of a step that the engine has committed, with the number of workers that exchanged their
+    /// vectors in shards. Returns whether more versions of the parameters are in memory
     /// than may be.
-    pub(super) fn finish(&mut self, result: StepResult) -> bool {
+    pub(super) fn finish(&mut self, result: StepResult, shards: u64) -> bool {
         let StepResult { learning_rate, gradient_norm, saturated, units, .. } = result;
-        self.is_under_way = false;
-        self.figures = StepFigures { loss: self.figures.loss, learning_rate, gradient_norm, saturated };
+        (self.is_under_way, self.ordered) = (false, None);
+        self.figures = StepFigures { loss: self.figures.loss, learning_rate, gradient_norm, saturated, shards };
         self.units = units;
         if let Some(next) = self.next.take() {
             self.parameters = next;

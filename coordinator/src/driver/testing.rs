@@ -191,7 +191,7 @@ impl VirtualRun {
         let hello = Hello { name, instance, number: None, device, version };
         let hello = |reply| Command::Hello { hello, peer: Peer::default(), reply };
         let SessionHandle { token, messages, presence } = self.ask(hello).ok()?;
-        assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false })).is_none());
+        assert!(self.turn(0.0, Some(Command::Ready { session: token, fuses: false, peer_address: None })).is_none());
         presence.hear_heartbeat(false);
         Some(VirtualWorker {
             token,
@@ -293,13 +293,13 @@ impl VirtualRun {
     pub fn send_chunks(&self, asked: &Collection, upload: &VectorUploading, value: f32, chunks: Range<u64>) -> u64 {
         let sums = self.sums(value);
         let of_them = sums.chunks(CHUNK_VALUES).zip(0..).filter(|(_, at)| chunks.contains(at));
-        let send = |sums: &[i32]| {
-            let (collection, sums) = (asked.id, sums.to_vec());
-            upload.0.gate.let_through(|at| {
+        let send = |sums: &[i32], at: u64| {
+            let collection = asked.id;
+            upload.0.gate.let_through(at, sums.to_vec(), |at, sums| {
                 drop(upload.0.work.send(Work::Chunk(SumChunk { collection, at, sums })));
             })
         };
-        of_them.filter(|(sums, _)| send(sums)).count() as u64
+        of_them.filter(|(sums, at)| send(sums, *at)).count() as u64
     }
 
     /// How many chunks a whole vector has.

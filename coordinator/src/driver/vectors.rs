@@ -3,17 +3,20 @@
 use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
-use ata_types::{CollectionId, Iteration, LeaseId, WorkerId};
-use ata_wire::{Collection, GradientHeader, Peer, Receipt, SessionToken, ToWorker};
+use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, WorkerId};
+use ata_wire::{Collection, GradientHeader, Peer, Receipt, SessionToken, Shard, ToWorker};
 use tokio::sync::oneshot;
 
 use super::Driver;
-use super::collections::EndedVector;
+use super::collections::{AcceptedVector, EndedVector};
 use super::commands::answer;
 use super::uploads::UploadRefusal;
 use crate::driver::Presence;
 use crate::links::LinkMeter;
 use crate::training::{Gate, Magnitudes, Paced, Work};
+
+/// A worker that the engine asks for the sum of some leases, the collection, and the leases.
+pub(super) type Asked = (WorkerId, CollectionId, Vec<LeaseId>);
 
 /// Answers a worker that is about to send a vector, once it may.
 pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, UploadRefusal>>;
@@ -22,6 +25,10 @@ pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, UploadRefusal
 pub(crate) struct VectorUpload {
     /// The gate for its chunks.
     pub(crate) gate: Gate,
+    /// The sum that they are part of.
+    pub(crate) collection: CollectionId,
+    /// Which chunks of it are sent.
+    pub(crate) shard: Shard,
     /// Takes its chunks.
     pub(crate) work: std::sync::mpsc::Sender<Work>,
     /// When its chunks may be read.
@@ -41,14 +48,30 @@ pub(super) struct ParkedVector {
 }
 
 impl Driver {
-    /// Asks a worker for the sum of the gradients of some leases.
-    pub(super) fn collect(&mut self, worker: WorkerId, collection: CollectionId, leases: &[LeaseId]) {
+    /// Asks workers for the sums of the gradients of some leases.
+    pub(super) fn collect(&mut self, asked: Vec<Asked>) {
+        let asked = self.collect_in_shards(asked);
+        for (worker, collection, leases) in asked {
+            if self.collections.shares(collection) {
+                self.end_exchange();
+            }
+            let leases = self.with_tasks(worker, &leases);
+            let requests = self.collections.ask(worker, collection, self.engine.iteration(), &leases);
+            self.request(worker, requests);
+        }
+    }
+
+    /// Some leases of a worker with their tasks.
+    pub(super) fn with_tasks(&self, worker: WorkerId, leases: &[LeaseId]) -> Vec<(LeaseId, TaskRange)> {
         let tasks = |lease: &LeaseId| {
             let held = self.engine.lease(worker, *lease).map(|held| held.tasks);
             Some((*lease, held.or_else(|| self.results.tasks(*lease))?))
         };
-        let leases: Vec<_> = leases.iter().filter_map(tasks).collect();
-        let requests = self.collections.ask(worker, collection, self.engine.iteration(), &leases);
+        leases.iter().filter_map(tasks).collect()
+    }
+
+    /// Sends a worker requests for vectors.
+    pub(super) fn request(&mut self, worker: WorkerId, requests: Vec<Collection>) {
         self.refuse_parked(&requests);
         for message in ToWorker::collect(requests) {
             self.sessions.send(worker, message);
@@ -140,11 +163,15 @@ impl Driver {
                 return;
             }
         }
-        let is_computed = |parked: &mut ParkedVector| {
+        let is_computed = |parked: &&ParkedVector| {
             let mut leases = self.collections.leases(parked.id).iter();
             leases.all(|lease| self.results.tasks(*lease).is_some())
         };
-        let computed: Vec<ParkedVector> = self.parked.extract_if(.., is_computed).collect();
+        let ready: Vec<CollectionId> = self.parked.iter().filter(is_computed).map(|parked| parked.id).collect();
+        // Those that are exchanged in shards arrive together, since each is in the chunks of all.
+        let is_let_in =
+            |parked: &mut ParkedVector| self.collections.mates(parked.id).iter().all(|id| ready.contains(id));
+        let computed: Vec<ParkedVector> = self.parked.extract_if(.., is_let_in).collect();
         for ParkedVector { worker, id, header, reply } in computed {
             // Another vector may have determined the units since this one was announced.
             let upload = match self.check_units(&header) {
@@ -176,11 +203,13 @@ impl Driver {
         units: &Units,
     ) -> Result<VectorUpload, UploadRefusal> {
         let presence = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?.presence();
-        let gate = self.collections.accept(id)?;
+        let AcceptedVector { gate, collection, shard, is_counted } = self.collections.accept(id)?;
         self.adopt_units(header.iteration, units);
-        self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
+        if !is_counted {
+            self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
+        }
         let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
-        Ok(VectorUpload { gate, work, paced, meter, presence })
+        Ok(VectorUpload { gate, collection, shard, work, paced, meter, presence })
     }
 
     /// All chunks of a vector were passed on.
@@ -205,6 +234,14 @@ impl Driver {
     }
 
     fn fail_vector(&mut self, worker: WorkerId, id: CollectionId, kind: RefusalKind, reason: &str) {
+        // It was taken back, and so its worker broke off.
+        if !self.collections.is_asked(id) {
+            return;
+        }
+        // Any member may be at fault. A star finds out which one is.
+        if self.collections.is_shared(id) {
+            return self.break_exchange(reason);
+        }
         self.refuse(worker, kind, reason);
         self.last_failure = format!("worker {worker}: {reason}");
         if let Some(EndedVector { worker, collection }) = self.collections.failed(worker, id) {
@@ -219,12 +256,14 @@ impl Driver {
         let ended = self.collections.left(worker);
         self.deliver(ended);
         self.forget_parked(worker);
+        self.leave_exchange(worker);
     }
 
     /// The engine has lost a worker. What has arrived of its vectors counts, but its tasks are computed again.
     pub(super) fn lose_collections(&mut self, worker: WorkerId) {
         self.collections.lost(worker);
         self.forget_parked(worker);
+        self.leave_exchange(worker);
     }
 
     /// Answers the vectors of a worker that were announced.

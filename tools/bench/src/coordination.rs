@@ -15,7 +15,7 @@ use ata_learn::{
     builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_types::{Iteration, WireFormat, WorkerId};
+use ata_types::{ExchangeChoice, Iteration, WireFormat, WorkerId};
 use ata_wire::{SpanLinks, duration};
 use ata_worker::WorkerConfig;
 use tokio::net::TcpListener;
@@ -73,6 +73,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchErr
             fuse: false,
             models: free_model,
             data: None,
+            peers: None,
             cache: folder.clone(),
             retry_for: Duration::from_secs(30),
             task_times: None,
@@ -129,6 +130,7 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
         workers: WorkersConfig {
             heartbeat_timeout: Duration::from_secs(30),
             transfers: TransferLimits::default(),
+            exchange: ExchangeChoice::default(),
             warm_start: std::collections::BTreeMap::new(),
         },
         security: protection.security.clone(),

@@ -25,7 +25,7 @@ pub async fn come_back_again(coordinator: SocketAddr, name: String, breaks: Brea
         let endpoint = format!("http://{coordinator}").parse().expect("an address");
         let Ok(connection) = connect(&endpoint).await else { return };
         let Ok(mut session) = Peer { connection }.hello(&format!("{name}-{number}"), number).await else { return };
-        session.say(FromWorker::Ready { fuses: false }).await;
+        session.say(FromWorker::Ready { fuses: false, peer_address: None }).await;
         while let Some(leases) = next_leases(&mut session).await {
             if breaks == Breaks::Fails {
                 fail(&session, leases).await;

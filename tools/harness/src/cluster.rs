@@ -16,9 +16,9 @@ use ata_learn::{
 };
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
-use ata_types::WireFormat;
+use ata_types::{ExchangeChoice, WireFormat};
 use ata_wire::{Security, SpanLinks};
-use ata_worker::{TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
+use ata_worker::{PeerConfig, TaskTime, TaskTimes, WorkerConfig, WorkerEnd, WorkerError};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -60,6 +60,8 @@ pub struct Settings {
     pub aggregate: Aggregate,
     /// How vectors are sent.
     pub format: WireFormat,
+    /// How workers exchange vectors.
+    pub exchange: ExchangeChoice,
     /// Share of tasks allocated beyond the budget.
     pub overcommit: f64,
     /// Time after which a silent worker is lost.
@@ -93,6 +95,7 @@ impl Default for Settings {
             verify: 0.0,
             aggregate: Aggregate::Mean,
             format: WireFormat::F32Exact,
+            exchange: ExchangeChoice::default(),
             overcommit: 0.0,
             // Far longer than a busy machine delays a thread.
             heartbeat_timeout: Duration::from_secs(10),
@@ -121,6 +124,8 @@ pub struct WorkerSettings {
     pub data: Option<PathBuf>,
     /// How long it tries to reach a coordinator.
     pub retry_for: Duration,
+    /// The host at which others are told to reach it.
+    pub peer_host: &'static str,
     /// What keeps its spans.
     pub span_links: SpanLinks,
 }
@@ -130,7 +135,8 @@ impl WorkerSettings {
     pub fn new(name: impl Into<String>) -> Self {
         let (task_time, retry_for) = (Duration::ZERO, Duration::from_secs(2));
         let (name, span_links) = (name.into(), SpanLinks::default());
-        Self { name, through: None, models: toy, task_time, fuses: false, data: None, retry_for, span_links }
+        let peer_host = "127.0.0.1";
+        Self { name, through: None, models: toy, task_time, fuses: false, data: None, retry_for, peer_host, span_links }
     }
 }
 
@@ -211,7 +217,8 @@ impl Cluster {
 
     /// Starts a worker. Aborting it is like killing its process.
     pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
-        let WorkerSettings { name, through, models, task_time, fuses, data, retry_for, span_links } = settings;
+        let WorkerSettings { name, through, models, task_time, fuses, data, retry_for, peer_host, span_links } =
+            settings;
         let of_batch = move |_, tasks: u64, _| task_time.saturating_mul(tasks as u32);
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
         let config = WorkerConfig {
@@ -225,6 +232,7 @@ impl Cluster {
             models,
             data,
             cache: self.cache(),
+            peers: Some(PeerConfig { listen: ([127, 0, 0, 1], 0).into(), host: Some(peer_host.into()) }),
             retry_for,
             task_times: (!task_time.is_zero()).then_some(task_times),
             instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
@@ -375,6 +383,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         workers: WorkersConfig {
             heartbeat_timeout: settings.heartbeat_timeout,
             transfers: settings.transfers,
+            exchange: settings.exchange,
             warm_start: BTreeMap::new(),
         },
         security: Arc::new(Security::Open),

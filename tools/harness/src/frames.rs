@@ -219,7 +219,7 @@ fn from_worker() -> [FromWorker; 5] {
     };
     [
         FromWorker::Hello(hello),
-        FromWorker::Ready { fuses: true },
+        FromWorker::Ready { fuses: true, peer_address: None },
         FromWorker::Heartbeat { idle: true },
         FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into() },
         FromWorker::Progress(vec![computed(), computed()]),
@@ -274,7 +274,13 @@ fn computed() -> ComputedLease {
 }
 
 fn collection(id: u64) -> Collection {
-    Collection { id: CollectionId(id), iteration: Iteration(2), leases: [1, 200].map(LeaseId).into(), first_chunk: 7 }
+    Collection {
+        id: CollectionId(id),
+        iteration: Iteration(2),
+        leases: [1, 200].map(LeaseId).into(),
+        first_chunk: 7,
+        shards: None,
+    }
 }
 
 /// The two halves of a vector.
@@ -291,7 +297,7 @@ fn transfer_parts() -> [TransferPart; 2] {
 }
 
 fn set(base: Option<u64>) -> Vec<ParameterPart> {
-    let header = SetHeader { iteration: Iteration(6), base: base.map(Iteration), chunks: 2 };
+    let header = SetHeader { iteration: Iteration(6), base: base.map(Iteration), chunks: 2, shard: None };
     let chunks = halves().map(|data| parameter_part::Kind::Chunk(chunk(data)));
     let parts = std::iter::once(parameter_part::Kind::Header(header.into())).chain(chunks);
     parts.map(|kind| ParameterPart { kind: Some(kind) }).collect()

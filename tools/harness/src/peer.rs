@@ -88,7 +88,7 @@ impl Peer {
     /// Opens a session and reports Ready.
     pub async fn join(&self, name: &str) -> Session {
         let session = self.hello(name, 1).await.expect("it is welcome");
-        session.say(FromWorker::Ready { fuses: false }).await;
+        session.say(FromWorker::Ready { fuses: false, peer_address: None }).await;
         session
     }
 

@@ -200,6 +200,8 @@ async fn check_poison(settings: Settings, deeds: Vec<(&str, RefusalKind, Deed)>)
         let sent = misbehave(&mut cluster, &settings, kind, deed).await;
         counted.entry(kind).and_modify(|count| *count = sent);
         cluster.wait_for(what, |state| state.refused.contains_key(&kind)).await;
+        // What it holds is free again, so that the honest worker begins where an undisturbed one does.
+        cluster.wait_for("it has left", |state| state.present() == 0).await;
         cluster.worker(WorkerSettings::new("honest"));
         let Ended { report, events, .. } = cluster.end().await;
         assert!(report.ended.is_ok(), "{what}: {:?}", report.ended);

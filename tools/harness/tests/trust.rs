@@ -110,7 +110,9 @@ async fn honest_workers_are_never_accused() {
         let plain = run(&Settings { policy, ..settings() }, honest()).await.report.parameters_sha256;
         let ended = run(&Settings { policy, verify: 0.5, ..settings() }, honest()).await;
         assert_eq!(ended.report.parameters_sha256, plain, "{policy}");
-        assert!(ended.report.state.refused.is_empty(), "{policy}: {:?}", ended.report.state.refused);
+        // An honest worker may be late.
+        let refused = &ended.report.state.refused;
+        assert!(refused.keys().all(|kind| *kind == RefusalKind::Stale), "{policy}: {refused:?}");
         assert!(ended.report.state.tasks_wasted > 0, "{policy}: leases were computed twice");
     }
 }

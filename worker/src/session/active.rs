@@ -2,6 +2,8 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
+use ata_types::CollectionId;
+use ata_wire::SetHeader;
 
 /// A session in progress.
 pub(super) struct ActiveSession<'a> {
@@ -9,6 +11,7 @@ pub(super) struct ActiveSession<'a> {
     pub(super) bulk: Connection,
     pub(super) stream: ParameterStream,
     pub(super) parameters: Parameters,
+    pub(super) sharing: Sharing<'a>,
     pub(super) welcome: &'a Welcome,
     pub(super) to_coordinator: mpsc::Sender<WorkerMessage>,
     pub(super) compute: &'a Compute,
@@ -40,6 +43,7 @@ impl ActiveSession<'_> {
         &mut self,
         incoming: &mut Streaming<CoordinatorMessage>,
         mut events: mpsc::Receiver<ComputeEvent>,
+        mut exchanged: mpsc::Receiver<ExchangeEvent>,
     ) -> Result<FarewellReason, SessionError> {
         let to_coordinator = self.to_coordinator.clone();
         loop {
@@ -65,11 +69,10 @@ impl ActiveSession<'_> {
                     let most = self.progress.len().min(MAX_BATCH);
                     permit.send(FromWorker::Progress(self.progress.drain(..most).collect()).into());
                 }
-                part = self.stream.next() => {
-                    if let Some((iteration, values)) = self.parameters.add(part.map_err(SessionError::receive)?)? {
-                        self.loads(iteration, values);
-                    }
+                part = self.stream.next(), if !self.sharing.is_behind() => {
+                    self.part(part.map_err(SessionError::receive)?)?;
                 }
+                Some(event) = exchanged.recv() => self.exchange_event(event)?,
                 Some(uploaded) = self.uploads.join_next() => {
                     *self.worked |= uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
                 }
@@ -99,9 +102,13 @@ impl ActiveSession<'_> {
     fn collect(&mut self, collection: Collection) {
         self.asked.retain(|asked| asked.id != collection.id);
         if collection.leases.is_empty() {
+            if self.sharing.leave(collection.id) {
+                self.parameters.cut_off();
+            }
             return;
         }
         self.rounds += 1;
+        self.sharing.open(&collection, self.welcome.run.format);
         // The leases are given to the thread once it has their parameters.
         if self.loaded == Some(collection.iteration) {
             self.compute.push(Job::Collect(collection.clone()));
@@ -148,7 +155,9 @@ impl ActiveSession<'_> {
 
     fn compute_event(&mut self, event: ComputeEvent) -> Result<(), SessionError> {
         match event {
-            ComputeEvent::Ready => self.send(FromWorker::Ready { fuses: self.compute.fuses }),
+            ComputeEvent::Ready => {
+                self.send(FromWorker::Ready { fuses: self.compute.fuses, peer_address: self.sharing.address() });
+            }
             ComputeEvent::Computed { lease, computed, alone } => self.computed(lease, computed, alone),
             ComputeEvent::Collected { collection, sum } => self.collected(collection, sum),
             ComputeEvent::Failed { lease, reason } => {
@@ -189,11 +198,74 @@ impl ActiveSession<'_> {
         if self.asked.extract_if(.., |asked| *asked == collection).next().is_none() {
             return;
         }
-        let Collection { id, iteration, leases, first_chunk } = collection;
+        let Collection { id, iteration, leases, first_chunk, shards } = collection;
         let CollectedSum { sums, units } = sum;
         let upload = Upload { iteration, collection: Some(id), leases, first_chunk, computed: None, sums, units };
+        if shards.is_some() {
+            return self.exchange(id, upload);
+        }
         let sent = self.submit(upload);
         self.uploads.spawn(async move { Ok(is_accepted(&sent.await?)) });
+    }
+
+    /// Adds a sum to those of the other members of its exchange, and sends the coordinator the totals of this worker's chunks.
+    fn exchange(&mut self, collection: CollectionId, upload: Upload) {
+        let Some(exchange) = self.sharing.exchange(collection) else { return };
+        let (header, sums) = upload.into_parts(self.welcome.session);
+        let (totals, over) = exchange.send(&header, &sums);
+        let bulk = self.bulk.clone();
+        self.uploads.spawn(async move {
+            tokio::select! {
+                receipt = bulk.submit_gradient(header, totals) => {
+                    Ok(is_accepted(&receipt.map_err(SessionError::receive)?))
+                }
+                _ = over => Ok(false),
+            }
+        });
+    }
+
+    /// Takes a part of a set from the coordinator.
+    fn part(&mut self, part: ParameterPart) -> Result<(), SessionError> {
+        match part {
+            ParameterPart::Set(header) if header.shard.is_some() => {
+                self.sharing.begin_set(&header);
+                self.add(ParameterPart::Set(SetHeader { shard: None, ..header }))
+            }
+            ParameterPart::Chunk { data, .. } if self.sharing.own_chunk(&data) => Ok(()),
+            part => self.add(part),
+        }
+    }
+
+    /// Adds a part of a set, and loads the set that it completes.
+    fn add(&mut self, part: ParameterPart) -> Result<(), SessionError> {
+        if let Some((iteration, values)) = self.parameters.add(part)? {
+            self.loads(iteration, values);
+        }
+        Ok(())
+    }
+
+    fn exchange_event(&mut self, event: ExchangeEvent) -> Result<(), SessionError> {
+        let ExchangeEvent { collection, outcome } = event;
+        match outcome {
+            Outcome::Chunk { .. } if !self.sharing.awaits(collection) => {}
+            Outcome::Chunk { at, data } => {
+                self.add(ParameterPart::Chunk { at, data })?;
+                if !self.parameters.is_arriving() {
+                    self.sharing.stop_awaiting(collection);
+                }
+            }
+            Outcome::Failed { place, reason } => {
+                // Those who have left the exchange fail the others.
+                let Some(address) = self.sharing.fail(collection, place) else { return Ok(()) };
+                let reason = format!("the worker at {address}: {reason}");
+                tracing::warn!(reason, "cannot exchange vectors with another worker");
+                self.send(FromWorker::ExchangeFailed { collection, place, reason });
+                if self.sharing.stop_awaiting(collection) {
+                    self.parameters.cut_off();
+                }
+            }
+        }
+        Ok(())
     }
 
     fn submit(&self, upload: Upload) -> impl Future<Output = Result<Receipt, SessionError>> + use<> {

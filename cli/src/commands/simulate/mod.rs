@@ -147,11 +147,12 @@ fn links(args: &LinkArgs, file: Option<LinksSpec>) -> Result<Option<LinksSpec>, 
             )));
         }
     };
-    let LinkArgs { link, head_link, model_bytes, wire, time_unit } = args;
+    let LinkArgs { link, head_link, model_bytes, wire, exchange, time_unit } = args;
     links.link = link.clone().unwrap_or(links.link);
     links.head_link = head_link.clone().or(links.head_link);
     links.model_bytes = model_bytes.clone().unwrap_or(links.model_bytes);
     links.wire = wire.unwrap_or(links.wire);
+    links.exchange = exchange.unwrap_or(links.exchange);
     links.time_unit = time_unit.clone().unwrap_or(links.time_unit);
     Ok(Some(links))
 }

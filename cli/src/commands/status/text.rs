@@ -37,6 +37,9 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
         facts.push(("test", format!("loss {loss:.3}{}", accuracy.unwrap_or_default())));
     }
     facts.extend(totals.links.map(|links| ("links", format!("a vector takes {links}"))));
+    if totals.sharded_steps > 0 {
+        facts.push(("in shards", format!("the vectors of {} steps", totals.sharded_steps)));
+    }
     if totals.saturated > 0 {
         facts.push(("clamped values", totals.saturated.to_string()));
     }

@@ -1,7 +1,6 @@
 //! The list of all metrics, for the documentation.
 
-use ata_record::{JOURNAL_VERSION, Prices, RunEvent, RunState, WorkerPrice};
-
+use ata_record::{JOURNAL_VERSION, Listener, Prices, RunEvent, RunState, WorkerPrice};
 use ata_types::{Iteration, WorkerId};
 
 use super::Metrics;
@@ -31,7 +30,6 @@ impl Metrics {
 
 /// A run in which everything happened that is counted.
 fn full_run(metrics: &mut Metrics) -> RunState {
-    use ata_record::Listener;
     let worker = WorkerId::from_slot(0);
     let price = WorkerPrice { price_per_hour: Some(1.0), watts: Some(1.0) };
     let mut state = RunState::new(Prices::from([("worker".into(), price)]));
@@ -82,6 +80,7 @@ fn full_run(metrics: &mut Metrics) -> RunState {
             learning_rate: 1.0,
             gradient_norm: Some(1.0),
             saturated: 0,
+            shards: 0,
         },
         RunEvent::Links { time_s: 1.0, up_s: 1.0, down_s: 1.0, own_s: 1.0 },
         RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 1.0, accuracy: Some(1.0) },

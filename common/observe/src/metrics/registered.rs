@@ -33,6 +33,7 @@ pub(super) struct Registered {
     pub(super) employments: Counter,
     pub(super) results: Counter,
     pub(super) saturated: Counter,
+    pub(super) sharded_steps: Counter,
     pub(super) refusals: Family<KindLabel, Counter>,
     pub(super) faults: Family<KindLabel, Counter>,
     pub(super) checkpoints: Counter,
@@ -58,6 +59,7 @@ impl Registered {
             employments: Counter::default(),
             results: Counter::default(),
             saturated: Counter::default(),
+            sharded_steps: Counter::default(),
             refusals: Family::default(),
             faults: Family::default(),
             checkpoints: Counter::default(),
@@ -78,6 +80,8 @@ impl Registered {
         r.register("ata_results", "Results that workers sent, each of one task or several", all.results.clone());
         let saturated = "Values of gradients that were too large for their unit, and were clamped";
         r.register("ata_saturated_values", saturated, all.saturated.clone());
+        let sharded = "Steps whose vectors workers exchanged in shards";
+        r.register("ata_sharded_steps", sharded, all.sharded_steps.clone());
         r.register("ata_refusals", "Results that were refused, by reason", all.refusals.clone());
         r.register("ata_faults", "Workers lost, rests, expulsions and failed checkpoints", all.faults.clone());
         r.register("ata_checkpoints", "Checkpoints saved", all.checkpoints.clone());

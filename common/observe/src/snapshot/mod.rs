@@ -113,6 +113,9 @@ pub struct Totals {
     pub results: u64,
     /// Values of gradients that were too large for their unit, and were clamped.
     pub saturated: u64,
+    /// Steps whose vectors were exchanged in shards.
+    #[serde(default)]
+    pub sharded_steps: u64,
     /// The time that vectors take on the links, if it was measured.
     pub links: Option<Links>,
     /// Mean loss of the first step's tasks.
@@ -276,6 +279,7 @@ impl Totals {
             employments: run.employments,
             results: run.results,
             saturated: run.saturated,
+            sharded_steps: run.sharded_steps,
             links: run.links,
             first_loss: run.first_loss,
             last_loss: run.last_loss,

@@ -89,6 +89,8 @@ pub struct RunState {
     pub results: u64,
     /// Values of gradients that were too large for their unit, and were clamped.
     pub saturated: u64,
+    /// Steps whose vectors were exchanged in shards.
+    pub sharded_steps: u64,
     /// The time that vectors take on the links, if it was measured.
     pub links: Option<Links>,
     /// Mean loss of the first step's tasks.
@@ -337,6 +339,7 @@ impl RunState {
             learning_rate,
             gradient_norm,
             saturated,
+            shards,
         } = step
         else {
             return;
@@ -350,6 +353,7 @@ impl RunState {
         self.results += results;
         // A worker counts them, and may send any number.
         self.saturated = self.saturated.saturating_add(saturated);
+        self.sharded_steps += u64::from(shards > 0);
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);
         (self.learning_rate, self.gradient_norm) = (Some(learning_rate), gradient_norm);

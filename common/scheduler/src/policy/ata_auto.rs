@@ -1,4 +1,4 @@
-//! ATA-Auto: ATA without a constant to tune.
+//! ATA-Auto: ATA with nothing to set.
 //!
 //! The policy predicts by when each worker finishes a share, from its task times since its speed changed last: their mean,
 //! their noise, and the doubt about both. It allocates so that the last worker is predicted to finish as early as
@@ -43,7 +43,7 @@ use worker_model::WorkerModel;
 
 pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "ata-auto",
-    about: "ATA without a constant to tune, for speeds that may change",
+    about: "ATA with nothing to set, for speeds that may change",
     parameters: "track=on|off (default: on; follow changes of speed), time_price=W (price of one second of runtime, in \
         worker-seconds; default: what the workers spend per second)",
     kind: PolicyKind::Barrier,
@@ -275,7 +275,11 @@ impl Policy for AtaAuto {
             self.models[worker.slot()].is_probed = true;
         }
         self.spending = if outline.longest_s > 0.0 { outline.all_s / outline.longest_s } else { 1.0 };
-        let preferences = Preferences { time_price: self.time_price.unwrap_or(self.spending), caution };
+        let preferences = Preferences {
+            time_price: self.time_price.unwrap_or(self.spending),
+            caution,
+            fallback_s: round.exchange.fallback_s(outline.used),
+        };
         let scores = PerWorker::sparse(
             n,
             candidates.iter().map(|candidate| (candidate.position, candidate.member.pace.mean_s)).collect(),

@@ -10,6 +10,7 @@ use super::{Cluster, Occurrence, SpeedView};
 use crate::change::Change;
 use crate::links::{Links, Uploads};
 use crate::observer::Observer;
+use crate::shards::ShardExchange;
 use crate::times::TaskTimes;
 
 /// What a worker sends.
@@ -34,6 +35,12 @@ pub(crate) struct LinkedCluster<'a, T> {
     kept: BTreeSet<LeaseId>,
     /// What workers are asked for, until they send it.
     asked: BTreeMap<(WorkerId, CollectionId), Vec<LeaseId>>,
+    /// Of these, what they were asked for since the effects were last carried out.
+    fresh: Vec<(WorkerId, CollectionId)>,
+    /// Whether they were asked for something before that, in this iteration.
+    has_asked: bool,
+    /// The exchange in shards of the step, if there is one: among all who were asked first.
+    shards: Option<ShardExchange>,
     /// When the last upload of the step began.
     last_began: f64,
     /// The latest iteration whose parameters each worker has.
@@ -54,6 +61,9 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
             arrived: BTreeMap::new(),
             kept: BTreeSet::new(),
             asked: BTreeMap::new(),
+            fresh: Vec::new(),
+            has_asked: false,
+            shards: None,
             last_began: f64::NEG_INFINITY,
             parameters: vec![None; count as usize],
             iteration: Iteration::FIRST,
@@ -66,8 +76,37 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         let kept = &self.kept;
         let of_worker = (worker, CollectionId(0))..=(worker, CollectionId(u64::MAX));
         let computed = self.asked.extract_if(of_worker, |_, leases| leases.iter().all(|lease| kept.contains(lease)));
-        for ((_, collection), _) in computed.collect::<Vec<_>>() {
-            self.uploads.begin(now, worker, Parcel::Collection(collection));
+        for (part, _) in computed.collect::<Vec<_>>() {
+            match &mut self.shards {
+                Some(shards) if shards.contains(part) => shards.compute(now, part),
+                _ => self.uploads.begin(now, worker, Parcel::Collection(part.1)),
+            }
+        }
+    }
+
+    /// All who are asked first in an iteration exchange their sums in shards, if that is shorter. Those who are asked later, because
+    /// another one was lost or overtaken, send theirs to the coordinator.
+    fn send_fresh(&mut self, now: f64) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.retain(|part| self.asked.contains_key(part));
+        if fresh.is_empty() {
+            return;
+        }
+        let workers: BTreeSet<WorkerId> = fresh.iter().map(|(worker, _)| *worker).collect();
+        if !std::mem::replace(&mut self.has_asked, true) && workers.len() == fresh.len() {
+            self.shards = ShardExchange::new(self.links.exchange(), fresh.clone());
+        }
+        for (worker, _) in fresh {
+            self.send_computed(now, worker);
+        }
+    }
+
+    /// An exchange in shards lacks a member. The others send their sums to the coordinator.
+    fn give_up_shards(&mut self, now: f64, left: WorkerId) {
+        for (worker, collection) in self.shards.take().into_iter().flat_map(ShardExchange::give_up) {
+            if worker != left {
+                self.uploads.begin(now, worker, Parcel::Collection(collection));
+            }
         }
     }
 
@@ -108,8 +147,19 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         Some((at, occurrence))
     }
 
+    /// The sums of an exchange in shards arrive, one member after the other at the same time.
+    fn arrive_in_shards(&mut self) -> Option<(f64, Occurrence<'_>)> {
+        let shards = self.shards.as_mut()?;
+        let at = shards.arrives_at()?;
+        let (worker, collection) = shards.deliver()?;
+        Some((at, Occurrence::Delivered(worker, collection)))
+    }
+
     /// A worker loses what it has.
     fn clear(&mut self, now: f64, worker: WorkerId) {
+        if self.shards.as_ref().is_some_and(|shards| shards.has_member(worker) && !shards.is_delivered()) {
+            self.give_up_shards(now, worker);
+        }
         self.uploads.lose(now, worker);
         self.asked.retain(|(holder, _), _| *holder != worker);
         self.parameters[worker.slot()] = None;
@@ -133,6 +183,8 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
 
     fn begins(&mut self, iteration: u64) {
         self.iteration = Iteration(iteration);
+        self.has_asked = false;
+        self.shards = None;
         self.workers.begins(iteration);
     }
 
@@ -152,9 +204,18 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     }
 
     fn collect(&mut self, now: f64, worker: WorkerId, collection: CollectionId, leases: Vec<LeaseId>) {
-        self.asked.remove(&(worker, collection));
-        if !leases.is_empty() {
-            self.asked.insert((worker, collection), leases);
+        let part = (worker, collection);
+        let is_new = self.asked.remove(&part).is_none();
+        if leases.is_empty() {
+            if self.shards.as_ref().is_some_and(|shards| shards.contains(part)) {
+                self.give_up_shards(now, worker);
+            }
+            return;
+        }
+        self.asked.insert(part, leases);
+        if is_new {
+            self.fresh.push(part);
+        } else {
             self.send_computed(now, worker);
         }
     }
@@ -169,7 +230,13 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
             self.parameters[worker.slot()] = Some(self.iteration.next());
         }
         let began = std::mem::replace(&mut self.last_began, f64::NEG_INFINITY);
-        (began + self.links.downloads(contributors.len()) - now).max(0.0)
+        let shards = self.shards.take();
+        let is_member = |worker: &WorkerId| shards.as_ref().is_some_and(|shards| shards.has_member(*worker));
+        let others = contributors.iter().filter(|worker| !is_member(worker)).count();
+        let ends_at = shards.as_ref().and_then(ShardExchange::ends_at);
+        // The coordinator sends the members of an exchange in shards one set of parameters together.
+        let star_ends_at = began + self.links.downloads(others + usize::from(shards.is_some()));
+        (ends_at.map_or(star_ends_at, |ends_at| star_ends_at.max(ends_at)) - now).max(0.0)
     }
 
     fn end(&mut self, now: f64, worker: WorkerId, lease: &Lease, outcome: TaskOutcome, is_computed: bool) {
@@ -191,16 +258,24 @@ impl<T: TaskTimes> Cluster for LinkedCluster<'_, T> {
     }
 
     fn settle(&mut self, now: f64) {
+        self.send_fresh(now);
         self.workers.settle(now);
     }
 
     fn next_at(&mut self) -> Option<f64> {
-        self.workers.next_at().into_iter().chain(self.uploads.next_at()).min_by(f64::total_cmp)
+        let in_shards = self.shards.as_ref().and_then(ShardExchange::arrives_at);
+        self.workers.next_at().into_iter().chain(self.uploads.next_at()).chain(in_shards).min_by(f64::total_cmp)
     }
 
     fn pop(&mut self, _engine: &Engine, _observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
         let at = self.next_at()?;
-        if self.uploads.next_at() == Some(at) { self.arrive() } else { self.computed() }
+        if self.shards.as_ref().and_then(ShardExchange::arrives_at) == Some(at) {
+            self.arrive_in_shards()
+        } else if self.uploads.next_at() == Some(at) {
+            self.arrive()
+        } else {
+            self.computed()
+        }
     }
 }
 

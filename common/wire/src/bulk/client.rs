@@ -7,6 +7,7 @@ use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::StreamBody;
+use tokio_stream::{Stream, StreamExt};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -20,7 +21,7 @@ use crate::transfer::{CallBody, ParameterStream, ReceiveError, framed_gradient, 
 /// Opens the stream of a session's parameters.
 pub(crate) async fn parameters(channel: AuthorizedChannel, session: SessionToken) -> Result<ParameterStream, Status> {
     let request = prefixed(&ParametersRequest { session: session.to_wire() });
-    let incoming = call(channel, PARAMETERS, std::iter::once(request)).await?;
+    let incoming = call(channel, PARAMETERS, tokio_stream::once(request)).await?;
     Ok(ParameterStream::new(incoming))
 }
 
@@ -28,7 +29,7 @@ pub(crate) async fn parameters(channel: AuthorizedChannel, session: SessionToken
 pub(crate) async fn submit_gradient(
     channel: AuthorizedChannel,
     header: GradientHeader,
-    chunks: impl Iterator<Item = Bytes> + Send + 'static,
+    chunks: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<Receipt, ReceiveError> {
     let mut incoming = call(channel, SUBMIT_GRADIENT, framed_gradient(header.into(), chunks)).await?;
     Ok(incoming.message::<GradientReceipt>().await?.into())
@@ -38,9 +39,9 @@ pub(crate) async fn submit_gradient(
 async fn call(
     mut channel: AuthorizedChannel,
     path: &'static str,
-    body: impl Iterator<Item = Bytes> + Send + 'static,
+    body: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<CallBody, Status> {
-    let body = tokio_stream::iter(body.map(|bytes| Ok::<_, Status>(Frame::data(bytes))));
+    let body = body.map(|bytes| Ok::<_, Status>(Frame::data(bytes)));
     let request = Request::builder()
         .method(Method::POST)
         .version(Version::HTTP_2)

@@ -1,8 +1,8 @@
 //! The worker's messages on the control stream.
 
-use ata_types::{LeaseId, WorkerId};
+use ata_types::{CollectionId, LeaseId, WorkerId};
 
-use super::{ComputedLease, WireError, WorkerName, batches, check_batch, missing, truncated};
+use super::{ComputedLease, PeerAddress, WireError, WorkerName, batches, check_batch, missing, truncated};
 use crate::{PROTOCOL, proto};
 
 /// A message from a worker on the control stream.
@@ -14,6 +14,8 @@ pub enum FromWorker {
     Ready {
         /// Whether it computes a lease as one batch, of any range of tasks.
         fuses: bool,
+        /// How other workers reach it, if they can.
+        peer_address: Option<PeerAddress>,
     },
     /// The worker is alive.
     Heartbeat {
@@ -24,6 +26,15 @@ pub enum FromWorker {
     LeaseFailed {
         /// The lease.
         lease: LeaseId,
+        /// Why, human-readable.
+        reason: String,
+    },
+    /// The worker could not exchange vectors with another one.
+    ExchangeFailed {
+        /// The collection that asked for it.
+        collection: CollectionId,
+        /// The place of the other worker.
+        place: usize,
         /// Why, human-readable.
         reason: String,
     },
@@ -70,7 +81,18 @@ impl From<FromWorker> for proto::WorkerMessage {
                 device: truncated(hello.device),
                 version: truncated(hello.version),
             }),
-            FromWorker::Ready { fuses } => Kind::Ready(proto::Ready { fuses }),
+            FromWorker::Ready { fuses, peer_address } => {
+                let peer_address = peer_address.map(|address| address.to_wire()).unwrap_or_default();
+                Kind::Ready(proto::Ready { fuses, peer_address })
+            }
+            FromWorker::ExchangeFailed { collection, place, reason } => {
+                let place = u32::try_from(place).unwrap_or(u32::MAX);
+                Kind::ExchangeFailed(proto::ExchangeFailed {
+                    collection: collection.0,
+                    place,
+                    reason: truncated(reason),
+                })
+            }
             FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
             FromWorker::LeaseFailed { lease, reason } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason) })
@@ -101,7 +123,16 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                     version: truncated(hello.version),
                 }))
             }
-            Kind::Ready(proto::Ready { fuses }) => Ok(Self::Ready { fuses }),
+            Kind::Ready(proto::Ready { fuses, peer_address }) => {
+                let peer_address =
+                    (!peer_address.is_empty()).then(|| PeerAddress::from_wire(&peer_address)).transpose()?;
+                Ok(Self::Ready { fuses, peer_address })
+            }
+            Kind::ExchangeFailed(proto::ExchangeFailed { collection, place, reason }) => Ok(Self::ExchangeFailed {
+                collection: CollectionId(collection),
+                place: place as usize,
+                reason: truncated(reason),
+            }),
             Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
             Kind::LeaseFailed(failed) => {
                 Ok(Self::LeaseFailed { lease: LeaseId(failed.lease), reason: truncated(failed.reason) })

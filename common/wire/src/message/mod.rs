@@ -8,6 +8,7 @@
 //! - `collection`: the sums that a worker is asked for
 //! - `gradient`: the header and the receipt of a sum of gradients
 //! - `set`: the header of a set of parameters
+//! - `shards`: workers that exchange vectors among each other
 //! - `batch`: splits what is too long for one message
 //! - `probe`: the messages that measure the way to the coordinator
 //! - `trace`: the place of a lease in the trace of its iteration
@@ -20,6 +21,7 @@ mod gradient;
 mod probe;
 mod run;
 mod set;
+mod shards;
 mod to_worker;
 mod trace;
 
@@ -29,7 +31,8 @@ pub use from_worker::{FromWorker, Hello};
 pub use gradient::{GradientHeader, Receipt};
 pub use probe::{ProbeIntake, ProbeSummary};
 pub use run::{DataSpec, RunSpec};
-pub use set::SetHeader;
+pub use set::{SetHeader, Shard};
+pub use shards::{PeerAddress, Shards};
 pub use to_worker::{Assignment, FarewellReason, ToWorker, Welcome};
 pub use trace::TraceContext;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::uri::Authority;
+use tokio_stream::Stream;
 use tonic::Status;
 use tonic::transport::{self, Uri};
 
@@ -20,7 +21,7 @@ use crate::proto::transfers_client::TransfersClient;
 use crate::security::{AuthorizedChannel, JoinToken, SecurityError, Trust, address_of, why_refused};
 use crate::transfer::{ParameterStream, ReceiveError};
 
-/// A connection to the coordinator; clones share it.
+/// A connection to the coordinator, or to another worker; clones share it.
 #[derive(Clone, Debug)]
 pub struct Connection(AuthorizedChannel);
 
@@ -46,7 +47,7 @@ impl Connection {
     pub async fn submit_gradient(
         &self,
         header: GradientHeader,
-        chunks: impl Iterator<Item = Bytes> + Send + 'static,
+        chunks: impl Stream<Item = Bytes> + Send + 'static,
     ) -> Result<Receipt, ReceiveError> {
         bulk::submit_gradient(self.0.clone(), header, chunks).await
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -57,18 +57,26 @@ impl ConnectionState {
 
 /// Keeps a connection open until this is dropped.
 #[derive(Debug)]
-pub struct Stay(Arc<ConnectionState>);
+pub struct Stay {
+    state: Arc<ConnectionState>,
+    host: IpAddr,
+}
 
 impl Stay {
     /// Whether it keeps the connection of this peer open.
     pub fn is_of(&self, peer: &Peer) -> bool {
-        Arc::ptr_eq(&self.0, &peer.state)
+        Arc::ptr_eq(&self.state, &peer.state)
+    }
+
+    /// The address of the other end.
+    pub fn host(&self) -> IpAddr {
+        self.host
     }
 }
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        self.0.stays.send_modify(|stays| *stays -= 1);
+        self.state.stays.send_modify(|stays| *stays -= 1);
     }
 }
 
@@ -93,7 +101,7 @@ impl Peer {
     /// Keeps its connection open. Connections that nothing keeps open make room for new ones.
     pub fn stay(&self) -> Stay {
         self.state.stays.send_modify(|stays| *stays += 1);
-        Stay(self.state.clone())
+        Stay { state: self.state.clone(), host: self.address.ip() }
     }
 
     /// Closes its connection when nothing has kept it open for [`STRANGER_TIMEOUT`], counted from `since` at first. Ends when

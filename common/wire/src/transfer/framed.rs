@@ -1,8 +1,11 @@
 //! Messages, chunks and gradients as the bytes of a gRPC call.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt};
 
 use super::checksum::crc32c;
 use super::chunk;
@@ -13,10 +16,33 @@ use crate::proto::{self, GradientPart, gradient_part::Kind};
 /// A gradient as the bytes of a call. Each chunk is asked for only when it can be sent.
 pub(crate) fn framed_gradient(
     header: proto::GradientHeader,
-    chunks: impl Iterator<Item = Bytes> + Send,
-) -> impl Iterator<Item = Bytes> + Send {
+    chunks: impl Stream<Item = Bytes> + Send,
+) -> impl Stream<Item = Bytes> + Send {
     let header = prefixed(&GradientPart { kind: Some(Kind::Header(header)) });
-    std::iter::once(header).chain(chunks.flat_map(framed_chunk))
+    tokio_stream::once(header).chain(FramedChunks { chunks: Box::pin(chunks), data: None })
+}
+
+/// The pieces of some chunks.
+struct FramedChunks<S> {
+    chunks: Pin<Box<S>>,
+    /// The data of the chunk whose head was taken last.
+    data: Option<Bytes>,
+}
+
+impl<S: Stream<Item = Bytes>> Stream for FramedChunks<S> {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(data) = self.data.take() {
+            return Poll::Ready(Some(data));
+        }
+        let chunk = ready!(self.chunks.as_mut().poll_next(cx));
+        Poll::Ready(chunk.map(|data| {
+            let [head, data] = framed_chunk(data);
+            self.data = Some(data);
+            head
+        }))
+    }
 }
 
 /// A gradient as the parts that generated code sends.
@@ -72,7 +98,6 @@ fn chunk_head(data: &[u8]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio_stream::StreamExt;
 
     /// The bytes that generated code sends; it leaves out a checksum of zero, which no reader can tell from one sent.
     #[tokio::test]
@@ -80,7 +105,8 @@ mod tests {
         for size in [1, 100, 127, 128, 16_384, MAX_CHUNK_BYTES] {
             let header = proto::GradientHeader { collection: 5, ..Default::default() };
             let chunks = [size, 7].map(|size| Bytes::from((0..size).map(|at| at as u8).collect::<Vec<u8>>()));
-            let own: Vec<u8> = framed_gradient(header.clone(), chunks.clone().into_iter()).flatten().collect();
+            let own: Vec<u8> =
+                framed_gradient(header.clone(), tokio_stream::iter(chunks.clone())).collect::<Vec<_>>().await.concat();
             let parts: Vec<Bytes> =
                 gradient_parts(header, chunks.into_iter()).map(|part| prefixed(&part)).collect().await;
             assert!(own == parts.concat(), "{size} bytes");

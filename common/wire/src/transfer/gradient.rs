@@ -94,10 +94,9 @@ mod tests {
     use tonic::Status;
 
     /// A gradient of two chunks, of which all but the last bytes have arrived.
-    fn unfinished() -> GradientUpload {
-        let pieces =
-            framed_gradient(proto::GradientHeader::default(), ["first", "second"].into_iter().map(Bytes::from));
-        let mut pieces: Vec<Bytes> = pieces.collect();
+    async fn unfinished() -> GradientUpload {
+        let chunks = tokio_stream::iter(["first", "second"]).map(Bytes::from);
+        let mut pieces: Vec<Bytes> = framed_gradient(proto::GradientHeader::default(), chunks).collect().await;
         pieces.last_mut().unwrap().truncate(3);
         let arrived = tokio_stream::iter(pieces).map(|piece| Ok::<_, Status>(Frame::data(piece)));
         let body = Body::new(StreamBody::new(arrived.chain(tokio_stream::pending())));
@@ -106,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_chunk_has_its_time_from_when_it_is_first_waited_for() {
-        let mut upload = unfinished();
+        let mut upload = unfinished().await;
         upload.header().await.unwrap();
         assert_eq!((upload.since, upload.peer.is_busy()), (None, false));
         let mut heard = 0;

@@ -7,7 +7,7 @@ use tonic::body::Body;
 use super::ReceiveError;
 use super::body::{CallBody, Part, decode};
 use super::chunk::ChunkReceiver;
-use crate::message::SetHeader;
+use crate::message::{SetHeader, Shard};
 use crate::proto::{self, parameter_part::Kind};
 
 /// A part of the parameters that a coordinator sends to a session.
@@ -17,7 +17,7 @@ pub enum ParameterPart {
     Set(SetHeader),
     /// The next chunk of the set that began last.
     Chunk {
-        /// The number of the chunk, from 0 to one less than the header says.
+        /// The number of the chunk; they come in order.
         at: u64,
         /// Its values, as the run's format encodes them.
         data: Bytes,
@@ -30,6 +30,7 @@ pub struct ParameterStream {
     incoming: CallBody,
     /// Chunks of the set that began last.
     announced: u64,
+    shard: Shard,
     chunks: ChunkReceiver,
 }
 
@@ -40,7 +41,7 @@ impl ParameterStream {
     }
 
     pub(crate) fn new(incoming: CallBody) -> Self {
-        Self { incoming, announced: 0, chunks: ChunkReceiver::new() }
+        Self { incoming, announced: 0, shard: Shard::ALL, chunks: ChunkReceiver::new() }
     }
 
     /// The next header or chunk, whose order and checksums are checked. May be dropped and called again.
@@ -48,10 +49,11 @@ impl ParameterStream {
         loop {
             let item = self.incoming.next().await?;
             let item = item.ok_or_else(|| Status::unavailable("the coordinator sends no more parameters"))?;
-            let (part, at) = (Part::of(item, parameter_part)?, self.chunks.received());
+            let part = Part::of(item, parameter_part)?;
+            let at = self.shard.first + self.chunks.received() * self.shard.stride;
             match part {
-                Part::Header(header) if at == self.announced => return Ok(ParameterPart::Set(self.begin(header)?)),
-                _ if at == self.announced => return Err(ReceiveError::Order("expected a header")),
+                Part::Header(header) if at >= self.announced => return Ok(ParameterPart::Set(self.begin(header)?)),
+                _ if at >= self.announced => return Err(ReceiveError::Order("expected a header")),
                 part => {
                     if let Some(data) = part.add_to(&mut self.chunks)? {
                         return Ok(ParameterPart::Chunk { at, data });
@@ -64,6 +66,7 @@ impl ParameterStream {
     fn begin(&mut self, header: proto::SetHeader) -> Result<SetHeader, Status> {
         let header = SetHeader::try_from(header)?;
         (self.announced, self.chunks) = (header.chunks, ChunkReceiver::new());
+        self.shard = header.shard.unwrap_or(Shard::ALL);
         Ok(header)
     }
 }

@@ -11,19 +11,19 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
 use super::framed::{framed_chunk, prefixed};
-use crate::message::SetHeader;
+use crate::message::{SetHeader, Shard};
 use crate::proto::{ParameterPart, parameter_part::Kind};
 
-/// The pieces of a set's bytes: the header, then two for each chunk. Each is set once, in order.
-type Pieces = Arc<[OnceLock<Bytes>]>;
+/// The pieces of a set's bytes, two for each chunk. Each is set once, in order.
+type Pieces = Arc<[OnceLock<[Bytes; 2]>]>;
 
 /// Produces the chunks of a set of parameters. If it is dropped before it has produced all of them, the calls that send the set end with
 /// UNAVAILABLE.
 #[derive(Debug)]
 pub struct SetProducer {
-    iteration: Iteration,
+    header: SetHeader,
     pieces: Pieces,
-    /// How many pieces are set.
+    /// How many chunks are set.
     produced: usize,
     /// Notifies readers of each chunk.
     changes: watch::Sender<()>,
@@ -32,15 +32,19 @@ pub struct SetProducer {
 impl SetProducer {
     /// Begins a set.
     pub fn new(header: SetHeader) -> Self {
-        let (iteration, chunks) = (header.iteration, header.chunks as usize);
-        let header = prefixed(&ParameterPart { kind: Some(Kind::Header(header.into())) });
-        let pieces = std::iter::once(OnceLock::from(header)).chain((0..2 * chunks).map(|_| OnceLock::new())).collect();
-        Self { iteration, pieces, produced: 1, changes: watch::Sender::default() }
+        let shard = header.shard.unwrap_or(Shard::ALL);
+        let pieces = shard.chunks(0, header.chunks).map(|_| OnceLock::new()).collect();
+        Self { header, pieces, produced: 0, changes: watch::Sender::default() }
     }
 
     /// The set, which can be sent from now on.
     pub fn set(&self) -> FramedSet {
-        FramedSet { iteration: self.iteration, pieces: self.pieces.clone(), changes: self.changes.subscribe() }
+        FramedSet {
+            header: self.header.clone(),
+            sent: Shard::ALL,
+            pieces: self.pieces.clone(),
+            changes: self.changes.subscribe(),
+        }
     }
 
     /// Adds the next chunk. Its data should have a buffer of its own, since the set keeps it in memory. Needs no runtime.
@@ -48,10 +52,8 @@ impl SetProducer {
     /// # Panics
     /// If the set is complete, or the chunk is empty or longer than [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES).
     pub fn push(&mut self, data: Bytes) {
-        for piece in framed_chunk(data) {
-            self.pieces[self.produced].set(piece).expect("pieces are set in order");
-            self.produced += 1;
-        }
+        self.pieces[self.produced].set(framed_chunk(data)).expect("chunks are set in order");
+        self.produced += 1;
         self.changes.send_replace(());
     }
 }
@@ -59,7 +61,9 @@ impl SetProducer {
 /// A set of parameters as the bytes of calls: framed once, and shared by the calls of all workers. Clones share it.
 #[derive(Clone, Debug)]
 pub struct FramedSet {
-    iteration: Iteration,
+    header: SetHeader,
+    /// The chunks that are sent.
+    sent: Shard,
     pieces: Pieces,
     changes: watch::Receiver<()>,
 }
@@ -67,7 +71,14 @@ pub struct FramedSet {
 impl FramedSet {
     /// The iteration whose tasks are computed at these parameters.
     pub fn iteration(&self) -> Iteration {
-        self.iteration
+        self.header.iteration
+    }
+
+    /// Only the chunks of this shard, if any.
+    #[must_use]
+    pub fn shard(self, shard: Option<Shard>) -> Self {
+        let Some(sent) = shard else { return self };
+        Self { header: SetHeader { shard, ..self.header }, sent, ..self }
     }
 }
 
@@ -78,25 +89,32 @@ pub(crate) struct Incomplete;
 /// Reads the pieces of a set for one call.
 pub(crate) struct SetReader {
     pieces: Pieces,
-    read: usize,
+    sent: Shard,
+    /// The chunk that is read next.
+    chunk: u64,
+    /// Pieces to read before it, the last of them first.
+    before: Vec<Bytes>,
     changes: WatchStream<()>,
 }
 
 impl SetReader {
     pub(crate) fn new(set: FramedSet) -> Self {
-        let FramedSet { pieces, changes, .. } = set;
-        Self { pieces, read: 0, changes: WatchStream::from_changes(changes) }
+        let FramedSet { header, sent, pieces, changes } = set;
+        let header = prefixed(&ParameterPart { kind: Some(Kind::Header(header.into())) });
+        Self { pieces, sent, chunk: sent.first, before: vec![header], changes: WatchStream::from_changes(changes) }
     }
 
     /// The next piece as soon as it is produced; `None` after the last.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Incomplete>>> {
         loop {
-            let Some(piece) = self.pieces.get(self.read) else { return Poll::Ready(None) };
-            if let Some(piece) = piece.get() {
-                self.read += 1;
-                return Poll::Ready(Some(Ok(piece.clone())));
+            if let Some(piece) = self.before.pop() {
+                return Poll::Ready(Some(Ok(piece)));
             }
-            if ready!(Pin::new(&mut self.changes).poll_next(cx)).is_none() {
+            let Some(chunk) = self.pieces.get(self.chunk as usize) else { return Poll::Ready(None) };
+            if let Some([head, data]) = chunk.get() {
+                self.chunk += self.sent.stride;
+                self.before.extend([data.clone(), head.clone()]);
+            } else if ready!(Pin::new(&mut self.changes).poll_next(cx)).is_none() {
                 return Poll::Ready(Some(Err(Incomplete)));
             }
         }
@@ -110,7 +128,7 @@ mod tests {
     use std::time::Duration;
 
     fn header(chunks: u64) -> SetHeader {
-        SetHeader { iteration: Iteration(3), base: None, chunks }
+        SetHeader { iteration: Iteration(3), base: None, chunks, shard: None }
     }
 
     async fn read(set: FramedSet) -> Result<Vec<u8>, Incomplete> {

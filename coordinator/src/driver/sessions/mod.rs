@@ -2,17 +2,19 @@
 //!
 //! # Layout
 //! - here: [`Sessions`], the table of all sessions
-//! - `session`: one session; `past_leases`: the leases that it had
+//! - `session`: one session; `past_leases`: the leases that it had; `presence`: its signs of life
 //! - `names`: the number of each worker
 
 mod names;
 mod past_leases;
+mod presence;
 mod session;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use names::{Claim, Names};
-pub(crate) use session::{Presence, Session};
+pub(crate) use presence::Presence;
+pub(crate) use session::Session;
 
 use std::collections::HashMap;
 
@@ -94,6 +96,12 @@ impl Sessions {
     pub(crate) fn addressed(&mut self, worker: WorkerId) -> Option<&mut Session> {
         self.dirty.push(worker);
         self.of_worker(worker)
+    }
+
+    /// Whether all workers that can compute can be reached by others.
+    pub(crate) fn are_all_reachable(&self) -> bool {
+        let mut ready = self.by_token.values().filter(|session| session.is_ready());
+        ready.all(|session| session.peer_address().is_some())
     }
 
     /// Sends the parameters of the current iteration again to those who compute at them and were sent the next ones.
@@ -207,7 +215,8 @@ impl Sessions {
     }
 }
 
-fn random_token() -> Result<SessionToken, Status> {
+/// A new secret.
+pub(crate) fn random_token() -> Result<SessionToken, Status> {
     let mut token = [0; 16];
     rand::rngs::SysRng
         .try_fill_bytes(&mut token)

@@ -1,18 +1,21 @@
 //! The session of one connected worker.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_types::{Iteration, Lease, LeaseId, MachineId, WorkerId};
 use ata_wire::limits::{CONNECTIONS_PER_WORKER, MAX_BATCH, MAX_QUEUED_MESSAGES};
-use ata_wire::{Assignment, FarewellReason, Hello, Peer, Reader, Stay, ToWorker, TraceContext, WorkerName};
+use ata_wire::{
+    Assignment, FarewellReason, Hello, Peer, PeerAddress, Reader, Stay, ToWorker, TraceContext, WorkerName,
+};
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 use tonic::Status;
 
 use super::past_leases::PastLeases;
+use super::presence::{Liveness, Presence};
 use crate::config::Timeouts;
 use crate::driver::uploads::{Place, Room, SessionUploads, Traffic};
 use crate::parameters::{DueParameters, DueSets, ParameterSet};
@@ -30,6 +33,10 @@ pub(crate) struct Session {
     is_ready: bool,
     /// Whether its gradients are the same bits as those of other exact workers.
     is_exact: bool,
+    /// How other workers reach it, if they can.
+    peer_address: Option<PeerAddress>,
+    /// Whether it may hold a part of a set, so that the next one must be whole.
+    needs_whole: bool,
     /// When the worker was last heard from, in seconds of the run's clock.
     heard_s: f64,
     /// The number of leases that it holds.
@@ -57,59 +64,6 @@ pub(crate) struct Session {
 
 /// The device whose results are the same bits on every machine; see [`ata_learn::OpenDevice::is_cpu`].
 const CPU: &str = "cpu";
-
-/// A handle that the gRPC handlers share with a session, so that a sign of life costs no command.
-#[derive(Clone, Debug)]
-pub(crate) struct Presence {
-    liveness: Arc<Liveness>,
-    ended: CancellationToken,
-}
-
-/// Liveness flags, shared with the gRPC handlers.
-#[derive(Debug)]
-struct Liveness {
-    /// Whether the worker was heard from since the driver last checked.
-    heard: AtomicBool,
-    /// Whether the worker's last heartbeat said that it has no work.
-    is_idle: AtomicBool,
-    /// Bytes of gradients that have arrived.
-    arrived: AtomicU64,
-}
-
-impl Presence {
-    pub(crate) fn new() -> Self {
-        let (heard, is_idle) = (AtomicBool::new(false), AtomicBool::new(true));
-        let liveness = Arc::new(Liveness { heard, is_idle, arrived: AtomicU64::new(0) });
-        Self { liveness, ended: CancellationToken::new() }
-    }
-
-    /// Records a sign of life.
-    pub(crate) fn hear(&self) {
-        self.liveness.heard.store(true, Ordering::Relaxed);
-    }
-
-    /// Records that bytes of a gradient have arrived.
-    pub(crate) fn receive(&self, bytes: usize) {
-        self.liveness.arrived.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.hear();
-    }
-
-    /// Records a heartbeat. An idle worker sends its next one later.
-    pub(crate) fn hear_heartbeat(&self, is_idle: bool) {
-        self.liveness.is_idle.store(is_idle, Ordering::Relaxed);
-        self.hear();
-    }
-
-    /// Resolves when the session has ended.
-    pub(crate) async fn ended(&self) {
-        self.ended.cancelled().await;
-    }
-
-    #[cfg(test)]
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.is_cancelled()
-    }
-}
 
 /// A call for a worker's parameters.
 #[derive(Debug)]
@@ -158,6 +112,8 @@ impl Session {
             instance: hello.instance,
             is_ready: false,
             is_exact: false,
+            peer_address: None,
+            needs_whole: false,
             heard_s: now_s,
             leases: 0,
             past: PastLeases::default(),
@@ -207,13 +163,21 @@ impl Session {
         self.is_exact
     }
 
-    /// Records that the worker can compute, and whether it computes a lease as one batch. Returns `false` if that was known.
-    pub(crate) fn make_ready(&mut self, fuses: bool) -> bool {
+    /// How other workers reach it, if they can.
+    pub(crate) fn peer_address(&self) -> Option<&PeerAddress> {
+        self.peer_address.as_ref()
+    }
+
+    /// Records that the worker can compute, whether it computes a lease as one batch, and how others reach it. Returns `false` if
+    /// that was known.
+    pub(crate) fn make_ready(&mut self, fuses: bool, peer_address: Option<PeerAddress>) -> bool {
         if self.is_ready {
             return false;
         }
         self.is_ready = true;
         self.is_exact = !fuses && self.device == CPU;
+        let host = self.connections.first().map(Stay::host);
+        self.peer_address = peer_address.map(|address| host.into_iter().fold(address, PeerAddress::seen_at));
         true
     }
 
@@ -294,8 +258,7 @@ impl Session {
         let iteration = parameters.iteration;
         // Whoever was sent the next set ahead holds this one until that is complete.
         if self.sent < Some(iteration) {
-            self.sent = Some(iteration);
-            self.due.put(parameters.clone());
+            self.put(parameters);
         }
         if self.units_sent != Some(iteration)
             && let Some(units) = units
@@ -312,15 +275,28 @@ impl Session {
 
     /// Sends the parameters of the next iteration while they are written, since the worker is likely to compute at them.
     pub(crate) fn send_ahead(&mut self, next: &ParameterSet) {
-        self.sent = Some(next.iteration);
-        self.due.put(next.clone());
+        self.put(next);
+    }
+
+    fn put(&mut self, set: &ParameterSet) {
+        self.sent = Some(set.iteration);
+        let is_whole = std::mem::take(&mut self.needs_whole);
+        self.due.put(if is_whole { set.whole() } else { set.clone() });
+    }
+
+    /// Sends whole parameters in place of those that the worker was sent in shards, or may have a part of.
+    pub(crate) fn send_whole(&mut self, current: &ParameterSet, next: Option<&ParameterSet>) {
+        self.needs_whole = true;
+        let sets = next.into_iter().chain([current]);
+        if let Some(set) = sets.into_iter().find(|set| self.sent == Some(set.iteration)) {
+            self.put(set);
+        }
     }
 
     /// Sends the parameters of the current iteration again if the worker computes at them, and was sent the next ones.
     pub(crate) fn send_again(&mut self, current: &ParameterSet) {
         if self.leases > 0 && self.sent > Some(current.iteration) {
-            self.sent = Some(current.iteration);
-            self.due.put(current.clone());
+            self.put(current);
         }
     }
 

@@ -19,7 +19,7 @@ use ata_coordinator::{
 use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, TensorSizes, builtin_model};
 use ata_record::{EndState, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskOutcome, WireFormat};
+use ata_types::{CollectionId, ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, WireFormat};
 use ata_wire::{Collection, FarewellReason, GradientHeader, Receipt, Security, SessionToken, SpanLinks, duration};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -180,6 +180,7 @@ fn config(
         workers: WorkersConfig {
             heartbeat_timeout: duration(HEARTBEAT_TIMEOUT_S),
             transfers: TransferLimits::default(),
+            exchange: ExchangeChoice::default(),
             warm_start: BTreeMap::new(),
         },
         security: Arc::new(Security::Open),

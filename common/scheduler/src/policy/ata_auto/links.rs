@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::plan::Member;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Topology};
+use ata_types::MAX_SHARDS;
 
 /// Numbers of workers are tried one by one up to this one, and then in steps of a quarter: near the best number, a quarter more
 /// changes the predicted time by a few per cent at most.
@@ -26,8 +27,10 @@ pub(super) fn share_with_links(members: &mut [Member], exchange: Exchange, budge
             worse = 0;
         } else {
             worse += 1;
-            // The time falls and then rises with the number of workers, but for whole tasks.
-            if worse == 3 {
+            // In a star, the time falls and then rises with the number of workers, but for whole tasks. With shards, it hardly rises,
+            // and whole tasks make the most of it.
+            let may_be_sharded = exchange.topology == Topology::Shards && workers < MAX_SHARDS;
+            if worse >= 3 && !may_be_sharded {
                 break;
             }
         }
@@ -78,25 +81,53 @@ mod tests {
 
     /// Shares of 23 tasks among workers of constant times, in milliseconds.
     fn shares(times_ms: &[f64], exchange: Exchange) -> Vec<u64> {
+        shares_of(23, times_ms, exchange)
+    }
+
+    fn shares_of(budget: u64, times_ms: &[f64], exchange: Exchange) -> Vec<u64> {
         let member = |(slot, ms): (usize, &f64)| {
             let pace = Pace { mean_s: ms / 1e3, overhead_s: 0.0, doubt: 0.0, ..pace(0.0) };
             Member { worker: WorkerId::from_slot(slot), pace, share: 0 }
         };
         let mut members: Vec<Member> = times_ms.iter().enumerate().map(member).collect();
-        share_with_links(&mut members, exchange, 23, 1.0);
+        share_with_links(&mut members, exchange, budget, 1.0);
         members.iter().map(|member| member.share).collect()
     }
 
     #[test]
     fn a_narrow_link_is_worth_fewer_workers() {
         let times_ms = [20.0, 40.0, 80.0, 160.0];
-        let link = |up_s| Exchange { up_s, down_s: up_s / 2.0, own_s: up_s };
+        let link = |up_s| Exchange {
+            up_s,
+            down_s: up_s / 2.0,
+            own_up_s: up_s,
+            own_down_s: up_s / 2.0,
+            topology: Topology::Star,
+        };
         assert_eq!(shares(&times_ms, Exchange::default()), [13, 6, 3, 1]);
         assert_eq!(shares(&times_ms, link(0.001)), [13, 6, 3, 1], "as good as without links");
         assert_eq!(shares(&times_ms, link(0.178)), [18, 5, 0, 0]);
         assert_eq!(shares(&times_ms, link(2.0)), [23, 0, 0, 0]);
-        let wide_head = Exchange { up_s: 0.0178, down_s: 0.0089, own_s: 0.178 };
+        let wide_head = Exchange { up_s: 0.0178, down_s: 0.0089, ..link(0.178) };
         assert!(shares(&times_ms, wide_head).iter().all(|share| *share > 0));
+    }
+
+    /// Workers of 20 ms on links of the same rate: a gradient takes 178 ms, and parameters 89 ms.
+    #[test]
+    fn shards_are_worth_more_workers() {
+        let star =
+            Exchange { up_s: 0.178, down_s: 0.089, own_up_s: 0.178, own_down_s: 0.089, topology: Topology::Star };
+        let shards = Exchange { topology: Topology::Shards, ..star };
+        for (workers, budget, in_star, in_shards) in
+            [(16, 23, 2, 12), (16, 64, 3, 16), (40, 23, 2, 23), (40, 64, 3, 25)]
+        {
+            let employed = |exchange| {
+                let shares = shares_of(budget, &vec![20.0; workers], exchange);
+                assert_eq!(shares.iter().sum::<u64>(), budget);
+                shares.iter().filter(|share| **share > 0).count()
+            };
+            assert_eq!([employed(star), employed(shards)], [in_star, in_shards], "{workers} workers, {budget} tasks");
+        }
     }
 
     #[test]

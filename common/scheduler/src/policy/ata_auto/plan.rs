@@ -22,6 +22,8 @@ pub(super) struct Preferences {
     pub(super) time_price: f64,
     /// Standard deviations that are added to expected times, β.
     pub(super) caution: f64,
+    /// Seconds of runtime lost if a worker with a share is overtaken ([`Exchange::fallback_s`](crate::Exchange::fallback_s)).
+    pub(super) fallback_s: f64,
 }
 
 /// A member, and its index for one task, which is computed once because it is needed after each result.
@@ -59,7 +61,7 @@ pub(super) struct Plan {
 impl Default for Plan {
     /// A plan without workers.
     fn default() -> Self {
-        Self::new(Vec::new(), Vec::new(), Preferences { time_price: 1.0, caution: 1.0 })
+        Self::new(Vec::new(), Vec::new(), Preferences { time_price: 1.0, caution: 1.0, fallback_s: 0.0 })
     }
 }
 
@@ -169,11 +171,11 @@ impl Plan {
     }
 
     /// Has idle workers compute late tasks as well, if the time gained is worth it.
-    fn copy_late(&self, view: &IterationView<'_>, actions: &mut Actions) {
+    fn copy_late(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let mut late: Vec<LateWorker> = Vec::new();
         let mut idle: Vec<(&Member, f64)> = Vec::new();
         let mut longest_s = 0.0_f64;
-        let Preferences { time_price, caution } = self.preferences;
+        let Preferences { time_price, caution, fallback_s } = self.preferences;
         for IndexedMember { member, idle_s, .. } in &self.members {
             let Member { worker, ref pace, .. } = *member;
             match view.activity(worker) {
@@ -193,9 +195,14 @@ impl Plan {
         // As late again as the latest is now.
         actions.ask_again_s = Some(view.now_s + longest_s.max(idle[0].1));
         let copiers: Vec<&Member> = idle.into_iter().map(|(member, _)| member).collect();
-        let many = most_worth(&late, |i, tasks| Some(copiers.get(i)?.pace.index_s(tasks, caution)), time_price);
+        let many =
+            most_worth(&late, |i, tasks| Some(copiers.get(i)?.pace.index_s(tasks, caution)), time_price, fallback_s);
         let copies = late.iter().zip(copiers).take(many);
         actions.copy.extend(copies.map(|(late, copier)| (copier.worker, late.worker)));
+        if many > 0 {
+            // The step falls back once.
+            self.preferences.fallback_s = 0.0;
+        }
     }
 }
 
@@ -259,8 +266,14 @@ fn share(free: &[FreeWorker<'_>], i: usize, left: u64, caution: f64) -> u64 {
 }
 
 /// How many of the latest workers to overtake: the iteration ends with the last, so that all that are later than a copy would
-/// be must be overtaken. `copy_s` is the time that the i-th copier needs for some tasks, and `time_price` the price of a second.
-fn most_worth(late: &[LateWorker], copy_s: impl Fn(usize, u64) -> Option<f64>, time_price: f64) -> usize {
+/// be must be overtaken. `copy_s` is the time that the i-th copier needs for some tasks, `time_price` the price of a second, and
+/// `fallback_s` what is lost if any is overtaken.
+fn most_worth(
+    late: &[LateWorker],
+    copy_s: impl Fn(usize, u64) -> Option<f64>,
+    time_price: f64,
+    fallback_s: f64,
+) -> usize {
     let (mut end_s, mut cost_s) = (0.0_f64, 0.0);
     let (mut most, mut many) = (0.0, 0);
     for (i, &LateWorker { tasks, rest_s, .. }) in late.iter().enumerate() {
@@ -269,7 +282,7 @@ fn most_worth(late: &[LateWorker], copy_s: impl Fn(usize, u64) -> Option<f64>, t
         // The worker overtaken is spared the rest of its time.
         cost_s += copy_s - (rest_s - copy_s);
         let next_s = late.get(i + 1).map_or(0.0, |next| next.rest_s);
-        let gain = (late[0].rest_s - end_s.max(next_s)) * time_price - cost_s;
+        let gain = (late[0].rest_s - end_s.max(next_s) - fallback_s) * time_price - cost_s;
         if gain > most {
             (most, many) = (gain, i + 1);
         }
@@ -348,12 +361,15 @@ mod tests {
     fn a_late_worker_is_overtaken_if_that_is_worth_it() {
         let copy_s = |i: usize, _: u64| [2.0, 4.0].get(i).copied();
         // From 3 to 2 seconds for 2 worker-seconds, of which the worker overtaken is spared one.
-        assert_eq!(most_worth(&late(&[3.0]), copy_s, 1.1), 1);
-        assert_eq!(most_worth(&late(&[3.0]), copy_s, 0.9), 0);
-        assert_eq!(most_worth(&late(&[1.0]), copy_s, 1e9), 0, "a copy would be later still");
+        assert_eq!(most_worth(&late(&[3.0]), copy_s, 1.1, 0.0), 1);
+        assert_eq!(most_worth(&late(&[3.0]), copy_s, 0.9, 0.0), 0);
+        assert_eq!(most_worth(&late(&[1.0]), copy_s, 1e9, 0.0), 0, "a copy would be later still");
+        // The step would fall back to a star.
+        assert_eq!(most_worth(&late(&[5.0]), copy_s, 1e9, 2.9), 1);
+        assert_eq!(most_worth(&late(&[5.0]), copy_s, 1e9, 3.1), 0);
         // Overtaking the first alone gains nothing, as the second is as late; both together do.
-        assert_eq!(most_worth(&late(&[30.0, 30.0]), copy_s, 1.0), 2);
+        assert_eq!(most_worth(&late(&[30.0, 30.0]), copy_s, 1.0, 0.0), 2);
         // The third cannot be overtaken, and the first two gain nothing without it.
-        assert_eq!(most_worth(&late(&[3.5, 3.5, 3.5]), copy_s, 1.0), 0);
+        assert_eq!(most_worth(&late(&[3.5, 3.5, 3.5]), copy_s, 1.0, 0.0), 0);
     }
 }

@@ -3,15 +3,23 @@
 //! The engine asks a worker for the sum of the gradients of some leases. Tasks of a worker that was lost while it sent its sum are
 //! collected from the first chunk on that did not arrive; a collection of the engine that holds both such tasks and others is
 //! several vectors.
+//!
+//! Several workers may exchange their vectors in shards: each of them sends some chunks of the sum of all. These vectors count
+//! once all of their chunks have arrived, and until then the others are asked again if one of them is lost.
+
+mod shared;
+
+pub(super) use shared::Member;
 
 use std::collections::BTreeMap;
 
 use ata_record::RefusalKind;
 use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, WorkerId};
-use ata_wire::{Collection, GradientHeader};
+use ata_wire::{Collection, GradientHeader, Shard};
 
 use super::uploads::UploadRefusal;
 use crate::training::{Gate, OrderedCollection};
+use shared::SharedSum;
 
 /// A vector that a worker was asked for.
 #[derive(Debug)]
@@ -26,12 +34,23 @@ struct Vector {
     has_arrived: bool,
     /// When it was first known that its leases are computed, so that only its header is waited for.
     due_s: Option<f64>,
+    /// Whether the magnitudes of its gradients were counted, since it was asked for before in another way.
+    is_counted: bool,
+}
+
+impl Vector {
+    /// The chunks that the worker sends.
+    fn shard(&self) -> Option<Shard> {
+        self.request.shards.as_ref().map(|shards| shards.of(shards.place))
+    }
 }
 
 /// The vectors of the iteration that is under way.
 #[derive(Debug)]
 pub(super) struct Collections {
     vectors: BTreeMap<CollectionId, Vector>,
+    /// The sum of those that are exchanged in shards.
+    shared: Option<SharedSum>,
     /// How many vectors were asked for so far.
     asked: u64,
     /// Chunks per vector.
@@ -44,6 +63,17 @@ pub(super) struct Collections {
     is_taken: bool,
 }
 
+/// A vector that is let in.
+pub(super) struct AcceptedVector {
+    pub(super) gate: Gate,
+    /// Names it for the training thread.
+    pub(super) collection: CollectionId,
+    /// Which of its chunks are sent.
+    pub(super) shard: Shard,
+    /// Whether the magnitudes of its gradients were counted before.
+    pub(super) is_counted: bool,
+}
+
 /// A vector that arrived whole, or failed: its worker, and the engine's collection if that is complete or failed by it.
 pub(super) struct EndedVector {
     pub(super) worker: WorkerId,
@@ -53,7 +83,15 @@ pub(super) struct EndedVector {
 impl Collections {
     /// No vectors, of so many chunks each.
     pub(super) fn new(chunks: u64, are_separate: bool) -> Self {
-        Self { vectors: BTreeMap::new(), asked: 0, chunks, are_separate, parts: Vec::new(), is_taken: false }
+        Self {
+            vectors: BTreeMap::new(),
+            shared: None,
+            asked: 0,
+            chunks,
+            are_separate,
+            parts: Vec::new(),
+            is_taken: false,
+        }
     }
 
     /// The engine asks a worker for the sum over some leases, with their tasks; this replaces what it asked for before under the
@@ -71,17 +109,46 @@ impl Collections {
             by_first.entry(self.first_chunk(tasks)).or_default().push((lease, tasks));
         }
         for (first_chunk, leases) in by_first {
-            self.asked += 1;
-            let (id, has_arrived) = (CollectionId(self.asked), first_chunk == self.chunks);
-            let (leases, tasks) = leases.into_iter().unzip();
-            let request = Collection { id, iteration, leases, first_chunk };
-            if !has_arrived {
-                requests.push(request.clone());
-            }
-            let vector = Vector { worker, part_of: collection, request, tasks, gate: None, has_arrived, due_s: None };
-            self.vectors.insert(id, vector);
+            let request = self.add(worker, collection, iteration, leases, first_chunk);
+            requests.extend(Some(request).filter(|_| first_chunk < self.chunks));
         }
         requests
+    }
+
+    /// Adds a vector. Returns the request for it.
+    fn add(
+        &mut self,
+        worker: WorkerId,
+        collection: CollectionId,
+        iteration: Iteration,
+        leases: Vec<(LeaseId, TaskRange)>,
+        first_chunk: u64,
+    ) -> Collection {
+        let (id, has_arrived) = (self.next_id(), first_chunk == self.chunks);
+        let (leases, tasks) = leases.into_iter().unzip();
+        let request = Collection { id, iteration, leases, first_chunk, shards: None };
+        let vector = Vector {
+            worker,
+            part_of: collection,
+            request: request.clone(),
+            tasks,
+            gate: None,
+            has_arrived,
+            due_s: None,
+            is_counted: false,
+        };
+        self.vectors.insert(id, vector);
+        request
+    }
+
+    fn next_id(&mut self) -> CollectionId {
+        self.asked += 1;
+        CollectionId(self.asked)
+    }
+
+    /// Whether a vector is asked for still.
+    pub(super) fn is_asked(&self, id: CollectionId) -> bool {
+        self.vectors.contains_key(&id)
     }
 
     /// Takes back what was asked for, except vectors that were let in and are still wanted. Returns the leases of these, and the
@@ -166,21 +233,32 @@ impl Collections {
     }
 
     /// Lets a vector in whose header was checked.
-    pub(super) fn accept(&mut self, id: CollectionId) -> Result<Gate, UploadRefusal> {
+    pub(super) fn accept(&mut self, id: CollectionId) -> Result<AcceptedVector, UploadRefusal> {
         let gone = || UploadRefusal::NotHeld { reason: format!("collection {id} is no longer asked for") };
         let vector = self.vectors.get_mut(&id).filter(|_| !self.is_taken).ok_or_else(gone)?;
-        let gate = Gate::new(vector.request.first_chunk);
+        let shared = self.shared.as_ref().filter(|shared| shared.members.contains(&id));
+        let gate = shared.map_or_else(|| Gate::new(vector.request.first_chunk), |shared| shared.gate.clone());
         vector.gate = Some(gate.clone());
-        Ok(gate)
+        let shard = vector.shard().unwrap_or(Shard::ALL);
+        let collection = shared.map_or(id, |shared| shared.id);
+        Ok(AcceptedVector { gate, collection, shard, is_counted: vector.is_counted })
     }
 
-    /// A vector has arrived whole. Returns the engine's collection if that has, too.
-    pub(super) fn arrived(&mut self, id: CollectionId) -> Option<EndedVector> {
-        let vector = self.vectors.get_mut(&id)?;
+    /// A vector has arrived whole. Returns the engine's collections that have, too.
+    pub(super) fn arrived(&mut self, id: CollectionId) -> Vec<EndedVector> {
+        let Some(vector) = self.vectors.get_mut(&id) else { return Vec::new() };
         vector.has_arrived = true;
-        let (worker, collection) = (vector.worker, vector.part_of);
-        let mut parts = self.vectors.values().filter(|vector| vector.part_of == collection);
-        parts.all(|vector| vector.has_arrived).then_some(EndedVector { worker, collection })
+        // Each of those that were exchanged in shards is in chunks of all of them.
+        let mates: Vec<&Vector> = self.mates(id).iter().filter_map(|id| self.vectors.get(id)).collect();
+        if !mates.iter().all(|mate| mate.has_arrived) {
+            return Vec::new();
+        }
+        let has_arrived = |collection: CollectionId| {
+            let mut parts = self.vectors.values().filter(|vector| vector.part_of == collection);
+            parts.all(|vector| vector.has_arrived)
+        };
+        let ended = mates.into_iter().map(|mate| EndedVector { worker: mate.worker, collection: mate.part_of });
+        ended.filter(|ended| has_arrived(ended.collection)).collect()
     }
 
     /// A vector of a worker will not arrive whole. Returns the engine's collection, which fails.
@@ -196,7 +274,8 @@ impl Collections {
         let is_whole = |vector: &Vector| vector.gate.as_ref().is_some_and(|gate| gate.close() == chunks);
         let whole = self.vectors.iter().filter(|(_, vector)| vector.worker == worker && !vector.has_arrived);
         let whole: Vec<CollectionId> = whole.filter(|(_, vector)| is_whole(vector)).map(|(id, _)| *id).collect();
-        let ended = whole.into_iter().filter_map(|id| self.arrived(id)).collect();
+        let whole: Vec<CollectionId> = whole.into_iter().flat_map(|id| self.mates(id)).collect();
+        let ended = whole.into_iter().flat_map(|id| self.arrived(id)).collect();
         self.lost(worker);
         ended
     }
@@ -213,7 +292,8 @@ impl Collections {
         let mut requests = Vec::new();
         for (_, vector) in self.vectors.extract_if(.., |_, vector| is_over(vector)) {
             let Vector { request, tasks, gate, has_arrived, .. } = vector;
-            let arrived = if has_arrived { self.chunks } else { request.first_chunk };
+            let is_whole = has_arrived && request.shards.is_none();
+            let arrived = if is_whole { self.chunks } else { request.first_chunk };
             let next = gate.map_or(arrived, |gate| gate.close());
             if !self.are_separate {
                 self.parts.extend(tasks.into_iter().map(|tasks| (tasks, next)));
@@ -226,20 +306,34 @@ impl Collections {
     /// The vectors of some of the engine's collections, for the order of a step.
     pub(super) fn ordered(&self, collections: &[CollectionId]) -> Vec<OrderedCollection> {
         let of_them = self.vectors.iter().filter(|(_, vector)| collections.contains(&vector.part_of));
-        let ordered = of_them.map(|(id, vector)| OrderedCollection {
+        let (shared, apart): (Vec<_>, Vec<_>) = of_them.partition(|(id, _)| self.is_shared(**id));
+        let tasks = |vector: &Vector| vector.tasks.iter().map(|tasks| tasks.count).sum::<u64>();
+        let mut ordered: Vec<OrderedCollection> = Vec::new();
+        ordered.extend(apart.into_iter().map(|(id, vector)| OrderedCollection {
             id: *id,
             first_chunk: vector.request.first_chunk,
-            tasks: vector.tasks.iter().map(|tasks| tasks.count).sum(),
-        });
-        ordered.collect()
+            tasks: tasks(vector),
+        }));
+        if let Some(SharedSum { id, .. }) = self.shared.as_ref().filter(|_| !shared.is_empty()) {
+            let tasks = shared.iter().map(|(_, vector)| tasks(vector)).sum();
+            ordered.push(OrderedCollection { id: *id, first_chunk: 0, tasks });
+        }
+        ordered
     }
 
-    /// The workers whose vectors are asked for, each once.
-    pub(super) fn contributors(&self) -> Vec<WorkerId> {
-        let mut workers: Vec<WorkerId> = self.vectors.values().map(|vector| vector.worker).collect();
-        workers.sort_unstable();
-        workers.dedup();
-        workers
+    /// Whether there are vectors of a collection of the engine.
+    pub(super) fn has(&self, collection: CollectionId) -> bool {
+        self.vectors.values().any(|vector| vector.part_of == collection)
+    }
+
+    /// The workers whose vectors are asked for, each once, and the chunks that those who exchange them in shards send.
+    pub(super) fn contributors(&self) -> BTreeMap<WorkerId, Option<Shard>> {
+        let mut contributors = BTreeMap::new();
+        for vector in self.vectors.values() {
+            let shard: &mut Option<Shard> = contributors.entry(vector.worker).or_default();
+            *shard = shard.or(vector.shard());
+        }
+        contributors
     }
 
     /// The step is taken, although the engine waits for some of its tasks again.
@@ -250,6 +344,7 @@ impl Collections {
     /// The step was committed.
     pub(super) fn stepped(&mut self) {
         self.is_taken = false;
+        self.shared = None;
         self.vectors.clear();
         self.parts.clear();
     }

@@ -1,0 +1,56 @@
+//! How workers exchange vectors.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The most workers that exchange vectors among each other in one step. Each connects to all others, and the time of such a step
+/// hardly falls beyond a dozen.
+pub const MAX_SHARDS: usize = 32;
+
+/// How workers exchange vectors. The bits of a run do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExchangeChoice {
+    /// In shards where that is shorter, and else through the coordinator's link.
+    #[default]
+    Auto,
+    /// Through the coordinator's link.
+    Star,
+    /// In shards wherever workers can reach each other, each of whom sums a part of the vector.
+    Shards,
+}
+
+/// The text does not name an [`ExchangeChoice`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}': expected auto, star or shards")]
+pub struct ExchangeChoiceError(String);
+
+impl ExchangeChoice {
+    /// Its name, as `--exchange` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Star => "star",
+            Self::Shards => "shards",
+        }
+    }
+}
+
+impl fmt::Display for ExchangeChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ExchangeChoice {
+    type Err = ExchangeChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ExchangeChoiceError> {
+        [Self::Auto, Self::Star, Self::Shards]
+            .into_iter()
+            .find(|choice| choice.name() == text)
+            .ok_or_else(|| ExchangeChoiceError(text.into()))
+    }
+}

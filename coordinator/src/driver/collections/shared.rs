@@ -1,0 +1,113 @@
+//! Vectors that workers exchange in shards.
+
+use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, WorkerId};
+use ata_wire::{Collection, PeerAddress, SessionToken, Shards};
+
+use super::{Collections, Vector};
+use crate::training::Gate;
+
+/// The sum of the vectors of workers that exchange them in shards.
+#[derive(Debug)]
+pub(super) struct SharedSum {
+    /// Names it for the training thread.
+    pub(super) id: CollectionId,
+    pub(super) members: Vec<CollectionId>,
+    pub(super) gate: Gate,
+}
+
+/// A worker that is to exchange its vector in shards.
+pub(in crate::driver) struct Member {
+    pub(in crate::driver) worker: WorkerId,
+    /// The engine's collection.
+    pub(in crate::driver) collection: CollectionId,
+    pub(in crate::driver) leases: Vec<(LeaseId, TaskRange)>,
+    pub(in crate::driver) address: PeerAddress,
+}
+
+impl Collections {
+    /// Whether the vectors of an iteration may be exchanged in shards among so many workers: nothing has arrived of them, and
+    /// nothing has to be kept apart.
+    pub(in crate::driver) fn may_share(&self, members: usize) -> bool {
+        let is_new = self.shared.is_none() && self.parts.is_empty() && !self.is_taken;
+        is_new && !self.are_separate && members as u64 <= self.chunks
+    }
+
+    /// The engine asks several workers for their sums, which they exchange in shards. Returns what to ask each of them for.
+    pub(in crate::driver) fn ask_in_shards(
+        &mut self,
+        iteration: Iteration,
+        members: Vec<Member>,
+        key: SessionToken,
+    ) -> Vec<(WorkerId, Collection)> {
+        let addresses: Vec<PeerAddress> = members.iter().map(|member| member.address.clone()).collect();
+        let mut requests = Vec::new();
+        for (place, Member { worker, collection, leases, .. }) in members.into_iter().enumerate() {
+            let plain = self.add(worker, collection, iteration, leases, 0);
+            let shards = Some(Shards { key, place, members: addresses.clone() });
+            let request = Collection { shards, ..plain };
+            if let Some(vector) = self.vectors.get_mut(&request.id) {
+                vector.request = request.clone();
+            }
+            requests.push((worker, request));
+        }
+        let members = requests.iter().map(|(_, request)| request.id).collect();
+        self.shared = Some(SharedSum { id: self.next_id(), members, gate: Gate::new(0) });
+        requests
+    }
+
+    /// How many workers exchange their vectors in shards.
+    pub(in crate::driver) fn members(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |shared| shared.members.len() as u64)
+    }
+
+    /// The first chunk that has not arrived of vectors that are exchanged in shards, and the worker that sends it, once all
+    /// members have begun.
+    pub(in crate::driver) fn awaited(&self) -> Option<(u64, WorkerId)> {
+        let SharedSum { members, gate, .. } = self.shared.as_ref()?;
+        let vectors: Option<Vec<&Vector>> = members.iter().map(|id| self.vectors.get(id)).collect();
+        let (vectors, next) = (vectors?, gate.next());
+        let have_begun = vectors.iter().all(|vector| vector.gate.is_some());
+        let owner = vectors.get(next as usize % members.len())?.worker;
+        (have_begun && next < self.chunks).then_some((next, owner))
+    }
+
+    /// Whether a vector is exchanged in shards.
+    pub(in crate::driver) fn is_shared(&self, id: CollectionId) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.members.contains(&id))
+    }
+
+    /// Whether a collection of the engine is.
+    pub(in crate::driver) fn shares(&self, collection: CollectionId) -> bool {
+        self.vectors.iter().any(|(id, vector)| vector.part_of == collection && self.is_shared(*id))
+    }
+
+    /// The vectors that are exchanged with this one, and itself.
+    pub(in crate::driver) fn mates(&self, id: CollectionId) -> Vec<CollectionId> {
+        let shared = self.shared.as_ref().filter(|shared| shared.members.contains(&id));
+        shared.map_or(vec![id], |shared| shared.members.clone())
+    }
+
+    /// Vectors are no longer exchanged in shards. Returns what to ask the workers for instead: their sums, from the first chunk on
+    /// that has not arrived.
+    pub(in crate::driver) fn ask_apart(&mut self) -> Vec<(WorkerId, Collection)> {
+        let Some(SharedSum { members, gate, id }) = self.shared.take() else { return Vec::new() };
+        let first_chunk = gate.close();
+        if first_chunk == self.chunks {
+            // They are all there.
+            self.shared = Some(SharedSum { id, members, gate });
+            return Vec::new();
+        }
+        let mut requests = Vec::new();
+        for (_, vector) in self.vectors.extract_if(.., |id, _| members.contains(id)).collect::<Vec<_>>() {
+            let Vector { worker, part_of, request, tasks, gate, is_counted, .. } = vector;
+            self.parts.extend(tasks.iter().map(|tasks| (*tasks, first_chunk)));
+            let leases = request.leases.into_iter().zip(tasks).collect();
+            let apart = self.add(worker, part_of, request.iteration, leases, first_chunk);
+            if let Some(vector) = self.vectors.get_mut(&apart.id) {
+                vector.is_counted = is_counted || gate.is_some();
+            }
+            requests.push((worker, apart));
+        }
+        requests
+    }
+}

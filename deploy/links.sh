@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Seconds per step on shaped links: a coordinator and workers in network namespaces on one switch. Needs root, `ip` and `tc`.
+#
+#     deploy/links.sh ATA [RATE [WIDTH [WORKERS [FLAGS…]]]]
+#
+# RATE: of each link, full duplex [1gbit]; HEAD=RATE in the environment is that of the coordinator's. WIDTH: of the model; 640 is 43 MB,
+# 128 is 8.9 MB [640]. WORKERS: how many [4], of 20, 40, 80 and 160 ms a task in turn (MS="20 40 80 160" in the environment). FLAGS: of
+# `ata coordinator`, as in --exchange star. Prints the median over the steps after the fifth.
+set -euo pipefail
+
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 64; }
+[ $# -ge 1 ] || usage
+ata=$(command -v "$1") || { echo "links.sh: no program $1" >&2; exit 64; }
+ata=$(realpath "$ata")
+rate=${2:-1gbit} width=${3:-640} workers=${4:-4}
+shift $(( $# < 4 ? $# : 4 ))
+read -ra ms <<< "${MS:-20 40 80 160}"
+work=$(mktemp -d)
+switch=ata-switch
+
+clean() {
+    for host in $(seq 0 "$workers"); do ip netns del "ata-$host" 2>/dev/null || true; done
+    ip netns del $switch 2>/dev/null || true
+    rm -rf "$work"
+}
+trap clean EXIT
+
+ip netns add $switch
+ip -n $switch link add bridge type bridge
+ip -n $switch link set bridge up
+for host in $(seq 0 "$workers"); do
+    own=$rate
+    [ "$host" != 0 ] || own=${HEAD:-$rate}
+    ip netns add "ata-$host"
+    ip -n $switch link add "port$host" type veth peer name eth0 netns "ata-$host"
+    ip -n $switch link set "port$host" master bridge up
+    ip -n "ata-$host" addr add "10.77.0.$((host + 1))/24" dev eth0
+    ip -n "ata-$host" link set eth0 up
+    ip -n "ata-$host" link set lo up
+    tc -n $switch qdisc add dev "port$host" root tbf rate "$own" burst 512kb latency 100ms
+    tc -n "ata-$host" qdisc add dev eth0 root tbf rate "$own" burst 512kb latency 100ms
+done
+
+ip netns exec ata-0 "$ata" coordinator --listen 10.77.0.1:7070 --insecure --min-workers "$workers" \
+    --model "cnn:widths=16/16/$width/1024" --task-batch 1 --budget 23 --iterations 25 --eval-every 0 --checkpoint-every never \
+    --out "$work/run" --dashboard off "$@" > "$work/log" 2>&1 & coordinator=$!
+for host in $(seq "$workers"); do
+    time=${ms[$(((host - 1) % ${#ms[@]}))]}
+    ip netns exec "ata-$host" "$ata" worker --coordinator http://10.77.0.1:7070 --device cpu --threads 1 --name "worker-$host" \
+        --task-time "const($time)" --time-unit 1ms > "$work/worker-$host" 2>&1 &
+done
+wait $coordinator || { tail -5 "$work/log" "$work"/worker-* >&2; exit 1; }
+wait
+# Times at which the steps ended, and what lies between them.
+grep -o '"event":"step".*' "$work/run/events.jsonl" | grep -o '"time_s":[0-9.]*' | cut -d: -f2 | tail -n +5 \
+    | awk 'NR > 1 { print $1 - last } { last = $1 }' | sort -n \
+    | awk '{ step[NR] = $1 } END { printf "%.3f s per step\n", step[int((NR + 1) / 2)] }'

@@ -1,0 +1,112 @@
+//! The exchanges in shards in which a session takes part.
+#![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
+
+use super::*;
+use ata_types::CollectionId;
+use ata_wire::{PeerAddress, SetHeader, Shard};
+use bytes::Bytes;
+
+/// The exchanges of a session: the one whose parameters arrive, and the next one.
+pub(super) struct Sharing<'a> {
+    peers: Option<&'a PeerServer>,
+    connections: Connections,
+    events: mpsc::Sender<ExchangeEvent>,
+    exchanges: Vec<Exchange>,
+    /// The set that arrives in this way.
+    arriving: Option<ArrivingSet>,
+}
+
+/// A set of which the coordinator sends this worker's chunks.
+struct ArrivingSet {
+    collection: CollectionId,
+    /// Chunks that the coordinator has not sent.
+    own_left: usize,
+    /// Whether chunks of other members are awaited.
+    awaits_others: bool,
+}
+
+impl<'a> Sharing<'a> {
+    pub(super) fn new(peers: Option<&'a PeerServer>, events: mpsc::Sender<ExchangeEvent>) -> Self {
+        Self { peers, connections: Connections::default(), events, exchanges: Vec::new(), arriving: None }
+    }
+
+    /// How other workers reach this one.
+    pub(super) fn address(&self) -> Option<PeerAddress> {
+        self.peers.map(|server| server.address.clone())
+    }
+
+    /// Takes part in the exchange that a collection asks for, if it asks for one.
+    pub(super) fn open(&mut self, collection: &Collection, format: WireFormat) {
+        let Some(PeerServer { peers, .. }) = self.peers else { return };
+        let opened = Exchange::open(collection, format, peers, &mut self.connections, &self.events);
+        let Some(exchange) = opened else { return };
+        // Others may still read the parameters that result from the one before.
+        self.exchanges.retain(|earlier| earlier.iteration.next() >= exchange.iteration);
+        self.exchanges.push(exchange);
+    }
+
+    /// Leaves an exchange that is over. Returns whether parameters were awaited from it.
+    pub(super) fn leave(&mut self, collection: CollectionId) -> bool {
+        self.exchanges.retain(|exchange| exchange.collection != collection);
+        self.stop_awaiting(collection)
+    }
+
+    /// The exchange that a collection asked for.
+    pub(super) fn exchange(&mut self, collection: CollectionId) -> Option<&mut Exchange> {
+        self.exchanges.iter_mut().find(|exchange| exchange.collection == collection)
+    }
+
+    /// Begins a set in shards. Without its exchange, the coordinator is about to send all of it.
+    pub(super) fn begin_set(&mut self, header: &SetHeader) {
+        let shard = header.shard.unwrap_or(Shard::ALL);
+        let own_left = shard.chunks(0, header.chunks).count();
+        let exchange = self.exchanges.iter_mut().find(|exchange| exchange.iteration.next() == header.iteration);
+        let collection = exchange.map(|exchange| {
+            exchange.begin_set(header);
+            exchange.collection
+        });
+        let awaits_others = collection.is_some();
+        self.arriving =
+            Some(ArrivingSet { collection: collection.unwrap_or(CollectionId(0)), own_left, awaits_others });
+    }
+
+    /// Takes a chunk from the coordinator, if it is one of this worker's own of a set in shards.
+    pub(super) fn own_chunk(&mut self, data: &Bytes) -> bool {
+        let Some(arriving) = self.arriving.as_mut().filter(|arriving| arriving.own_left > 0) else { return false };
+        arriving.own_left -= 1;
+        let collection = arriving.collection;
+        if let Some(exchange) = self.exchange(collection) {
+            exchange.own_chunk(data.clone());
+        }
+        true
+    }
+
+    /// Whether the next set must not be read, since chunks of this one are still to come from others.
+    pub(super) fn is_behind(&self) -> bool {
+        self.arriving.as_ref().is_some_and(|arriving| arriving.own_left == 0 && arriving.awaits_others)
+    }
+
+    /// Whether chunks of parameters are awaited from an exchange.
+    pub(super) fn awaits(&self, collection: CollectionId) -> bool {
+        let mut arriving = self.arriving.iter();
+        arriving.any(|arriving| arriving.collection == collection && arriving.awaits_others)
+    }
+
+    /// Awaits no more chunks from an exchange. Returns whether any were awaited.
+    pub(super) fn stop_awaiting(&mut self, collection: CollectionId) -> bool {
+        let awaited = self.awaits(collection);
+        if let Some(arriving) = self.arriving.as_mut().filter(|_| awaited) {
+            arriving.awaits_others = false;
+        }
+        awaited
+    }
+
+    /// Forgets the connection to a member of an exchange that could not be worked with. Returns its address, the first time that
+    /// one of that exchange could not be.
+    pub(super) fn fail(&mut self, collection: CollectionId, place: usize) -> Option<String> {
+        let exchange = self.exchange(collection)?;
+        let (address, is_known) = (exchange.address(place), std::mem::replace(&mut exchange.has_failed, true));
+        self.connections.forget(&address);
+        (!is_known).then_some(address)
+    }
+}
