@@ -22,6 +22,27 @@ pub(crate) struct Failure {
     message: String,
 }
 
+/// How the program ended: one of the documented exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Exit(pub(crate) u8);
+
+impl Exit {
+    /// Nothing failed.
+    pub(crate) const DONE: Self = Self(0);
+
+    /// The exit code.
+    pub fn code(self) -> u8 {
+        self.0
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.0.into()
+    }
+}
+
 /// The documented exit codes, after BSD's sysexits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -100,9 +121,9 @@ impl Failure {
     }
 
     /// Prints the message and returns the exit code.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> Exit {
         note!("ata: {}", self.message);
-        ExitCode::from(self.kind as u8)
+        Exit(self.kind as u8)
     }
 }
 

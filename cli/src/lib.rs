@@ -26,11 +26,16 @@ mod settings;
 mod signals;
 mod telemetry;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use ata_experiments::PolicyResolver;
 use ata_learn::{ModelResolver, builtin_model};
 use ata_scheduler::build_policy;
+
+use failure::Failure;
+
+pub use failure::Exit;
 
 /// The models and policies that the program knows by name, and its defaults.
 #[derive(Clone, Copy, Debug)]
@@ -42,21 +47,41 @@ pub struct Extensions {
     /// Settings of a run, in the form of `config.toml`, whose defaults are others than ata's; files, environment and flags
     /// override them.
     pub defaults: &'static str,
+    /// The words that start this program, before its arguments. Without any, it is the executable of this process.
+    pub program: &'static [OsString],
 }
 
 impl Default for Extensions {
     /// The built-in models and policies.
     fn default() -> Self {
-        Self { models: builtin_model, policies: build_policy, defaults: "" }
+        Self { models: builtin_model, policies: build_policy, defaults: "", program: &[] }
+    }
+}
+
+impl Extensions {
+    /// The words that start this program.
+    pub(crate) fn program(&self) -> Result<Vec<OsString>, Failure> {
+        if let [] = self.program {
+            let executable = std::env::current_exe().map_err(Failure::internal)?;
+            return Ok(vec![executable.into()]);
+        }
+        Ok(self.program.to_vec())
     }
 }
 
 /// Runs the command line of this process.
 #[must_use]
 pub fn main(extensions: Extensions) -> ExitCode {
+    run(std::env::args_os(), extensions).into()
+}
+
+/// Runs a command line, whose first word is the program's name, for programs that have a line or an exit of their own.
+pub fn run(command_line: impl IntoIterator<Item = OsString>, extensions: Extensions) -> Exit {
     ata_learn::keep_freed_memory();
-    match args::parse().and_then(|cli| commands::run(cli, extensions)) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
-    }
+    let ended = match args::parse(command_line) {
+        Ok(Some(cli)) => commands::run(cli, extensions),
+        Ok(None) => Ok(Exit::DONE),
+        Err(failure) => Err(failure),
+    };
+    ended.unwrap_or_else(|failure| failure.report())
 }

@@ -1,13 +1,16 @@
-//! The extension module `ata._core` of the Python package `ata`: the scheduler, for training loops in Python.
+//! The extension module `ata._core` of the Python package `ata`: the scheduler, for training loops in Python, and the program `ata`
+//! with gradients that Python computes.
 //!
-//! Everything else of the package is Python, in `python/py_src/ata/`. The extension holds no thread and does no I/O, and a call takes
-//! microseconds, so that it keeps the interpreter's lock.
+//! Everything else of the package is Python, in `python/py_src/ata/`. A call of the scheduler takes microseconds, so that it keeps the
+//! interpreter's lock; the program runs without it, and takes it to call Python.
 //!
 //! # Layout
 //! - `scheduler`: the class `Scheduler`
 //! - `policies`: the function `policies`
+//! - `problem`: the function `main`
 
 mod policies;
+mod problem;
 mod scheduler;
 
 use pyo3::prelude::*;
@@ -17,5 +20,6 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scheduler::Scheduler>()?;
-    module.add_function(wrap_pyfunction!(policies::policies, module)?)
+    module.add_function(wrap_pyfunction!(policies::policies, module)?)?;
+    module.add_function(wrap_pyfunction!(problem::main, module)?)
 }

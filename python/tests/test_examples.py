@@ -11,23 +11,26 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MOST_LINES = 40
+UP = ["up", "--workers", "2", "--iterations", "30", "--dashboard", "off"]
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
 @pytest.mark.parametrize(
-    ("name", "needs", "options", "expected"),
+    ("name", "needs", "options", "arguments", "expected"),
     [
-        ("scheduler", [], [], "step 10: shares ["),
-        ("ddp", ["torch"], TORCHRUN, "epoch 1: shares ["),
-        ("accelerate_ddp", ["torch", "accelerate"], TORCHRUN, "epoch 1: shares ["),
-        ("lightning_ddp", ["torch", "lightning"], [], "shares of the last step: ["),
+        ("scheduler", [], [], [], "step 10: shares ["),
+        ("numpy_problem", [], [], UP, "sha256"),
+        ("fleet", ["torch"], [], UP, "sha256"),
+        ("ddp", ["torch"], TORCHRUN, [], "epoch 1: shares ["),
+        ("accelerate_ddp", ["torch", "accelerate"], TORCHRUN, [], "epoch 1: shares ["),
+        ("lightning_ddp", ["torch", "lightning"], [], [], "shares of the last step: ["),
     ],
 )
-def test_an_example(name: str, needs: list[str], options: list[str], expected: str, tmp_path: Path) -> None:
+def test_an_example(name: str, needs: list[str], options: list[str], arguments: list[str], expected: str, tmp_path: Path) -> None:
     for module in needs:
         pytest.importorskip(module)
     environment = os.environ | {"ACCELERATE_USE_CPU": "true", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *options, EXAMPLES / f"{name}.py"]
+    command = [sys.executable, *options, EXAMPLES / f"{name}.py", *arguments]
     ended = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=False
     )

@@ -31,6 +31,7 @@ pub(crate) use up::UpArgs;
 pub(crate) use watching::{ExplainArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs};
 pub(crate) use worker::WorkerArgs;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -166,11 +167,15 @@ Examples:
     },
 }
 
-/// Reads the command line; help and version end the program here.
-pub(crate) fn parse() -> Result<Cli, Failure> {
-    match Cli::try_parse() {
-        Ok(cli) => Ok(cli),
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => error.exit(),
+/// Reads the command line; `None` if help or the version was asked for, and is printed.
+pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<Option<Cli>, Failure> {
+    match Cli::try_parse_from(command_line) {
+        Ok(cli) => Ok(Some(cli)),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            // A reader that is gone, as of `| head`, has what it wanted.
+            drop(error.print());
+            Ok(None)
+        }
         Err(error) => Err(Failure::usage(in_short(&error))),
     }
 }

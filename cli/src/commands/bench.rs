@@ -1,6 +1,6 @@
 //! `ata bench`: measures this build on this machine, by [`ata_bench`].
 
-use std::process::ExitCode;
+use crate::failure::Exit;
 
 use ata_bench::{BenchError, Figure, Subject};
 use clap::ValueEnum;
@@ -9,7 +9,7 @@ use crate::args::BenchArgs;
 use crate::failure::Failure;
 use crate::output::print_json;
 
-pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: BenchArgs) -> Result<Exit, Failure> {
     let subjects = if args.subjects.is_empty() { Subject::value_variants().to_vec() } else { args.subjects };
     if !args.json {
         println!("{:<52}{:>12}  {:<38}{:>12}{:>8}", "", "median", "reference", "median", "ratio");
@@ -25,7 +25,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     if args.json {
         print_json(&figures)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 fn print(figure: &Figure) {

@@ -1,8 +1,8 @@
 //! `ata chaos`: a cluster on this machine under faults, by [`ata_chaos`].
 
+use crate::failure::Exit;
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
 
 use ata_chaos::{ChaosError, Config, FaultKind, KindSummary, Observer, Outcome, Verdict};
 use ata_figures::Table;
@@ -32,19 +32,19 @@ task_time = 'const(20); const(20); const(20); const(400)'
 /// How long faults are injected: each kind comes once at least.
 const MINUTES: f64 = 2.0;
 
-pub(crate) async fn run(args: ChaosArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: ChaosArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let (config, json) = (config(&args, extensions)?, args.json);
     let mut console = Console { workers: config.workers, seed: config.seed, line: live_line() };
     let signal = signals::stop()?;
     let verdict = tokio::select! {
         biased;
         // The processes are killed when the other branch is dropped.
-        _ = signal => return Ok(ExitCode::from(INTERRUPTED)),
+        _ = signal => return Ok(Exit(INTERRUPTED)),
         verdict = Box::pin(ata_chaos::run(config, &mut console)) => verdict?,
     };
     verdict.print(json)?;
     if verdict.broken.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Exit::DONE);
     }
     Err(Failure::internal(format!("broken promises: {}", verdict.broken.join("; "))))
 }
@@ -66,7 +66,7 @@ fn config(args: &ChaosArgs, extensions: Extensions) -> Result<Config, Failure> {
         worker_args.extend(["--data".into(), data.into_os_string()]);
     }
     Ok(Config {
-        program: std::env::current_exe().map_err(Failure::internal)?,
+        program: extensions.program()?,
         settings: settings.to_toml()?,
         folder: args.out.clone().unwrap_or_else(|| Path::new("runs").join(new_run_id("chaos"))),
         worker_args,

@@ -1,8 +1,8 @@
 //! `ata coordinator`: the head node.
 
+use crate::failure::Exit;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::ExitCode;
 
 use ata_record::write_atomically;
 use ata_wire::Security;
@@ -19,7 +19,7 @@ use crate::run::{Dashboard, ExpectedWorkers, Run};
 use crate::settings::{DEFAULT_DASHBOARD, Entrance};
 use crate::signals::{self, notify};
 
-pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let (settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.head])?;
     let address = settings.listen()?;
     let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result
     let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
     let mut run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;
     if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Exit::DONE);
     }
 
     let mut signal = Box::pin(signals::stop()?);

@@ -1,8 +1,8 @@
 //! `ata doctor`: checks this machine, or the way from it to a coordinator, by [`ata_doctor`].
 
+use crate::failure::Exit;
 use std::iter;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ struct Device {
     name: String,
 }
 
-pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let settings = settings(&args, extensions.defaults)?;
     let examination = if names_coordinator(&args.joining) {
         let endpoint = joining::endpoint(&args.joining, Duration::ZERO).await?;
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit
     };
     examination.print(args.json)?;
     let is_bad = examination.findings.iter().any(|finding| finding.status == Status::Problem);
-    Ok(ExitCode::from(u8::from(is_bad)))
+    Ok(Exit(u8::from(is_bad)))
 }
 
 impl Output for Examination {

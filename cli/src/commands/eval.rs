@@ -1,7 +1,7 @@
 //! `ata eval`: how good a trained model is on test data.
 
+use crate::failure::Exit;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use ata_figures::Table;
 use ata_learn::{Evaluation, ModelResolver, Split, decode_metadata, hex, sha256_of_parameters};
@@ -39,7 +39,7 @@ struct Class {
     accuracy: Option<f64>,
 }
 
-pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failure> {
     let path = find(&args.model)?;
     let settings = settings_of(&path)?;
     let bytes = std::fs::read(&path).map_err(|cause| Failure::data(format!("{}: {cause}", path.display())))?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<ExitCode, Fa
         model: path,
     };
     result.print(args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 /// The model file that the user names.

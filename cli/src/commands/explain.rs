@@ -1,6 +1,6 @@
 //! `ata explain`: why each worker has the tasks that it has.
 
-use std::process::ExitCode;
+use crate::failure::Exit;
 
 use ata_figures::Table;
 use ata_observe::{Explanation, WorkerExplanation, explain, read_state, read_state_at};
@@ -15,7 +15,7 @@ use crate::output::{Output, escaped, render_table};
 /// Workers that are explained in words.
 const WORKERS_SHOWN: usize = 16;
 
-pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     let unknown = |number| Failure::usage(format!("--worker {number}: the run has no worker of that number"));
     let worker = args.worker.map(|number| WorkerId::new(number).ok_or_else(|| unknown(number))).transpose()?;
     let explanation = match RunLocation::find(&args.of)? {
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<ExitCode, Failure> {
         return Err(unknown(number));
     }
     explanation.print(args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 impl Output for Explanation {

@@ -1,7 +1,7 @@
 //! `ata completions` and `ata man`: what shells and `man` read.
 
+use crate::failure::Exit;
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -9,14 +9,14 @@ use clap_complete::Shell;
 use crate::args::Cli;
 use crate::failure::Failure;
 
-pub(crate) fn completions(shell: Shell) -> ExitCode {
+pub(crate) fn completions(shell: Shell) -> Exit {
     clap_complete::generate(shell, &mut Cli::command(), "ata", &mut std::io::stdout());
-    ExitCode::SUCCESS
+    Exit::DONE
 }
 
-pub(crate) fn man(out: &Path) -> Result<ExitCode, Failure> {
+pub(crate) fn man(out: &Path) -> Result<Exit, Failure> {
     let failed = |cause: std::io::Error| Failure::disk(format!("cannot write to {}: {cause}", out.display()));
     std::fs::create_dir_all(out).map_err(failed)?;
     clap_mangen::generate_to(Cli::command(), out).map_err(failed)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }

@@ -1,6 +1,6 @@
 //! `ata health`: whether a coordinator is alive, for health checks.
 
-use std::process::ExitCode;
+use crate::failure::Exit;
 
 use ata_observe::Client;
 
@@ -8,9 +8,9 @@ use crate::args::HealthArgs;
 use crate::failure::Failure;
 use crate::output::escaped;
 
-pub(crate) async fn run(args: HealthArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
     let client: Client = args.url.parse()?;
     let answer = client.get(if args.ready { "/readyz" } else { "/healthz" }).await?;
     println!("{}", escaped(String::from_utf8_lossy(&answer).trim_end()));
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }

@@ -22,7 +22,7 @@ mod token;
 mod up;
 mod worker;
 
-use std::process::ExitCode;
+use crate::failure::Exit;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -33,14 +33,15 @@ use crate::failure::Failure;
 use crate::telemetry::{self, Collector};
 
 /// Runs the subcommand.
-pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<ExitCode, Failure> {
+pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
     // A worker shows nothing but its log, and a coordinator's log reports on its workers. Every kernel tuned is a line of
     // cubecl's.
     let default = match &cli.command {
         Command::Worker(_) | Command::Coordinator(_) => "info,cubecl_runtime=warn",
         _ => "warn",
     };
-    if matches!(cli.command, Command::Worker(_)) {
+    // Another program than ata's own executable may not bear to be started anew.
+    if matches!(cli.command, Command::Worker(_)) && extensions.program.is_empty() {
         ata_learn::keep_large_blocks();
     }
     let collector = collector(&cli.command);

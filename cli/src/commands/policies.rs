@@ -1,6 +1,6 @@
 //! `ata policies`: the scheduling policies and their parameters.
 
-use std::process::ExitCode;
+use crate::failure::Exit;
 
 use ata_scheduler::POLICIES;
 use serde::Serialize;
@@ -21,7 +21,7 @@ struct PolicyEntry {
     parameters: &'static str,
 }
 
-pub(crate) fn run(json: bool) -> Result<ExitCode, Failure> {
+pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
     let entries = POLICIES.iter().map(|policy| PolicyEntry {
         name: policy.name,
         about: policy.about,
@@ -29,7 +29,7 @@ pub(crate) fn run(json: bool) -> Result<ExitCode, Failure> {
         parameters: policy.parameters,
     });
     PolicyList(entries.collect()).print(json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 impl Output for PolicyList {

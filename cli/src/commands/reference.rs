@@ -1,7 +1,7 @@
 //! `ata reference`: the pages of the documentation that are made from the code, by [`ata_reference`].
 
+use crate::failure::Exit;
 use std::path::Path;
-use std::process::ExitCode;
 
 use ata_observe::{MetricDescription, Metrics};
 use ata_record::{JOURNAL_VERSION, RunEvent, write_atomically};
@@ -18,13 +18,13 @@ use crate::settings::Settings;
 const NOT_SETTINGS: [&str; 8] = ["config", "resume", "json", "stay", "log", "log_format", "otlp", "ready_file"];
 
 /// Writes the pages to a folder.
-pub(crate) fn run(out: &Path) -> Result<ExitCode, Failure> {
+pub(crate) fn run(out: &Path) -> Result<Exit, Failure> {
     let failed = |cause: std::io::Error| Failure::disk(format!("cannot write to {}: {cause}", out.display()));
     std::fs::create_dir_all(out).map_err(failed)?;
     for (name, text) in pages(&definitions()?) {
         write_atomically(&out.join(name), text.as_bytes()).map_err(failed)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 fn definitions() -> Result<Definitions, Failure> {

@@ -1,6 +1,6 @@
 //! `ata replay`: what each policy would have cost on the times that a run recorded.
 
-use std::process::ExitCode;
+use crate::failure::Exit;
 
 use ata_experiments::MAX_BUDGET;
 use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Report, Table};
@@ -42,7 +42,7 @@ impl Output for Comparison {
     }
 }
 
-pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let recorded = recorded::read(&args.events)?;
     let policies = policy_list::parse(&args.policies, &["adaptive-k-sync", "clairvoyant"])?;
     let workers = recorded.times.iter().filter(|times| !times.tasks_s.is_empty()).count();
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<ExitCode,
         note!("report and figure: {}", folder.join("report.html").display());
     }
     Comparison { rows, table }.print(args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 /// The mean over seeds.

@@ -1,8 +1,8 @@
 //! `ata report`: the page of one run or several, as a file or served.
 
+use crate::failure::Exit;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use ata_observe::{Access, App, Snapshot, Source, follow, read_state, serve};
@@ -19,7 +19,7 @@ use crate::signals;
 /// The file name of a page of several runs.
 const COMPARISON_FILE: &str = "comparison.html";
 
-pub(crate) async fn run(args: ReportArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: ReportArgs) -> Result<Exit, Failure> {
     let folders = args.runs.iter().map(|run| location::folder(run)).collect::<Result<Vec<PathBuf>, _>>()?;
     if let Some(address) = args.serve {
         return served(folders, address).await;
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: ReportArgs) -> Result<ExitCode, Failure> {
     write_atomically(&path, ata_observe::report(&title, &snapshots).as_bytes())
         .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
     println!("{}", path.display());
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 fn name(folder: &Path) -> String {
@@ -49,7 +49,7 @@ fn snapshot(index: usize, folder: &Path) -> Result<Snapshot, Failure> {
     Ok(Snapshot { index, ..Snapshot::of(&state, &other_costs(&state)) })
 }
 
-async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<ExitCode, Failure> {
+async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<Exit, Failure> {
     if !address.ip().is_loopback() {
         return Err(Failure::usage(format!(
             "--serve {address}: expected an address of this machine only, as in 127.0.0.1:7072; a coordinator's own \
@@ -71,5 +71,5 @@ async fn served(folders: Vec<PathBuf>, address: SocketAddr) -> Result<ExitCode, 
         stop.await;
     })
     .await;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }

@@ -1,7 +1,7 @@
 //! `ata token`: the coordinator's join token.
 
+use crate::failure::Exit;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::ExitCode;
 
 use ata_wire::{Credentials, JoinToken, KeyPin, Role};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::settings::{DEFAULT_PORT, advertised, credentials_folder};
 
-pub(crate) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
+pub(crate) fn run(command: &TokenCommand) -> Result<Exit, Failure> {
     match command {
         TokenCommand::Show(args) => {
             let credentials = open(args)?;
@@ -21,7 +21,7 @@ pub(crate) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
     }
 }
 
-fn rotate(RotateArgs { token, key }: &RotateArgs) -> Result<ExitCode, Failure> {
+fn rotate(RotateArgs { token, key }: &RotateArgs) -> Result<Exit, Failure> {
     let credentials = open(token)?;
     let mut pin = served(&credentials)?;
     if *key {
@@ -52,17 +52,17 @@ fn role(args: &TokenArgs) -> Role {
     if args.status { Role::Status } else { Role::Worker }
 }
 
-fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<ExitCode, Failure> {
+fn show(args: &TokenArgs, credentials: &Credentials, key: KeyPin) -> Result<Exit, Failure> {
     if args.status {
         let secret = credentials.secret(Role::Status)?.to_string();
         StatusSecret { secret }.print(args.json)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Exit::DONE);
     }
     let token = token(args, credentials, key)?;
     let JoinToken { address, pin, .. } = &token;
     let join = JoinOutput { address: address.to_string(), key_sha256: pin.to_string(), token: token.to_string() };
     join.print(args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 /// The token with the current secret.

@@ -1,7 +1,9 @@
 //! `ata up`: a coordinator and several workers on this machine, over real gRPC on loopback.
 
+use crate::failure::Exit;
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Events reach the state that is watched within milliseconds; this is for machines that are very busy.
 const STATE_LAG: Duration = Duration::from_secs(5);
 
-pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let (mut settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.local])?;
     let devices = match settings.devices()? {
         Some(devices) => devices.choices()?,
@@ -52,7 +54,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let (coordinator, named) = (DeviceChoice::Cpu, Some(device_name.clone()));
     let mut run = Run::new(settings.clone(), extensions, inputs, coordinator, named, expected, resumption.as_ref())?;
     if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Exit::DONE);
     }
     say_what(&settings, &device_name);
     if opened.iter().any(|device| device.is_cpu() && settings.fuse.applies_to(device)) {
@@ -66,7 +68,9 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<ExitCode
     let folder = run.folder(resumption.as_ref(), args.common.begins_again())?;
     let address = format!("http://{address}");
     let is_over = run.finished().is_some();
-    let start = || Children::start(&settings, &devices, &address, training_file.as_deref(), args.traces.url());
+    let program = extensions.program()?;
+    let start =
+        || Children::start(&program, &settings, &devices, &address, training_file.as_deref(), args.traces.url());
     let mut children = if is_over { Children::default() } else { start()? };
 
     let mut received = None;
@@ -111,14 +115,17 @@ pub(super) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<Stri
 
 /// The command of a worker of a cluster on this machine, which is killed when it is dropped.
 fn worker_command(
+    program: &[OsString],
     settings: &Settings,
     number: u32,
     device: DeviceChoice,
     coordinator: &str,
     data: Option<&Path>,
 ) -> Result<Command, Failure> {
-    let mut command = Command::new(std::env::current_exe().map_err(Failure::internal)?);
+    let (program, first) = program.split_first().expect("a program has a name");
+    let mut command = Command::new(program);
     command
+        .args(first)
         .arg("worker")
         .args(["--coordinator", coordinator, "--name", &format!("worker-{number}")])
         .args(["--number", &number.to_string(), "--workers", &settings.workers.count.to_string()])
@@ -146,6 +153,7 @@ struct Children {
 impl Children {
     /// Starts the workers; they take the devices in turn.
     fn start(
+        program: &[OsString],
         settings: &Settings,
         devices: &[DeviceChoice],
         coordinator: &str,
@@ -154,7 +162,7 @@ impl Children {
     ) -> Result<Self, Failure> {
         let mut running = JoinSet::new();
         for (number, device) in (1..=settings.workers.count).zip(devices.iter().cycle()) {
-            let mut command = worker_command(settings, number, *device, coordinator, data)?;
+            let mut command = worker_command(program, settings, number, *device, coordinator, data)?;
             command.args(["--retry-for", "10", "--log", "error"]);
             if let Some(url) = otlp {
                 command.env("ATA_OTLP", url);

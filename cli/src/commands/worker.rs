@@ -1,9 +1,9 @@
 //! `ata worker`: computes gradients for a coordinator.
 
+use crate::failure::Exit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::settings::{Devices, Fuse, parse_time_unit};
 use crate::signals::{self, Signal, notify};
 use crate::telemetry;
 
-pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<Exit, Failure> {
     if let Some(threads) = args.threads {
         limit_threads(threads);
     }
@@ -65,22 +65,22 @@ pub(crate) async fn run(args: WorkerArgs, models: ModelResolver) -> Result<ExitC
 }
 
 /// One failed worker is the failure of the process, even if others worked on to the end of the run.
-fn exit_code(ends: Vec<Result<WorkerEnd, Failure>>, received: Option<Signal>) -> Result<ExitCode, Failure> {
+fn exit_code(ends: Vec<Result<WorkerEnd, Failure>>, received: Option<Signal>) -> Result<Exit, Failure> {
     let ends: Vec<WorkerEnd> = ends.into_iter().collect::<Result<_, _>>()?;
     if ends.contains(&WorkerEnd::RunFailed) {
         tracing::warn!("the run failed; see the coordinator's log");
-        return Ok(ExitCode::from(RUN_FAILED));
+        return Ok(Exit(RUN_FAILED));
     }
     match received {
         Some(signal) if ends.contains(&WorkerEnd::Stopped) => Ok(ended_by(signal)),
-        _ => Ok(ExitCode::SUCCESS),
+        _ => Ok(Exit::DONE),
     }
 }
 
-fn ended_by(signal: Signal) -> ExitCode {
+fn ended_by(signal: Signal) -> Exit {
     match signal {
-        Signal::Interrupt => ExitCode::from(INTERRUPTED),
-        Signal::Terminate => ExitCode::SUCCESS,
+        Signal::Interrupt => Exit(INTERRUPTED),
+        Signal::Terminate => Exit::DONE,
     }
 }
 

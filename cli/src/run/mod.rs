@@ -29,9 +29,9 @@ pub(crate) use folder::RunFolder;
 #[cfg(target_os = "linux")]
 pub(crate) use folder::new_run_id;
 
+use crate::failure::Exit;
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use ata_coordinator::{
@@ -292,7 +292,7 @@ impl EndedRun {
         CommonArgs { json, stay, .. }: &CommonArgs,
         received: Option<Signal>,
         signal: impl Future<Output = Signal>,
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<Exit, Failure> {
         let Self { report, settings, device_name, observers } = self;
         let mut summary = Summary::new(&folder.run_id, &folder.path, &settings, &device_name, &report);
         let written = write_results(&summary, &report, folder);
@@ -329,7 +329,7 @@ async fn other_policies(run: &RunState, settings: &Settings) -> Vec<PolicyCost> 
 }
 
 /// How the program ends after a run, whose results were written or not.
-fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Signal>) -> Result<ExitCode, Failure> {
+fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Signal>) -> Result<Exit, Failure> {
     // A failure of the run takes precedence over one to write its results.
     let stopped = report.ended.inspect_err(|_| {
         if let Err(failure) = &written {
@@ -341,13 +341,13 @@ fn exit_code(report: RunReport, written: Result<(), Failure>, signal: Option<Sig
         return Err(Failure::disk(format!("{reason}; the checkpoints before it are kept")));
     }
     match (stopped, signal) {
-        (_, Some(Signal::Interrupt)) => Ok(ExitCode::from(INTERRUPTED)),
+        (_, Some(Signal::Interrupt)) => Ok(Exit(INTERRUPTED)),
         // Without checkpoints too: it is not done, and its supervisor should start it again.
-        (StopReason::Stopped, Some(Signal::Terminate)) => Ok(ExitCode::from(RESUMABLE)),
+        (StopReason::Stopped, Some(Signal::Terminate)) => Ok(Exit(RESUMABLE)),
         (StopReason::Stopped, None) => {
             Err(Failure::internal("too few workers are left to continue; see the messages above"))
         }
-        _ => Ok(ExitCode::SUCCESS),
+        _ => Ok(Exit::DONE),
     }
 }
 

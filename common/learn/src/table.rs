@@ -46,9 +46,15 @@ impl TensorEntry {
 }
 
 impl ParameterTable {
+    /// Tensors with these names and shapes, each in row-major order, as in PyTorch.
+    pub fn of_shapes(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
+        let entry = |(name, shape)| TensorEntry { name, shape, is_transposed: false };
+        Self { tensors: tensors.into_iter().map(entry).collect() }
+    }
+
     /// A single vector, for models without named parameters.
     pub fn vector(name: &str, length: usize) -> Self {
-        Self { tensors: vec![TensorEntry { name: name.into(), shape: vec![length], is_transposed: false }] }
+        Self::of_shapes([(name.into(), vec![length])])
     }
 
     /// The number of parameters.

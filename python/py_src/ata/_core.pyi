@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from ata.problem import Trainable
+
 __version__: str
 
 def policies() -> dict[str, str]: ...
+def main(
+    command_line: list[str], program: list[str], problem: Trainable | None = None, defaults: str = ""
+) -> int: ...
 
 class Scheduler:
     def __new__(cls, workers: int, budget: int, policy: str = "ata-auto", *, seed: int = 0) -> Scheduler: ...

@@ -92,7 +92,7 @@ impl Plan {
     fn spawn_coordinator(&self, cadence: &str) -> Result<Child, ChaosError> {
         let mut command = Command::new("sh");
         // A write beyond the limit of a file's size then fails, as on a full disk, and does not end the process.
-        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(&self.config.program).arg("coordinator");
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).args(&self.config.program).arg("coordinator");
         command.arg("--config").arg(&self.settings).arg("--out").arg(self.disturbed());
         command.args(["--resume", "auto", "--listen", "127.0.0.1:0", "--checkpoint-every", cadence]);
         command.arg("--ready-file").arg(self.ready_file());
@@ -123,7 +123,7 @@ impl Plan {
     }
 
     fn start_worker(&self, number: u32, proxy: &FaultProxy) -> Result<Child, ChaosError> {
-        let mut command = Command::new(&self.config.program);
+        let mut command = self.config.command();
         command.arg("worker").args(["--coordinator", &format!("http://{}", proxy.address)]);
         command.args(["--name", &format!("worker-{number}"), "--number", &number.to_string()]);
         command.args(["--workers", &self.config.workers.to_string()]).args(&self.config.worker_args);

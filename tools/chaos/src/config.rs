@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::process::Command;
+
 use crate::FaultKind;
 
 /// The exit code of a coordinator that was stopped, and can be resumed.
@@ -18,8 +20,8 @@ pub(crate) const RUN_FAILED: i32 = 70;
 /// The cluster, and the faults that it is exposed to.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The executable of `ata`.
-    pub program: PathBuf,
+    /// The words that start `ata`, the executable first.
+    pub program: Vec<OsString>,
     /// Settings of the run, as for `--config`.
     pub settings: String,
     /// A new folder for both runs and all logs.
@@ -46,4 +48,14 @@ pub struct Config {
     pub faults: Option<u64>,
     /// How long faults are injected, unless [`Config::faults`] says how many.
     pub minutes: f64,
+}
+
+impl Config {
+    /// Starts `ata` with arguments that follow.
+    pub(crate) fn command(&self) -> Command {
+        let (program, first) = self.program.split_first().expect("a program has a name");
+        let mut command = Command::new(program);
+        command.args(first);
+        command
+    }
 }

@@ -70,7 +70,7 @@ impl Plan {
 
     /// `ata up` with these arguments and a folder.
     fn up(&self, args: &[&str], folder: &Path, iterations: u64) -> Result<Command, ChaosError> {
-        let mut command = Command::new(&self.config.program);
+        let mut command = self.config.command();
         command.arg("up").args(args).arg(folder);
         command.args(["--iterations", &iterations.to_string(), "--task-time", "none"]);
         self.prepare(&mut command).stdout(Stdio::null()).stderr(self.log("up.log")?);
@@ -104,7 +104,7 @@ impl Plan {
     /// The digest of the parameters in the model's file, as `ata eval` finds them.
     async fn model_sha256(&self, folder: &Path) -> Result<String, ChaosError> {
         let path = folder.join(MODEL_FILE);
-        let mut command = Command::new(&self.config.program);
+        let mut command = self.config.command();
         command.arg("eval").arg(&path).args(["--device", "cpu", "--json"]);
         self.prepare(&mut command).stdout(Stdio::piped()).stderr(self.log("eval.log")?);
         let output = command.spawn()?.wait_with_output().await?;

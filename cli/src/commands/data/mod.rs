@@ -2,23 +2,23 @@
 
 mod fetch;
 
+use crate::failure::Exit;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::process::ExitCode;
 
 use ata_learn::{Images, RecordFile, Split, Synthetic, hex, sha256_of_file};
 
 use crate::args::DataCommand;
 use crate::failure::Failure;
 
-pub(crate) fn run(command: DataCommand) -> Result<ExitCode, Failure> {
+pub(crate) fn run(command: DataCommand) -> Result<Exit, Failure> {
     match command {
         DataCommand::Fetch(args) => fetch::run(args)?,
         DataCommand::Verify { path } => verify(&path)?,
         DataCommand::Synth { folder, seed, train, test } => synthesize(&folder, seed, train, test)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 fn verify(path: &Path) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 mod cnn_descent;
 mod suite;
 
-use std::process::ExitCode;
+use crate::failure::Exit;
 
 use ata_experiments::suite::SUITES;
 use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, LinksSpec, Row, RunResult};
@@ -23,7 +23,7 @@ use crate::inputs::open_split;
 use crate::output::{Counter, Output, note, render_table};
 use crate::settings::policy_list;
 
-pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, Failure> {
     if args.list {
         return list();
     }
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<ExitCod
         note!("report and figures: {}", folder.join("report.html").display());
     }
     Simulation { results: &results, experiment: &experiment, learning: learning.as_ref() }.print(args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 /// The results of an experiment.
@@ -74,7 +74,7 @@ impl Output for Simulation<'_> {
     }
 }
 
-fn list() -> Result<ExitCode, Failure> {
+fn list() -> Result<Exit, Failure> {
     println!("Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n");
     for (name, text) in BUILTIN_EXPERIMENTS {
         println!("{name:<20}{}", Experiment::parse(text, name)?.title);
@@ -83,17 +83,17 @@ fn list() -> Result<ExitCode, Failure> {
     for (name, title) in SUITES {
         println!("{name:<20}{title}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
-fn show(name: &str) -> Result<ExitCode, Failure> {
+fn show(name: &str) -> Result<Exit, Failure> {
     let Some((_, text)) = BUILTIN_EXPERIMENTS.iter().find(|(known, _)| *known == name) else {
         let is_suite = SUITES.iter().any(|(suite, _)| *suite == name);
         let why = if is_suite { "a suite of experiments has no file" } else { "no such experiment; see --list" };
         return Err(Failure::usage(format!("--show {name}: {why}")));
     };
     print!("{text}");
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 fn command_line() -> String {

@@ -1,7 +1,7 @@
 //! `ata simulate --experiment comparison`: suites of experiments, as ratios to an oracle.
 
+use crate::failure::Exit;
 use std::path::Path;
-use std::process::ExitCode;
 
 use ata_experiments::suite::{Suite, SuiteResult};
 use ata_figures::{Report, Table};
@@ -14,7 +14,7 @@ use crate::output::{Counter, Output, note, render_table};
 use crate::settings::policy_list;
 
 /// Runs the suite that `--experiment` names; `None` if it names an experiment.
-pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<ExitCode, Failure>> {
+pub(super) fn run(args: &SimulateArgs, extensions: Extensions) -> Option<Result<Exit, Failure>> {
     let name = args.experiment.as_deref()?;
     let suite = Suite::open(name, args.data.as_deref().map(Path::new))?;
     Some(suite.map_err(Failure::from).and_then(|suite| compare(with_flags(suite, args)?, args, extensions)))
@@ -52,7 +52,7 @@ fn with_flags(mut suite: Suite, args: &SimulateArgs) -> Result<Suite, Failure> {
     Ok(suite)
 }
 
-fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<ExitCode, Failure> {
+fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<Exit, Failure> {
     suite.check()?;
     let progress = Counter::new("simulated iterations", suite.total_iterations());
     let result = suite.run(extensions.policies, &|done| progress.add(done))?;
@@ -61,7 +61,7 @@ fn compare(suite: Suite, args: &SimulateArgs, extensions: Extensions) -> Result<
         write(suite, &result, folder)?;
     }
     SuiteOutput { costs: &result.costs, tables: result.tables() }.print(args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 /// The costs of a suite's policies.

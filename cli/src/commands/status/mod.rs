@@ -8,7 +8,7 @@
 mod text;
 mod watch;
 
-use std::process::ExitCode;
+use crate::failure::Exit;
 
 use ata_figures::Table;
 use ata_observe::{Client, Snapshot, read_state};
@@ -23,7 +23,7 @@ use crate::run::counterfactual::{cost_table, other_costs};
 /// Rows of workers.
 const WORKERS_SHOWN: usize = 32;
 
-pub(crate) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let location = RunLocation::find(&args.of)?;
     if args.watch {
         return watch::run(location).await;
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
         }
     };
     status.print(args.json)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::DONE)
 }
 
 /// The runs that a server shows.

@@ -1,7 +1,7 @@
 //! The live view, on the whole terminal.
 
+use crate::failure::Exit;
 use std::io::IsTerminal;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use ata_observe::{Activity, Client, Snapshot, WorkerSnapshot, follow};
@@ -31,7 +31,7 @@ const CHART_LINES: u16 = 12;
 /// Lines of the log.
 const LOG_LINES: u16 = 7;
 
-pub(super) async fn run(run: RunLocation) -> Result<ExitCode, Failure> {
+pub(super) async fn run(run: RunLocation) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage("--watch needs a terminal; without it, `ata status` prints the state once"));
     }
@@ -44,7 +44,7 @@ pub(super) async fn run(run: RunLocation) -> Result<ExitCode, Failure> {
             break Err(Failure::internal(error));
         }
         match tokio::task::spawn_blocking(next_key).await.map_err(Failure::internal) {
-            Ok(Ok(Some(key))) if is_end(key) => break Ok(ExitCode::SUCCESS),
+            Ok(Ok(Some(key))) if is_end(key) => break Ok(Exit::DONE),
             Ok(Ok(Some(key))) => screen.scroll(key.code, snapshot.workers.len()),
             Ok(Ok(None)) => match source.snapshot().await {
                 Ok(new) => (snapshot, screen.trouble) = (new, None),

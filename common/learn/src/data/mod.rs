@@ -133,6 +133,9 @@ pub enum DataError {
         /// The split.
         split: Split,
     },
+    /// The problem that opens or reads it failed.
+    #[error("{0}")]
+    Problem(String),
     /// Its content violates the layout.
     #[error("{path}: {reason}")]
     Corrupt {

@@ -1,6 +1,7 @@
-"""Uneven data parallelism for PyTorch: each rank computes as many samples of a step as it is fast.
+"""PyTorch with machines of unequal speed.
 
-- `Uneven` wraps a model that is `DistributedDataParallel` or was sharded by `fully_shard`.
+- `Problem` is a model, data and a loss, which ata's own cluster trains: see `ata.main`.
+- `Uneven` gives each rank of `torch.distributed` as many samples of a step as it is fast. It wraps a model that is `DistributedDataParallel` or was sharded by `fully_shard`.
 - `ShareSampler`, which `Uneven.sampler` returns, hands out each sample once per epoch.
 - `ata.torch.lightning` has the same as a callback for Lightning.
 """
@@ -10,7 +11,8 @@ try:
 except ImportError as error:
     raise ImportError("ata.torch needs PyTorch: pip install torch") from error
 
+from ata.torch.problem import Problem
 from ata.torch.sampler import ShareSampler
 from ata.torch.uneven import Step, Uneven
 
-__all__ = ["ShareSampler", "Step", "Uneven"]
+__all__ = ["Problem", "ShareSampler", "Step", "Uneven"]

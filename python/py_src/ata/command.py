@@ -1,0 +1,54 @@
+"""The program `ata`, with the built-in models or with a problem of one's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ata import _core
+from ata.problem import Problem
+
+Setting = str | int | float | bool
+
+
+def main(problem: Problem, arguments: Sequence[str] | None = None, **settings: Setting) -> NoReturn:
+    """Runs ata's command line for a problem, and exits with its exit code.
+
+    A script that ends with this call has all of ata's commands: `python train.py up` trains on this machine,
+    `python train.py coordinator` and `python train.py worker --join TOKEN` on several, `python train.py eval RUN` measures a
+    model, and `python train.py help` shows the others. Every machine runs the same script.
+
+    Args:
+        problem: What is trained.
+        arguments: The command and its flags; without them, those of this process.
+        settings: What `--config` takes, with other defaults than ata's, as in `budget=64, optimizer="adamw", lr=1e-3`.
+            A flag such as `--budget 32` overrides them.
+
+    Raises:
+        SystemExit: Always, with the documented exit code.
+    """
+    # Tasks take as long as they take.
+    defaults: dict[str, Setting] = {"model": problem.name, "task_time": "none"} | settings
+    _exit(arguments, _script(), problem, "".join(f"{name} = {json.dumps(value)}\n" for name, value in defaults.items()))
+
+
+def command() -> NoReturn:
+    """The program `ata` itself."""
+    _exit(None, [sys.executable, "-m", "ata"], None, "")
+
+
+def _exit(arguments: Sequence[str] | None, program: list[str], problem: Problem | None, defaults: str) -> NoReturn:
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    code = _core.main(["ata", *words], program, problem, defaults)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of a run that ended may still call Python, which the interpreter's end does not bear.
+    os._exit(code)
+
+
+def _script() -> list[str]:
+    """The words that started this process, without its arguments."""
+    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]

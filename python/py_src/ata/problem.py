@@ -1,0 +1,143 @@
+"""What is trained: parameters, samples, and gradients that Python computes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Split = Literal["train", "test"]
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Key = tuple[int, int, int]
+"""The run's seed, the iteration, and the task."""
+
+Measured = tuple[float, Sequence[int], Sequence[int]]
+"""The mean loss of samples, their classes, and the classes with the largest scores; no classes if the problem has none."""
+
+
+class Computation(Protocol):
+    """Computes losses and gradients of samples of one split. Both vectors stay where they are."""
+
+    parameters: Floats
+    """The parameters at which it computes: written before `load` is called."""
+    gradient: Floats
+    """The gradient that `compute` has left."""
+
+    def load(self) -> None:
+        """Says that `parameters` were written."""
+
+    def compute(self, samples: Integers, key: Key) -> float:
+        """Leaves the gradient of the samples' mean loss in `gradient`, and returns that loss."""
+
+    def measure(self, samples: Integers) -> Measured:
+        """Measures samples without a gradient."""
+
+
+class Trainable(Protocol):
+    """What ata asks of a problem."""
+
+    name: str
+    """The name that `--model` has for it."""
+    classes: Sequence[str]
+    """The names of the classes, for accuracies; empty if it has none."""
+
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The names and shapes of the parameters, in the order in which they make up a vector."""
+
+    def initial(self, seed: int) -> Floats:
+        """The parameters before the first step: the same for the same seed."""
+
+    def open(self, split: Split, path: str | None) -> int:
+        """Opens a split, and returns how many samples it has. `path` is the file that `--data` names, if it is given."""
+
+    def computation(self, split: Split, threads: int) -> Computation:
+        """Makes what computes on a split that is open. `threads`: how many it may use on the CPU."""
+
+
+class Problem(ABC):
+    """A problem in numpy, or in anything that numpy arrays go in and out of.
+
+    Parameters are a dictionary of arrays. A worker asks for the gradient of the mean loss over some samples; all workers must
+    compute the same for the same parameters and samples, so samples are numbers below `samples(split)`, and randomness comes
+    from `key` alone.
+    """
+
+    name = "python"
+    classes: Sequence[str] = ()
+
+    @abstractmethod
+    def start(self, seed: int) -> Mapping[str, Floats]:
+        """The parameters before the first step: the same names and shapes for every seed."""
+
+    @abstractmethod
+    def samples(self, split: Split, path: str | None) -> int:
+        """The number of samples of a split: `"train"` or `"test"`. `path` is the file that `--data` names, if any."""
+
+    @abstractmethod
+    def loss_and_gradient(
+        self, parameters: Mapping[str, Floats], samples: Integers, key: Key
+    ) -> tuple[float, Mapping[str, Floats]]:
+        """The mean loss over training samples, and its gradient. `key`: (seed, iteration, task), for dropout and the like."""
+
+    @abstractmethod
+    def measure(self, parameters: Mapping[str, Floats], samples: Integers) -> float | Measured:
+        """The mean loss over test samples; with `classes`, also the samples' classes and the predicted ones."""
+
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """As `Trainable`."""
+        return [(name, np.shape(array)) for name, array in self.start(0).items()]
+
+    def initial(self, seed: int) -> Floats:
+        """As `Trainable`."""
+        return np.concatenate([np.asarray(array, np.float32).ravel() for array in self.start(seed).values()])
+
+    def open(self, split: Split, path: str | None) -> int:
+        """As `Trainable`."""
+        return self.samples(split, path)
+
+    def computation(self, split: Split, threads: int) -> Computation:
+        """As `Trainable`."""
+        return _ArrayComputation(self)
+
+
+class _ArrayComputation:
+    """Turns dictionaries of arrays into vectors and back."""
+
+    def __init__(self, problem: Problem) -> None:
+        shapes = problem.shapes()
+        size = sum(int(np.prod(shape)) for _, shape in shapes)
+        self.problem = problem
+        self.parameters, self.gradient = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        self.parameter_views, self.gradient_views = views(self.parameters, shapes), views(self.gradient, shapes)
+
+    def load(self) -> None:
+        """The views see what was written."""
+
+    def compute(self, samples: Integers, key: Key) -> float:
+        loss, gradient = self.problem.loss_and_gradient(self.parameter_views, samples, key)
+        if gradient.keys() != self.gradient_views.keys():
+            raise ValueError(f"gradients of {sorted(gradient)}: expected {sorted(self.gradient_views)}")
+        for name, view in self.gradient_views.items():
+            view[...] = gradient[name]
+        return float(loss)
+
+    def measure(self, samples: Integers) -> Measured:
+        measured = self.problem.measure(self.parameter_views, samples)
+        if isinstance(measured, tuple):
+            loss, labels, predictions = measured
+            return float(loss), list(labels), list(predictions)
+        return float(measured), [], []
+
+
+def views(vector: Floats, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, Floats]:
+    """The parts of a vector, each in its shape."""
+    parts, first = {}, 0
+    for name, shape in shapes:
+        last = first + int(np.prod(shape))
+        parts[name] = vector[first:last].reshape(shape)
+        first = last
+    return parts

@@ -1,0 +1,178 @@
+"""A PyTorch model, its data and its loss, as what ata's cluster trains."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence, Sized
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from ata.problem import Floats, Integers, Key, Measured, Split
+
+
+class Dataset(Sized, Protocol):
+    """Whatever has a length, and a sample at each index below it."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """The sample at an index."""
+
+
+Forward = Callable[[nn.Module, Any], tuple[Any, Any]]
+"""From a model and a batch to what the loss takes: outputs and targets."""
+
+
+def pairs(model: nn.Module, batch: Any) -> tuple[Any, Any]:
+    """For samples that are pairs of an input and a target."""
+    inputs, targets = batch
+    return model(inputs), targets
+
+
+class Problem:
+    """Trains a PyTorch model on ata's cluster: see `ata.main`.
+
+    Only parameters with `requires_grad` are trained and travel; everything else of the model must be the same on every machine. A
+    task's gradient may depend only on the parameters, its samples, and the random state of PyTorch, which is seeded for each task.
+    So batch normalisation is refused unless it is frozen.
+
+    Args:
+        model: The model, with `float32` parameters. Its parameters before the first step are those that it has on the coordinator.
+        train: The training data: whatever has `len` and `[]`. Every machine opens its own.
+        loss: From outputs and targets to the mean loss, as `torch.nn.functional.cross_entropy`.
+        evaluate: The test data, measured by the coordinator; without it, the training data.
+        forward: From the model and a batch to outputs and targets. By default, samples are pairs (input, target).
+        classes: The names of the classes, for accuracies. The targets are then their numbers, and the outputs have a score for each.
+        collate: Makes a batch of samples.
+        device: Where to compute; by default, a GPU if PyTorch has one. Choose one of several with `CUDA_VISIBLE_DEVICES`.
+        autocast: Compute in mixed precision, as in `torch.bfloat16`.
+        name: The name that `--model` has for it.
+
+    Raises:
+        ValueError: If the model has nothing to train, or its gradients would depend on who computes them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Dataset,
+        loss: Callable[[Any, Any], Tensor],
+        *,
+        evaluate: Dataset | None = None,
+        forward: Forward = pairs,
+        classes: Sequence[str] = (),
+        collate: Callable[[list[Any]], Any] = default_collate,
+        device: str | torch.device | None = None,
+        autocast: torch.dtype | None = None,
+        name: str | None = None,
+    ) -> None:
+        check(model)
+        self.model, self.loss, self.forward, self.collate, self.autocast = model, loss, forward, collate, autocast
+        self.data: dict[Split, Dataset] = {"train": train, "test": train if evaluate is None else evaluate}
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.name = name or type(model).__name__.lower()
+        self.classes = list(classes)
+
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """As `ata.problem.Trainable`."""
+        return [(name, tuple(parameter.shape)) for name, parameter in trained(self.model)]
+
+    def initial(self, seed: int) -> Floats:
+        """As `ata.problem.Trainable`. Whoever makes the model seeds it."""
+        return torch.cat([parameter.detach().reshape(-1) for _, parameter in trained(self.model)]).cpu().numpy()
+
+    def open(self, split: Split, path: str | None) -> int:
+        """As `ata.problem.Trainable`."""
+        if path is not None:
+            raise ValueError(f"--data {path}: this program brings its own data")
+        return len(self.data[split])
+
+    def computation(self, split: Split, threads: int) -> Computation:
+        """As `ata.problem.Trainable`."""
+        torch.set_num_threads(threads)
+        return Computation(self, split)
+
+
+class Computation:
+    """A model whose parameters and gradients are parts of two vectors."""
+
+    def __init__(self, problem: Problem, split: Split) -> None:
+        self.problem, self.data = problem, problem.data[split]
+        self.model = copy.deepcopy(problem.model).to(problem.device)
+        parameters = [parameter for _, parameter in trained(self.model)]
+        sizes = [parameter.numel() for parameter in parameters]
+        values, gradients = (torch.zeros(sum(sizes), device=problem.device) for _ in range(2))
+        for parameter, value, gradient in zip(parameters, values.split(sizes), gradients.split(sizes), strict=True):
+            parameter.data, parameter.grad = value.view(parameter.shape), gradient.view(parameter.shape)
+        self.values, self.gradients = values, gradients
+        is_on_cpu = problem.device.type == "cpu"
+        host = [vector if is_on_cpu else torch.empty_like(vector, device="cpu") for vector in (values, gradients)]
+        self.host_values, self.host_gradients = host
+        self.parameters, self.gradient = (vector.numpy() for vector in host)
+
+    def load(self) -> None:
+        """As `ata.problem.Computation`."""
+        if self.host_values is not self.values:
+            self.values.copy_(self.host_values)
+
+    def compute(self, samples: Integers, key: Key) -> float:
+        """As `ata.problem.Computation`."""
+        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]))
+        self.gradients.zero_()
+        _, _, loss = self._forward(samples)
+        loss.backward()
+        if self.host_gradients is not self.gradients:
+            self.host_gradients.copy_(self.gradients)
+        return loss.item()
+
+    @torch.no_grad()
+    def measure(self, samples: Integers) -> Measured:
+        """As `ata.problem.Computation`."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        outputs, targets, loss = self._forward(samples)
+        for module, training in modes:
+            module.training = training
+        if not self.problem.classes:
+            return loss.item(), [], []
+        return loss.item(), targets.tolist(), outputs.argmax(-1).tolist()
+
+    def _forward(self, samples: Integers) -> tuple[Any, Any, Tensor]:
+        problem = self.problem
+        batch = moved(problem.collate([self.data[int(sample)] for sample in samples]), problem.device)
+        with torch.autocast(problem.device.type, problem.autocast, enabled=problem.autocast is not None):
+            outputs, targets = problem.forward(self.model, batch)
+            return outputs, targets, problem.loss(outputs, targets)
+
+
+def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that are trained, in the order of the model."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """A batch with its tensors on a device."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {name: moved(value, device) for name, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [moved(value, device) for value in batch]
+    return batch
+
+
+def check(model: nn.Module) -> None:
+    """Refuses a model whose gradients would depend on who computes them, or that nothing travels for."""
+    for name, parameter in trained(model):
+        if parameter.dtype != torch.float32:
+            raise ValueError(f"{name} is {parameter.dtype}: trained parameters are float32 (mixed precision: autocast=)")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats and module.training:  # noqa: SLF001
+            raise ValueError(
+                f"{name or 'the model'} is batch normalisation, whose statistics would depend on who computes a task: "
+                "use GroupNorm or LayerNorm, or freeze it with .eval()"
+            )
+    if not trained(model):
+        raise ValueError("the model has no parameters with requires_grad: there is nothing to train")

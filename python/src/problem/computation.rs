@@ -1,0 +1,83 @@
+//! Losses and gradients of samples, in arrays that both languages see.
+
+use ata_types::Iteration;
+use numpy::{PyArray1, PyArrayMethods, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use super::message;
+
+/// An object of Python that computes, and the arrays through which values pass.
+pub(super) struct Computation {
+    object: Py<PyAny>,
+    /// The parameters at which it computes.
+    parameters: Py<PyArray1<f32>>,
+    /// The gradient that it computed last.
+    gradient: Py<PyArray1<f32>>,
+}
+
+/// The samples' loss, their labels, and the classes that got the largest scores; the last two are empty without classes.
+pub(super) type Measured = (f64, Vec<i64>, Vec<i64>);
+
+impl Computation {
+    /// One for a split's samples.
+    pub(super) fn new(problem: &Py<PyAny>, split: &str, parameters: usize) -> Result<Self, String> {
+        Python::attach(|py| {
+            let begin = || {
+                let object = problem.call_method1(py, "computation", (split, ata_learn::thread_count()))?;
+                let array = |name| vector(object.bind(py), name, parameters);
+                let (parameters, gradient) = (array("parameters")?, array("gradient")?);
+                Ok(Self { object, parameters, gradient })
+            };
+            begin().map_err(|error: PyErr| message(py, &error))
+        })
+    }
+
+    /// Hands over parameters: one copy.
+    pub(super) fn load(&self, parameters: &[f32]) -> Result<(), String> {
+        self.attached(|py| {
+            self.parameters.bind(py).try_readwrite()?.as_slice_mut()?.copy_from_slice(parameters);
+            self.object.call_method0(py, "load").map(drop)
+        })
+    }
+
+    /// The mean loss over samples and its gradient: one copy. `task` is what randomness of the problem may depend on.
+    pub(super) fn gradient(
+        &self,
+        samples: &[u32],
+        seed: u64,
+        (iteration, task): (Iteration, u64),
+    ) -> Result<(f64, Vec<f32>), String> {
+        self.attached(|py| {
+            let samples = PyArray1::from_iter(py, samples.iter().map(|sample| i64::from(*sample)));
+            let key = (seed, iteration.number(), task);
+            let loss = self.object.call_method1(py, "compute", (samples, key))?.extract(py)?;
+            Ok((loss, self.gradient.bind(py).try_readonly()?.as_slice()?.to_vec()))
+        })
+    }
+
+    /// Measures samples of an evaluation.
+    pub(super) fn measure(&self, samples: impl Iterator<Item = u32>) -> Result<Measured, String> {
+        self.attached(|py| {
+            let samples = PyArray1::from_iter(py, samples.map(i64::from));
+            Ok(self.object.call_method1(py, "measure", (samples,))?.extract(py)?)
+        })
+    }
+
+    fn attached<T>(&self, act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
+        Python::attach(|py| act(py).map_err(|error| message(py, &error)))
+    }
+}
+
+/// An array of an object, of one number for each parameter.
+fn vector(object: &Bound<'_, PyAny>, name: &str, parameters: usize) -> PyResult<Py<PyArray1<f32>>> {
+    let wrong = |_| PyTypeError::new_err(format!("{name}: expected a vector of numpy.float32"));
+    let array = object.getattr(name)?.cast_into::<PyArray1<f32>>().map_err(|error| wrong(PyErr::from(error)))?;
+    if array.len() != parameters || !array.is_contiguous() {
+        return Err(PyValueError::new_err(format!(
+            "{name}: expected {parameters} contiguous values, not {}",
+            array.len()
+        )));
+    }
+    Ok(array.unbind())
+}

@@ -1,0 +1,65 @@
+//! One split of a problem's data.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ata_learn::{DataError, Dataset, Evaluator, Learner, OpenDevice, Split, TaskSampler, Tasks};
+use pyo3::prelude::*;
+
+use super::computation::Computation;
+use super::evaluator::PythonEvaluator;
+use super::learner::PythonLearner;
+use super::message;
+
+pub(super) struct PythonDataset {
+    problem: Arc<Py<PyAny>>,
+    /// Number of parameters.
+    parameters: usize,
+    split: Split,
+    count: u32,
+}
+
+impl PythonDataset {
+    /// Has the problem open a split, of a file that the coordinator has sent, or of its own data.
+    pub(super) fn open(
+        problem: Arc<Py<PyAny>>,
+        parameters: usize,
+        split: Split,
+        path: Option<&Path>,
+    ) -> Result<Self, DataError> {
+        let count: u64 = Python::attach(|py| {
+            let opened = problem.call_method1(py, "open", (word(split), path));
+            opened.and_then(|count| Ok(count.extract(py)?)).map_err(|error| DataError::Problem(message(py, &error)))
+        })?;
+        match u32::try_from(count) {
+            Ok(0) => Err(DataError::Empty { split }),
+            Ok(count) => Ok(Self { problem, parameters, split, count }),
+            Err(_) => Err(DataError::Problem(format!("{count} {split} samples: expected less than 2^32"))),
+        }
+    }
+
+    fn computation(&self) -> Result<Computation, String> {
+        Computation::new(&self.problem, word(self.split), self.parameters)
+    }
+}
+
+fn word(split: Split) -> &'static str {
+    match split {
+        Split::Train => "train",
+        Split::Test => "test",
+    }
+}
+
+impl Dataset for PythonDataset {
+    fn count(&self) -> u32 {
+        self.count
+    }
+
+    fn learner(self: Arc<Self>, _device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
+        Box::new(PythonLearner::new(self.computation(), TaskSampler::new(tasks, self.count), tasks.seed))
+    }
+
+    fn evaluator(self: Arc<Self>, _device: &OpenDevice) -> Box<dyn Evaluator> {
+        Box::new(PythonEvaluator::new(self.computation(), self.count))
+    }
+}

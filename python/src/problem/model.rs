@@ -1,0 +1,85 @@
+//! The problem, as coordinator and workers use it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ata_learn::{DataError, DataSource, Dataset, Metadata, Model, ParameterTable, Split};
+use numpy::{PyReadonlyArray1, PyUntypedArrayMethods};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::dataset::PythonDataset;
+use super::message;
+
+/// A problem of Python.
+pub(super) struct PythonModel {
+    pub(super) name: String,
+    problem: Arc<Py<PyAny>>,
+    table: ParameterTable,
+    classes: Vec<String>,
+}
+
+impl PythonModel {
+    /// Asks a problem for what does not change.
+    pub(super) fn new(problem: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let shapes: Vec<(String, Vec<usize>)> = problem.call_method0("shapes")?.extract()?;
+        let table = ParameterTable::of_shapes(shapes);
+        if table.parameters() == 0 {
+            return Err(PyValueError::new_err("the model has no parameters to train"));
+        }
+        Ok(Self {
+            name: problem.getattr("name")?.extract()?,
+            classes: problem.getattr("classes")?.extract()?,
+            problem: Arc::new(problem.clone().unbind()),
+            table,
+        })
+    }
+}
+
+impl Model for PythonModel {
+    fn parameter_count(&self) -> usize {
+        self.table.parameters()
+    }
+
+    fn table(&self) -> ParameterTable {
+        self.table.clone()
+    }
+
+    /// # Panics
+    /// If the problem fails, or returns other parameters than it has announced.
+    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
+        Python::attach(|py| {
+            let initial = || {
+                let values = self.problem.call_method1(py, "initial", (seed,))?;
+                let values: PyReadonlyArray1<'_, f32> = values.extract(py)?;
+                let (found, expected) = (values.len(), self.parameter_count());
+                if found != expected {
+                    let reason = format!("initial({seed}) has {found} values, and the parameters are {expected}");
+                    return Err(PyValueError::new_err(reason));
+                }
+                Ok(values.as_slice()?.to_vec())
+            };
+            initial().unwrap_or_else(|error: PyErr| panic!("{}", message(py, &error)))
+        })
+    }
+
+    fn locate(&self, data: &Path, _split: Split) -> Result<PathBuf, DataError> {
+        Ok(data.into())
+    }
+
+    fn open(&self, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, DataError> {
+        let path = match source {
+            DataSource::Generated { .. } => None,
+            DataSource::File(path) => Some(path.as_path()),
+        };
+        Ok(Arc::new(PythonDataset::open(self.problem.clone(), self.parameter_count(), split, path)?))
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        self.classes.clone()
+    }
+
+    fn metadata(&self) -> Metadata {
+        [("model".into(), self.name.clone())].into()
+    }
+}
