@@ -47,6 +47,8 @@ pub struct Extensions {
     /// Settings of a run, in the form of `config.toml`, whose defaults are others than ata's; files, environment and flags
     /// override them.
     pub defaults: &'static str,
+    /// What is trained on without `--data`, as `ata up` says it.
+    pub own_data: &'static str,
     /// The words that start this program, before its arguments. Without any, it is the executable of this process.
     pub program: &'static [OsString],
 }
@@ -54,14 +56,25 @@ pub struct Extensions {
 impl Default for Extensions {
     /// The built-in models and policies.
     fn default() -> Self {
-        Self { models: builtin_model, policies: build_policy, defaults: "", program: &[] }
+        Self {
+            models: builtin_model,
+            policies: build_policy,
+            defaults: "",
+            own_data: "generated synthetic data (--data takes CIFAR-100)",
+            program: &[],
+        }
     }
 }
 
 impl Extensions {
+    /// The settings whose defaults are others than ata's.
+    pub(crate) fn defaults(&self) -> Result<toml::Table, Failure> {
+        self.defaults.parse().map_err(|error| Failure::usage(format!("this program's defaults: {error}")))
+    }
+
     /// The words that start this program.
     pub(crate) fn program(&self) -> Result<Vec<OsString>, Failure> {
-        if let [] = self.program {
+        if self.program.is_empty() {
             let executable = std::env::current_exe().map_err(Failure::internal)?;
             return Ok(vec![executable.into()]);
         }

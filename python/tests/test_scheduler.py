@@ -131,9 +131,9 @@ def test_threads_take_turns() -> None:
     assert scheduler.iteration == 800 and sum(scheduler.next()) == 64
 
 
-def test_importing_it_imports_nothing_else() -> None:
-    code = "import ata, sys; print([name for name in ('torch', 'numpy') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+def test_importing_it_does_not_import_torch() -> None:
+    code = "import ata, sys; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_without_torch_there_is_an_explanation() -> None:

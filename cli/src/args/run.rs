@@ -240,11 +240,10 @@ impl CommonArgs {
     /// The settings of the run, from these defaults on, and the run that is to go on, if any.
     pub(crate) fn settings(
         &self,
-        defaults: &str,
+        defaults: toml::Table,
         flags: &[&dyn Flags],
     ) -> Result<(Settings, Option<Resumption>), Failure> {
         let file = self.config.as_deref();
-        let defaults = defaults.parse().map_err(|error| Failure::usage(format!("this program's defaults: {error}")))?;
         let fresh = Settings::extended(defaults, &file.into_iter().collect::<Vec<_>>(), flags)?;
         let Some(resume) = &self.resume else { return Ok((fresh, None)) };
         match Resumption::find(resume, fresh.out.as_deref(), fresh.checkpoint.as_deref())? {

@@ -1,12 +1,10 @@
 //! `ata bench`: measures this build on this machine, by [`ata_bench`].
 
-use crate::failure::Exit;
-
 use ata_bench::{BenchError, Figure, Subject};
 use clap::ValueEnum;
 
 use crate::args::BenchArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::print_json;
 
 pub(crate) async fn run(args: BenchArgs) -> Result<Exit, Failure> {

@@ -1,6 +1,5 @@
 //! `ata chaos`: a cluster on this machine under faults, by [`ata_chaos`].
 
-use crate::failure::Exit;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -13,7 +12,7 @@ use indicatif::ProgressBar;
 use super::up::worker_args;
 use crate::Extensions;
 use crate::args::ChaosArgs;
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{Exit, Failure, INTERRUPTED};
 use crate::inputs::Inputs;
 use crate::output::{Output, live_line, note, render_table};
 use crate::run::new_run_id;
@@ -25,9 +24,11 @@ const DEFAULTS: &str = "
 device = 'cpu'
 iterations = 1_000_000_000
 eval_every = 0
-model = 'cnn:widths=8/16/256/1024'
 task_time = 'const(20); const(20); const(20); const(400)'
 ";
+
+/// The model that is trained, unless the program has another one.
+const MODEL: &str = "cnn:widths=8/16/256/1024";
 
 /// How long faults are injected: each kind comes once at least.
 const MINUTES: f64 = 2.0;
@@ -55,7 +56,9 @@ fn config(args: &ChaosArgs, extensions: Extensions) -> Result<Config, Failure> {
         return Err(Failure::usage("--minutes and --faults: expected more than 0"));
     }
     let files: Vec<&Path> = args.config.as_deref().into_iter().collect();
-    let defaults = DEFAULTS.parse().map_err(Failure::internal)?;
+    let mut defaults = extensions.defaults()?;
+    defaults.entry("model").or_insert_with(|| MODEL.into());
+    defaults.extend(DEFAULTS.parse::<toml::Table>().map_err(Failure::internal)?);
     let mut settings = Settings { out: None, ..Settings::extended(defaults, &files, &[args])? };
     // With fewer, the first worker that is back has all tasks of an iteration, and it may be the slow one.
     settings.min_workers = settings.workers.count as usize;

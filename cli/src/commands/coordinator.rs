@@ -1,6 +1,5 @@
 //! `ata coordinator`: the head node.
 
-use crate::failure::Exit;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::Extensions;
 use crate::args::CoordinatorArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
 use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
@@ -20,7 +19,7 @@ use crate::settings::{DEFAULT_DASHBOARD, Entrance};
 use crate::signals::{self, notify};
 
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let (settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.head])?;
+    let (settings, resumption) = args.common.settings(extensions.defaults()?, &[&args.run, &args.head])?;
     let address = settings.listen()?;
     let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);

@@ -1,6 +1,5 @@
 //! `ata doctor`: checks this machine, or the way from it to a coordinator, by [`ata_doctor`].
 
-use crate::failure::Exit;
 use std::iter;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use serde::Serialize;
 use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::inputs::open_split;
 use crate::output::{Output, escaped};
 use crate::run::resume::RUNS;
@@ -46,7 +45,7 @@ struct Device {
 }
 
 pub(crate) async fn run(args: DoctorArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let settings = settings(&args, extensions.defaults)?;
+    let settings = settings(&args, extensions.defaults()?)?;
     let examination = if names_coordinator(&args.joining) {
         let endpoint = joining::endpoint(&args.joining, Duration::ZERO).await?;
         let (reached, way) = coordinator::check(&endpoint).await;
@@ -67,8 +66,7 @@ impl Output for Examination {
     }
 }
 
-fn settings(args: &DoctorArgs, defaults: &str) -> Result<Settings, Failure> {
-    let defaults = defaults.parse().map_err(|error| Failure::usage(format!("this program's defaults: {error}")))?;
+fn settings(args: &DoctorArgs, defaults: toml::Table) -> Result<Settings, Failure> {
     let files: Vec<&Path> = args.config.as_deref().into_iter().collect();
     let settings = Settings::extended(defaults, &files, &[&args.subject])?;
     if args.joining.tls_cert.is_some() != args.joining.tls_key.is_some() {

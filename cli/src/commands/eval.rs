@@ -1,6 +1,5 @@
 //! `ata eval`: how good a trained model is on test data.
 
-use crate::failure::Exit;
 use std::path::{Path, PathBuf};
 
 use ata_figures::Table;
@@ -9,7 +8,7 @@ use ata_record::{CONFIG_FILE, MODEL_FILE};
 use serde::Serialize;
 
 use crate::args::EvalArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::inputs::open_split;
 use crate::output::{Counter, Output, render_table};
 use crate::run::model;

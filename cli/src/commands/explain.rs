@@ -1,7 +1,5 @@
 //! `ata explain`: why each worker has the tasks that it has.
 
-use crate::failure::Exit;
-
 use ata_figures::Table;
 use ata_observe::{Explanation, WorkerExplanation, explain, read_state, read_state_at};
 use ata_record::Prices;
@@ -9,7 +7,7 @@ use ata_types::{Iteration, WorkerId, seconds};
 
 use super::location::RunLocation;
 use crate::args::ExplainArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{Output, escaped, render_table};
 
 /// Workers that are explained in words.

@@ -1,13 +1,12 @@
 //! `ata completions` and `ata man`: what shells and `man` read.
 
-use crate::failure::Exit;
 use std::path::Path;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Cli;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 pub(crate) fn completions(shell: Shell) -> Exit {
     clap_complete::generate(shell, &mut Cli::command(), "ata", &mut std::io::stdout());

@@ -1,11 +1,9 @@
 //! `ata health`: whether a coordinator is alive, for health checks.
 
-use crate::failure::Exit;
-
 use ata_observe::Client;
 
 use crate::args::HealthArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::escaped;
 
 pub(crate) async fn run(args: HealthArgs) -> Result<Exit, Failure> {

@@ -22,14 +22,13 @@ mod token;
 mod up;
 mod worker;
 
-use crate::failure::Exit;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Extensions;
 use crate::args::{Cli, Command};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::telemetry::{self, Collector};
 
 /// Runs the subcommand.

@@ -1,11 +1,9 @@
 //! `ata policies`: the scheduling policies and their parameters.
 
-use crate::failure::Exit;
-
 use ata_scheduler::POLICIES;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::Output;
 
 /// All policies.

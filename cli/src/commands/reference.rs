@@ -1,6 +1,5 @@
 //! `ata reference`: the pages of the documentation that are made from the code, by [`ata_reference`].
 
-use crate::failure::Exit;
 use std::path::Path;
 
 use ata_observe::{MetricDescription, Metrics};
@@ -11,7 +10,7 @@ use schemars::schema_for;
 use toml::Table;
 
 use crate::args::Cli;
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::{EXIT_CODES, Exit, Failure};
 use crate::settings::Settings;
 
 /// Arguments of `ata up` and `ata coordinator` that are not settings of the run.

@@ -1,7 +1,5 @@
 //! `ata replay`: what each policy would have cost on the times that a run recorded.
 
-use crate::failure::Exit;
-
 use ata_experiments::MAX_BUDGET;
 use ata_figures::{Axis, Curve, Figure, Mark, Plot, Point, Report, Table};
 use ata_observe::PolicyCost;
@@ -10,7 +8,7 @@ use serde::Serialize;
 
 use crate::Extensions;
 use crate::args::ReplayArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{Counter, Output, note, render_table};
 use crate::run::counterfactual::Replay;
 use crate::run::recorded;

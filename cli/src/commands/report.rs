@@ -1,6 +1,5 @@
 //! `ata report`: the page of one run or several, as a file or served.
 
-use crate::failure::Exit;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::location;
 use crate::args::ReportArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::note;
 use crate::run::counterfactual::other_costs;
 use crate::signals;

@@ -1,13 +1,12 @@
 //! `ata token`: the coordinator's join token.
 
-use crate::failure::Exit;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ata_wire::{Credentials, JoinToken, KeyPin, Role};
 use serde::Serialize;
 
 use crate::args::{RotateArgs, TokenArgs, TokenCommand};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{Output, note};
 use crate::settings::{DEFAULT_PORT, advertised, credentials_folder};
 

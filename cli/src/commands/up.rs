@@ -1,6 +1,5 @@
 //! `ata up`: a coordinator and several workers on this machine, over real gRPC on loopback.
 
-use crate::failure::Exit;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
@@ -18,7 +17,7 @@ use ata_wire::Security;
 
 use crate::Extensions;
 use crate::args::UpArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
 use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
@@ -32,7 +31,7 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 const STATE_LAG: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let (mut settings, resumption) = args.common.settings(extensions.defaults, &[&args.run, &args.local])?;
+    let (mut settings, resumption) = args.common.settings(extensions.defaults()?, &[&args.run, &args.local])?;
     let devices = match settings.devices()? {
         Some(devices) => devices.choices()?,
         None => vec![settings.device_choice()?],
@@ -56,7 +55,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     if run.is_complete(resumption.as_ref(), args.common.begins_again()) {
         return Ok(Exit::DONE);
     }
-    say_what(&settings, &device_name);
+    say_what(&settings, extensions.own_data, &device_name);
     if opened.iter().any(|device| device.is_cpu() && settings.fuse.applies_to(device)) {
         note!("{}", Fuse::ON_CPU);
     }
@@ -88,10 +87,10 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     ended?.finish(&folder, &args.common, received, signal).await
 }
 
-fn say_what(settings: &Settings, device: &str) {
+fn say_what(settings: &Settings, own_data: &str, device: &str) {
     let Settings { workers: Workers { count: workers, .. }, iterations, policy, data, task_time, .. } = settings;
     let data = match data.as_str() {
-        "synthetic" => "generated synthetic data (--data takes CIFAR-100)",
+        "synthetic" => own_data,
         data => data,
     };
     note!("training on {data}: {workers} workers on {device}, policy {policy}, {iterations} iterations");
@@ -121,7 +120,7 @@ fn worker_command(
     device: DeviceChoice,
     coordinator: &str,
     data: Option<&Path>,
-) -> Result<Command, Failure> {
+) -> Command {
     let (program, first) = program.split_first().expect("a program has a name");
     let mut command = Command::new(program);
     command
@@ -141,7 +140,7 @@ fn worker_command(
     } else {
         command.env_remove("ATA_DATA");
     }
-    Ok(command)
+    command
 }
 
 /// The worker processes. They are killed if this is dropped.
@@ -162,7 +161,7 @@ impl Children {
     ) -> Result<Self, Failure> {
         let mut running = JoinSet::new();
         for (number, device) in (1..=settings.workers.count).zip(devices.iter().cycle()) {
-            let mut command = worker_command(program, settings, number, *device, coordinator, data)?;
+            let mut command = worker_command(program, settings, number, *device, coordinator, data);
             command.args(["--retry-for", "10", "--log", "error"]);
             if let Some(url) = otlp {
                 command.env("ATA_OTLP", url);

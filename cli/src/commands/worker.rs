@@ -1,6 +1,5 @@
 //! `ata worker`: computes gradients for a coordinator.
 
-use crate::failure::Exit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -19,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::joining;
 use crate::args::WorkerArgs;
-use crate::failure::{Failure, INTERRUPTED, RUN_FAILED};
+use crate::failure::{Exit, Failure, INTERRUPTED, RUN_FAILED};
 use crate::settings::{Devices, Fuse, parse_time_unit};
 use crate::signals::{self, Signal, notify};
 use crate::telemetry;

@@ -29,7 +29,6 @@ pub(crate) use folder::RunFolder;
 #[cfg(target_os = "linux")]
 pub(crate) use folder::new_run_id;
 
-use crate::failure::Exit;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -48,7 +47,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::Extensions;
 use crate::args::CommonArgs;
-use crate::failure::{Failure, INTERRUPTED, RESUMABLE};
+use crate::failure::{Exit, Failure, INTERRUPTED, RESUMABLE};
 use crate::inputs::Inputs;
 use crate::output::{Output, escaped, note, show_progress};
 use crate::settings::Settings;

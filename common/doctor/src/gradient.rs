@@ -129,7 +129,7 @@ impl Computed {
         task_batch: u32,
     ) -> Result<Self, Box<dyn Error>> {
         let mut learner = data.clone().learner(device, Tasks { seed: 1, budget: LEASE, task_batch });
-        learner.load(&model.initial_parameters(1));
+        learner.load(&model.initial_parameters(1)?);
         let (task, task_ms) = timed(|| learner.gradient(Iteration::FIRST, 0))?;
         let (tasks, tasks_ms) = timed(|| one_by_one(&mut *learner))?;
         let (fused, fused_ms) = timed(|| learner.fused(Iteration::FIRST, TaskRange { first: 0, count: LEASE }))?;

@@ -49,7 +49,7 @@ impl Starter<'_> {
         let parameters = match start {
             Start::Checkpoint(checkpoint) => return self.resume(*checkpoint, failed),
             Start::Parameters(parameters) => parameters,
-            Start::Random => self.problem.model.initial_parameters(self.engine.seed),
+            Start::Random => self.problem.model.initial_parameters(self.engine.seed)?,
         };
         let event = self.run_event();
         let listeners = std::mem::take(&mut self.run.listeners);

@@ -5,7 +5,7 @@ use numpy::{PyArray1, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use super::message;
+use super::attached;
 
 /// An object of Python that computes, and the arrays through which values pass.
 pub(super) struct Computation {
@@ -22,20 +22,17 @@ pub(super) type Measured = (f64, Vec<i64>, Vec<i64>);
 impl Computation {
     /// One for a split's samples.
     pub(super) fn new(problem: &Py<PyAny>, split: &str, parameters: usize) -> Result<Self, String> {
-        Python::attach(|py| {
-            let begin = || {
-                let object = problem.call_method1(py, "computation", (split, ata_learn::thread_count()))?;
-                let array = |name| vector(object.bind(py), name, parameters);
-                let (parameters, gradient) = (array("parameters")?, array("gradient")?);
-                Ok(Self { object, parameters, gradient })
-            };
-            begin().map_err(|error: PyErr| message(py, &error))
+        attached(|py| {
+            let object = problem.call_method1(py, "computation", (split, ata_learn::thread_count()))?;
+            let array = |name| vector(object.bind(py), name, parameters);
+            let (parameters, gradient) = (array("parameters")?, array("gradient")?);
+            Ok(Self { object, parameters, gradient })
         })
     }
 
     /// Hands over parameters: one copy.
     pub(super) fn load(&self, parameters: &[f32]) -> Result<(), String> {
-        self.attached(|py| {
+        attached(|py| {
             self.parameters.bind(py).try_readwrite()?.as_slice_mut()?.copy_from_slice(parameters);
             self.object.call_method0(py, "load").map(drop)
         })
@@ -48,7 +45,7 @@ impl Computation {
         seed: u64,
         (iteration, task): (Iteration, u64),
     ) -> Result<(f64, Vec<f32>), String> {
-        self.attached(|py| {
+        attached(|py| {
             let samples = PyArray1::from_iter(py, samples.iter().map(|sample| i64::from(*sample)));
             let key = (seed, iteration.number(), task);
             let loss = self.object.call_method1(py, "compute", (samples, key))?.extract(py)?;
@@ -58,14 +55,10 @@ impl Computation {
 
     /// Measures samples of an evaluation.
     pub(super) fn measure(&self, samples: impl Iterator<Item = u32>) -> Result<Measured, String> {
-        self.attached(|py| {
+        attached(|py| {
             let samples = PyArray1::from_iter(py, samples.map(i64::from));
-            Ok(self.object.call_method1(py, "measure", (samples,))?.extract(py)?)
+            self.object.call_method1(py, "measure", (samples,))?.extract(py)
         })
-    }
-
-    fn attached<T>(&self, act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
-        Python::attach(|py| act(py).map_err(|error| message(py, &error)))
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use ata_learn::{DataError, Dataset, Evaluator, Learner, OpenDevice, Split, TaskSampler, Tasks};
 use pyo3::prelude::*;
 
+use super::attached;
 use super::computation::Computation;
 use super::evaluator::PythonEvaluator;
 use super::learner::PythonLearner;
-use super::message;
 
 pub(super) struct PythonDataset {
     problem: Arc<Py<PyAny>>,
@@ -27,10 +27,8 @@ impl PythonDataset {
         split: Split,
         path: Option<&Path>,
     ) -> Result<Self, DataError> {
-        let count: u64 = Python::attach(|py| {
-            let opened = problem.call_method1(py, "open", (word(split), path));
-            opened.and_then(|count| Ok(count.extract(py)?)).map_err(|error| DataError::Problem(message(py, &error)))
-        })?;
+        let count: u64 = attached(|py| problem.call_method1(py, "open", (word(split), path))?.extract(py))
+            .map_err(DataError::Problem)?;
         match u32::try_from(count) {
             Ok(0) => Err(DataError::Empty { split }),
             Ok(count) => Ok(Self { problem, parameters, split, count }),

@@ -45,7 +45,9 @@ impl Learner for PythonLearner {
         let samples: Vec<u32> = tasks.indices().flat_map(|index| self.tasks.samples(iteration, index)).collect();
         let TaskGradient { mut gradient, loss } = self.compute(&samples, iteration, tasks.first)?;
         let count = tasks.count as f32;
-        gradient.iter_mut().for_each(|value| *value *= count);
+        for value in &mut gradient {
+            *value *= count;
+        }
         Ok(TaskGradient { gradient, loss: loss * f64::from(count) })
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn main(
     if let Some(problem) = problem {
         let model = Arc::new(PythonModel::new(&problem)?);
         PROBLEM.set(model).map_err(|_| PyRuntimeError::new_err("a process trains one problem, and has one already"))?;
-        extensions.models = resolve;
+        (extensions.models, extensions.own_data) = (resolve, "its own data");
     }
     Ok(py.detach(|| ata::run(command_line, extensions)).code())
 }
@@ -65,8 +65,12 @@ fn resolve(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     Err(ModelError::Invalid { model: specification.into(), reason })
 }
 
-/// An exception as one line; the traceback goes to the standard error, where who wrote the problem looks for it.
-fn message(py: Python<'_>, error: &PyErr) -> String {
-    error.print(py);
-    error.to_string()
+/// Calls Python. An exception becomes one line; its traceback goes to the standard error, where who wrote the problem looks for it.
+fn attached<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
+    Python::attach(|py| {
+        act(py).map_err(|error| {
+            error.print(py);
+            error.to_string()
+        })
+    })
 }

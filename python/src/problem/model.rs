@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_learn::{DataError, DataSource, Dataset, Metadata, Model, ParameterTable, Split};
-use numpy::{PyReadonlyArray1, PyUntypedArrayMethods};
+use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use super::attached;
 use super::dataset::PythonDataset;
-use super::message;
 
 /// A problem of Python.
 pub(super) struct PythonModel {
@@ -45,22 +45,19 @@ impl Model for PythonModel {
         self.table.clone()
     }
 
-    /// # Panics
-    /// If the problem fails, or returns other parameters than it has announced.
-    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
-        Python::attach(|py| {
-            let initial = || {
-                let values = self.problem.call_method1(py, "initial", (seed,))?;
-                let values: PyReadonlyArray1<'_, f32> = values.extract(py)?;
-                let (found, expected) = (values.len(), self.parameter_count());
-                if found != expected {
-                    let reason = format!("initial({seed}) has {found} values, and the parameters are {expected}");
-                    return Err(PyValueError::new_err(reason));
-                }
-                Ok(values.as_slice()?.to_vec())
-            };
-            initial().unwrap_or_else(|error: PyErr| panic!("{}", message(py, &error)))
-        })
+    fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError> {
+        let initial = attached(|py| {
+            let values = self.problem.call_method1(py, "initial", (seed,))?;
+            let values: PyReadonlyArray1<'_, f32> = values.extract(py)?;
+            Ok(values.as_slice()?.to_vec())
+        });
+        let values = initial.map_err(DataError::Problem)?;
+        let (found, expected) = (values.len(), self.parameter_count());
+        if found != expected {
+            let reason = format!("initial({seed}) has {found} values, and the parameters are {expected}");
+            return Err(DataError::Problem(reason));
+        }
+        Ok(values)
     }
 
     fn locate(&self, data: &Path, _split: Split) -> Result<PathBuf, DataError> {

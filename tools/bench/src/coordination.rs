@@ -153,7 +153,7 @@ impl Model for FreeGradients {
         self.0.table()
     }
 
-    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
+    fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError> {
         self.0.initial_parameters(seed)
     }
 

@@ -56,7 +56,7 @@ fn figure(data: &Path, model: &str, batch: u32, device: &OpenDevice, on: &str) -
     let model_of_tasks = builtin_model(model)?;
     let data = model_of_tasks.open(&DataSource::File(data.into()), Split::Train)?;
     let tasks = Tasks { seed: 1, budget: 1, task_batch: batch };
-    let parameters = model_of_tasks.initial_parameters(1);
+    let parameters = model_of_tasks.initial_parameters(1)?;
     let [mut own, mut burns] = [(), ()].map(|()| data.clone().learner(device, tasks));
     own.load(&parameters);
     burns.load(&parameters);

@@ -55,8 +55,8 @@ impl Model for Toy {
         ParameterTable::vector("theta", self.size)
     }
 
-    fn initial_parameters(&self, _seed: u64) -> Vec<f32> {
-        vec![1.0; self.size]
+    fn initial_parameters(&self, _seed: u64) -> Result<Vec<f32>, DataError> {
+        Ok(vec![1.0; self.size])
     }
 
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {

@@ -2,7 +2,6 @@
 
 mod fetch;
 
-use crate::failure::Exit;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -10,7 +9,7 @@ use std::path::Path;
 use ata_learn::{Images, RecordFile, Split, Synthetic, hex, sha256_of_file};
 
 use crate::args::DataCommand;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 pub(crate) fn run(command: DataCommand) -> Result<Exit, Failure> {
     match command {

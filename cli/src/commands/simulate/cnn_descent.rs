@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ata_learn::{
-    Dataset, GradientSum, Learner, Model, OpenDevice, Optimizer, Quantizer, Tasks, TensorSizes, TrainingConfig,
-    TrainingState, Units, maxima,
+    Dataset, GradientSum, Learner, OpenDevice, Optimizer, Quantizer, Tasks, TensorSizes, TrainingConfig, TrainingState,
+    Units, maxima,
 };
 use ata_scheduler::StepOutcome;
 use ata_simulator::{Descent, DescentCache, DescentStep, StepResult};
@@ -13,7 +13,8 @@ use ata_types::{Iteration, WireFormat};
 
 /// What the CNN is trained with.
 pub(crate) struct CnnTraining {
-    pub(crate) model: Arc<dyn Model>,
+    pub(crate) sizes: TensorSizes,
+    pub(crate) initial: Vec<f32>,
     pub(crate) device: OpenDevice,
     pub(crate) data: Arc<dyn Dataset>,
     pub(crate) tasks: Tasks,
@@ -52,17 +53,16 @@ struct StepGradient {
 
 impl CnnDescent {
     fn new(training: &CnnTraining) -> Self {
-        let CnnTraining { model, device, data, tasks, learning_rate } = training;
+        let CnnTraining { sizes, initial, device, data, tasks, learning_rate } = training;
         let learner = data.clone().learner(device, *tasks);
-        let parameters = model.initial_parameters(tasks.seed);
         let config = TrainingConfig {
             optimizer: Optimizer::default(),
-            sizes: TensorSizes::from(&model.table()),
+            sizes: sizes.clone(),
             format: WireFormat::F32Exact,
             budget: tasks.budget,
         };
-        let state = TrainingState::new(config, parameters.clone());
-        let versions = BTreeMap::from([(1, Version { parameters, units: None })]);
+        let state = TrainingState::new(config, initial.clone());
+        let versions = BTreeMap::from([(1, Version { parameters: initial.clone(), units: None })]);
         Self { learner, state, learning_rate: *learning_rate, versions }
     }
 

@@ -3,12 +3,10 @@
 mod cnn_descent;
 mod suite;
 
-use crate::failure::Exit;
-
 use ata_experiments::suite::SUITES;
 use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, LinksSpec, Row, RunResult};
 use ata_figures::{Report, Table};
-use ata_learn::{DeviceChoice, Split, Tasks};
+use ata_learn::{DeviceChoice, Split, Tasks, TensorSizes};
 use ata_simulator::DescentCache;
 use ata_wire::limits::MAX_TASK_BATCH;
 use serde::Serialize;
@@ -18,7 +16,7 @@ use cnn_descent::CnnTraining;
 use crate::Extensions;
 use crate::args::{LinkArgs, ProblemName, SimulateArgs};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::inputs::open_split;
 use crate::output::{Counter, Output, note, render_table};
 use crate::settings::policy_list;
@@ -183,7 +181,8 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
     let training = CnnTraining {
         device: DeviceChoice::Cpu.open()?,
         data: open_split(&*model, data, experiment.seed, Split::Train)?,
-        model,
+        sizes: TensorSizes::from(&model.table()),
+        initial: model.initial_parameters(experiment.seed)?,
         tasks: Tasks { seed: experiment.seed, budget: experiment.budget, task_batch: *task_batch },
         learning_rate: *lr,
     };

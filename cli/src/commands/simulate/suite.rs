@@ -1,6 +1,5 @@
 //! `ata simulate --experiment comparison`: suites of experiments, as ratios to an oracle.
 
-use crate::failure::Exit;
 use std::path::Path;
 
 use ata_experiments::suite::{Suite, SuiteResult};
@@ -9,7 +8,7 @@ use serde::Serialize;
 
 use crate::Extensions;
 use crate::args::SimulateArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{Counter, Output, note, render_table};
 use crate::settings::policy_list;
 

@@ -8,15 +8,13 @@
 mod text;
 mod watch;
 
-use crate::failure::Exit;
-
 use ata_figures::Table;
 use ata_observe::{Client, Snapshot, read_state};
 use serde::Serialize;
 
 use super::location::{self, RunLocation};
 use crate::args::StatusArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{Output, escaped, render_table};
 use crate::run::counterfactual::{cost_table, other_costs};
 

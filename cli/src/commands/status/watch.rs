@@ -1,6 +1,5 @@
 //! The live view, on the whole terminal.
 
-use crate::failure::Exit;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use tokio::sync::watch;
 
 use super::text::{COLUMNS, cells, facts, headline};
 use super::{RunLocation, Status, location};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::is_unsafe;
 
 /// Time between two updates.

@@ -32,7 +32,7 @@ pub trait Model: Send + Sync {
     fn table(&self) -> ParameterTable;
 
     /// Fresh random parameters: the same for the same seed on every machine and device.
-    fn initial_parameters(&self, seed: u64) -> Vec<f32>;
+    fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError>;
 
     /// The file that holds a split, in what `--data` names.
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError>;
@@ -117,13 +117,13 @@ impl<P: Problem> Model for ProblemModel<P> {
         ParameterTable::of(&self.0.network(&Device::flex()))
     }
 
-    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
+    fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError> {
         // burn has one random state per process.
         static RANDOM_STATE: Mutex<()> = Mutex::new(());
         let _guard = RANDOM_STATE.lock().unwrap_or_else(PoisonError::into_inner);
         let cpu = Device::flex();
         cpu.seed(seed);
-        flat::parameters(&self.0.network(&cpu))
+        Ok(flat::parameters(&self.0.network(&cpu)))
     }
 
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {

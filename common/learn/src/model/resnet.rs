@@ -170,7 +170,7 @@ mod tests {
         let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
         let cpu = DeviceChoice::Cpu.open().unwrap();
         let tasks = Tasks { seed: 1, budget: 2, task_batch: 2 };
-        let parameters = model.initial_parameters(1);
+        let parameters = model.initial_parameters(1).unwrap();
         let [mut fresh, mut used] = [(), ()].map(|()| data.clone().learner(&cpu, tasks));
         for learner in [&mut fresh, &mut used] {
             learner.load(&parameters);

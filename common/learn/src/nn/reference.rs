@@ -180,7 +180,7 @@ fn layers([c1, c2, c3, hidden]: [usize; 4], mut flat: &[f32]) -> Vec<Layer> {
 fn check([c1, c2, c3, hidden]: [usize; 4], task_batch: u32) {
     let model = builtin_model(&format!("cnn:widths={c1}/{c2}/{c3}/{hidden}")).unwrap();
     let tasks = Tasks { seed: 1, budget: 1, task_batch };
-    let (parameters, source) = (model.initial_parameters(1), DataSource::Generated { seed: 1 });
+    let (parameters, source) = (model.initial_parameters(1).unwrap(), DataSource::Generated { seed: 1 });
     let mut learner = model.open(&source, Split::Train).unwrap().learner(&DeviceChoice::Cpu.open().unwrap(), tasks);
     learner.load(&parameters);
     let found = learner.gradient(Iteration(1), 0).unwrap();
