@@ -366,7 +366,7 @@ fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
     match error {
         LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
         LearnerError::Data(_) | LearnerError::NotFinite(_) => Stop::Failed(error.to_string()),
-        LearnerError::Device(_) => Stop::Broken(error.to_string()),
+        LearnerError::Device(reason) => Stop::Broken(reason.clone()),
     }
 }
 

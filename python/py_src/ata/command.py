@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -41,6 +42,8 @@ def command() -> NoReturn:
 
 
 def _exit(arguments: Sequence[str] | None, program: list[str], problem: Problem | None, defaults: str) -> NoReturn:
+    # Rust handles Ctrl-C, or it ends the process; Python would raise an exception after that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     words = sys.argv[1:] if arguments is None else list(arguments)
     code = _core.main(["ata", *words], program, problem, defaults)
     sys.stdout.flush()

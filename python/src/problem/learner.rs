@@ -1,6 +1,6 @@
 //! The worker's use of a computation: gradients of tasks.
 
-use ata_learn::{Learner, LearnerError, TaskGradient, TaskSampler};
+use ata_learn::{DataError, Learner, LearnerError, TaskGradient, TaskSampler};
 use ata_types::{Iteration, TaskRange};
 
 use super::computation::Computation;
@@ -24,8 +24,9 @@ impl PythonLearner {
         if let Some(reason) = &self.load_failure {
             return Err(LearnerError::Device(reason.clone()));
         }
-        let (loss, gradient) =
-            computation.gradient(samples, self.seed, (iteration, task)).map_err(LearnerError::Device)?;
+        let computed = computation.gradient(samples, self.seed, (iteration, task));
+        // An exception fails this task. Others, and other workers, may fare better.
+        let (loss, gradient) = computed.map_err(DataError::Problem)?;
         Ok(TaskGradient { gradient, loss })
     }
 }

@@ -106,6 +106,7 @@ class Computation:
         values, gradients = (torch.zeros(sum(sizes), device=problem.device) for _ in range(2))
         for parameter, value, gradient in zip(parameters, values.split(sizes), gradients.split(sizes), strict=True):
             parameter.data, parameter.grad = value.view(parameter.shape), gradient.view(parameter.shape)
+        self.views = [parameter.grad for parameter in parameters]
         self.values, self.gradients = values, gradients
         is_on_cpu = problem.device.type == "cpu"
         host = [vector if is_on_cpu else torch.empty_like(vector, device="cpu") for vector in (values, gradients)]
@@ -123,6 +124,9 @@ class Computation:
         self.gradients.zero_()
         _, _, loss = self._forward(samples)
         loss.backward()
+        for (name, parameter), view in zip(trained(self.model), self.views, strict=True):
+            if parameter.grad is not view:
+                raise RuntimeError(f"the gradient of {name} was replaced: forward and loss must not call zero_grad")
         if self.host_gradients is not self.gradients:
             self.host_gradients.copy_(self.gradients)
         return loss.item()

@@ -1,5 +1,5 @@
-"""A PyTorch model on ata's own cluster. On this machine: python examples/fleet.py up --workers 2 --iterations 100
-On several: `python fleet.py coordinator --listen 0.0.0.0:7070`, and on the others the line that it prints, with `python fleet.py`."""
+"""A PyTorch model on ata's own cluster. On this machine: python examples/spirals.py up --workers 2 --iterations 100
+On several: `python spirals.py coordinator --listen 0.0.0.0:7070`, and on the others the line that it prints, with `python spirals.py`."""
 
 import torch
 from torch import nn
