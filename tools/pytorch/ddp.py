@@ -273,7 +273,7 @@ def ddp_overhead(options):
 class Ata:
     """Runs the program in a folder of its own, and ends what it started."""
 
-    def __init__(self, program):
+    def __init__(self, *program):
         self.program = program
 
     def __enter__(self):
@@ -294,7 +294,7 @@ class Ata:
     def start(self, *arguments):
         # Settings come from the command line only.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("ATA_")}
-        command = [self.program, *map(str, arguments)]
+        command = [*self.program, *map(str, arguments)]
         with open(self.log(len(self.processes)), "w") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment

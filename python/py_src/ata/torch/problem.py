@@ -145,7 +145,7 @@ class Computation:
 
     def _forward(self, samples: Integers) -> tuple[Any, Any, Tensor]:
         problem = self.problem
-        batch = moved(problem.collate([self.data[int(sample)] for sample in samples]), problem.device)
+        batch = moved(problem.collate(fetched(self.data, samples.tolist())), problem.device)
         with torch.autocast(problem.device.type, problem.autocast, enabled=problem.autocast is not None):
             outputs, targets = problem.forward(self.model, batch)
             return outputs, targets, problem.loss(outputs, targets)
@@ -154,6 +154,13 @@ class Computation:
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """The parameters that are trained, in the order of the model."""
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def fetched(data: Dataset, samples: list[int]) -> Any:
+    """Samples, all at once if the data can, as PyTorch's DataLoader asks for them."""
+    if hasattr(data, "__getitems__"):
+        return data.__getitems__(samples)
+    return [data[sample] for sample in samples]
 
 
 def moved(batch: Any, device: torch.device) -> Any:
