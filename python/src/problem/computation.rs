@@ -38,18 +38,20 @@ impl Computation {
         })
     }
 
-    /// The mean loss over samples and its gradient: one copy. `task` is what randomness of the problem may depend on.
-    pub(super) fn gradient(
+    /// Passes on the mean loss over samples and its gradient, where Python left it. `task` is what randomness of the problem may
+    /// depend on.
+    pub(super) fn gradient<T>(
         &self,
         samples: &[u32],
         seed: u64,
         (iteration, task): (Iteration, u64),
-    ) -> Result<(f64, Vec<f32>), String> {
+        take: impl FnOnce(f64, &[f32]) -> T,
+    ) -> Result<T, String> {
         attached(|py| {
             let samples = PyArray1::from_iter(py, samples.iter().map(|sample| i64::from(*sample)));
             let key = (seed, iteration.number(), task);
             let loss = self.object.call_method1(py, "compute", (samples, key))?.extract(py)?;
-            Ok((loss, self.gradient.bind(py).try_readonly()?.as_slice()?.to_vec()))
+            Ok(take(loss, self.gradient.bind(py).try_readonly()?.as_slice()?))
         })
     }
 

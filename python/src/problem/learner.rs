@@ -1,6 +1,6 @@
 //! The worker's use of a computation: gradients of tasks.
 
-use ata_learn::{DataError, Learner, LearnerError, TaskGradient, TaskSampler};
+use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, TaskGradient, TaskSampler};
 use ata_types::{Iteration, TaskRange};
 
 use super::computation::Computation;
@@ -19,15 +19,21 @@ impl PythonLearner {
         Self { computation, tasks, seed, load_failure: None }
     }
 
-    fn compute(&self, samples: &[u32], iteration: Iteration, task: u64) -> Result<TaskGradient, LearnerError> {
+    /// Computes the samples of tasks as one batch, and passes on their mean loss and its gradient.
+    fn compute<T>(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+        take: impl FnOnce(f64, &[f32]) -> T,
+    ) -> Result<T, LearnerError> {
         let computation = self.computation.as_ref().map_err(|reason| LearnerError::Device(reason.clone()))?;
         if let Some(reason) = &self.load_failure {
             return Err(LearnerError::Device(reason.clone()));
         }
-        let computed = computation.gradient(samples, self.seed, (iteration, task));
-        // An exception fails this task. Others, and other workers, may fare better.
-        let (loss, gradient) = computed.map_err(DataError::Problem)?;
-        Ok(TaskGradient { gradient, loss })
+        let samples: Vec<u32> = tasks.indices().flat_map(|index| self.tasks.samples(iteration, index)).collect();
+        let computed = computation.gradient(&samples, self.seed, (iteration, tasks.first), take);
+        // An exception fails these tasks. Others, and other workers, may fare better.
+        Ok(computed.map_err(DataError::Problem)?)
     }
 }
 
@@ -37,18 +43,32 @@ impl Learner for PythonLearner {
     }
 
     fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
-        let samples = self.tasks.samples(iteration, index);
-        self.compute(&samples, iteration, index)
+        self.fused(iteration, TaskRange { first: index, count: 1 })
     }
 
-    /// As one batch: all tasks have as many samples, so the sum of their means is their number times the mean of all.
+    /// All tasks have as many samples, so the sum of their means is their number times the mean of all.
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
-        let samples: Vec<u32> = tasks.indices().flat_map(|index| self.tasks.samples(iteration, index)).collect();
-        let TaskGradient { mut gradient, loss } = self.compute(&samples, iteration, tasks.first)?;
         let count = tasks.count as f32;
-        for value in &mut gradient {
-            *value *= count;
+        self.compute(iteration, tasks, |loss, gradient| TaskGradient {
+            gradient: gradient.iter().map(|value| value * count).collect(),
+            loss: loss * f64::from(count),
+        })
+    }
+
+    /// A single task's gradient is added from where Python left it.
+    fn add(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+        sum: &mut GradientSum,
+        quantizer: &Quantizer,
+    ) -> Result<f64, LearnerError> {
+        if tasks.count > 1 {
+            let TaskGradient { gradient, loss } = self.fused(iteration, tasks)?;
+            sum.add(&gradient, tasks.count, quantizer)?;
+            return Ok(loss);
         }
-        Ok(TaskGradient { gradient, loss: loss * f64::from(count) })
+        self.compute(iteration, tasks, |loss, gradient| sum.add(gradient, 1, quantizer).map(|()| loss))?
+            .map_err(LearnerError::from)
     }
 }
