@@ -15,15 +15,18 @@ import ata
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/reference/python.md"
-SOURCES = ROOT / "python/py_src/ata/torch"
+SOURCES = ROOT / "python/py_src/ata"
 
 HEAD = """# Python package
 
 <!-- Generated from the docstrings by python/reference.py: change them, and run it again. -->
 
-The package `ata` is one wheel for Python 3.10 and newer. It needs no other package; `ata.torch` needs PyTorch, and
-`ata.torch.lightning` Lightning too. [Uneven DDP](../how-to/uneven-ddp.md) and [From your PyTorch
-script](../tutorial/pytorch-script.md) show how to use it. Types are in the package (`py.typed`).
+The package `ata` is one wheel for Python 3.10 and newer. It needs numpy; `ata.torch` needs PyTorch, and
+`ata.torch.lightning` Lightning too. [From your PyTorch script](../tutorial/pytorch-script.md), [Uneven
+DDP](../how-to/uneven-ddp.md) and [PyTorch on a cluster](../how-to/pytorch-cluster.md) show how to use it. Types are in the package
+(`py.typed`).
+
+It also has the program `ata`, with all [commands](cli.md).
 """
 
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes):$")
@@ -72,22 +75,27 @@ def compiled() -> str:
 
 
 def from_source(file: str, cls: str, module: str) -> str:
-    """A class of the PyTorch part: its public methods that have a docstring."""
+    """A class: its public methods that have a docstring of their own."""
     tree = ast.parse((SOURCES / file).read_text())
     node = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
     functions = [each for each in node.body if isinstance(each, ast.FunctionDef)]
     created = next((each for each in functions if each.name == "__init__"), None)
-    is_public = cls in ("Uneven", "UnevenCallback")
+    is_public = cls in ("Uneven", "UnevenCallback", "Problem")
     parts = [
         f"## `{module}.{cls}{_signature(created) if created and is_public else ''}`",
         markdown(ast.get_docstring(node) or ""),
     ]
     for function in functions:
         docstring = ast.get_docstring(function)
-        if docstring and function.name != "check_computed" and not function.name.startswith("_"):
+        if docstring and not docstring.startswith("As `") and function.name != "check_computed" and function.name[0] != "_":
             is_property = any(isinstance(each, ast.Name) and each.id == "property" for each in function.decorator_list)
             parts += [f"### `{cls}.{function.name}{'' if is_property else _signature(function)}`", markdown(docstring)]
     return "\n\n".join(parts)
+
+
+def main_function() -> str:
+    """`ata.main`."""
+    return "\n\n".join(["## `ata.main(problem, arguments=None, **settings)`", markdown(ata.main.__doc__ or "")])
 
 
 def _signature(function: ast.FunctionDef) -> str:
@@ -103,12 +111,15 @@ def _signature(function: ast.FunctionDef) -> str:
 
 def page() -> str:
     classes = [
-        ("uneven.py", "Uneven", "ata.torch"),
-        ("uneven.py", "Step", "ata.torch"),
-        ("sampler.py", "ShareSampler", "ata.torch"),
-        ("lightning.py", "UnevenCallback", "ata.torch.lightning"),
+        ("torch/problem.py", "Problem", "ata.torch"),
+        ("problem.py", "Problem", "ata"),
+        ("torch/uneven.py", "Uneven", "ata.torch"),
+        ("torch/uneven.py", "Step", "ata.torch"),
+        ("torch/sampler.py", "ShareSampler", "ata.torch"),
+        ("torch/lightning.py", "UnevenCallback", "ata.torch.lightning"),
     ]
-    return "\n\n".join([HEAD.strip(), compiled(), *(from_source(*each) for each in classes)]) + "\n"
+    sources = [from_source(*each) for each in classes]
+    return "\n\n".join([HEAD.strip(), main_function(), *sources, compiled()]) + "\n"
 
 
 def main() -> None:

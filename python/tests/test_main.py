@@ -60,6 +60,19 @@ def test_what_a_problem_gets_wrong_is_said(tmp_path: Path) -> None:
         assert ended.returncode != 0 and expected in ended.stderr, ended.stderr
 
 
+def test_an_exception_fails_a_task_and_the_run_goes_on(tmp_path: Path) -> None:
+    whole = up(REGRESSION, "--iterations", "20", "--workers", "2", folder=tmp_path)
+    script = tmp_path / "flaky.py"
+    call = '        x, _ = self.data["train"]\n'
+    once = "        self.calls = getattr(self, 'calls', 0) + 1\n        if self.calls == 5:\n            raise RuntimeError('for once')\n"
+    text = REGRESSION.read_text()
+    assert call in text
+    script.write_text(text.replace(call, once + call))
+    ended = run(script, "up", "--json", "--dashboard", "off", "--iterations", "20", "--workers", "2", folder=tmp_path)
+    assert ended.returncode == 0 and "RuntimeError: for once" in ended.stderr, ended.stderr
+    assert json.loads(ended.stdout)["parameters_sha256"] == whole["parameters_sha256"]
+
+
 def test_other_names_of_models_are_refused(tmp_path: Path) -> None:
     ended = run(REGRESSION, "up", "--model", "cnn", folder=tmp_path)
     assert ended.returncode == 64 and "this program trains 'regression'" in ended.stderr, ended.stderr

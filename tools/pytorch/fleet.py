@@ -1,7 +1,7 @@
 """Measures a PyTorch model on ata's own cluster, on workers of unequal speed, for comparison with `uneven.py`.
 
     pip install torch numpy ata
-    python tools/pytorch/fleet.py [--quotas 0.8,0.4,0.2,0.1] [--samples 368] [--steps 60]
+    python tools/pytorch/fleet.py [--quotas 0.8,0.4,0.2,0.1] [--samples 368] [--steps 60] [--script python/examples/lora.py]
 
 The model, the images and the quotas are those of `uneven.py`, in tasks of 16 samples. The coordinator has no quota. Prints the median
 seconds per step after 20 steps. It needs Linux and root, for cgroups, and nothing else should run meanwhile.
@@ -27,8 +27,9 @@ TASK_BATCH = 16
 def measure(options):
     quotas = [float(quota) for quota in options.quotas.split(",")]
     os.environ["OMP_NUM_THREADS"] = "1"
-    with Quotas(quotas) as groups, Ata(sys.executable, __file__) as cluster:
-        limits = ("--min-workers", len(groups), "--iterations", options.steps, "--budget", options.samples // TASK_BATCH)
+    own = () if options.script else ("--budget", options.samples // TASK_BATCH)
+    with Quotas(quotas) as groups, Ata(sys.executable, options.script or __file__) as cluster:
+        limits = ("--min-workers", len(groups), "--iterations", options.steps, *own)
         flags = ("--listen", "127.0.0.1:0", "--out", cluster.run, "--ready-file", cluster.ready, "--policy", options.policy)
         cluster.start("coordinator", *flags, *limits, "--eval-every", 0, "--checkpoint-every", "never")
         url = f"http://{cluster.address()}"
@@ -39,8 +40,8 @@ def measure(options):
         times = [float(row["time_s"]) for row in cluster.iterations()]
         tasks = [event["allocation"] for event in cluster.events() if event["event"] == "allocation"]
     steps = [after - before for before, after in zip(times[LEARNING:], times[LEARNING + 1 :])]
-    samples = [TASK_BATCH * statistics.mean(of_worker) for of_worker in itertools.zip_longest(*tasks[LEARNING:], fillvalue=0)]
-    print(f"{statistics.median(steps):.3f} s per step; samples of each worker: {' '.join(f'{mean:.0f}' for mean in samples)}")
+    tasks = [statistics.mean(of_worker) for of_worker in itertools.zip_longest(*tasks[LEARNING:], fillvalue=0)]
+    print(f"{statistics.median(steps):.3f} s per step; tasks of each worker: {' '.join(f'{mean:.1f}' for mean in tasks)}")
 
 
 def arguments():
@@ -48,6 +49,7 @@ def arguments():
     parser.add_argument("--quotas", default="0.8,0.4,0.2,0.1")
     parser.add_argument("--samples", type=int, default=368)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--script", help="another program that ends with ata.main, with its own budget")
     parser.add_argument("--policy", default="ata-auto")
     return parser.parse_args()
 

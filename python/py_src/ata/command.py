@@ -16,7 +16,7 @@ Setting = str | int | float | bool
 
 
 def main(problem: Problem, arguments: Sequence[str] | None = None, **settings: Setting) -> NoReturn:
-    """Runs ata's command line for a problem, and exits with its exit code.
+    """Runs ata's command line for a problem, and ends the process with its exit code.
 
     A script that ends with this call has all of ata's commands: `python train.py up` trains on this machine,
     `python train.py coordinator` and `python train.py worker --join TOKEN` on several, `python train.py eval RUN` measures a
@@ -27,9 +27,6 @@ def main(problem: Problem, arguments: Sequence[str] | None = None, **settings: S
         arguments: The command and its flags; without them, those of this process.
         settings: What `--config` takes, with other defaults than ata's, as in `budget=64, optimizer="adamw", lr=1e-3`.
             A flag such as `--budget 32` overrides them.
-
-    Raises:
-        SystemExit: Always, with the documented exit code.
     """
     # Tasks take as long as they take.
     defaults: dict[str, Setting] = {"model": problem.name, "task_time": "none"} | settings
