@@ -5,18 +5,19 @@ use clap::ValueEnum;
 
 use crate::args::BenchArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::print_json;
+use crate::output::{print_json, print_text};
 
 pub(crate) async fn run(args: BenchArgs) -> Result<Exit, Failure> {
     let subjects = if args.subjects.is_empty() { Subject::value_variants().to_vec() } else { args.subjects };
     if !args.json {
-        println!("{:<52}{:>12}  {:<38}{:>12}{:>8}", "", "median", "reference", "median", "ratio");
+        let head = format!("{:<52}{:>12}  {:<38}{:>12}{:>8}\n", "", "median", "reference", "median", "ratio");
+        print_text(&head)?;
     }
     let mut figures = Vec::new();
     for subject in subjects {
         let measured = Box::pin(ata_bench::measure(subject)).await?;
         if !args.json {
-            measured.iter().for_each(print);
+            print_text(&measured.iter().map(line).collect::<String>())?;
         }
         figures.extend(measured);
     }
@@ -26,10 +27,11 @@ pub(crate) async fn run(args: BenchArgs) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-fn print(figure: &Figure) {
+fn line(figure: &Figure) -> String {
     let Figure { name, seconds, reference, reference_seconds, ratio, samples_per_s } = figure;
     let rate = samples_per_s.map(|rate| format!("  {rate:.0} samples/s")).unwrap_or_default();
-    println!("{name:<52}{:>12}  {reference:<38}{:>12}{ratio:>8.2}{rate}", short(*seconds), short(*reference_seconds));
+    let (own, of_reference) = (short(*seconds), short(*reference_seconds));
+    format!("{name:<52}{own:>12}  {reference:<38}{of_reference:>12}{ratio:>8.2}{rate}\n")
 }
 
 fn short(seconds: f64) -> String {

@@ -7,10 +7,13 @@ use clap_complete::Shell;
 
 use crate::args::Cli;
 use crate::failure::{Exit, Failure};
+use crate::output::print_text;
 
-pub(crate) fn completions(shell: Shell) -> Exit {
-    clap_complete::generate(shell, &mut Cli::command(), "ata", &mut std::io::stdout());
-    Exit::DONE
+pub(crate) fn completions(shell: Shell) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ata", &mut script);
+    print_text(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::DONE)
 }
 
 pub(crate) fn man(out: &Path) -> Result<Exit, Failure> {

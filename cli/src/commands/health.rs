@@ -4,11 +4,11 @@ use ata_observe::Client;
 
 use crate::args::HealthArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::escaped;
+use crate::output::{escaped, print_text};
 
 pub(crate) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
     let client: Client = args.url.parse()?;
     let answer = client.get(if args.ready { "/readyz" } else { "/healthz" }).await?;
-    println!("{}", escaped(String::from_utf8_lossy(&answer).trim_end()));
+    print_text(&format!("{}\n", escaped(String::from_utf8_lossy(&answer).trim_end())))?;
     Ok(Exit::DONE)
 }

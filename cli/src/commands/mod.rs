@@ -54,7 +54,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Explain(args) => block_on(explain::run(args)),
         Command::Report(args) => block_on(report::run(args)),
         Command::Health(args) => block_on(health::run(args)),
-        Command::Completions { shell } => Ok(generate::completions(shell)),
+        Command::Completions { shell } => generate::completions(shell),
         Command::Reference { out } => reference::run(&out),
         Command::Man { out } => generate::man(&out),
         Command::Token(command) => token::run(&command),

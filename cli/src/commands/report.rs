@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use super::location;
 use crate::args::ReportArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::note;
+use crate::output::{note, print_text};
 use crate::run::counterfactual::other_costs;
 use crate::signals;
 
@@ -32,7 +32,7 @@ pub(crate) async fn run(args: ReportArgs) -> Result<Exit, Failure> {
     let path = args.out.unwrap_or(default);
     write_atomically(&path, ata_observe::report(&title, &snapshots).as_bytes())
         .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
-    println!("{}", path.display());
+    print_text(&format!("{}\n", path.display()))?;
     Ok(Exit::DONE)
 }
 

@@ -9,6 +9,7 @@ use std::io;
 
 use serde::Serialize;
 
+use super::print_text;
 use crate::failure::Failure;
 
 /// The text on one line, with a visible escape in place of each control character and each invisible one that changes the look
@@ -50,8 +51,8 @@ pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
 
 /// Prints a value as JSON on standard output.
 pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
-    println!("{}", escaped_json(&serde_json::to_string_pretty(value).map_err(Failure::internal)?));
-    Ok(())
+    let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
+    print_text(&format!("{}\n", escaped_json(&text)))
 }
 
 /// Writes lines of JSON, which arrive whole.

@@ -14,6 +14,7 @@ pub(crate) use progress::live_line;
 pub(crate) use progress::show_progress;
 pub(crate) use table::render_table;
 
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -32,6 +33,17 @@ pub(crate) use note;
 /// Time between two plain lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Prints whole lines on standard output. A reader that left, as `head` does, has what it wanted.
+pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::disk(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A command's result. Its JSON form is its serialization.
 pub(crate) trait Output: Serialize {
     /// The text form, for a terminal: whole lines, in which text from outside is escaped.
@@ -42,7 +54,6 @@ pub(crate) trait Output: Serialize {
         if as_json {
             return print_json(self);
         }
-        print!("{}", self.text());
-        Ok(())
+        print_text(&self.text())
     }
 }

@@ -10,6 +10,7 @@ use ata_learn::{Images, RecordFile, Split, Synthetic, hex, sha256_of_file};
 
 use crate::args::DataCommand;
 use crate::failure::{Exit, Failure};
+use crate::output::print_text;
 
 pub(crate) fn run(command: DataCommand) -> Result<Exit, Failure> {
     match command {
@@ -24,7 +25,7 @@ fn verify(path: &Path) -> Result<(), Failure> {
     // An archive is unpacked once.
     let folder = Images::folder(path)?;
     for split in [Split::Train, Split::Test] {
-        println!("{}", check(&folder, split)?);
+        print_text(&format!("{}\n", check(&folder, split)?))?;
     }
     Ok(())
 }
@@ -43,7 +44,7 @@ fn synthesize(folder: &Path, seed: u64, train: u32, test: u32) -> Result<(), Fai
         let path = folder.join(split.file_name());
         write(&path, &Synthetic::new(split, seed), records)
             .map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
-        println!("{}: {records} records", path.display());
+        print_text(&format!("{}: {records} records\n", path.display()))?;
     }
     Ok(())
 }

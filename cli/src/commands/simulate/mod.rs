@@ -18,7 +18,7 @@ use crate::args::{LinkArgs, ProblemName, SimulateArgs};
 
 use crate::failure::{Exit, Failure};
 use crate::inputs::open_split;
-use crate::output::{Counter, Output, note, render_table};
+use crate::output::{Counter, Output, note, print_text, render_table};
 use crate::settings::policy_list;
 
 pub(crate) fn run(args: &SimulateArgs, extensions: Extensions) -> Result<Exit, Failure> {
@@ -73,14 +73,16 @@ impl Output for Simulation<'_> {
 }
 
 fn list() -> Result<Exit, Failure> {
-    println!("Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n");
-    for (name, text) in BUILTIN_EXPERIMENTS {
-        println!("{name:<20}{}", Experiment::parse(text, name)?.title);
+    let mut text =
+        "Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n\n".to_owned();
+    for (name, experiment) in BUILTIN_EXPERIMENTS {
+        text += &format!("{name:<20}{}\n", Experiment::parse(experiment, name)?.title);
     }
-    println!("\nSuites of experiments: ata simulate --experiment NAME\n");
+    text += "\nSuites of experiments: ata simulate --experiment NAME\n\n";
     for (name, title) in SUITES {
-        println!("{name:<20}{title}");
+        text += &format!("{name:<20}{title}\n");
     }
+    print_text(&text)?;
     Ok(Exit::DONE)
 }
 
@@ -90,7 +92,7 @@ fn show(name: &str) -> Result<Exit, Failure> {
         let why = if is_suite { "a suite of experiments has no file" } else { "no such experiment; see --list" };
         return Err(Failure::usage(format!("--show {name}: {why}")));
     };
-    print!("{text}");
+    print_text(text)?;
     Ok(Exit::DONE)
 }
 
