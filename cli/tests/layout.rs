@@ -105,7 +105,7 @@ const DEPENDS_ON: [(&str, &[&str]); 22] = [
             "ureq",
         ],
     ),
-    ("python", &["ata-scheduler", "pyo3"]),
+    ("python", &["ata-learn", "ata-scheduler", "ata-types", "pyo3"]),
     ("xtask", &[]),
 ];
 
