@@ -73,8 +73,7 @@ impl Output for Simulation<'_> {
 }
 
 fn list() -> Result<Exit, Failure> {
-    let mut text =
-        "Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n\n".to_owned();
+    let mut text = "Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n\n".to_owned();
     for (name, experiment) in BUILTIN_EXPERIMENTS {
         text += &format!("{name:<20}{}\n", Experiment::parse(experiment, name)?.title);
     }
