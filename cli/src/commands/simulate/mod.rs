@@ -73,15 +73,14 @@ impl Output for Simulation<'_> {
 }
 
 fn list() -> Result<Exit, Failure> {
-    let mut text = "Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n\n".to_owned();
-    for (name, experiment) in BUILTIN_EXPERIMENTS {
-        text += &format!("{name:<20}{}\n", Experiment::parse(experiment, name)?.title);
-    }
-    text += "\nSuites of experiments: ata simulate --experiment NAME\n\n";
-    for (name, title) in SUITES {
-        text += &format!("{name:<20}{title}\n");
-    }
-    print_text(&text)?;
+    let line = |name: &str, title: &str| format!("{name:<20}{title}\n");
+    let titled = |(name, text): &(&str, &str)| Ok(line(name, &Experiment::parse(text, name)?.title));
+    let experiments: String = BUILTIN_EXPERIMENTS.iter().map(titled).collect::<Result<_, Failure>>()?;
+    let suites: String = SUITES.iter().map(|(name, title)| line(name, title)).collect();
+    print_text(&format!(
+        "Built-in experiments: ata simulate --experiment NAME; --show NAME prints the file\n\n{experiments}\n\
+         Suites of experiments: ata simulate --experiment NAME\n\n{suites}"
+    ))?;
     Ok(Exit::DONE)
 }
 
