@@ -13,7 +13,7 @@ const COMMANDS: [&[&str]; 7] = [
     &["policies", "--json"],
     &["completions", "bash"],
     &["simulate", "--list"],
-    &["simulate", "--show", "convergence"],
+    &["simulate", "--show", "ata-regret"],
     &["simulate", "--task-time", "const(1)", "--workers", "2", "--iterations", "2"],
     &["up", "--help"],
 ];
