@@ -71,6 +71,19 @@ fn model(run: &Path) -> Vec<f32> {
 }
 
 /// An emulated device computes its share as one batch, whose gradient is rounded to integers as a whole.
+/// On one machine too, where nothing is gained by it.
+#[test]
+fn vectors_are_exchanged_in_shards_if_that_is_asked_for() {
+    let sandbox = Sandbox::new();
+    // A chunk for each worker at least, of which the tiny model has one.
+    let cluster = ["up", "--workers", "3", "--task-time", "none", "--task-batch", "2", "--device", "cpu"];
+    let train = |exchange: &str| sandbox.summary(&[&cluster, &RUN[..], &["--exchange", exchange]].concat());
+    let (star, shards) = (train("star"), train("shards"));
+    assert_eq!(star["sharded_steps"], 0);
+    assert!(shards["sharded_steps"].as_u64().unwrap() > 0, "{shards}");
+    assert_eq!(sha256(&star), sha256(&shards));
+}
+
 #[test]
 fn a_device_computes_its_share_as_one_batch() {
     let sandbox = Sandbox::new();

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use ata_learn::DeviceChoice;
 use ata_record::{RunPhase, RunState};
+use ata_types::ExchangeChoice;
 use ata_wire::Security;
 
 use crate::Extensions;
@@ -109,7 +110,10 @@ pub(super) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<Stri
     let (device, threads) = (device.to_string(), threads.to_string());
     let args = ["--device", &device, "--fuse", settings.fuse.name(), "--threads", &threads];
     let times = ["--task-time", &settings.task_time, "--time-unit", &settings.time_unit];
-    args.into_iter().chain(times).map(String::from).collect()
+    // On one machine, workers gain nothing from reaching each other, unless that is what is tried out.
+    let peers = ["--peer-listen", "127.0.0.1:0"];
+    let peers = peers.into_iter().filter(|_| settings.exchange == ExchangeChoice::Shards);
+    args.into_iter().chain(times).chain(peers).map(String::from).collect()
 }
 
 /// The command of a worker of a cluster on this machine, which is killed when it is dropped.
