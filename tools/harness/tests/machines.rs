@@ -35,8 +35,9 @@ async fn data_that_nobody_can_read_for_a_while() {
     let path = folder.path().join("train.bin");
     let bytes = vec![0; 500 * RECORD_BYTES];
     std::fs::write(&path, &bytes).unwrap();
-    let settings =
-        Settings { data: Some(path.clone()), budget: 4, min_workers: 4, iterations: 60, ..Settings::default() };
+    // It must not be over before its data are gone, which a busy machine may delay.
+    let iterations = 1000;
+    let settings = Settings { data: Some(path.clone()), budget: 4, min_workers: 4, iterations, ..Settings::default() };
     let mut cluster = Cluster::start(&settings).await;
     for name in ["one", "two", "three", "four"] {
         cluster.worker(WorkerSettings { data: Some(path.clone()), ..sound(name) });
