@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
-use crate::soon;
+use crate::{PATIENCE, soon};
 use crate::toy::toy;
 
 /// What a cluster runs.
@@ -248,8 +248,13 @@ impl Cluster {
 
     /// Waits until `is_so` holds for the run's state.
     pub async fn wait_for(&mut self, what: &str, is_so: impl FnMut(&RunState) -> bool) {
-        let seen = soon(what, self.state.wait_for(is_so)).await;
-        assert!(seen.is_ok(), "{what}: the run is over");
+        let seen = tokio::time::timeout(PATIENCE, self.state.wait_for(is_so)).await.map(|seen| seen.is_ok());
+        let why = match seen {
+            Ok(true) => return,
+            Ok(false) => "the run is over",
+            Err(_) => "it did not happen",
+        };
+        panic!("{what}: {why}; this happened last:\n{}", self.last_events());
     }
 
     /// Bytes of `state.json` in the newest checkpoint: what is saved in addition to the parameters. 0 if there is none.
@@ -272,7 +277,7 @@ impl Cluster {
 
     /// Waits for the end of the coordinator and of the workers.
     pub async fn end(mut self) -> Ended {
-        let ending = tokio::time::timeout(Duration::from_mins(1), &mut self.coordinator).await;
+        let ending = tokio::time::timeout(PATIENCE, &mut self.coordinator).await;
         let ending =
             ending.unwrap_or_else(|_| panic!("the run did not end; it did this last:\n{}", self.last_events()));
         let report = ending.expect("no panic").expect("a run");

@@ -38,10 +38,13 @@ pub use toy::{huge_toy, poisoned_toy, toy, wrong_toy};
 
 use std::time::Duration;
 
+/// How long a test waits for what must happen soon.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Waits for something that must happen soon.
 ///
 /// # Panics
 /// If it does not happen within a minute.
 pub async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_mins(1), happens).await.unwrap_or_else(|_| panic!("{what} did not happen"))
+    tokio::time::timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("{what} did not happen"))
 }

@@ -28,7 +28,9 @@ async fn check(settings: &Settings, ended: &Ended) {
     assert_eq!(ended.report.parameters_sha256, cluster.end().await.report.parameters_sha256, "{policy}");
 }
 
-/// The file of four sound workers is empty, until one of their four leases has failed twice.
+/// The file of four sound workers is empty, until one of them has failed twice. How many of the four tasks are left when it is
+/// emptied, depends on chance. A single one fails on one worker after the other, after pauses as long as the outage so far: for the
+/// fifth time after 15 s, and for the ninth after four minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_nobody_can_read_for_a_while() {
     let folder = tempfile::tempdir().unwrap();
@@ -44,7 +46,8 @@ async fn data_that_nobody_can_read_for_a_while() {
     }
     cluster.wait_for("progress", |state| state.iterations >= 3).await;
     OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
-    cluster.wait_for("failures", |state| failures(state) >= 5).await;
+    let has_failed_twice = |state: &RunState| state.workers.values().any(|worker| worker.usage.failures >= 2);
+    cluster.wait_for("failures", has_failed_twice).await;
     // Into the same file, which they have open.
     std::fs::write(&path, &bytes).unwrap();
     let ended = cluster.end().await;
