@@ -15,7 +15,7 @@ const CPU: f64 = 4.0;
 const LEARNING: usize = 10;
 
 /// Iterations until it is known that times do not vary, and so the exact best split.
-const CERTAINTY: usize = 60;
+const CERTAINTY: usize = 80;
 const ITERATIONS: usize = 260;
 
 const BUDGETS: [u64; 7] = [5, 16, 23, 46, 128, 512, 3000];

@@ -24,8 +24,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
-use crate::{PATIENCE, soon};
 use crate::toy::toy;
+use crate::{PATIENCE, soon};
 
 /// What a cluster runs.
 #[derive(Clone, Debug)]

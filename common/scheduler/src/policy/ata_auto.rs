@@ -3,13 +3,11 @@
 //! The policy predicts by when each worker finishes a share, from its task times since its speed changed last: their mean,
 //! their noise, and the doubt about both. It allocates so that the last worker is predicted to finish as early as
 //! possible, hands out the shares in parts, and plans again at each result. An idle worker also computes a late task if the
-//! time gained is worth it. Idle workers are probed, with tasks that no step waits for, if they could be faster than they
-//! seem, and now and then regardless of that, because any of them may have become faster.
+//! time gained is worth it. Idle workers are probed in turn, with tasks that no step waits for, because any of them may have
+//! become faster, or have been unlucky.
 //!
-//! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. A KL-UCB index (Garivier, Cappé,
-//! "The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond", COLT 2011) for gamma times decides about probes, and
-//! the test of [`window`] finds changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and
-//! measurements.
+//! The policy is not from the ATA paper (arXiv 2502.00775), but keeps its allocation rule RAS. The test of [`window`] finds
+//! changes of speed. docs/explanation/ata-auto.md has the rule, its reasons and measurements.
 
 mod belief;
 mod candidates;
@@ -18,7 +16,6 @@ mod links;
 mod outline;
 mod pace;
 mod plan;
-mod probe;
 mod ranking;
 mod window;
 mod worker_model;
@@ -36,7 +33,6 @@ use candidates::position;
 use exploration::{Allowance, Exploration};
 use outline::Outline;
 use plan::{Plan, Preferences};
-use probe::ProbeRule;
 use ranking::Ranking;
 use window::Test;
 use worker_model::WorkerModel;
@@ -50,7 +46,7 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     build: |arguments| Ok(Box::new(AtaAuto::from_arguments(arguments)?)),
 };
 
-/// The least and the most caution, for a very high or very low price of time.
+/// The least and the most factor on caution, for a very high or very low price of time.
 const CAUTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
 /// Allocates by predicted finishing times, and plans again within the iteration. docs/explanation/ata-auto.md has the
@@ -183,10 +179,12 @@ impl AtaAuto {
         self.place(worker.slot());
     }
 
-    /// Standard deviations that are added to expected times, β: the less a second of runtime is worth, the fewer risks are
-    /// taken, and the fewer slow workers are used.
+    /// Standard deviations that are added to expected times, β. The expected largest of A normal deviations is at most √(2 ln A). W/l
+    /// stands for A, since a worker that ends long before the last is no risk, and one is added because the plan decides whether
+    /// one more takes part. The less a second of runtime is worth, the fewer risks are taken, and the fewer slow workers are used.
     fn caution(&self) -> f64 {
-        self.time_price.map_or(1.0, |price| (self.spending / price).clamp(*CAUTION.start(), *CAUTION.end()))
+        let factor = self.time_price.map_or(1.0, |price| self.spending / price);
+        factor.clamp(*CAUTION.start(), *CAUTION.end()) * (2.0 * self.spending.max(2.0).ln()).sqrt()
     }
 }
 
@@ -252,28 +250,19 @@ impl Policy for AtaAuto {
         }
         let outline = Outline::new(candidates.iter().map(|candidate| &candidate.member), n, round.exchange);
         let k = round.iteration.number();
-        let rule = ProbeRule::new(&outline, k, round.budget, self.noise.pooled().variation);
         let shares = candidates.iter().map(|candidate| (candidate.position, candidate.member.share)).collect();
         let allocation = PerWorker::sparse(n, shares);
-        let mut probes = self.probes(round, &allocation, &rule);
         let allowance = Allowance::new(outline, self.moved, k);
-        let mut is_probed = vec![false; if probes.is_empty() { 0 } else { n }];
-        for &i in &probes {
-            is_probed[i] = true;
-        }
-        let is_free = |i: &usize| allocation.at(*i) == 0 && !is_probed.get(*i).is_some_and(|is_probed| *is_probed);
+        let is_idle = |i: &usize| allocation.at(*i) == 0;
         let explored =
-            self.exploration.next(self.models.len(), &allowance, |worker| position(round, worker).filter(is_free), rng);
-        let limits_s = explored
-            .iter()
-            .map(|&(i, limit_s)| (round.workers[i], limit_s))
-            .filter(|(_, limit_s)| *limit_s < outline.longest_s);
-        let limits_s = limits_s.collect();
-        probes.extend(explored.iter().map(|(i, _)| *i));
+            self.exploration.next(self.models.len(), &allowance, |worker| position(round, worker).filter(is_idle), rng);
+        let (probes, limits_s): (Vec<usize>, Vec<f64>) = explored.into_iter().unzip();
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
         for worker in &self.probed {
             self.models[worker.slot()].is_probed = true;
         }
+        let limits_s = self.probed.iter().copied().zip(limits_s);
+        let limits_s = limits_s.filter(|(_, limit_s)| *limit_s < outline.longest_s).collect();
         self.spending = if outline.longest_s > 0.0 { outline.all_s / outline.longest_s } else { 1.0 };
         let preferences = Preferences {
             time_price: self.time_price.unwrap_or(self.spending),

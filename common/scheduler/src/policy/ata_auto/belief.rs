@@ -8,7 +8,10 @@ use super::window::{Block, Test, Verdict, Window};
 const POOLED: f64 = 20.0;
 
 /// The most that a squared coefficient of variation counts for: with heavier tails, no share would be small enough.
-pub(super) const MOST_VARIATION: f64 = 2.0;
+pub(super) const MOST_VARIATION: f64 = 8.0;
+
+/// The same for what is no usual observation: rounds that are held aside, and cancelled work.
+pub(super) const MOST_EXCEPTIONAL: f64 = 2.0;
 
 /// The most that one pair of times counts for: clocks may measure zero.
 const MOST_SQUARES: f64 = 1e9;
@@ -33,9 +36,9 @@ impl Pairs {
         self.count += sign * other.count;
     }
 
-    /// No more than what times as noisy as counts would have ([`MOST_VARIATION`]).
+    /// No more than what times as noisy as counts would have ([`MOST_EXCEPTIONAL`]).
     fn bounded(self) -> Self {
-        Self { sum: self.sum.min(MOST_VARIATION * self.count), ..self }
+        Self { sum: self.sum.min(MOST_EXCEPTIONAL * self.count), ..self }
     }
 
     /// Their mean, with `weight` more pairs of this one.

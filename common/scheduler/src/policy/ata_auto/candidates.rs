@@ -7,14 +7,9 @@ use super::AtaAuto;
 use super::links::share_with_links;
 use super::pace::Pace;
 use super::plan::Member;
-use super::probe::ProbeRule;
-use crate::allocation::PerWorker;
 use crate::exchange::Exchange;
 use crate::policy::Round;
 use ata_types::WorkerId;
-
-/// The most workers beyond those in use that are considered for a probe in an iteration, the fastest first.
-const MOST_CANDIDATES: usize = 256;
 
 /// How many workers beyond those in use may help within an iteration: the fastest.
 const SPARE: usize = 8;
@@ -100,24 +95,6 @@ impl AtaAuto {
         let untried = self.unknown.ascending().take_while(|(_, censored_s)| *censored_s == 0.0);
         let present = untried.filter_map(|(worker, _)| position(round, worker));
         present.take(SPARE.min(round.budget as usize - 1)).collect()
-    }
-
-    /// Idle workers that a probe is likely to pay for, by position: those that were observed, then those that were not.
-    pub(super) fn probes(&self, round: &Round<'_>, allocation: &PerWorker<u64>, rule: &ProbeRule) -> Vec<usize> {
-        let pooled = self.noise.pooled();
-        let present = |(worker, time_s): (WorkerId, f64)| Some((position(round, worker)?, time_s));
-        let pays = |(i, least_s): &(usize, f64)| {
-            let model = &self.models[round.workers[*i].slot()];
-            let pace = || model.pace(pooled, self.hazard(), round.fuses(*i));
-            rule.may_pay(*least_s, model.count()) && pace().is_some_and(|pace| rule.pays(&pace))
-        };
-        let observed = self.observed.ascending().filter_map(present);
-        let observed = observed.take_while(|(_, least_s)| rule.may_pay(*least_s, 1.0));
-        let observed = observed.filter(|(i, _)| allocation.at(*i) == 0).take(MOST_CANDIDATES).filter(pays);
-        let unknown = self.unknown.ascending().filter_map(present).filter(|(i, _)| allocation.at(*i) == 0);
-        let unknown = unknown.take(MOST_CANDIDATES);
-        let unknown = unknown.take_while(|(_, censored_s)| rule.pays_unknown(*censored_s)).map(|(i, _)| i);
-        observed.map(|(i, _)| i).chain(unknown).collect()
     }
 }
 

@@ -102,14 +102,13 @@ impl Pace {
         if self.most.is_some_and(|most| tasks > most) { index_s * UNTRUSTED } else { index_s }
     }
 
-    /// How long the worker is likely to need for the `tasks` tasks that it holds, `elapsed_s` after it began, with `caution`
-    /// standard errors added to the mean. For exponential times (c = 1) what has passed tells nothing.
-    pub(super) fn rest_s(&self, tasks: u64, elapsed_s: f64, caution: f64) -> f64 {
+    /// How long the worker is expected to need for the `tasks` tasks that it holds, `elapsed_s` after it began. For exponential
+    /// times (c = 1) what has passed tells nothing.
+    pub(super) fn rest_s(&self, tasks: u64, elapsed_s: f64) -> f64 {
         let c = self.variation + self.shared;
         let all_s = self.time_s(tasks);
         let late_s = if elapsed_s > self.mean_s { elapsed_s } else { 0.0 };
-        let doubted = if caution > 0.0 { 1.0 + caution / self.count.sqrt() } else { 1.0 };
-        let next_s = c * (self.mean_s + c.min(1.0) * late_s / self.count) * doubted;
+        let next_s = c * (self.mean_s + c.min(1.0) * late_s / self.count);
         let left_s = (all_s - elapsed_s).max(0.0);
         let usual_s = if tasks == 1 { (1.0 - c) * left_s + next_s } else { left_s.max(next_s) };
         if elapsed_s <= all_s {
@@ -181,10 +180,10 @@ pub(super) mod tests {
     #[test]
     fn the_rest_of_a_task() {
         let constant = Pace { overhead_s: 0.0, ..pace(1e-9) };
-        assert!((constant.rest_s(1, 0.5, 0.0) - 1.5).abs() < 1e-6);
-        assert!((constant.rest_s(3, 1.5, 0.0) - 4.5).abs() < 1e-6);
+        assert!((constant.rest_s(1, 0.5) - 1.5).abs() < 1e-6);
+        assert!((constant.rest_s(3, 1.5) - 4.5).abs() < 1e-6);
         let exponential = Pace { overhead_s: 0.0, ..pace(1.0) };
-        assert!((exponential.rest_s(1, 1.5, 0.0) - 2.0).abs() < 1e-9);
+        assert!((exponential.rest_s(1, 1.5) - 2.0).abs() < 1e-9);
     }
 
     /// Far beyond chance, a worker has become slower, and needs as long again.
@@ -192,7 +191,7 @@ pub(super) mod tests {
     fn who_is_late_beyond_chance_needs_as_long_again() {
         for variation in [0.01, 0.3, 1.0] {
             let late = pace(variation);
-            assert!((late.rest_s(1, 300.0, 0.0) / 300.0 - 1.0).abs() < 0.2, "{variation}");
+            assert!((late.rest_s(1, 300.0) / 300.0 - 1.0).abs() < 0.2, "{variation}");
             assert!(late.chance(1, 300.0, variation) < 1e-9 && late.chance(1, 2.9, variation) == 1.0);
         }
         // Chernoff: P(Exp(1) > r) = exp(−r) is at most r·exp(1 − r).

@@ -134,7 +134,7 @@ impl Plan {
                 Activity::Away => continue,
                 Activity::Idle => ready.free(None),
                 Activity::Busy { tasks, elapsed_s, has_more, .. } => {
-                    let rest_s = ready.member.pace.rest_s(tasks, elapsed_s, 0.0);
+                    let rest_s = ready.member.pace.rest_s(tasks, elapsed_s);
                     let is_queued = !has_more && ready.member.pace.is_queued(tasks);
                     FreeWorker { elapsed_s, takes_more: is_queued, ..ready.free(Some(rest_s)) }
                 }
@@ -173,17 +173,17 @@ impl Plan {
     /// Has idle workers compute late tasks as well, if the time gained is worth it.
     fn copy_late(&mut self, view: &IterationView<'_>, actions: &mut Actions) {
         let mut late: Vec<LateWorker> = Vec::new();
-        let mut idle: Vec<(&Member, f64)> = Vec::new();
+        let mut idle: Vec<(f64, &Pace, WorkerId)> = Vec::new();
         let mut longest_s = 0.0_f64;
-        let Preferences { time_price, caution, fallback_s } = self.preferences;
+        let Preferences { time_price, fallback_s, .. } = self.preferences;
         for IndexedMember { member, idle_s, .. } in &self.members {
             let Member { worker, ref pace, .. } = *member;
             match view.activity(worker) {
                 Activity::Busy { tasks, elapsed_s, is_copied: false, .. } => {
-                    late.push(LateWorker { worker, tasks, rest_s: pace.rest_s(tasks, elapsed_s, caution) });
+                    late.push(LateWorker { worker, tasks, rest_s: pace.rest_s(tasks, elapsed_s) });
                     longest_s = longest_s.max(elapsed_s);
                 }
-                Activity::Idle => idle.push((member, *idle_s)),
+                Activity::Idle => idle.push((*idle_s, pace, worker)),
                 Activity::Away | Activity::Busy { .. } => {}
             }
         }
@@ -191,14 +191,13 @@ impl Plan {
             return;
         }
         late.sort_by(|a, b| b.rest_s.total_cmp(&a.rest_s));
-        idle.sort_by(|a, b| a.1.total_cmp(&b.1));
+        idle.sort_by(|a, b| a.0.total_cmp(&b.0));
         // As late again as the latest is now.
-        actions.ask_again_s = Some(view.now_s + longest_s.max(idle[0].1));
-        let copiers: Vec<&Member> = idle.into_iter().map(|(member, _)| member).collect();
-        let many =
-            most_worth(&late, |i, tasks| Some(copiers.get(i)?.pace.index_s(tasks, caution)), time_price, fallback_s);
-        let copies = late.iter().zip(copiers).take(many);
-        actions.copy.extend(copies.map(|(late, copier)| (copier.worker, late.worker)));
+        actions.ask_again_s = Some(view.now_s + longest_s.max(idle[0].0));
+        // Both are expected times, as the gain is an expected one.
+        let copy_s = |i: usize, tasks: u64| Some(idle.get(i)?.1.index_s(tasks, 0.0));
+        let many = most_worth(&late, copy_s, time_price, fallback_s);
+        actions.copy.extend(late.iter().zip(&idle).take(many).map(|(late, (.., copier))| (*copier, late.worker)));
         if many > 0 {
             // The step falls back once.
             self.preferences.fallback_s = 0.0;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::belief::{Belief, MOST_VARIATION, Noise, Pooled};
+use super::belief::{Belief, MOST_EXCEPTIONAL, MOST_VARIATION, Noise, Pooled};
 use super::pace::Pace;
 use super::window::{Test, Verdict};
 use crate::batches::BatchStatistics;
@@ -159,7 +159,7 @@ impl WorkerModel {
         let all = self.times.noise().of_one(pooled).min(MOST_VARIATION);
         let (shared, variation) = (all * pooled.shared, all * (1.0 - pooled.shared));
         let doubt = all / count + shared;
-        let lost_s = (pooled.variation.min(MOST_VARIATION) * self.censored_s + self.late_s) / count;
+        let lost_s = (pooled.variation.min(MOST_EXCEPTIONAL) * self.censored_s + self.late_s) / count;
         let usual = Pace {
             overhead_s,
             fixed_s: 0.0,
