@@ -1,5 +1,7 @@
 //! The worker's use of a computation: gradients of tasks.
 
+use std::borrow::Cow;
+
 use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, TaskGradient, TaskSampler};
 use ata_types::{Iteration, TaskRange};
 
@@ -46,12 +48,10 @@ impl Learner for PythonLearner {
         self.fused(iteration, TaskRange { first: index, count: 1 })
     }
 
-    /// All tasks have as many samples, so the sum of their means is their number times the mean of all.
     fn fused(&mut self, iteration: Iteration, tasks: TaskRange) -> Result<TaskGradient, LearnerError> {
-        let count = tasks.count as f32;
         self.compute(iteration, tasks, |loss, gradient| TaskGradient {
-            gradient: gradient.iter().map(|value| value * count).collect(),
-            loss: loss * f64::from(count),
+            gradient: summed(gradient, tasks).into_owned(),
+            loss: loss * tasks.count as f64,
         })
     }
 
@@ -63,12 +63,15 @@ impl Learner for PythonLearner {
         sum: &mut GradientSum,
         quantizer: &Quantizer,
     ) -> Result<f64, LearnerError> {
-        if tasks.count > 1 {
-            let TaskGradient { gradient, loss } = self.fused(iteration, tasks)?;
-            sum.add(&gradient, tasks.count, quantizer)?;
-            return Ok(loss);
-        }
-        self.compute(iteration, tasks, |loss, gradient| sum.add(gradient, 1, quantizer).map(|()| loss))?
-            .map_err(LearnerError::from)
+        let added = self.compute(iteration, tasks, |loss, gradient| {
+            sum.add(&summed(gradient, tasks), tasks.count, quantizer).map(|()| loss * tasks.count as f64)
+        })?;
+        Ok(added?)
     }
+}
+
+/// The sum of the tasks' gradients, given the mean over the samples of all: all tasks have as many samples.
+fn summed(mean: &[f32], tasks: TaskRange) -> Cow<'_, [f32]> {
+    let count = tasks.count as f32;
+    if tasks.count == 1 { Cow::Borrowed(mean) } else { Cow::Owned(mean.iter().map(|value| value * count).collect()) }
 }
