@@ -289,12 +289,13 @@ fn most_worth(
     many
 }
 
-/// How many tasks of a share to hand out at once: half of them, unless it is one batch, or to know how long half of them takes
-/// spares nothing. Nobody is asked for a vector while tasks are held back, so it has to spare more than the time in which vectors travel.
-/// A worker that is hardly known gets no more than it has done.
+/// How many tasks of a share to hand out at once: half of them, unless it is one batch, or to know how long half of it takes
+/// spares nothing. Nobody is asked for a vector while tasks are held back, so it has to spare more than the part of the time in which
+/// vectors travel that is longer than what is held back takes. A worker that is hardly known gets no more than it has done.
 fn first_part(pace: &Pace, share: u64) -> u64 {
     let half = share.div_ceil(2);
-    if pace.most.is_some() || pace.noise_s(share) - pace.noise_s(half) <= pace.window_s {
+    let (spared_s, held_back_s) = (pace.noise_s(share) - pace.noise_s(half), (share - half) as f64 * pace.mean_s);
+    if pace.most.is_some() || spared_s <= (pace.window_s - held_back_s).max(0.0) {
         return share;
     }
     half.min((pace.count as u64).max(1))
@@ -338,7 +339,10 @@ mod tests {
             assert_eq!(first_part(&noisy, share), part, "{share}");
         }
         assert_eq!(first_part(&Pace { count: 1.0, ..noisy }, 16), 1, "no more than it has done");
-        assert_eq!(first_part(&Pace { window_s: 1e3, ..noisy }, 9), 9);
+        // Four tasks of two seconds are held back, and to know how long five take spares less than two seconds.
+        for (window_s, part) in [(7.9, 5), (10.0, 9), (1e3, 9)] {
+            assert_eq!(first_part(&Pace { window_s, ..noisy }, 9), part, "{window_s}");
+        }
         assert_eq!(first_part(&Pace { most: Some(99), ..noisy }, 9), 9);
         assert_eq!(first_part(&Pace { variation: 0.0, doubt: 0.0, ..noisy }, 9), 9);
     }
