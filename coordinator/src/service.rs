@@ -174,7 +174,8 @@ impl Service {
         let VectorUpload { gate, collection, shard, work, mut paced, meter, presence } = accepted;
         // What comes in shards has waited for other links.
         let mut transfer = (shard == Shard::ALL).then(|| meter.begin());
-        for at in shard.chunks(first_chunk, self.chunks()) {
+        let mut due = shard.chunks(first_chunk, self.chunks()).peekable();
+        while let Some(at) = due.next() {
             if !paced.may_pass(at, shard) {
                 wait(&mut transfer, true);
                 paced.until(at, shard).await;
@@ -189,13 +190,16 @@ impl Service {
             };
             let chunk = upload.chunk(heard).await?.ok_or(missing)?;
             let sums = self.sums(&chunk, at)?;
+            if due.peek().is_none() {
+                // A vector counts with its last chunk, so that nothing may follow it.
+                self.end(&mut upload).await?;
+            }
             // Without a training thread the run is over.
             let pass = |at, sums| drop(work.send(Work::Chunk(SumChunk { collection, at, sums })));
             if !gate.let_through(at, sums, pass) {
                 return Err(UploadError::NotAsked);
             }
         }
-        self.end(&mut upload).await?;
         if let Some(transfer) = transfer {
             transfer.finish();
         }
