@@ -57,6 +57,11 @@ impl Exchange {
         if self.is_sharded(workers) { self.star_s(workers, workers) - self.shards_s(workers) } else { 0.0 }
     }
 
+    /// Seconds that a set of parameters takes to a worker that did not contribute to the last step, if no other one does.
+    pub fn set_s(&self) -> f64 {
+        self.down_s.max(self.own_down_s)
+    }
+
     /// Whether vectors take no time.
     pub fn is_free(&self) -> bool {
         [self.up_s, self.down_s, self.own_up_s, self.own_down_s] == [0.0; 4]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 use super::worker_set::WorkerSet;
-use ata_types::{MachineId, WorkerId};
+use ata_types::{Iteration, MachineId, WorkerId};
 
 /// A worker that failed rests this many times as long as the failure took: a worker that hangs whenever it is given
 /// work then costs a run a twentieth of its time, and half as much with each further failure.
@@ -46,6 +46,8 @@ struct Member {
     single_rest_s: f64,
     /// Results that have arrived and wait for an asynchronous step: the worker is not idle until they are in one.
     waiting: u32,
+    /// The iteration of the last parameters that it has, or gets without waiting for a lease.
+    parameters: Iteration,
 }
 
 /// All workers. Every operation on one worker takes constant time; the list of those that can be given work is made on
@@ -165,7 +167,7 @@ impl Roster {
     pub(super) fn join(&mut self, now_s: f64, worker: WorkerId, machine: MachineId) {
         let member = &mut self.members[worker.slot()];
         self.fled.remove(&(member.machine, worker));
-        (member.present, member.machine) = (true, machine);
+        (member.present, member.machine, member.parameters) = (true, machine, Iteration(0));
         self.present.insert(worker);
         self.available = None;
         let until_s = member.strikes.rests_until_s;
@@ -228,6 +230,11 @@ impl Roster {
     /// A worker computed a lease.
     pub(super) fn computed(&mut self, worker: WorkerId) {
         self.proven.insert(worker);
+    }
+
+    /// A worker has the parameters of an iteration, or gets them without waiting for a lease. Returns whether that was known.
+    pub(super) fn give_parameters(&mut self, worker: WorkerId, iteration: Iteration) -> bool {
+        std::mem::replace(&mut self.members[worker.slot()].parameters, iteration) == iteration
     }
 
     /// A worker delivered a gradient: its earlier failures no longer count.

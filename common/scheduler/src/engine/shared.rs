@@ -174,6 +174,7 @@ impl Shared {
         let finished = self.leases.finish(self.now_s, worker, id, reported_s).ok_or(Refusal::NotHeld(id))?;
         let FinishedLease { lease, factor, overhead_s } = finished;
         self.roster.computed(worker);
+        let had_parameters = self.roster.give_parameters(worker, lease.iteration);
         if lease.is_alone {
             self.roster.forgive(worker);
             self.results += 1;
@@ -186,7 +187,9 @@ impl Shared {
             }
         }
         if let Some(overhead_s) = overhead_s {
-            self.observe_overhead(worker, overhead_s);
+            // To wait for parameters is no overhead of each assignment.
+            let parameters_s = if had_parameters { 0.0 } else { self.exchange.set_s() };
+            self.observe_overhead(worker, (overhead_s - parameters_s).max(0.0));
         } else {
             self.set_deadline(worker);
         }

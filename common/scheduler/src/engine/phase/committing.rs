@@ -41,6 +41,10 @@ impl Committing {
     /// The step was taken. Returns the phase that follows.
     pub(in crate::engine) fn commit(&mut self, shared: &mut Shared, outcome: &StepOutcome) -> Phase {
         let cost = self.enter(shared);
+        // Those who contribute to a sum get the parameters that result from it at once, and others with their next lease.
+        for result in self.results.iter().filter(|result| !result.lease.is_alone) {
+            shared.roster.give_parameters(result.worker, self.number.next());
+        }
         shared.last_step_s = Some(self.finished_s);
         shared.spare = std::mem::take(&mut self.employed).cleared();
         shared.effects.push(Effect::Committed { cost });
