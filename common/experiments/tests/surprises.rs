@@ -71,6 +71,17 @@ fn one_hiccup_costs_one_iteration() {
     }
 }
 
+/// Two iterations in a row look like a change for good. Yet the worker is soon tried again.
+#[test]
+fn a_hiccup_of_two_iterations_is_soon_forgotten() {
+    for (workers, budget) in [(8, 24), (60, 120)] {
+        let changes = change("iteration = 300\nworkers = 3\nfactor = 10\nfor = 2");
+        let case = Case { law: STEADY, workers, budget, changes };
+        let employed = |until: u64| case.runs("ata-auto", until).iter().map(|run| run.employments).sum::<u64>();
+        assert_eq!(employed(340) - employed(310), 30 * u64::from(workers) * SEEDS, "n = {workers}: all have tasks again");
+    }
+}
+
 /// The oracle gives it two of 64 tasks. Without it, an iteration would take ten tasks of the others instead of nine.
 #[test]
 fn a_worker_slowed_for_good_is_used_for_what_it_can_do() {

@@ -17,6 +17,7 @@ mod outline;
 mod pace;
 mod plan;
 mod ranking;
+mod retries;
 mod window;
 mod worker_model;
 
@@ -34,6 +35,7 @@ use exploration::{Allowance, Exploration};
 use outline::Outline;
 use plan::{Plan, Preferences};
 use ranking::Ranking;
+use retries::Retries;
 use window::Test;
 use worker_model::WorkerModel;
 
@@ -70,6 +72,7 @@ pub struct AtaAuto {
     /// Workers that were not observed, by the time spent on tasks that were cancelled.
     unknown: Ranking,
     exploration: Exploration,
+    retries: Retries,
     /// Workers whose task in the iteration under way is a probe.
     probed: Vec<WorkerId>,
     /// Workers with new observations in it.
@@ -92,6 +95,7 @@ impl AtaAuto {
             observed: Ranking::default(),
             unknown: Ranking::default(),
             exploration: Exploration::default(),
+            retries: Retries::default(),
             probed: Vec::new(),
             fresh: Vec::new(),
             races: false,
@@ -156,7 +160,10 @@ impl AtaAuto {
             self.noise.add(model.noise(), -1.0);
             let factor = model.review(pooled, hazard, test).filter(|_| test == Test::All);
             self.noise.add(model.noise(), 1.0);
-            moved = moved.max(factor.map_or(0.0, |factor| factor.ln().abs().min(1.0)));
+            if let Some(factor) = factor {
+                moved = moved.max(factor.ln().abs().min(1.0));
+                self.retries.changed(worker, factor > 1.0);
+            }
             self.place(worker.slot());
         }
         // Changes at the same time are one event.
@@ -172,6 +179,7 @@ impl AtaAuto {
     }
 
     fn replace(&mut self, worker: WorkerId, model: WorkerModel) {
+        self.retries.forget(worker);
         self.make_room(worker.slot() + 1);
         let before = std::mem::replace(&mut self.models[worker.slot()], model);
         self.noise.add(before.noise(), -1.0);
@@ -254,9 +262,14 @@ impl Policy for AtaAuto {
         let allocation = PerWorker::sparse(n, shares);
         let allowance = Allowance::new(outline, self.moved, k);
         let is_idle = |i: &usize| allocation.at(*i) == 0;
-        let explored =
+        let mut probed =
             self.exploration.next(self.models.len(), &allowance, |worker| position(round, worker).filter(is_idle), rng);
-        let (probes, limits_s): (Vec<usize>, Vec<f64>) = explored.into_iter().unzip();
+        for i in self.retries.due(k, |worker| position(round, worker), |i| !is_idle(&i)) {
+            if probed.iter().all(|(other, _)| *other != i) {
+                probed.push((i, outline.longest_s));
+            }
+        }
+        let (probes, limits_s): (Vec<usize>, Vec<f64>) = probed.into_iter().unzip();
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
         for worker in &self.probed {
             self.models[worker.slot()].is_probed = true;
@@ -284,11 +297,13 @@ impl Policy for AtaAuto {
     }
 
     fn save(&self) -> PolicyState {
-        to_state(&(trimmed(&self.models), self.noise, self.moved, self.tested, self.spending, &self.exploration))
+        let Self { noise, moved, tested, spending, exploration, retries, .. } = self;
+        to_state(&(trimmed(&self.models), noise, moved, tested, spending, exploration, retries))
     }
 
     fn restore(&mut self, state: PolicyState) -> Result<(), String> {
-        (self.models, self.noise, self.moved, self.tested, self.spending, self.exploration) = from_state(state)?;
+        (self.models, self.noise, self.moved, self.tested, self.spending, self.exploration, self.retries) =
+            from_state(state)?;
         if !self.exploration.is_valid() {
             return Err("a turn of no worker".into());
         }

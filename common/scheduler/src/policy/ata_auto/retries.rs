@@ -1,0 +1,79 @@
+//! ATA-Auto's second looks at workers that became slower and are idle since.
+
+use serde::{Deserialize, Serialize};
+
+use ata_types::WorkerId;
+
+/// Workers that may have been slow for a while only, such as one that was stopped over two iterations. The longer a worker has been
+/// slow, the longer it is likely to stay so: what was not seen in t iterations is expected at a rate of 1/t (Laplace's rule of
+/// succession). So each is tried after 1, 2, 4, … iterations, which is a probe for each doubling.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Retries(Vec<Retry>);
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Retry {
+    worker: WorkerId,
+    /// The iteration from which on it is tried.
+    due: u64,
+    /// Iterations to the try after that.
+    wait: u64,
+}
+
+impl Retries {
+    /// A worker's speed has changed.
+    pub(super) fn changed(&mut self, worker: WorkerId, is_slower: bool) {
+        self.forget(worker);
+        if is_slower {
+            self.0.push(Retry { worker, due: 0, wait: 1 });
+        }
+    }
+
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        self.0.retain(|retry| retry.worker != worker);
+    }
+
+    /// The workers to try in iteration `k`, by position. `position` says where those are that are present, and `is_used` who of them
+    /// has tasks anyway.
+    pub(super) fn due(
+        &mut self,
+        k: u64,
+        position: impl Fn(WorkerId) -> Option<usize>,
+        is_used: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let mut due = Vec::new();
+        self.0.retain_mut(|retry| match position(retry.worker) {
+            Some(i) if is_used(i) => false,
+            Some(i) => {
+                if retry.due <= k {
+                    due.push(i);
+                    *retry = Retry { due: k + retry.wait, wait: 2 * retry.wait, ..*retry };
+                }
+                true
+            }
+            None => true,
+        });
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_become_rarer() {
+        let mut retries = Retries::default();
+        let [slow, used, away] = [0, 1, 2].map(WorkerId::from_slot);
+        for worker in [slow, used, away] {
+            retries.changed(worker, true);
+        }
+        let position = |worker: WorkerId| Some(worker.slot()).filter(|_| worker != away);
+        let tried: Vec<u64> =
+            (100..200).filter(|k| retries.due(*k, position, |i| i == used.slot()) == [slow.slot()]).collect();
+        assert_eq!(tried, [100, 101, 103, 107, 115, 131, 163]);
+        assert_eq!(retries.0.iter().map(|retry| retry.worker).collect::<Vec<_>>(), [slow, away]);
+        retries.changed(slow, false);
+        retries.forget(away);
+        assert!(retries.0.is_empty());
+    }
+}
