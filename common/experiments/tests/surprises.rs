@@ -78,7 +78,11 @@ fn a_hiccup_of_two_iterations_is_soon_forgotten() {
         let changes = change("iteration = 300\nworkers = 3\nfactor = 10\nfor = 2");
         let case = Case { law: STEADY, workers, budget, changes };
         let employed = |until: u64| case.runs("ata-auto", until).iter().map(|run| run.employments).sum::<u64>();
-        assert_eq!(employed(340) - employed(310), 30 * u64::from(workers) * SEEDS, "n = {workers}: all have tasks again");
+        assert_eq!(
+            employed(340) - employed(310),
+            30 * u64::from(workers) * SEEDS,
+            "n = {workers}: all have tasks again"
+        );
     }
 }
 

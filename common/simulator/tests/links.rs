@@ -285,7 +285,8 @@ fn the_gradient_of_a_lost_worker_is_computed_again() {
 /// Who did not contribute to the last step waits once for its parameters, which take 71.2 here. It is as good a worker as before.
 #[test]
 fn a_worker_that_was_idle_is_not_dearer() {
-    let links = Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 71.2, down_bytes: 71.2, topology: Topology::Shards };
+    let links =
+        Links { worker_rate: 1.0, head_rate: 1.0, up_bytes: 71.2, down_bytes: 71.2, topology: Topology::Shards };
     let times: Vec<f64> = (1..=16).map(|i| f64::from(20 * i)).collect();
     let found = named_of("ata-auto", (BUDGET, LEARNING + MEASURED), &times, Some(links));
     let best = fixed(&[9, 4, 3, 2, 1, 1, 1, 1, 1], &times[..9], Some(links), Vec::new());
