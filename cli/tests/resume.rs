@@ -42,6 +42,9 @@ fn a_resumed_run_ends_as_if_nothing_had_happened() {
         head.signal(signal);
         let (ended, _, log) = head.end();
         assert_eq!(ended, code, "{signal}: {log}");
+        let status = sandbox.run(&["status", "run"]);
+        let status = String::from_utf8_lossy(&status.stdout);
+        assert_eq!(status.contains("its process ended without a word"), signal == "KILL", "{signal}: {status}");
         head = coordinator(&sandbox, &port);
     }
     let (code, summary, log) = head.end();

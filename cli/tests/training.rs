@@ -232,7 +232,7 @@ fn signals_end_a_run_cleanly() {
         up.signal(signal);
         let (ended, table, log) = up.end();
         assert_eq!(ended, Some(code), "{log}");
-        assert!(table.contains("training loss"), "{table}");
+        assert!(table.contains("training loss") && table.contains("saved; to go on: --resume run\n"), "{table}");
         let summary = std::fs::read_to_string(sandbox.path("run/summary.json")).unwrap();
         let summary: Value = serde_json::from_str(&summary).unwrap();
         assert_eq!(summary["state"], "stopped");

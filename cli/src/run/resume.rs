@@ -41,10 +41,7 @@ impl Resumption {
                 Some(out) => Self::of_run(out, checkpoint),
                 None => first(runs().into_iter().filter(|run| Results::of(run).is_none())),
             },
-            "latest" => match first(runs())? {
-                Some(run) => Ok(Some(run)),
-                None => Err(Failure::usage(format!("--resume latest: no run in {RUNS}/ has a checkpoint"))),
-            },
+            "latest" => Self::latest(runs()).map(Some),
             _ => {
                 if let Some(run) = first(candidates)? {
                     return Ok(Some(run));
@@ -57,6 +54,23 @@ impl Resumption {
                 })
             }
         }
+    }
+
+    /// The newest of some runs, which are in that order.
+    fn latest(runs: Vec<PathBuf>) -> Result<Self, Failure> {
+        let wrong = |why: String| Failure::usage(format!("--resume latest: {why}"));
+        let newest = runs.first().cloned().ok_or_else(|| wrong(format!("there is no run in {RUNS}/")))?;
+        if let Some(run) = Self::of_run(&newest, None)? {
+            return Ok(run);
+        }
+        let newest = newest.display();
+        Err(wrong(match first(runs)? {
+            Some(Self { folder, .. }) => format!(
+                "{newest}, the newest run, has no checkpoint. Begin a new run, or go on with an older one: --resume {}",
+                folder.display()
+            ),
+            None => format!("{newest}, the newest run, has no checkpoint, and neither has another one"),
+        }))
     }
 
     /// The run in this folder, if it has checkpoints. If the folder has no settings, as after its loss, they may be in
@@ -262,6 +276,24 @@ mod tests {
         let auto = |out: &Path| Resumption::find("auto", Some(out), None).unwrap();
         assert_eq!(auto(&good), of(&good).unwrap());
         assert_eq!((auto(&bare), auto(&folder.path().join("new"))), (None, None));
+    }
+
+    /// A newer run that cannot go on is no reason to go on with another one.
+    #[test]
+    fn the_latest_run_is_the_newest() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
+        run(&old, &["step-000010"]);
+        run(&new, &[]);
+        let latest = |runs: &[&PathBuf]| {
+            let found = Resumption::latest(runs.iter().map(|run| (*run).clone()).collect());
+            found.map(|run| run.folder).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(latest(&[&old, &new]), Ok(old.clone()));
+        let error = latest(&[&new, &old]).unwrap_err();
+        let named = [&new, &old].map(|run| error.contains(run.to_str().unwrap()));
+        assert_eq!(named, [true, true], "{error}");
+        assert!(latest(&[&new]).is_err() && latest(&[]).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ata_coordinator::{RunReport, StopReason};
 use ata_learn::hex;
 use ata_observe::PolicyCost;
 use ata_record::{EndState, RefusalKind, RunState, WorkerState};
-use ata_types::WorkerId;
+use ata_types::{Iteration, WorkerId};
 use serde::Serialize;
 
 use super::tables;
@@ -56,6 +56,8 @@ pub(crate) struct Summary {
     pub(crate) final_loss: Option<f64>,
     pub(crate) test_loss: Option<f64>,
     pub(crate) test_accuracy: Option<f64>,
+    /// The iteration whose parameters were evaluated last.
+    pub(crate) test_iteration: Option<u64>,
     pub(crate) parameters_sha256: String,
     device: String,
     seed: u64,
@@ -79,6 +81,9 @@ pub(crate) struct Summary {
     refused: BTreeMap<RefusalKind, u64>,
     /// What other policies would have cost on the recorded task times. Null until it is computed, which is done last.
     pub(crate) counterfactual: Option<Vec<PolicyCost>>,
+    /// Where it stopped, and how it can go on, if it was told to.
+    #[serde(skip)]
+    pub(crate) stopped: Option<String>,
     /// The run's folder.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
@@ -87,6 +92,16 @@ pub(crate) struct Summary {
 impl Output for Summary {
     fn text(&self) -> String {
         tables::render(self)
+    }
+}
+
+/// What is to be said of a run that was told to stop.
+fn stopped(folder: &Path, settings: &Settings, report: &RunReport) -> String {
+    let at = format!("after {} of {} iterations", report.state.iterations, settings.iterations);
+    if report.state.saved.map(Iteration::number) == Some(report.state.iterations) {
+        format!("{at}, and saved; to go on: --resume {}", folder.display())
+    } else {
+        format!("{at}, which are not saved")
     }
 }
 
@@ -133,6 +148,7 @@ impl Summary {
             final_loss: run.last_loss,
             test_loss: run.evaluation.map(|(loss, _)| loss),
             test_accuracy: run.evaluation.and_then(|(_, accuracy)| accuracy),
+            test_iteration: run.evaluated.map(Iteration::number),
             parameters_sha256: hex(&report.parameters_sha256),
             device: device.into(),
             seed: settings.seed,
@@ -147,6 +163,7 @@ impl Summary {
             expelled: of_workers(run, |worker| worker.expelled.clone()),
             refused: run.refused.clone(),
             counterfactual: None,
+            stopped: (state == EndState::Stopped).then(|| stopped(folder, settings, report)),
             folder: folder.into(),
         }
     }

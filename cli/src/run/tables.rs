@@ -66,7 +66,9 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
     if let Some(loss) = summary.test_loss {
         let accuracy =
             summary.test_accuracy.map_or(String::new(), |share| format!(", accuracy {:.1} %", share * 100.0));
-        lines.push(("test", format!("loss {loss:.3}{accuracy}")));
+        let earlier = summary.test_iteration.filter(|iteration| *iteration != summary.iterations);
+        let earlier = earlier.map_or(String::new(), |iteration| format!(", after iteration {iteration}"));
+        lines.push(("test", format!("loss {loss:.3}{accuracy}{earlier}")));
     }
     lines.push(("parameters", format!("sha256 {}", summary.parameters_sha256)));
     if summary.tasks_outlasted > 0 {
@@ -83,6 +85,9 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
     for (id, count) in &summary.mismatches {
         let name = &summary.worker_names[id];
         lines.push(("mismatches", format!("{count} results of worker {id} {name} differ from those of two others")));
+    }
+    if let Some(stopped) = &summary.stopped {
+        lines.push(("stopped", stopped.clone()));
     }
     if let Some(error) = &summary.error {
         lines.push(("failed", error.clone()));

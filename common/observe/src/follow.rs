@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ata_record::{Follower, JournalError, PollStatus, Prices, RunEvent, RunState, read_journal};
+use ata_record::{Follower, JournalError, PollStatus, Prices, RUN_LOCK, RunEvent, RunState, is_abandoned, read_journal};
 use ata_types::Iteration;
 use tokio::sync::watch;
 
@@ -15,7 +15,15 @@ pub fn read_state(journal: &Path, prices: Prices) -> Result<RunState, JournalErr
     let mut state = RunState::new(prices);
     // A torn last line is an event that was not written completely.
     read_journal(journal, |event| state.apply(&event))?;
+    if has_died(&state, journal) {
+        state.abandon();
+    }
     Ok(state)
+}
+
+/// Whether the run in a folder has ended without an event that says so.
+fn has_died(state: &RunState, folder: &Path) -> bool {
+    state.has_begun() && !state.is_over() && is_abandoned(folder, RUN_LOCK)
 }
 
 /// The state of the run just after the allocation of an iteration; `None` if it has no such iteration.
@@ -43,7 +51,12 @@ pub fn follow(folder: PathBuf, prices: Prices) -> watch::Receiver<RunState> {
             }
             match status {
                 Ok(PollStatus::More) => continue,
-                Ok(PollStatus::UpToDate) => {}
+                Ok(PollStatus::UpToDate) => {
+                    let has_died = has_died(&sender.borrow(), &folder);
+                    if has_died {
+                        sender.send_modify(RunState::abandon);
+                    }
+                }
                 // Its coordinator was restarted, and has removed the events that it computes again.
                 Ok(PollStatus::Truncated) | Err(_) => {
                     follower = Follower::new(&folder);
@@ -72,7 +85,7 @@ fn read_new(sender: &watch::Sender<RunState>, follower: &mut Follower) -> Result
 mod tests {
     use std::time::Instant;
 
-    use ata_record::{Listeners, Writer, resume_journal};
+    use ata_record::{EndState, FolderLock, Listeners, RunPhase, Writer, resume_journal};
     use ata_types::{TaskOutcome, WorkerId};
 
     use super::*;
@@ -104,6 +117,26 @@ mod tests {
         resume_journal(folder.path(), "test-run", Iteration(1), RunState::default()).unwrap();
         until(&state, "one step less", |state| state.iterations == 1);
         assert_eq!(read_state(folder.path(), Prices::default()).unwrap().iterations, 1);
+    }
+
+    /// It was killed after its first step, and goes on later.
+    #[test]
+    fn a_run_whose_process_is_gone_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = || FolderLock::take(folder.path(), RUN_LOCK, "test").unwrap();
+        let phase = || read_state(folder.path(), Prices::default()).unwrap().phase;
+        let alive = lock();
+        let writer = Writer::create(folder.path(), Listeners::default(), |error| panic!("{error}")).unwrap();
+        writer.write(vec![run("uta", 4), join(1), task(1, 1, Some(1.0), TaskOutcome::Applied), step(1, 1.0)]);
+        writer.finish().unwrap();
+        let state = follow(folder.path().to_owned(), Prices::default());
+        until(&state, "a step", |state| state.iterations == 1);
+        assert_eq!(phase(), RunPhase::Training);
+        drop(alive);
+        until(&state, "its death", RunState::is_over);
+        assert_eq!(phase(), RunPhase::Over(EndState::Failed));
+        let _alive = lock();
+        assert_eq!(phase(), RunPhase::Training, "it goes on");
     }
 
     #[test]

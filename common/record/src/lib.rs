@@ -31,7 +31,7 @@ pub use folder::{
 pub use follower::{Follower, PollStatus};
 pub use journal::{JournalError, Torn, read_journal};
 pub use listener::{Listener, Listeners};
-pub use lock::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK};
+pub use lock::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK, is_abandoned};
 pub use resumption::{
     DAMAGED_FILE, DISCARDED_FILE, ResumedJournal, check_run, discard_journal, resume_journal, steps_after,
 };

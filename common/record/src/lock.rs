@@ -73,6 +73,12 @@ impl FolderLock {
     }
 }
 
+/// Whether a folder was locked by a process that is gone.
+pub fn is_abandoned(folder: &Path, file: &str) -> bool {
+    // Where files cannot be locked, nobody knows.
+    File::open(folder.join(file)).is_ok_and(|file| file.try_lock_shared().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +87,9 @@ mod tests {
     fn the_second_learns_of_the_first_and_may_follow_it() {
         let folder = tempfile::tempdir().unwrap();
         let take = |name: &str| FolderLock::take(folder.path(), RUN_LOCK, name);
+        assert!(!is_abandoned(folder.path(), RUN_LOCK), "it was never locked");
         let first = take("process 1 of a long name").unwrap();
+        assert!(!is_abandoned(folder.path(), RUN_LOCK));
         let _other = FolderLock::take(folder.path(), CHECKPOINTS_LOCK, "process 1").unwrap();
         let holder = |second: Result<FolderLock, LockError>| match second.unwrap_err() {
             LockError::Held { holder, .. } => holder,
@@ -91,6 +99,7 @@ mod tests {
         let named = |name: &'static str| if cfg!(windows) { "another process" } else { name };
         assert_eq!(holder(take("process 2")), named("process 1 of a long name"));
         drop(first);
+        assert!(is_abandoned(folder.path(), RUN_LOCK));
         let _second = take("process 2").unwrap();
         assert_eq!(holder(take("process 3")), named("process 2"));
         let nowhere = FolderLock::take(&folder.path().join("none"), RUN_LOCK, "x");

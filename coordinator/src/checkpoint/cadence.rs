@@ -12,7 +12,7 @@ pub enum Cadence {
     Never,
     /// After this many iterations. The run waits until a checkpoint is durable before the next one is due.
     Iterations(u64),
-    /// When this many seconds have passed since the last one.
+    /// After the first iteration, and when this many seconds have passed since the last one.
     Seconds(f64),
 }
 
@@ -57,7 +57,8 @@ impl Cadence {
         match self {
             Self::Never => false,
             Self::Iterations(every) => iteration.is_multiple_of(every),
-            Self::Seconds(every) => now_s - last_s >= every,
+            // A run that was killed early can go on, too.
+            Self::Seconds(every) => iteration == 1 || now_s - last_s >= every,
         }
     }
 }

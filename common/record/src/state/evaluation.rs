@@ -7,6 +7,7 @@ use super::{EvaluationPoint, RunState};
 impl RunState {
     pub(super) fn evaluate(&mut self, iteration: Iteration, loss: f64, accuracy: Option<f64>) {
         self.evaluation = Some((loss, accuracy));
+        self.evaluated = Some(iteration);
         self.lowest_test_loss = Some(self.lowest_test_loss.map_or(loss, |lowest| lowest.min(loss)));
         self.evaluations.add(EvaluationPoint {
             iteration: iteration.number() as f64,

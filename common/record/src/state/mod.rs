@@ -113,6 +113,8 @@ pub struct RunState {
     pub refused: BTreeMap<RefusalKind, u64>,
     /// Loss and accuracy of the last evaluation; no accuracy if the problem has no classes.
     pub evaluation: Option<(f64, Option<f64>)>,
+    /// The iteration after whose step that was.
+    pub evaluated: Option<Iteration>,
     /// The lowest loss of an evaluation.
     pub lowest_test_loss: Option<f64>,
     /// The last iteration of the newest checkpoint.
@@ -170,6 +172,12 @@ impl RunState {
     /// Whether the run is over.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, RunPhase::Over(_))
+    }
+
+    /// The run's process is gone, and has not said why.
+    pub fn abandon(&mut self) {
+        let reason = "its process ended without a word; --resume goes on from its last checkpoint";
+        (self.phase, self.end) = (RunPhase::Over(EndState::Failed), Some((EndState::Failed, reason.into())));
     }
 
     /// Seconds from the first assignment to the last step.
