@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ata_record::{Follower, JournalError, PollStatus, Prices, RUN_LOCK, RunEvent, RunState, is_abandoned, read_journal};
+use ata_record::{
+    Follower, JournalError, PollStatus, Prices, RUN_LOCK, RunEvent, RunState, is_abandoned, read_journal,
+};
 use ata_types::Iteration;
 use tokio::sync::watch;
 
