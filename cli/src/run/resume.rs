@@ -69,7 +69,7 @@ impl Resumption {
                 "{newest}, the newest run, has no checkpoint. Begin a new run, or go on with an older one: --resume {}",
                 folder.display()
             ),
-            None => format!("{newest}, the newest run, has no checkpoint, and neither has another one"),
+            None => format!("{newest}, the newest run, has no checkpoint, and no other run has one"),
         }))
     }
 

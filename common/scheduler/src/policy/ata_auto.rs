@@ -264,11 +264,9 @@ impl Policy for AtaAuto {
         let is_idle = |i: &usize| allocation.at(*i) == 0;
         let mut probed =
             self.exploration.next(self.models.len(), &allowance, |worker| position(round, worker).filter(is_idle), rng);
-        for i in self.retries.due(k, |worker| position(round, worker), |i| !is_idle(&i)) {
-            if probed.iter().all(|(other, _)| *other != i) {
-                probed.push((i, outline.longest_s));
-            }
-        }
+        let mut retried = self.retries.due(k, |worker| position(round, worker), |i| !is_idle(&i));
+        retried.retain(|i| probed.iter().all(|(explored, _)| explored != i));
+        probed.extend(retried.into_iter().map(|i| (i, outline.longest_s)));
         let (probes, limits_s): (Vec<usize>, Vec<f64>) = probed.into_iter().unzip();
         self.probed = probes.iter().map(|&i| round.workers[i]).collect();
         for worker in &self.probed {

@@ -1,5 +1,7 @@
 //! ATA-Auto's second looks at workers that became slower and are idle since.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use ata_types::WorkerId;
@@ -8,11 +10,10 @@ use ata_types::WorkerId;
 /// slow, the longer it is likely to stay so: what was not seen in t iterations is expected at a rate of 1/t (Laplace's rule of
 /// succession). So each is tried after 1, 2, 4, … iterations, which is a probe for each doubling.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Retries(Vec<Retry>);
+pub(super) struct Retries(BTreeMap<WorkerId, Retry>);
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Retry {
-    worker: WorkerId,
     /// The iteration from which on it is tried.
     due: u64,
     /// Iterations to the try after that.
@@ -22,14 +23,15 @@ struct Retry {
 impl Retries {
     /// A worker's speed has changed.
     pub(super) fn changed(&mut self, worker: WorkerId, is_slower: bool) {
-        self.forget(worker);
         if is_slower {
-            self.0.push(Retry { worker, due: 0, wait: 1 });
+            self.0.insert(worker, Retry { due: 0, wait: 1 });
+        } else {
+            self.forget(worker);
         }
     }
 
     pub(super) fn forget(&mut self, worker: WorkerId) {
-        self.0.retain(|retry| retry.worker != worker);
+        self.0.remove(&worker);
     }
 
     /// The workers to try in iteration `k`, by position. `position` says where those are that are present, and `is_used` who of them
@@ -41,12 +43,12 @@ impl Retries {
         is_used: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
         let mut due = Vec::new();
-        self.0.retain_mut(|retry| match position(retry.worker) {
+        self.0.retain(|worker, retry| match position(*worker) {
             Some(i) if is_used(i) => false,
             Some(i) => {
                 if retry.due <= k {
                     due.push(i);
-                    *retry = Retry { due: k + retry.wait, wait: 2 * retry.wait, ..*retry };
+                    *retry = Retry { due: k + retry.wait, wait: 2 * retry.wait };
                 }
                 true
             }
@@ -71,7 +73,7 @@ mod tests {
         let tried: Vec<u64> =
             (100..200).filter(|k| retries.due(*k, position, |i| i == used.slot()) == [slow.slot()]).collect();
         assert_eq!(tried, [100, 101, 103, 107, 115, 131, 163]);
-        assert_eq!(retries.0.iter().map(|retry| retry.worker).collect::<Vec<_>>(), [slow, away]);
+        assert!(retries.0.keys().eq(&[slow, away]));
         retries.changed(slow, false);
         retries.forget(away);
         assert!(retries.0.is_empty());
