@@ -207,7 +207,7 @@ impl From<RunError> for Failure {
             RunError::Record { .. } => Kind::Disk,
             RunError::Data(ref error) => data_kind(error),
             RunError::Journal(_) | RunError::Restore(_) | RunError::OtherData { .. } => Kind::Data,
-            RunError::Aborted { .. } | RunError::Training => Kind::Internal,
+            RunError::Aborted { .. } | RunError::Evaluation(_) | RunError::Training => Kind::Internal,
         };
         Self::new(kind, error)
     }

@@ -3,37 +3,61 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ata_coordinator::TrainingData;
-use ata_learn::{DataError, DataFile, DataSource, Dataset, Model, Split};
+use ata_coordinator::SplitData;
+use ata_learn::{DataError, DataFile, DataSource, Dataset, DescribedModel, Model, ModelResolver, Split};
 use ata_wire::limits::MAX_DATA_BYTES;
 
 use crate::failure::Failure;
+use crate::settings::{Evaluators, Settings};
 
 /// A model and the two splits of its data.
 pub(crate) struct Inputs {
     pub(crate) model: Arc<dyn Model>,
-    pub(crate) training: TrainingData,
-    pub(crate) test: Arc<dyn Dataset>,
+    pub(crate) training: SplitData,
+    pub(crate) test: SplitData,
+    /// The test data, unless only workers evaluate.
+    pub(crate) own_test: Option<Arc<dyn Dataset>>,
+    /// Whether workers evaluate.
+    pub(crate) by_workers: bool,
 }
 
 impl Inputs {
-    /// Opens and checks what `--data` names.
-    pub(crate) fn open(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<Self, Failure> {
-        let source = source(&*model, data, seed, Split::Train)?;
-        model.open(&source, Split::Train)?;
-        let training = match source {
-            DataSource::Generated { seed } => TrainingData::Generated { seed },
-            DataSource::File(path) => TrainingData::File(identify(&path)?),
-        };
-        let test = open_split(&*model, data, seed, Split::Test)?;
-        Ok(Self { model, training, test })
+    /// Opens and checks the model and the data that the settings name. A model that this program does not have comes from `--init`.
+    pub(crate) fn open(settings: &Settings, models: ModelResolver) -> Result<Self, Failure> {
+        let Settings { model, init, data, seed, .. } = settings;
+        match (models(model), init) {
+            (Ok(known), _) => Self::of(known, data, *seed, settings.evaluators(true)?),
+            (Err(_), Some(init)) => Self::described(described(model, init)?, data, *seed, settings.evaluators(false)?),
+            (Err(error), None) => Err(error.into()),
+        }
+    }
+
+    fn of(model: Arc<dyn Model>, data: &str, seed: u64, evaluators: Evaluators) -> Result<Self, Failure> {
+        let split = |split: Split| Ok::<_, Failure>(source(&*model, data, seed, split)?);
+        let (training, test) = (split(Split::Train)?, split(Split::Test)?);
+        model.open(&training, Split::Train)?;
+        let own_test = evaluators.head.then(|| model.open(&test, Split::Test)).transpose()?;
+        let (training, test) = (split_data(training)?, split_data(test)?);
+        Ok(Self { model, training, test, own_test, by_workers: evaluators.workers })
+    }
+
+    /// Those of a model that only the workers have; they bring its data.
+    fn described(model: DescribedModel, data: &str, seed: u64, evaluators: Evaluators) -> Result<Self, Failure> {
+        if data != SYNTHETIC {
+            return Err(Failure::usage(format!(
+                "--data {data}: this program does not have the model, so its workers bring the data; leave --data out"
+            )));
+        }
+        let generated = || SplitData::Generated { seed };
+        let (training, test, by_workers) = (generated(), generated(), evaluators.workers);
+        Ok(Self { model: Arc::new(model), training, test, own_test: None, by_workers })
     }
 
     /// The file with the training data, for workers on this machine.
     pub(crate) fn training_file(&self) -> Option<PathBuf> {
         match &self.training {
-            TrainingData::Generated { .. } => None,
-            TrainingData::File(file) => Some(file.path.clone()),
+            SplitData::Generated { .. } => None,
+            SplitData::File(file) => Some(file.path.clone()),
         }
     }
 }
@@ -48,10 +72,34 @@ pub(crate) fn open_split(
     model.open(&source(model, data, seed, split)?, split)
 }
 
+/// The model that a file of parameters describes.
+fn described(specification: &str, init: &Path) -> Result<DescribedModel, Failure> {
+    let shown = init.display();
+    let file = std::fs::read(init).map_err(|cause| Failure::data(format!("{shown}: {cause}")))?;
+    let model = DescribedModel::read(&file).map_err(|error| Failure::data(format!("{shown}: {error}")))?;
+    match model.specification() {
+        Some(found) if found == specification => Ok(model),
+        found => Err(Failure::usage(format!(
+            "--model {specification}: this program does not have it, and {shown} is of --model {}",
+            found.unwrap_or("(it does not say)")
+        ))),
+    }
+}
+
+fn split_data(source: DataSource) -> Result<SplitData, Failure> {
+    match source {
+        DataSource::Generated { seed } => Ok(SplitData::Generated { seed }),
+        DataSource::File(path) => Ok(SplitData::File(identify(&path)?)),
+    }
+}
+
+/// What `--data` is called if there are none.
+const SYNTHETIC: &str = "synthetic";
+
 /// The source of one split: `synthetic`, or a path that the model resolves.
 fn source(model: &dyn Model, data: &str, seed: u64, split: Split) -> Result<DataSource, DataError> {
     match data {
-        "synthetic" => Ok(DataSource::Generated { seed }),
+        SYNTHETIC => Ok(DataSource::Generated { seed }),
         path => Ok(DataSource::File(model.locate(Path::new(path), split)?)),
     }
 }

@@ -113,7 +113,7 @@ async fn try_all_calls(stranger: &Connection, worker: &Worker, asked: &Collectio
         replaces.session(tokio_stream::once(hello())),
         fetches.data(data),
         probes.probe(tokio_stream::once(probe)),
-        reads.parameters(ParametersRequest { session }),
+        reads.parameters(ParametersRequest { session, evaluated_step: 0 }),
         submits.submit_gradient(gradient_parts(header.into(), chunks)),
     );
     [session.map(drop), data.map(drop), probe.map(drop), parameters.map(drop), gradient.map(drop)]

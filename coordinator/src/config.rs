@@ -68,7 +68,7 @@ pub struct ProblemConfig {
     /// Samples per task.
     pub task_batch: u32,
     /// The data that gradients are computed on.
-    pub data: TrainingData,
+    pub data: SplitData,
 }
 
 /// How gradients become parameters.
@@ -85,14 +85,24 @@ pub struct TrainingConfig {
     pub learning_rate: LearningRate,
 }
 
-/// When and on which data parameters are evaluated.
+/// When, on which data and by whom parameters are evaluated.
 pub struct EvaluationConfig {
-    /// The test data.
-    pub data: Arc<dyn Dataset>,
-    /// The device for the evaluation.
-    pub device: OpenDevice,
+    /// The test data, as workers get them.
+    pub source: SplitData,
+    /// What the coordinator needs to evaluate parameters itself, if it may.
+    pub own: Option<OwnEvaluation>,
+    /// Whether workers evaluate them, those without tasks first.
+    pub by_workers: bool,
     /// Iterations between two evaluations; `None` to evaluate only the final parameters.
     pub every: Option<u64>,
+}
+
+/// What the coordinator needs to evaluate parameters itself.
+pub struct OwnEvaluation {
+    /// The test data.
+    pub data: Arc<dyn Dataset>,
+    /// The device to compute on.
+    pub device: OpenDevice,
 }
 
 /// What is expected of workers, and known about them.
@@ -184,9 +194,9 @@ impl CheckpointConfig {
     }
 }
 
-/// The data that gradients are computed on.
+/// One split of a run's data.
 #[derive(Debug)]
-pub enum TrainingData {
+pub enum SplitData {
     /// Generated from a seed.
     Generated {
         /// The seed.
@@ -196,7 +206,7 @@ pub enum TrainingData {
     File(DataFile),
 }
 
-impl TrainingData {
+impl SplitData {
     /// Identifies the content of the data.
     pub fn identity(&self) -> String {
         match self {
@@ -206,7 +216,7 @@ impl TrainingData {
     }
 
     /// The file, if the data are one.
-    pub(crate) fn into_file(self) -> Option<DataFile> {
+    pub(crate) fn file(&self) -> Option<&DataFile> {
         match self {
             Self::Generated { .. } => None,
             Self::File(file) => Some(file),
@@ -232,6 +242,7 @@ impl CoordinatorConfig {
             budget: self.engine.budget,
             task_batch: problem.task_batch,
             data: problem.data.spec(),
+            test_data: self.evaluation.source.spec(),
             format: self.training.format,
         }
     }

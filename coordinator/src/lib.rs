@@ -7,7 +7,7 @@
 //!                                │ ▲ └─ RunEvent ─▶ journal thread, watchers
 //!                          Work  ▼ │ TrainingEvent
 //!                               training thread ─ copies of the state ─▶ saver thread ─▶ checkpoints, models
-//!                               (sums, optimizer)                     evaluation thread
+//!                               (sums, optimizer)                     evaluation thread, batches for workers
 //! ```
 //!
 //! # Layout
@@ -18,7 +18,7 @@
 //! - `probe`: answers probes, which measure the way to the coordinator
 //! - `parameters`, `send_file`: the parameters and the training data that are sent
 //! - `training`: the thread that sums gradients and takes optimizer steps
-//! - `evaluation`: the thread that evaluates parameters
+//! - `evaluation`: the thread that evaluates parameters next to the workers that do
 //! - `checkpoint`: the content of checkpoints, where they are kept, and the thread that writes them
 //! - `report`: [`RunReport`], the result of a run
 
@@ -41,8 +41,8 @@ pub use checkpoint::{
 };
 pub use checkpoint::{go_on_from, is_url, newest, newest_settings, open_store};
 pub use config::{
-    CheckpointConfig, CoordinatorConfig, EvaluationConfig, PolicyConfig, ProblemConfig, RunConfig, Start,
-    TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
+    SplitData, Start, TrainingConfig, TransferLimits, WorkersConfig,
 };
 pub use report::{RunError, RunReport, StopReason};
 

@@ -1,6 +1,7 @@
 //! The parameters that workers compute at.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -134,9 +135,35 @@ impl TrainedParameters {
         self.0.values.get_or_init(wait)
     }
 
+    /// The parameters as they are sent to a worker that evaluates them, without a copy. Waits like [`Self::values`]; empty if the
+    /// training has failed.
+    pub(crate) fn framed(&self) -> FramedSet {
+        let count = self.values().len();
+        let chunks = count.div_ceil(CHUNK_VALUES) as u64;
+        let header = SetHeader { iteration: self.last_step().next(), base: None, chunks, shard: None };
+        let mut producer = SetProducer::new(header);
+        for first in (0..count).step_by(CHUNK_VALUES) {
+            let range = first..count.min(first + CHUNK_VALUES);
+            producer.push(Bytes::from_owner(TrainedChunk { parameters: self.clone(), range }));
+        }
+        producer.set()
+    }
+
     /// SHA-256 of the parameters as little-endian f32.
     pub(crate) fn sha256(&self) -> [u8; 32] {
         ata_learn::sha256_of_parameters(self.values())
+    }
+}
+
+/// A chunk of trained parameters as bytes.
+struct TrainedChunk {
+    parameters: TrainedParameters,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for TrainedChunk {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.parameters.values()[self.range.clone()])
     }
 }
 

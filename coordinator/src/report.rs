@@ -6,6 +6,8 @@ use ata_learn::DataError;
 use ata_record::{JournalError, RecordError, RunState};
 use ata_scheduler::{AbortReason, FinishReason, RestoreError, WorkerStatistics};
 
+use crate::evaluation::EvaluationError;
+
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
@@ -30,6 +32,16 @@ pub struct RunReport {
     pub parameters_sha256: [u8; 32],
 }
 
+impl From<EvaluationError> for RunError {
+    fn from(error: EvaluationError) -> Self {
+        match error {
+            EvaluationError::Data(error) => Self::Data(error),
+            EvaluationError::Panicked => Self::Training,
+            EvaluationError::Workers(reason) => Self::Evaluation(reason),
+        }
+    }
+}
+
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -47,6 +59,9 @@ pub enum RunError {
         /// What the last worker that failed reported, or what was wrong with its result.
         last_failure: String,
     },
+    /// No worker could evaluate the final parameters.
+    #[error("the final parameters could not be evaluated: {0}")]
+    Evaluation(String),
     /// The training or the evaluation panicked.
     #[error("the optimizer step or the evaluation failed; see the log above")]
     Training,

@@ -1,4 +1,4 @@
-//! Sends the training data to workers.
+//! Sends the training data and the test data to workers.
 
 use std::io;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use tonic::Status;
 
 use crate::driver::{Command, Presence};
 
-/// The training data of a run, for the workers that lack them.
+/// One split of a run's data, for the workers that lack it.
 #[derive(Debug)]
-pub(crate) struct TrainingFile {
+pub(crate) struct ServedFile {
     file: DataFile,
     /// The state in which the file was found to hold something else.
     changed: watch::Sender<Option<FileState>>,
 }
 
-impl TrainingFile {
+impl ServedFile {
     pub(crate) fn new(file: DataFile) -> Self {
         Self { file, changed: watch::Sender::new(None) }
     }
@@ -44,7 +44,7 @@ impl TrainingFile {
     fn has_changed(&self, state: FileState) -> SendError {
         let path = self.file.path.display();
         if self.changed.send_replace(Some(state)) != Some(state) {
-            tracing::error!(%path, "the training data have changed since the run began: workers that lack them cannot join");
+            tracing::error!(%path, "the data have changed since the run began: workers that lack them cannot have them");
         }
         SendError::Changed(path.to_string())
     }
@@ -58,16 +58,16 @@ impl TrainingFile {
     }
 }
 
-/// The training data for a session.
+/// A file for a session.
 #[derive(Debug)]
 pub(crate) struct File {
-    pub(crate) training: Arc<TrainingFile>,
+    pub(crate) served: Arc<ServedFile>,
     pub(crate) presence: Presence,
     /// Held for as long as it is being sent.
     pub(crate) _sending: Arc<()>,
 }
 
-/// The transfer of the training data to a worker.
+/// The transfer of a file to a worker.
 pub(crate) struct DataTransfer {
     pub(crate) file: File,
     pub(crate) sender: mpsc::Sender<Result<TransferPart, Status>>,
@@ -81,13 +81,11 @@ pub(crate) struct DataTransfer {
 /// Why a file was not sent.
 #[derive(Debug, thiserror::Error)]
 enum SendError {
-    #[error("the coordinator cannot read its training data: {0}")]
+    #[error("the coordinator cannot read its data: {0}")]
     Read(#[from] io::Error),
-    #[error(
-        "the training data at the coordinator, {0}, have changed since the run began: put them back, or begin another run"
-    )]
+    #[error("the data at the coordinator, {0}, have changed since the run began: put them back, or begin another run")]
     Changed(String),
-    #[error("the worker does not read the training data")]
+    #[error("the worker does not read the data")]
     Stalled,
     /// The call is over.
     #[error("the worker gave up")]
@@ -111,7 +109,7 @@ impl DataTransfer {
             }
             Err(error @ SendError::Changed(_)) => Status::data_loss(error.to_string()),
             Err(error @ SendError::Read(_)) => {
-                tracing::warn!(path = %self.file.training.file.path.display(), "{error}");
+                tracing::warn!(path = %self.file.served.file.path.display(), "{error}");
                 Status::internal(error.to_string())
             }
         };
@@ -125,20 +123,20 @@ impl DataTransfer {
             permit = self.permits.acquire() => permit.map_err(|_| SendError::Dropped)?,
             () = self.sender.closed() => return Err(SendError::Dropped),
         };
-        let training = &self.file.training;
-        let state = blocking(training, TrainingFile::unchanged).await?;
-        let bytes = training.file.bytes;
+        let served = &self.file.served;
+        let state = blocking(served, ServedFile::unchanged).await?;
+        let bytes = served.file.bytes;
         for header in file_parts(bytes, []) {
             self.send_part(header).await?;
         }
         let (mut sent, mut digest) = (0, Sha256::new());
         while sent < bytes {
-            let (data, so_far) = blocking(training, move |training| Ok(training.chunk(sent, digest)?)).await?;
+            let (data, so_far) = blocking(served, move |served| Ok(served.chunk(sent, digest)?)).await?;
             (sent, digest) = (sent + data.len() as u64, so_far);
             self.send_part(TransferPart { kind: Some(transfer_part::Kind::Chunk(ata_wire::chunk(data.into()))) })
                 .await?;
         }
-        if digest.finalize()[..] == training.file.sha256 { Ok(()) } else { Err(training.has_changed(state)) }
+        if digest.finalize()[..] == served.file.sha256 { Ok(()) } else { Err(served.has_changed(state)) }
     }
 
     async fn send_part(&self, part: TransferPart) -> Result<(), SendError> {
@@ -149,10 +147,10 @@ impl DataTransfer {
 
 /// Runs work that may wait for the disk.
 async fn blocking<T: Send + 'static>(
-    training: &Arc<TrainingFile>,
-    work: impl FnOnce(&TrainingFile) -> Result<T, SendError> + Send + 'static,
+    served: &Arc<ServedFile>,
+    work: impl FnOnce(&ServedFile) -> Result<T, SendError> + Send + 'static,
 ) -> Result<T, SendError> {
-    let training = training.clone();
-    let done = tokio::task::spawn_blocking(move || work(&training)).await;
+    let served = served.clone();
+    let done = tokio::task::spawn_blocking(move || work(&served)).await;
     done.unwrap_or_else(|error| Err(io::Error::other(error).into()))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ata_learn::{CodecError, decode_sums};
 use ata_record::RefusalKind;
-use ata_types::{CHUNK_VALUES, CollectionId, LeaseId, WireFormat};
+use ata_types::{CHUNK_VALUES, CollectionId, Iteration, LeaseId, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
@@ -293,6 +293,19 @@ impl Transfers for Service {
         Ok(self.ask(|reply| Command::Parameters { session, reader, reply }).await??.into_stream())
     }
 
+    async fn evaluated_parameters(
+        &self,
+        session: SessionToken,
+        step: Iteration,
+        reader: Reader,
+    ) -> Result<FramedSet, Status> {
+        let ask = |reply| Command::EvaluatedParameters { session, step, reader, reply };
+        let parameters = self.ask(ask).await??;
+        // The training thread may be busy with a step.
+        let framed = tokio::task::spawn_blocking(move || parameters.framed()).await;
+        framed.map_err(|error| Status::internal(error.to_string()))
+    }
+
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let mut header = GradientHeader::try_from(upload.header().await?)?;
         // Only the worker that was asked may send it.
@@ -378,6 +391,7 @@ async fn read_control(
                 Ok(FromWorker::LeaseFailed { lease, reason }) => {
                     Command::LeaseFailed { session, lease, kind: RefusalKind::NotComputed, reason }
                 }
+                Ok(FromWorker::Measured(measured)) => Command::Measured { session, measured },
                 Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
                 Err(error) => break error.to_string(),
             },

@@ -1,8 +1,8 @@
-//! Obtains the training data from disk, from the cache, or from the coordinator.
+//! Obtains a split of the data from disk, from the cache, or from the coordinator.
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_learn::{DataError, DataFile, DataSource, Dataset, Model, Split, hex, sha256_of_file};
@@ -14,47 +14,92 @@ use tempfile::NamedTempFile;
 
 use crate::error::{SessionError, WorkerError};
 
-/// Obtains the training data of a run, and opens it for the model. `own` is the user's copy.
-pub(crate) async fn obtain(
-    spec: &DataSpec,
+/// A split of the data, opened for a run's model.
+#[derive(Clone)]
+pub(crate) struct OpenData {
+    model: String,
+    spec: DataSpec,
+    pub(crate) data: Arc<dyn Dataset>,
+}
+
+/// Where to look for a split.
+pub(crate) struct SplitSource {
+    pub(crate) split: Split,
+    pub(crate) spec: DataSpec,
+    /// The user's copy, as `--data` names it.
+    pub(crate) own: Option<PathBuf>,
+    /// The folder for what comes from the coordinator.
+    pub(crate) cache: PathBuf,
+}
+
+impl OpenData {
+    /// Whether it was opened for this model, and has the content that the run needs.
+    pub(crate) fn is_of(&self, model: &str, spec: &DataSpec) -> bool {
+        self.model == model && self.spec == *spec
+    }
+
+    /// Obtains a split, and opens it for the model of that name.
+    pub(crate) async fn obtain(
+        name: String,
+        model: Arc<dyn Model>,
+        source: SplitSource,
+        connection: &Connection,
+        session: SessionToken,
+    ) -> Result<Self, SessionError> {
+        let spec = source.spec.clone();
+        let data = obtain(model, source, connection, session).await?;
+        Ok(Self { model: name, spec, data })
+    }
+}
+
+async fn obtain(
     model: Arc<dyn Model>,
-    own: Option<&Path>,
-    cache: &Path,
+    source: SplitSource,
     connection: &Connection,
     session: SessionToken,
 ) -> Result<Arc<dyn Dataset>, SessionError> {
-    let (sha256, bytes) = match *spec {
-        DataSpec::Generated { seed } => return blocking(move || open(&*model, &DataSource::Generated { seed })).await,
+    let SplitSource { split, spec, own, cache } = source;
+    let (sha256, bytes) = match spec {
+        DataSpec::Generated { seed } => {
+            return blocking(move || open(&*model, &DataSource::Generated { seed }, split)).await;
+        }
         DataSpec::File { sha256, bytes } => (sha256, bytes),
     };
     if let Some(own) = own {
-        let own = own.to_owned();
-        return blocking(move || from_own(&*model, &own, sha256)).await;
+        let opener = model.clone();
+        match blocking(move || from_own(&*opener, &own, sha256, split)).await {
+            // The user's copy may consist of the training data alone.
+            Err(_) if split == Split::Test => {}
+            opened => return opened,
+        }
     }
-    let cache = cache.join("train");
+    let cache = cache.join(match split {
+        Split::Train => "train",
+        Split::Test => "test",
+    });
     let _lock = lock(&cache, sha256).await?;
     let path = cache.join(format!("{}.bin", hex(&sha256)));
     let cached = path.clone();
     if !blocking(move || is_cached(&cached, sha256)).await? {
-        tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the training data");
+        tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the {split} data");
         let file = download(&cache, sha256, bytes, connection.clone(), session).await?;
         drop(file.persist(&path).map_err(|error| DataError::cache(&path)(error.error))?);
     }
-    blocking(move || open(&*model, &DataSource::File(path))).await
+    blocking(move || open(&*model, &DataSource::File(path), split)).await
 }
 
-fn open(model: &dyn Model, source: &DataSource) -> Result<Arc<dyn Dataset>, WorkerError> {
-    Ok(model.open(source, Split::Train)?)
+fn open(model: &dyn Model, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
+    Ok(model.open(source, split)?)
 }
 
 /// Opens the user's own copy.
-fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32]) -> Result<Arc<dyn Dataset>, WorkerError> {
-    let file = DataFile::identify(&model.locate(own, Split::Train)?)?;
+fn from_own(model: &dyn Model, own: &Path, sha256: [u8; 32], split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
+    let file = DataFile::identify(&model.locate(own, split)?)?;
     if file.sha256 != sha256 {
         let (found, expected) = (hex(&file.sha256), hex(&sha256));
         return Err(WorkerError::OtherData { path: file.path, found, expected });
     }
-    open(model, &DataSource::File(file.path))
+    open(model, &DataSource::File(file.path), split)
 }
 
 /// Whether there is a cached copy; a damaged one has to be fetched again.
@@ -64,7 +109,7 @@ fn is_cached(path: &Path, sha256: [u8; 32]) -> Result<bool, WorkerError> {
     }
     let is_whole = sha256_of_file(path)? == sha256;
     if !is_whole {
-        tracing::warn!(path = %path.display(), "the cached training data is damaged; fetching it again");
+        tracing::warn!(path = %path.display(), "the cached data is damaged; fetching it again");
     }
     Ok(is_whole)
 }
@@ -108,7 +153,7 @@ async fn download(
     };
     let digest = received.await.map_err(SessionError::fetch)??;
     if digest.finalize()[..] != sha256 {
-        return Err(SessionError::NoData("the training data arrived damaged: their SHA-256 differs".into()));
+        return Err(SessionError::NoData("the data arrived damaged: its SHA-256 differs".into()));
     }
     Ok(file)
 }

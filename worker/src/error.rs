@@ -141,14 +141,14 @@ impl SessionError {
         }
     }
 
-    /// The error of a fetch of the training data. If the coordinator lacks the data, or sends other data, a retry is worthwhile only
+    /// The error of a fetch of data. If the coordinator lacks the data, or sends other data, a retry is worthwhile only
     /// later. All other errors are those of any call.
     pub(crate) fn fetch(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Call(status) if matches!(status.code(), Code::DataLoss | Code::Internal) => {
                 Self::NoData(status.message().to_owned())
             }
-            ReceiveError::Content(cause) => Self::NoData(format!("the training data arrived damaged: {cause}")),
+            ReceiveError::Content(cause) => Self::NoData(format!("the data arrived damaged: {cause}")),
             error => Self::receive(error),
         }
     }
@@ -168,6 +168,15 @@ impl SessionError {
     /// A set of parameters cannot be read.
     pub(crate) fn parameters(error: CodecError) -> Self {
         Self::protocol(format!("parameters that cannot be read: {error}"))
+    }
+
+    /// What happened, for a part of the session that ends without it.
+    pub(crate) fn into_text(self) -> String {
+        match self {
+            Self::Broken(cause) | Self::NoData(cause) => cause,
+            Self::NameTaken => "the worker's name is taken".into(),
+            Self::Fatal(error) => error.to_string(),
+        }
     }
 
     pub(crate) fn protocol(text: impl Into<String>) -> Self {

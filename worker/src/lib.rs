@@ -7,7 +7,8 @@
 //! - `config`: [`WorkerConfig`]
 //! - `session`: one session, from Hello to the end of the control stream
 //! - `compute`: the thread that computes gradients, measures times and, on request, emulates slowness
-//! - `data`: obtains the training data from disk, from the cache, or from the coordinator
+//! - `evaluation`: the thread that measures batches of the test data
+//! - `data`: obtains the data from disk, from the cache, or from the coordinator
 //! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them
 //! - `parameters`: the parameters that arrive
 //! - `exchange`: steps that workers exchange in shards among each other
@@ -20,6 +21,7 @@ mod compute;
 mod config;
 mod data;
 mod error;
+mod evaluation;
 mod exchange;
 mod heartbeats;
 mod kept;
@@ -65,7 +67,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
     let peers = peer_server(&config).await?;
-    let mut history = History { contact: Instant::now(), worked: false, data: None };
+    let mut history = History { contact: Instant::now(), worked: false, data: None, test_data: None };
     let mut name_taken_since: Option<Instant> = None;
     // The last cause, which is not logged again at every attempt.
     let mut logged: Option<String> = None;

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ata_learn::{Dataset, Tasks, TensorSizes, Units, UnitsError};
+use ata_learn::{Split, Tasks, TensorSizes, Units, UnitsError};
 use ata_types::{Iteration, LeaseId, WireFormat};
 use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
-    Assignment, Collection, ComputedLease, Connection, DataSpec, FarewellReason, FromWorker, Hello, ParameterPart,
+    Assignment, Collection, ComputedLease, Connection, FarewellReason, FromWorker, Hello, ParameterPart,
     ParameterStream, Receipt, ToWorker, Welcome, connect,
 };
 use tokio::sync::mpsc;
@@ -26,13 +26,15 @@ use tracing::Span;
 
 use crate::compute::{CancelFlag, CollectedSum, Compute, ComputeEvent, Job};
 use crate::config::WorkerConfig;
+use crate::data::{OpenData, SplitSource};
 use crate::error::{SessionError, WorkerError};
+use crate::evaluation::Evaluations;
 use crate::exchange::{Connections, Exchange, ExchangeEvent, Outcome, PeerServer};
 use crate::heartbeats::Heartbeats;
 use crate::parameters::Parameters;
 use crate::trace::HeldLease;
+use crate::transfer;
 use crate::transfer::Upload;
-use crate::{data, transfer};
 use active::ActiveSession;
 use sharing::Sharing;
 
@@ -51,15 +53,10 @@ pub(crate) struct History {
     pub(crate) contact: Instant,
     /// Whether a gradient of the last session was accepted.
     pub(crate) worked: bool,
-    /// The training data of the last run, so that it is not checked again when a coordinator comes back.
+    /// The training data of the last run, so that they are not checked again when a coordinator comes back.
     pub(crate) data: Option<OpenData>,
-}
-
-/// Training data, and the run that it was opened for.
-pub(crate) struct OpenData {
-    model: String,
-    spec: DataSpec,
-    data: Arc<dyn Dataset>,
+    /// The test data of the last run, if they were needed.
+    pub(crate) test_data: Option<OpenData>,
 }
 
 /// Connects, works, and returns why the session ended.
@@ -193,6 +190,7 @@ async fn prepare_and_work(
         stream,
         parameters: Parameters::new(welcome.run.parameters),
         sharing: Sharing::new(peers, events),
+        evaluations: Evaluations::new(config, welcome, bulk.clone(), &mut history.test_data),
         bulk,
         welcome,
         to_coordinator,
@@ -233,12 +231,12 @@ async fn prepare(
         return Err(WorkerError::OtherModel { model: run.model.clone(), here, there: run.parameters }.into());
     }
     let data = match opened {
-        Some(opened) if opened.model == run.model && opened.spec == run.data => opened.data.clone(),
+        Some(opened) if opened.is_of(&run.model, &run.data) => opened.data.clone(),
         _ => {
-            let own = config.data.as_deref();
-            let data = data::obtain(&run.data, model, own, &config.cache, bulk, welcome.session).await?;
-            *opened = Some(OpenData { model: run.model.clone(), spec: run.data.clone(), data: data.clone() });
-            data
+            let (own, cache) = (config.data.clone(), config.cache.clone());
+            let source = SplitSource { split: Split::Train, spec: run.data.clone(), own, cache };
+            let obtained = OpenData::obtain(run.model.clone(), model, source, bulk, welcome.session).await?;
+            opened.insert(obtained).data.clone()
         }
     };
     let tasks = Tasks { seed: run.seed, budget: run.budget, task_batch: run.task_batch };

@@ -30,6 +30,24 @@ pub(crate) struct EvalArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  ata init model.safetensors --model resnet20
+  python train.py init model.safetensors
+  ata coordinator --model net --init model.safetensors       a head node without PyTorch, for `python train.py worker`")]
+pub(crate) struct InitArgs {
+    /// The file to write, in the safetensors format.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The model, as `ata up --model` takes it [default: that of `ata up`].
+    #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Seed of the parameters.
+    #[arg(long, env = "ATA_SEED", value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
   ata bench
   ata bench allocation transport --json")]
 pub(crate) struct BenchArgs {

@@ -24,7 +24,7 @@ pub(crate) use coordinator::CoordinatorArgs;
 pub(crate) use data::{DataCommand, FetchArgs};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
-pub(crate) use measuring::{BenchArgs, EvalArgs};
+pub(crate) use measuring::{BenchArgs, EvalArgs, InitArgs};
 pub(crate) use run::{CommonArgs, RunArgs, TraceArgs};
 pub(crate) use simulation::{LinkArgs, ProblemName, ReplayArgs, SimulateArgs};
 pub(crate) use up::UpArgs;
@@ -111,6 +111,8 @@ pub(crate) enum Command {
     /// Download or verify CIFAR-100, or make a synthetic data set.
     #[command(subcommand)]
     Data(DataCommand),
+    /// Write the initial parameters of a model to a file, for a coordinator that does not have the model.
+    Init(InitArgs),
     /// Measure a trained model on test data: loss, accuracy, accuracy by class.
     Eval(EvalArgs),
     /// Simulate policies × time laws in virtual time: tables and figures.

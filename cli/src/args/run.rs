@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::run::resume::Resumption;
-use crate::settings::{Flags, Settings};
+use crate::settings::{EvaluateOn, Flags, Settings};
 
 /// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -191,13 +191,18 @@ pub(crate) struct TrainingArgs {
     /// Scale gradients whose Euclidean norm is larger down to this norm.
     #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
     clip_norm: Option<f64>,
-    /// Start from the parameters in this model.safetensors, for example one written by PyTorch.
+    /// Start from the parameters in this model.safetensors, for example one written by PyTorch. A coordinator that does not have --model
+    /// takes it from this file, if ata has written it (`ata init`): then its workers evaluate the parameters.
     #[arg(long, env = "ATA_INIT", value_name = "FILE", help_heading = "Training")]
     init: Option<PathBuf>,
     /// Iterations between two evaluations on the test data, which run during the training; 0 for only one at the end
     /// [default: a tenth of the run].
     #[arg(long, env = "ATA_EVAL_EVERY", value_name = "K", allow_negative_numbers = true, help_heading = "Training")]
     eval_every: Option<u64>,
+    /// Who evaluates: workers (those without tasks first), head (the coordinator), or auto: workers without tasks, and the coordinator
+    /// if there are none; the coordinator alone with --verify or a robust --aggregate [default: auto].
+    #[arg(long, env = "ATA_EVALUATE_ON", value_name = "WHO", help_heading = "Training")]
+    evaluate_on: Option<EvaluateOn>,
     /// Where checkpoints are kept: another folder, or, built with the feature object-store, s3://BUCKET/PREFIX, gs://…,
     /// az://… or file:///… [default: in the run's folder].
     #[arg(long, env = "ATA_CHECKPOINT", value_name = "URL", help_heading = "Saving")]

@@ -54,8 +54,8 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
     let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
     let counter = Counter::new("samples", u64::from(test.count()));
     let mut counted = 0;
-    let mut go_on = |done| {
-        counter.add(u64::from(done - counted));
+    let mut go_on = |done: u64| {
+        counter.add(done - counted);
         counted = done;
         true
     };

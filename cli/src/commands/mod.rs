@@ -10,6 +10,7 @@ mod eval;
 mod explain;
 mod generate;
 mod health;
+mod init;
 mod joining;
 mod location;
 mod policies;
@@ -29,6 +30,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::Extensions;
 use crate::args::{Cli, Command};
 use crate::failure::{Exit, Failure};
+use crate::settings::Settings;
 use crate::telemetry::{self, Collector};
 
 /// Runs the subcommand.
@@ -59,6 +61,10 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Man { out } => generate::man(&out),
         Command::Token(command) => token::run(&command),
         Command::Data(command) => data::run(command),
+        Command::Init(args) => {
+            let defaults = Settings::extended(extensions.defaults()?, &[], &[])?;
+            init::run(&args, &defaults.model, extensions.models)
+        }
         Command::Eval(args) => eval::run(&args, extensions.models),
         Command::Simulate(args) => simulate::run(&args, extensions),
         Command::Replay(args) => replay::run(&args, extensions),

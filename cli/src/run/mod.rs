@@ -34,8 +34,8 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use ata_coordinator::{
-    CheckpointConfig, CoordinatorConfig, EvaluationConfig, PolicyConfig, ProblemConfig, Progress, RunConfig, RunError,
-    RunReport, Start, StopReason, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, Progress,
+    RunConfig, RunError, RunReport, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
 };
 use ata_learn::{Aggregate, Dataset, DeviceChoice, Model, OpenDevice};
 use ata_observe::{PolicyCost, Snapshot};
@@ -78,8 +78,10 @@ pub(crate) struct Run {
     model: Arc<dyn Model>,
     device: OpenDevice,
     start: Start,
-    training: TrainingData,
-    test: Arc<dyn Dataset>,
+    training: SplitData,
+    test: SplitData,
+    own_test: Option<Arc<dyn Dataset>>,
+    by_workers: bool,
     min_workers: usize,
     /// The right to write to the run that goes on.
     hold: Option<Hold>,
@@ -99,7 +101,7 @@ impl Run {
         expected: ExpectedWorkers,
         resumption: Option<&Resumption>,
     ) -> Result<Self, Failure> {
-        let Inputs { model, training, test } = inputs;
+        let Inputs { model, training, test, own_test, by_workers } = inputs;
         if settings.target_accuracy.is_some() && model.class_names().is_empty() {
             let model = &settings.model;
             return Err(Failure::usage(format!("--target-accuracy: model '{model}' has no classes, only a loss")));
@@ -136,6 +138,8 @@ impl Run {
             start,
             training,
             test,
+            own_test,
+            by_workers,
             min_workers: expected.at_least,
             hold,
             device_name,
@@ -217,7 +221,8 @@ impl Run {
         stop: impl Future<Output = ()>,
     ) -> Result<EndedRun, Failure> {
         let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
-        let Self { settings, policy, warm_start, model, device, start, training, test, .. } = self;
+        let Self { settings, policy, warm_start, model, device, start, training, test, own_test, by_workers, .. } =
+            self;
         let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
         let model_metadata = model::metadata(&settings.model, &*model);
         if settings.aggregate()? != Aggregate::Mean {
@@ -250,7 +255,12 @@ impl Run {
                 format: settings.wire_format()?,
                 learning_rate: settings.learning_rate(),
             },
-            evaluation: EvaluationConfig { data: test, device, every: settings.evaluate_every() },
+            evaluation: EvaluationConfig {
+                source: test,
+                own: own_test.map(|data| OwnEvaluation { data, device }),
+                by_workers,
+                every: settings.evaluate_every(),
+            },
             checkpoints: CheckpointConfig {
                 cadence: settings.checkpoint_cadence()?,
                 retention: settings.retention(),

@@ -2,6 +2,7 @@
 
 mod dashboard;
 mod devices;
+mod evaluation;
 pub(crate) mod policy_list;
 mod security;
 mod training;
@@ -10,6 +11,7 @@ mod workers;
 
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{Devices, Fuse};
+pub(crate) use evaluation::{EvaluateOn, Evaluators};
 pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder};
 pub(crate) use training::FIXED;
 pub(crate) use workers::Workers;
@@ -60,6 +62,7 @@ pub(crate) struct Settings {
     pub(crate) init: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) eval_every: Option<u64>,
+    pub(crate) evaluate_on: EvaluateOn,
     /// Where checkpoints are kept, if not in the run's folder: another one, or the URL of an object store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint: Option<String>,
@@ -150,6 +153,7 @@ impl Default for Settings {
             clip_norm: None,
             init: None,
             eval_every: None,
+            evaluate_on: EvaluateOn::default(),
             checkpoint: None,
             checkpoint_every: "60s".into(),
             keep: 3,

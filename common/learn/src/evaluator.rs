@@ -1,5 +1,6 @@
-//! The loss and accuracy of parameters on a whole data set.
+//! The loss and accuracy of parameters on a whole data set, measured batch by batch.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -9,18 +10,111 @@ use crate::flat;
 use crate::model::OpenData;
 use crate::problem::{Batch, DeviceSamples, Measurement, Problem, Samples};
 
-/// Evaluates parameters.
+/// Measures parameters on the batches of a data set.
+///
+/// A batch's measurement depends on the parameters and the batch only, so that it does not matter who measures which one.
 pub trait Evaluator: Send {
-    /// Evaluates parameters on a whole data set. `go_on` is called every fraction of a second with the number of
-    /// samples that are done; if it returns `false`, the evaluation ends, and the result is `None`.
+    /// Puts parameters on the device.
     ///
     /// # Panics
     /// If there is not one `f32` per parameter of the model.
+    fn load(&mut self, parameters: &[f32]);
+
+    /// How the data set is divided.
+    fn batches(&self) -> EvaluationBatches;
+
+    /// Measures a batch, by its number from 0, at the loaded parameters.
+    fn measure(&mut self, batch: u64) -> Result<Measurement, DataError>;
+
+    /// Evaluates parameters on all batches. `go_on` is called before each with the number of samples that are done; if it returns
+    /// `false`, the evaluation ends, and the result is `None`.
     fn evaluate(
         &mut self,
         parameters: &[f32],
-        go_on: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Option<Evaluation>, DataError>;
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<Evaluation>, DataError> {
+        self.load(parameters);
+        let batches = self.batches();
+        let mut sum = EvaluationSum::new(batches);
+        for batch in 0..batches.count() {
+            if !go_on(batches.samples_of(batch).start) {
+                return Ok(None);
+            }
+            sum.add(batch, self.measure(batch)?);
+        }
+        Ok(sum.evaluation())
+    }
+}
+
+/// The batches of an evaluation: all of `batch_samples`, but for the last one, which holds the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvaluationBatches {
+    /// Samples of the data set, at least one.
+    pub samples: u64,
+    /// Samples of a batch, at least one.
+    pub batch_samples: u32,
+}
+
+impl EvaluationBatches {
+    /// How many batches there are.
+    pub fn count(self) -> u64 {
+        self.samples.div_ceil(self.batch_samples.into())
+    }
+
+    /// The samples of a batch.
+    pub fn samples_of(self, batch: u64) -> std::ops::Range<u64> {
+        let first = batch.saturating_mul(self.batch_samples.into()).min(self.samples);
+        first..first.saturating_add(self.batch_samples.into()).min(self.samples)
+    }
+}
+
+/// Adds up the measurements of batches. They may come in any order, and the losses are added in the order of the batches, so that the
+/// result is the same bits.
+#[derive(Debug)]
+pub struct EvaluationSum {
+    batches: EvaluationBatches,
+    /// Σ loss over the samples of all batches before `next`.
+    loss: f64,
+    next: u64,
+    /// Losses of batches after `next`.
+    early: BTreeMap<u64, f64>,
+    classes: Vec<ClassCount>,
+}
+
+impl EvaluationSum {
+    /// A sum without measurements.
+    pub fn new(batches: EvaluationBatches) -> Self {
+        Self { batches, loss: 0.0, next: 0, early: BTreeMap::new(), classes: Vec::new() }
+    }
+
+    /// Adds the measurement of a batch, unless it has one.
+    pub fn add(&mut self, batch: u64, measured: Measurement) {
+        if batch < self.next || batch >= self.batches.count() || self.early.contains_key(&batch) {
+            return;
+        }
+        self.early.insert(batch, measured.loss);
+        self.classes.resize(self.classes.len().max(measured.classes.len()), ClassCount::default());
+        for (sum, class) in self.classes.iter_mut().zip(&measured.classes) {
+            sum.samples = sum.samples.saturating_add(class.samples);
+            sum.correct = sum.correct.saturating_add(class.correct);
+        }
+        while let Some(loss) = self.early.remove(&self.next) {
+            let samples = self.batches.samples_of(self.next);
+            self.loss += loss * (samples.end - samples.start) as f64;
+            self.next += 1;
+        }
+    }
+
+    /// The evaluation, once all batches are measured.
+    pub fn evaluation(&self) -> Option<Evaluation> {
+        if self.next < self.batches.count() {
+            return None;
+        }
+        let sum =
+            |of: fn(&ClassCount) -> u32| self.classes.iter().map(|class| u64::from(of(class))).sum::<u64>() as f64;
+        let accuracy = (!self.classes.is_empty()).then(|| sum(|class| class.correct) / sum(|class| class.samples));
+        Some(Evaluation { loss: self.loss / self.batches.samples as f64, accuracy, classes: self.classes.clone() })
+    }
 }
 
 /// Loss and accuracy on a data set.
@@ -62,39 +156,53 @@ impl<P: Problem> BurnEvaluator<P> {
 }
 
 impl<P: Problem> Evaluator for BurnEvaluator<P> {
-    fn evaluate(
-        &mut self,
-        parameters: &[f32],
-        go_on: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Option<Evaluation>, DataError> {
+    fn load(&mut self, parameters: &[f32]) {
+        self.network = self.network.take().map(|network| flat::with_parameters(network, parameters, &self.device));
+    }
+
+    fn batches(&self) -> EvaluationBatches {
+        EvaluationBatches { samples: self.data.samples.count().into(), batch_samples: EVALUATION_BATCH }
+    }
+
+    fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {
         let OpenData { problem, samples } = &*self.data;
-        let network = self.network.take().expect("a network is only taken to be put back");
-        let network = self.network.insert(flat::with_parameters(network, parameters, &self.device));
-        let count = samples.count();
-        let (mut loss, mut classes) = (0.0, Vec::new());
-        for first in (0..count).step_by(EVALUATION_BATCH as usize) {
-            if !go_on(first) {
-                return Ok(None);
-            }
-            let indices: Vec<u32> = (first..count.min(first.saturating_add(EVALUATION_BATCH))).collect();
-            let batch = match &self.on_device {
-                Some(on_device) => on_device.batch(&indices)?,
-                None => samples.batch(&indices)?,
-            };
-            let measured = problem.measure(network, &batch, &self.device);
-            loss += measured.loss * indices.len() as f64;
-            add(&mut classes, &measured);
-        }
-        let sum = |of: fn(&ClassCount) -> u32| classes.iter().map(|class| u64::from(of(class))).sum::<u64>() as f64;
-        let accuracy = (!classes.is_empty()).then(|| sum(|class| class.correct) / sum(|class| class.samples));
-        Ok(Some(Evaluation { loss: loss / f64::from(count), accuracy, classes }))
+        let network = self.network.as_ref().expect("a network is only taken to be put back");
+        let indices: Vec<u32> = self.batches().samples_of(batch).map(|index| index as u32).collect();
+        let batch = match &self.on_device {
+            Some(on_device) => on_device.batch(&indices)?,
+            None => samples.batch(&indices)?,
+        };
+        Ok(problem.measure(network, &batch, &self.device))
     }
 }
 
-fn add(classes: &mut Vec<ClassCount>, measured: &Measurement) {
-    classes.resize(classes.len().max(measured.classes.len()), ClassCount::default());
-    for (sum, class) in classes.iter_mut().zip(&measured.classes) {
-        sum.samples += class.samples;
-        sum.correct += class.correct;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_in_which_batches_come_does_not_matter() {
+        let batches = EvaluationBatches { samples: 23, batch_samples: 5 };
+        let measured = |batch: u64| Measurement {
+            loss: 0.1 + (batch as f64).exp(),
+            classes: vec![ClassCount { samples: 2, correct: (batch % 2) as u32 }; 1 + batch as usize % 2],
+        };
+        let total = |order: [u64; 5]| {
+            let mut sum = EvaluationSum::new(batches);
+            for (at, batch) in order.into_iter().enumerate() {
+                assert_eq!(sum.evaluation(), None, "{at} of 5 are measured");
+                sum.add(batch, measured(batch));
+                // Measured twice, and none of the batches.
+                sum.add(batch, Measurement { loss: 9.0, classes: Vec::new() });
+                sum.add(5, Measurement { loss: 9.0, classes: Vec::new() });
+            }
+            sum.evaluation().unwrap()
+        };
+        let in_order = total([0, 1, 2, 3, 4]);
+        assert_eq!(total([4, 2, 0, 3, 1]), in_order);
+        let samples = [5.0, 5.0, 5.0, 5.0, 3.0];
+        let loss: f64 = samples.iter().zip(0..).map(|(samples, batch)| samples * measured(batch).loss).sum();
+        assert_eq!(in_order.loss.to_bits(), (loss / 23.0).to_bits());
+        assert_eq!(in_order.accuracy, Some(4.0 / 14.0));
     }
 }

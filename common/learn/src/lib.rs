@@ -47,12 +47,13 @@ pub use data::{
     sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
-pub use evaluator::{ClassCount, Evaluation, Evaluator};
+pub use evaluator::{ClassCount, Evaluation, EvaluationBatches, EvaluationSum, Evaluator};
 pub use exact::{GradientSum, NotFinite, Quantizer, TensorSizes, Units, UnitsError, add_sums, maxima};
 pub use flat::with_parameters;
 pub use learner::{Learner, LearnerError, TaskGradient};
 pub use model::{
-    Cnn, CnnWidths, Dataset, ImageClassifier, Model, ModelError, ModelResolver, Network, ResNet20, builtin_model, model,
+    Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, Model, ModelError, ModelResolver, Network, ResNet20,
+    builtin_model, model,
 };
 pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,

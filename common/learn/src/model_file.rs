@@ -20,6 +20,9 @@ pub enum ModelFileError {
     /// It is not in the format, or is damaged.
     #[error("not a whole safetensors file: {0}")]
     Format(String),
+    /// It was not written by ata.
+    #[error("its metadata have no '{0}': was it written by ata, as `model.safetensors` of a run or by `ata init`?")]
+    Foreign(&'static str),
     /// A tensor is missing.
     #[error("holds no tensor '{0}': is it of another model?")]
     Missing(String),
@@ -41,7 +44,10 @@ pub enum ModelFileError {
     },
 }
 
-/// Writes a model.
+/// The names of a model's tensors in flat order, among its metadata, since the format has an order of its own.
+const ORDER: &str = "flat_order";
+
+/// Writes a model. Its metadata also hold the order of the tensors, so that [`decode_table`] needs nothing but the file.
 ///
 /// # Panics
 /// If there is not one number per parameter.
@@ -53,7 +59,18 @@ pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metad
         rest = others;
         (entry.name.as_str(), entry.shape.clone(), entry.to_pytorch(own))
     });
-    encode(&tensors.collect::<Vec<_>>(), metadata)
+    let order = [(ORDER.to_owned(), table.order())];
+    encode(&tensors.collect::<Vec<_>>(), &metadata.clone().into_iter().chain(order).collect())
+}
+
+/// The names and shapes of the parameters in a file that [`encode_model`] has written.
+pub(crate) fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
+    let (metadata, tensors) = (decode_metadata(file)?, parse(file)?);
+    let order = metadata.get(ORDER).ok_or_else(|| ModelFileError::Foreign(ORDER))?;
+    ParameterTable::ordered(order, |name| match tensors.tensor(name) {
+        Ok(tensor) => Ok(tensor.shape().to_vec()),
+        Err(_) => Err(ModelFileError::Missing(name.into())),
+    })
 }
 
 /// Reads a model: its parameters in flat order, and the metadata.
@@ -142,7 +159,9 @@ mod tests {
         let table = builtin_model("cnn:widths=2/3/4/5").unwrap().table();
         let parameters: Vec<f32> = (0..table.parameters()).map(|at| at as f32 * 0.1).collect();
         let file = encode_model(&table, &parameters, &metadata());
-        assert_eq!(decode_model(&table, &file).unwrap(), (parameters, metadata()));
+        let (read, mut about) = decode_model(&table, &file).unwrap();
+        assert!(about.remove(ORDER).is_some());
+        assert_eq!((read, about), (parameters, metadata()));
     }
 
     /// PyTorch: Conv2d weights are [out, in, height, width], Linear weights [out, in].

@@ -23,6 +23,9 @@ pub struct TensorEntry {
     is_transposed: bool,
 }
 
+/// Marks the name of a transposed matrix.
+const TRANSPOSED: &str = "^T";
+
 impl TensorEntry {
     /// The number of its elements.
     pub fn len(&self) -> usize {
@@ -50,6 +53,23 @@ impl ParameterTable {
     pub fn of_shapes(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
         let entry = |(name, shape)| TensorEntry { name, shape, is_transposed: false };
         Self { tensors: tensors.into_iter().map(entry).collect() }
+    }
+
+    /// The names in flat order, separated by commas; the name of a transposed matrix ends in `^T`.
+    pub(crate) fn order(&self) -> String {
+        let name = |entry: &TensorEntry| format!("{}{}", entry.name, if entry.is_transposed { TRANSPOSED } else { "" });
+        self.tensors.iter().map(name).collect::<Vec<_>>().join(",")
+    }
+
+    /// The table of this [`Self::order`]; `shape_of` returns the shape of a tensor.
+    pub(crate) fn ordered<E>(order: &str, mut shape_of: impl FnMut(&str) -> Result<Vec<usize>, E>) -> Result<Self, E> {
+        let entry = |text: &str| {
+            let name = text.strip_suffix(TRANSPOSED).unwrap_or(text);
+            let shape = shape_of(name)?;
+            let is_transposed = name.len() < text.len() && shape.len() == 2;
+            Ok(TensorEntry { name: name.into(), shape, is_transposed })
+        };
+        Ok(Self { tensors: order.split(',').map(entry).collect::<Result<_, _>>()? })
     }
 
     /// A single vector, for models without named parameters.

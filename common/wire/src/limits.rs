@@ -47,6 +47,15 @@ pub const MAX_BATCH_ENTRIES: usize = MAX_LEASE_TASKS as usize;
 /// worker that has no copy.
 pub const MAX_DATA_BYTES: u64 = 1 << 32;
 
+/// Batches in one message that asks for their measurement: more than a worker holds at a time.
+pub const MAX_EVALUATED_BATCHES: usize = 16;
+
+/// Classes of a measurement. Their two counts take five bytes at most, which together fit in [`REQUEST_BYTES`].
+pub const MAX_CLASSES: usize = 1 << 17;
+
+/// Samples of a batch of an evaluation; as many as of a task.
+pub const MAX_EVALUATION_BATCH: u32 = MAX_TASK_BATCH;
+
 /// Characters of a worker's name: a host name has at most 63.
 pub const MAX_NAME_CHARS: usize = 64;
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WireFormat, WorkerId};
 use ata_wire::limits::{
-    MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNKS, MAX_DATA_BYTES, MAX_NAME_CHARS, MAX_PARAMETERS,
-    MAX_PROBE_BYTES, MAX_SHARDS, MAX_TASK_BATCH, MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING,
-    REQUEST_BYTES,
+    MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES, MAX_EVALUATED_BATCHES,
+    MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_SHARDS, MAX_TASK_BATCH, MAX_TENSORS,
+    MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
 use ata_wire::{
-    Assignment, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello, LeaseTimes,
-    PeerAddress, ProbeIntake, ProbeSummary, RunSpec, SessionToken, SetHeader, Shard, Shards, ToWorker, TraceContext,
-    Welcome, proto,
+    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello,
+    LeaseTimes, MeasuredBatch, PeerAddress, ProbeIntake, ProbeSummary, RunSpec, SessionToken, SetHeader, Shard, Shards,
+    ToWorker, TraceContext, Welcome, proto,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -54,23 +54,40 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         (any::<u64>(), ".{0,100}")
             .prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease: LeaseId(lease), reason }),
         vec(computed(), 1..20).prop_map(FromWorker::Progress),
+        measured().prop_map(FromWorker::Measured),
+    ]
+}
+
+fn measured() -> impl Strategy<Value = MeasuredBatch> {
+    let figures = (1..u64::MAX, 1..=MAX_EVALUATION_BATCH, -1e6..1e6, vec(any::<(u32, u32)>(), 0..9))
+        .prop_map(|(samples, batch_samples, loss, classes)| BatchFigures { samples, batch_samples, loss, classes });
+    let outcome = prop_oneof![figures.prop_map(Ok), ".{1,100}".prop_map(Err)];
+    (1..u64::MAX, any::<u64>(), outcome).prop_map(|(step, batch, outcome)| MeasuredBatch {
+        step: Iteration(step),
+        batch,
+        outcome,
+    })
+}
+
+fn data_spec() -> impl Strategy<Value = DataSpec> {
+    prop_oneof![
+        any::<u64>().prop_map(|seed| DataSpec::Generated { seed }),
+        (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES).prop_map(|(sha256, bytes)| DataSpec::File { sha256, bytes }),
     ]
 }
 
 fn run_spec() -> impl Strategy<Value = RunSpec> {
-    let data = prop_oneof![
-        any::<u64>().prop_map(|seed| DataSpec::Generated { seed }),
-        (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES).prop_map(|(sha256, bytes)| DataSpec::File { sha256, bytes }),
-    ];
+    let data = (data_spec(), data_spec());
     let format = prop_oneof![Just(WireFormat::F32Exact), Just(WireFormat::Compact)];
     (".{0,50}", 1..=MAX_PARAMETERS, any::<u64>(), 1..=MAX_BUDGET, 1..=MAX_TASK_BATCH, data, format).prop_map(
-        |(model, parameters, seed, budget, task_batch, data, format)| RunSpec {
+        |(model, parameters, seed, budget, task_batch, (data, test_data), format)| RunSpec {
             model,
             parameters,
             seed,
             budget,
             task_batch,
             data,
+            test_data,
             format,
         },
     )
@@ -475,7 +492,9 @@ fn a_format_that_is_unknown_is_refused() {
     for format in [0, 3, -1] {
         let data =
             Some(proto::DataSpec { kind: Some(proto::data_spec::Kind::Generated(proto::GeneratedData::default())) });
-        let run = proto::RunSpec { parameters: 1, budget: 1, task_batch: 1, data, format, ..Default::default() };
+        let test_data = data.clone();
+        let run =
+            proto::RunSpec { parameters: 1, budget: 1, task_batch: 1, data, test_data, format, ..Default::default() };
         let error = RunSpec::try_from(run).unwrap_err().to_string();
         assert!(error.starts_with("format is "), "{error}");
     }

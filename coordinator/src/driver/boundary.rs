@@ -1,17 +1,15 @@
 //! What happens between two iterations: the step's result, the record, an evaluation, a checkpoint.
 
 use ata_learn::Aggregate;
-use ata_record::{BEST_MODEL_FILE, RunEvent};
+use ata_record::RunEvent;
 use ata_scheduler::{Event, Exchange, IterationCost, StepOutcome, Topology};
 use ata_types::WorkerId;
 use ata_wire::WorkerName;
 
 use super::Driver;
 use super::checkpoints::{SaveRecord, Snapshot};
-use super::evaluations::EvaluationRecord;
 use super::steps::StepPlan;
 use crate::checkpoint::SaveResult;
-use crate::evaluation::EvaluationResult;
 use crate::training::{StepOrder, StepResult};
 
 /// The share by which a time on the links changes before it is recorded again: below this it is noise.
@@ -127,29 +125,6 @@ impl Driver {
         if self.links.recorded.is_none_or(has_changed) {
             self.links.recorded = Some(exchange);
             self.publisher.publish(RunEvent::Links { time_s: self.now_s, up_s, down_s, own_s });
-        }
-    }
-
-    /// Begins an evaluation of the current parameters, if one is due.
-    pub(super) fn evaluate_if_due(&mut self) {
-        if self.evaluations.is_due(self.steps.last_step()) {
-            self.evaluate();
-        }
-    }
-
-    /// Begins an evaluation of the current parameters.
-    pub(super) fn evaluate(&mut self) {
-        let parameters = self.steps.trained();
-        let span = self.trace.evaluation_span(parameters.last_step());
-        self.evaluations.begin(parameters, span);
-    }
-
-    /// Records an evaluation, and keeps the best model so far.
-    pub(super) fn evaluation_finished(&mut self, result: EvaluationResult) {
-        let Some(EvaluationRecord { event, best_model }) = self.evaluations.finish(self.now_s, result) else { return };
-        self.publisher.publish(event);
-        if let Some((parameters, metadata)) = best_model {
-            self.checkpoints.save_model(self.run_folder.join(BEST_MODEL_FILE), parameters, metadata);
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) struct RunDescription {
     pub(super) epoch: u64,
     /// Samples that the tasks of one iteration take.
     pub(super) samples_per_iteration: u64,
-    /// The training data; see [`crate::TrainingData::identity`].
+    /// The training data; see [`crate::SplitData::identity`].
     pub(super) data: String,
     /// The run's settings, as in `config.toml`.
     pub(super) settings: String,

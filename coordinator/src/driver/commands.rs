@@ -4,7 +4,8 @@ use ata_record::{RecordError, RefusalKind, RunEvent};
 use ata_scheduler::Event;
 use ata_types::{CollectionId, Iteration, LeaseId, MachineId};
 use ata_wire::{
-    ComputedLease, FarewellReason, GradientHeader, Hello, Peer, PeerAddress, Reader, Receipt, SessionToken,
+    ComputedLease, FarewellReason, GradientHeader, Hello, MeasuredBatch, Peer, PeerAddress, Reader, Receipt,
+    SessionToken,
 };
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -15,8 +16,8 @@ use super::uploads::Reply;
 use super::vectors::VectorReply;
 use super::{Driver, Ending, Gradient};
 use crate::checkpoint::SaveResult;
-use crate::evaluation::EvaluationResult;
-use crate::parameters::DueSets;
+use crate::evaluation::BatchResult;
+use crate::parameters::{DueSets, TrainedParameters};
 use crate::send_file::File;
 use crate::training::TrainingEvent;
 
@@ -50,8 +51,17 @@ pub(crate) enum Command {
     Data { session: SessionToken, sha256: Bytes, peer: Peer, reply: oneshot::Sender<Result<File, Status>> },
     /// A message of the training thread.
     Training(TrainingEvent),
-    /// An evaluation is done.
-    Evaluation(EvaluationResult),
+    /// The coordinator's own thread has measured a batch of the test data.
+    MeasuredHere(BatchResult),
+    /// A worker has measured one.
+    Measured { session: SessionToken, measured: MeasuredBatch },
+    /// A worker is ready to receive the parameters of an evaluation.
+    EvaluatedParameters {
+        session: SessionToken,
+        step: Iteration,
+        reader: Reader,
+        reply: oneshot::Sender<Result<TrainedParameters, Status>>,
+    },
     /// The saver is done with a checkpoint or a model.
     Save(SaveResult),
     /// The journal can no longer be written.
@@ -64,9 +74,22 @@ impl Command {
     pub(super) fn matters_at_end(&self) -> bool {
         match self {
             Self::Training(event) => !matches!(event, TrainingEvent::Comparison(..)),
-            Self::Evaluation(_) | Self::Save(_) | Self::RecordFailed(_) => true,
+            Self::MeasuredHere(_) | Self::Save(_) | Self::RecordFailed(_) => true,
             _ => false,
         }
+    }
+
+    /// Whether it matters as long as workers evaluate the final parameters.
+    pub(super) fn matters_to_evaluation(&self) -> bool {
+        matches!(
+            self,
+            Self::Hello { .. }
+                | Self::Ready { .. }
+                | Self::Left { .. }
+                | Self::Data { .. }
+                | Self::Measured { .. }
+                | Self::EvaluatedParameters { .. }
+        )
     }
 }
 
@@ -102,7 +125,11 @@ impl Driver {
             }
             Command::Training(TrainingEvent::Abandoned) => self.steps.abandoned(),
             Command::Training(TrainingEvent::Failed) => self.steps.fail(),
-            Command::Evaluation(result) => self.evaluation_finished(result),
+            Command::MeasuredHere(result) => self.measured_here(result),
+            Command::Measured { session, measured } => self.measured(session, measured),
+            Command::EvaluatedParameters { session, step, reader, reply } => {
+                answer(reply, self.evaluated_parameters(session, step, reader));
+            }
             Command::Save(result) => self.save_finished(result),
             Command::RecordFailed(error) => self.ending = Some(Ending::RecordFailed(error)),
         }
@@ -142,6 +169,7 @@ impl Driver {
         let prior = self.info.prior(&name);
         self.publisher.publish(RunEvent::Join { time_s: self.now_s, worker, name, device });
         self.notify(Event::WorkerJoined { worker, machine, prior, fuses });
+        self.advance_evaluation();
     }
 
     fn parameters(&mut self, token: SessionToken, reader: Reader) -> Result<DueSets, Status> {
@@ -151,8 +179,8 @@ impl Driver {
     fn data(&mut self, token: SessionToken, sha256: &Bytes, peer: &Peer) -> Result<File, Status> {
         let session = self.sessions.of_token(token)?;
         session.admit(peer);
-        let training = self.info.training_file(sha256)?.clone();
-        Ok(File { training, presence: session.presence(), _sending: session.begin_data()? })
+        let served = self.info.file(sha256)?.clone();
+        Ok(File { served, presence: session.presence(), _sending: session.begin_data()? })
     }
 
     /// Ends a session whose worker does not do its part.
@@ -166,6 +194,7 @@ impl Driver {
         let worker = session.worker();
         tracing::warn!(%worker, name = %session.name(), why, "worker lost");
         self.leave_collections(worker);
+        self.evaluations.leave(worker);
         if session.is_ready() {
             self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: why.into() });
             self.notify(Event::WorkerLost { worker });

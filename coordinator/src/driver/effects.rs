@@ -155,6 +155,7 @@ impl Driver {
         tracing::warn!(%worker, detail, "worker evicted");
         self.last_failure = format!("worker {worker}: {detail}");
         self.lose_collections(worker);
+        self.evaluations.leave(worker);
         if let Some(session) = self.sessions.close(worker) {
             self.publisher.publish(RunEvent::Loss { time_s: self.now_s, worker, why: detail.clone() });
             session.farewell(FarewellReason::Evicted, detail);
@@ -171,6 +172,7 @@ impl Driver {
         tracing::warn!(%worker, why, "worker expelled");
         let time_s = self.now_s;
         self.lose_collections(worker);
+        self.evaluations.leave(worker);
         let session = self.sessions.expel(worker, &why);
         if session.is_some() {
             self.publisher.publish(RunEvent::Loss { time_s, worker, why: "it was expelled".into() });

@@ -21,7 +21,13 @@ impl Driver {
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> RunReport {
         self.is_ending = true;
-        self.take_leave(&ending);
+        let finished = match ending {
+            Ending::Stop(reason @ StopReason::Finished(_)) if self.evaluations.need_workers() => Some(reason),
+            _ => None,
+        };
+        if finished.is_none() {
+            self.take_leave(&ending);
+        }
         self.write_refusals(true);
         // What is saved next holds whole steps only. The workers that could complete a step are gone.
         if self.steps.is_under_way() {
@@ -36,6 +42,11 @@ impl Driver {
         if let Ok(reason @ StopReason::Finished(_)) = ended {
             let evaluated = self.evaluate_last(&mut commands, stop).await;
             ended = evaluated.map(|is_done| if is_done { reason } else { StopReason::Stopped });
+        }
+        if let Some(reason) = finished {
+            // The training succeeded, whatever became of the evaluation. If that was interrupted, it may go on later.
+            let is_stopped = matches!(ended, Ok(StopReason::Stopped));
+            self.take_leave(&Ending::Stop(if is_stopped { StopReason::Stopped } else { reason }));
         }
         let written = self.write_model(&mut commands).await;
         self.report(ended.and_then(|reason| written.map(|()| reason).map_err(RunError::from)))
@@ -71,16 +82,27 @@ impl Driver {
         }
     }
 
-    /// Handles the messages of the run's own threads until `is_done`. Requests come too late, and are answered that the run is over.
+    /// Handles the messages of the run's own threads until `is_done`, and those that workers need to evaluate the final parameters. Other
+    /// requests come too late, and are answered that the run is over.
     async fn settle(&mut self, commands: &mut mpsc::Receiver<Command>, is_done: impl Fn(&Self) -> bool) {
         let (since_s, since) = (self.now_s, Instant::now());
         while !is_done(self) {
-            let Some(command) = commands.recv().await else { return };
+            let command = tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => Some(command),
+                    None => return,
+                },
+                () = tokio::time::sleep(self.tick()) => None,
+            };
             self.now_s = since_s + since.elapsed().as_secs_f64();
-            if command.matters_at_end() {
+            let matters = |command: &Command| {
+                command.matters_at_end() || self.evaluations.need_workers() && command.matters_to_evaluation()
+            };
+            if let Some(command) = command.filter(matters) {
                 self.command(command);
-                self.carry_out_all();
             }
+            self.check_sessions();
+            self.carry_out_all();
         }
     }
 

@@ -7,6 +7,7 @@
 //!   `sharing`: those that workers exchange among each other
 //! - `effects`: the engine's effects
 //! - `boundary`: what happens between two iterations: step, evaluation, checkpoint
+//! - `measurements`: batches of the test data that are measured
 //! - `ending`: how a run ends
 //!
 //! The parts, each of which owns its state:
@@ -32,6 +33,7 @@ mod ending;
 mod evaluations;
 mod exchanges;
 mod gradients;
+mod measurements;
 mod publisher;
 mod refusals;
 mod results;
@@ -66,7 +68,9 @@ use ata_wire::duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
-use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig};
+use crate::config::{
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, RunConfig, Timeouts, TrainingConfig,
+};
 use crate::evaluation::EvaluationThread;
 use crate::links::{LinkMeter, MeasuredLinks};
 use crate::report::{RunError, RunReport, StopReason};
@@ -98,7 +102,8 @@ use vectors::ParkedVector;
 /// - Loop: [`Self::run`], which calls [`Self::turn`] for each command and at least once per tick. A turn calls, in this order,
 ///   `command`, `check_time`, `grant_uploads` and `carry_out_all`.
 /// - Commands (`commands`, `gradients`): `hello`, `ready`, `parameters`, `announce`, `gradient` and so on answer gRPC handlers;
-///   `step_finished`, `comparison_finished`, `evaluation_finished` and `save_finished` (`boundary`) take in what threads did.
+///   `step_finished`, `comparison_finished`, `save_finished` (`boundary`) and `measured_here` (`measurements`) take in what threads
+///   did.
 /// - Effects (`effects`): a method per effect. `committed` (`boundary`) begins what is due between two iterations.
 /// - Events: `notify` passes an event to the engine and queues the effects.
 /// - End (`ending`): `finish`, once.
@@ -178,9 +183,11 @@ impl Driver {
         let (initial, pace) = (InitialState::of(&training), Pace::default());
         let paced = pace.follow();
         let work = training::spawn(training, summation, span_links, pace, reports);
-        let (data, device) = (evaluation.data, evaluation.device);
-        let evaluator = move || data.evaluator(&device);
-        let evaluation_thread = EvaluationThread::spawn(evaluator, sender(commands, Command::Evaluation));
+        let EvaluationConfig { source, own, by_workers, every } = evaluation;
+        let head = own.map(|OwnEvaluation { data, device }| {
+            EvaluationThread::spawn(move || data.evaluator(&device), sender(commands, Command::MeasuredHere))
+        });
+        let files = [problem.data.file().cloned(), source.file().cloned()];
         let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
         let saver = Saver { store, retention, table: problem.model.table(), metadata: model_metadata };
         let description = RunDescription {
@@ -210,12 +217,12 @@ impl Driver {
             sizes,
             aggregate,
             steps: Steps::new(work, learning_rate, &initial, transfers.versions(spec.parameters)),
-            evaluations: Evaluations::new(evaluation_thread, evaluation.every, best),
+            evaluations: Evaluations::new(head, by_workers, every, best),
             checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),
             publisher,
             trace,
             run_folder: folder,
-            info: RunInfo::new(id, spec, timeouts, problem.data.into_file(), workers.warm_start),
+            info: RunInfo::new(id, spec, timeouts, files.into_iter().flatten(), workers.warm_start),
             now_s: time_s,
             next_check_s: time_s,
             last_failure: "none".into(),
@@ -282,10 +289,7 @@ impl Driver {
 
     fn check_time(&mut self) {
         if self.now_s >= self.next_check_s {
-            self.next_check_s = self.now_s + self.tick().as_secs_f64();
-            for (session, why) in self.sessions.close_overdue(self.now_s, self.info.timeouts()) {
-                self.dismiss(session, why);
-            }
+            self.check_sessions();
             self.check_uploads();
             self.check_vectors();
             self.check_exchange();
@@ -294,6 +298,18 @@ impl Driver {
         if self.engine.poll_timeout().is_some_and(|at_s| at_s <= self.now_s) {
             self.notify(Event::Timeout);
         }
+    }
+
+    /// Ends the sessions of silent workers, and goes on with an evaluation, if that is due.
+    fn check_sessions(&mut self) {
+        if self.now_s < self.next_check_s {
+            return;
+        }
+        self.next_check_s = self.now_s + self.tick().as_secs_f64();
+        for (session, why) in self.sessions.close_overdue(self.now_s, self.info.timeouts()) {
+            self.dismiss(session, why);
+        }
+        self.advance_evaluation();
     }
 
     /// Passes an event to the engine, and queues its effects.

@@ -10,15 +10,15 @@ use ata_wire::{RunSpec, SessionToken, ToWorker, Welcome};
 use tonic::Status;
 
 use crate::config::Timeouts;
-use crate::send_file::TrainingFile;
+use crate::send_file::ServedFile;
 
 /// The facts about the run that a worker gets when it joins. They never change.
 pub(super) struct RunInfo {
     id: String,
     spec: RunSpec,
     timeouts: Timeouts,
-    /// The training data, if workers may fetch them.
-    file: Option<Arc<TrainingFile>>,
+    /// The training data and the test data, if workers may fetch them.
+    files: Vec<Arc<ServedFile>>,
     /// What an earlier run learned about the workers, by name.
     warm_start: BTreeMap<String, WorkerStatistics>,
 }
@@ -28,11 +28,11 @@ impl RunInfo {
         id: String,
         spec: RunSpec,
         timeouts: Timeouts,
-        file: Option<DataFile>,
+        files: impl IntoIterator<Item = DataFile>,
         warm_start: BTreeMap<String, WorkerStatistics>,
     ) -> Self {
-        let file = file.map(|file| Arc::new(TrainingFile::new(file)));
-        Self { id, spec, timeouts, file, warm_start }
+        let files = files.into_iter().map(|file| Arc::new(ServedFile::new(file))).collect();
+        Self { id, spec, timeouts, files, warm_start }
     }
 
     /// The first message of a session.
@@ -52,9 +52,9 @@ impl RunInfo {
         &self.timeouts
     }
 
-    /// The training data with this digest.
-    pub(super) fn training_file(&self, sha256: &[u8]) -> Result<&Arc<TrainingFile>, Status> {
-        let file = self.file.as_ref().filter(|file| file.sha256() == sha256);
+    /// The data with this digest.
+    pub(super) fn file(&self, sha256: &[u8]) -> Result<&Arc<ServedFile>, Status> {
+        let file = self.files.iter().find(|file| file.sha256() == sha256);
         file.ok_or_else(|| Status::not_found("this run does not use that data set"))
     }
 

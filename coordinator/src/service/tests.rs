@@ -11,7 +11,16 @@ const LEASE: LeaseId = LeaseId(7);
 fn service() -> (Service, mpsc::Receiver<Command>) {
     let (driver, commands) = mpsc::channel(8);
     let (data, format) = (DataSpec::Generated { seed: 1 }, WireFormat::F32Exact);
-    let run = RunSpec { model: String::new(), parameters: 1, seed: 1, budget: 1, task_batch: 1, data, format };
+    let run = RunSpec {
+        model: String::new(),
+        parameters: 1,
+        seed: 1,
+        budget: 1,
+        task_batch: 1,
+        test_data: data.clone(),
+        data,
+        format,
+    };
     let service = Service {
         driver,
         parameters: run.parameters,

@@ -1,5 +1,7 @@
 //! Losses and gradients of samples, in arrays that both languages see.
 
+use std::ops::Range;
+
 use ata_types::Iteration;
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -56,9 +58,9 @@ impl Computation {
     }
 
     /// Measures samples of an evaluation.
-    pub(super) fn measure(&self, samples: impl Iterator<Item = u32>) -> Result<Measured, String> {
+    pub(super) fn measure(&self, samples: Range<u64>) -> Result<Measured, String> {
         attached(|py| {
-            let samples = PyArray1::from_iter(py, samples.map(i64::from));
+            let samples = PyArray1::from_iter(py, samples.map(u64::cast_signed));
             self.object.call_method1(py, "measure", (samples,))?.extract(py)
         })
     }

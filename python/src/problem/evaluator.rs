@@ -1,6 +1,6 @@
-//! The coordinator's use of a computation: the loss and accuracy of parameters on a split.
+//! The loss and accuracy of parameters on batches of a split.
 
-use ata_learn::{ClassCount, DataError, Evaluation, Evaluator};
+use ata_learn::{ClassCount, DataError, EvaluationBatches, Evaluator, Measurement};
 
 use super::computation::Computation;
 
@@ -12,43 +12,43 @@ pub(super) struct PythonEvaluator {
     computation: Result<Computation, String>,
     /// Samples of the split.
     count: u32,
+    /// Why the parameters could not be loaded.
+    load_failure: Option<String>,
 }
 
 impl PythonEvaluator {
     pub(super) fn new(computation: Result<Computation, String>, count: u32) -> Self {
-        Self { computation, count }
+        Self { computation, count, load_failure: None }
     }
 }
 
 impl Evaluator for PythonEvaluator {
-    fn evaluate(
-        &mut self,
-        parameters: &[f32],
-        go_on: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Option<Evaluation>, DataError> {
+    fn load(&mut self, parameters: &[f32]) {
+        self.load_failure = self.computation.as_ref().ok().and_then(|computation| computation.load(parameters).err());
+    }
+
+    fn batches(&self) -> EvaluationBatches {
+        EvaluationBatches { samples: self.count.into(), batch_samples: BATCH }
+    }
+
+    fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {
         let computation = self.computation.as_ref().map_err(|reason| DataError::Problem(reason.clone()))?;
-        computation.load(parameters).map_err(DataError::Problem)?;
-        let (mut sum, mut classes) = (0.0, Vec::new());
-        for first in (0..self.count).step_by(BATCH as usize) {
-            if !go_on(first) {
-                return Ok(None);
-            }
-            let last = self.count.min(first.saturating_add(BATCH));
-            let (loss, labels, predictions) = computation.measure(first..last).map_err(DataError::Problem)?;
-            sum += loss * f64::from(last - first);
-            for (label, prediction) in labels.into_iter().zip(predictions) {
-                count(&mut classes, label, prediction)?;
-            }
+        if let Some(reason) = &self.load_failure {
+            return Err(DataError::Problem(reason.clone()));
         }
-        let total = |of: fn(&ClassCount) -> u32| classes.iter().map(|class| f64::from(of(class))).sum::<f64>();
-        let accuracy = (!classes.is_empty()).then(|| total(|class| class.correct) / total(|class| class.samples));
-        Ok(Some(Evaluation { loss: sum / f64::from(self.count), accuracy, classes }))
+        let samples = self.batches().samples_of(batch);
+        let (loss, labels, predictions) = computation.measure(samples).map_err(DataError::Problem)?;
+        let mut classes = Vec::new();
+        for (label, prediction) in labels.into_iter().zip(predictions) {
+            count(&mut classes, label, prediction)?;
+        }
+        Ok(Measurement { loss, classes })
     }
 }
 
 fn count(classes: &mut Vec<ClassCount>, label: i64, prediction: i64) -> Result<(), DataError> {
     /// More are a mistake: labels are the numbers of classes.
-    const MOST: usize = 1 << 20;
+    const MOST: usize = 1 << 17;
     let class = usize::try_from(label).ok().filter(|class| *class < MOST);
     let class = class.ok_or_else(|| DataError::Problem(format!("label {label}: expected the number of a class")))?;
     if class >= classes.len() {

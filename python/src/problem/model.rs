@@ -77,6 +77,7 @@ impl Model for PythonModel {
     }
 
     fn metadata(&self) -> Metadata {
-        [("model".into(), self.name.clone())].into()
+        let classes = (!self.classes.is_empty()).then(|| ("classes".to_owned(), self.classes.join(",")));
+        [("model".to_owned(), self.name.clone())].into_iter().chain(classes).collect()
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_coordinator::{
-    CheckpointConfig, CoordinatorConfig, EvaluationConfig, PolicyConfig, ProblemConfig, RunConfig, Start,
-    TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+    CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
+    SplitData, Start, TrainingConfig, TransferLimits, WorkersConfig,
 };
 use ata_learn::{
-    Aggregate, DataError, DataSource, Dataset, DeviceChoice, Evaluation, Evaluator, Learner, LearnerError,
-    LearningRate, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient, Tasks,
-    builtin_model,
+    Aggregate, DataError, DataSource, Dataset, DeviceChoice, EvaluationBatches, Evaluator, Learner, LearnerError,
+    LearningRate, Measurement, Metadata, Model, ModelError, OpenDevice, Optimizer, ParameterTable, Split, TaskGradient,
+    Tasks, builtin_model,
 };
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_types::{ExchangeChoice, Iteration, WireFormat, WorkerId};
@@ -109,15 +109,19 @@ fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<C
         },
         policy: PolicyConfig { policy: build_policy("uta", &PolicyContext::default())?, specification: "uta".into() },
         evaluation: EvaluationConfig {
-            data: model.open(&DataSource::Generated { seed: 1 }, Split::Test)?,
-            device: DeviceChoice::Cpu.open()?,
+            source: SplitData::Generated { seed: 1 },
+            own: Some(OwnEvaluation {
+                data: model.open(&DataSource::Generated { seed: 1 }, Split::Test)?,
+                device: DeviceChoice::Cpu.open()?,
+            }),
+            by_workers: false,
             every: None,
         },
         problem: ProblemConfig {
             model,
             specification: "cnn".into(),
             task_batch: 16,
-            data: TrainingData::Generated { seed: 1 },
+            data: SplitData::Generated { seed: 1 },
         },
         training: TrainingConfig {
             start: Start::Random,
@@ -199,11 +203,13 @@ impl Learner for Constant {
 }
 
 impl Evaluator for Constant {
-    fn evaluate(
-        &mut self,
-        _parameters: &[f32],
-        _go_on: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Option<Evaluation>, DataError> {
-        Ok(None)
+    fn load(&mut self, _parameters: &[f32]) {}
+
+    fn batches(&self) -> EvaluationBatches {
+        EvaluationBatches { samples: 1, batch_samples: 1 }
+    }
+
+    fn measure(&mut self, _batch: u64) -> Result<Measurement, DataError> {
+        Ok(Measurement { loss: 1.0, classes: Vec::new() })
     }
 }

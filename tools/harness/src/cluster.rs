@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ata_coordinator::{
-    Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, PolicyConfig, ProblemConfig,
-    Retention, RunConfig, RunError, RunReport, Start, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+    Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
+    ProblemConfig, Retention, RunConfig, RunError, RunReport, SplitData, Start, TrainingConfig, TransferLimits,
+    WorkersConfig,
 };
 use ata_learn::{
     Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, ModelResolver, Optimizer, Split, TensorSizes,
@@ -72,6 +73,12 @@ pub struct Settings {
     pub checkpoint_every: Option<u64>,
     /// Seconds between two checkpoints, in place of iterations.
     pub checkpoint_every_s: Option<f64>,
+    /// Whether the coordinator evaluates parameters itself.
+    pub evaluates: bool,
+    /// Whether workers do.
+    pub workers_evaluate: bool,
+    /// Iterations between two evaluations.
+    pub evaluate_every: Option<u64>,
     /// What keeps the coordinator's spans.
     pub span_links: SpanLinks,
 }
@@ -102,6 +109,9 @@ impl Default for Settings {
             transfers: TransferLimits::default(),
             checkpoint_every: None,
             checkpoint_every_s: None,
+            evaluates: true,
+            workers_evaluate: true,
+            evaluate_every: None,
             span_links: SpanLinks::default(),
         }
     }
@@ -341,6 +351,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
     let generated = DataSource::Generated { seed };
     let source = settings.data.as_ref().map_or(generated, |path| DataSource::File(path.clone()));
     let file = settings.data.as_deref().map(|path| DataFile::identify(path).expect("a file"));
+    let split = || file.clone().map_or(SplitData::Generated { seed }, SplitData::File);
     CoordinatorConfig {
         run: RunConfig {
             id: "harness".into(),
@@ -367,15 +378,19 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
             specification: settings.policy.into(),
         },
         evaluation: EvaluationConfig {
-            data: model.open(&source, Split::Test).expect("good data"),
-            device: DeviceChoice::Cpu.open().expect("there is a CPU"),
-            every: None,
+            source: split(),
+            own: settings.evaluates.then(|| OwnEvaluation {
+                data: model.open(&source, Split::Test).expect("good data"),
+                device: DeviceChoice::Cpu.open().expect("there is a CPU"),
+            }),
+            by_workers: settings.workers_evaluate,
+            every: settings.evaluate_every,
         },
         problem: ProblemConfig {
             model,
             specification: settings.model.into(),
             task_batch: settings.task_batch,
-            data: file.map_or(TrainingData::Generated { seed }, TrainingData::File),
+            data: split(),
         },
         training: TrainingConfig {
             start,

@@ -7,9 +7,9 @@ use ata_wire::proto::{
     self, GradientPart, ParameterPart, TransferPart, gradient_part, parameter_part, probe_answer, transfer_part,
 };
 use ata_wire::{
-    Assignment, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, GradientUpload, Hello,
-    LeaseTimes, ParameterStream, Peer, ProbeIntake, ProbeSummary, Receipt, RunSpec, SessionToken, SetHeader, ToWorker,
-    TraceContext, Welcome, chunk,
+    Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader,
+    GradientUpload, Hello, LeaseTimes, MeasuredBatch, ParameterStream, Peer, ProbeIntake, ProbeSummary, Receipt,
+    RunSpec, SessionToken, SetHeader, ToWorker, TraceContext, Welcome, chunk,
 };
 use bytes::Bytes;
 use http_body::Frame;
@@ -73,7 +73,11 @@ impl Frames {
             Self::DataRequest => {
                 vec![proto::DataRequest { session: token, sha256: vec![7; 32].into() }.encode_to_vec()]
             }
-            Self::ParametersRequest => vec![proto::ParametersRequest { session: token }.encode_to_vec()],
+            Self::ParametersRequest => [0, 9]
+                .map(|evaluated_step| {
+                    proto::ParametersRequest { session: token.clone(), evaluated_step }.encode_to_vec()
+                })
+                .into(),
             Self::FilePart => transfer_parts().map(|part| part.encode_to_vec()).into(),
             Self::Gradient => {
                 [None, Some(CollectionId(3))].map(|collection| body(&gradient_parts(session, collection))).into()
@@ -209,7 +213,7 @@ pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
 
-fn from_worker() -> [FromWorker; 5] {
+fn from_worker() -> [FromWorker; 7] {
     let hello = Hello {
         name: "gpu-7.example.org".parse().expect("a name"),
         instance: 0x0123_4567_89ab_cdef,
@@ -217,16 +221,20 @@ fn from_worker() -> [FromWorker; 5] {
         device: "CPU, 8 cores".into(),
         version: "0.1.0".into(),
     };
+    let classes = vec![(3, 1), (0, 0), (5, 5)];
+    let figures = BatchFigures { samples: 10_000, batch_samples: 250, loss: 4.6, classes };
     [
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true, peer_address: None },
         FromWorker::Heartbeat { idle: true },
         FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into() },
         FromWorker::Progress(vec![computed(), computed()]),
+        FromWorker::Measured(MeasuredBatch { step: Iteration(9), batch: 3, outcome: Ok(figures) }),
+        FromWorker::Measured(MeasuredBatch { step: Iteration(9), batch: 4, outcome: Err("no test data".into()) }),
     ]
 }
 
-fn to_worker(session: SessionToken) -> [ToWorker; 6] {
+fn to_worker(session: SessionToken) -> [ToWorker; 7] {
     let trace = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let lease = |id, first, count| {
         let tasks = TaskRange { first, count };
@@ -245,6 +253,7 @@ fn to_worker(session: SessionToken) -> [ToWorker; 6] {
         ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
         ToWorker::Units { iteration: Iteration(2), units: vec![-20, 3, -126] },
         ToWorker::Collect(vec![collection(3), collection(4)]),
+        ToWorker::Evaluate { step: Iteration(9), batches: vec![0, 1, 70_000] },
         ToWorker::Cancel([1, 200, 70_000].map(LeaseId).into()),
         ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },
     ]
@@ -258,6 +267,7 @@ fn run() -> RunSpec {
         seed: 1,
         budget: 23,
         task_batch: 16,
+        test_data: data.clone(),
         data,
         format: WireFormat::Compact,
     }

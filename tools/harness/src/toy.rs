@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_learn::{
-    DataError, DataSource, Dataset, Evaluation, Evaluator, Images, Learner, LearnerError, Metadata, Model, ModelError,
-    OpenDevice, ParameterTable, Samples, Split, TaskGradient, TaskSampler, Tasks,
+    ClassCount, DataError, DataSource, Dataset, EvaluationBatches, Evaluator, Images, Learner, LearnerError,
+    Measurement, Metadata, Model, ModelError, OpenDevice, ParameterTable, Samples, Split, TaskGradient, TaskSampler,
+    Tasks,
 };
 use ata_types::Iteration;
 
 /// `toy:N` has N parameters θ and the loss ‖θ − x‖²/2 for a sample x read from the pixels of an image. `toy:N/ill` is
-/// the same, but its evaluation fails; `toy:N/doomed` panics in its evaluation.
+/// the same, but its evaluation fails; that of `toy:N/doomed` panics, and that of `toy:N/stuck` never ends.
 pub fn toy(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     parse(specification, None)
 }
@@ -92,7 +93,7 @@ impl Dataset for ToyData {
     }
 
     fn evaluator(self: Arc<Self>, _device: &OpenDevice) -> Box<dyn Evaluator> {
-        Box::new(ToyEvaluator(self.toy.flaw.clone()))
+        Box::new(ToyEvaluator { data: self, parameters: Vec::new() })
     }
 }
 
@@ -120,19 +121,39 @@ impl Learner for ToyLearner {
     }
 }
 
-struct ToyEvaluator(String);
+/// Samples of a batch of an evaluation.
+const EVALUATION_BATCH: u32 = 500;
+
+struct ToyEvaluator {
+    data: Arc<ToyData>,
+    parameters: Vec<f32>,
+}
 
 impl Evaluator for ToyEvaluator {
-    fn evaluate(
-        &mut self,
-        _parameters: &[f32],
-        _go_on: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Option<Evaluation>, DataError> {
-        assert!(self.0 != "doomed", "this model's evaluation panics");
-        if self.0 == "ill" {
+    fn load(&mut self, parameters: &[f32]) {
+        self.parameters = parameters.to_vec();
+    }
+
+    fn batches(&self) -> EvaluationBatches {
+        EvaluationBatches { samples: self.data.count().into(), batch_samples: EVALUATION_BATCH }
+    }
+
+    /// Its loss depends on the parameters and the batch, and every prediction is right.
+    fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {
+        let flaw = &self.data.toy.flaw;
+        assert!(flaw != "doomed", "this model's evaluation panics");
+        if flaw == "stuck" {
+            loop {
+                std::thread::park();
+            }
+        }
+        if flaw == "ill" {
             let cause = std::io::Error::other("the disk is gone");
             return Err(DataError::Io { path: "test.bin".into(), cause });
         }
-        Ok(Some(Evaluation { loss: 0.0, accuracy: Some(1.0), classes: Vec::new() }))
+        let samples = self.batches().samples_of(batch);
+        let count = (samples.end - samples.start) as u32;
+        let loss = self.parameters.iter().map(|theta| f64::from(*theta)).sum::<f64>() / (batch + 3) as f64;
+        Ok(Measurement { loss, classes: vec![ClassCount { samples: count, correct: count }] })
     }
 }

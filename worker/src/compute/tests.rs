@@ -33,6 +33,7 @@ fn is_computed(unreadable: usize) -> bool {
         budget: 1,
         task_batch: 1,
         data: DataSpec::Generated { seed: 1 },
+        test_data: DataSpec::Generated { seed: 1 },
         format: WireFormat::F32Exact,
     };
     let (events, mut received) = mpsc::channel(4);

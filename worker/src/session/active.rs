@@ -12,6 +12,7 @@ pub(super) struct ActiveSession<'a> {
     pub(super) stream: ParameterStream,
     pub(super) parameters: Parameters,
     pub(super) sharing: Sharing<'a>,
+    pub(super) evaluations: Evaluations<'a>,
     pub(super) welcome: &'a Welcome,
     pub(super) to_coordinator: mpsc::Sender<WorkerMessage>,
     pub(super) compute: &'a Compute,
@@ -59,6 +60,7 @@ impl ActiveSession<'_> {
                     }
                     ToWorker::Assign(assignments) => assignments.into_iter().for_each(|assignment| self.assigned(assignment)),
                     ToWorker::Collect(collections) => collections.into_iter().for_each(|collection| self.collect(collection)),
+                    ToWorker::Evaluate { step, batches } => self.evaluations.measure(step, batches),
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
                     ToWorker::Farewell { reason, detail } => return ended(reason, detail),
                     ToWorker::Welcome(_) => return Err(SessionError::protocol("a second Welcome")),
@@ -73,6 +75,7 @@ impl ActiveSession<'_> {
                     self.part(part.map_err(SessionError::receive)?)?;
                 }
                 Some(event) = exchanged.recv() => self.exchange_event(event)?,
+                measured = self.evaluations.next() => self.send(FromWorker::Measured(measured)),
                 Some(uploaded) = self.uploads.join_next() => {
                     *self.worked |= uploaded.map_err(|error| SessionError::Broken(error.to_string()))??;
                 }

@@ -2,10 +2,12 @@
 
 mod classifier;
 mod cnn;
+mod described;
 mod resnet;
 
 pub use classifier::{ImageClassifier, Network};
 pub use cnn::{Cnn, CnnWidths};
+pub use described::DescribedModel;
 pub use resnet::ResNet20;
 
 use std::path::{Path, PathBuf};
@@ -55,7 +57,7 @@ pub trait Dataset: Send + Sync {
     /// Makes the worker's side, which computes gradients of tasks.
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner>;
 
-    /// Makes the coordinator's side, which measures loss and accuracy.
+    /// Makes what measures loss and accuracy, for a worker or the coordinator.
     fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator>;
 }
 

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 
+use ata_types::Iteration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Request, StatusCode, Version};
@@ -18,9 +19,14 @@ use crate::proto::{GradientReceipt, ParametersRequest};
 use crate::security::AuthorizedChannel;
 use crate::transfer::{CallBody, ParameterStream, ReceiveError, framed_gradient, prefixed};
 
-/// Opens the stream of a session's parameters.
-pub(crate) async fn parameters(channel: AuthorizedChannel, session: SessionToken) -> Result<ParameterStream, Status> {
-    let request = prefixed(&ParametersRequest { session: session.to_wire() });
+/// Opens the stream of a session's parameters, or of those after a step that is evaluated.
+pub(crate) async fn parameters(
+    channel: AuthorizedChannel,
+    session: SessionToken,
+    evaluated: Option<Iteration>,
+) -> Result<ParameterStream, Status> {
+    let evaluated_step = evaluated.map_or(0, Iteration::number);
+    let request = prefixed(&ParametersRequest { session: session.to_wire(), evaluated_step });
     let incoming = call(channel, PARAMETERS, tokio_stream::once(request)).await?;
     Ok(ParameterStream::new(incoming))
 }

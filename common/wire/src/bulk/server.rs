@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use ata_types::Iteration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -31,6 +32,16 @@ pub trait Transfers: Clone + Send + Sync + 'static {
         session: SessionToken,
         reader: Reader,
     ) -> impl Future<Output = Result<impl Stream<Item = FramedSet> + Send + 'static, Status>> + Send;
+
+    /// The parameters after a step that is evaluated. `reader` tracks how far they were read. By default there are none.
+    fn evaluated_parameters(
+        &self,
+        _session: SessionToken,
+        _step: Iteration,
+        _reader: Reader,
+    ) -> impl Future<Output = Result<FramedSet, Status>> + Send {
+        std::future::ready(Err(Status::unimplemented("nothing is evaluated here")))
+    }
 
     /// Receives a sum of gradients.
     fn submit_gradient(&self, upload: GradientUpload) -> impl Future<Output = Result<Receipt, Status>> + Send;
@@ -130,9 +141,13 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 async fn parameters(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {
     let request: ParametersRequest = CallBody::new(body).message().await.map_err(Status::from)?;
-    let reader = Reader::new(peer);
-    let sets = transfers.parameters(SessionToken::from_wire(&request.session)?, reader.clone()).await?;
-    Ok(response(ParameterBody::new(sets, reader)))
+    let (reader, session) = (Reader::new(peer), SessionToken::from_wire(&request.session)?);
+    if request.evaluated_step == 0 {
+        let sets = transfers.parameters(session, reader.clone()).await?;
+        return Ok(response(ParameterBody::new(sets, reader)));
+    }
+    let set = transfers.evaluated_parameters(session, Iteration(request.evaluated_step), reader.clone()).await?;
+    Ok(response(ParameterBody::new(tokio_stream::once(set), reader)))
 }
 
 async fn submit_gradient(transfers: impl Transfers, body: Body, peer: Peer) -> Result<Response<Body>, Status> {

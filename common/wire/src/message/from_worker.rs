@@ -2,7 +2,9 @@
 
 use ata_types::{CollectionId, LeaseId, WorkerId};
 
-use super::{ComputedLease, PeerAddress, WireError, WorkerName, batches, check_batch, missing, truncated};
+use super::{
+    ComputedLease, MeasuredBatch, PeerAddress, WireError, WorkerName, batches, check_batch, missing, truncated,
+};
 use crate::{PROTOCOL, proto};
 
 /// A message from a worker on the control stream.
@@ -41,6 +43,8 @@ pub enum FromWorker {
     /// Leases that the worker has computed, and whose gradients it keeps until they are collected. [`Self::progress`] makes
     /// messages within the limits.
     Progress(Vec<ComputedLease>),
+    /// A batch of an evaluation is measured.
+    Measured(MeasuredBatch),
 }
 
 impl FromWorker {
@@ -97,6 +101,7 @@ impl From<FromWorker> for proto::WorkerMessage {
             FromWorker::LeaseFailed { lease, reason } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason) })
             }
+            FromWorker::Measured(measured) => Kind::Measured(measured.into()),
             FromWorker::Progress(leases) => {
                 Kind::Progress(proto::Progress { leases: leases.into_iter().map(Into::into).collect() })
             }
@@ -137,6 +142,7 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
             Kind::LeaseFailed(failed) => {
                 Ok(Self::LeaseFailed { lease: LeaseId(failed.lease), reason: truncated(failed.reason) })
             }
+            Kind::Measured(measured) => Ok(Self::Measured(measured.try_into()?)),
             Kind::Progress(proto::Progress { leases }) => {
                 let leases = leases.into_iter().map(ComputedLease::try_from).collect::<Result<Vec<_>, _>>()?;
                 check_batch("number of leases", &leases, entries)?;

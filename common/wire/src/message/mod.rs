@@ -5,6 +5,7 @@
 //! - `from_worker`, `to_worker`: messages on the control stream
 //! - `run`: everything a worker has to know about the run
 //! - `computed`: what a worker measured while it computed a lease
+//! - `measured`: what a worker measured on a batch of the test data
 //! - `collection`: the sums that a worker is asked for
 //! - `gradient`: the header and the receipt of a sum of gradients
 //! - `set`: the header of a set of parameters
@@ -18,6 +19,7 @@ mod collection;
 mod computed;
 mod from_worker;
 mod gradient;
+mod measured;
 mod probe;
 mod run;
 mod set;
@@ -29,6 +31,7 @@ pub use collection::Collection;
 pub use computed::{ComputedLease, LeaseTimes};
 pub use from_worker::{FromWorker, Hello};
 pub use gradient::{GradientHeader, Receipt};
+pub use measured::{BatchFigures, MeasuredBatch};
 pub use probe::{ProbeIntake, ProbeSummary};
 pub use run::{DataSpec, RunSpec};
 pub use set::{SetHeader, Shard};

@@ -6,7 +6,7 @@ use super::{
     Collection, RunSpec, SessionToken, TraceContext, WireError, batches, check_batch, in_range, invalid, missing,
     truncated, units_of,
 };
-use crate::limits::MAX_BATCH;
+use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES};
 use crate::proto;
 
 /// A message from the coordinator on the control stream.
@@ -23,6 +23,13 @@ pub enum ToWorker {
     },
     /// Leases to compute in this order; at most [`MAX_BATCH`].
     Assign(Vec<Assignment>),
+    /// Batches of the test data to measure; at most [`MAX_EVALUATED_BATCHES`].
+    Evaluate {
+        /// The last step of the parameters to measure at.
+        step: Iteration,
+        /// The batches.
+        batches: Vec<u64>,
+    },
     /// Leases that are no longer needed; at most [`MAX_BATCH`].
     Cancel(Vec<LeaseId>),
     /// Sums to send. [`Self::collect`] makes messages within the limits.
@@ -115,6 +122,7 @@ impl From<ToWorker> for proto::CoordinatorMessage {
                 iteration: iteration.number(),
                 exponents: units.into_iter().map(i32::from).collect(),
             }),
+            ToWorker::Evaluate { step, batches } => Kind::Evaluate(proto::Evaluate { step: step.number(), batches }),
             ToWorker::Cancel(leases) => {
                 Kind::Cancel(proto::Cancellations { leases: leases.into_iter().map(|lease| lease.0).collect() })
             }
@@ -165,6 +173,10 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
             Kind::Assign(proto::Assignments { leases }) => {
                 in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
                 Self::Assign(leases.into_iter().map(Assignment::try_from).collect::<Result<_, _>>()?)
+            }
+            Kind::Evaluate(proto::Evaluate { step, batches }) => {
+                in_range("number of batches", batches.len() as u64, MAX_EVALUATED_BATCHES as u64)?;
+                Self::Evaluate { step: Iteration(in_range("step", step, u64::MAX - 1)?), batches }
             }
             Kind::Cancel(proto::Cancellations { leases }) => {
                 in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;

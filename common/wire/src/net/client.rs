@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use ata_types::Iteration;
 use bytes::Bytes;
 use http::uri::Authority;
 use tokio_stream::Stream;
@@ -39,7 +40,16 @@ impl Connection {
 
     /// Opens the stream of a session's parameters.
     pub async fn parameters(&self, session: SessionToken) -> Result<ParameterStream, Status> {
-        bulk::parameters(self.0.clone(), session).await
+        bulk::parameters(self.0.clone(), session, None).await
+    }
+
+    /// Opens the stream of the parameters after a step that is evaluated: one set.
+    pub async fn evaluated_parameters(
+        &self,
+        session: SessionToken,
+        step: Iteration,
+    ) -> Result<ParameterStream, Status> {
+        bulk::parameters(self.0.clone(), session, Some(step)).await
     }
 
     /// Sends a sum of gradients. Each chunk, of 1 to [`MAX_CHUNK_BYTES`](crate::limits::MAX_CHUNK_BYTES), is asked for only when the

@@ -98,10 +98,14 @@ impl Sessions {
         self.of_worker(worker)
     }
 
+    /// The sessions whose workers can compute.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = &Session> {
+        self.by_token.values().filter(|session| session.is_ready())
+    }
+
     /// Whether all workers that can compute can be reached by others.
     pub(crate) fn are_all_reachable(&self) -> bool {
-        let mut ready = self.by_token.values().filter(|session| session.is_ready());
-        ready.all(|session| session.peer_address().is_some())
+        self.ready().all(|session| session.peer_address().is_some())
     }
 
     /// Sends the parameters of the current iteration again to those who compute at them and were sent the next ones.

@@ -41,6 +41,8 @@ pub(crate) struct Session {
     heard_s: f64,
     /// The number of leases that it holds.
     leases: usize,
+    /// The iteration of the lease that it was assigned last.
+    worked: Option<Iteration>,
     past: PastLeases,
     sending: SessionUploads,
     /// Its connections, which stay open for as long as the session lasts.
@@ -52,6 +54,8 @@ pub(crate) struct Session {
     /// The iteration of the units that it was sent last.
     units_sent: Option<Iteration>,
     download: Option<Download>,
+    /// A call for the parameters of an evaluation.
+    evaluated: Option<Download>,
     /// Shared with the task that sends the training data, if there is one.
     data: Weak<()>,
     /// Messages to send when all effects are carried out.
@@ -116,6 +120,7 @@ impl Session {
             needs_whole: false,
             heard_s: now_s,
             leases: 0,
+            worked: None,
             past: PastLeases::default(),
             sending: SessionUploads::default(),
             connections: Vec::new(),
@@ -123,6 +128,7 @@ impl Session {
             sent: None,
             units_sent: None,
             download: None,
+            evaluated: None,
             data: Weak::new(),
             outbox: Vec::new(),
             messages,
@@ -232,8 +238,10 @@ impl Session {
         if now_s - self.heard_s > timeout.as_secs_f64() {
             return Some("no heartbeat");
         }
-        let download = self.download.as_mut()?;
-        (now_s - download.stalls_since_s(now_s) > timeouts.download.as_secs_f64())
+        let mut downloads = self.download.iter_mut().chain(&mut self.evaluated);
+        let timeout_s = timeouts.download.as_secs_f64();
+        downloads
+            .any(|download| now_s - download.stalls_since_s(now_s) > timeout_s)
             .then_some("it does not read its parameters")
     }
 
@@ -254,6 +262,7 @@ impl Session {
     ) {
         debug_assert_eq!(lease.iteration, parameters.iteration, "leases are of the current iteration");
         self.leases += 1;
+        self.worked = Some(lease.iteration);
         self.past.given(lease.id);
         let iteration = parameters.iteration;
         // Whoever was sent the next set ahead holds this one until that is complete.
@@ -338,6 +347,22 @@ impl Session {
         let taken = reader.taken();
         self.download = Some(Download { reader, taken, since_s: now_s });
         Ok(sets)
+    }
+
+    /// Records that the worker is sent the parameters of an evaluation; an error says why it must not ask for them.
+    pub(crate) fn evaluates(&mut self, now_s: f64, reader: Reader) -> Result<(), Status> {
+        self.admit(reader.peer());
+        if self.evaluated.as_ref().is_some_and(|download| download.reader.sending().is_some()) {
+            return Err(Status::resource_exhausted("this session is being sent an evaluation's parameters already"));
+        }
+        let taken = reader.taken();
+        self.evaluated = Some(Download { reader, taken, since_s: now_s });
+        Ok(())
+    }
+
+    /// Whether it had no lease in an iteration and the one before.
+    pub(crate) fn is_idle(&self, iteration: Iteration) -> bool {
+        self.leases == 0 && self.worked.is_none_or(|worked| worked.next() < iteration)
     }
 
     /// A mark to keep while the worker is sent the training data; an error says why it must not ask for them.

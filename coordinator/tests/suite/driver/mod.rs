@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use ata_coordinator::testing::{Ending, VirtualRun, VirtualWorker, WorkKind};
 use ata_coordinator::{
-    Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, PolicyConfig, ProblemConfig,
-    RunConfig, Start, StopReason, TrainingConfig, TrainingData, TransferLimits, WorkersConfig,
+    Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
+    ProblemConfig, RunConfig, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
 };
 use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, TensorSizes, builtin_model};
 use ata_record::{EndState, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
@@ -155,15 +155,19 @@ fn config(
             specification: policy.into(),
         },
         evaluation: EvaluationConfig {
-            data: model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap(),
-            device: DeviceChoice::Cpu.open().unwrap(),
+            source: SplitData::Generated { seed: 1 },
+            own: Some(OwnEvaluation {
+                data: model.open(&DataSource::Generated { seed: 1 }, Split::Test).unwrap(),
+                device: DeviceChoice::Cpu.open().unwrap(),
+            }),
+            by_workers: false,
             every: None,
         },
         problem: ProblemConfig {
             model,
             specification: "test".into(),
             task_batch: 1,
-            data: TrainingData::Generated { seed: 1 },
+            data: SplitData::Generated { seed: 1 },
         },
         training: TrainingConfig {
             start,

@@ -1,0 +1,25 @@
+//! `ata init`: a model's initial parameters as a file.
+
+use ata_learn::{ModelResolver, encode_model, hex, sha256_of_parameters};
+use ata_record::write_atomically;
+
+use crate::args::InitArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::note;
+use crate::run::model;
+
+pub(crate) fn run(args: &InitArgs, default_model: &str, models: ModelResolver) -> Result<Exit, Failure> {
+    let shown = args.file.display();
+    if args.file.exists() {
+        return Err(Failure::usage(format!("{shown} exists already: choose another name, or remove it first")));
+    }
+    let specification = args.model.as_deref().unwrap_or(default_model);
+    let model = models(specification)?;
+    let parameters = model.initial_parameters(args.seed)?;
+    let bytes = encode_model(&model.table(), &parameters, &model::metadata(specification, &*model));
+    write_atomically(&args.file, &bytes).map_err(|cause| Failure::disk(format!("cannot write {shown}: {cause}")))?;
+    let (count, digest) = (parameters.len(), hex(&sha256_of_parameters(&parameters)));
+    note!("{shown}: {count} parameters of model '{specification}', sha256 {digest}");
+    note!("a coordinator without the model: ata coordinator --model {specification} --init {shown}");
+    Ok(Exit::DONE)
+}

@@ -1,0 +1,67 @@
+//! What a worker measured on a batch of the test data.
+
+use ata_types::Iteration;
+
+use super::{WireError, at_most, in_range, invalid, truncated};
+use crate::limits::{MAX_CLASSES, MAX_EVALUATION_BATCH};
+use crate::proto;
+
+/// The measurement of a batch, or why there is none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredBatch {
+    /// The last step of the parameters.
+    pub step: Iteration,
+    /// The batch.
+    pub batch: u64,
+    /// What was measured; an error says why nothing was.
+    pub outcome: Result<BatchFigures, String>,
+}
+
+/// What was measured on a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchFigures {
+    /// Samples of the whole test data.
+    pub samples: u64,
+    /// Samples of every batch but the last one.
+    pub batch_samples: u32,
+    /// Mean loss over the samples of the batch.
+    pub loss: f64,
+    /// By class: samples, and those whose largest score is that of the label.
+    pub classes: Vec<(u32, u32)>,
+}
+
+impl From<MeasuredBatch> for proto::Measured {
+    fn from(measured: MeasuredBatch) -> Self {
+        let MeasuredBatch { step, batch, outcome } = measured;
+        let message = Self { step: step.number(), batch, ..Self::default() };
+        match outcome {
+            Ok(BatchFigures { samples, batch_samples, loss, classes }) => {
+                let (class_samples, class_correct) = classes.into_iter().unzip();
+                Self { samples, batch_samples, loss, class_samples, class_correct, ..message }
+            }
+            Err(failure) => Self { failure: truncated(failure), ..message },
+        }
+    }
+}
+
+impl TryFrom<proto::Measured> for MeasuredBatch {
+    type Error = WireError;
+
+    fn try_from(message: proto::Measured) -> Result<Self, WireError> {
+        let proto::Measured { step, batch, failure, samples, batch_samples, loss, class_samples, class_correct } =
+            message;
+        let step = Iteration(in_range("step", step, u64::MAX - 1)?);
+        if !failure.is_empty() {
+            return Ok(Self { step, batch, outcome: Err(truncated(failure)) });
+        }
+        in_range("samples", samples, u64::MAX)?;
+        in_range("batch_samples", batch_samples.into(), MAX_EVALUATION_BATCH.into())?;
+        at_most("number of classes", class_samples.len() as u64, MAX_CLASSES as u64)?;
+        let (found, expected) = (class_correct.len(), class_samples.len());
+        if found != expected {
+            return Err(invalid("class_correct", format!("{found} counts"), format!("{expected} counts")));
+        }
+        let classes = class_samples.into_iter().zip(class_correct).collect();
+        Ok(Self { step, batch, outcome: Ok(BatchFigures { samples, batch_samples, loss, classes }) })
+    }
+}

@@ -1,0 +1,116 @@
+//! Who measures the batches of an evaluation.
+
+use std::collections::HashSet;
+
+use ata_types::WorkerId;
+
+/// Who measures batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::driver) enum Member {
+    /// The coordinator's own thread.
+    Head,
+    /// A worker.
+    Worker(WorkerId),
+}
+
+/// A worker that is present.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::driver) struct Candidate {
+    pub(in crate::driver) worker: WorkerId,
+    /// Whether it had no task in this iteration and the one before.
+    pub(in crate::driver) is_idle: bool,
+    /// The mean time of its tasks, if it was timed.
+    pub(in crate::driver) mean_s: Option<f64>,
+}
+
+/// Most members at a time. Each gets the parameters through the coordinator's link.
+const MOST_MEMBERS: usize = 8;
+
+/// Time after which one more member joins those that have not completed an evaluation: their data and the parameters have arrived
+/// by then, unless the link is slow.
+const REINFORCEMENT_S: f64 = 10.0;
+
+/// Chooses who measures, the preferred first. A single member is the rule, since each costs the transfer of the parameters.
+///
+/// During a run, workers without tasks come first, since nobody waits for them; those that have measured before have the test data
+/// already. The coordinator's own thread comes next, and workers with tasks only if there is nobody else, the slowest first, since it
+/// has the fewest. At the end of a run, nobody has tasks, and the coordinator's thread is preferred to a worker that lacks the test data.
+pub(super) fn choose(
+    candidates: &[Candidate],
+    has_head: bool,
+    experienced: &HashSet<WorkerId>,
+    is_ending: bool,
+    elapsed_s: f64,
+) -> Vec<Member> {
+    let rank = |candidate: &Candidate| match (experienced.contains(&candidate.worker), is_ending) {
+        (true, _) => 0,
+        (false, false) => 1,
+        (false, true) => 3,
+    };
+    let time_s = |candidate: &Candidate| candidate.mean_s.unwrap_or(f64::INFINITY);
+    let idle = candidates.iter().filter(|candidate| candidate.is_idle || is_ending);
+    let mut members: Vec<(u8, f64, Member)> = idle
+        .map(|candidate| (rank(candidate), time_s(candidate), Member::Worker(candidate.worker)))
+        .chain(has_head.then_some((2, 0.0, Member::Head)))
+        .collect();
+    if members.is_empty() {
+        let busy = candidates.iter();
+        members.extend(busy.map(|busy| (rank(busy), -time_s(busy), Member::Worker(busy.worker))));
+    }
+    members.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+    let wanted = 1 + (elapsed_s / REINFORCEMENT_S) as usize;
+    members.into_iter().take(wanted.min(MOST_MEMBERS)).map(|(_, _, member)| member).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(number: u32) -> WorkerId {
+        WorkerId::new(number).unwrap()
+    }
+
+    fn candidate(number: u32, is_idle: bool, mean_s: Option<f64>) -> Candidate {
+        Candidate { worker: worker(number), is_idle, mean_s }
+    }
+
+    fn chosen(candidates: &[Candidate], has_head: bool, experienced: &[u32], is_ending: bool) -> Vec<u32> {
+        let experienced = experienced.iter().copied().map(worker).collect();
+        let members = choose(candidates, has_head, &experienced, is_ending, 1e9);
+        let number = |member: Member| match member {
+            Member::Head => 0,
+            Member::Worker(worker) => worker.number(),
+        };
+        members.into_iter().map(number).collect()
+    }
+
+    #[test]
+    fn workers_without_tasks_come_first_and_those_with_tasks_last() {
+        let fleet = [
+            candidate(1, false, Some(1.0)),
+            candidate(2, true, Some(8.0)),
+            candidate(3, true, None),
+            candidate(4, true, Some(4.0)),
+        ];
+        assert_eq!(chosen(&fleet, true, &[], false), [4, 2, 3, 0]);
+        assert_eq!(chosen(&fleet, true, &[3], false), [3, 4, 2, 0]);
+        assert_eq!(chosen(&fleet[..1], true, &[], false), [0]);
+        let busy = [candidate(1, false, Some(1.0)), candidate(5, false, Some(3.0))];
+        assert_eq!(chosen(&busy, false, &[], false), [5, 1], "the slowest has the fewest tasks");
+        assert_eq!(chosen(&busy, false, &[1], false), [1, 5], "it has the data");
+    }
+
+    #[test]
+    fn at_the_end_nobody_has_tasks_and_data_that_are_there_decide() {
+        let fleet = [candidate(1, false, Some(1.0)), candidate(2, false, Some(8.0))];
+        assert_eq!(chosen(&fleet, true, &[2], true), [2, 0, 1]);
+        assert_eq!(chosen(&fleet, false, &[], true), [1, 2]);
+    }
+
+    #[test]
+    fn one_member_is_the_rule() {
+        let fleet: Vec<Candidate> = (1..=20).map(|number| candidate(number, true, None)).collect();
+        let count = |elapsed_s| choose(&fleet, true, &HashSet::new(), false, elapsed_s).len();
+        assert_eq!([0.0, 9.9, 10.0, 25.0, 1e300].map(count), [1, 1, 2, 3, MOST_MEMBERS]);
+    }
+}

@@ -1,0 +1,267 @@
+//! Evaluations on the test data: when they are due, who measures their batches, and which one was best.
+//!
+//! # Layout
+//! - here: [`Evaluations`], all evaluations of a run
+//! - `under_way`: the one that is under way, with its batches
+//! - `crew`: who measures
+
+mod crew;
+mod under_way;
+
+use std::collections::HashSet;
+
+use ata_learn::{Evaluation, EvaluationBatches, Measurement, Metadata};
+use ata_record::RunEvent;
+use ata_types::{Iteration, WorkerId};
+use tracing::Span;
+
+use crate::evaluation::{BatchOrder, EvaluationError, EvaluationThread};
+use crate::parameters::TrainedParameters;
+use crate::report::RunError;
+use under_way::UnderWay;
+
+pub(super) use crew::{Candidate, Member};
+
+/// The evaluations of a run. At most one takes place at a time.
+pub(super) struct Evaluations {
+    /// The coordinator's own thread, if it has the test data and has not failed.
+    head: Option<EvaluationThread>,
+    /// Whether workers measure batches.
+    by_workers: bool,
+    /// Iterations between two of them; the final parameters are always evaluated.
+    every: Option<u64>,
+    under_way: Option<UnderWay>,
+    /// How the test data are divided, once that is known.
+    batches: Option<EvaluationBatches>,
+    /// Workers that have measured a batch in their current session.
+    experienced: HashSet<WorkerId>,
+    /// The last step of the parameters that were evaluated last.
+    last: Option<Iteration>,
+    last_accuracy: Option<f64>,
+    best: BestEvaluation,
+    /// Why the last one failed, if it did.
+    failed: Option<RunError>,
+}
+
+/// A batch that was measured.
+pub(super) struct Measured {
+    pub(super) member: Member,
+    pub(super) step: Iteration,
+    pub(super) batch: u64,
+    pub(super) outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
+}
+
+/// Batches to measure.
+pub(super) struct Handed {
+    pub(super) worker: WorkerId,
+    pub(super) step: Iteration,
+    pub(super) batches: Vec<u64>,
+}
+
+/// The best of the evaluations so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BestEvaluation {
+    /// The highest accuracy, which decides if the problem has one.
+    pub(super) accuracy: Option<f64>,
+    /// The lowest loss.
+    pub(super) loss: Option<f64>,
+}
+
+/// What follows from an evaluation.
+pub(super) struct EvaluationRecord {
+    pub(super) event: RunEvent,
+    /// The model to keep, if it is the best so far: its parameters, and what its file says about them.
+    pub(super) best_model: Option<(TrainedParameters, Metadata)>,
+}
+
+impl BestEvaluation {
+    /// Takes in an evaluation. Returns whether it is the best.
+    fn update(&mut self, loss: f64, accuracy: Option<f64>) -> bool {
+        let has_lowest_loss = loss.is_finite() && self.loss.is_none_or(|lowest| loss < lowest);
+        if has_lowest_loss {
+            self.loss = Some(loss);
+        }
+        let Some(accuracy) = accuracy else { return has_lowest_loss };
+        let is_best = self.accuracy.is_none_or(|best| accuracy > best);
+        if is_best {
+            self.accuracy = Some(accuracy);
+        }
+        is_best
+    }
+}
+
+impl Evaluations {
+    /// Evaluations by the coordinator's own thread, by workers, or by both.
+    pub(super) fn new(
+        head: Option<EvaluationThread>,
+        by_workers: bool,
+        every: Option<u64>,
+        best: BestEvaluation,
+    ) -> Self {
+        Self {
+            head,
+            by_workers,
+            every,
+            under_way: None,
+            batches: None,
+            experienced: HashSet::new(),
+            last: None,
+            last_accuracy: None,
+            best,
+            failed: None,
+        }
+    }
+
+    /// Whether an evaluation of these parameters is due. None is due while another one is under way.
+    pub(super) fn is_due(&self, last_step: Iteration) -> bool {
+        let steps = last_step.number();
+        let is_due = steps > 0 && self.every.is_some_and(|every| steps.is_multiple_of(every));
+        is_due && self.is_idle()
+    }
+
+    /// Whether the final parameters have to be evaluated still.
+    pub(super) fn lack(&self, last_step: Iteration) -> bool {
+        self.last != Some(last_step)
+    }
+
+    /// Whether no evaluation is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.is_none()
+    }
+
+    /// Whether workers are needed as long as an evaluation is under way.
+    pub(super) fn need_workers(&self) -> bool {
+        self.by_workers
+    }
+
+    /// Begins an evaluation, which lasts as long as `span`.
+    pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters, span: Span) {
+        self.failed = None;
+        self.under_way = Some(UnderWay::new(now_s, parameters, span, self.batches));
+    }
+
+    /// The parameters after a step, if they are being evaluated.
+    pub(super) fn parameters(&self, step: Iteration) -> Option<TrainedParameters> {
+        let under_way = self.under_way.as_ref().filter(|under_way| under_way.step() == step)?;
+        Some(under_way.parameters.clone())
+    }
+
+    /// Gives the coordinator's own thread batches to measure, and returns those for workers. Returns the result if the evaluation is over.
+    /// To be called whenever something may have changed, and from time to time.
+    pub(super) fn advance(
+        &mut self,
+        now_s: f64,
+        candidates: &[Candidate],
+        is_ending: bool,
+    ) -> (Vec<Handed>, Option<EvaluationRecord>) {
+        let Some(under_way) = &mut self.under_way else { return (Vec::new(), None) };
+        under_way.check(now_s);
+        let able = |worker: WorkerId| self.by_workers && under_way.may_measure(Member::Worker(worker));
+        let candidates: Vec<Candidate> =
+            candidates.iter().copied().filter(|candidate| able(candidate.worker)).collect();
+        let has_head = self.head.is_some() && under_way.may_measure(Member::Head);
+        let elapsed_s = now_s - under_way.began_s;
+        let crew = crew::choose(&candidates, has_head, &self.experienced, is_ending, elapsed_s);
+        if let Some(outcome) = under_way.outcome(now_s, crew.is_empty()) {
+            let record = self.finish(now_s, outcome);
+            return (Vec::new(), record);
+        }
+        let mut handed = Vec::new();
+        for member in crew {
+            let (step, batches) = (under_way.step(), under_way.hand_out(member));
+            match (member, &self.head) {
+                (Member::Worker(worker), _) if !batches.is_empty() => handed.push(Handed { worker, step, batches }),
+                (Member::Head, Some(head)) => {
+                    for batch in batches {
+                        head.measure(BatchOrder { parameters: under_way.parameters.clone(), batch });
+                    }
+                }
+                _ => {}
+            }
+        }
+        (handed, None)
+    }
+
+    /// Takes in the measurement of a batch.
+    pub(super) fn measured(&mut self, now_s: f64, measured: Measured) {
+        let Measured { member, step, batch, outcome } = measured;
+        match (&outcome, member) {
+            (Ok(_), Member::Worker(worker)) => {
+                self.experienced.insert(worker);
+            }
+            (Err(error), Member::Worker(worker)) => {
+                tracing::warn!(%worker, "worker cannot evaluate the parameters after step {step}: {error}");
+            }
+            (Err(error), Member::Head) => {
+                tracing::warn!("the coordinator cannot evaluate the parameters after step {step}: {error}");
+                if matches!(error, EvaluationError::Panicked) {
+                    self.head = None;
+                }
+            }
+            (Ok(_), Member::Head) => {}
+        }
+        let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.step() == step) else { return };
+        under_way.measured(now_s, member, batch, outcome);
+        self.batches = under_way.batches();
+    }
+
+    /// Takes back what a worker held whose session has ended.
+    pub(super) fn leave(&mut self, worker: WorkerId) {
+        self.experienced.remove(&worker);
+        if let Some(under_way) = &mut self.under_way {
+            under_way.leave(Member::Worker(worker));
+        }
+    }
+
+    /// Ends the evaluation that is under way. If it failed, the run goes on, and fails only if its final parameters cannot be evaluated.
+    fn finish(&mut self, now_s: f64, outcome: Result<Evaluation, EvaluationError>) -> Option<EvaluationRecord> {
+        let UnderWay { parameters, span, .. } = self.under_way.take()?;
+        let iteration = parameters.last_step();
+        let evaluation = match outcome {
+            Ok(evaluation) => evaluation,
+            Err(error) => {
+                tracing::warn!("the evaluation after iteration {iteration} failed: {error}");
+                self.failed = Some(error.into());
+                return None;
+            }
+        };
+        let (loss, accuracy) = (evaluation.loss, evaluation.accuracy);
+        span.record("loss", loss).record("accuracy", accuracy);
+        (self.last, self.last_accuracy) = (Some(iteration), accuracy);
+        let figures = [("test_loss", Some(loss)), ("test_accuracy", accuracy)];
+        let metadata = || figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
+        let best_model = self.best.update(loss, accuracy).then(|| (parameters, metadata().collect()));
+        let event = RunEvent::Evaluation { time_s: now_s, iteration, loss, accuracy };
+        Some(EvaluationRecord { event, best_model })
+    }
+
+    /// The accuracy of the last evaluation.
+    pub(super) fn last_accuracy(&self) -> Option<f64> {
+        self.last_accuracy
+    }
+
+    /// The highest accuracy so far.
+    pub(super) fn best_accuracy(&self) -> Option<f64> {
+        self.best.accuracy
+    }
+
+    /// Why the last evaluation failed, if it did.
+    pub(super) fn take_error(&mut self) -> Option<RunError> {
+        self.failed.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accuracy_decides_if_there_is_one_and_loss_otherwise() {
+        let mut classes = BestEvaluation::default();
+        let found = [(2.0, 0.5), (1.0, 0.4), (3.0, 0.6), (1.0, 0.6)].map(|(loss, x)| classes.update(loss, Some(x)));
+        assert_eq!(found, [true, false, true, false]);
+        let mut regression = BestEvaluation::default();
+        let found = [f64::NAN, 2.0, 3.0, 1.0, 1.0].map(|loss| regression.update(loss, None));
+        assert_eq!(found, [false, true, false, true, false]);
+    }
+}

@@ -1,0 +1,277 @@
+//! An evaluation that is under way: which of its batches are measured, and by whom the others are.
+
+use std::collections::HashMap;
+
+use ata_learn::{Evaluation, EvaluationBatches, EvaluationSum, Measurement};
+use ata_types::Iteration;
+use tracing::Span;
+
+use super::crew::Member;
+use crate::evaluation::EvaluationError;
+use crate::parameters::TrainedParameters;
+
+/// Batches that a worker holds: while it measures one, the next is on its way.
+const WORKER_BATCHES: usize = 2;
+
+/// Time without a measurement after which those who hold batches count as failed. It includes fetching parameters and test data by
+/// a slow link.
+const STALLED_S: f64 = 600.0;
+
+/// Time after which an evaluation that nobody can take part in fails: workers that lost their connection are back by then.
+const DESERTED_S: f64 = 60.0;
+
+/// An evaluation that is under way.
+pub(super) struct UnderWay {
+    pub(super) parameters: TrainedParameters,
+    pub(super) span: Span,
+    pub(super) began_s: f64,
+    /// How the test data are divided, once that is known.
+    batches: Option<EvaluationBatches>,
+    sum: Option<EvaluationSum>,
+    /// The first batch that nobody has held.
+    next: u64,
+    /// Batches whose holders are gone.
+    returned: Vec<u64>,
+    /// Batches and their holders, in the order in which they were handed out.
+    held: Vec<(u64, Member)>,
+    /// Members that cannot take part, and why.
+    failed: HashMap<Member, EvaluationError>,
+    /// When something last happened.
+    progress_s: f64,
+}
+
+impl UnderWay {
+    /// Begins an evaluation of test data that are divided like this, if that is known.
+    pub(super) fn new(
+        now_s: f64,
+        parameters: TrainedParameters,
+        span: Span,
+        batches: Option<EvaluationBatches>,
+    ) -> Self {
+        Self {
+            parameters,
+            span,
+            began_s: now_s,
+            sum: batches.map(EvaluationSum::new),
+            batches,
+            next: 0,
+            returned: Vec::new(),
+            held: Vec::new(),
+            failed: HashMap::new(),
+            progress_s: now_s,
+        }
+    }
+
+    /// The last step of the parameters.
+    pub(super) fn step(&self) -> Iteration {
+        self.parameters.last_step()
+    }
+
+    /// Whether a member can take part.
+    pub(super) fn may_measure(&self, member: Member) -> bool {
+        !self.failed.contains_key(&member)
+    }
+
+    /// Hands out batches to a member, as many as it has room for. Once all are handed out, a member without one gets a copy of the one that
+    /// has been held the longest, since its holder may be slow, or hang.
+    pub(super) fn hand_out(&mut self, member: Member) -> Vec<u64> {
+        let room = if member == Member::Head { 1 } else { WORKER_BATCHES };
+        let mut batches = Vec::new();
+        while self.held_by(member) < room {
+            let Some(batch) = self.returned.pop().or_else(|| self.fresh()).or_else(|| self.copy(member)) else { break };
+            self.held.push((batch, member));
+            batches.push(batch);
+        }
+        batches
+    }
+
+    fn held_by(&self, member: Member) -> usize {
+        self.held.iter().filter(|(_, holder)| *holder == member).count()
+    }
+
+    fn fresh(&mut self) -> Option<u64> {
+        // Until their number is known, there is one.
+        let count = self.batches.map_or(1, EvaluationBatches::count);
+        let fresh = (self.next < count).then_some(self.next)?;
+        self.next += 1;
+        Some(fresh)
+    }
+
+    fn copy(&self, member: Member) -> Option<u64> {
+        if self.held_by(member) > 0 {
+            return None;
+        }
+        let copies = |batch: u64| self.held.iter().filter(|(held, _)| *held == batch).count();
+        self.held.iter().map(|(batch, _)| *batch).find(|batch| copies(*batch) == 1)
+    }
+
+    /// Takes in a measurement. Returns whether it is one that was asked for.
+    pub(super) fn measured(
+        &mut self,
+        now_s: f64,
+        member: Member,
+        batch: u64,
+        outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
+    ) -> bool {
+        let Some(at) = self.held.iter().position(|held| *held == (batch, member)) else { return false };
+        self.held.remove(at);
+        let (found, measured) = match outcome {
+            Ok(measured) => measured,
+            Err(error) => {
+                self.put_back(batch);
+                self.fail(member, error);
+                return true;
+            }
+        };
+        let batches = *self.batches.get_or_insert(found);
+        if found != batches {
+            let EvaluationBatches { samples, batch_samples } = found;
+            let reason = format!(
+                "it has {samples} test samples in batches of {batch_samples}, and the others have {} in batches of {}",
+                batches.samples, batches.batch_samples
+            );
+            self.put_back(batch);
+            self.fail(member, EvaluationError::Workers(reason));
+            return true;
+        }
+        self.progress_s = now_s;
+        self.held.retain(|(held, _)| *held != batch);
+        self.sum.get_or_insert_with(|| EvaluationSum::new(batches)).add(batch, measured);
+        true
+    }
+
+    /// Takes back what a member holds.
+    pub(super) fn leave(&mut self, member: Member) {
+        let gone: Vec<u64> =
+            self.held.extract_if(.., |(_, holder)| *holder == member).map(|(batch, _)| batch).collect();
+        gone.into_iter().for_each(|batch| self.put_back(batch));
+        // It may come back in a better state.
+        self.failed.remove(&member);
+    }
+
+    fn put_back(&mut self, batch: u64) {
+        if !self.held.iter().any(|(held, _)| *held == batch) {
+            self.returned.push(batch);
+        }
+    }
+
+    fn fail(&mut self, member: Member, error: EvaluationError) {
+        self.leave(member);
+        self.failed.insert(member, error);
+    }
+
+    /// Excludes members that have not measured anything for too long. Call it from time to time.
+    pub(super) fn check(&mut self, now_s: f64) {
+        if now_s - self.progress_s < STALLED_S {
+            return;
+        }
+        self.progress_s = now_s;
+        let holders: Vec<Member> = self.held.iter().map(|(_, holder)| *holder).collect();
+        for holder in holders {
+            let reason = format!("it has not measured a batch in {STALLED_S} s");
+            self.fail(holder, EvaluationError::Workers(reason));
+        }
+    }
+
+    /// How the test data are divided, if that is known.
+    pub(super) fn batches(&self) -> Option<EvaluationBatches> {
+        self.batches
+    }
+
+    /// The result, once there is one; `is_deserted` says that nobody can take part at the moment.
+    pub(super) fn outcome(&mut self, now_s: f64, is_deserted: bool) -> Option<Result<Evaluation, EvaluationError>> {
+        if let Some(evaluation) = self.sum.as_ref().and_then(EvaluationSum::evaluation) {
+            return Some(Ok(evaluation));
+        }
+        if !is_deserted || !self.held.is_empty() {
+            return None;
+        }
+        // The coordinator's own failure says the most.
+        let first = self.failed.keys().min().copied();
+        if let Some(error) = first.and_then(|member| self.failed.remove(&member)) {
+            return Some(Err(error));
+        }
+        let reason = "no worker is present that could evaluate the parameters, and the coordinator itself does not";
+        (now_s - self.progress_s >= DESERTED_S).then(|| Err(EvaluationError::Workers(reason.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ata_types::WorkerId;
+    use std::sync::mpsc;
+
+    const BATCHES: EvaluationBatches = EvaluationBatches { samples: 50, batch_samples: 10 };
+
+    fn worker(number: u32) -> Member {
+        Member::Worker(WorkerId::new(number).unwrap())
+    }
+
+    fn evaluation(batches: Option<EvaluationBatches>) -> UnderWay {
+        let parameters = TrainedParameters::new(Iteration(3), mpsc::sync_channel(1).1);
+        UnderWay::new(0.0, parameters, Span::none(), batches)
+    }
+
+    fn measured(loss: f64) -> Result<(EvaluationBatches, Measurement), EvaluationError> {
+        Ok((BATCHES, Measurement { loss, classes: Vec::new() }))
+    }
+
+    fn broken() -> Result<(EvaluationBatches, Measurement), EvaluationError> {
+        Err(EvaluationError::Workers("it is broken".into()))
+    }
+
+    #[test]
+    fn each_batch_is_measured_once_whoever_measures_it() {
+        let mut under_way = evaluation(None);
+        assert_eq!(under_way.hand_out(worker(1)), [0], "their number is not known yet");
+        assert!(under_way.hand_out(worker(2)) == [0], "the first may hang");
+        assert!(under_way.measured(1.0, worker(1), 0, measured(1.0)));
+        assert!(!under_way.measured(1.0, worker(2), 0, measured(9.0)), "the copy came too late");
+        assert_eq!(under_way.hand_out(worker(1)), [1, 2]);
+        assert_eq!(under_way.hand_out(Member::Head), [3]);
+        assert!(!under_way.measured(1.0, worker(2), 3, measured(9.0)), "it was not asked for this");
+        under_way.leave(worker(1));
+        assert_eq!(under_way.hand_out(worker(2)), [2, 1]);
+        for (member, batch) in [(Member::Head, 3), (worker(2), 1), (worker(2), 2)] {
+            assert!(under_way.outcome(1.0, false).is_none());
+            assert!(under_way.measured(1.0, member, batch, measured(batch as f64 + 1.0)));
+        }
+        assert_eq!(under_way.hand_out(worker(2)), [4]);
+        assert!(under_way.measured(1.0, worker(2), 4, measured(5.0)));
+        assert_eq!(under_way.outcome(1.0, false).unwrap().unwrap().loss, 3.0);
+    }
+
+    #[test]
+    fn who_cannot_measure_is_not_asked_again_and_others_take_its_batches() {
+        let mut under_way = evaluation(Some(BATCHES));
+        assert_eq!(under_way.hand_out(worker(1)), [0, 1]);
+        assert!(under_way.measured(1.0, worker(1), 1, broken()));
+        assert!(!under_way.may_measure(worker(1)) && under_way.may_measure(worker(2)));
+        let mut taken = under_way.hand_out(worker(2));
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1]);
+        let other = EvaluationBatches { samples: 51, ..BATCHES };
+        let result = Ok((other, Measurement { loss: 1.0, classes: Vec::new() }));
+        assert!(under_way.measured(1.0, worker(2), 0, result));
+        assert!(!under_way.may_measure(worker(2)), "it has other test data");
+        let error = under_way.outcome(1.0, true).unwrap().unwrap_err().to_string();
+        assert_eq!(error, "it is broken");
+    }
+
+    #[test]
+    fn nobody_is_waited_for_without_end() {
+        let mut deserted = evaluation(Some(BATCHES));
+        assert!(deserted.outcome(DESERTED_S - 1.0, true).is_none());
+        assert!(deserted.outcome(DESERTED_S, true).unwrap().unwrap_err().to_string().contains("no worker is present"));
+        let mut stalled = evaluation(Some(BATCHES));
+        assert_eq!(stalled.hand_out(worker(1)), [0, 1]);
+        stalled.check(STALLED_S - 1.0);
+        assert!(stalled.may_measure(worker(1)));
+        stalled.check(STALLED_S);
+        assert!(!stalled.may_measure(worker(1)));
+        let mut left = stalled.hand_out(worker(2));
+        left.sort_unstable();
+        assert_eq!(left, [0, 1]);
+    }
+}

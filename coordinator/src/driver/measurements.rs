@@ -1,0 +1,103 @@
+//! Batches of the test data that are measured: who is asked, and what they found.
+
+use ata_learn::{ClassCount, EvaluationBatches, Measurement};
+use ata_types::{Iteration, WorkerId};
+use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken, ToWorker};
+use tonic::Status;
+
+use super::Driver;
+use super::evaluations::{Candidate, EvaluationRecord, Handed, Measured, Member};
+use crate::evaluation::{BatchResult, EvaluationError};
+use crate::parameters::TrainedParameters;
+use ata_record::BEST_MODEL_FILE;
+
+impl Driver {
+    /// Begins an evaluation of the current parameters, if one is due.
+    pub(super) fn evaluate_if_due(&mut self) {
+        if self.evaluations.is_due(self.steps.last_step()) {
+            self.evaluate();
+        }
+    }
+
+    /// Begins an evaluation of the current parameters.
+    pub(super) fn evaluate(&mut self) {
+        let parameters = self.steps.trained();
+        let span = self.trace.evaluation_span(parameters.last_step());
+        self.evaluations.begin(self.now_s, parameters, span);
+        self.advance_evaluation();
+    }
+
+    /// Asks for measurements, and records an evaluation that is complete.
+    pub(super) fn advance_evaluation(&mut self) {
+        if self.evaluations.is_idle() {
+            return;
+        }
+        let candidates = self.candidates();
+        let (handed, record) = self.evaluations.advance(self.now_s, &candidates, self.is_ending);
+        for Handed { worker, step, batches } in handed {
+            self.sessions.send(worker, ToWorker::Evaluate { step, batches });
+        }
+        if let Some(record) = record {
+            self.evaluated(record);
+        }
+    }
+
+    /// The workers that are present.
+    fn candidates(&self) -> Vec<Candidate> {
+        let iteration = self.steps.parameters().iteration;
+        let mean_s = |worker: WorkerId| self.engine.statistics().get(worker.slot())?.mean_s();
+        let ready = self.sessions.ready();
+        ready
+            .map(|session| Candidate {
+                worker: session.worker(),
+                is_idle: session.is_idle(iteration),
+                mean_s: mean_s(session.worker()),
+            })
+            .collect()
+    }
+
+    /// Records an evaluation, and keeps the best model so far.
+    fn evaluated(&mut self, record: EvaluationRecord) {
+        let EvaluationRecord { event, best_model } = record;
+        self.publisher.publish(event);
+        if let Some((parameters, metadata)) = best_model {
+            self.checkpoints.save_model(self.run_folder.join(BEST_MODEL_FILE), parameters, metadata);
+        }
+    }
+
+    /// Takes in what the coordinator's own thread measured.
+    pub(super) fn measured_here(&mut self, result: BatchResult) {
+        let BatchResult { step, batch, outcome } = result;
+        self.evaluations.measured(self.now_s, Measured { member: Member::Head, step, batch, outcome });
+        self.advance_evaluation();
+    }
+
+    /// Takes in what a worker measured.
+    pub(super) fn measured(&mut self, session: SessionToken, measured: MeasuredBatch) {
+        self.hear(session);
+        let Ok(session) = self.sessions.of_token(session) else { return };
+        let (member, MeasuredBatch { step, batch, outcome }) = (Member::Worker(session.worker()), measured);
+        let outcome = outcome.map(measurement).map_err(EvaluationError::Workers);
+        self.evaluations.measured(self.now_s, Measured { member, step, batch, outcome });
+        self.advance_evaluation();
+    }
+
+    /// The parameters of an evaluation, for a worker that takes part in it.
+    pub(super) fn evaluated_parameters(
+        &mut self,
+        token: SessionToken,
+        step: Iteration,
+        reader: Reader,
+    ) -> Result<TrainedParameters, Status> {
+        let parameters = self.evaluations.parameters(step);
+        let parameters = parameters.ok_or_else(|| Status::not_found("these parameters are not evaluated now"))?;
+        self.sessions.of_token(token)?.evaluates(self.now_s, reader)?;
+        Ok(parameters)
+    }
+}
+
+fn measurement(figures: BatchFigures) -> (EvaluationBatches, Measurement) {
+    let BatchFigures { samples, batch_samples, loss, classes } = figures;
+    let classes = classes.into_iter().map(|(samples, correct)| ClassCount { samples, correct }).collect();
+    (EvaluationBatches { samples, batch_samples }, Measurement { loss, classes })
+}

@@ -1,0 +1,222 @@
+//! Evaluations: measures parameters on batches of the test data, next to the leases.
+//!
+//! ```text
+//! Evaluate ─▶ Evaluations ─ fetches parameters, and at first the test data ─▶ thread ─▶ Measured
+//! ```
+//!
+//! The thread takes only what other threads leave of the cores. It is started for the first evaluation, so that a worker that is never
+//! asked needs neither the test data nor the memory.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc as std_mpsc};
+
+use ata_learn::{Dataset, Evaluator, Measurement, OpenDevice, Split, in_background};
+use ata_types::Iteration;
+use ata_wire::{BatchFigures, Connection, MeasuredBatch, SessionToken, Welcome};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::config::WorkerConfig;
+use crate::data::{OpenData, SplitSource};
+use crate::error::SessionError;
+use crate::parameters::Parameters;
+
+/// Measurements that wait to be reported: as many as a worker is asked for at a time, or more.
+const QUEUED_MEASUREMENTS: usize = 16;
+
+/// The evaluations that a session's worker takes part in.
+pub(crate) struct Evaluations<'a> {
+    config: &'a WorkerConfig,
+    welcome: &'a Welcome,
+    bulk: Connection,
+    /// The test data, once they were needed.
+    opened: &'a mut Option<OpenData>,
+    /// The last step of the parameters that are evaluated.
+    step: Option<Iteration>,
+    /// Batches that wait for these parameters.
+    waiting: Vec<u64>,
+    /// The parameters that are being fetched.
+    fetching: JoinSet<Result<Fetched, String>>,
+    jobs: Option<std_mpsc::Sender<Job>>,
+    /// Whether the thread has the parameters.
+    is_loaded: bool,
+    measured: mpsc::Receiver<MeasuredBatch>,
+    report: mpsc::Sender<MeasuredBatch>,
+}
+
+/// What an evaluation needs.
+struct Fetched {
+    data: OpenData,
+    values: Arc<Vec<f32>>,
+}
+
+/// Work for the thread.
+enum Job {
+    Load(Arc<Vec<f32>>),
+    Measure { step: Iteration, batch: u64 },
+}
+
+impl<'a> Evaluations<'a> {
+    /// None so far. `opened` keeps the test data for the next session.
+    pub(crate) fn new(
+        config: &'a WorkerConfig,
+        welcome: &'a Welcome,
+        bulk: Connection,
+        opened: &'a mut Option<OpenData>,
+    ) -> Self {
+        let (report, measured) = mpsc::channel(QUEUED_MEASUREMENTS);
+        Self {
+            config,
+            welcome,
+            bulk,
+            opened,
+            step: None,
+            waiting: Vec::new(),
+            fetching: JoinSet::new(),
+            jobs: None,
+            is_loaded: false,
+            measured,
+            report,
+        }
+    }
+
+    /// Has batches measured at the parameters after a step.
+    pub(crate) fn measure(&mut self, step: Iteration, batches: Vec<u64>) {
+        if self.step != Some(step) {
+            (self.step, self.is_loaded) = (Some(step), false);
+            self.waiting.clear();
+            self.fetching = JoinSet::new();
+            self.fetching.spawn(self.fetch(step));
+        }
+        self.waiting.extend(batches);
+        if self.fetching.is_empty() {
+            self.queue();
+        }
+    }
+
+    /// The next measurement. May be dropped and called again.
+    pub(crate) async fn next(&mut self) -> MeasuredBatch {
+        loop {
+            tokio::select! {
+                Some(fetched) = self.fetching.join_next() => match fetched {
+                    Ok(Ok(fetched)) => self.begin(fetched),
+                    Ok(Err(reason)) => self.fail(&reason),
+                    Err(error) => self.fail(&error.to_string()),
+                },
+                Some(measured) = self.measured.recv() => return measured,
+            }
+        }
+    }
+
+    fn fetch(&self, step: Iteration) -> impl Future<Output = Result<Fetched, String>> + Send + use<> {
+        let run = &self.welcome.run;
+        let (opened, model, spec) = (self.opened.clone(), run.model.clone(), run.test_data.clone());
+        let (models, bulk, session) = (self.config.models, self.bulk.clone(), self.welcome.session);
+        let (own, cache, count) = (self.config.data.clone(), self.config.cache.clone(), run.parameters);
+        async move {
+            let source = SplitSource { split: Split::Test, spec, own, cache };
+            let fetched = async {
+                let data = match opened.filter(|opened| opened.is_of(&model, &source.spec)) {
+                    Some(opened) => opened,
+                    None => OpenData::obtain(model.clone(), models(&model)?, source, &bulk, session).await?,
+                };
+                Ok(Fetched { data, values: parameters(&bulk, session, step, count).await? })
+            };
+            fetched.await.map_err(SessionError::into_text)
+        }
+    }
+
+    /// Measures the batches that have waited for parameters.
+    fn begin(&mut self, fetched: Fetched) {
+        let Fetched { data, values } = fetched;
+        let jobs = self.jobs.get_or_insert_with(|| {
+            let (dataset, device) = (data.data.clone(), self.config.device.clone());
+            spawn(dataset, device, self.report.clone())
+        });
+        self.is_loaded = jobs.send(Job::Load(values)).is_ok();
+        *self.opened = Some(data);
+        self.queue();
+    }
+
+    /// Hands the batches that wait to the thread.
+    fn queue(&mut self) {
+        let (Some(step), Some(jobs)) = (self.step, &self.jobs) else { return };
+        // A thread that panicked is not started again in this session.
+        let takes = |batch: &mut u64| self.is_loaded && jobs.send(Job::Measure { step, batch: *batch }).is_ok();
+        self.waiting.extract_if(.., |batch| takes(batch)).for_each(drop);
+        if !self.waiting.is_empty() {
+            self.fail("this worker's evaluation has failed before");
+        }
+    }
+
+    /// Reports that the batches that wait cannot be measured.
+    fn fail(&mut self, reason: &str) {
+        tracing::warn!(reason, "cannot take part in an evaluation");
+        let Some(step) = self.step else { return };
+        for batch in self.waiting.drain(..) {
+            // A full queue holds failures of this evaluation already.
+            drop(self.report.try_send(MeasuredBatch { step, batch, outcome: Err(reason.to_owned()) }));
+        }
+    }
+}
+
+/// Receives the parameters after a step.
+async fn parameters(
+    bulk: &Connection,
+    session: SessionToken,
+    step: Iteration,
+    count: u64,
+) -> Result<Arc<Vec<f32>>, SessionError> {
+    let opened = bulk.evaluated_parameters(session, step).await;
+    let mut stream = opened.map_err(|status| SessionError::call(&status))?;
+    let mut parameters = Parameters::new(count);
+    loop {
+        let part = stream.next().await.map_err(SessionError::receive)?;
+        if let Some((_, values)) = parameters.add(part)? {
+            return Ok(values);
+        }
+    }
+}
+
+/// Starts the thread, which ends once its jobs do.
+fn spawn(data: Arc<dyn Dataset>, device: OpenDevice, report: mpsc::Sender<MeasuredBatch>) -> std_mpsc::Sender<Job> {
+    let (jobs, received) = std_mpsc::channel();
+    let work = move || {
+        let mut evaluator = None;
+        for job in received {
+            let mut act = || match job {
+                Job::Load(ref values) => {
+                    evaluator.get_or_insert_with(|| data.clone().evaluator(&device)).load(values);
+                    None
+                }
+                Job::Measure { step, batch } => {
+                    let outcome = evaluator.as_mut().map(|evaluator| figures(&mut **evaluator, batch));
+                    outcome.map(|outcome| MeasuredBatch { step, batch, outcome })
+                }
+            };
+            // burn panics if a device fails, and a panicked evaluator cannot be used again. The panic was printed.
+            match catch_unwind(AssertUnwindSafe(&mut act)) {
+                Ok(None) => {}
+                Ok(Some(measured)) => drop(report.blocking_send(measured)),
+                Err(_) => {
+                    if let Job::Measure { step, batch } = job {
+                        let outcome = Err("the evaluation panicked; see the worker's log".to_owned());
+                        drop(report.blocking_send(MeasuredBatch { step, batch, outcome }));
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("evaluation".into());
+    thread.spawn(move || in_background(work)).expect("a thread can be started");
+    jobs
+}
+
+fn figures(evaluator: &mut dyn Evaluator, batch: u64) -> Result<BatchFigures, String> {
+    let batches = evaluator.batches();
+    let Measurement { loss, classes } = evaluator.measure(batch).map_err(|error| error.to_string())?;
+    let classes = classes.iter().map(|class| (class.samples, class.correct)).collect();
+    Ok(BatchFigures { samples: batches.samples, batch_samples: batches.batch_samples, loss, classes })
+}
