@@ -22,13 +22,21 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Opens and checks the model and the data that the settings name. A model that this program does not have comes from `--init`.
+    /// Opens and checks the model and the data that the settings name.
     pub(crate) fn open(settings: &Settings, models: ModelResolver) -> Result<Self, Failure> {
+        let Settings { model, data, seed, .. } = settings;
+        Self::of(models(model)?, data, *seed, settings.evaluators(true)?)
+    }
+
+    /// The same for a coordinator. A model that this program does not have comes from `--init`.
+    pub(crate) fn of_coordinator(settings: &Settings, models: ModelResolver) -> Result<Self, Failure> {
         let Settings { model, init, data, seed, .. } = settings;
         match (models(model), init) {
-            (Ok(known), _) => Self::of(known, data, *seed, settings.evaluators(true)?),
+            (Ok(_), _) => Self::open(settings, models),
             (Err(_), Some(init)) => Self::described(described(model, init)?, data, *seed, settings.evaluators(false)?),
-            (Err(error), None) => Err(error.into()),
+            (Err(error), None) => Err(Failure::usage(format!(
+                "{error}. If only the workers have the model, give a file of its parameters with --init (`ata init --help`)"
+            ))),
         }
     }
 

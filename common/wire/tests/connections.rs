@@ -90,7 +90,7 @@ async fn join(token: JoinToken) -> Connection {
 
 /// Asks for parameters, as a session would.
 async fn ask(connection: &Connection) -> Result<(), Status> {
-    let request = ParametersRequest { session: SessionToken([0; 16]).to_wire() };
+    let request = ParametersRequest { session: SessionToken([0; 16]).to_wire(), evaluated_step: 0 };
     connection.transfers().parameters(request).await.map(drop)
 }
 

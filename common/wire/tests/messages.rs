@@ -205,6 +205,14 @@ fn receive(frame: &[u8]) {
                 assert!((1..=MAX_BATCH).contains(&leases.len()));
                 assert!(leases.iter().all(|lease| lease.losses.len() == lease.times.busy_s.len()));
             }
+            Ok(FromWorker::Measured(MeasuredBatch { step, outcome: Ok(figures), .. })) => {
+                assert!((1..u64::MAX).contains(&step.number()) && figures.samples > 0);
+                assert!((1..=MAX_EVALUATION_BATCH).contains(&figures.batch_samples));
+                assert!(figures.classes.len() <= MAX_CLASSES);
+            }
+            Ok(FromWorker::Measured(MeasuredBatch { outcome: Err(reason), .. })) => {
+                assert!((1..=MAX_TEXT_BYTES).contains(&reason.len()));
+            }
             Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. }) | Err(_) => {}
         }
     }
@@ -216,6 +224,10 @@ fn receive(frame: &[u8]) {
                     assert!((1..=MAX_LEASE_TASKS).contains(&lease.tasks.count));
                     assert!(lease.tasks.first.checked_add(lease.tasks.count).is_some());
                 }
+            }
+            Ok(ToWorker::Evaluate { step, batches }) => {
+                assert!((1..u64::MAX).contains(&step.number()));
+                assert!((1..=MAX_EVALUATED_BATCHES).contains(&batches.len()));
             }
             Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
             Ok(ToWorker::Collect(collections)) => {

@@ -200,7 +200,11 @@ async fn a_generated_client_at_our_server() {
     let receipt = client.submit_gradient(gradient_parts(header(1).into(), vector(1))).await.unwrap();
     assert_eq!(Receipt::from(receipt.into_inner()), Receipt::Refused { reason: "I only looked".into() });
 
-    let mut sets = client.parameters(ParametersRequest { session: SESSION.to_wire() }).await.unwrap().into_inner();
+    let mut sets = client
+        .parameters(ParametersRequest { session: SESSION.to_wire(), evaluated_step: 0 })
+        .await
+        .unwrap()
+        .into_inner();
     for iteration in [7, 8] {
         let chunks = vector(iteration).map(|data| parameter_part::Kind::Chunk(chunk(data)));
         for expected in std::iter::once(parameter_part::Kind::Header(set_header(iteration).into())).chain(chunks) {
@@ -213,7 +217,7 @@ async fn a_generated_client_at_our_server() {
 #[tokio::test]
 async fn errors_are_those_of_generated_code() {
     let mut client = at(Own).await.transfers();
-    let bad = client.parameters(ParametersRequest { session: Bytes::from_static(b"short") }).await;
+    let bad = client.parameters(ParametersRequest { session: Bytes::from_static(b"short"), evaluated_step: 0 }).await;
     assert_eq!(bad.unwrap_err().code(), Code::InvalidArgument);
     let parts = || gradient_parts(header(1).into(), vector(1));
     assert_eq!(client.submit_gradient(parts().skip(1)).await.unwrap_err().code(), Code::InvalidArgument);

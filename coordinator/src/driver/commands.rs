@@ -86,6 +86,7 @@ impl Command {
             Self::Hello { .. }
                 | Self::Ready { .. }
                 | Self::Left { .. }
+                | Self::Parameters { .. }
                 | Self::Data { .. }
                 | Self::Measured { .. }
                 | Self::EvaluatedParameters { .. }

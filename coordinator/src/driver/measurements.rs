@@ -68,8 +68,7 @@ impl Driver {
     /// Takes in what the coordinator's own thread measured.
     pub(super) fn measured_here(&mut self, result: BatchResult) {
         let BatchResult { step, batch, outcome } = result;
-        self.evaluations.measured(self.now_s, Measured { member: Member::Head, step, batch, outcome });
-        self.advance_evaluation();
+        self.take_measurement(Measured { member: Member::Head, step, batch, outcome });
     }
 
     /// Takes in what a worker measured.
@@ -78,8 +77,13 @@ impl Driver {
         let Ok(session) = self.sessions.of_token(session) else { return };
         let (member, MeasuredBatch { step, batch, outcome }) = (Member::Worker(session.worker()), measured);
         let outcome = outcome.map(measurement).map_err(EvaluationError::Workers);
-        self.evaluations.measured(self.now_s, Measured { member, step, batch, outcome });
-        self.advance_evaluation();
+        self.take_measurement(Measured { member, step, batch, outcome });
+    }
+
+    fn take_measurement(&mut self, measured: Measured) {
+        if self.evaluations.measured(self.now_s, measured) {
+            self.advance_evaluation();
+        }
     }
 
     /// The parameters of an evaluation, for a worker that takes part in it.

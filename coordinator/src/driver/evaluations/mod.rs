@@ -182,9 +182,15 @@ impl Evaluations {
         (handed, None)
     }
 
-    /// Takes in the measurement of a batch.
-    pub(super) fn measured(&mut self, now_s: f64, measured: Measured) {
+    /// Takes in the measurement of a batch. Returns whether it was asked for.
+    pub(super) fn measured(&mut self, now_s: f64, measured: Measured) -> bool {
         let Measured { member, step, batch, outcome } = measured;
+        let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.step() == step) else {
+            return false;
+        };
+        if !under_way.is_held(batch, member) {
+            return false;
+        }
         match (&outcome, member) {
             (Ok(_), Member::Worker(worker)) => {
                 self.experienced.insert(worker);
@@ -200,9 +206,9 @@ impl Evaluations {
             }
             (Ok(_), Member::Head) => {}
         }
-        let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.step() == step) else { return };
         under_way.measured(now_s, member, batch, outcome);
         self.batches = under_way.batches();
+        true
     }
 
     /// Takes back what a worker held whose session has ended.

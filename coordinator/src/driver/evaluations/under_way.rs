@@ -105,22 +105,26 @@ impl UnderWay {
         self.held.iter().map(|(batch, _)| *batch).find(|batch| copies(*batch) == 1)
     }
 
-    /// Takes in a measurement. Returns whether it is one that was asked for.
+    /// Whether a member holds a batch.
+    pub(super) fn is_held(&self, batch: u64, member: Member) -> bool {
+        self.held.contains(&(batch, member))
+    }
+
+    /// Takes in a measurement, unless the member does not hold the batch.
     pub(super) fn measured(
         &mut self,
         now_s: f64,
         member: Member,
         batch: u64,
         outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
-    ) -> bool {
-        let Some(at) = self.held.iter().position(|held| *held == (batch, member)) else { return false };
+    ) {
+        let Some(at) = self.held.iter().position(|held| *held == (batch, member)) else { return };
         self.held.remove(at);
         let (found, measured) = match outcome {
             Ok(measured) => measured,
             Err(error) => {
                 self.put_back(batch);
-                self.fail(member, error);
-                return true;
+                return self.fail(member, error);
             }
         };
         let batches = *self.batches.get_or_insert(found);
@@ -131,13 +135,11 @@ impl UnderWay {
                 batches.samples, batches.batch_samples
             );
             self.put_back(batch);
-            self.fail(member, EvaluationError::Workers(reason));
-            return true;
+            return self.fail(member, EvaluationError::Workers(reason));
         }
         self.progress_s = now_s;
         self.held.retain(|(held, _)| *held != batch);
         self.sum.get_or_insert_with(|| EvaluationSum::new(batches)).add(batch, measured);
-        true
     }
 
     /// Takes back what a member holds.
@@ -226,19 +228,21 @@ mod tests {
         let mut under_way = evaluation(None);
         assert_eq!(under_way.hand_out(worker(1)), [0], "their number is not known yet");
         assert!(under_way.hand_out(worker(2)) == [0], "the first may hang");
-        assert!(under_way.measured(1.0, worker(1), 0, measured(1.0)));
-        assert!(!under_way.measured(1.0, worker(2), 0, measured(9.0)), "the copy came too late");
+        under_way.measured(1.0, worker(1), 0, measured(1.0));
+        assert!(!under_way.is_held(0, worker(2)), "the copy came too late");
+        under_way.measured(1.0, worker(2), 0, measured(9.0));
         assert_eq!(under_way.hand_out(worker(1)), [1, 2]);
         assert_eq!(under_way.hand_out(Member::Head), [3]);
-        assert!(!under_way.measured(1.0, worker(2), 3, measured(9.0)), "it was not asked for this");
+        // It was not asked for this.
+        under_way.measured(1.0, worker(2), 3, measured(9.0));
         under_way.leave(worker(1));
         assert_eq!(under_way.hand_out(worker(2)), [2, 1]);
         for (member, batch) in [(Member::Head, 3), (worker(2), 1), (worker(2), 2)] {
             assert!(under_way.outcome(1.0, false).is_none());
-            assert!(under_way.measured(1.0, member, batch, measured(batch as f64 + 1.0)));
+            under_way.measured(1.0, member, batch, measured(batch as f64 + 1.0));
         }
         assert_eq!(under_way.hand_out(worker(2)), [4]);
-        assert!(under_way.measured(1.0, worker(2), 4, measured(5.0)));
+        under_way.measured(1.0, worker(2), 4, measured(5.0));
         assert_eq!(under_way.outcome(1.0, false).unwrap().unwrap().loss, 3.0);
     }
 
@@ -246,14 +250,14 @@ mod tests {
     fn who_cannot_measure_is_not_asked_again_and_others_take_its_batches() {
         let mut under_way = evaluation(Some(BATCHES));
         assert_eq!(under_way.hand_out(worker(1)), [0, 1]);
-        assert!(under_way.measured(1.0, worker(1), 1, broken()));
+        under_way.measured(1.0, worker(1), 1, broken());
         assert!(!under_way.may_measure(worker(1)) && under_way.may_measure(worker(2)));
         let mut taken = under_way.hand_out(worker(2));
         taken.sort_unstable();
         assert_eq!(taken, [0, 1]);
         let other = EvaluationBatches { samples: 51, ..BATCHES };
         let result = Ok((other, Measurement { loss: 1.0, classes: Vec::new() }));
-        assert!(under_way.measured(1.0, worker(2), 0, result));
+        under_way.measured(1.0, worker(2), 0, result);
         assert!(!under_way.may_measure(worker(2)), "it has other test data");
         let error = under_way.outcome(1.0, true).unwrap().unwrap_err().to_string();
         assert_eq!(error, "it is broken");
