@@ -43,12 +43,12 @@ Examples:
         seed: u64,
         /// Number of records in train.bin.
         #[arg(long, default_value_t = 50_000, allow_negative_numbers = true,
-              value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_RECORDS))]
-        train: u32,
+              value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_RECORDS))]
+        train: u64,
         /// Number of records in test.bin.
         #[arg(long, default_value_t = 10_000, allow_negative_numbers = true,
-              value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_RECORDS))]
-        test: u32,
+              value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_RECORDS))]
+        test: u64,
     },
 }
 

@@ -52,14 +52,14 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
     let (name, seed) = (args.data.clone().unwrap_or(defaults.data), args.seed.unwrap_or(defaults.seed));
     let test = open_split(&*network, &name, seed, Split::Test)?;
     let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
-    let counter = Counter::new("samples", u64::from(test.count()));
+    let counter = Counter::new("samples", test.count());
     let mut counted = 0;
     let mut go_on = |done| {
         counter.add(u64::from(done - counted));
         counted = done;
         true
     };
-    let samples = test.count().into();
+    let samples = test.count();
     let evaluation = test.evaluator(&device).evaluate(&parameters, &mut go_on)?;
     counter.finish();
     let evaluation = evaluation.ok_or_else(|| Failure::internal("this model cannot be evaluated"))?;

@@ -44,7 +44,7 @@ pub struct ClassCount {
 }
 
 /// Samples per evaluation batch: 3 MiB of images, enough to amortise kernel launches.
-const EVALUATION_BATCH: u32 = 250;
+const EVALUATION_BATCH: u64 = 250;
 
 pub(crate) struct BurnEvaluator<P: Problem> {
     data: Arc<OpenData<P>>,
@@ -73,10 +73,10 @@ impl<P: Problem> Evaluator for BurnEvaluator<P> {
         let count = samples.count();
         let (mut loss, mut classes) = (0.0, Vec::new());
         for first in (0..count).step_by(EVALUATION_BATCH as usize) {
-            if !go_on(first) {
+            if !go_on(u32::try_from(first).unwrap_or(u32::MAX)) {
                 return Ok(None);
             }
-            let indices: Vec<u32> = (first..count.min(first.saturating_add(EVALUATION_BATCH))).collect();
+            let indices: Vec<u64> = (first..count.min(first.saturating_add(EVALUATION_BATCH))).collect();
             let batch = match &self.on_device {
                 Some(on_device) => on_device.batch(&indices)?,
                 None => samples.batch(&indices)?,
@@ -87,7 +87,7 @@ impl<P: Problem> Evaluator for BurnEvaluator<P> {
         }
         let sum = |of: fn(&ClassCount) -> u32| classes.iter().map(|class| u64::from(of(class))).sum::<u64>() as f64;
         let accuracy = (!classes.is_empty()).then(|| sum(|class| class.correct) / sum(|class| class.samples));
-        Ok(Some(Evaluation { loss: loss / f64::from(count), accuracy, classes }))
+        Ok(Some(Evaluation { loss: loss / count as f64, accuracy, classes }))
     }
 }
 

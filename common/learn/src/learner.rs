@@ -136,7 +136,7 @@ impl<P: Problem> BurnLearner<P> {
             return Ok(batch);
         }
         let (iteration, tasks) = batch;
-        let indices: Vec<u32> = tasks.indices().flat_map(|task| self.tasks.samples(iteration, task)).collect();
+        let indices: Vec<u64> = tasks.indices().flat_map(|task| self.tasks.samples(iteration, task)).collect();
         match &self.on_device {
             Some(samples) => samples.batch(&indices),
             None => self.data.samples.batch(&indices),

@@ -56,10 +56,10 @@ pub trait Samples: Send + Sync + 'static {
     type Batch: Send;
 
     /// Number of samples.
-    fn count(&self) -> u32;
+    fn count(&self) -> u64;
 
     /// The samples at these indices, each below [`Samples::count`].
-    fn batch(&self, indices: &[u32]) -> Result<Self::Batch, DataError>;
+    fn batch(&self, indices: &[u64]) -> Result<Self::Batch, DataError>;
 
     /// The same samples, kept on a device, so that a batch is made there and only its indices are sent; asked for if the
     /// device is not the CPU. By default there are none, and [`Problem::loss`] uploads each batch.

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// What reading any data set may need.
 const MOST_BYTES: u64 = 64 << 20;
 
-fn records(split: Split, count: u32) -> Vec<u8> {
+fn records(split: Split, count: u64) -> Vec<u8> {
     let synthetic = Synthetic::new(split, 1);
     (0..count).flat_map(|index| synthetic.record(index)).collect()
 }

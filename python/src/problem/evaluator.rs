@@ -5,17 +5,17 @@ use ata_learn::{ClassCount, DataError, Evaluation, Evaluator};
 use super::computation::Computation;
 
 /// Samples per call: enough to amortise it, and few enough for the activations of a model of images.
-const BATCH: u32 = 64;
+const BATCH: u64 = 64;
 
 pub(super) struct PythonEvaluator {
     /// Without one, every evaluation fails for that reason.
     computation: Result<Computation, String>,
     /// Samples of the split.
-    count: u32,
+    count: u64,
 }
 
 impl PythonEvaluator {
-    pub(super) fn new(computation: Result<Computation, String>, count: u32) -> Self {
+    pub(super) fn new(computation: Result<Computation, String>, count: u64) -> Self {
         Self { computation, count }
     }
 }
@@ -30,19 +30,19 @@ impl Evaluator for PythonEvaluator {
         computation.load(parameters).map_err(DataError::Problem)?;
         let (mut sum, mut classes) = (0.0, Vec::new());
         for first in (0..self.count).step_by(BATCH as usize) {
-            if !go_on(first) {
+            if !go_on(u32::try_from(first).unwrap_or(u32::MAX)) {
                 return Ok(None);
             }
             let last = self.count.min(first.saturating_add(BATCH));
             let (loss, labels, predictions) = computation.measure(first..last).map_err(DataError::Problem)?;
-            sum += loss * f64::from(last - first);
+            sum += loss * (last - first) as f64;
             for (label, prediction) in labels.into_iter().zip(predictions) {
                 count(&mut classes, label, prediction)?;
             }
         }
         let total = |of: fn(&ClassCount) -> u32| classes.iter().map(|class| f64::from(of(class))).sum::<f64>();
         let accuracy = (!classes.is_empty()).then(|| total(|class| class.correct) / total(|class| class.samples));
-        Ok(Some(Evaluation { loss: sum / f64::from(self.count), accuracy, classes }))
+        Ok(Some(Evaluation { loss: sum / self.count as f64, accuracy, classes }))
     }
 }
 

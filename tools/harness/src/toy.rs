@@ -82,7 +82,7 @@ struct ToyData {
 }
 
 impl Dataset for ToyData {
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         self.images.count()
     }
 

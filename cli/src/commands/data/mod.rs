@@ -37,7 +37,7 @@ fn check(folder: &Path, split: Split) -> Result<String, Failure> {
     Ok(format!("{}: {} records, all labels in range, sha256 {digest}", file.path().display(), file.len()))
 }
 
-fn synthesize(folder: &Path, seed: u64, train: u32, test: u32) -> Result<(), Failure> {
+fn synthesize(folder: &Path, seed: u64, train: u64, test: u64) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)
         .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.display())))?;
     for (split, records) in [(Split::Train, train), (Split::Test, test)] {
@@ -49,7 +49,7 @@ fn synthesize(folder: &Path, seed: u64, train: u32, test: u32) -> Result<(), Fai
     Ok(())
 }
 
-fn write(path: &Path, data: &Synthetic, records: u32) -> std::io::Result<()> {
+fn write(path: &Path, data: &Synthetic, records: u64) -> std::io::Result<()> {
     let mut file = BufWriter::new(File::create_new(path)?);
     for index in 0..records {
         file.write_all(&data.record(index))?;

@@ -10,11 +10,11 @@ use crate::problem::Samples;
 const WORDS: usize = IMAGE_BYTES / 4;
 
 /// Images per tensor, 117 MiB of them: shaders can bind 128 MiB on every adapter, and more on some.
-const BLOCK: u32 = 40_000;
+const BLOCK: u64 = 40_000;
 
 /// Images that are kept on a device, 1.9 GiB of them; a larger data set stays in host memory, because a device needs room
 /// for parameters and activations, and burn does not say how much it has.
-const MOST_RESIDENT: u32 = 16 * BLOCK;
+const MOST_RESIDENT: u64 = 16 * BLOCK;
 
 /// A split whose batches are made on a device: its pixels are there, and a batch's indices are sent, or, if they are too
 /// many, a batch's pixels are sent as bytes.
@@ -59,14 +59,14 @@ impl DeviceImages {
 impl Samples for DeviceImages {
     type Batch = ImageInput;
 
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         self.source.count()
     }
 
-    fn batch(&self, indices: &[u32]) -> Result<ImageInput, DataError> {
+    fn batch(&self, indices: &[u64]) -> Result<ImageInput, DataError> {
         let (words, labels) = match &self.resident {
             Some(resident) => (resident.words(indices, &self.device), resident.labels(indices)),
-            None => upload(&self.source, indices.iter().copied(), &self.device)?,
+            None => upload(&self.source, indices, &self.device)?,
         };
         let labels = labels.into_iter().map(i32::from).collect();
         Ok(ImageInput::Device { images: self.normalised(words), labels })
@@ -77,26 +77,27 @@ impl Resident {
     fn new(source: &Images, device: &Device) -> Result<Self, DataError> {
         let (mut blocks, mut labels) = (Vec::new(), Vec::new());
         for first in (0..source.count()).step_by(BLOCK as usize) {
-            let (block, labels_of_block) = upload(source, first..source.count().min(first + BLOCK), device)?;
+            let indices: Vec<u64> = (first..source.count().min(first + BLOCK)).collect();
+            let (block, labels_of_block) = upload(source, &indices, device)?;
             blocks.push(block);
             labels.extend(labels_of_block);
         }
         Ok(Self { blocks, labels })
     }
 
-    fn labels(&self, indices: &[u32]) -> Vec<u8> {
+    fn labels(&self, indices: &[u64]) -> Vec<u8> {
         indices.iter().map(|index| self.labels[*index as usize]).collect()
     }
 
     /// Rows by index: gathered from one block after the other, then put in order.
-    fn words(&self, indices: &[u32], device: &Device) -> Tensor<2, Int> {
+    fn words(&self, indices: &[u64], device: &Device) -> Tensor<2, Int> {
         let block = |at: &usize| indices[*at] / BLOCK;
         let mut by_block: Vec<usize> = (0..indices.len()).collect();
         by_block.sort_by_key(block);
         let gathered: Vec<Tensor<2, Int>> = by_block
             .chunk_by(|a, b| block(a) == block(b))
             .map(|positions| {
-                let rows = positions.iter().map(|at| (indices[*at] % BLOCK).cast_signed()).collect();
+                let rows = positions.iter().map(|at| (indices[*at] % BLOCK) as i32).collect();
                 self.blocks[block(&positions[0]) as usize].clone().select(0, int_tensor(rows, device))
             })
             .collect();
@@ -115,15 +116,11 @@ fn int_tensor(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
 }
 
 /// Pixels of these records on the device, shape [samples, WORDS], and their labels.
-fn upload(
-    source: &Images,
-    indices: impl ExactSizeIterator<Item = u32>,
-    device: &Device,
-) -> Result<(Tensor<2, Int>, Vec<u8>), DataError> {
+fn upload(source: &Images, indices: &[u64], device: &Device) -> Result<(Tensor<2, Int>, Vec<u8>), DataError> {
     let count = indices.len();
     let (mut words, mut labels) = (Vec::with_capacity(count * WORDS), Vec::with_capacity(count));
     for index in indices {
-        let record = source.read(index)?;
+        let record = source.read(*index)?;
         labels.push(record[1]);
         words.extend(record[2..].chunks_exact(4).map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]])));
     }
@@ -135,7 +132,7 @@ mod tests {
     use super::super::{DataSource, RECORD_BYTES, Split};
     use super::*;
 
-    fn check(samples: &DeviceImages, images: &Images, indices: &[u32]) {
+    fn check(samples: &DeviceImages, images: &Images, indices: &[u64]) {
         let ImageInput::Device { images: found, labels } = samples.batch(indices).unwrap() else {
             panic!("expected a batch on the device");
         };
@@ -147,7 +144,7 @@ mod tests {
     }
 
     /// From one block, from both, repeated and in any order.
-    const INDICES: [&[u32]; 4] = [&[7], &[3, 1, 3], &[49_999, 0, 40_000, 39_999], &[45_000]];
+    const INDICES: [&[u64]; 4] = [&[7], &[3, 1, 3], &[49_999, 0, 40_000, 39_999], &[45_000]];
 
     #[test]
     fn batches_on_a_device_are_those_of_the_host_bit_for_bit() {

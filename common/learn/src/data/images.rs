@@ -49,7 +49,7 @@ impl Images {
     }
 
     /// The record at an index below [`Samples::count`].
-    pub fn read(&self, index: u32) -> Result<Record, DataError> {
+    pub fn read(&self, index: u64) -> Result<Record, DataError> {
         match self {
             Self::File(file) => file.read(index),
             Self::Synthetic(synthetic) => Ok(synthetic.record(index)),
@@ -57,7 +57,7 @@ impl Images {
     }
 
     /// The images at these indices, in host memory.
-    pub fn host_batch(&self, indices: &[u32]) -> Result<ImageBatch, DataError> {
+    pub fn host_batch(&self, indices: &[u64]) -> Result<ImageBatch, DataError> {
         let mut batch = ImageBatch::default();
         batch.images.reserve_exact(indices.len() * IMAGE_BYTES);
         for index in indices {
@@ -70,14 +70,14 @@ impl Images {
 impl Samples for Images {
     type Batch = ImageInput;
 
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         match self {
             Self::File(file) => file.len(),
             Self::Synthetic(synthetic) => synthetic.len(),
         }
     }
 
-    fn batch(&self, indices: &[u32]) -> Result<ImageInput, DataError> {
+    fn batch(&self, indices: &[u64]) -> Result<ImageInput, DataError> {
         self.host_batch(indices).map(ImageInput::Host)
     }
 

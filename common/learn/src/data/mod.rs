@@ -6,6 +6,7 @@ mod cifar;
 mod device_images;
 mod file;
 mod images;
+mod permutation;
 mod sampling;
 mod synthetic;
 

@@ -50,7 +50,7 @@ pub trait Model: Send + Sync {
 /// An open split of a model's data.
 pub trait Dataset: Send + Sync {
     /// Number of samples, at least one.
-    fn count(&self) -> u32;
+    fn count(&self) -> u64;
 
     /// Makes the worker's side, which computes gradients of tasks.
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner>;
@@ -168,7 +168,7 @@ impl<P: Problem> OpenData<P> {
 }
 
 impl<P: Problem> Dataset for OpenData<P> {
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         self.samples.count()
     }
 
