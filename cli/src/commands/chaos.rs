@@ -62,7 +62,7 @@ fn config(args: &ChaosArgs, extensions: Extensions) -> Result<Config, Failure> {
     let mut settings = Settings { out: None, ..Settings::extended(defaults, &files, &[args])? };
     // With fewer, the first worker that is back has all tasks of an iteration, and it may be the slow one.
     settings.min_workers = settings.workers.count as usize;
-    let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
+    let inputs = Inputs::open(extensions.models, &settings.model, &settings.data, settings.seed)?;
     let mut worker_args: Vec<OsString> =
         worker_args(&settings, DeviceChoice::Cpu).into_iter().map(OsString::from).collect();
     if let Some(data) = inputs.training_file() {

@@ -21,7 +21,7 @@ use crate::signals::{self, notify};
 pub(crate) async fn run(args: CoordinatorArgs, extensions: Extensions) -> Result<Exit, Failure> {
     let (settings, resumption) = args.common.settings(extensions.defaults()?, &[&args.run, &args.head])?;
     let address = settings.listen()?;
-    let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
+    let inputs = Inputs::open(extensions.models, &settings.model, &settings.data, settings.seed)?;
     let (device, min_workers) = (settings.device_choice()?, settings.min_workers);
     let expected = ExpectedWorkers { at_least: min_workers, exactly: None, means: None };
     let mut run = Run::new(settings.clone(), extensions, inputs, device, None, expected, resumption.as_ref())?;

@@ -40,7 +40,7 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     if settings.devices.is_some() {
         settings.workers.count = devices.len() as u32;
     }
-    let inputs = Inputs::open((extensions.models)(&settings.model)?, &settings.data, settings.seed)?;
+    let inputs = Inputs::open(extensions.models, &settings.model, &settings.data, settings.seed)?;
     let training_file = inputs.training_file();
     // Workers compute on the device; the coordinator takes steps on the CPU.
     let opened = devices.iter().map(|device| device.open()).collect::<Result<Vec<_>, _>>()?;

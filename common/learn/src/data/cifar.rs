@@ -7,7 +7,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{CLASSES, COARSE_CLASSES, DataError, RECORD_BYTES, Record, Split};
+use super::file::read_exact_at;
+use super::{CLASSES, COARSE_CLASSES, DataError, LabelledImage, RECORD_BYTES, Record, Split};
 
 /// The names of CIFAR-100's classes, by fine label: `fine_label_names.txt` of the official archive.
 #[rustfmt::skip]
@@ -76,31 +77,18 @@ impl RecordFile {
     /// The record at an index below [`RecordFile::len`].
     pub fn read(&self, index: u64) -> Result<Record, DataError> {
         let mut record = [0; RECORD_BYTES];
-        read_exact_at(&self.file, &mut record, index * RECORD_BYTES as u64)
-            .map_err(DataError::io(&self.path))?;
+        read_exact_at(&self.file, &mut record, index * RECORD_BYTES as u64).map_err(DataError::io(&self.path))?;
         // The file may have changed since it was checked.
         check_labels(&record, index).map_err(|reason| DataError::corrupt(&self.path, reason))?;
         Ok(record)
     }
 }
 
-#[cfg(unix)]
-fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
-}
-
-#[cfg(windows)]
-fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> std::io::Result<()> {
-    while !buffer.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                buffer = &mut buffer[read..];
-                offset += read as u64;
-            }
-        }
+/// The class of an image is its fine label.
+impl From<Record> for LabelledImage {
+    fn from(record: Record) -> Self {
+        Self { label: record[1].into(), pixels: record[2..].into() }
     }
-    Ok(())
 }
 
 fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
@@ -115,12 +103,12 @@ fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
     }
 }
 
-/// The file of a split in a folder, or in its `cifar-100-binary` subfolder.
+/// The file of a split in a folder, or in its `cifar-100-binary` subfolder; one of packed images counts first.
 pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
     let file = split.file_name();
     // A missing folder gets its own error.
     folder.metadata().map_err(DataError::io(folder))?;
-    [folder.join(file), folder.join("cifar-100-binary").join(file)]
+    [folder.join(split.packed_name()), folder.join(file), folder.join("cifar-100-binary").join(file)]
         .into_iter()
         .find(|path| path.is_file())
         .ok_or_else(|| DataError::Missing { folder: folder.into(), file })
