@@ -85,12 +85,12 @@ impl Samples for Windows {
     /// Windows, one after the other.
     type Batch = Vec<i32>;
 
-    fn count(&self) -> u32 {
-        ((self.text.len() - CONTEXT - 1) / self.stride + 1) as u32
+    fn count(&self) -> u64 {
+        ((self.text.len() - CONTEXT - 1) / self.stride + 1) as u64
     }
 
-    fn batch(&self, indices: &[u32]) -> Result<Vec<i32>, DataError> {
-        let window = |index: &u32| &self.text[*index as usize * self.stride..][..=CONTEXT];
+    fn batch(&self, indices: &[u64]) -> Result<Vec<i32>, DataError> {
+        let window = |index: &u64| &self.text[*index as usize * self.stride..][..=CONTEXT];
         Ok(indices.iter().flat_map(window).copied().collect())
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ata::Extensions;
-use ata_learn::{ImageClassifier, Model, ModelError, Network, builtin_model, model};
+use ata_learn::{ImageClassifier, ImageShape, Model, ModelError, Network, builtin_model, model};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::relu;
@@ -20,9 +20,9 @@ struct Perceptron {
 }
 
 impl Perceptron {
-    fn new(device: &Device) -> Self {
-        let hidden = LinearConfig::new(3 * 32 * 32, 64).init(device);
-        let output = LinearConfig::new(64, 100).init(device);
+    fn new(shape: ImageShape, device: &Device) -> Self {
+        let hidden = LinearConfig::new(3 * shape.size * shape.size, 64).init(device);
+        let output = LinearConfig::new(64, shape.classes).init(device);
         Self { hidden, output }
     }
 }
@@ -34,9 +34,11 @@ impl Network for Perceptron {
 }
 
 fn models(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
-    match specification {
-        "perceptron" => Ok(model(ImageClassifier::new(Perceptron::new))),
-        other => builtin_model(other),
+    // What the data says about the shape follows a colon, as in `perceptron:classes=10`.
+    let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
+    match name {
+        "perceptron" => Ok(model(ImageClassifier::new(parameters.parse()?, Perceptron::new))),
+        _ => builtin_model(specification),
     }
 }
 

@@ -45,12 +45,12 @@ impl Samples for Rows {
     /// Rows, one after the other.
     type Batch = Vec<f32>;
 
-    fn count(&self) -> u32 {
-        (self.values.len() / self.columns) as u32
+    fn count(&self) -> u64 {
+        (self.values.len() / self.columns) as u64
     }
 
-    fn batch(&self, indices: &[u32]) -> Result<Vec<f32>, DataError> {
-        let row = |index: &u32| &self.values[*index as usize * self.columns..][..self.columns];
+    fn batch(&self, indices: &[u64]) -> Result<Vec<f32>, DataError> {
+        let row = |index: &u64| &self.values[*index as usize * self.columns..][..self.columns];
         Ok(indices.iter().flat_map(row).copied().collect())
     }
 }

@@ -4,15 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_coordinator::SplitData;
-use ata_learn::{DataError, DataFile, DataSource, Dataset, DescribedModel, Model, ModelResolver, Split};
+use ata_learn::{
+    Adapted, BadImage, DataError, DataFile, DataSource, Dataset, DescribedModel, Model, ModelResolver, Split,
+};
 use ata_wire::limits::MAX_DATA_BYTES;
 
 use crate::failure::Failure;
-use crate::settings::{Evaluators, Settings};
+use crate::output::{Counting, escaped, note};
+use crate::settings::Settings;
 
 /// A model and the two splits of its data.
 pub(crate) struct Inputs {
     pub(crate) model: Arc<dyn Model>,
+    /// What workers resolve to the same model.
+    pub(crate) specification: String,
     pub(crate) training: SplitData,
     pub(crate) test: SplitData,
     /// The test data, unless only workers evaluate.
@@ -24,41 +29,46 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// Opens and checks the model and the data that the settings name.
     pub(crate) fn open(settings: &Settings, models: ModelResolver) -> Result<Self, Failure> {
-        let Settings { model, data, seed, .. } = settings;
-        Self::of(models(model)?, data, *seed, settings.evaluators(true)?)
+        let Settings { model: specification, data, seed, .. } = settings;
+        let evaluators = settings.evaluators(true)?;
+        let Adapted { model, parameters, data } = adapt(models(specification)?, data)?;
+        let split = |split: Split| source(&*model, &data, *seed, split);
+        let (training, test) = (split(Split::Train)?, split(Split::Test)?);
+        model.open(&training, Split::Train)?;
+        let own_test = evaluators.head.then(|| model.open(&test, Split::Test)).transpose()?;
+        let (training, test) = (split_data(training)?, split_data(test)?);
+        let specification = with_parameters(specification, &parameters);
+        Ok(Self { model, specification, training, test, own_test, by_workers: evaluators.workers })
     }
 
     /// The same for a coordinator. A model that this program does not have comes from `--init`.
     pub(crate) fn of_coordinator(settings: &Settings, models: ModelResolver) -> Result<Self, Failure> {
-        let Settings { model, init, data, seed, .. } = settings;
-        match (models(model), init) {
+        match (models(&settings.model), &settings.init) {
             (Ok(_), _) => Self::open(settings, models),
-            (Err(_), Some(init)) => Self::described(described(model, init)?, data, *seed, settings.evaluators(false)?),
+            (Err(_), Some(init)) => Self::described(settings, described(&settings.model, init)?),
             (Err(error), None) => Err(Failure::usage(format!(
                 "{error}. If only the workers have the model, give a file of its parameters with --init (`ata init --help`)"
             ))),
         }
     }
 
-    fn of(model: Arc<dyn Model>, data: &str, seed: u64, evaluators: Evaluators) -> Result<Self, Failure> {
-        let split = |split: Split| Ok::<_, Failure>(source(&*model, data, seed, split)?);
-        let (training, test) = (split(Split::Train)?, split(Split::Test)?);
-        model.open(&training, Split::Train)?;
-        let own_test = evaluators.head.then(|| model.open(&test, Split::Test)).transpose()?;
-        let (training, test) = (split_data(training)?, split_data(test)?);
-        Ok(Self { model, training, test, own_test, by_workers: evaluators.workers })
-    }
-
     /// Those of a model that only the workers have; they bring its data.
-    fn described(model: DescribedModel, data: &str, seed: u64, evaluators: Evaluators) -> Result<Self, Failure> {
-        if data != SYNTHETIC {
+    fn described(settings: &Settings, model: DescribedModel) -> Result<Self, Failure> {
+        let Settings { data, seed, .. } = settings;
+        if data != GENERATED {
             return Err(Failure::usage(format!(
                 "--data {data}: this program does not have the model, so its workers bring the data; leave --data out"
             )));
         }
-        let generated = || SplitData::Generated { seed };
-        let (training, test, by_workers) = (generated(), generated(), evaluators.workers);
-        Ok(Self { model: Arc::new(model), training, test, own_test: None, by_workers })
+        let generated = || SplitData::Generated { seed: *seed };
+        Ok(Self {
+            model: Arc::new(model),
+            specification: settings.model.clone(),
+            training: generated(),
+            test: generated(),
+            own_test: None,
+            by_workers: settings.evaluators(false)?.workers,
+        })
     }
 
     /// The file with the training data, for workers on this machine.
@@ -70,10 +80,49 @@ impl Inputs {
     }
 }
 
+/// Adapts a model to what `--data` names, and says where images are that had to be packed.
+pub(crate) fn adapt(model: Arc<dyn Model>, data: &str) -> Result<Adapted<Arc<dyn Model>>, DataError> {
+    let as_it_is = |model| Adapted { model, parameters: Vec::new(), data: data.into() };
+    if data == GENERATED {
+        return Ok(as_it_is(model));
+    }
+    let mut counting = Counting::new("images packed");
+    let adapted = model.adapt(Path::new(data), &mut |done, total| counting.set(done, total));
+    counting.finish();
+    let adapted = adapted.inspect_err(note_bad_images)?;
+    let adapted = adapted.unwrap_or_else(|| as_it_is(model));
+    if adapted.data != Path::new(data) {
+        note!("the images in {data} are packed in {}", adapted.data.display());
+    }
+    Ok(adapted)
+}
+
+/// Names the files that an error is about; the error itself names one.
+pub(crate) fn note_bad_images(error: &DataError) {
+    if let DataError::BadImages { first, others } = error {
+        std::iter::once(first).chain(others).for_each(|bad| note_bad_image("cannot use", bad));
+    }
+}
+
+pub(crate) fn note_bad_image(what: &str, BadImage { path, reason }: &BadImage) {
+    note!("{what} {}: {}", escaped(&path.display().to_string()), escaped(reason));
+}
+
+/// A specification with more parameters.
+fn with_parameters(specification: &str, parameters: &[String]) -> String {
+    let separator = match specification.split_once(':') {
+        _ if parameters.is_empty() => "",
+        None => ":",
+        Some((_, "")) => "",
+        Some(_) => ",",
+    };
+    format!("{specification}{separator}{}", parameters.join(","))
+}
+
 /// Opens one split of what `--data` names.
 pub(crate) fn open_split(
     model: &dyn Model,
-    data: &str,
+    data: &Path,
     seed: u64,
     split: Split,
 ) -> Result<Arc<dyn Dataset>, DataError> {
@@ -101,15 +150,15 @@ fn split_data(source: DataSource) -> Result<SplitData, Failure> {
     }
 }
 
-/// What `--data` is called if there are none.
-const SYNTHETIC: &str = "synthetic";
+/// The value of `--data` for samples that are generated from the seed.
+const GENERATED: &str = "synthetic";
 
 /// The source of one split: `synthetic`, or a path that the model resolves.
-fn source(model: &dyn Model, data: &str, seed: u64, split: Split) -> Result<DataSource, DataError> {
-    match data {
-        SYNTHETIC => Ok(DataSource::Generated { seed }),
-        path => Ok(DataSource::File(model.locate(Path::new(path), split)?)),
+fn source(model: &dyn Model, data: &Path, seed: u64, split: Split) -> Result<DataSource, DataError> {
+    if data == Path::new(GENERATED) {
+        return Ok(DataSource::Generated { seed });
     }
+    Ok(DataSource::File(model.locate(data, split)?))
 }
 
 fn identify(path: &Path) -> Result<DataFile, Failure> {
@@ -119,4 +168,22 @@ fn identify(path: &Path) -> Result<DataFile, Failure> {
         return Err(Failure::data(format!("{path}: {bytes} bytes are more than workers take, {MAX_DATA_BYTES}")));
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_added_to_any_specification() {
+        let added = ["classes=10".to_owned(), "size=64".to_owned()];
+        for (specification, expected) in [
+            ("cnn", "cnn:classes=10,size=64"),
+            ("cnn:", "cnn:classes=10,size=64"),
+            ("cnn:widths=4/4/8/16", "cnn:widths=4/4/8/16,classes=10,size=64"),
+        ] {
+            assert_eq!(with_parameters(specification, &added), expected);
+            assert_eq!(with_parameters(specification, &[]), specification);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ata_learn::RECORD_BYTES;
+use ata_learn::{DEFAULT_SIZE, MAX_SIZE, RECORD_BYTES, is_size};
 use ata_wire::limits::MAX_DATA_BYTES;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
@@ -19,13 +19,15 @@ const MAX_RECORDS: u64 = MAX_DATA_BYTES / RECORD_BYTES as u64;
 pub(crate) enum DataCommand {
     /// Download the official CIFAR-100 archive and verify it; an interrupted download is continued.
     Fetch(FetchArgs),
+    /// Pack a folder of images for training: one file for each split, with every image in the size that the model takes.
+    Pack(PackArgs),
     /// Check a folder or archive: sizes, labels, checksums.
     #[command(after_help = "\
 Examples:
   ata data verify cifar-100-binary.tar.gz
   ata data verify some-folder")]
     Verify {
-        /// A folder with train.bin and test.bin, or cifar-100-binary.tar.gz.
+        /// A folder of packed images, a folder with train.bin and test.bin, or cifar-100-binary.tar.gz.
         #[arg(value_name = "DATA")]
         path: PathBuf,
     },
@@ -43,13 +45,45 @@ Examples:
         seed: u64,
         /// Number of records in train.bin.
         #[arg(long, default_value_t = 50_000, allow_negative_numbers = true,
-              value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_RECORDS))]
-        train: u32,
+              value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_RECORDS))]
+        train: u64,
         /// Number of records in test.bin.
         #[arg(long, default_value_t = 10_000, allow_negative_numbers = true,
-              value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_RECORDS))]
-        test: u32,
+              value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_RECORDS))]
+        test: u64,
     },
+}
+
+const PACK_HELP: &str = "\
+DIR has a folder 'train' and a folder 'test' (or 'val'), each with a folder of PNG or JPEG images for each class. The name of a
+folder is that of its class. Or DIR has the files of CIFAR-10 in its official binary layout.
+
+Each image is resized so that its shorter side fits; what the longer side has in excess is cut off on both sides.
+
+Examples:
+  ata data pack photos photos-packed --size 64
+  ata up --data photos-packed";
+
+#[derive(Debug, Args)]
+#[command(after_help = PACK_HELP)]
+pub(crate) struct PackArgs {
+    /// The folder of images.
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// The folder for train.packed and test.packed; created if it is missing.
+    #[arg(value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Width and height of the packed images, in pixels: a multiple of 8, at most 256.
+    #[arg(long, value_name = "S", default_value_t = DEFAULT_SIZE, value_parser = size)]
+    pub(crate) size: usize,
+    /// Leave out files that are no images or cannot be read, and say how many; without it, they are an error.
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let expected = || format!("expected a multiple of 8, at most {MAX_SIZE}");
+    text.parse().ok().filter(|size| is_size(*size)).ok_or_else(expected)
 }
 
 const FETCH_EXAMPLES: &str = "\

@@ -21,7 +21,7 @@ mod worker;
 #[cfg(target_os = "linux")]
 pub(crate) use chaos::ChaosArgs;
 pub(crate) use coordinator::CoordinatorArgs;
-pub(crate) use data::{DataCommand, FetchArgs};
+pub(crate) use data::{DataCommand, FetchArgs, PackArgs};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
 pub(crate) use measuring::{BenchArgs, EvalArgs, InitArgs};

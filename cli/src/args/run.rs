@@ -25,11 +25,12 @@ pub(crate) struct RunArgs {
     /// Samples per task [default: 6, or 1 if --task-time gives absolute times].
     #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,
-    /// synthetic, a folder with CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; a model of your own may take
-    /// something else.
+    /// synthetic, a folder of images (train/CLASS/*.png, test/CLASS/*.png) or what `ata data pack` made of one, a folder with
+    /// CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; a model of your own may take something else.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     data: Option<String>,
-    /// cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W.
+    /// cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W; classes=N and size=S are taken from --data if they are not given,
+    /// as in cnn:size=64.
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
     model: Option<String>,
     /// Write scalars for TensorBoard to the folder tensorboard in the run's.

@@ -12,7 +12,7 @@ use ata_doctor::disk::{self, RunSpace};
 use ata_doctor::gradient::{self, Gradient};
 use ata_doctor::machine::Machine;
 use ata_doctor::{Finding, Status, certificates, clock, devices, ports};
-use ata_learn::{DeviceChoice, Model, OpenDevice, Split, default_cache_dir, hex};
+use ata_learn::{Adapted, DeviceChoice, Model, OpenDevice, Split, default_cache_dir, hex};
 use ata_wire::{DataSpec, RunSpec};
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::failure::{Exit, Failure};
-use crate::inputs::open_split;
+use crate::inputs::{adapt, open_split};
 use crate::output::{Output, escaped};
 use crate::run::resume::RUNS;
 use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
@@ -132,9 +132,13 @@ impl<'a> Subject<'a> {
     fn gradient(&mut self) -> Option<Gradient> {
         let (Some(device), Some(model)) = (&self.device, &self.model) else { return None };
         let Settings { data, seed, task_batch, .. } = &self.settings;
-        let data = open_split(&**model, data, *seed, Split::Train);
-        let (gradient, findings) = gradient::check(&**model, data, *task_batch, device);
+        let (model, data) = match adapt(model.clone(), data) {
+            Ok(Adapted { model, data, .. }) => (model.clone(), open_split(&*model, &data, *seed, Split::Train)),
+            Err(error) => (model.clone(), Err(error)),
+        };
+        let (gradient, findings) = gradient::check(&*model, data, *task_batch, device);
         self.findings.extend(findings);
+        self.model = Some(model);
         gradient
     }
 

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use ata_figures::Table;
-use ata_learn::{Evaluation, ModelResolver, Split, decode_metadata, hex, sha256_of_parameters};
+use ata_learn::{Adapted, Evaluation, ModelResolver, Split, decode_metadata, hex, sha256_of_parameters};
 use ata_record::{CONFIG_FILE, MODEL_FILE};
 use serde::Serialize;
 
 use crate::args::EvalArgs;
 use crate::failure::{Exit, Failure};
-use crate::inputs::open_split;
+use crate::inputs::{adapt, open_split};
 use crate::output::{Counter, Output, render_table};
 use crate::run::model;
 use crate::run::resume::RUNS;
@@ -46,20 +46,21 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
     let metadata = decode_metadata(&bytes).map_err(wrong)?;
     let specification = metadata.get("model").cloned().or(settings.as_ref().map(|settings| settings.model.clone()));
     let network = models(specification.as_deref().unwrap_or("cnn"))?;
-    let (parameters, _) = model::read(&path, &network.table())?;
 
     let defaults = settings.unwrap_or_default();
     let (name, seed) = (args.data.clone().unwrap_or(defaults.data), args.seed.unwrap_or(defaults.seed));
-    let test = open_split(&*network, &name, seed, Split::Test)?;
+    let Adapted { model: network, data, .. } = adapt(network, &name)?;
+    let (parameters, _) = model::read(&path, &network.table())?;
+    let test = open_split(&*network, &data, seed, Split::Test)?;
     let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
-    let counter = Counter::new("samples", u64::from(test.count()));
+    let counter = Counter::new("samples", test.count());
     let mut counted = 0;
     let mut go_on = |done: u64| {
         counter.add(done - counted);
         counted = done;
         true
     };
-    let samples = test.count().into();
+    let samples = test.count();
     let evaluation = test.evaluator(&device).evaluate(&parameters, &mut go_on)?;
     counter.finish();
     let evaluation = evaluation.ok_or_else(|| Failure::internal("this model cannot be evaluated"))?;

@@ -69,3 +69,31 @@ impl Counter {
         self.bar.finish_and_clear();
     }
 }
+
+/// A count of something that is usually over before anyone asks how far it is: it is printed only once it has taken a while.
+pub(crate) struct Counting {
+    what: &'static str,
+    begun: Instant,
+    done: u64,
+    counter: Option<Counter>,
+}
+
+impl Counting {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { what, begun: Instant::now(), done: 0, counter: None }
+    }
+
+    /// Sets how many there are now, of how many.
+    pub(crate) fn set(&mut self, done: u64, total: u64) {
+        if self.begun.elapsed() < LINE_INTERVAL {
+            return;
+        }
+        let counter = self.counter.get_or_insert_with(|| Counter::new(self.what, total));
+        counter.add(done - self.done);
+        self.done = done;
+    }
+
+    pub(crate) fn finish(self) {
+        self.counter.iter().for_each(Counter::finish);
+    }
+}

@@ -7,7 +7,7 @@ mod escape;
 mod progress;
 mod table;
 
-pub(crate) use counter::Counter;
+pub(crate) use counter::{Counter, Counting};
 pub(crate) use escape::{JsonLines, escaped, is_unsafe, print_json};
 #[cfg(target_os = "linux")]
 pub(crate) use progress::live_line;

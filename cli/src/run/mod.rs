@@ -76,6 +76,8 @@ pub(crate) struct Run {
     policy: Box<dyn Policy>,
     warm_start: BTreeMap<String, WorkerStatistics>,
     model: Arc<dyn Model>,
+    /// What workers resolve to the same model.
+    specification: String,
     device: OpenDevice,
     start: Start,
     training: SplitData,
@@ -101,7 +103,7 @@ impl Run {
         expected: ExpectedWorkers,
         resumption: Option<&Resumption>,
     ) -> Result<Self, Failure> {
-        let Inputs { model, training, test, own_test, by_workers } = inputs;
+        let Inputs { model, specification, training, test, own_test, by_workers } = inputs;
         if settings.target_accuracy.is_some() && model.class_names().is_empty() {
             let model = &settings.model;
             return Err(Failure::usage(format!("--target-accuracy: model '{model}' has no classes, only a loss")));
@@ -117,8 +119,8 @@ impl Run {
             (None, None) => Start::Random,
         };
         let context = PolicyContext { means: expected.means, workers: expected.exactly, ..PolicyContext::default() };
-        let specification = settings.policy_specification()?;
-        let policy = || (extensions.policies)(&specification, &context);
+        let policy_specification = settings.policy_specification()?;
+        let policy = || (extensions.policies)(&policy_specification, &context);
         if let (Some(resumption), Start::Checkpoint(checkpoint)) = (resumption, &start) {
             checkpoint.progress.check_data(&training.identity())?;
             check_run(&resumption.folder, &checkpoint.progress.run_id)?;
@@ -134,6 +136,7 @@ impl Run {
             policy,
             warm_start,
             model,
+            specification,
             device,
             start,
             training,
@@ -221,10 +224,10 @@ impl Run {
         stop: impl Future<Output = ()>,
     ) -> Result<EndedRun, Failure> {
         let mut observers = Observers::start(dashboard, &self.settings, &folder.path, self.state())?;
-        let Self { settings, policy, warm_start, model, device, start, training, test, own_test, by_workers, .. } =
-            self;
+        let Self { settings, policy, warm_start, model, specification, device, start, training, .. } = self;
+        let (test, own_test, by_workers) = (self.test, self.own_test, self.by_workers);
         let (min_workers, device_name, state) = (self.min_workers, self.device_name, self.state);
-        let model_metadata = model::metadata(&settings.model, &*model);
+        let model_metadata = model::metadata(&specification, &*model);
         if settings.aggregate()? != Aggregate::Mean {
             let how = &settings.aggregate;
             note!("steps take the {how} over leases, not the mean: parameters depend on the allocation");
@@ -242,12 +245,7 @@ impl Run {
             },
             engine: engine::engine_config(&settings, min_workers),
             policy: PolicyConfig { policy, specification: settings.policy_specification()? },
-            problem: ProblemConfig {
-                model,
-                specification: settings.model.clone(),
-                task_batch: settings.task_batch,
-                data: training,
-            },
+            problem: ProblemConfig { model, specification, task_batch: settings.task_batch, data: training },
             training: TrainingConfig {
                 start,
                 aggregate: settings.aggregate()?,

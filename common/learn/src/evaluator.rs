@@ -161,13 +161,13 @@ impl<P: Problem> Evaluator for BurnEvaluator<P> {
     }
 
     fn batches(&self) -> EvaluationBatches {
-        EvaluationBatches { samples: self.data.samples.count().into(), batch_samples: EVALUATION_BATCH }
+        EvaluationBatches { samples: self.data.samples.count(), batch_samples: EVALUATION_BATCH }
     }
 
     fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {
         let OpenData { problem, samples } = &*self.data;
         let network = self.network.as_ref().expect("a network is only taken to be put back");
-        let indices: Vec<u32> = self.batches().samples_of(batch).map(|index| index as u32).collect();
+        let indices: Vec<u64> = self.batches().samples_of(batch).collect();
         let batch = match &self.on_device {
             Some(on_device) => on_device.batch(&indices)?,
             None => samples.batch(&indices)?,

@@ -93,10 +93,6 @@ impl From<ExecutionError> for LearnerError {
     }
 }
 
-/// Samples that a device other than the CPU computes as one batch, unless a single task has more: enough to keep a large GPU
-/// busy with images of CIFAR-100, few enough for the activations of ResNet-20 to take about 2 GiB.
-const FUSED_SAMPLES: u64 = 512;
-
 pub(crate) struct BurnLearner<P: Problem> {
     data: Arc<OpenData<P>>,
     /// The samples on the device, if they are kept there.
@@ -121,7 +117,7 @@ impl<P: Problem> BurnLearner<P> {
         Self {
             on_device: data.samples_on(&device),
             prepares: !is_cpu(&device),
-            fused_tasks: (FUSED_SAMPLES / u64::from(tasks.task_batch)).max(1),
+            fused_tasks: (data.samples.fused() / u64::from(tasks.task_batch)).max(1),
             tasks: TaskSampler::new(tasks, data.samples.count()),
             network: Some(data.problem.network(&device)),
             data,
@@ -136,7 +132,7 @@ impl<P: Problem> BurnLearner<P> {
             return Ok(batch);
         }
         let (iteration, tasks) = batch;
-        let indices: Vec<u32> = tasks.indices().flat_map(|task| self.tasks.samples(iteration, task)).collect();
+        let indices: Vec<u64> = tasks.indices().flat_map(|task| self.tasks.samples(iteration, task)).collect();
         match &self.on_device {
             Some(samples) => samples.batch(&indices),
             None => self.data.samples.batch(&indices),
@@ -232,14 +228,16 @@ mod tests {
 
     use super::*;
     use crate::data::{DataSource, Images, Split};
-    use crate::model::{Cnn, CnnWidths, ImageClassifier};
+    use crate::model::{Cnn, CnnWidths, ImageClassifier, ShapeParameters};
 
     const TASKS: Tasks = Tasks { seed: 1, budget: 8, task_batch: 4 };
 
     /// A learner on the CPU device; if `as_gpu`, it has its samples there and prepares batches, as on another device.
     fn learner(as_gpu: bool, fused_tasks: u64) -> Box<dyn Learner> {
         let widths: CnnWidths = "4/4/8/16".parse().unwrap();
-        let problem = Arc::new(ImageClassifier::new(move |device: &Device| Cnn::new(widths, device)));
+        let problem = Arc::new(ImageClassifier::new(ShapeParameters::default(), move |shape, device: &Device| {
+            Cnn::new(widths, shape, device)
+        }));
         let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
         let count = problem.network(&Device::flex()).num_params();
         let on_device = as_gpu.then(|| samples.on_device(&Device::flex()).unwrap().unwrap());
@@ -317,7 +315,7 @@ mod tests {
     #[test]
     fn factors_add_up_to_the_same_sum() {
         for (twice, derived) in [(false, false), (true, false), (false, true)] {
-            let problem = Arc::new(ImageClassifier::new(move |device: &Device| {
+            let problem = Arc::new(ImageClassifier::new(ShapeParameters::default(), move |_, device: &Device| {
                 let layer = burn::nn::LinearConfig::new(512, 512).init(device);
                 OneLayer { layer: crate::nn::Linear::new(layer), twice, derived }
             }));

@@ -4,7 +4,7 @@
 //! - `device`: [`DeviceChoice`], the hardware that computes
 //! - `problem`: [`Problem`], what is trained: a burn module, its samples, its loss
 //! - `model`: [`Model`], a problem as coordinator and workers see it; the built-in ones, which classify images
-//! - `data`: where samples come from, and which of them a task gets; CIFAR-100 and a synthetic stand-in
+//! - `data`: where samples come from, and which of them a task gets; packed images, CIFAR-100 and a synthetic stand-in
 //! - `flat`: parameters and gradients as one flat `f32` vector; `table`: the names and shapes of its parts
 //! - [`nn`]: layers with operations of our own for the CPU, for the built-in networks and yours
 //! - `process`: memory and threads of a process that computes
@@ -42,9 +42,10 @@ pub use codec::{
     CodecError, apply_differences, decode_parameters, decode_sums, encode_differences, encode_parameters, encode_sums,
 };
 pub use data::{
-    CHANNELS, CLASS_NAMES, CLASSES, DataError, DataFile, DataSource, FileState, IMAGE_BYTES, ImageBatch, ImageInput,
-    Images, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, extract_archive, find_split, hex,
-    sha256_of_file,
+    BadImage, CHANNELS, CLASS_NAMES, CLASSES, Channels, DEFAULT_SIZE, DataError, DataFile, DataSource, FileState,
+    IMAGE_BYTES, ImageBatch, ImageInfo, ImageInput, Images, LabelledImage, MAX_CLASSES, MAX_SIZE, PackProgress,
+    PackedFile, Packing, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, Unpacked,
+    extract_archive, find_split, hex, is_size, sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
 pub use evaluator::{ClassCount, Evaluation, EvaluationBatches, EvaluationSum, Evaluator};
@@ -52,8 +53,8 @@ pub use exact::{GradientSum, NotFinite, Quantizer, TensorSizes, Units, UnitsErro
 pub use flat::with_parameters;
 pub use learner::{Learner, LearnerError, TaskGradient};
 pub use model::{
-    Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, Model, ModelError, ModelResolver, Network, ResNet20,
-    builtin_model, model,
+    Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageShape, Model, ModelError, ModelResolver, Network,
+    ResNet20, ShapeParameters, builtin_model, model,
 };
 pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,
@@ -61,7 +62,7 @@ pub use model_file::{
 };
 pub use nn::cross_entropy;
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
-pub use problem::{Batch, DeviceSamples, Measurement, Problem, Samples};
+pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Problem, Samples};
 pub use process::{in_background, keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
 pub use state::{StepOutcome, SteppedChunk, TrainingConfig, TrainingState};
 pub use table::{ParameterTable, TensorEntry};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use crate::data::{DataError, DataSource, Split};
+use crate::data::{DataError, DataSource, PackProgress, Split};
 use crate::evaluator::ClassCount;
 use crate::model_file::Metadata;
 use crate::nn::mean_cross_entropy;
@@ -34,6 +34,15 @@ pub trait Problem: Send + Sync + 'static {
         Measurement { loss: scalar(self.loss(network, batch, device)), classes: Vec::new() }
     }
 
+    /// Adapts the problem to what `--data` names, before a run begins: prepares files, which may take long, and takes from the data what
+    /// the network depends on, such as the number of classes. By default there is nothing to adapt.
+    fn adapt(&self, _data: &Path, _progress: PackProgress<'_>) -> Result<Option<Adapted<Self>>, DataError>
+    where
+        Self: Sized,
+    {
+        Ok(None)
+    }
+
     /// The file that holds a split, in what `--data` names: by default that path itself, for both splits.
     fn locate(&self, data: &Path, _split: Split) -> Result<PathBuf, DataError> {
         Ok(data.into())
@@ -50,16 +59,33 @@ pub trait Problem: Send + Sync + 'static {
     }
 }
 
+/// A problem or model that was adapted to data.
+#[derive(Clone, Debug)]
+pub struct Adapted<M> {
+    /// The problem or model.
+    pub model: M,
+    /// What its specification must say in addition, as in `classes=10`, so that workers resolve the same model.
+    pub parameters: Vec<String>,
+    /// What to use in place of what `--data` named.
+    pub data: PathBuf,
+}
+
 /// The samples of a split, shared by all that read them.
 pub trait Samples: Send + Sync + 'static {
     /// Samples as [`Problem::loss`] takes them, in host memory if not made by [`Samples::on_device`].
     type Batch: Send;
 
     /// Number of samples.
-    fn count(&self) -> u32;
+    fn count(&self) -> u64;
 
     /// The samples at these indices, each below [`Samples::count`].
-    fn batch(&self, indices: &[u32]) -> Result<Self::Batch, DataError>;
+    fn batch(&self, indices: &[u64]) -> Result<Self::Batch, DataError>;
+
+    /// The most samples that a device other than the CPU computes as one batch, unless a single task has more: enough to keep a large
+    /// GPU busy with images of CIFAR-100, few enough for the activations of ResNet-20 to take about 2 GiB.
+    fn fused(&self) -> u64 {
+        512
+    }
 
     /// The same samples, kept on a device, so that a batch is made there and only its indices are sent; asked for if the
     /// device is not the CPU. By default there are none, and [`Problem::loss`] uploads each batch.

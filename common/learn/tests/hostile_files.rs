@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use ata_learn::{
-    DataError, Metadata, ParameterTable, RECORD_BYTES, RecordFile, Split, Synthetic, decode_metadata, decode_model,
-    decode_vectors, encode_model, encode_vectors, extract_archive,
+    DataError, Metadata, PackedFile, ParameterTable, RECORD_BYTES, RecordFile, Split, Synthetic, decode_metadata,
+    decode_model, decode_vectors, encode_model, encode_vectors, extract_archive,
 };
 use ata_mutator::{Mutator, feed, peak_bytes, reset_peak, write_file};
 use flate2::Compression;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// What reading any data set may need.
 const MOST_BYTES: u64 = 64 << 20;
 
-fn records(split: Split, count: u32) -> Vec<u8> {
+fn records(split: Split, count: u64) -> Vec<u8> {
     let synthetic = Synthetic::new(split, 1);
     (0..count).flat_map(|index| synthetic.record(index)).collect()
 }
@@ -123,6 +123,35 @@ fn mutated_records() {
     println!("records: {fed:?}");
 }
 
+/// Two images of 8 × 8 pixels, of two classes.
+fn packed() -> Vec<u8> {
+    let words = [1_u32, 8, 2, 8].map(u32::to_le_bytes);
+    let channels = [0.5_f32, 0.5, 0.5, 0.2, 0.2, 0.2].map(f32::to_le_bytes);
+    let header =
+        [b"ATA-IMGS", words.as_flattened(), &2_u64.to_le_bytes(), channels.as_flattened(), b"ant\ncat\n"].concat();
+    let record = |label: u16| [&label.to_le_bytes()[..], &[7; 3 * 8 * 8]].concat();
+    [header, record(0), record(1)].concat()
+}
+
+fn mutated_packed_images() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("train.packed");
+    write_file(&path, &packed());
+    assert!(PackedFile::open(&path).is_ok());
+    let fed = feed(Mutator::new(5, vec![packed()]), 20_000, |bytes| {
+        write_file(&path, bytes);
+        let Ok(file) = PackedFile::open(&path) else { return false };
+        let info = file.info();
+        assert!((0..file.len()).all(|index| {
+            let image = file.read(index).unwrap();
+            usize::from(image.label) < info.classes.len() && image.pixels.len() == info.image_bytes()
+        }));
+        assert!(info.channels.iter().all(|(mean, deviation)| (0.5 - mean / deviation).is_finite()));
+        true
+    });
+    println!("packed images: {fed:?}");
+}
+
 fn mutated_models() {
     let table = ParameterTable::vector("theta", 5);
     let metadata = Metadata::from([("steps".to_owned(), "3".to_owned())]);
@@ -151,7 +180,7 @@ fn mutated_models() {
 fn hostile_files_do_no_harm_in_little_memory() {
     let can_measure = reset_peak();
     let before = peak_bytes();
-    for check in [mutated_archives, bomb, mutated_records, mutated_models] {
+    for check in [mutated_archives, bomb, mutated_records, mutated_packed_images, mutated_models] {
         check();
     }
     if let (true, Some(before), Some(peak)) = (can_measure, before, peak_bytes()) {

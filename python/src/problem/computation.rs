@@ -44,13 +44,13 @@ impl Computation {
     /// depend on.
     pub(super) fn gradient<T>(
         &self,
-        samples: &[u32],
+        samples: &[u64],
         seed: u64,
         (iteration, task): (Iteration, u64),
         take: impl FnOnce(f64, &[f32]) -> T,
     ) -> Result<T, String> {
         attached(|py| {
-            let samples = PyArray1::from_iter(py, samples.iter().map(|sample| i64::from(*sample)));
+            let samples = PyArray1::from_iter(py, samples.iter().map(|sample| sample.cast_signed()));
             let key = (seed, iteration.number(), task);
             let loss = self.object.call_method1(py, "compute", (samples, key))?.extract(py)?;
             Ok(take(loss, self.gradient.bind(py).try_readonly()?.as_slice()?))

@@ -16,7 +16,7 @@ pub(super) struct PythonDataset {
     /// Number of parameters.
     parameters: usize,
     split: Split,
-    count: u32,
+    count: u64,
 }
 
 impl PythonDataset {
@@ -29,10 +29,11 @@ impl PythonDataset {
     ) -> Result<Self, DataError> {
         let count: u64 = attached(|py| problem.call_method1(py, "open", (word(split), path))?.extract(py))
             .map_err(DataError::Problem)?;
-        match u32::try_from(count) {
+        // Python gets indices as numpy.int64.
+        match i64::try_from(count) {
             Ok(0) => Err(DataError::Empty { split }),
-            Ok(count) => Ok(Self { problem, parameters, split, count }),
-            Err(_) => Err(DataError::Problem(format!("{count} {split} samples: expected less than 2^32"))),
+            Ok(_) => Ok(Self { problem, parameters, split, count }),
+            Err(_) => Err(DataError::Problem(format!("{count} {split} samples: expected less than 2^63"))),
         }
     }
 
@@ -49,7 +50,7 @@ fn word(split: Split) -> &'static str {
 }
 
 impl Dataset for PythonDataset {
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         self.count
     }
 

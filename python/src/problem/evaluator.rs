@@ -11,13 +11,13 @@ pub(super) struct PythonEvaluator {
     /// Without one, every evaluation fails for that reason.
     computation: Result<Computation, String>,
     /// Samples of the split.
-    count: u32,
+    count: u64,
     /// Why the parameters could not be loaded.
     load_failure: Option<String>,
 }
 
 impl PythonEvaluator {
-    pub(super) fn new(computation: Result<Computation, String>, count: u32) -> Self {
+    pub(super) fn new(computation: Result<Computation, String>, count: u64) -> Self {
         Self { computation, count, load_failure: None }
     }
 }
@@ -28,7 +28,7 @@ impl Evaluator for PythonEvaluator {
     }
 
     fn batches(&self) -> EvaluationBatches {
-        EvaluationBatches { samples: self.count.into(), batch_samples: BATCH }
+        EvaluationBatches { samples: self.count, batch_samples: BATCH }
     }
 
     fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {

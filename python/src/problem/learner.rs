@@ -32,7 +32,7 @@ impl PythonLearner {
         if let Some(reason) = &self.load_failure {
             return Err(LearnerError::Device(reason.clone()));
         }
-        let samples: Vec<u32> = tasks.indices().flat_map(|index| self.tasks.samples(iteration, index)).collect();
+        let samples: Vec<u64> = tasks.indices().flat_map(|index| self.tasks.samples(iteration, index)).collect();
         let computed = computation.gradient(&samples, self.seed, (iteration, tasks.first), take);
         // An exception fails these tasks. Others, and other workers, may fare better.
         Ok(computed.map_err(DataError::Problem)?)

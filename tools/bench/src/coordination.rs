@@ -181,7 +181,7 @@ impl Model for FreeGradients {
 struct Constant;
 
 impl Dataset for Constant {
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         1
     }
 

@@ -17,7 +17,7 @@ use crate::{BenchError, Figure, pair};
 const CASES: [(&str, &[u32]); 2] = [("cnn", &[6, 16, 32, 128]), ("resnet20", &[32])];
 
 /// Samples that tasks draw from: as much memory as a batch of a real training set touches.
-const SAMPLES: u32 = 5000;
+const SAMPLES: u64 = 5000;
 
 pub(crate) fn measure() -> Result<Vec<Figure>, BenchError> {
     let data = std::env::temp_dir().join(format!("ata-bench-{}.bin", std::process::id()));

@@ -83,7 +83,7 @@ struct ToyData {
 }
 
 impl Dataset for ToyData {
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         self.images.count()
     }
 
@@ -135,7 +135,7 @@ impl Evaluator for ToyEvaluator {
     }
 
     fn batches(&self) -> EvaluationBatches {
-        EvaluationBatches { samples: self.data.count().into(), batch_samples: EVALUATION_BATCH }
+        EvaluationBatches { samples: self.data.count(), batch_samples: EVALUATION_BATCH }
     }
 
     /// Its loss depends on the parameters and the batch, and every prediction is right.

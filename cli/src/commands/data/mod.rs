@@ -1,12 +1,13 @@
-//! `ata data`: CIFAR-100 in its official binary layout.
+//! `ata data`: images to train on.
 
 mod fetch;
+mod pack;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use ata_learn::{Images, RecordFile, Split, Synthetic, hex, sha256_of_file};
+use ata_learn::{DataSource, Images, Samples, Split, Synthetic, hex, sha256_of_file};
 
 use crate::args::DataCommand;
 use crate::failure::{Exit, Failure};
@@ -15,6 +16,7 @@ use crate::output::print_text;
 pub(crate) fn run(command: DataCommand) -> Result<Exit, Failure> {
     match command {
         DataCommand::Fetch(args) => fetch::run(args)?,
+        DataCommand::Pack(args) => pack::run(&args)?,
         DataCommand::Verify { path } => verify(&path)?,
         DataCommand::Synth { folder, seed, train, test } => synthesize(&folder, seed, train, test)?,
     }
@@ -32,12 +34,13 @@ fn verify(path: &Path) -> Result<(), Failure> {
 
 /// Reads the whole split, and says what it holds.
 fn check(folder: &Path, split: Split) -> Result<String, Failure> {
-    let file = RecordFile::open(&Images::locate(folder, split)?)?;
-    let digest = hex(&sha256_of_file(file.path())?);
-    Ok(format!("{}: {} records, all labels in range, sha256 {digest}", file.path().display(), file.len()))
+    let path = Images::locate(folder, split)?;
+    let images = Images::open(&DataSource::File(path.clone()), split)?;
+    let digest = hex(&sha256_of_file(&path)?);
+    Ok(format!("{}: {} records, all labels in range, sha256 {digest}", path.display(), images.count()))
 }
 
-fn synthesize(folder: &Path, seed: u64, train: u32, test: u32) -> Result<(), Failure> {
+fn synthesize(folder: &Path, seed: u64, train: u64, test: u64) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)
         .map_err(|cause| Failure::disk(format!("cannot create {}: {cause}", folder.display())))?;
     for (split, records) in [(Split::Train, train), (Split::Test, test)] {
@@ -49,7 +52,7 @@ fn synthesize(folder: &Path, seed: u64, train: u32, test: u32) -> Result<(), Fai
     Ok(())
 }
 
-fn write(path: &Path, data: &Synthetic, records: u32) -> std::io::Result<()> {
+fn write(path: &Path, data: &Synthetic, records: u64) -> std::io::Result<()> {
     let mut file = BufWriter::new(File::create_new(path)?);
     for index in 0..records {
         file.write_all(&data.record(index))?;

@@ -138,7 +138,7 @@ mod tests {
     use flate2::write::GzEncoder;
     use tar::{Builder, Header};
 
-    fn records(split: Split, count: u32) -> Vec<u8> {
+    fn records(split: Split, count: u64) -> Vec<u8> {
         let synthetic = Synthetic::new(split, 1);
         (0..count).flat_map(|index| synthetic.record(index)).collect()
     }

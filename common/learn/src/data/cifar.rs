@@ -7,7 +7,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{CLASSES, COARSE_CLASSES, DataError, RECORD_BYTES, Record, Split};
+use super::file::read_exact_at;
+use super::{CLASSES, COARSE_CLASSES, DataError, LabelledImage, RECORD_BYTES, Record, Split};
 
 /// The names of CIFAR-100's classes, by fine label: `fine_label_names.txt` of the official archive.
 #[rustfmt::skip]
@@ -31,7 +32,7 @@ pub struct RecordFile {
     /// Shared between clones, which read at explicit offsets.
     file: Arc<File>,
     path: PathBuf,
-    records: u32,
+    records: u64,
 }
 
 impl RecordFile {
@@ -40,19 +41,18 @@ impl RecordFile {
         let mut file = File::open(path).map_err(DataError::io(path))?;
         let bytes = file.metadata().map_err(DataError::io(path))?.len();
         let corrupt = |reason: String| DataError::corrupt(path, reason);
-        let (whole, rest) = (bytes / RECORD_BYTES as u64, bytes % RECORD_BYTES as u64);
-        if whole == 0 || rest != 0 {
+        let (records, rest) = (bytes / RECORD_BYTES as u64, bytes % RECORD_BYTES as u64);
+        if records == 0 || rest != 0 {
             let reason =
                 format!("{bytes} bytes are not a whole number of records of {RECORD_BYTES} bytes: is it cut short?");
             return Err(corrupt(reason));
         }
-        let records = u32::try_from(whole).map_err(|_| corrupt(format!("{whole} records are more than 2^32")))?;
 
         // 256 records (768 KiB) per read.
         let mut buffer = vec![0; RECORD_BYTES * 256];
         let mut checked: u64 = 0;
-        while checked < whole {
-            let chunk = (whole - checked).min(256) as usize * RECORD_BYTES;
+        while checked < records {
+            let chunk = (records - checked).min(256) as usize * RECORD_BYTES;
             let chunk = &mut buffer[..chunk];
             file.read_exact(chunk).map_err(DataError::io(path))?;
             for record in chunk.chunks_exact(RECORD_BYTES) {
@@ -65,7 +65,7 @@ impl RecordFile {
 
     /// The number of records.
     #[expect(clippy::len_without_is_empty, reason = "a file of records has at least one")]
-    pub fn len(&self) -> u32 {
+    pub fn len(&self) -> u64 {
         self.records
     }
 
@@ -75,33 +75,20 @@ impl RecordFile {
     }
 
     /// The record at an index below [`RecordFile::len`].
-    pub fn read(&self, index: u32) -> Result<Record, DataError> {
+    pub fn read(&self, index: u64) -> Result<Record, DataError> {
         let mut record = [0; RECORD_BYTES];
-        read_exact_at(&self.file, &mut record, u64::from(index) * RECORD_BYTES as u64)
-            .map_err(DataError::io(&self.path))?;
+        read_exact_at(&self.file, &mut record, index * RECORD_BYTES as u64).map_err(DataError::io(&self.path))?;
         // The file may have changed since it was checked.
-        check_labels(&record, u64::from(index)).map_err(|reason| DataError::corrupt(&self.path, reason))?;
+        check_labels(&record, index).map_err(|reason| DataError::corrupt(&self.path, reason))?;
         Ok(record)
     }
 }
 
-#[cfg(unix)]
-fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
-}
-
-#[cfg(windows)]
-fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> std::io::Result<()> {
-    while !buffer.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                buffer = &mut buffer[read..];
-                offset += read as u64;
-            }
-        }
+/// The class of an image is its fine label.
+impl From<Record> for LabelledImage {
+    fn from(record: Record) -> Self {
+        Self { label: record[1].into(), pixels: record[2..].into() }
     }
-    Ok(())
 }
 
 fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
@@ -116,12 +103,12 @@ fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
     }
 }
 
-/// The file of a split in a folder, or in its `cifar-100-binary` subfolder.
+/// The file of a split in a folder, or in its `cifar-100-binary` subfolder; one of packed images counts first.
 pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
     let file = split.file_name();
     // A missing folder gets its own error.
     folder.metadata().map_err(DataError::io(folder))?;
-    [folder.join(file), folder.join("cifar-100-binary").join(file)]
+    [folder.join(split.packed_name()), folder.join(file), folder.join("cifar-100-binary").join(file)]
         .into_iter()
         .find(|path| path.is_file())
         .ok_or_else(|| DataError::Missing { folder: folder.into(), file })
@@ -138,7 +125,7 @@ mod tests {
         file
     }
 
-    fn records(count: u32) -> Vec<u8> {
+    fn records(count: u64) -> Vec<u8> {
         let synthetic = Synthetic::new(Split::Train, 1);
         (0..count).flat_map(|index| synthetic.record(index)).collect()
     }

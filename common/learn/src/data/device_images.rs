@@ -3,18 +3,18 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::images::{ImageInput, Images};
-use super::{CHANNELS, DataError, IMAGE_BYTES};
+use super::{DataError, IMAGE_BYTES};
 use crate::problem::Samples;
 
 /// Four pixels to a word: shaders of WebGPU have no 8-bit numbers.
-const WORDS: usize = IMAGE_BYTES / 4;
+const PIXELS_OF_WORD: usize = 4;
 
-/// Images per tensor, 117 MiB of them: shaders can bind 128 MiB on every adapter, and more on some.
-const BLOCK: u32 = 40_000;
+/// Bytes per tensor, 117 MiB, which are 40,000 images of 32 × 32: shaders can bind 128 MiB on every adapter, and more on some.
+const BLOCK_BYTES: usize = 40_000 * IMAGE_BYTES;
 
-/// Images that are kept on a device, 1.9 GiB of them; a larger data set stays in host memory, because a device needs room
+/// Tensors that are kept on a device, 1.9 GiB of them; a larger data set stays in host memory, because a device needs room
 /// for parameters and activations, and burn does not say how much it has.
-const MOST_RESIDENT: u32 = 16 * BLOCK;
+const MOST_BLOCKS: u64 = 16;
 
 /// A split whose batches are made on a device: its pixels are there, and a batch's indices are sent, or, if they are too
 /// many, a batch's pixels are sent as bytes.
@@ -30,43 +30,48 @@ pub(crate) struct DeviceImages {
 
 /// A whole split: pixels on the device, labels in host memory, where losses take them.
 struct Resident {
-    /// Shape [BLOCK, WORDS], the last one shorter.
+    /// Images per tensor.
+    block: u64,
+    /// Shape [block, words of an image], the last one shorter.
     blocks: Vec<Tensor<2, Int>>,
-    labels: Vec<u8>,
+    labels: Vec<u16>,
 }
 
 impl DeviceImages {
     pub(super) fn new(source: Images, device: &Device) -> Result<Self, DataError> {
         let channels = [0, 1].map(|part| {
-            let values = CHANNELS.map(|(mean, deviation)| [mean, deviation][part]).to_vec();
+            let values = source.info().channels.map(|(mean, deviation)| [mean, deviation][part]).to_vec();
             Tensor::from_data(TensorData::new(values, [1, 3, 1, 1]), device)
         });
         let shifts = Tensor::from_data(TensorData::new(vec![0_i32, 8, 16, 24], [1, 1, 4]), device);
-        let resident = (source.count() <= MOST_RESIDENT).then(|| Resident::new(&source, device)).transpose()?;
+        let block = (BLOCK_BYTES / source.info().image_bytes()) as u64;
+        let fits = source.count() <= MOST_BLOCKS * block;
+        let resident = fits.then(|| Resident::new(&source, block, device)).transpose()?;
         Ok(Self { source, device: device.clone(), resident, channels, shifts })
     }
 
-    /// Shape [samples, WORDS] → [samples, 3, 32, 32], by the arithmetic of [`super::ImageBatch::push`].
+    /// Shape [samples, words] → [samples, 3, size, size], by the arithmetic of [`super::ImageBatch::push`].
     fn normalised(&self, words: Tensor<2, Int>) -> Tensor<4> {
-        let samples = words.dims()[0];
+        let [samples, count] = words.dims();
+        let size = self.source.info().size;
         let bytes =
-            words.reshape([samples, WORDS, 1]).bitwise_right_shift(self.shifts.clone()).bitwise_and_scalar(0xFF);
+            words.reshape([samples, count, 1]).bitwise_right_shift(self.shifts.clone()).bitwise_and_scalar(0xFF);
         let [mean, deviation] = self.channels.clone();
-        (bytes.float().reshape([samples, 3, 32, 32]) / 255.0 - mean) / deviation
+        (bytes.float().reshape([samples, 3, size, size]) / 255.0 - mean) / deviation
     }
 }
 
 impl Samples for DeviceImages {
     type Batch = ImageInput;
 
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         self.source.count()
     }
 
-    fn batch(&self, indices: &[u32]) -> Result<ImageInput, DataError> {
+    fn batch(&self, indices: &[u64]) -> Result<ImageInput, DataError> {
         let (words, labels) = match &self.resident {
             Some(resident) => (resident.words(indices, &self.device), resident.labels(indices)),
-            None => upload(&self.source, indices.iter().copied(), &self.device)?,
+            None => upload(&self.source, indices, &self.device)?,
         };
         let labels = labels.into_iter().map(i32::from).collect();
         Ok(ImageInput::Device { images: self.normalised(words), labels })
@@ -74,29 +79,30 @@ impl Samples for DeviceImages {
 }
 
 impl Resident {
-    fn new(source: &Images, device: &Device) -> Result<Self, DataError> {
+    fn new(source: &Images, block: u64, device: &Device) -> Result<Self, DataError> {
         let (mut blocks, mut labels) = (Vec::new(), Vec::new());
-        for first in (0..source.count()).step_by(BLOCK as usize) {
-            let (block, labels_of_block) = upload(source, first..source.count().min(first + BLOCK), device)?;
-            blocks.push(block);
+        for first in (0..source.count()).step_by(block as usize) {
+            let indices: Vec<u64> = (first..source.count().min(first + block)).collect();
+            let (words, labels_of_block) = upload(source, &indices, device)?;
+            blocks.push(words);
             labels.extend(labels_of_block);
         }
-        Ok(Self { blocks, labels })
+        Ok(Self { block, blocks, labels })
     }
 
-    fn labels(&self, indices: &[u32]) -> Vec<u8> {
+    fn labels(&self, indices: &[u64]) -> Vec<u16> {
         indices.iter().map(|index| self.labels[*index as usize]).collect()
     }
 
     /// Rows by index: gathered from one block after the other, then put in order.
-    fn words(&self, indices: &[u32], device: &Device) -> Tensor<2, Int> {
-        let block = |at: &usize| indices[*at] / BLOCK;
+    fn words(&self, indices: &[u64], device: &Device) -> Tensor<2, Int> {
+        let block = |at: &usize| indices[*at] / self.block;
         let mut by_block: Vec<usize> = (0..indices.len()).collect();
         by_block.sort_by_key(block);
         let gathered: Vec<Tensor<2, Int>> = by_block
             .chunk_by(|a, b| block(a) == block(b))
             .map(|positions| {
-                let rows = positions.iter().map(|at| (indices[*at] % BLOCK).cast_signed()).collect();
+                let rows = positions.iter().map(|at| (indices[*at] % self.block) as i32).collect();
                 self.blocks[block(&positions[0]) as usize].clone().select(0, int_tensor(rows, device))
             })
             .collect();
@@ -114,40 +120,39 @@ fn int_tensor(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
     Tensor::from_data(TensorData::new(values, [count]), device)
 }
 
-/// Pixels of these records on the device, shape [samples, WORDS], and their labels.
-fn upload(
-    source: &Images,
-    indices: impl ExactSizeIterator<Item = u32>,
-    device: &Device,
-) -> Result<(Tensor<2, Int>, Vec<u8>), DataError> {
+/// Pixels of these records on the device, shape [samples, words of an image], and their labels.
+fn upload(source: &Images, indices: &[u64], device: &Device) -> Result<(Tensor<2, Int>, Vec<u16>), DataError> {
     let count = indices.len();
-    let (mut words, mut labels) = (Vec::with_capacity(count * WORDS), Vec::with_capacity(count));
+    let words_of_image = source.info().image_bytes() / PIXELS_OF_WORD;
+    let (mut words, mut labels) = (Vec::with_capacity(count * words_of_image), Vec::with_capacity(count));
     for index in indices {
-        let record = source.read(index)?;
-        labels.push(record[1]);
-        words.extend(record[2..].chunks_exact(4).map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]])));
+        let image = source.read(*index)?;
+        labels.push(image.label);
+        let words_of = image.pixels.chunks_exact(PIXELS_OF_WORD);
+        words.extend(words_of.map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]])));
     }
-    Ok((Tensor::from_data(TensorData::new(words, [count, WORDS]), device), labels))
+    Ok((Tensor::from_data(TensorData::new(words, [count, words_of_image]), device), labels))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DataSource, RECORD_BYTES, Split};
+    use super::super::packed::PackedWriter;
+    use super::super::{DataSource, LabelledImage, RECORD_BYTES, Split};
     use super::*;
 
-    fn check(samples: &DeviceImages, images: &Images, indices: &[u32]) {
+    fn check(samples: &DeviceImages, images: &Images, indices: &[u64]) {
         let ImageInput::Device { images: found, labels } = samples.batch(indices).unwrap() else {
             panic!("expected a batch on the device");
         };
         let expected = images.host_batch(indices).unwrap();
         assert_eq!(labels, expected.labels);
-        assert_eq!(found.dims(), [indices.len(), 3, 32, 32]);
+        assert_eq!(found.dims(), [indices.len(), 3, images.info().size, images.info().size]);
         let found: Vec<u32> = found.into_data().iter::<f32>().map(f32::to_bits).collect();
         assert!(found.into_iter().eq(expected.images.into_iter().map(f32::to_bits)));
     }
 
     /// From one block, from both, repeated and in any order.
-    const INDICES: [&[u32]; 4] = [&[7], &[3, 1, 3], &[49_999, 0, 40_000, 39_999], &[45_000]];
+    const INDICES: [&[u64]; 4] = [&[7], &[3, 1, 3], &[49_999, 0, 40_000, 39_999], &[45_000]];
 
     #[test]
     fn batches_on_a_device_are_those_of_the_host_bit_for_bit() {
@@ -168,6 +173,24 @@ mod tests {
         for indices in INDICES {
             check(&samples, &images, indices);
         }
+    }
+
+    /// Packed images have a size, a normalisation and labels of their own.
+    #[test]
+    fn batches_of_packed_images_are_those_of_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let classes: Vec<String> = (0..300).map(|class| class.to_string()).collect();
+        let mut writer = PackedWriter::new(folder.path(), 16, &classes).unwrap();
+        for at in 0..300_u16 {
+            let pixels = (0..3 * 16 * 16).map(|pixel| (pixel * (usize::from(at) + 7) % 256) as u8).collect();
+            writer.push(&LabelledImage { label: 299 - at, pixels }).unwrap();
+        }
+        let channels = writer.channels();
+        let file = writer.finish(channels).unwrap();
+        let images = Images::open(&DataSource::File(file.path().into()), Split::Train).unwrap();
+        let kept = DeviceImages::new(images.clone(), &Device::flex()).unwrap();
+        check(&kept, &images, &[299, 0, 7, 7]);
+        check(&DeviceImages { resident: None, ..kept }, &images, &[299, 0, 7, 7]);
     }
 
     /// Every value of a pixel, in every channel.

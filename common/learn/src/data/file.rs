@@ -70,6 +70,27 @@ impl DataFile {
     }
 }
 
+/// Reads from a position, so that many threads can share a file.
+#[cfg(unix)]
+pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+/// The same on Windows.
+#[cfg(windows)]
+pub(super) fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> std::io::Result<()> {
+    while !buffer.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                buffer = &mut buffer[read..];
+                offset += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// SHA-256 of a whole file.
 pub fn sha256_of_file(path: &Path) -> Result<[u8; 32], DataError> {
     Ok(DataFile::identify(path)?.sha256)

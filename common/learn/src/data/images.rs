@@ -1,34 +1,78 @@
 //! Images with labels, from a file or generated.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::cifar::find_split;
 use super::device_images::DeviceImages;
-use super::{CHANNELS, DataError, DataSource, IMAGE_BYTES, Record, RecordFile, Split, Synthetic, extract_archive};
+use super::{
+    Channels, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, RecordFile, Split, Synthetic,
+    Unpacked, extract_archive,
+};
 use crate::cache::default_cache_dir;
 use crate::problem::{DeviceSamples, Samples};
 
-/// One split of CIFAR-100 or of its synthetic stand-in, read record by record.
+/// One split of a data set of images, read image by image.
 #[derive(Clone, Debug)]
-pub enum Images {
-    /// A file of records.
-    File(RecordFile),
-    /// Generated from a seed.
+pub struct Images {
+    records: Records,
+    info: Arc<ImageInfo>,
+}
+
+#[derive(Clone, Debug)]
+enum Records {
+    /// Packed images of the user.
+    Packed(PackedFile),
+    /// CIFAR-100.
+    Cifar(RecordFile),
+    /// Generated from a seed, in the shape of CIFAR-100.
     Synthetic(Synthetic),
 }
 
 impl Images {
     /// Opens a split.
     pub fn open(source: &DataSource, split: Split) -> Result<Self, DataError> {
-        match source {
-            DataSource::Generated { seed } => Ok(Self::Synthetic(Synthetic::new(split, *seed))),
-            DataSource::File(path) => Ok(Self::File(RecordFile::open(path)?)),
+        let records = match source {
+            DataSource::Generated { seed } => Records::Synthetic(Synthetic::new(split, *seed)),
+            DataSource::File(path) if PackedFile::is_packed(path)? => Records::Packed(PackedFile::open(path)?),
+            DataSource::File(path) => Records::Cifar(RecordFile::open(path)?),
+        };
+        let info = match &records {
+            Records::Packed(file) => file.info().clone(),
+            Records::Cifar(_) | Records::Synthetic(_) => Arc::new(ImageInfo::cifar100()),
+        };
+        Ok(Self { records, info })
+    }
+
+    /// What the images in a file are, without reading them.
+    pub fn describe(path: &Path) -> Result<ImageInfo, DataError> {
+        if PackedFile::is_packed(path)? { PackedFile::describe(path) } else { Ok(ImageInfo::cifar100()) }
+    }
+
+    /// What the images are.
+    pub fn info(&self) -> &ImageInfo {
+        &self.info
+    }
+
+    /// Packs what the user names into the cache, if it is a folder of images that are not packed yet, and returns the folder with the
+    /// packed ones; otherwise what the user named.
+    pub fn prepare(data: &Path, size: usize, progress: PackProgress<'_>) -> Result<PathBuf, DataError> {
+        let is_found = |split: &Split| {
+            let names = [split.file_name(), split.packed_name()];
+            names.iter().any(|name| data.join(name).is_file())
+        };
+        if !data.is_dir() || [Split::Train, Split::Test].iter().any(is_found) {
+            return Ok(data.into());
+        }
+        match Unpacked::find(data)? {
+            Some(unpacked) => unpacked.pack_into_cache(&default_cache_dir(), size, progress),
+            None => Ok(data.into()),
         }
     }
 
-    /// The file of a split in what the user names: a folder, one of the two files in it, or the official archive, which
+    /// The file of a split in what the user names: a folder, one of the two files in it, or the official archive of CIFAR-100, which
     /// is then unpacked into the cache.
     pub fn locate(data: &Path, split: Split) -> Result<PathBuf, DataError> {
         find_split(&Self::folder(data)?, split)
@@ -36,32 +80,35 @@ impl Images {
 
     /// The folder that holds the splits of what the user names.
     pub fn folder(data: &Path) -> Result<PathBuf, DataError> {
-        let expected = "'synthetic', a folder with train.bin and test.bin, or cifar-100-binary.tar.gz";
+        let expected = "'synthetic', a folder of images, or cifar-100-binary.tar.gz";
         let found = data.metadata().map_err(|cause| DataError::NotFound { path: data.into(), cause, expected })?;
         if found.is_dir() {
             return Ok(data.into());
         }
-        let is_split = [Split::Train, Split::Test].iter().any(|split| data.ends_with(split.file_name()));
+        let mut names =
+            [Split::Train, Split::Test].into_iter().flat_map(|split| [split.file_name(), split.packed_name()]);
+        let is_split = names.any(|name| data.ends_with(name));
         match data.parent() {
             Some(folder) if is_split => Ok(Path::new(".").join(folder)),
             _ => extract_archive(data, &default_cache_dir()),
         }
     }
 
-    /// The record at an index below [`Samples::count`].
-    pub fn read(&self, index: u32) -> Result<Record, DataError> {
-        match self {
-            Self::File(file) => file.read(index),
-            Self::Synthetic(synthetic) => Ok(synthetic.record(index)),
+    /// The image at an index below [`Samples::count`].
+    pub fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
+        match &self.records {
+            Records::Packed(file) => file.read(index),
+            Records::Cifar(file) => file.read(index).map(LabelledImage::from),
+            Records::Synthetic(synthetic) => Ok(synthetic.record(index).into()),
         }
     }
 
     /// The images at these indices, in host memory.
-    pub fn host_batch(&self, indices: &[u32]) -> Result<ImageBatch, DataError> {
-        let mut batch = ImageBatch::default();
-        batch.images.reserve_exact(indices.len() * IMAGE_BYTES);
+    pub fn host_batch(&self, indices: &[u64]) -> Result<ImageBatch, DataError> {
+        let mut batch = ImageBatch::new(self.info.size);
+        batch.images.reserve_exact(indices.len() * self.info.image_bytes());
         for index in indices {
-            batch.push(&self.read(*index)?);
+            batch.push(&self.read(*index)?, &self.info.channels);
         }
         Ok(batch)
     }
@@ -70,15 +117,22 @@ impl Images {
 impl Samples for Images {
     type Batch = ImageInput;
 
-    fn count(&self) -> u32 {
-        match self {
-            Self::File(file) => file.len(),
-            Self::Synthetic(synthetic) => synthetic.len(),
+    fn count(&self) -> u64 {
+        match &self.records {
+            Records::Packed(file) => file.len(),
+            Records::Cifar(file) => file.len(),
+            Records::Synthetic(synthetic) => synthetic.len(),
         }
     }
 
-    fn batch(&self, indices: &[u32]) -> Result<ImageInput, DataError> {
+    fn batch(&self, indices: &[u64]) -> Result<ImageInput, DataError> {
         self.host_batch(indices).map(ImageInput::Host)
+    }
+
+    /// Activations grow with the number of pixels.
+    fn fused(&self) -> u64 {
+        let pixels = (self.info.size * self.info.size) as u64;
+        (512 * 32 * 32 / pixels).max(1)
     }
 
     fn on_device(&self, device: &Device) -> Result<Option<DeviceSamples<ImageInput>>, DataError> {
@@ -94,25 +148,25 @@ pub enum ImageInput {
     Host(ImageBatch),
     /// On the device that computes with it.
     Device {
-        /// Normalised pixels, shape [samples, 3, 32, 32].
+        /// Normalised pixels, shape [samples, 3, size, size].
         images: Tensor<4>,
-        /// Fine labels, in host memory, where losses and accuracies take them.
+        /// Labels, in host memory, where losses and accuracies take them.
         labels: Vec<i32>,
     },
 }
 
 impl ImageInput {
-    /// Normalised pixels on the device, shape [samples, 3, 32, 32].
+    /// Normalised pixels on the device, shape [samples, 3, size, size].
     pub fn images(&self, device: &Device) -> Tensor<4> {
         match self {
-            Self::Host(ImageBatch { images, labels }) => {
-                Tensor::from_data(TensorData::new(images.clone(), [labels.len(), 3, 32, 32]), device)
+            Self::Host(ImageBatch { size, images, labels }) => {
+                Tensor::from_data(TensorData::new(images.clone(), [labels.len(), 3, *size, *size]), device)
             }
             Self::Device { images, .. } => images.clone(),
         }
     }
 
-    /// Fine labels.
+    /// Labels.
     pub fn labels(&self) -> &[i32] {
         match self {
             Self::Host(ImageBatch { labels, .. }) | Self::Device { labels, .. } => labels,
@@ -121,19 +175,26 @@ impl ImageInput {
 }
 
 /// Images ready for a device.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ImageBatch {
-    /// Normalised pixels, shape [samples, 3, 32, 32], row-major.
+    /// Width and height, in pixels.
+    pub size: usize,
+    /// Normalised pixels, shape [samples, 3, size, size], row-major.
     pub images: Vec<f32>,
-    /// Fine labels.
+    /// Labels.
     pub labels: Vec<i32>,
 }
 
 impl ImageBatch {
-    /// Adds a record, normalising each channel to mean 0 and standard deviation 1 over CIFAR-100.
-    pub fn push(&mut self, record: &Record) {
-        self.labels.push(i32::from(record[1]));
-        for (plane, (mean, deviation)) in record[2..].chunks_exact(IMAGE_BYTES / 3).zip(CHANNELS) {
+    /// No images yet, of a width and height.
+    pub fn new(size: usize) -> Self {
+        Self { size, images: Vec::new(), labels: Vec::new() }
+    }
+
+    /// Adds an image, normalising each channel to mean 0 and standard deviation 1 over the training images.
+    pub fn push(&mut self, image: &LabelledImage, channels: &Channels) {
+        self.labels.push(image.label.into());
+        for (plane, &(mean, deviation)) in image.pixels.chunks_exact(self.size * self.size).zip(channels) {
             self.images.extend(plane.iter().map(|&pixel| (f32::from(pixel) / 255.0 - mean) / deviation));
         }
     }
@@ -141,17 +202,16 @@ impl ImageBatch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RECORD_BYTES;
+    use super::super::{CHANNELS, IMAGE_BYTES};
     use super::*;
 
     #[test]
     fn pixels_are_normalised_per_channel() {
-        let mut record = [0; RECORD_BYTES];
-        record[1] = 42;
-        record[2] = 255;
-        record[2 + 1024] = 128;
-        let mut batch = ImageBatch::default();
-        batch.push(&record);
+        let mut image = LabelledImage { label: 42, pixels: vec![0; IMAGE_BYTES] };
+        image.pixels[0] = 255;
+        image.pixels[1024] = 128;
+        let mut batch = ImageBatch::new(32);
+        batch.push(&image, &CHANNELS);
         assert_eq!((batch.labels[0], batch.images.len()), (42, IMAGE_BYTES));
         assert!((batch.images[0] - (1.0 - 0.5071) / 0.2673).abs() < 1e-6);
         assert!((batch.images[1024] - (128.0 / 255.0 - 0.4865) / 0.2564).abs() < 1e-6);

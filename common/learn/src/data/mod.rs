@@ -1,11 +1,17 @@
-//! Where samples come from, and which of them a task gets. The images are CIFAR-100's, or a synthetic stand-in of the
-//! same shape.
+//! Where samples come from, and which of them a task gets. The images are the user's own, which were packed, CIFAR-100's, or a
+//! synthetic stand-in of the same shape.
 
 mod archive;
 mod cifar;
+mod cifar10;
 mod device_images;
 mod file;
+mod folder;
 mod images;
+mod info;
+mod pack;
+mod packed;
+mod permutation;
 mod sampling;
 mod synthetic;
 
@@ -13,6 +19,9 @@ pub use archive::extract_archive;
 pub use cifar::{CLASS_NAMES, RecordFile, find_split};
 pub use file::{DataFile, FileState, hex, sha256_of_file};
 pub use images::{ImageBatch, ImageInput, Images};
+pub use info::{Channels, ImageInfo, LabelledImage};
+pub use pack::{BadImage, DEFAULT_SIZE, PackProgress, Packing, Unpacked};
+pub use packed::{MAX_CLASSES, MAX_SIZE, PackedFile, is_size};
 pub use sampling::{TaskSampler, Tasks};
 pub use synthetic::Synthetic;
 
@@ -29,7 +38,7 @@ pub const IMAGE_BYTES: usize = 3 * 32 * 32;
 pub const RECORD_BYTES: usize = 2 + IMAGE_BYTES;
 
 /// Mean and standard deviation of each channel of the CIFAR-100 training images, on a scale of 0 to 1.
-pub const CHANNELS: [(f32, f32); 3] = [(0.5071, 0.2673), (0.4865, 0.2564), (0.4409, 0.2762)];
+pub const CHANNELS: Channels = [(0.5071, 0.2673), (0.4865, 0.2564), (0.4409, 0.2762)];
 
 /// One record, in the official binary layout.
 pub type Record = [u8; RECORD_BYTES];
@@ -55,6 +64,14 @@ impl Split {
         match self {
             Self::Train => "train.bin",
             Self::Test => "test.bin",
+        }
+    }
+
+    /// The name of its file in ata's own layout.
+    pub fn packed_name(self) -> &'static str {
+        match self {
+            Self::Train => "train.packed",
+            Self::Test => "test.packed",
         }
     }
 }
@@ -116,10 +133,31 @@ pub enum DataError {
         /// What the system says.
         cause: std::io::Error,
     },
+    /// Packed images cannot be written.
+    #[error("cannot write {path}: {cause}")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        cause: std::io::Error,
+    },
+    /// Images that are to be packed cannot be read.
+    #[error(
+        "{} of the files cannot be read as images, such as {}: {}. Remove or replace them, or let `ata data pack DIR OUT --skip-bad` \
+         leave them out",
+        1 + others.len(), first.path.display(), first.reason
+    )]
+    BadImages {
+        /// One of them.
+        first: BadImage,
+        /// The others.
+        others: Vec<BadImage>,
+    },
     /// The folder has no such split.
     #[error(
         "{folder} holds no {file}: expected the CIFAR-100 binary version (train.bin and test.bin, as in \
-         cifar-100-binary.tar.gz)"
+         cifar-100-binary.tar.gz), packed images (train.packed and test.packed), or images to pack with `ata data pack` \
+         (train/CLASS/*.png and test/CLASS/*.png)"
     )]
     Missing {
         /// The folder.
@@ -157,6 +195,12 @@ impl DataError {
     pub fn cache(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Cache { path, cause }
+    }
+
+    /// For `map_err` after writing packed images.
+    pub fn write(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |cause| Self::Write { path, cause }
     }
 
     /// A file that violates its layout, and how.

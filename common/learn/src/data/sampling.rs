@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use ata_types::Iteration;
 use rand::rngs::ChaCha8Rng;
-use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
+
+use super::permutation::Permutation;
 
 /// The tasks of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,43 +28,50 @@ pub struct Tasks {
 pub struct TaskSampler {
     tasks: Tasks,
     /// Samples of the data set.
-    count: u32,
+    count: u64,
     /// By epoch; only those that the last task spans are kept.
-    permutations: BTreeMap<u64, Vec<u32>>,
+    permutations: BTreeMap<u64, Permutation>,
 }
 
 impl TaskSampler {
     /// For tasks on a data set of `count` samples, at least one.
-    pub fn new(tasks: Tasks, count: u32) -> Self {
+    pub fn new(tasks: Tasks, count: u64) -> Self {
         Self { tasks, count, permutations: BTreeMap::new() }
     }
 
     /// The indices of a task's samples.
-    pub fn samples(&mut self, iteration: Iteration, index: u64) -> Vec<u32> {
+    pub fn samples(&mut self, iteration: Iteration, index: u64) -> Vec<u64> {
         let Tasks { seed, budget, task_batch } = self.tasks;
         let count = self.count;
         let size = u64::from(task_batch);
         if index >= budget {
             let mut rng =
                 stream(seed, Purpose::ExtraTask, iteration.number().wrapping_mul(1 << 32).wrapping_add(index));
-            return (0..size).map(|_| rng.random_range(0..count)).collect();
+            return (0..size).map(|_| random_below(count, &mut rng)).collect();
         }
         // Positions wrap around, as a coordinator may name any iteration.
         let first = (iteration.number() - 1).wrapping_mul(budget).wrapping_add(index).wrapping_mul(size);
-        let epoch_of = |position: u64| position / u64::from(count);
+        let epoch_of = |position: u64| position / count;
         let oldest = epoch_of(first);
         self.permutations.retain(|&epoch, _| epoch >= oldest && epoch <= epoch_of(first.wrapping_add(size)));
         (0..size)
             .map(|at| {
                 let position = first.wrapping_add(at);
-                let permutation = self.permutations.entry(epoch_of(position)).or_insert_with_key(|&epoch| {
-                    let mut permutation: Vec<u32> = (0..count).collect();
-                    permutation.shuffle(&mut stream(seed, Purpose::Epoch, epoch));
-                    permutation
-                });
-                permutation[(position % u64::from(count)) as usize]
+                let permutation = self
+                    .permutations
+                    .entry(epoch_of(position))
+                    .or_insert_with_key(|&epoch| Permutation::new(count, stream(seed, Purpose::Epoch, epoch)));
+                permutation.at(position % count)
             })
             .collect()
+    }
+}
+
+/// A random number below `count`. Narrow numbers take other values from the stream than wide ones, and are what a seed has always meant.
+fn random_below(count: u64, rng: &mut ChaCha8Rng) -> u64 {
+    match u32::try_from(count) {
+        Ok(count) => rng.random_range(0..count).into(),
+        Err(_) => rng.random_range(0..count),
     }
 }
 
@@ -95,7 +103,7 @@ mod tests {
     #[test]
     fn an_epoch_takes_each_record_once() {
         let mut data = tasks(3, 4, 16);
-        let all: Vec<u32> = (1..=32)
+        let all: Vec<u64> = (1..=32)
             .flat_map(|k| (0..4).map(move |b| (k, b)))
             .flat_map(|(k, b)| data.samples(Iteration(k), b))
             .collect();
@@ -142,6 +150,29 @@ mod tests {
             data.samples(Iteration(6), 0),
             "the next iteration's tasks are not used up"
         );
+    }
+
+    /// A trillion samples: nothing is kept for each, and the rules are those of a small data set.
+    #[test]
+    fn a_data_set_may_be_far_larger_than_memory() {
+        const COUNT: u64 = 1 << 40;
+        let new = |seed| TaskSampler::new(Tasks { seed, budget: 4, task_batch: 16 }, COUNT);
+        let samples = |seed, iteration, index| new(seed).samples(Iteration(iteration), index);
+        let first = samples(3, 1, 0);
+        assert_eq!(
+            first[..3],
+            [1_080_580_757_458, 695_008_743_512, 274_264_639_499],
+            "the order is part of what a seed means"
+        );
+        assert_eq!(samples(3, 1, 4)[..2], [734_120_473_047, 399_003_396_815], "so is an extra task");
+        assert_ne!(samples(4, 1, 0), first);
+        // The same tasks of the next epoch, 2^40 / 64 iterations later.
+        assert_ne!(samples(3, (1 << 34) + 1, 0), first, "each epoch has its own permutation");
+        let mut iteration: Vec<u64> = (0..4).flat_map(|index| samples(3, 1, index)).collect();
+        assert!(iteration.iter().all(|sample| *sample < COUNT));
+        iteration.sort_unstable();
+        iteration.dedup();
+        assert_eq!(iteration.len(), 64, "an epoch takes each sample once");
     }
 
     /// A task of more samples than there are records spans several epochs.

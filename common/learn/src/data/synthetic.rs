@@ -28,7 +28,7 @@ impl Synthetic {
 
     /// The number of records.
     #[expect(clippy::len_without_is_empty, reason = "it has thousands of records")]
-    pub fn len(&self) -> u32 {
+    pub fn len(&self) -> u64 {
         match self.split {
             Split::Train => 50_000,
             Split::Test => 2_000,
@@ -36,10 +36,10 @@ impl Synthetic {
     }
 
     /// The record at an index.
-    pub fn record(&self, index: u32) -> Record {
+    pub fn record(&self, index: u64) -> Record {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let half = if self.split == Split::Train { 1 } else { 2 };
-        rng.set_stream(half << 32 | u64::from(index));
+        rng.set_stream(half << 32 | index);
         let fine = rng.random_range(0..CLASSES as u8);
         let (down, right) = (rng.random_range(0..4), rng.random_range(0..4));
         let mut noise = [0; IMAGE_BYTES];

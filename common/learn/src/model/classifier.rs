@@ -1,45 +1,72 @@
 //! Classification of images: the built-in problem.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use crate::data::{CHANNELS, CLASS_NAMES, DataError, DataSource, ImageInput, Images, Split};
+use super::shape::{ImageShape, ShapeParameters};
+use crate::data::{DataError, DataSource, ImageInfo, ImageInput, Images, PackProgress, Split};
 use crate::model_file::Metadata;
 use crate::nn::cross_entropy;
-use crate::problem::{Measurement, Problem};
+use crate::problem::{Adapted, Measurement, Problem};
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
 pub trait Network: Module + 'static {
     /// Class scores (logits) of a batch of images.
     ///
-    /// `images` has shape [samples, 3, 32, 32], normalised per channel; the result has shape [samples, classes].
+    /// `images` has shape [samples, 3, size, size], normalised per channel; the result has shape [samples, classes].
     fn forward(&self, images: Tensor<4>) -> Tensor<2>;
 }
 
-/// The problem to classify the images of CIFAR-100, or of the synthetic data of its shape, by cross-entropy.
+/// The problem to classify images by cross-entropy: those of CIFAR-100, of the synthetic data of its shape, or packed ones.
 pub struct ImageClassifier<F> {
-    new: F,
+    parameters: ShapeParameters,
+    /// What the data is, once the problem is adapted to it.
+    info: Option<ImageInfo>,
+    new: Arc<F>,
 }
 
-impl<N: Network, F: Fn(&Device) -> N + Send + Sync + 'static> ImageClassifier<F> {
+impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> ImageClassifier<F> {
     /// With a network that `new` creates with fresh random parameters on a device.
-    pub fn new(new: F) -> Self {
-        Self { new }
+    pub fn new(parameters: ShapeParameters, new: F) -> Self {
+        Self { parameters, info: None, new: Arc::new(new) }
+    }
+
+    /// What the data is. On workers, which need no names of classes, it is that of CIFAR-100.
+    fn info(&self) -> ImageInfo {
+        self.info.clone().unwrap_or_else(ImageInfo::cifar100)
     }
 }
 
-impl<N: Network, F: Fn(&Device) -> N + Send + Sync + 'static> Problem for ImageClassifier<F> {
+impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> Problem for ImageClassifier<F> {
     type Network = N;
     type Samples = Images;
 
     fn network(&self, device: &Device) -> N {
-        (self.new)(device)
+        (self.new)(self.parameters.shape(), device)
+    }
+
+    fn adapt(&self, data: &Path, progress: PackProgress<'_>) -> Result<Option<Adapted<Self>>, DataError> {
+        let data = Images::prepare(data, self.parameters.shape().size, progress)?;
+        let info = Images::describe(&self.locate(&data, Split::Train)?)?;
+        let (parameters, added) = self.parameters.adapted(&info);
+        let model = Self { parameters, info: Some(info), new: self.new.clone() };
+        Ok(Some(Adapted { model, parameters: added, data }))
     }
 
     fn open(&self, source: &DataSource, split: Split) -> Result<Images, DataError> {
-        Images::open(source, split)
+        let images = Images::open(source, split)?;
+        self.parameters.shape().check(images.info())?;
+        match (&self.info, source) {
+            (Some(info), DataSource::File(path)) if info != images.info() => {
+                let reason =
+                    "its classes or its normalisation are not those of the training images: pack both together";
+                Err(DataError::corrupt(path, reason))
+            }
+            _ => Ok(images),
+        }
     }
 
     fn loss(&self, network: &N, batch: &ImageInput, device: &Device) -> Tensor<1> {
@@ -55,13 +82,14 @@ impl<N: Network, F: Fn(&Device) -> N + Send + Sync + 'static> Problem for ImageC
     }
 
     fn class_names(&self) -> Vec<String> {
-        CLASS_NAMES.map(String::from).into()
+        self.info().classes
     }
 
     fn metadata(&self) -> Metadata {
-        let channels = |pick: fn(&(f32, f32)) -> f32| CHANNELS.map(|channel| pick(&channel).to_string()).join("/");
-        let normalisation = format!("mean={} std={}", channels(|channel| channel.0), channels(|channel| channel.1));
-        [("normalisation", normalisation), ("classes", CLASS_NAMES.join(","))]
+        let ImageInfo { classes, channels, .. } = self.info();
+        let of = |pick: fn(&(f32, f32)) -> f32| channels.map(|channel| pick(&channel).to_string()).join("/");
+        let normalisation = format!("mean={} std={}", of(|channel| channel.0), of(|channel| channel.1));
+        [("normalisation", normalisation), ("classes", classes.join(","))]
             .map(|(key, value)| (key.to_owned(), value))
             .into()
     }

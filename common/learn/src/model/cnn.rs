@@ -8,13 +8,12 @@ use burn::nn::{LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
-use super::{ModelError, Network};
-use crate::data::CLASSES;
+use super::{ImageShape, ModelError, Network};
 use crate::nn::{ConvReluPool, Linear};
 
 /// Three 3×3 convolutions, each with ReLU and 2×2 max-pooling, then two fully connected layers with a ReLU in between.
 ///
-/// It has 158,684 parameters with the default widths.
+/// It has 158,684 parameters with the default widths, for CIFAR-100.
 #[derive(Module, Debug)]
 pub struct Cnn {
     conv1: ConvReluPool,
@@ -58,21 +57,21 @@ impl FromStr for CnnWidths {
 
 impl Cnn {
     /// A network with fresh random parameters.
-    pub fn new(widths: CnnWidths, device: &Device) -> Self {
+    pub fn new(widths: CnnWidths, shape: ImageShape, device: &Device) -> Self {
         let [c1, c2, c3] = widths.channels;
         let convolution = |input, output| {
             let config = Conv2dConfig::new([input, output], [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
             ConvReluPool::new(config.init(device))
         };
         let linear = |input, output| Linear::new(LinearConfig::new(input, output).init(device));
-        // Pooling halves 32 × 32 three times.
-        let flat = c3 * 4 * 4;
+        // Pooling halves the images three times.
+        let flat = c3 * (shape.size / 8).pow(2);
         Self {
             conv1: convolution(3, c1),
             conv2: convolution(c1, c2),
             conv3: convolution(c2, c3),
             hidden: linear(flat, widths.hidden),
-            output: linear(widths.hidden, CLASSES),
+            output: linear(widths.hidden, shape.classes),
         }
     }
 }
@@ -94,6 +93,10 @@ mod tests {
     fn default_parameter_count() {
         assert_eq!(builtin_model("cnn").unwrap().parameter_count(), 158_684);
         assert_eq!(builtin_model("cnn:widths=16/32/64/120").unwrap().parameter_count(), 158_684);
+        assert_eq!(builtin_model("cnn:classes=100,widths=16/32/64/120,size=32").unwrap().parameter_count(), 158_684);
+        // 90 outputs fewer, each with 120 weights and a bias; 64 channels of 8 × 8 instead of 4 × 4 pixels, with 120 weights each.
+        assert_eq!(builtin_model("cnn:classes=10").unwrap().parameter_count(), 158_684 - 90 * 121);
+        assert_eq!(builtin_model("cnn:size=64").unwrap().parameter_count(), 158_684 + 64 * 48 * 120);
     }
 
     #[test]

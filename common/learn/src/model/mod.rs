@@ -4,11 +4,13 @@ mod classifier;
 mod cnn;
 mod described;
 mod resnet;
+mod shape;
 
 pub use classifier::{ImageClassifier, Network};
 pub use cnn::{Cnn, CnnWidths};
 pub use described::DescribedModel;
 pub use resnet::ResNet20;
+pub use shape::{ImageShape, ShapeParameters};
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,13 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::module::Module;
 use burn::tensor::Device;
 
-use crate::data::{DataError, DataSource, Split, Tasks};
+use crate::data::{DataError, DataSource, PackProgress, Split, Tasks};
 use crate::device::{OpenDevice, is_cpu};
 use crate::evaluator::{BurnEvaluator, Evaluator};
 use crate::flat;
 use crate::learner::{BurnLearner, Learner};
 use crate::model_file::Metadata;
-use crate::problem::{Batch, DeviceSamples, Problem, Samples};
+use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::ParameterTable;
 
 /// A problem without its types, as coordinator and workers use it.
@@ -35,6 +37,11 @@ pub trait Model: Send + Sync {
 
     /// Fresh random parameters: the same for the same seed on every machine and device.
     fn initial_parameters(&self, seed: u64) -> Result<Vec<f32>, DataError>;
+
+    /// Adapts the model to what `--data` names, before a run begins; see [`Problem::adapt`].
+    fn adapt(&self, _data: &Path, _progress: PackProgress<'_>) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
+        Ok(None)
+    }
 
     /// The file that holds a split, in what `--data` names.
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError>;
@@ -52,7 +59,7 @@ pub trait Model: Send + Sync {
 /// An open split of a model's data.
 pub trait Dataset: Send + Sync {
     /// Number of samples, at least one.
-    fn count(&self) -> u32;
+    fn count(&self) -> u64;
 
     /// Makes the worker's side, which computes gradients of tasks.
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner>;
@@ -68,7 +75,9 @@ pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// There is no such model.
-    #[error("unknown model '{0}': expected cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W")]
+    #[error(
+        "unknown model '{0}': expected cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W, with classes=N and size=S if these are not to be those of the data"
+    )]
     Unknown(String),
     /// The widths of the CNN do not parse.
     #[error("model 'cnn': widths '{0}' must be four whole numbers from 1 to {max}, as in 16/32/64/120", max = CnnWidths::MAX)]
@@ -88,24 +97,28 @@ pub fn model(problem: impl Problem) -> Arc<dyn Model> {
     Arc::new(ProblemModel(Arc::new(problem)))
 }
 
-/// The models that come with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` and `resnet20:width=W`.
+/// The models that come with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` and `resnet20:width=W`, each also with `classes=N` and
+/// `size=S`, as in `cnn:classes=10,size=64`.
 pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
-    let (name, parameter) = specification.split_once(':').unwrap_or((specification, ""));
-    match (name, parameter.split_once('=')) {
-        ("cnn", None) if parameter.is_empty() => Ok(cnn(CnnWidths::default())),
-        ("cnn", Some(("widths", widths))) => Ok(cnn(widths.parse()?)),
-        ("resnet20", None) if parameter.is_empty() => Ok(resnet20(ResNet20::WIDTH)),
-        ("resnet20", Some(("width", width))) => Ok(resnet20(ResNet20::parse_width(width)?)),
-        _ => Err(ModelError::Unknown(specification.into())),
+    let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
+    let unknown = || ModelError::Unknown(specification.into());
+    let (mut widths, mut width, mut shape) = (CnnWidths::default(), ResNet20::WIDTH, ShapeParameters::default());
+    for parameter in parameters.split(',').filter(|parameter| !parameter.is_empty()) {
+        let (key, value) = parameter.split_once('=').ok_or_else(unknown)?;
+        match (name, key) {
+            ("cnn", "widths") => widths = value.parse()?,
+            ("resnet20", "width") => width = ResNet20::parse_width(value)?,
+            _ if !shape.take(key, value)? => return Err(unknown()),
+            _ => {}
+        }
     }
-}
-
-fn cnn(widths: CnnWidths) -> Arc<dyn Model> {
-    model(ImageClassifier::new(move |device: &Device| Cnn::new(widths, device)))
-}
-
-fn resnet20(width: usize) -> Arc<dyn Model> {
-    model(ImageClassifier::new(move |device: &Device| ResNet20::new(width, device)))
+    match name {
+        "cnn" => Ok(model(ImageClassifier::new(shape, move |shape, device: &Device| Cnn::new(widths, shape, device)))),
+        "resnet20" => {
+            Ok(model(ImageClassifier::new(shape, move |shape, device: &Device| ResNet20::new(width, shape, device))))
+        }
+        _ => Err(unknown()),
+    }
 }
 
 struct ProblemModel<P>(Arc<P>);
@@ -126,6 +139,15 @@ impl<P: Problem> Model for ProblemModel<P> {
         let cpu = Device::flex();
         cpu.seed(seed);
         Ok(flat::parameters(&self.0.network(&cpu)))
+    }
+
+    fn adapt(&self, data: &Path, progress: PackProgress<'_>) -> Result<Option<Adapted<Arc<dyn Model>>>, DataError> {
+        let adapted = self.0.adapt(data, progress)?;
+        Ok(adapted.map(|Adapted { model: problem, parameters, data }| Adapted {
+            model: model(problem),
+            parameters,
+            data,
+        }))
     }
 
     fn locate(&self, data: &Path, split: Split) -> Result<PathBuf, DataError> {
@@ -170,7 +192,7 @@ impl<P: Problem> OpenData<P> {
 }
 
 impl<P: Problem> Dataset for OpenData<P> {
-    fn count(&self) -> u32 {
+    fn count(&self) -> u64 {
         self.samples.count()
     }
 

@@ -7,8 +7,7 @@ use burn::nn::conv::Conv2dConfig;
 use burn::nn::{GroupNormConfig, Initializer, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
 
-use super::{ModelError, Network};
-use crate::data::CLASSES;
+use super::{ImageShape, ModelError, Network};
 use crate::nn::{Conv3x3, GroupNorm, Linear, global_average, subsample};
 
 /// ResNet-20: a convolution, three stages of three basic blocks, global average pooling and a linear layer. Its shortcuts
@@ -16,7 +15,7 @@ use crate::nn::{Conv3x3, GroupNorm, Linear, global_average, subsample};
 ///
 /// Group normalisation stands in for the paper's batch normalisation, whose result for a sample depends on the other
 /// samples, and in an evaluation on running means of all tasks before: then a gradient would not follow from parameters and
-/// samples alone. It has 275,572 parameters with the paper's width of 16.
+/// samples alone. It has 275,572 parameters with the paper's width of 16, for CIFAR-100.
 #[derive(Module, Debug)]
 pub struct ResNet20 {
     conv1: Conv3x3,
@@ -54,7 +53,7 @@ impl ResNet20 {
     ///
     /// # Panics
     /// If `width` is no multiple of 8, the number of groups.
-    pub fn new(width: usize, device: &Device) -> Self {
+    pub fn new(width: usize, shape: ImageShape, device: &Device) -> Self {
         let stage = |input, width, stride| {
             let block = |at| {
                 if at == 0 { Block::new(input, width, stride, device) } else { Block::new(width, width, 1, device) }
@@ -67,7 +66,7 @@ impl ResNet20 {
             layer1: stage(width, width, 1),
             layer2: stage(width, 2 * width, 2),
             layer3: stage(2 * width, 4 * width, 2),
-            output: Linear::new(LinearConfig::new(4 * width, CLASSES).init(device)),
+            output: Linear::new(LinearConfig::new(4 * width, shape.classes).init(device)),
         }
     }
 
@@ -141,6 +140,7 @@ mod tests {
         assert_eq!(builtin_model("resnet20").unwrap().parameter_count(), 275_572);
         assert_eq!(builtin_model("resnet20:width=16").unwrap().parameter_count(), 275_572);
         assert_eq!(builtin_model("resnet20:width=32").unwrap().parameter_count(), 1_085_572);
+        assert_eq!(builtin_model("resnet20:size=64,classes=10").unwrap().parameter_count(), 275_572 - 90 * 65);
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
     fn a_sample_does_not_depend_on_its_batch() {
         let device = Device::flex();
         device.seed(1);
-        let network = ResNet20::new(8, &device);
+        let network = ResNet20::new(8, ImageShape::default(), &device);
         let images = Tensor::<4>::random([2, 3, 32, 32], burn::tensor::Distribution::Normal(0.0, 1.0), &device);
         let both = network.forward(images.clone()).into_data();
         let alone = network.forward(images.narrow(0, 0, 1)).into_data();

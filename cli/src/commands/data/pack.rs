@@ -1,0 +1,46 @@
+//! `ata data pack`: images in ata's own layout.
+
+use std::path::Path;
+
+use ata_learn::{DataSource, Images, Packing, Samples, Split, Unpacked, hex, sha256_of_file};
+
+use crate::args::PackArgs;
+use crate::failure::Failure;
+use crate::inputs::{note_bad_image, note_bad_images};
+use crate::output::{Counting, note, print_text};
+
+pub(crate) fn run(args: &PackArgs) -> Result<(), Failure> {
+    let PackArgs { folder, out, size, skip_bad } = args;
+    let unpacked = Unpacked::find(folder)?.ok_or_else(|| nothing_in(folder))?;
+    let mut counting = Counting::new("images packed");
+    let packing = Packing { size: *size, skip_bad: *skip_bad };
+    let skipped = unpacked.pack(out, packing, &mut |done, total| counting.set(done, total));
+    counting.finish();
+    let skipped = skipped.inspect_err(note_bad_images)?;
+    skipped.iter().for_each(|bad| note_bad_image("left out", bad));
+    if !skipped.is_empty() {
+        note!("{} files were left out", skipped.len());
+    }
+    for split in [Split::Train, Split::Test] {
+        print_text(&format!("{}\n", describe(out, split)?))?;
+    }
+    Ok(())
+}
+
+fn describe(out: &Path, split: Split) -> Result<String, Failure> {
+    let path = out.join(split.packed_name());
+    let images = Images::open(&DataSource::File(path.clone()), split)?;
+    let (info, digest) = (images.info(), hex(&sha256_of_file(&path)?));
+    let (count, classes, size) = (images.count(), info.classes.len(), info.size);
+    Ok(format!("{}: {count} images of {size} × {size} pixels in {classes} classes, sha256 {digest}", path.display()))
+}
+
+fn nothing_in(folder: &Path) -> Failure {
+    let name = folder.display();
+    if !folder.is_dir() {
+        return Failure::data(format!("{name}: no such folder; expected one with images"));
+    }
+    Failure::data(format!(
+        "{name}: no images found; expected train/CLASS/*.png and test/CLASS/*.png (or .jpg), or CIFAR-10's data_batch_1.bin"
+    ))
+}

@@ -1,0 +1,81 @@
+//! `ata data pack`, and training on a folder of images.
+
+mod support;
+
+use std::fs::File;
+use std::path::Path;
+
+use support::Sandbox;
+
+/// Writes images of 20 × 16 pixels: 30 of each of two classes to train on, and 10 to test with.
+fn images(folder: &Path) {
+    for (split, count) in [("train", 30), ("test", 10)] {
+        for (class, value) in [("dark", 20), ("light", 200)] {
+            let folder = folder.join(split).join(class);
+            std::fs::create_dir_all(&folder).unwrap();
+            for at in 0..count {
+                let mut encoder = png::Encoder::new(File::create(folder.join(format!("{at}.png"))).unwrap(), 20, 16);
+                encoder.set_color(png::ColorType::Rgb);
+                let pixels: Vec<u8> = (0..20 * 16 * 3).map(|pixel| value + ((pixel * 7 + at) % 50) as u8).collect();
+                encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+            }
+        }
+    }
+}
+
+const UP: [&str; 11] =
+    ["up", "--workers", "2", "--task-time", "none", "--lr", "0.01", "--task-batch", "2", "--device", "cpu"];
+
+/// Packed by hand or on the way, with the parameters of the specification or without, it is the same run.
+#[test]
+fn a_model_learns_from_a_folder_of_images() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    let up = |data: &str, model: &str, more: &[&str]| {
+        sandbox.summary(&[&UP[..], &["--data", data, "--model", model], more].concat())
+    };
+    let summary = up("photos", "cnn:widths=4/4/8/16,size=16", &["--out", "a", "--iterations", "30"]);
+    assert_eq!(summary["test_accuracy"], 1.0);
+    let output = sandbox.run(&["data", "pack", "photos", "packed", "--size", "16"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("60 images of 16 × 16 pixels in 2 classes"), "{said}");
+    let again = up("packed", "cnn:widths=4/4/8/16", &["--out", "b", "--iterations", "30"]);
+    assert_eq!(again["parameters_sha256"], summary["parameters_sha256"]);
+    let verified = sandbox.run(&["data", "verify", "packed"]);
+    assert!(verified.status.success());
+    assert!(String::from_utf8_lossy(&verified.stdout).contains("60 records, all labels in range"));
+
+    let eval = sandbox.summary(&["eval", "b", "--data", "packed"]);
+    let names: Vec<_> = eval["classes"].as_array().unwrap().iter().map(|class| class["name"].clone()).collect();
+    assert_eq!((names, &eval["samples"]), (vec!["dark".into(), "light".into()], &20.into()));
+    // The run goes on with the command that began it.
+    let resumed = up("packed", "cnn:widths=4/4/8/16", &["--resume", "b", "--iterations", "31"]);
+    assert_eq!(resumed["iterations"], 31);
+}
+
+#[test]
+fn bad_images_end_the_command_with_65_unless_they_are_left_out() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    std::fs::write(sandbox.path("photos/train/dark/broken.png"), "no image").unwrap();
+    std::fs::write(sandbox.path("photos/train/dark/notes.txt"), "no image").unwrap();
+    let fails = |args: &[&str], says: &str| {
+        let output = sandbox.run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(65), "{args:?}: {said}");
+        assert!(said.lines().last().unwrap().contains(says), "{args:?}: {said}");
+        said.into_owned()
+    };
+    for args in [&["data", "pack", "photos", "packed"][..], &["up", "--data", "photos"]] {
+        let said = fails(args, "2 of the files cannot be read as images");
+        assert!(["broken.png: ", "notes.txt: "].iter().all(|name| said.contains(name)), "{said}");
+    }
+    fails(&["data", "pack", "absent", "packed"], "no such folder");
+    fails(&["data", "pack", "photos/train", "packed"], "expected train/CLASS/*.png");
+    let output = sandbox.run(&["data", "pack", "photos", "packed", "--skip-bad"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.lines().last().unwrap().contains("2 files were left out"), "{said}");
+    // What is there already stays.
+    assert_eq!(sandbox.run(&["data", "pack", "photos", "packed", "--skip-bad"]).status.code(), Some(74));
+    assert_eq!(sandbox.run(&["data", "pack", "photos", "other", "--size", "20"]).status.code(), Some(64));
+}
