@@ -133,7 +133,7 @@ impl<'a> Subject<'a> {
         let (Some(device), Some(model)) = (&self.device, &self.model) else { return None };
         let Settings { data, seed, task_batch, .. } = &self.settings;
         let data = open_split(&**model, data, *seed, Split::Train);
-        let (gradient, findings) = gradient::check(&**model, data, *task_batch, device);
+        let (gradient, findings) = gradient::check(&self.settings.model, &**model, data, *task_batch, device);
         self.findings.extend(findings);
         gradient
     }
