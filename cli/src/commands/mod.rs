@@ -12,6 +12,7 @@ mod generate;
 mod health;
 mod joining;
 mod location;
+mod plan;
 mod policies;
 mod reference;
 mod replay;
@@ -60,6 +61,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
         Command::Token(command) => token::run(&command),
         Command::Data(command) => data::run(command),
         Command::Eval(args) => eval::run(&args, extensions.models),
+        Command::Plan(args) => plan::run(&args, extensions),
         Command::Simulate(args) => simulate::run(&args, extensions),
         Command::Replay(args) => replay::run(&args, extensions),
         Command::Policies { json } => policies::run(json),
