@@ -12,6 +12,7 @@ mod data;
 mod doctor;
 mod joining;
 mod measuring;
+mod plan;
 mod run;
 mod simulation;
 mod up;
@@ -25,6 +26,7 @@ pub(crate) use data::{DataCommand, FetchArgs, PackArgs};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
 pub(crate) use measuring::{BenchArgs, EvalArgs, InitArgs};
+pub(crate) use plan::PlanArgs;
 pub(crate) use run::{CommonArgs, RunArgs, TraceArgs};
 pub(crate) use simulation::{LinkArgs, ProblemName, ReplayArgs, SimulateArgs};
 pub(crate) use up::UpArgs;
@@ -78,6 +80,7 @@ Examples:
   ata up                                           try it out on this machine, in about a minute
   ata coordinator --listen 0.0.0.0:7070            on the head node; prints the next line
   ata worker --join TOKEN                          on each GPU machine
+  ata plan gpu1=20ms 3xcpu=300ms                   whether it helps, by the times of a task
   ata simulate --policy ata-auto,gta,uta           compare policies in virtual time
   ata replay runs/RUN_ID                           what other policies would have cost
   ata up --resume latest                           go on with the last run that was stopped
@@ -115,6 +118,8 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Measure a trained model on test data: loss, accuracy, accuracy by class.
     Eval(EvalArgs),
+    /// Predict whether ata helps on your machines: seconds per step, and which machines are worth starting.
+    Plan(PlanArgs),
     /// Simulate policies × time laws in virtual time: tables and figures.
     Simulate(Box<SimulateArgs>),
     /// Compute what each policy would have cost on the times that a real run recorded.

@@ -136,7 +136,7 @@ impl<'a> Subject<'a> {
             Ok(Adapted { model, data, .. }) => (model.clone(), open_split(&*model, &data, *seed, Split::Train)),
             Err(error) => (model.clone(), Err(error)),
         };
-        let (gradient, findings) = gradient::check(&*model, data, *task_batch, device);
+        let (gradient, findings) = gradient::check(&self.settings.model, &*model, data, *task_batch, device);
         self.findings.extend(findings);
         self.model = Some(model);
         gradient

@@ -13,6 +13,7 @@ mod health;
 mod init;
 mod joining;
 mod location;
+mod plan;
 mod policies;
 mod reference;
 mod replay;
@@ -66,6 +67,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
             init::run(&args, &defaults.model, extensions.models)
         }
         Command::Eval(args) => eval::run(&args, extensions.models),
+        Command::Plan(args) => plan::run(&args, extensions),
         Command::Simulate(args) => simulate::run(&args, extensions),
         Command::Replay(args) => replay::run(&args, extensions),
         Command::Policies { json } => policies::run(json),

@@ -5,6 +5,7 @@
 //! - `links`: the links that vectors travel on
 //! - `builtin`: the ones that come with ata
 //! - `run`: runs all cases in parallel
+//! - `plan`: [`PlanSpec`], whether ata helps on given machines
 //! - `regret`: what an allocation costs beyond the best; `exponentials`: the maximum of exponential times
 //! - `trace`: the course of a run, at some of its iterations
 //! - `summary`: means over seeds, as a table
@@ -16,6 +17,7 @@ mod change;
 mod error;
 mod exponentials;
 mod links;
+mod plan;
 mod plots;
 mod regret;
 mod run;
@@ -28,6 +30,7 @@ pub use builtin::BUILTIN_EXPERIMENTS;
 pub use change::{ChangeSpec, Workers};
 pub use error::ExperimentError;
 pub use links::LinksSpec;
+pub use plan::{Machine, Plan, PlanSpec, StepCost, TaskSize, WORTHWHILE, Worth};
 pub use plots::figures;
 pub use run::{PolicyResolver, RunResult, run};
 pub use spec::{Experiment, LearningSpec, LimitsSpec, MAX_BUDGET};

@@ -86,6 +86,11 @@ impl LinksSpec {
     }
 }
 
+/// A positive time in seconds, as in `20ms`; errors call it `setting` and say what is `expected`.
+pub(super) fn time_s(setting: &str, text: &str, expected: &str) -> Result<f64, ExperimentError> {
+    quantity(setting, text, &TIMES, expected)
+}
+
 /// Bytes of a gradient, and of new parameters, for each byte of f32 parameters.
 fn bytes_per_byte(wire: WireFormat) -> (f64, f64) {
     match wire {

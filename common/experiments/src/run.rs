@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ata_scheduler::{
-    Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify, WorkerStatistics,
-    policy_kind,
+    Effect, Engine, EngineConfig, Policy, PolicyContext, PolicyError, PolicyKind, StepOutcome, Truth, Verify,
+    WorkerStatistics, policy_kind,
 };
 use ata_simulator::{
     CachedDescent, ClusterTruth, DescentCache, IterationStart, LawError, LawTimes, LinearRegression, Observer,
@@ -54,6 +54,10 @@ pub struct RunResult {
     pub mean_results: f64,
     /// Worker-iterations with at least one task.
     pub employments: u64,
+    /// Mean time of an iteration after its last task was computed, in which vectors travel; only for policies with a barrier.
+    pub mean_exchange_time: f64,
+    /// Mean tasks per worker of an iteration that entered the step, worker 1 first.
+    pub mean_allocation: Vec<f64>,
     /// The objective (or mean loss) after the last step, if something was learned.
     pub final_objective: Option<f64>,
     /// Tasks per worker in the last iteration, worker 1 first.
@@ -188,6 +192,8 @@ fn run_case(
         regret: regret(&laws, case.workers, experiment.budget)?,
         tracer: Tracer::new(experiment.iterations, case.with_allocation),
         learning: learning.map(DescentCache::begin),
+        ordered_at: 0.0,
+        exchange_time: 0.0,
         allocation: Vec::new(),
         objective: None,
         failed: None,
@@ -245,9 +251,13 @@ fn simulate<T: TaskTimes>(
         seed: case.seed,
         cause,
     })?;
-    let Course { regret, tracer, allocation, objective, failed, progress, .. } = course;
+    let Course { regret, tracer, exchange_time, allocation, objective, failed, progress, .. } = course;
     failed.map_or(Ok(()), |reason| Err(ExperimentError::Learning { reason }))?;
     let ledger = engine.ledger();
+    let per_iteration = |sum: f64| sum / ledger.iterations.max(1) as f64;
+    let mut mean_allocation: Vec<f64> =
+        ledger.workers.iter().map(|worker| per_iteration(worker.tasks_applied as f64)).collect();
+    mean_allocation.resize(case.workers as usize, 0.0);
     progress(experiment.iterations - ledger.iterations / PROGRESS_EVERY * PROGRESS_EVERY);
     Ok(RunResult {
         policy: case.policy.into(),
@@ -264,6 +274,8 @@ fn simulate<T: TaskTimes>(
         tasks_wasted: ledger.tasks_wasted,
         mean_results: ledger.mean_results(),
         employments: ledger.employments,
+        mean_exchange_time: per_iteration(exchange_time),
+        mean_allocation,
         final_objective: objective,
         final_allocation: allocation,
         trace: tracer.finish(ledger, regret.sum()),
@@ -278,6 +290,10 @@ struct Course<'a> {
     regret: Regret,
     tracer: Tracer,
     learning: Option<CachedDescent<'a>>,
+    /// When the step was ordered that is under way…
+    ordered_at: f64,
+    /// …and the sum of the times between order and step.
+    exchange_time: f64,
     /// Tasks of each worker in the last iteration.
     allocation: Vec<u64>,
     objective: Option<f64>,
@@ -298,7 +314,14 @@ impl Observer for Course<'_> {
         }
     }
 
+    fn effect(&mut self, now: f64, effect: &Effect) {
+        if let Effect::Step { .. } = effect {
+            self.ordered_at = now;
+        }
+    }
+
     fn step(&mut self, step: &Step<'_>) -> StepOutcome {
+        self.exchange_time += step.now - self.ordered_at;
         self.tracer.committed(step.ledger, self.regret.sum());
         self.regret.stepped();
         if step.iteration.is_multiple_of(PROGRESS_EVERY) {

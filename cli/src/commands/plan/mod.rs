@@ -1,0 +1,78 @@
+//! `ata plan`: whether ata helps on given machines, and which of them are worth starting.
+
+mod measured;
+mod text;
+
+use ata_experiments::{LinksSpec, Machine, Plan, PlanSpec};
+use ata_types::WireFormat;
+use serde::Serialize;
+
+use crate::Extensions;
+use crate::args::PlanArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::{Counter, Output};
+use crate::settings::parse_time_unit;
+use measured::Measured;
+
+pub(crate) fn run(args: &PlanArgs, extensions: Extensions) -> Result<Exit, Failure> {
+    let measured = Measured::read(&args.from)?;
+    let spec = spec(args, &measured)?;
+    spec.check()?;
+    let progress = Counter::new("simulated iterations", spec.total_iterations());
+    let plan = spec.run(extensions.policies, &|done| progress.add(done))?;
+    progress.finish();
+    Answer { plan, links: spec.links, task_batch: measured.task_batch }.print(args.json)?;
+    Ok(Exit::DONE)
+}
+
+/// The plan, and what it was made for.
+#[derive(Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    plan: Plan,
+    links: Option<LinksSpec>,
+    /// Samples of a task, if they are known.
+    task_batch: Option<u32>,
+}
+
+impl Output for Answer {
+    fn text(&self) -> String {
+        text::render(self)
+    }
+}
+
+fn spec(args: &PlanArgs, measured: &Measured) -> Result<PlanSpec, Failure> {
+    let given = args.machines.iter().map(|text| Ok(text.parse::<Machine>()?));
+    let machines = given.chain(measured.machines.iter().cloned().map(Ok)).collect::<Result<Vec<_>, Failure>>()?;
+    let task_overhead_s = match args.task_overhead.as_deref() {
+        None | Some("0") => 0.0,
+        Some(text) => {
+            parse_time_unit(text).map_err(|error| Failure::usage(format!("--task-overhead: {error}")))?.as_secs_f64()
+        }
+    };
+    Ok(PlanSpec { machines, budget: args.budget, links: links(args, measured)?, task_overhead_s })
+}
+
+fn links(args: &PlanArgs, measured: &Measured) -> Result<Option<LinksSpec>, Failure> {
+    let model_bytes =
+        args.model_bytes.clone().or(measured.model_bytes.map(|bytes| format!("{}MB", bytes as f64 / 1e6)));
+    let (link, model_bytes) = match (args.link.clone(), model_bytes) {
+        (Some(link), Some(model_bytes)) => (link, model_bytes),
+        (None, _) if args.model_bytes.is_none() => return Ok(None),
+        (None, _) => {
+            return Err(Failure::usage(
+                "--model-bytes: the size matters only with the rate of a link: add --link, as in --link 1Gbit",
+            ));
+        }
+        (Some(_), None) => {
+            return Err(Failure::usage(
+                "--link: how long vectors travel depends on the model: add --model-bytes, as in --model-bytes 100MB",
+            ));
+        }
+    };
+    let mut links = LinksSpec::new(link, model_bytes);
+    links.head_link.clone_from(&args.head_link);
+    links.wire = args.wire.unwrap_or(WireFormat::Compact);
+    links.exchange = args.exchange.unwrap_or_default();
+    Ok(Some(links))
+}

@@ -1,0 +1,143 @@
+//! Runs of the fastest 1, 2, 3, … machines: how many are worth starting, and what each kind adds.
+
+use crate::error::ExperimentError;
+use crate::run::{self, PolicyResolver, RunResult};
+
+use super::{Machine, PlanSpec, StepCost, WORTHWHILE, Worth};
+
+/// Up to so many machines, every number of them is simulated; beyond, each number is about a quarter larger than the last.
+const EACH_UP_TO: u32 = 32;
+
+const ATA: &str = "ata-auto";
+
+/// It knows the times of the tasks to come. Those of a plan are constant, so its shares are the best fixed ones.
+const FIXED: &str = "clairvoyant";
+
+const EQUAL: &str = "uta";
+
+/// Each kind of machine by itself, without a network; the fastest first.
+pub(super) fn alone<'a>(
+    spec: &'a PlanSpec,
+    policies: PolicyResolver,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<(&'a Machine, StepCost)>, ExperimentError> {
+    let laws = spec.machines.iter().map(|machine| machine.law(1.0, 0.0)).collect();
+    let mut experiment = spec.experiment(spec.budget, laws, vec![1], &[EQUAL]);
+    experiment.links = None;
+    let runs = run::run(&experiment, policies, None, progress)?;
+    let mut alone: Vec<_> = spec.machines.iter().zip(runs.iter().map(StepCost::of)).collect();
+    alone.sort_by(|(_, a), (_, b)| a.step_s.total_cmp(&b.step_s));
+    Ok(alone)
+}
+
+/// The runs of the fastest machines.
+pub(super) struct Cluster<'a> {
+    /// The fastest first.
+    machines: Vec<&'a Machine>,
+    /// Runs of ata by their number of machines, ascending.
+    ata: Vec<RunResult>,
+    costs: Vec<StepCost>,
+    fixed: Vec<StepCost>,
+    equal: StepCost,
+}
+
+impl<'a> Cluster<'a> {
+    pub(super) fn run(
+        spec: &'a PlanSpec,
+        alone: &[(&'a Machine, StepCost)],
+        policies: PolicyResolver,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Self, ExperimentError> {
+        let machines: Vec<&Machine> = alone.iter().map(|(machine, _)| *machine).collect();
+        let law = laws(&machines, 1.0, 0.0);
+        let counts = counts(total(&machines), &machines, spec.budget);
+        let run = |counts, names: &[&str]| {
+            let experiment = spec.experiment(spec.budget, vec![law.clone()], counts, names);
+            run::run(&experiment, policies, None, progress)
+        };
+        let equal = run(vec![total(&machines)], &[EQUAL])?;
+        let fixed = run(counts.clone(), &[FIXED])?;
+        let ata = run(counts, &[ATA])?;
+        let costs = |runs: &[RunResult]| runs.iter().map(StepCost::of).collect::<Vec<_>>();
+        Ok(Self { machines, costs: costs(&ata), ata, fixed: costs(&fixed), equal: StepCost::of(&equal[0]) })
+    }
+
+    /// ata with all machines.
+    pub(super) fn all(&self) -> &StepCost {
+        self.costs.last().expect("there is a machine")
+    }
+
+    /// ata with the fewest machines that come near the best.
+    pub(super) fn started(&self) -> &StepCost {
+        let best = self.costs.iter().map(|cost| cost.step_s).fold(f64::INFINITY, f64::min);
+        let is_near = |cost: &&StepCost| cost.step_s * (1.0 - WORTHWHILE) <= best;
+        self.costs.iter().find(is_near).unwrap_or(self.all())
+    }
+
+    pub(super) fn equal(&self) -> StepCost {
+        self.equal.clone()
+    }
+
+    pub(super) fn fixed(&self) -> StepCost {
+        let best = self.fixed.iter().min_by(|a, b| a.step_s.total_cmp(&b.step_s));
+        best.expect("there is a machine").clone()
+    }
+
+    pub(super) fn worths(&self) -> Vec<Worth> {
+        let all = self.ata.last().expect("there is a machine");
+        let started = self.started().machines;
+        let (mut before, mut last_s) = (0, None);
+        let worth = |machine: &&Machine| {
+            let until = before + machine.count;
+            let with =
+                self.costs.iter().find(|cost| cost.machines == until).expect("each kind's last machine is simulated");
+            let tasks = all.mean_allocation[before as usize..until as usize].iter().sum();
+            let gain = last_s.replace(with.step_s).map(|last_s: f64| 1.0 - with.step_s / last_s);
+            let start = started.saturating_sub(before).min(machine.count);
+            before = until;
+            Worth { machine: (*machine).clone(), tasks, step_s: with.step_s, gain, start }
+        };
+        self.machines.iter().map(worth).collect()
+    }
+}
+
+fn total(machines: &[&Machine]) -> u32 {
+    machines.iter().map(|machine| machine.count).sum()
+}
+
+/// The laws of these machines in milliseconds, in turn.
+pub(super) fn laws(machines: &[&Machine], size: f64, overhead_s: f64) -> String {
+    let of = |machine: &&Machine| vec![machine.law(size, overhead_s); machine.count as usize];
+    machines.iter().flat_map(of).collect::<Vec<_>>().join("; ")
+}
+
+/// The numbers of machines that are simulated: among them as many as there are tasks, and all up to the last one of each kind.
+pub(super) fn counts(total: u32, machines: &[&Machine], budget: u64) -> Vec<u32> {
+    let mut counts: Vec<u32> = (1..=total.min(EACH_UP_TO)).collect();
+    let mut next = EACH_UP_TO + EACH_UP_TO / 4;
+    while next < total {
+        counts.push(next);
+        next += next / 4;
+    }
+    let lasts = machines.iter().scan(0, |before, machine| {
+        *before += machine.count;
+        Some(*before)
+    });
+    counts.extend(lasts.chain([total, budget.min(total.into()) as u32]));
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_numbers_of_machines_are_sampled() {
+        let machines: Vec<Machine> = ["37xa=1ms", "63xb=2ms"].iter().map(|text| text.parse().unwrap()).collect();
+        let counts = counts(100, &machines.iter().collect::<Vec<_>>(), 64);
+        assert_eq!(counts[..3], [1, 2, 3]);
+        assert_eq!(counts[30..], [31, 32, 37, 40, 50, 62, 64, 77, 96, 100]);
+    }
+}

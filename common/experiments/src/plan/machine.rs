@@ -1,0 +1,118 @@
+//! The machines of a plan, as users write them.
+
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::error::ExperimentError;
+use crate::links::time_s;
+use crate::spec::{bad, check};
+
+/// Machines of one kind that take part, or might.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// What the user calls it.
+    pub name: String,
+    /// How many there are.
+    pub count: u32,
+    /// What a batch costs, whatever the number of its tasks, if the machine computes its share as one batch.
+    pub batch_s: Option<f64>,
+    /// Seconds that each task takes.
+    pub task_s: f64,
+}
+
+/// A task of more than a week would be a step of more than a week.
+const MAX_TASK_S: f64 = 1e6;
+
+const EXPECTED: &str = "NAME=TIME with the time of a task, as in gpu1=20ms or 3xcpu=0.3s, or NAME=TIME+TIME for a machine that \
+                        computes its share as one batch, as in gpu1=15ms+2ms";
+
+impl FromStr for Machine {
+    type Err = ExperimentError;
+
+    /// Reads `gpu1=20ms`, `3xcpu=300ms` or `gpu1=15ms+2ms`.
+    fn from_str(text: &str) -> Result<Self, ExperimentError> {
+        let Some((whose, times)) = text.split_once('=') else { return bad("machine", text, EXPECTED) };
+        let (count, name) = count_and_name(whose.trim());
+        check("machine", &text, !name.is_empty(), EXPECTED)?;
+        let count: u32 = count.parse().unwrap_or(0);
+        check(name, &whose, count > 0, "a number of machines before the x, as in 3xcpu")?;
+        let expected = "a positive time with its unit (us, ms or s) of at most 1000000s, as in 20ms";
+        let seconds = |text: &str| {
+            let seconds = time_s(name, text, expected)?;
+            check(name, &text, seconds <= MAX_TASK_S, expected)?;
+            Ok::<_, ExperimentError>(seconds)
+        };
+        let (batch_s, task_s) = match times.split_once('+') {
+            Some((batch, task)) => (Some(seconds(batch)?), seconds(task)?),
+            None => (None, seconds(times)?),
+        };
+        Ok(Self { name: name.into(), count, batch_s, task_s })
+    }
+}
+
+/// Splits `3xcpu`; a name without a number is one machine.
+fn count_and_name(whose: &str) -> (&str, &str) {
+    match whose.split_once('x') {
+        Some((count, name)) if !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()) => (count, name),
+        _ => ("1", whose),
+    }
+}
+
+impl Machine {
+    /// The law of its times in milliseconds, if a task is this many times as large and `overhead_s` of it is not the samples'.
+    pub(super) fn law(&self, size: f64, overhead_s: f64) -> String {
+        let (task_ms, overhead_ms) = (1e3 * self.task_s, 1e3 * overhead_s);
+        let task_ms = overhead_ms + (task_ms - overhead_ms) * size;
+        match self.batch_s {
+            Some(batch_s) => format!("affine({}, {task_ms})", 1e3 * batch_s),
+            None => format!("const({task_ms})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_have_a_name_a_number_and_a_time() {
+        for (text, name, count, batch_s, task_s) in [
+            ("gpu1=20ms", "gpu1", 1, None, 0.02),
+            ("3xcpu=0.3s", "cpu", 3, None, 0.3),
+            ("xeon=250us", "xeon", 1, None, 250e-6),
+            ("2xbox=1s", "box", 2, None, 1.0),
+            ("gpu=15ms+2 ms", "gpu", 1, Some(0.015), 0.002),
+        ] {
+            let found: Machine = text.parse().unwrap();
+            assert_eq!(found, Machine { name: name.into(), count, batch_s, task_s }, "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_to_type() {
+        for (text, message) in [
+            ("gpu1", "machine: gpu1, expected NAME=TIME"),
+            ("=20ms", "machine: =20ms, expected NAME=TIME"),
+            ("3x=20ms", "machine: 3x=20ms, expected NAME=TIME"),
+            ("gpu1=20", "gpu1: 20, expected a positive time with its unit (us, ms or s)"),
+            ("gpu1=", "gpu1: , expected a positive time"),
+            ("gpu1=-3ms", "gpu1: -3ms, expected a positive time"),
+            ("gpu1=nans", "gpu1: nans, expected a positive time"),
+            ("gpu1=2000000s", "of at most 1000000s"),
+            ("gpu1=3ms+0ms", "gpu1: 0ms, expected a positive time"),
+            ("0xgpu=3ms", "gpu: 0xgpu, expected a number of machines before the x, as in 3xcpu"),
+            ("99999999999xgpu=3ms", "expected a number of machines"),
+        ] {
+            let error = text.parse::<Machine>().unwrap_err().to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_larger_task_has_its_overhead_once() {
+        let law = |text: &str, size, overhead_s| text.parse::<Machine>().unwrap().law(size, overhead_s);
+        assert_eq!(law("cpu=20ms", 2.0, 0.004), "const(36)");
+        assert_eq!(law("gpu=15ms+2ms", 0.5, 0.0), "affine(15, 1)");
+    }
+}

@@ -1,0 +1,286 @@
+//! Whether ata helps on given machines: the engine in simulation, on their times of a task.
+//!
+//! # Layout
+//! - here: [`PlanSpec`], the question, and [`Plan`], the answer
+//! - `machine`: [`Machine`], as users write it
+//! - `cluster`: runs of the fastest 1, 2, 3, … machines; `sizes`: runs with smaller and larger tasks
+
+mod cluster;
+mod machine;
+mod sizes;
+
+pub use machine::Machine;
+pub use sizes::TaskSize;
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::error::ExperimentError;
+use crate::links::LinksSpec;
+use crate::run::{PolicyResolver, RunResult};
+use crate::spec::{Experiment, check};
+use cluster::Cluster;
+
+/// The machines that are there, and what they are to do.
+#[derive(Clone, Debug)]
+pub struct PlanSpec {
+    /// The machines, in any order.
+    pub machines: Vec<Machine>,
+    /// Tasks per step, B.
+    pub budget: u64,
+    /// The links between machines and coordinator; without them, vectors take no time.
+    pub links: Option<LinksSpec>,
+    /// Seconds of each task that do not become fewer with its samples.
+    pub task_overhead_s: f64,
+}
+
+/// What a step costs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepCost {
+    /// Machines that take part.
+    pub machines: u32,
+    /// Seconds.
+    pub step_s: f64,
+    /// Seconds that all machines spend on tasks, added up.
+    pub worker_time_s: f64,
+    /// The share of the step after the last task is computed, in which vectors travel.
+    pub transfer_share: f64,
+}
+
+/// What machines of one kind are worth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worth {
+    /// The machines.
+    #[serde(flatten)]
+    pub machine: Machine,
+    /// Mean tasks of a step that ata gives all of them together.
+    pub tasks: f64,
+    /// Seconds of a step of ata with these and all faster machines.
+    pub step_s: f64,
+    /// By which share these shorten it; `None` for the fastest, which are there first.
+    pub gain: Option<f64>,
+    /// How many are worth starting.
+    pub start: u32,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// Tasks per step, B.
+    pub budget: u64,
+    /// The name of the machine that is fastest alone.
+    pub fastest: String,
+    /// That machine without ata, and so without transfers.
+    pub alone: StepCost,
+    /// Equal shares for all machines.
+    pub equal: StepCost,
+    /// The best shares that are the same in every step, among as many of the fastest machines as is best.
+    pub fixed: StepCost,
+    /// The policy `ata-auto`, with all machines present.
+    pub ata: StepCost,
+    /// The machines, the fastest first.
+    pub machines: Vec<Worth>,
+    /// Seconds of a step of ata with those machines that are worth starting.
+    pub started_step_s: f64,
+    /// Another size of tasks with the same samples per step, if that makes steps shorter by at least a twentieth.
+    pub task_size: Option<TaskSize>,
+}
+
+/// Machines that shorten a step by less in all are not worth starting: measured speeds are no more precise.
+pub const WORTHWHILE: f64 = 0.02;
+
+/// Tasks per step: beyond this, a plan takes minutes.
+const MAX_PLANNED_BUDGET: u64 = 100_000;
+
+/// Machines in all: about as many as one coordinator serves well, and as a plan takes seconds for.
+const MAX_MACHINES: u64 = 1000;
+
+/// Kinds of machines; each is also simulated alone.
+const MAX_KINDS: usize = 100;
+
+impl PlanSpec {
+    /// Checks everything that can be checked before anything is simulated.
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        check("machines", &"none", !self.machines.is_empty(), "at least one, as in gpu1=20ms")?;
+        let kinds = self.machines.len();
+        check("machines", &format!("{kinds} kinds"), kinds <= MAX_KINDS, &format!("at most {MAX_KINDS}"))?;
+        let total: u64 = self.machines.iter().map(|machine| u64::from(machine.count)).sum();
+        check("machines", &format!("{total} in all"), total <= MAX_MACHINES, &format!("at most {MAX_MACHINES}"))?;
+        let mut names = BTreeSet::new();
+        for Machine { name, task_s, .. } in &self.machines {
+            check(
+                name,
+                &"two machines of this name",
+                names.insert(name),
+                "a name for each, or a number, as in 2xgpu=20ms",
+            )?;
+            let found = format!("{}s, and {name} takes {task_s}s", self.task_overhead_s);
+            let expected = "less than the time of a task on every machine";
+            check("the overhead of a task", &found, (0.0..*task_s).contains(&self.task_overhead_s), expected)?;
+        }
+        let expected = format!("a whole number from 1 to {MAX_PLANNED_BUDGET}");
+        check("budget", &self.budget, (1..=MAX_PLANNED_BUDGET).contains(&self.budget), &expected)?;
+        self.links.as_ref().map(LinksSpec::links).transpose().map(drop)
+    }
+
+    /// Simulates what there is to choose from. `progress` is called with how many iterations were done, of
+    /// [`Self::total_iterations`].
+    pub fn run(&self, policies: PolicyResolver, progress: &(dyn Fn(u64) + Sync)) -> Result<Plan, ExperimentError> {
+        self.check()?;
+        let alone = cluster::alone(self, policies, progress)?;
+        let cluster = Cluster::run(self, &alone, policies, progress)?;
+        let task_size = sizes::run(self, cluster.all(), policies, progress)?;
+        let (fastest, cost) = alone.first().expect("there is a machine");
+        Ok(Plan {
+            budget: self.budget,
+            fastest: fastest.name.clone(),
+            alone: cost.clone(),
+            equal: cluster.equal(),
+            fixed: cluster.fixed(),
+            ata: cluster.all().clone(),
+            machines: cluster.worths(),
+            started_step_s: cluster.started().step_s,
+            task_size,
+        })
+    }
+
+    /// About how many iterations [`Self::run`] simulates, for progress.
+    pub fn total_iterations(&self) -> u64 {
+        let total: u64 = self.machines.iter().map(|machine| u64::from(machine.count)).sum();
+        let cases = self.machines.len() + 3 * cluster::counts(total as u32, &[], self.budget).len();
+        self.iterations(self.budget) * cases as u64
+    }
+
+    /// Iterations of a run: enough for means to a percent, fewer where each has very many tasks.
+    fn iterations(&self, budget: u64) -> u64 {
+        (2_000_000 / budget).clamp(100, 1000)
+    }
+
+    /// An experiment on these laws; times are in milliseconds.
+    fn experiment(&self, budget: u64, laws: Vec<String>, workers: Vec<u32>, policies: &[&str]) -> Experiment {
+        let links = self.links.clone();
+        let policies = policies.iter().map(ToString::to_string).collect();
+        Experiment {
+            policies,
+            laws,
+            workers,
+            budget,
+            iterations: self.iterations(budget),
+            links,
+            ..Experiment::default()
+        }
+    }
+}
+
+impl StepCost {
+    /// Means of a run whose times are in milliseconds.
+    fn of(run: &RunResult) -> Self {
+        Self {
+            machines: run.workers,
+            step_s: run.mean_iteration_time / 1e3,
+            worker_time_s: run.mean_total_worker_time / 1e3,
+            transfer_share: run.mean_exchange_time / run.mean_iteration_time,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ata_scheduler::build_policy;
+
+    use super::*;
+
+    fn spec(machines: &[&str], budget: u64) -> PlanSpec {
+        let machines = machines.iter().map(|text| text.parse().unwrap()).collect();
+        PlanSpec { machines, budget, links: None, task_overhead_s: 0.0 }
+    }
+
+    fn plan(spec: &PlanSpec) -> Plan {
+        spec.run(build_policy, &|_| {}).unwrap()
+    }
+
+    fn starts(plan: &Plan) -> Vec<(&str, u32)> {
+        plan.machines.iter().map(|worth| (worth.machine.name.as_str(), worth.start)).collect()
+    }
+
+    fn is_close(found: f64, expected: f64) -> bool {
+        (found - expected).abs() < 0.02 * expected
+    }
+
+    /// 15 tasks among speeds 1, 2, 4 and 8: with equal shares, the slowest takes 4 or 3 of 160 ms each; the best shares are 8, 4, 2, 1.
+    #[test]
+    fn costs_are_those_of_the_laws() {
+        let plan = plan(&spec(&["d=160ms", "c=80ms", "b=40ms", "a=20ms"], 15));
+        assert_eq!((plan.fastest.as_str(), plan.alone.step_s), ("a", 0.3));
+        assert!((0.48..=0.64).contains(&plan.equal.step_s), "{plan:?}");
+        assert_eq!((plan.fixed.step_s, plan.fixed.machines), (0.16, 4));
+        assert!(is_close(plan.fixed.worker_time_s, 0.64) && is_close(plan.ata.step_s, 0.16), "{plan:?}");
+        assert_eq!(starts(&plan), [("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
+        assert!(is_close(plan.machines[0].tasks, 8.0) && plan.machines[0].gain.is_none(), "{plan:?}");
+        assert!(
+            is_close(plan.machines[1].step_s, 0.2) && is_close(plan.machines[1].gain.unwrap(), 1.0 / 3.0),
+            "{plan:?}"
+        );
+        assert_eq!(plan.ata.transfer_share, 0.0);
+    }
+
+    #[test]
+    fn machines_that_gain_nothing_are_not_started() {
+        let plan = plan(&spec(&["gpu=1ms", "3xcpu=900ms"], 64));
+        assert_eq!(starts(&plan), [("gpu", 1), ("cpu", 0)]);
+        assert!(plan.machines[1].tasks < 0.1 && is_close(plan.ata.step_s, 0.064), "{plan:?}");
+    }
+
+    #[test]
+    fn only_as_many_of_a_kind_are_started_as_gain_something() {
+        let plan = plan(&spec(&["9xcpu=10ms"], 4));
+        assert_eq!(starts(&plan), [("cpu", 4)]);
+        assert!(is_close(plan.started_step_s, 0.01), "{plan:?}");
+    }
+
+    /// A gradient of 100 MB takes 0.8 s on these links, longer than any machine computes.
+    #[test]
+    fn a_slow_network_leaves_one_machine() {
+        let mut spec = spec(&["a=20ms", "3xb=25ms"], 16);
+        spec.links = Some(LinksSpec::new("1Gbit".into(), "100MB".into()));
+        let plan = plan(&spec);
+        assert!(is_close(plan.alone.step_s, 0.32) && plan.alone.transfer_share == 0.0, "{plan:?}");
+        assert!(plan.ata.step_s > plan.alone.step_s && plan.ata.transfer_share > 0.5, "{plan:?}");
+        assert_eq!(starts(&plan)[0], ("a", 1));
+    }
+
+    /// A batch of 12 tasks takes 20 ms + 12 · 1 ms; a task on the CPU 30 ms.
+    #[test]
+    fn a_machine_that_computes_batches_gets_most_tasks() {
+        let plan = plan(&spec(&["2xcpu=30ms", "gpu=20ms+1ms"], 14));
+        assert_eq!(plan.fastest, "gpu");
+        assert!(is_close(plan.alone.step_s, 0.034) && is_close(plan.fixed.step_s, 0.032), "{plan:?}");
+        assert!(plan.machines[0].tasks > 11.0, "{plan:?}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let many: Vec<String> = (0..101).map(|kind| format!("m{kind}=1ms")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (spec, message) in [
+            (spec(&[], 1), "machines: none, expected at least one"),
+            (spec(&["a=1ms", "a=2ms"], 1), "a: two machines of this name, expected a name for each"),
+            (spec(&["a=1ms"], 0), "budget: 0, expected a whole number from 1 to 100000"),
+            (spec(&["a=1ms"], 100_001), "budget: 100001"),
+            (spec(&["999xa=1ms", "2xb=1ms"], 1), "machines: 1001 in all, expected at most 1000"),
+            (spec(&many, 1), "machines: 101 kinds, expected at most 100"),
+            (
+                PlanSpec { task_overhead_s: 0.002, ..spec(&["b=3ms", "a=1ms"], 1) },
+                "the overhead of a task: 0.002s, and a takes 0.001s, expected less than the time of a task",
+            ),
+            (
+                PlanSpec { links: Some(LinksSpec::new("1".into(), "1MB".into())), ..spec(&["a=1ms"], 1) },
+                "links.link: 1, expected a rate",
+            ),
+        ] {
+            let error = spec.run(build_policy, &|_| {}).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}

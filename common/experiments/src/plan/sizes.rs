@@ -1,0 +1,89 @@
+//! Smaller and larger tasks with the same samples per step: finer shares, or fewer overheads.
+
+use serde::Serialize;
+
+use crate::error::ExperimentError;
+use crate::run::{self, PolicyResolver};
+use crate::spec::MAX_BUDGET;
+
+use super::{Machine, PlanSpec, StepCost, cluster};
+
+/// Tasks of another size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskSize {
+    /// Samples of a task, in those of the tasks that were given.
+    pub size: f64,
+    /// Tasks per step.
+    pub budget: u64,
+    /// Seconds of a step.
+    pub step_s: f64,
+}
+
+/// Sizes that are tried. A task of an eighth has a share rounded to within an eighth of what it was.
+const SIZES: [f64; 6] = [0.5, 0.25, 0.125, 2.0, 4.0, 8.0];
+
+/// Less is not worth another setting.
+const LEAST_GAIN: f64 = 0.05;
+
+/// Of sizes this near to the best one, the one that is nearest to what was given is proposed.
+const NEAR: f64 = 0.02;
+
+/// The size to take in place of that whose step costs `given`, if it is worth it.
+pub(super) fn run(
+    spec: &PlanSpec,
+    given: &StepCost,
+    policies: PolicyResolver,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Option<TaskSize>, ExperimentError> {
+    let machines: Vec<&Machine> = spec.machines.iter().collect();
+    let mut sizes = Vec::new();
+    for size in SIZES {
+        let budget = spec.budget as f64 / size;
+        if budget.fract() != 0.0 || budget > MAX_BUDGET as f64 || (size > 1.0 && spec.task_overhead_s == 0.0) {
+            continue;
+        }
+        let budget = budget as u64;
+        let laws = vec![cluster::laws(&machines, size, spec.task_overhead_s)];
+        let experiment = spec.experiment(budget, laws, vec![given.machines], &["ata-auto"]);
+        let step_s = StepCost::of(&run::run(&experiment, policies, None, progress)?[0]).step_s;
+        sizes.push(TaskSize { size, budget, step_s });
+    }
+    let best = sizes.iter().map(|size| size.step_s).fold(f64::INFINITY, f64::min);
+    let is_worth_it =
+        |size: &TaskSize| size.step_s <= best * (1.0 + NEAR) && size.step_s < given.step_s * (1.0 - LEAST_GAIN);
+    let distance = |size: &TaskSize| size.size.log2().abs();
+    Ok(sizes.into_iter().filter(is_worth_it).min_by(|a, b| distance(a).total_cmp(&distance(b))))
+}
+
+#[cfg(test)]
+mod tests {
+    use ata_scheduler::build_policy;
+
+    use super::*;
+
+    fn size(machines: &[&str], budget: u64, task_overhead_s: f64) -> Option<TaskSize> {
+        let machines = machines.iter().map(|text| text.parse().unwrap()).collect();
+        PlanSpec { machines, budget, links: None, task_overhead_s }.run(build_policy, &|_| {}).unwrap().task_size
+    }
+
+    /// Three equal machines divide four tasks as 2, 1 and 1; eight as 3, 3 and 2; sixteen as 6, 5 and 5.
+    #[test]
+    fn few_tasks_are_made_smaller() {
+        let size = size(&["3xa=120ms"], 4, 0.0).unwrap();
+        assert_eq!((size.size, size.budget), (0.125, 32));
+        assert!((size.step_s - 0.165).abs() < 0.003, "{size:?}");
+    }
+
+    #[test]
+    fn tasks_that_divide_well_stay_as_they_are() {
+        assert_eq!(size(&["4xa=20ms"], 16, 0.0), None);
+    }
+
+    /// Half of a task is overhead: 64 tasks of two samples cost 3/4 of 128 of one.
+    #[test]
+    fn tasks_with_an_overhead_are_made_larger() {
+        let size = size(&["4xa=2ms"], 128, 0.001).unwrap();
+        assert_eq!((size.size, size.budget), (8.0, 16));
+        assert!((size.step_s - 0.036).abs() < 0.001, "{size:?}");
+    }
+}
