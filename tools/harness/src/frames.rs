@@ -221,7 +221,7 @@ fn from_worker() -> [FromWorker; 5] {
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true, peer_address: None },
         FromWorker::Heartbeat { idle: true },
-        FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into() },
+        FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into(), uncomputable: true },
         FromWorker::Progress(vec![computed(), computed()]),
     ]
 }

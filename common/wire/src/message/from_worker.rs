@@ -28,6 +28,8 @@ pub enum FromWorker {
         lease: LeaseId,
         /// Why, human-readable.
         reason: String,
+        /// Whether the tasks fail on any worker, as far as this one can tell.
+        uncomputable: bool,
     },
     /// The worker could not exchange vectors with another one.
     ExchangeFailed {
@@ -94,8 +96,8 @@ impl From<FromWorker> for proto::WorkerMessage {
                 })
             }
             FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
-            FromWorker::LeaseFailed { lease, reason } => {
-                Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason) })
+            FromWorker::LeaseFailed { lease, reason, uncomputable } => {
+                Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason), uncomputable })
             }
             FromWorker::Progress(leases) => {
                 Kind::Progress(proto::Progress { leases: leases.into_iter().map(Into::into).collect() })
@@ -134,8 +136,8 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                 reason: truncated(reason),
             }),
             Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
-            Kind::LeaseFailed(failed) => {
-                Ok(Self::LeaseFailed { lease: LeaseId(failed.lease), reason: truncated(failed.reason) })
+            Kind::LeaseFailed(proto::LeaseFailed { lease, reason, uncomputable }) => {
+                Ok(Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable })
             }
             Kind::Progress(proto::Progress { leases }) => {
                 let leases = leases.into_iter().map(ComputedLease::try_from).collect::<Result<Vec<_>, _>>()?;
