@@ -2,6 +2,7 @@
 
 use ata_learn::{ClassCount, DataError, Evaluation, Evaluator};
 
+use super::Raised;
 use super::computation::Computation;
 
 /// Samples per call: enough to amortise it, and few enough for the activations of a model of images.
@@ -27,14 +28,14 @@ impl Evaluator for PythonEvaluator {
         go_on: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Option<Evaluation>, DataError> {
         let computation = self.computation.as_ref().map_err(|reason| DataError::Problem(reason.clone()))?;
-        computation.load(parameters).map_err(DataError::Problem)?;
+        computation.load(parameters).map_err(failed)?;
         let (mut sum, mut classes) = (0.0, Vec::new());
         for first in (0..self.count).step_by(BATCH as usize) {
             if !go_on(first) {
                 return Ok(None);
             }
             let last = self.count.min(first.saturating_add(BATCH));
-            let (loss, labels, predictions) = computation.measure(first..last).map_err(DataError::Problem)?;
+            let (loss, labels, predictions) = computation.measure(first..last).map_err(failed)?;
             sum += loss * f64::from(last - first);
             for (label, prediction) in labels.into_iter().zip(predictions) {
                 count(&mut classes, label, prediction)?;
@@ -44,6 +45,10 @@ impl Evaluator for PythonEvaluator {
         let accuracy = (!classes.is_empty()).then(|| total(|class| class.correct) / total(|class| class.samples));
         Ok(Some(Evaluation { loss: sum / f64::from(self.count), accuracy, classes }))
     }
+}
+
+fn failed(raised: Raised) -> DataError {
+    DataError::Problem(raised.text)
 }
 
 fn count(classes: &mut Vec<ClassCount>, label: i64, prediction: i64) -> Result<(), DataError> {
