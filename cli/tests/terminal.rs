@@ -61,7 +61,9 @@ async fn fail_evilly(coordinator: &str) {
         }
     };
     for lease in leases {
-        say.send(FromWorker::LeaseFailed { lease: lease.lease.id, reason: EVIL.into() }.into()).await.unwrap();
+        say.send(FromWorker::LeaseFailed { lease: lease.lease.id, reason: EVIL.into(), uncomputable: false }.into())
+            .await
+            .unwrap();
     }
     drop(say);
     while incoming.next().await.is_some_and(|message| message.is_ok()) {}

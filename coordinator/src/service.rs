@@ -388,8 +388,9 @@ async fn read_control(
                     continue;
                 }
                 Ok(FromWorker::Progress(computed)) => Command::Progress { session, computed },
-                Ok(FromWorker::LeaseFailed { lease, reason }) => {
-                    Command::LeaseFailed { session, lease, kind: RefusalKind::NotComputed, reason }
+                Ok(FromWorker::LeaseFailed { lease, reason, uncomputable }) => {
+                    let kind = if uncomputable { RefusalKind::Uncomputable } else { RefusalKind::NotComputed };
+                    Command::LeaseFailed { session, lease, kind, reason }
                 }
                 Ok(FromWorker::Measured(measured)) => Command::Measured { session, measured },
                 Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),

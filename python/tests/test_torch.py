@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -110,6 +111,22 @@ def test_each_sample_is_handed_out_once_per_epoch() -> None:
         seen = [number for step in steps for part in step["seen"] for number in part]
         assert sorted(seen) == list(range(SAMPLES))
         assert [sum(step["shares"]) for step in steps[:5]] == [24, 24, 24, 24, 4]
+
+
+def logged(rank: int) -> list[str]:
+    """What a step says to Python's logging."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(f"{record.name}: {record.getMessage()}")
+    logging.getLogger("ata").addHandler(handler)
+    logging.getLogger("ata").setLevel(logging.DEBUG)
+    train(rank, "uta", [0.0, 0.0], 1, {})
+    return lines
+
+
+def test_shares_are_logged_on_rank_0() -> None:
+    first, second = run(2, logged)
+    assert first[0] == "ata.torch.agreement: step 1: shares [12, 12]" and second == []
 
 
 def test_shares_follow_the_speeds() -> None:

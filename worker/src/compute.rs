@@ -52,8 +52,9 @@ pub(crate) enum ComputeEvent {
     Computed { lease: HeldLease, computed: ComputedLease, alone: Option<CollectedSum> },
     /// A sum is to be sent.
     Collected { collection: Collection, sum: CollectedSum },
-    /// A lease could not be computed, or its gradient cannot be separated from others.
-    Failed { lease: LeaseId, reason: String },
+    /// A lease could not be computed, or its gradient cannot be separated from others. `uncomputable`: whether its tasks fail on
+    /// any worker.
+    Failed { lease: LeaseId, reason: String, uncomputable: bool },
     /// The device failed; the thread ends.
     Broken(String),
 }
@@ -164,7 +165,12 @@ impl Worker<'_> {
     /// Works until the jobs end. An error is one that the thread cannot continue after.
     fn run(mut self, parameters: &[f32], largest: u64, jobs: &std_mpsc::Receiver<Job>) -> Result<(), String> {
         self.learner.load(parameters);
-        self.learner.warm_up(largest).map_err(|error| error.to_string())?;
+        match self.learner.warm_up(largest) {
+            Ok(()) => {}
+            Err(LearnerError::Device(reason)) => return Err(reason),
+            // Samples may be readable again later, and parameters are not all 0. If not, leases fail, which the coordinator judges.
+            Err(error) => tracing::warn!(%error, "the first computation failed"),
+        }
         self.report(ComputeEvent::Ready);
         for job in jobs {
             match job {
@@ -216,9 +222,9 @@ impl Worker<'_> {
     fn stopped(&self, lease: &HeldLease, stop: Stop) -> Result<(), String> {
         match stop {
             Stop::Cancelled => lease.record_cancelled(),
-            Stop::Failed(reason) => {
+            Stop::Failed { reason, uncomputable } => {
                 lease.record_failed();
-                self.report(ComputeEvent::Failed { lease: lease.id(), reason });
+                self.report(ComputeEvent::Failed { lease: lease.id(), reason, uncomputable });
             }
             Stop::Broken(reason) => {
                 lease.record_failed();
@@ -242,9 +248,7 @@ impl Worker<'_> {
         let at_once = if self.fuses { tasks.count } else { 1 };
         for first in tasks.indices().step_by(at_once as usize) {
             let batch = TaskRange { first, count: at_once };
-            if batch.end() < tasks.end() {
-                self.learner.announce(iteration, TaskRange { first: batch.end(), count: at_once });
-            }
+            self.learner.announce(iteration, TaskRange { first, count: tasks.end() - first }, at_once);
             let Measurement { loss, busy, is_outlasted } = self.timed(iteration, batch, cancelled, &quantizer, sum)?;
             times.busy_s.push(busy.as_secs_f64());
             times.outlasted += if is_outlasted { at_once } else { 0 };
@@ -273,7 +277,7 @@ impl Worker<'_> {
             let first = self.retried(cancelled, |learner| learner.gradient(iteration, 0));
             let first = first.map_err(|error| stop(&error, cancelled))?;
             let maxima = maxima(&first.gradient, &self.rounding.sizes);
-            let maxima = maxima.map_err(|error| Stop::Failed(error.to_string()))?;
+            let maxima = maxima.map_err(|error| stop(&error.into(), cancelled))?;
             Units::first(&maxima, self.rounding.budget, self.rounding.format)
         };
         let quantizer = Quantizer::new(units, self.rounding.sizes.clone(), self.rounding.budget);
@@ -292,7 +296,7 @@ impl Worker<'_> {
             Selection::Inseparable => {
                 let reason = format!("the sum of collection {} cannot be separated from others", collection.id);
                 for lease in collection.leases {
-                    self.report(ComputeEvent::Failed { lease, reason: reason.clone() });
+                    self.report(ComputeEvent::Failed { lease, reason: reason.clone(), uncomputable: false });
                 }
             }
         }
@@ -355,8 +359,8 @@ struct Measurement {
 enum Stop {
     /// The lease was cancelled.
     Cancelled,
-    /// Its data cannot be read.
-    Failed(String),
+    /// Its data cannot be read, or the tasks fail on any worker.
+    Failed { reason: String, uncomputable: bool },
     /// The device failed.
     Broken(String),
 }
@@ -365,7 +369,10 @@ enum Stop {
 fn stop(error: &LearnerError, cancelled: &CancelFlag) -> Stop {
     match error {
         LearnerError::Data(_) if cancelled.is_set() => Stop::Cancelled,
-        LearnerError::Data(_) | LearnerError::NotFinite(_) => Stop::Failed(error.to_string()),
+        LearnerError::Data(_) => Stop::Failed { reason: error.to_string(), uncomputable: false },
+        LearnerError::NotFinite(_) | LearnerError::Problem(_) => {
+            Stop::Failed { reason: error.to_string(), uncomputable: true }
+        }
         LearnerError::Device(reason) => Stop::Broken(reason.clone()),
     }
 }

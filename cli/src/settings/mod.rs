@@ -11,7 +11,7 @@ mod workers;
 
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{Devices, Fuse};
-pub(crate) use evaluation::{EvaluateOn, Evaluators};
+pub(crate) use evaluation::EvaluateOn;
 pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder};
 pub(crate) use training::FIXED;
 pub(crate) use workers::Workers;

@@ -53,9 +53,9 @@ pub trait Learner: Send {
         Ok(loss)
     }
 
-    /// Says which tasks follow those that are computed next, so that their batch can be prepared while the device
-    /// computes. It is only a hint.
-    fn announce(&mut self, _iteration: Iteration, _tasks: TaskRange) {}
+    /// Says which tasks are computed next, `at_once` of them as one batch, so that later batches can be prepared while the first
+    /// one is computed. It is only a hint.
+    fn announce(&mut self, _iteration: Iteration, _tasks: TaskRange, _at_once: u64) {}
 
     /// Computes gradients of iteration 1, so that no measured time includes what a device does once: compiling and tuning
     /// kernels. A worker that will call [`Learner::fused`] says with how many tasks at most; others say one.
@@ -82,6 +82,9 @@ pub enum LearnerError {
     /// The gradient holds a number that is not finite.
     #[error(transparent)]
     NotFinite(#[from] NotFinite),
+    /// The problem's own code failed, as it will on any worker.
+    #[error("{0}")]
+    Problem(String),
     /// The device failed.
     #[error("the device failed: {0}")]
     Device(String),
@@ -208,9 +211,10 @@ impl<P: Problem> Learner for BurnLearner<P> {
         Ok(f64::from(loss))
     }
 
-    fn announce(&mut self, iteration: Iteration, tasks: TaskRange) {
-        let count = tasks.count.min(self.fused_tasks);
-        self.announced = Some((iteration, TaskRange { count, ..tasks }));
+    fn announce(&mut self, iteration: Iteration, tasks: TaskRange, at_once: u64) {
+        let first = tasks.first + at_once;
+        let count = tasks.end().saturating_sub(first).min(at_once).min(self.fused_tasks);
+        self.announced = (count > 0).then_some((iteration, TaskRange { first, count }));
     }
 
     fn warm_up(&mut self, largest: u64) -> Result<(), LearnerError> {
@@ -259,7 +263,7 @@ mod tests {
         let (mut host, mut device) = (learner(false, 8), learner(true, 8));
         for (iteration, index) in [(1, 0), (1, 1), (1, 7), (3, 9)] {
             // The hint is right once.
-            device.announce(Iteration(1), TaskRange::single(1));
+            device.announce(Iteration(1), TaskRange { first: 0, count: 8 }, 1);
             let expected = host.gradient(Iteration(iteration), index).unwrap();
             assert_eq!(bits(&device.gradient(Iteration(iteration), index).unwrap()), bits(&expected));
         }

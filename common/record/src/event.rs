@@ -290,6 +290,10 @@ pub enum RefusalKind {
     /// A lease that the worker could not compute.
     #[serde(rename = "not computed")]
     NotComputed,
+    /// A lease that, as far as its worker can tell, no worker can compute: its gradient is not finite, or the problem's own code
+    /// raises an error.
+    #[serde(rename = "uncomputable")]
+    Uncomputable,
     /// A gradient that differs from the one on which two other workers agree.
     #[serde(rename = "mismatched")]
     Mismatched,
@@ -312,7 +316,7 @@ impl RunEvent {
 
 impl RefusalKind {
     /// All kinds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Stale,
         Self::Foreign,
         Self::Replayed,
@@ -323,6 +327,7 @@ impl RefusalKind {
         Self::WrongTimes,
         Self::NotReceived,
         Self::NotComputed,
+        Self::Uncomputable,
         Self::Mismatched,
         Self::Disputed,
     ];
@@ -333,6 +338,11 @@ impl RefusalKind {
             Ok(serde_json::Value::String(name)) => name,
             other => unreachable!("a kind is serialized as its name, not as {other:?}"),
         }
+    }
+
+    /// Whether the tasks are to blame: they fail the same way on any sound worker.
+    pub fn is_uncomputable(self) -> bool {
+        matches!(self, Self::NotFinite | Self::Uncomputable)
     }
 
     /// Whether it violates the protocol although no lease fails by it: no honest worker sends it.

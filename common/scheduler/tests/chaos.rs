@@ -458,7 +458,7 @@ impl World {
             Fault::Fail if self.failed < MAX_FAILURES && !self.out.is_empty() => {
                 self.failed += 1;
                 let (worker, lease) = self.pick(pick);
-                self.report(worker, lease.id, Report::Failed).unwrap();
+                self.report(worker, lease.id, Report::Failed { uncomputable: false }).unwrap();
             }
             Fault::FailCollection if self.failed < MAX_FAILURES && !self.collections.is_empty() => {
                 self.failed += 1;

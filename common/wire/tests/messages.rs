@@ -51,8 +51,11 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
             FromWorker::ExchangeFailed { collection: CollectionId(collection), place: place as usize, reason }
         }),
         any::<bool>().prop_map(|idle| FromWorker::Heartbeat { idle }),
-        (any::<u64>(), ".{0,100}")
-            .prop_map(|(lease, reason)| FromWorker::LeaseFailed { lease: LeaseId(lease), reason }),
+        (any::<u64>(), ".{0,100}", any::<bool>()).prop_map(|(lease, reason, uncomputable)| FromWorker::LeaseFailed {
+            lease: LeaseId(lease),
+            reason,
+            uncomputable
+        }),
         vec(computed(), 1..20).prop_map(FromWorker::Progress),
         measured().prop_map(FromWorker::Measured),
     ]

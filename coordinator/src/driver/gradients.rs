@@ -194,7 +194,8 @@ impl Driver {
     pub(super) fn lease_failed(&mut self, token: SessionToken, lease: LeaseId, kind: RefusalKind, reason: &str) {
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
-        if kind == RefusalKind::NotComputed && self.engine.lease(worker, lease).is_none() {
+        let is_unsent = matches!(kind, RefusalKind::NotComputed | RefusalKind::Uncomputable);
+        if is_unsent && self.engine.lease(worker, lease).is_none() {
             if let Some(id) = self.collections.with(worker, lease) {
                 return self.vector_failed(token, id, kind, reason);
             }
@@ -204,8 +205,9 @@ impl Driver {
         self.refuse(worker, kind, reason);
         self.last_failure = format!("worker {worker}: {reason}");
         let mut effects = Vec::new();
+        let report = Report::Failed { uncomputable: kind.is_uncomputable() };
         // A lease that the worker does not hold (any more) cannot fail.
-        if self.engine.report(self.now_s, worker, lease, Report::Failed, &mut effects).is_ok() {
+        if self.engine.report(self.now_s, worker, lease, report, &mut effects).is_ok() {
             self.effects.extend(effects);
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -13,6 +14,9 @@ from ata import _core
 from ata.problem import Problem
 
 Setting = str | int | float | bool
+
+LOADER = "ata-loader"
+"""Names of loader processes begin with this."""
 
 
 def main(problem: Problem, arguments: Sequence[str] | None = None, **settings: Setting) -> NoReturn:
@@ -28,6 +32,11 @@ def main(problem: Problem, arguments: Sequence[str] | None = None, **settings: S
         settings: What `--config` takes, with other defaults than ata's, as in `budget=64, optimizer="adamw", lr=1e-3`.
             A flag such as `--budget 32` overrides them.
     """
+    if multiprocessing.current_process().name.startswith(LOADER):
+        raise RuntimeError(
+            "a loader process runs the script anew, up to ata.main: put everything but imports, functions and classes under "
+            '`if __name__ == "__main__":`'
+        )
     # Tasks take as long as they take.
     defaults: dict[str, Setting] = {"model": problem.name, "task_time": "none"} | settings
     _exit(arguments, _script(), problem, "".join(f"{name} = {json.dumps(value)}\n" for name, value in defaults.items()))
@@ -45,6 +54,9 @@ def _exit(arguments: Sequence[str] | None, program: list[str], problem: Problem 
     code = _core.main(["ata", *words], program, problem, defaults)
     sys.stdout.flush()
     sys.stderr.flush()
+    # Of loaders, and of what a problem has started; they would outlive this process.
+    for child in multiprocessing.active_children():
+        child.terminate()
     # Threads of a run that ended may still call Python, which the interpreter's end does not bear.
     os._exit(code)
 

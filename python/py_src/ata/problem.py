@@ -26,9 +26,14 @@ class Computation(Protocol):
     """The parameters at which it computes: written before `load` is called."""
     gradient: Floats
     """The gradient that `compute` has left."""
+    ahead: int
+    """How many batches it wants to be announced in advance."""
 
     def load(self) -> None:
         """Says that `parameters` were written."""
+
+    def announce(self, batches: Sequence[tuple[Integers, Key]]) -> None:
+        """Says which samples and keys `compute` gets next, after those that were announced before. It is only a hint."""
 
     def compute(self, samples: Integers, key: Key) -> float:
         """Leaves the gradient of the samples' mean loss in `gradient`, and returns that loss."""
@@ -107,6 +112,8 @@ class Problem(ABC):
 class _ArrayComputation:
     """Turns dictionaries of arrays into vectors and back."""
 
+    ahead = 0
+
     def __init__(self, problem: Problem) -> None:
         shapes = problem.shapes()
         size = sum(int(np.prod(shape)) for _, shape in shapes)
@@ -117,11 +124,20 @@ class _ArrayComputation:
     def load(self) -> None:
         """The views see what was written."""
 
+    def announce(self, batches: Sequence[tuple[Integers, Key]]) -> None:
+        """Nothing is prepared."""
+
     def compute(self, samples: Integers, key: Key) -> float:
         loss, gradient = self.problem.loss_and_gradient(self.parameter_views, samples, key)
+        if not isinstance(gradient, Mapping):
+            raise TypeError(f"the gradient: expected a dictionary of arrays, not {type(gradient).__name__}")
         if gradient.keys() != self.gradient_views.keys():
             raise ValueError(f"gradients of {sorted(gradient)}: expected {sorted(self.gradient_views)}")
         for name, view in self.gradient_views.items():
+            # numpy would also repeat a smaller array.
+            if (shape := np.shape(gradient[name])) != view.shape or gradient[name] is None:
+                found = "None" if gradient[name] is None else f"the shape {shape}"
+                raise ValueError(f"the gradient of {name} has {found}: expected {view.shape}, as its parameter")
             view[...] = gradient[name]
         return float(loss)
 

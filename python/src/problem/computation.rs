@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use ata_types::Iteration;
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use super::attached;
+use super::{Raised, attached};
 
 /// An object of Python that computes, and the arrays through which values pass.
 pub(super) struct Computation {
@@ -16,6 +15,20 @@ pub(super) struct Computation {
     parameters: Py<PyArray1<f32>>,
     /// The gradient that it computed last.
     gradient: Py<PyArray1<f32>>,
+    /// How many batches it wants to know of in advance.
+    pub(super) ahead: u64,
+}
+
+/// Samples that are computed as one batch, and what randomness of the problem may depend on: seed, iteration, first task.
+pub(super) struct Batch {
+    pub(super) samples: Vec<u64>,
+    pub(super) key: (u64, u64, u64),
+}
+
+impl Batch {
+    fn samples<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        PyArray1::from_iter(py, self.samples.iter().map(|sample| sample.cast_signed()))
+    }
 }
 
 /// The samples' loss, their labels, and the classes that got the largest scores; the last two are empty without classes.
@@ -23,42 +36,42 @@ pub(super) type Measured = (f64, Vec<i64>, Vec<i64>);
 
 impl Computation {
     /// One for a split's samples.
-    pub(super) fn new(problem: &Py<PyAny>, split: &str, parameters: usize) -> Result<Self, String> {
+    pub(super) fn new(problem: &Py<PyAny>, split: &str, parameters: usize) -> Result<Self, Raised> {
         attached(|py| {
             let object = problem.call_method1(py, "computation", (split, ata_learn::thread_count()))?;
             let array = |name| vector(object.bind(py), name, parameters);
             let (parameters, gradient) = (array("parameters")?, array("gradient")?);
-            Ok(Self { object, parameters, gradient })
+            let ahead = object.getattr(py, "ahead")?.extract(py)?;
+            Ok(Self { object, parameters, gradient, ahead })
         })
     }
 
     /// Hands over parameters: one copy.
-    pub(super) fn load(&self, parameters: &[f32]) -> Result<(), String> {
+    pub(super) fn load(&self, parameters: &[f32]) -> Result<(), Raised> {
         attached(|py| {
             self.parameters.bind(py).try_readwrite()?.as_slice_mut()?.copy_from_slice(parameters);
             self.object.call_method0(py, "load").map(drop)
         })
     }
 
-    /// Passes on the mean loss over samples and its gradient, where Python left it. `task` is what randomness of the problem may
-    /// depend on.
-    pub(super) fn gradient<T>(
-        &self,
-        samples: &[u64],
-        seed: u64,
-        (iteration, task): (Iteration, u64),
-        take: impl FnOnce(f64, &[f32]) -> T,
-    ) -> Result<T, String> {
+    /// Says which batches are computed next.
+    pub(super) fn announce(&self, batches: &[Batch]) -> Result<(), Raised> {
         attached(|py| {
-            let samples = PyArray1::from_iter(py, samples.iter().map(|sample| sample.cast_signed()));
-            let key = (seed, iteration.number(), task);
-            let loss = self.object.call_method1(py, "compute", (samples, key))?.extract(py)?;
+            let batches: Vec<_> = batches.iter().map(|batch| (batch.samples(py), batch.key)).collect();
+            self.object.call_method1(py, "announce", (batches,)).map(drop)
+        })
+    }
+
+    /// Passes on the mean loss over samples and its gradient, where Python left it.
+    pub(super) fn gradient<T>(&self, batch: &Batch, take: impl FnOnce(f64, &[f32]) -> T) -> Result<T, Raised> {
+        attached(|py| {
+            let loss = self.object.call_method1(py, "compute", (batch.samples(py), batch.key))?.extract(py)?;
             Ok(take(loss, self.gradient.bind(py).try_readonly()?.as_slice()?))
         })
     }
 
     /// Measures samples of an evaluation.
-    pub(super) fn measure(&self, samples: Range<u64>) -> Result<Measured, String> {
+    pub(super) fn measure(&self, samples: Range<u64>) -> Result<Measured, Raised> {
         attached(|py| {
             let samples = PyArray1::from_iter(py, samples.map(u64::cast_signed));
             self.object.call_method1(py, "measure", (samples,))?.extract(py)

@@ -28,7 +28,7 @@ impl PythonDataset {
         path: Option<&Path>,
     ) -> Result<Self, DataError> {
         let count: u64 = attached(|py| problem.call_method1(py, "open", (word(split), path))?.extract(py))
-            .map_err(DataError::Problem)?;
+            .map_err(|raised| DataError::Problem(raised.text))?;
         // Python gets indices as numpy.int64.
         match i64::try_from(count) {
             Ok(0) => Err(DataError::Empty { split }),
@@ -38,7 +38,7 @@ impl PythonDataset {
     }
 
     fn computation(&self) -> Result<Computation, String> {
-        Computation::new(&self.problem, word(self.split), self.parameters)
+        Computation::new(&self.problem, word(self.split), self.parameters).map_err(|raised| raised.text)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use ata_learn::{ClassCount, DataError, EvaluationBatches, Evaluator, Measurement};
 
+use super::Raised;
 use super::computation::Computation;
 
 /// Samples per call: enough to amortise it, and few enough for the activations of a model of images.
@@ -24,7 +25,8 @@ impl PythonEvaluator {
 
 impl Evaluator for PythonEvaluator {
     fn load(&mut self, parameters: &[f32]) {
-        self.load_failure = self.computation.as_ref().ok().and_then(|computation| computation.load(parameters).err());
+        let loaded = self.computation.as_ref().map_or(Ok(()), |computation| computation.load(parameters));
+        self.load_failure = loaded.err().map(|raised| raised.text);
     }
 
     fn batches(&self) -> EvaluationBatches {
@@ -37,13 +39,17 @@ impl Evaluator for PythonEvaluator {
             return Err(DataError::Problem(reason.clone()));
         }
         let samples = self.batches().samples_of(batch);
-        let (loss, labels, predictions) = computation.measure(samples).map_err(DataError::Problem)?;
+        let (loss, labels, predictions) = computation.measure(samples).map_err(failed)?;
         let mut classes = Vec::new();
         for (label, prediction) in labels.into_iter().zip(predictions) {
             count(&mut classes, label, prediction)?;
         }
         Ok(Measurement { loss, classes })
     }
+}
+
+fn failed(raised: Raised) -> DataError {
+    DataError::Problem(raised.text)
 }
 
 fn count(classes: &mut Vec<ClassCount>, label: i64, prediction: i64) -> Result<(), DataError> {

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use ata_learn::{DataError, GradientSum, Learner, LearnerError, Quantizer, TaskGradient, TaskSampler};
 use ata_types::{Iteration, TaskRange};
 
-use super::computation::Computation;
+use super::Raised;
+use super::computation::{Batch, Computation};
 
 pub(super) struct PythonLearner {
     /// Without one, every task fails for that reason.
@@ -14,11 +15,13 @@ pub(super) struct PythonLearner {
     seed: u64,
     /// Why the parameters could not be loaded.
     load_failure: Option<String>,
+    /// The tasks that Python was told to expect.
+    announced: Option<(Iteration, TaskRange)>,
 }
 
 impl PythonLearner {
     pub(super) fn new(computation: Result<Computation, String>, tasks: TaskSampler, seed: u64) -> Self {
-        Self { computation, tasks, seed, load_failure: None }
+        Self { computation, tasks, seed, load_failure: None, announced: None }
     }
 
     /// Computes the samples of tasks as one batch, and passes on their mean loss and its gradient.
@@ -28,20 +31,49 @@ impl PythonLearner {
         tasks: TaskRange,
         take: impl FnOnce(f64, &[f32]) -> T,
     ) -> Result<T, LearnerError> {
+        let batch = self.batch(iteration, tasks);
         let computation = self.computation.as_ref().map_err(|reason| LearnerError::Device(reason.clone()))?;
         if let Some(reason) = &self.load_failure {
             return Err(LearnerError::Device(reason.clone()));
         }
-        let samples: Vec<u64> = tasks.indices().flat_map(|index| self.tasks.samples(iteration, index)).collect();
-        let computed = computation.gradient(&samples, self.seed, (iteration, tasks.first), take);
         // An exception fails these tasks. Others, and other workers, may fare better.
-        Ok(computed.map_err(DataError::Problem)?)
+        computation.gradient(&batch, take).map_err(|raised| match raised {
+            Raised { text, may_pass: true } => DataError::Problem(text).into(),
+            Raised { text, may_pass: false } => LearnerError::Problem(text),
+        })
+    }
+
+    fn batch(&mut self, iteration: Iteration, tasks: TaskRange) -> Batch {
+        let samples = tasks.indices().flat_map(|index| self.tasks.samples(iteration, index)).collect();
+        Batch { samples, key: (self.seed, iteration.number(), tasks.first) }
     }
 }
 
 impl Learner for PythonLearner {
     fn load(&mut self, parameters: &[f32]) {
-        self.load_failure = self.computation.as_ref().ok().and_then(|computation| computation.load(parameters).err());
+        let loaded = self.computation.as_ref().map_or(Ok(()), |computation| computation.load(parameters));
+        self.load_failure = loaded.err().map(|raised| raised.text);
+    }
+
+    fn announce(&mut self, iteration: Iteration, tasks: TaskRange, at_once: u64) {
+        let ahead = self.computation.as_ref().map_or(0, |computation| computation.ahead);
+        if ahead == 0 {
+            return;
+        }
+        let known =
+            self.announced.filter(|(known, range)| *known == iteration && range.indices().contains(&tasks.first));
+        let first = known.map_or(tasks.first, |(_, range)| range.end());
+        // The one that is computed next, and those ahead of it.
+        let end = tasks.end().min(tasks.first + (ahead + 1) * at_once);
+        let batches: Vec<Batch> = (first..end)
+            .step_by(at_once as usize)
+            .map(|first| self.batch(iteration, TaskRange { first, count: at_once.min(tasks.end() - first) }))
+            .collect();
+        self.announced = Some((iteration, TaskRange { first: tasks.first, count: end - tasks.first }));
+        if let (Ok(computation), false) = (&self.computation, batches.is_empty()) {
+            // If it fails, the tasks are computed without being prepared.
+            drop(computation.announce(&batches));
+        }
     }
 
     fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 
 use ata::Extensions;
 use ata_learn::{Model, ModelError};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyBaseException, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 
 use model::PythonModel;
@@ -65,12 +65,64 @@ fn resolve(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     Err(ModelError::Invalid { model: specification.into(), reason })
 }
 
-/// Calls Python. An exception becomes one line; its traceback goes to the standard error, where who wrote the problem looks for it.
-fn attached<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
+/// An exception of Python, whose traceback is on the standard error.
+struct Raised {
+    /// One line.
+    text: String,
+    /// Whether it may pass, as that of a file server that restarts does.
+    may_pass: bool,
+}
+
+/// Calls Python.
+fn attached<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Raised> {
+    let process = std::process::id();
     Python::attach(|py| {
-        act(py).map_err(|error| {
-            error.print(py);
-            error.to_string()
+        let result = act(py);
+        if std::process::id() != process {
+            end_fork(py);
+        }
+        result.map_err(|error| {
+            print_traceback(py, &error);
+            Raised { text: error.to_string(), may_pass: is_of_the_system(error.value(py)) }
         })
     })
+}
+
+/// Writes a traceback to the standard error, at once, since other processes of the run write there as well.
+fn print_traceback(py: Python<'_>, error: &PyErr) {
+    let text = py.import("traceback").and_then(|traceback| {
+        let lines: Vec<String> = traceback.call_method1("format_exception", (error.value(py),))?.extract()?;
+        Ok(lines.concat())
+    });
+    match text {
+        Ok(text) => eprint!("{text}"),
+        // `print` would end the process on `sys.exit()`.
+        Err(_) => error.display(py),
+    }
+}
+
+/// Whether the system caused an exception: it is an `OSError`, or follows from one.
+fn is_of_the_system(error: &Bound<'_, PyBaseException>) -> bool {
+    /// Far more than there are in a chain, unless it is a ring.
+    const MOST: usize = 64;
+    let chain = std::iter::successors(Some(error.clone().into_any()), earlier);
+    chain.take(MOST).any(|error| error.is_instance_of::<PyOSError>())
+}
+
+/// The exception that led to another one.
+fn earlier<'py>(error: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let links = ["__cause__", "__context__"].into_iter();
+    links.filter_map(|link| error.getattr(link).ok()).find(|earlier| !earlier.is_none())
+}
+
+/// Ends a copy of this process that the problem made with `os.fork`, and that went on as if it were a worker: it shares the worker's
+/// connections, and has none of its threads.
+fn end_fork(py: Python<'_>) -> ! {
+    eprintln!(
+        "ata: a process that the problem forked came back from the problem's code, and ends here. Expected: it ends itself with \
+         os._exit(0), or multiprocessing starts it"
+    );
+    // No cleanup, which would be the worker's.
+    drop(py.import("os").and_then(|os| os.call_method1("_exit", (70,))));
+    std::process::abort()
 }

@@ -51,7 +51,7 @@ impl Model for PythonModel {
             let values: PyReadonlyArray1<'_, f32> = values.extract(py)?;
             Ok(values.as_slice()?.to_vec())
         });
-        let values = initial.map_err(DataError::Problem)?;
+        let values = initial.map_err(|raised| DataError::Problem(raised.text))?;
         let (found, expected) = (values.len(), self.parameter_count());
         if found != expected {
             let reason = format!("initial({seed}) has {found} values, and the parameters are {expected}");

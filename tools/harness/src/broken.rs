@@ -45,7 +45,9 @@ pub async fn fail_all(mut session: Session) {
 
 async fn fail(session: &Session, leases: Vec<Assignment>) {
     for Assignment { lease, .. } in leases {
-        session.say(FromWorker::LeaseFailed { lease: lease.id, reason: "it is broken".into() }).await;
+        session
+            .say(FromWorker::LeaseFailed { lease: lease.id, reason: "it is broken".into(), uncomputable: false })
+            .await;
     }
 }
 

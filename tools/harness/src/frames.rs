@@ -227,7 +227,7 @@ fn from_worker() -> [FromWorker; 7] {
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true, peer_address: None },
         FromWorker::Heartbeat { idle: true },
-        FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into() },
+        FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into(), uncomputable: true },
         FromWorker::Progress(vec![computed(), computed()]),
         FromWorker::Measured(MeasuredBatch { step: Iteration(9), batch: 3, outcome: Ok(figures) }),
         FromWorker::Measured(MeasuredBatch { step: Iteration(9), batch: 4, outcome: Err("no test data".into()) }),

@@ -60,7 +60,7 @@ async fn two_of_five_compute_nonsense() {
     for number in numbers(&ended, &["bad-1", "bad-2"]) {
         assert_eq!(rests(&ended.events, number), [1000.0], "it fails once, and then rests until the end of the run");
     }
-    let refused = ended.report.state.refused.get(&RefusalKind::NotComputed).copied().unwrap_or(0);
+    let refused = ended.report.state.refused.get(&RefusalKind::Uncomputable).copied().unwrap_or(0);
     // Results of the leases held at the first failure may arrive as well.
     assert!((2..=6).contains(&refused), "{refused} refusals");
 }

@@ -234,7 +234,7 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
     // One thing is wrong at a time.
     let (mut header, honest) = honest(&parameters, settings, &lease, header);
     let mut values = SUMS.to_vec();
-    let fail = FromWorker::LeaseFailed { lease: lease.lease.id, reason: "no memory".into() };
+    let fail = FromWorker::LeaseFailed { lease: lease.lease.id, reason: "no memory".into(), uncomputable: false };
     let receipt = match deed {
         Deed::Submit(change) => {
             change(&mut header, &mut values);

@@ -153,7 +153,7 @@ impl ActiveSession<'_> {
     fn superseded(&self, lease: &HeldLease) {
         lease.record_failed();
         let reason = format!("the parameters of iteration {} never arrived", lease.iteration());
-        self.send(FromWorker::LeaseFailed { lease: lease.id(), reason });
+        self.send(FromWorker::LeaseFailed { lease: lease.id(), reason, uncomputable: false });
     }
 
     fn compute_event(&mut self, event: ComputeEvent) -> Result<(), SessionError> {
@@ -163,9 +163,9 @@ impl ActiveSession<'_> {
             }
             ComputeEvent::Computed { lease, computed, alone } => self.computed(lease, computed, alone),
             ComputeEvent::Collected { collection, sum } => self.collected(collection, sum),
-            ComputeEvent::Failed { lease, reason } => {
+            ComputeEvent::Failed { lease, reason, uncomputable } => {
                 self.given.remove(&lease);
-                self.send(FromWorker::LeaseFailed { lease, reason });
+                self.send(FromWorker::LeaseFailed { lease, reason, uncomputable });
             }
             ComputeEvent::Broken(reason) => return Err(WorkerError::Device(reason).into()),
         }

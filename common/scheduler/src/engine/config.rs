@@ -20,7 +20,7 @@ pub struct EngineConfig {
     /// A worker that fails this many times in a row, without a result in between, is expelled. `None`: none is.
     pub expel_after: Option<u32>,
     /// Seconds that tasks must go on failing, without a result, before the run is given up: longer than any outage that it
-    /// is to survive.
+    /// is to survive. A twelfth of it, if the workers say that the tasks are to blame.
     pub outage_s: f64,
     /// Spot checks. They need a policy that waits for all of its tasks.
     pub verify: Option<Verify>,

@@ -106,7 +106,11 @@ pub enum Report<'a> {
         busy_s: &'a [f64],
     },
     /// The lease failed: the worker could not compute it, or its gradient was refused.
-    Failed,
+    Failed {
+        /// Whether the tasks are to blame, which then fail on any sound worker: their gradient is not finite, or the problem's own
+        /// code raises an error. Otherwise the failure may pass, as an outage of a file server does.
+        uncomputable: bool,
+    },
 }
 
 /// Something the driver must do, in order. Each effect holds everything needed to carry it out.

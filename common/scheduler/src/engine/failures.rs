@@ -1,7 +1,8 @@
 //! Failures of all workers: if nothing succeeds any more, the engine spaces out the attempts, and in the end it gives up.
 //!
 //! A failure that workers share, such as a file server that restarts, passes after a while. A failure of the tasks, such as
-//! training that has diverged, does not. Only time tells the two apart.
+//! training that has diverged, does not. If workers can say that the tasks are to blame, the run ends soon; otherwise only time
+//! tells the two apart.
 
 use std::collections::BTreeSet;
 
@@ -23,12 +24,22 @@ const MAX_FAILURES: usize = 3;
 /// workers at one address would go on for 14 minutes.
 const ENOUGH_WORKERS: usize = 8;
 
+/// Share of [`EngineConfig::outage_s`] after which the run is given up if workers say that the tasks are to blame: 10 s in the
+/// program. One worker may be wrong about that, so several attempts must fit into it, spaced out so that a worker that joins can
+/// try as well. With twice the time, eight workers at one address would be expelled before they have all failed.
+const UNCOMPUTABLE_SHARE: f64 = 1.0 / 12.0;
+
+/// The longest pause, as a share of that time: eight workers at one address need as many attempts.
+const UNCOMPUTABLE_PAUSE_SHARE: f64 = 1.0 / 4.0;
+
 /// The failures of all workers since the last result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FailureStreak {
     count: usize,
     first_s: f64,
     last_s: f64,
+    /// Whether the workers said of all of them that the tasks are to blame.
+    is_uncomputable: bool,
     /// Until when nothing is handed out.
     paused_until_s: Option<f64>,
 }
@@ -36,13 +47,15 @@ pub(super) struct FailureStreak {
 impl FailureStreak {
     /// Adds a failure. After a few failures in a row, nothing is handed out for as long as they have been going on, so that
     /// an outage costs a run at most twice its own time, and there are few attempts during a long one.
-    pub(super) fn add(&mut self, now_s: f64, config: &EngineConfig) {
+    pub(super) fn add(&mut self, now_s: f64, config: &EngineConfig, uncomputable: bool) {
         if self.count == 0 {
-            self.first_s = now_s;
+            (self.first_s, self.is_uncomputable) = (now_s, true);
         }
+        self.is_uncomputable &= uncomputable;
         self.count += 1;
         self.last_s = now_s;
-        let longest_s = config.rest_s.max(config.outage_s);
+        let share = if self.is_uncomputable { UNCOMPUTABLE_PAUSE_SHARE } else { 1.0 };
+        let longest_s = config.rest_s.max(self.patience_s(config) * share);
         let pause_s = (now_s - self.first_s).clamp(config.rest_s, longest_s);
         if self.count >= MAX_FAILURES && pause_s > 0.0 {
             self.paused_until_s = Some(now_s + pause_s);
@@ -80,6 +93,11 @@ impl FailureStreak {
     fn lasted_s(&self) -> f64 {
         self.last_s - self.first_s
     }
+
+    /// Seconds for which failures must go on before the run is given up.
+    fn patience_s(&self, config: &EngineConfig) -> f64 {
+        config.outage_s * if self.is_uncomputable { UNCOMPUTABLE_SHARE } else { 1.0 }
+    }
 }
 
 impl Shared {
@@ -87,7 +105,7 @@ impl Shared {
     pub(super) fn hopeless(&self, iteration: Iteration, tasks: TaskRange, blame: &Blame) -> Option<AbortReason> {
         let is_hopeless = self.failures.count > 0
             && blame.attempts as usize >= MAX_FAILURES
-            && self.failures.lasted_s() >= self.config.outage_s
+            && self.failures.lasted_s() >= self.failures.patience_s(&self.config)
             && self.is_no_fault_of_workers(blame)
             && !self.others_are_at_work(blame);
         is_hopeless.then(|| AbortReason::TasksFailed {

@@ -127,7 +127,7 @@ impl Engine {
     ) -> Result<(), Refusal> {
         self.at(now_s, effects, |engine| match report {
             Report::Done { busy_s } => engine.lease_done(worker, lease, busy_s),
-            Report::Failed => engine.lease_failed(worker, lease),
+            Report::Failed { uncomputable } => engine.lease_failed(worker, lease, uncomputable),
         })
     }
 
@@ -253,8 +253,8 @@ impl Engine {
         Ok(())
     }
 
-    fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId) -> Result<(), Refusal> {
-        let ended = self.shared.fail(worker, lease)?;
+    fn lease_failed(&mut self, worker: WorkerId, lease: LeaseId, uncomputable: bool) -> Result<(), Refusal> {
+        let ended = self.shared.fail(worker, lease, uncomputable)?;
         match &mut self.phase {
             Phase::Collecting(_) => self.collect(|collecting, shared| collecting.lease_failed(shared, worker, ended)),
             Phase::Committing(committing) => {

@@ -204,12 +204,12 @@ impl Shared {
     }
 
     /// A worker reports a lease as failed, and rests.
-    pub(super) fn fail(&mut self, worker: WorkerId, id: LeaseId) -> Result<EndedLease, Refusal> {
+    pub(super) fn fail(&mut self, worker: WorkerId, id: LeaseId, uncomputable: bool) -> Result<EndedLease, Refusal> {
         let ended = self.leases.revoke(self.now_s, worker, id).ok_or(Refusal::NotHeld(id))?;
         let (lease, lost_s) = (ended.lease, ended.elapsed_s.unwrap_or(0.0));
         self.waste.add(lease.tasks.count, lost_s);
         self.effects.push(Effect::End { worker, lease, outcome: TaskOutcome::Failed, time: ended.time() });
-        if self.strike(worker, lost_s) {
+        if self.strike(worker, lost_s, uncomputable) {
             let eased = self.roster.ease(self.now_s, worker, self.config.rest_s);
             let rest = |(worker, rest_s, strikes)| Effect::Rest { worker, rest_s, strikes };
             self.effects.extend(eased.into_iter().map(rest));

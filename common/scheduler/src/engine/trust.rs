@@ -10,10 +10,11 @@ use ata_types::WorkerId;
 const MAX_MISMATCHES: u32 = 3;
 
 impl Shared {
-    /// A worker failed, which took it `lost_s` seconds: it rests. Returns false if it rests already.
-    pub(super) fn strike(&mut self, worker: WorkerId, lost_s: f64) -> bool {
+    /// A worker failed, which took it `lost_s` seconds: it rests. Returns false if it rests already. `uncomputable`: whether its
+    /// tasks are to blame, as in [`Report::Failed`](super::Report::Failed).
+    pub(super) fn strike(&mut self, worker: WorkerId, lost_s: f64, uncomputable: bool) -> bool {
         self.policy.failed(worker, lost_s);
-        self.failures.add(self.now_s, &self.config);
+        self.failures.add(self.now_s, &self.config, uncomputable);
         let struck = self.roster.strike(self.now_s, worker, lost_s, self.config.rest_s);
         self.effects.extend(struck.map(|(rest_s, strikes)| Effect::Rest { worker, rest_s, strikes }));
         struck.is_some()
@@ -50,7 +51,7 @@ impl Shared {
     /// Evicts a worker that missed its deadline. Returns its leases; it hung on the first of them.
     pub(super) fn evict(&mut self, worker: WorkerId, silent_s: f64) -> Vec<EndedLease> {
         self.effects.push(Effect::Evict { worker, silent_s });
-        self.strike(worker, silent_s);
+        self.strike(worker, silent_s, false);
         if self.is_beyond_trust(worker) {
             self.expel(worker);
         }

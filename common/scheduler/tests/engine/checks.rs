@@ -248,7 +248,7 @@ fn failures_in_a_row_expel() {
     let mut leases = cluster.join_all(3);
     for strike in 1..=3 {
         let lease = of(&leases, 2);
-        let effects = cluster.report(2, lease.id, Report::Failed).unwrap();
+        let effects = cluster.report(2, lease.id, Report::Failed { uncomputable: false }).unwrap();
         let expelled = Effect::Expel { worker: worker(2), strikes: 3, mismatches: 0 };
         assert_eq!(effects.contains(&expelled), strike == 3, "{effects:?}");
         let retried = assigned(&effects);

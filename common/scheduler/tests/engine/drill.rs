@@ -113,6 +113,8 @@ pub(crate) struct Drill {
     spared: Option<u64>,
     /// Seconds until a task fails.
     fails_s: f64,
+    /// When a failure begins, whether the worker says that the tasks are to blame.
+    uncomputable: fn(f64) -> bool,
     /// A task that no worker can compute.
     cursed: Option<(u64, u64)>,
     /// The worker of each collection.
@@ -135,6 +137,7 @@ impl Drill {
             outage_s: (0.0, 0.0),
             spared: None,
             fails_s: FAILS_S,
+            uncomputable: |_| false,
             cursed: None,
             asked: BTreeMap::new(),
             next: VecDeque::new(),
@@ -176,6 +179,11 @@ impl Drill {
     /// A failure takes so long, as if the worker tried again for a while.
     pub(crate) fn fails_after(self, fails_s: f64) -> Self {
         Self { fails_s, ..self }
+    }
+
+    /// Workers say of the failures that begin at these times that the tasks are to blame.
+    pub(crate) fn uncomputable(self, at: fn(f64) -> bool) -> Self {
+        Self { uncomputable: at, ..self }
     }
 
     /// An outage leaves out this address.
@@ -257,9 +265,10 @@ impl Drill {
             }
             Nature::Fails | Nature::Hangs => Vec::new(),
         };
+        let uncomputable = (self.uncomputable)(working.begun_s);
         // A result that must be confirmed ends its lease only then, but its worker goes on.
         self.computed(worker, lease);
-        let report = if has_failed { Report::Failed } else { Report::Done { busy_s: &busy_s } };
+        let report = if has_failed { Report::Failed { uncomputable } } else { Report::Done { busy_s: &busy_s } };
         self.report(worker, lease.id, report);
         let Some(working) = self.workers.get_mut(&worker).filter(|_| has_failed && self.ended.is_none()) else {
             return;

@@ -100,6 +100,34 @@ fn an_outage_without_end_ends_the_run() {
     }
 }
 
+/// Training that has diverged ends the run soon, if workers can say so, and nobody is expelled for it.
+#[test]
+fn tasks_that_no_worker_can_compute_end_the_run_soon() {
+    for policy in POLICIES {
+        for (workers, fails_s) in [(1, 0.001), (2, 1.0), (4, 0.001), (8, 1.0), (51, 0.001), (51, 1.0), (400, 0.001)] {
+            for is_one_address in [false, true] {
+                let drill = drill(policy, workers, 500_000).sound(workers as u64, TASK_S).uncomputable(|_| true);
+                let ended = drill.fails_after(fails_s).at_one_address(is_one_address).outage(0.3, f64::INFINITY).run();
+                let what = format!("{policy}, {workers} workers, one address: {is_one_address}, {fails_s} s");
+                println!("{what}: {} s, {} failures", ended.at_s, ended.failures_s.len());
+                assert!(matches!(ended.aborted, Some(AbortReason::TasksFailed { .. })), "{what}: {ended:?}");
+                // Eight workers at one address that have delivered before have to try, one after the other.
+                let longest_s = if fails_s < 1.0 { 40.0 } else { 80.0 };
+                assert!((10.0..=longest_s).contains(&ended.at_s) && ended.expelled.is_empty(), "{what}: {ended:?}");
+            }
+        }
+    }
+}
+
+/// One failure that may pass among them is reason enough to wait for two minutes: it could be all that the workers share.
+#[test]
+fn a_failure_that_may_pass_is_waited_for() {
+    for policy in POLICIES {
+        let drill = drill(policy, 4, 500_000).sound(4, TASK_S).uncomputable(|at_s| at_s > 3.0);
+        given_up(&drill.outage(0.3, f64::INFINITY).run(), policy);
+    }
+}
+
 /// One task fails everywhere, and all others succeed.
 #[test]
 fn a_task_that_no_worker_can_compute_ends_the_run() {

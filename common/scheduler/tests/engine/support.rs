@@ -195,7 +195,7 @@ impl Cluster {
     }
 
     pub(crate) fn fail(&mut self, number: u32, lease: &Lease) -> Vec<Effect> {
-        plain(self.report(number, lease.id, Report::Failed).unwrap())
+        plain(self.report(number, lease.id, Report::Failed { uncomputable: false }).unwrap())
     }
 
     pub(crate) fn timeout(&mut self) -> Vec<Effect> {

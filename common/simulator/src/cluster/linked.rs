@@ -116,7 +116,7 @@ impl<'a, T: TaskTimes> LinkedCluster<'a, T> {
         let (at, worker, lease) = (ended.at, ended.worker, ended.lease);
         let is_alone = self.alone.remove(&lease);
         let Some(busy) = ended.busy else {
-            return Some((at, Occurrence::Report(worker, lease, Report::Failed)));
+            return Some((at, Occurrence::Report(worker, lease, Report::Failed { uncomputable: false })));
         };
         if is_alone {
             self.sent.insert(lease, busy.to_vec());

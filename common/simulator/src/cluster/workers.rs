@@ -332,7 +332,14 @@ impl<T: TaskTimes> Cluster for VirtualWorkers<'_, T> {
 
     fn pop(&mut self, _engine: &Engine, _observer: &mut impl Observer) -> Option<(f64, Occurrence<'_>)> {
         let EndedLease { at, worker, lease, busy } = self.next_ended()?;
-        Some((at, Occurrence::Report(worker, lease, busy.map_or(Report::Failed, |busy_s| Report::Done { busy_s }))))
+        Some((
+            at,
+            Occurrence::Report(
+                worker,
+                lease,
+                busy.map_or(Report::Failed { uncomputable: false }, |busy_s| Report::Done { busy_s }),
+            ),
+        ))
     }
 }
 

@@ -30,6 +30,8 @@ pub enum FromWorker {
         lease: LeaseId,
         /// Why, human-readable.
         reason: String,
+        /// Whether the tasks fail on any worker, as far as this one can tell.
+        uncomputable: bool,
     },
     /// The worker could not exchange vectors with another one.
     ExchangeFailed {
@@ -98,8 +100,8 @@ impl From<FromWorker> for proto::WorkerMessage {
                 })
             }
             FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
-            FromWorker::LeaseFailed { lease, reason } => {
-                Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason) })
+            FromWorker::LeaseFailed { lease, reason, uncomputable } => {
+                Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason), uncomputable })
             }
             FromWorker::Measured(measured) => Kind::Measured(measured.into()),
             FromWorker::Progress(leases) => {
@@ -139,8 +141,8 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                 reason: truncated(reason),
             }),
             Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
-            Kind::LeaseFailed(failed) => {
-                Ok(Self::LeaseFailed { lease: LeaseId(failed.lease), reason: truncated(failed.reason) })
+            Kind::LeaseFailed(proto::LeaseFailed { lease, reason, uncomputable }) => {
+                Ok(Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable })
             }
             Kind::Measured(measured) => Ok(Self::Measured(measured.try_into()?)),
             Kind::Progress(proto::Progress { leases }) => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,8 @@ from ata import Scheduler
 
 if TYPE_CHECKING:
     from ata.torch.clock import Clock
+
+log = logging.getLogger(__name__)
 
 
 class Agreement:
@@ -55,6 +58,8 @@ class Agreement:
         with self._clock.exchanging():
             self.collect()
             shares = torch.tensor(self.scheduler.next() if self.rank == 0 else [0] * self.world)
+            if self.rank == 0:
+                log.debug("step %d: shares %s", self.scheduler.iteration, shares.tolist())
             dist.broadcast(shares, self._root, group=self._group)
         return shares.tolist()
 

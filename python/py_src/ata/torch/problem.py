@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence, Sized
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from ata.problem import Floats, Integers, Key, Measured, Split
-
-
-class Dataset(Sized, Protocol):
-    """Whatever has a length, and a sample at each index below it."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """The sample at an index."""
-
+from ata.torch.batches import Dataset, Source, seed
+from ata.torch.loaders import Loaders, Request
 
 Forward = Callable[[nn.Module, Any], tuple[Any, Any]]
 """From a model and a batch to what the loss takes: outputs and targets."""
@@ -35,8 +28,9 @@ class Problem:
     """Trains a PyTorch model on ata's cluster: see `ata.main`.
 
     Only parameters with `requires_grad` are trained and travel; everything else of the model must be the same on every machine. A
-    task's gradient may depend only on the parameters, its samples, and the random state of PyTorch, which is seeded for each task.
-    So batch normalisation is refused unless it is frozen.
+    task's gradient may depend only on the parameters, its samples, and the random states of PyTorch, numpy and Python, which are
+    seeded for each task. So batch normalisation is refused unless it is frozen. A parameter that a task's loss does not depend on
+    has a gradient of zeros.
 
     Args:
         model: The model, with `float32` parameters. Its parameters before the first step are those that it has on the coordinator.
@@ -46,6 +40,8 @@ class Problem:
         forward: From the model and a batch to outputs and targets. By default, samples are pairs (input, target).
         classes: The names of the classes, for accuracies. The targets are then their numbers, and the outputs have a score for each.
         collate: Makes a batch of samples.
+        loaders: Processes of each worker that load the samples of the next tasks while one is computed, as `num_workers` of
+            PyTorch's DataLoader; 0 loads them in between. Training data and `collate` must be picklable then.
         device: Where to compute; by default, a GPU if PyTorch has one. Choose one of several with `CUDA_VISIBLE_DEVICES`.
         autocast: Compute in mixed precision, as in `torch.bfloat16`.
         name: The name that `--model` has for it.
@@ -64,12 +60,16 @@ class Problem:
         forward: Forward = pairs,
         classes: Sequence[str] = (),
         collate: Callable[[list[Any]], Any] = default_collate,
+        loaders: int = 0,
         device: str | torch.device | None = None,
         autocast: torch.dtype | None = None,
         name: str | None = None,
     ) -> None:
         check(model)
+        if loaders < 0:
+            raise ValueError(f"loaders={loaders}: expected a number of processes, or 0")
         self.model, self.loss, self.forward, self.collate, self.autocast = model, loss, forward, collate, autocast
+        self.loaders = loaders
         self.data: dict[Split, Dataset] = {"train": train, "test": train if evaluate is None else evaluate}
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.name = name or type(model).__name__.lower()
@@ -99,7 +99,10 @@ class Computation:
     """A model whose parameters and gradients are parts of two vectors."""
 
     def __init__(self, problem: Problem, split: Split) -> None:
-        self.problem, self.data = problem, problem.data[split]
+        self.problem, self.source = problem, Source(problem.data[split], problem.collate)
+        # An evaluation announces nothing.
+        self.ahead = problem.loaders if split == "train" else 0
+        self.loaders = Loaders(self.source, self.ahead) if self.ahead > 0 else None
         self.model = copy.deepcopy(problem.model).to(problem.device)
         parameters = [parameter for _, parameter in trained(self.model)]
         sizes = [parameter.numel() for parameter in parameters]
@@ -117,12 +120,22 @@ class Computation:
         """As `ata.problem.Computation`."""
         if self.host_values is not self.values:
             self.values.copy_(self.host_values)
+        if self.loaders is not None:
+            self.loaders.forget()
+
+    def announce(self, batches: Sequence[tuple[Integers, Key]]) -> None:
+        """As `ata.problem.Computation`."""
+        if self.loaders is not None:
+            self.loaders.announce([Request(samples, key) for samples, key in batches])
 
     def compute(self, samples: Integers, key: Key) -> float:
         """As `ata.problem.Computation`."""
-        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]))
+        batch = self.loaders.take(Request(samples, key)) if self.loaders is not None else None
+        if batch is None:
+            batch = self.source.batch_of_task(samples, key)
+        seed(key, "compute")
         self.gradients.zero_()
-        _, _, loss = self._forward(samples)
+        _, _, loss = self._forward(batch)
         loss.backward()
         for (name, parameter), view in zip(trained(self.model), self.views, strict=True):
             if parameter.grad is not view:
@@ -136,16 +149,16 @@ class Computation:
         """As `ata.problem.Computation`."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
-        outputs, targets, loss = self._forward(samples)
+        outputs, targets, loss = self._forward(self.source.batch(samples))
         for module, training in modes:
             module.training = training
         if not self.problem.classes:
             return loss.item(), [], []
         return loss.item(), targets.tolist(), outputs.argmax(-1).tolist()
 
-    def _forward(self, samples: Integers) -> tuple[Any, Any, Tensor]:
+    def _forward(self, batch: Any) -> tuple[Any, Any, Tensor]:
         problem = self.problem
-        batch = moved(problem.collate(fetched(self.data, samples.tolist())), problem.device)
+        batch = moved(batch, problem.device)
         with torch.autocast(problem.device.type, problem.autocast, enabled=problem.autocast is not None):
             outputs, targets = problem.forward(self.model, batch)
             return outputs, targets, problem.loss(outputs, targets)
@@ -154,13 +167,6 @@ class Computation:
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """The parameters that are trained, in the order of the model."""
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-
-
-def fetched(data: Dataset, samples: list[int]) -> Any:
-    """Samples, all at once if the data can, as PyTorch's DataLoader asks for them."""
-    if hasattr(data, "__getitems__"):
-        return data.__getitems__(samples)
-    return [data[sample] for sample in samples]
 
 
 def moved(batch: Any, device: torch.device) -> Any:

@@ -37,7 +37,7 @@ impl<T: TaskTimes> RemoteCluster<'_, T> {
         }
         let occurrence = match message {
             _ if !is_open => Occurrence::Unnoticed,
-            Message::Failed(_, lease) => Occurrence::Report(worker, *lease, Report::Failed),
+            Message::Failed(_, lease) => Occurrence::Report(worker, *lease, Report::Failed { uncomputable: false }),
             Message::Done(_, lease, busy_s) => {
                 self.arrived.clone_from(busy_s);
                 Occurrence::Report(worker, lease.id, Report::Done { busy_s: &self.arrived })

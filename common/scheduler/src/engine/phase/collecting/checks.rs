@@ -213,7 +213,7 @@ impl Collecting {
     /// A worker's result was mismatched: it rests, and others compute what it holds.
     fn mismatched(&mut self, shared: &mut Shared, worker: WorkerId, busy_s: f64) {
         // All that follows from one fault, such as a bit that flipped in the parameters, counts once.
-        if shared.strike(worker, busy_s) {
+        if shared.strike(worker, busy_s, false) {
             shared.roster.mismatched(worker);
         }
         if self.expel_if_due(shared, worker) {
@@ -311,7 +311,7 @@ impl Collecting {
             let AcceptedResult { worker, lease, busy_s, .. } = result;
             shared.effects.push(result.end(TaskOutcome::Disputed));
             shared.waste.add(lease.tasks.count, busy_s);
-            if shared.strike(worker, busy_s) {
+            if shared.strike(worker, busy_s, false) {
                 shared.roster.contested(worker);
             }
             self.expel_if_due(shared, worker);

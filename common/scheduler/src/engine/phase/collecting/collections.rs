@@ -126,7 +126,7 @@ impl Collecting {
         self.collections.blame.add(worker);
         let blame = self.collections.blame.clone();
         self.lose_kept(shared, lost, TaskOutcome::Failed, Some(&blame));
-        shared.strike(worker, lost_s);
+        shared.strike(worker, lost_s, false);
         self.expel_if_due(shared, worker);
         self.recover(shared)
     }
