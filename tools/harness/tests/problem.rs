@@ -55,11 +55,11 @@ impl Problem for Line {
 impl Samples for Points {
     type Batch = Vec<(f32, f32)>;
 
-    fn count(&self) -> u32 {
-        self.0.len() as u32
+    fn count(&self) -> u64 {
+        self.0.len() as u64
     }
 
-    fn batch(&self, indices: &[u32]) -> Result<Vec<(f32, f32)>, DataError> {
+    fn batch(&self, indices: &[u64]) -> Result<Vec<(f32, f32)>, DataError> {
         Ok(indices.iter().map(|index| self.0[*index as usize]).collect())
     }
 }
