@@ -20,6 +20,7 @@ mod hold;
 pub(crate) mod model;
 mod place;
 pub(crate) mod recorded;
+pub(crate) mod registry;
 pub(crate) mod resume;
 mod statistics;
 mod summary;
