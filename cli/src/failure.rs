@@ -1,4 +1,4 @@
-//! Failures as the user sees them: one line, and a documented exit code.
+//! Failures as the user sees them: one line (several for the command line), and a documented exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -87,6 +87,12 @@ impl Failure {
     /// Wrong flags or configuration.
     pub(crate) fn usage(message: impl Display) -> Self {
         Self::new(Kind::Usage, message)
+    }
+
+    /// A command line that cannot be read. The message may have several lines.
+    pub(crate) fn command_line(message: &str) -> Self {
+        let lines: Vec<_> = message.lines().map(|line| escaped(line.trim_end())).collect();
+        Self { kind: Kind::Usage, message: lines.join("\n") }
     }
 
     /// Bad data.

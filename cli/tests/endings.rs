@@ -71,6 +71,23 @@ fn stops(process: Process, signal: &str, code: Option<i32>) {
     assert_eq!(ended, code, "{log}");
 }
 
+/// Ctrl-C reaches all processes of a terminal's foreground, but the workers end with the run.
+#[test]
+fn ctrl_c_loses_no_worker() {
+    let sandbox = Sandbox::new();
+    let args = ["up", "--workers", "3", "--iterations", "100000", "--task-time", "const(20)", "--out", "run"];
+    let mut run = sandbox.start_group(&[&args[..], &TINY].concat());
+    run.wait_for("iteration ");
+    until("a step", || journal(&sandbox).contains(r#""event":"step""#));
+    // Whether a worker that also gets the signal is lost is a race, so this is what makes sure that none is.
+    assert_eq!(run.group(), [run.id()], "the workers are not in the group that a terminal interrupts");
+    run.signal_group("INT");
+    let (code, _, log) = run.end();
+    assert_eq!(code, Some(130), "{log}");
+    assert!(!log.contains("worker lost") && !log.contains("ended ("), "{log}");
+    assert!(!journal(&sandbox).contains(r#""event":"loss""#), "{log}");
+}
+
 /// The run has all its iterations, and lacks results: those of its end, or what was removed since.
 #[test]
 fn what_is_missing_of_a_run_that_is_over_is_made_up_for() {

@@ -29,7 +29,7 @@ const EXTREMES: [&str; 13] = [
 ];
 
 /// The commands with flags that take a value, and a valid use of each. {RUN} is a run's folder, {NEW} a new one.
-const COMMANDS: [(&str, &[&str]); 17] = [
+const COMMANDS: [(&str, &[&str]); 18] = [
     (
         "up",
         &[
@@ -57,6 +57,7 @@ const COMMANDS: [(&str, &[&str]); 17] = [
     ("data fetch", &["--url=http://127.0.0.1:1/data.tar.gz", "--retries=0"]),
     ("data synth", &["{NEW}", "--train=2", "--test=2"]),
     ("eval", &["{RUN}", "--device=cpu"]),
+    ("plan", &["gpu=20ms", "cpu=50ms", "--budget=2", "--link=1Gbit", "--model-bytes=1MB"]),
     ("simulate", &["--task-time=exp(i)", "--workers=3", "--budget=2", "--iterations=2", "--policy=uta"]),
     ("replay", &["{RUN}", "--policy=uta", "--seeds=1"]),
     ("doctor", &["--device=cpu", "--model=cnn:widths=4/4/8/16", "--task-batch=1"]),

@@ -35,6 +35,11 @@ fn the_printed_line_joins_and_nothing_else_does() {
     let current = join.strip_prefix("--join ").unwrap();
     assert_eq!(token(&sandbox, &["show"]), current);
 
+    let output = sandbox.run(&["status", current]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    assert!(said.contains("this is the token for them; expected the status token"), "{said}");
+
     // Another key, as of a man in the middle; another secret; none.
     let elsewhere = token(&sandbox, &["show", "--credentials", "other", "--advertise", "127.0.0.1:1"]);
     let [address, other_key, other_secret] = parts(&elsewhere);

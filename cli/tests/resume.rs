@@ -196,9 +196,58 @@ fn a_model_is_kept_evaluated_and_begun_with() {
     let (first, last) = (again["first_loss"].as_f64().unwrap(), summary["final_loss"].as_f64().unwrap());
     assert!((first - last).abs() < 1.0, "it begins where the other ended: {first}, {last}");
 
+    let table = |flags: &[&str]| {
+        let output = sandbox.run(&[&["eval", "undisturbed"], flags].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!((table(&[]).lines().count(), table(&["--classes"]).lines().count()), (2, 106));
+
+    std::fs::copy(sandbox.path("undisturbed/model.safetensors"), sandbox.path("moved.safetensors")).unwrap();
+    let output = sandbox.run(&["eval", "moved.safetensors"]);
+    assert_eq!(output.status.code(), Some(64));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("its data is not known: add --data DATA"), "{said}");
+    assert!(sandbox.run(&["eval", "moved.safetensors", "--data", "synthetic"]).status.success());
+
     for (file, text) in [("missing", "no model there"), ("undisturbed/config.toml", "not a whole safetensors file")] {
         let output = sandbox.run(&["eval", file]);
         assert_eq!(output.status.code(), Some(65));
         assert!(String::from_utf8_lossy(&output.stderr).contains(text), "{file}");
+    }
+}
+
+/// Wherever a run is, and from whichever folder, it is found by its id and its name, until it is gone.
+#[test]
+fn a_run_is_found_by_its_id_and_its_name() {
+    let sandbox = Sandbox::new();
+    let begin = |out: &str, more: &[&str]| {
+        let own = ["up", "--workers", "1", "--task-time", "none", "--budget", "2", "--iterations", "2", "--out", out];
+        sandbox.summary(&[&own[..], &TINY, more].concat())
+    };
+    let first = begin("somewhere/else", &["--name", "first"]);
+    let id = first["run_id"].as_str().unwrap();
+    std::fs::create_dir(sandbox.path("other")).unwrap();
+    let found = |args: &[&str]| sandbox.ata(args).current_dir(sandbox.path("other")).output().unwrap();
+    for run in [id, "first"] {
+        for args in [
+            &["status", run][..],
+            &["explain", run],
+            &["eval", run, "--device", "cpu"],
+            &["replay", run, "--policy", "uta"],
+            &["report", run],
+            &["up", "--resume", run],
+        ] {
+            let output = found(args);
+            assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    std::fs::remove_dir_all(sandbox.path("somewhere")).unwrap();
+    assert_eq!(found(&["status", "first"]).status.code(), Some(64));
+    begin("again", &[]);
+    assert!(!sandbox.path("xdg/ata/runs/first").exists(), "it is forgotten");
+    for name in ["latest", "a/b", "..", ""] {
+        let output = sandbox.run(&["up", "--name", name]);
+        assert_eq!(output.status.code(), Some(64), "{name}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("expected 1 to 64 letters"), "{name}");
     }
 }

@@ -62,6 +62,21 @@ fn parameters_do_not_depend_on_policy_or_workers() {
     assert_ne!(sha256(&other_seed), sha256(&reference));
 }
 
+/// A replay of the run's own policy shows how far those of others can be trusted.
+#[test]
+fn the_end_of_a_run_compares_it_with_its_own_replay() {
+    let sandbox = Sandbox::new();
+    let run = ["up", "--workers", "2", "--budget", "4", "--iterations", "10", "--task-time", "const(4*i)"];
+    let output = sandbox.run(&[&run[..], &TINY].concat());
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let said = printed.lines().find(|line| line.starts_with("The replay of ata-auto itself has ")).expect(&printed);
+    let words: Vec<&str> = said.split(' ').collect();
+    let ratios = [words[6], words[12]].map(|ratio| ratio.parse::<f64>().unwrap());
+    assert!(ratios.iter().all(|ratio| (0.2..5.0).contains(ratio)), "{said}");
+    assert!(printed.contains("ata-auto (this run)") && printed.contains("ata-auto, replayed"), "{printed}");
+    assert!(printed.contains("Workers that share cores slow each other down"), "{printed}");
+}
+
 /// The parameters in a run's folder.
 fn model(run: &Path) -> Vec<f32> {
     let file = std::fs::read(run.join("model.safetensors")).unwrap();

@@ -8,12 +8,13 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   ata eval runs/RUN_ID
-  ata eval runs/RUN_ID/model-best.safetensors --data cifar-100-binary.tar.gz --json")]
+  ata eval runs/RUN_ID/model-best.safetensors --data cifar-100-binary.tar.gz --classes")]
 pub(crate) struct EvalArgs {
-    /// A run's folder or name, a checkpoint's folder, or a model.safetensors.
+    /// A run's folder, id or name, a checkpoint's folder, or a model.safetensors.
     #[arg(value_name = "RUN|FILE")]
     pub(crate) model: PathBuf,
-    /// synthetic, a folder with CIFAR-100's test.bin, or cifar-100-binary.tar.gz [default: the run's data].
+    /// synthetic, a folder with CIFAR-100's test.bin, or cifar-100-binary.tar.gz [default: the run's data; a file outside of a run's
+    /// folder needs this].
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<String>,
     /// Seed of synthetic data [default: the run's].
@@ -22,7 +23,10 @@ pub(crate) struct EvalArgs {
     /// auto, cpu, wgpu, wgpu:INDEX, cuda or cuda:INDEX.
     #[arg(long, env = "ATA_DEVICE", value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: String,
-    /// Print JSON on standard output.
+    /// Print a table of the classes as well.
+    #[arg(long)]
+    pub(crate) classes: bool,
+    /// Print JSON on standard output, with the classes.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -3,6 +3,7 @@
 //! # Layout
 //! - here: the commands, and reading them
 //! - `run`: the flags that `ata up` and `ata coordinator` share; `joining`: those of whatever connects to a coordinator
+//! - `foreign`: flags of other programs
 //! - a file for the flags of each command, or of a few that are alike
 
 #[cfg(target_os = "linux")]
@@ -10,6 +11,7 @@ mod chaos;
 mod coordinator;
 mod data;
 mod doctor;
+mod foreign;
 mod joining;
 mod measuring;
 mod plan;
@@ -36,7 +38,7 @@ pub(crate) use worker::WorkerArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
@@ -183,16 +185,25 @@ pub(crate) fn parse(command_line: impl IntoIterator<Item = OsString>) -> Result<
             drop(error.print());
             Ok(None)
         }
-        Err(error) => Err(Failure::usage(in_short(&error))),
+        Err(error) => Err(Failure::command_line(&in_short(&error))),
     }
 }
 
-/// clap's message without its usage section.
+/// clap's message without its usage section; flags of other programs are explained.
 fn in_short(error: &clap::Error) -> String {
     let full = error.render().to_string();
     let short = full.split("\n\nUsage:").next().unwrap_or(&full);
     let short = short.split("\n\nFor more information").next().unwrap_or(short);
-    format!("{}. See `ata help` or `--help`", short.trim_start_matches("error: ").trim_end())
+    let short = short.trim_start_matches("error: ").trim_end();
+    let meant = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => foreign::meaning(flag),
+        _ => None,
+    };
+    match meant {
+        // The flag that is spelled most alike is not what was meant.
+        Some(meant) => format!("{}\n\n  {meant}", short.lines().next().unwrap_or(short)),
+        None => format!("{short}\n\nSee `ata help` or `--help`"),
+    }
 }
 
 #[cfg(test)]

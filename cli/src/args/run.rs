@@ -55,6 +55,9 @@ pub(crate) struct RunArgs {
     /// The run's folder, which must not hold a run yet [default: runs/RUN_ID].
     #[arg(long, env = "ATA_OUT", value_name = "DIR")]
     out: Option<PathBuf>,
+    /// A name by which other commands find the run, in addition to its id and its folder.
+    #[arg(long, env = "ATA_RUN_NAME", value_name = "NAME")]
+    name: Option<String>,
     /// A worker that has been silent for this long counts as lost.
     #[arg(long, env = "ATA_HEARTBEAT_TIMEOUT_MS", value_name = "MS", allow_negative_numbers = true)]
     heartbeat_timeout_ms: Option<u64>,
@@ -225,7 +228,7 @@ pub(crate) struct CommonArgs {
     /// A TOML file of settings, named like the flags: task_batch = 16.
     #[arg(long, env = "ATA_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Go on with a run that stopped: auto (if there is one, else begin), latest, its name or its folder, or a
+    /// Go on with a run that stopped: auto (if there is one, else begin), latest, its id, name or folder, or a
     /// checkpoint's folder. Its settings apply; flags may extend or change them.
     #[arg(long, env = "ATA_RESUME", value_name = "RUN", help_heading = "Saving")]
     pub(crate) resume: Option<String>,

@@ -140,7 +140,7 @@ Examples:
 Each worker's tasks take the times that the run recorded for it, in that order. If a policy gives it more tasks than
 it did in the run, further times are drawn again from its own (the bootstrap); the output shows their share.")]
 pub(crate) struct ReplayArgs {
-    /// A run's events.jsonl, or its folder.
+    /// A run's folder, id or name, or its events.jsonl.
     #[arg(value_name = "EVENTS")]
     pub(crate) events: PathBuf,
     /// Policies separated by commas, or all.

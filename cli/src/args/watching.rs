@@ -9,7 +9,7 @@ use crate::settings::DEFAULT_DASHBOARD;
 /// Which run, and how to reach its coordinator.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunOrUrl {
-    /// A run's folder or name, or the address of a coordinator's dashboard, as in http://127.0.0.1:7071 [default: the newest
+    /// A run's folder, id or name, or the address of a coordinator's dashboard, as in http://127.0.0.1:7071 [default: the newest
     /// run in runs/, or else that address].
     #[arg(value_name = "RUN|URL")]
     pub(crate) run: Option<String>,

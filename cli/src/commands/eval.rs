@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::inputs::{adapt, open_split};
 use crate::output::{Counter, Output, render_table};
 use crate::run::model;
-use crate::run::resume::RUNS;
+use crate::run::registry::candidates;
 use crate::settings::Settings;
 
 /// A model's quality on the test data.
@@ -20,6 +20,9 @@ use crate::settings::Settings;
 struct ModelEvaluation {
     model: PathBuf,
     data: String,
+    /// Whether the text form has a table of the classes.
+    #[serde(skip)]
+    shows_classes: bool,
     step: Option<u64>,
     parameters_sha256: String,
     samples: u64,
@@ -47,8 +50,13 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
     let specification = metadata.get("model").cloned().or(settings.as_ref().map(|settings| settings.model.clone()));
     let network = models(specification.as_deref().unwrap_or("cnn"))?;
 
-    let defaults = settings.unwrap_or_default();
-    let (name, seed) = (args.data.clone().unwrap_or(defaults.data), args.seed.unwrap_or(defaults.seed));
+    let name = args.data.clone().or(settings.as_ref().map(|settings| settings.data.clone())).ok_or_else(|| {
+        let path = path.display();
+        Failure::usage(format!(
+            "{path} lies in no run's folder, so its data is not known: add --data DATA (or --data synthetic)"
+        ))
+    })?;
+    let seed = args.seed.unwrap_or(settings.unwrap_or_default().seed);
     let Adapted { model: network, data, .. } = adapt(network, &name)?;
     let (parameters, _) = model::read(&path, &network.table())?;
     let test = open_split(&*network, &data, seed, Split::Test)?;
@@ -72,6 +80,7 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
         accuracy: evaluation.accuracy,
         classes: classes(&evaluation, &network.class_names()),
         data: name,
+        shows_classes: args.classes,
         model: path,
     };
     result.print(args.json)?;
@@ -80,10 +89,10 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
 
 /// The model file that the user names.
 fn find(name: &Path) -> Result<PathBuf, Failure> {
-    let candidates = [name.to_owned(), name.join(MODEL_FILE), Path::new(RUNS).join(name).join(MODEL_FILE)];
-    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+    let of_runs = candidates(name).into_iter().map(|run| run.join(MODEL_FILE));
+    std::iter::once(name.to_owned()).chain(of_runs).find(|path| path.is_file()).ok_or_else(|| {
         let name = name.display();
-        Failure::data(format!("{name}: no model there; expected a run's folder or name, or a {MODEL_FILE}"))
+        Failure::data(format!("{name}: no model there; expected a run's folder, id or name, or a {MODEL_FILE}"))
     })
 }
 
@@ -106,9 +115,13 @@ fn classes(evaluation: &Evaluation, names: &[String]) -> Vec<Class> {
 
 impl Output for ModelEvaluation {
     fn text(&self) -> String {
-        let Self { model, data, samples, loss, accuracy, .. } = self;
+        let Self { model, data, samples, loss, accuracy, shows_classes, .. } = self;
         let text = format!("{} on the {samples} test samples of {data}\n", model.display());
         let Some(accuracy) = accuracy else { return text + &format!("loss {loss:.4}\n") };
+        let figures = format!("loss {loss:.4}, accuracy {:.2} %\n", accuracy * 100.0);
+        if !shows_classes {
+            return text + &figures;
+        }
         let row = |class: &Class| {
             let accuracy = class.accuracy.map_or("-".into(), |accuracy| format!("{:.1} %", accuracy * 100.0));
             let label = format!("{} {}", class.label, class.name);
@@ -116,7 +129,6 @@ impl Output for ModelEvaluation {
         };
         let header = ["class", "samples", "correct", "accuracy"].map(String::from).into();
         let table = Table { title: "By class".into(), header, rows: self.classes.iter().map(row).collect() };
-        let figures = format!("loss {loss:.4}, accuracy {:.2} %\n", accuracy * 100.0);
         text + &figures + &render_table(&table, usize::MAX)
     }
 }

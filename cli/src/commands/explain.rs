@@ -55,6 +55,9 @@ impl Output for Explanation {
             rows: workers.iter().map(row).collect(),
         };
         text += &render_table(&table, WORKERS_SHOWN);
+        if workers.iter().any(|worker| worker.share.bound_s.is_some()) {
+            text += "\nbound: the time of a task that the policy reckons with\n";
+        }
         let why = |WorkerExplanation { share, .. }: &WorkerExplanation| {
             format!("\n{} {}: {}", share.number, escaped(&share.name), escaped(&share.why))
         };

@@ -7,7 +7,8 @@ use ata_record::JOURNAL_FILE;
 
 use crate::args::RunOrUrl;
 use crate::failure::Failure;
-use crate::run::resume::{RUNS, runs};
+use crate::run::registry::candidates;
+use crate::run::resume::runs;
 use crate::settings::{DEFAULT_DASHBOARD, Settings};
 
 /// The place of a run.
@@ -39,12 +40,12 @@ impl RunLocation {
     }
 }
 
-/// The folder of a run, by its path or its name.
+/// The folder of a run, by its path, id or name.
 pub(super) fn folder(run: &str) -> Result<PathBuf, Failure> {
-    let candidates = [PathBuf::from(run), Path::new(RUNS).join(run)];
-    candidates.into_iter().find(|folder| folder.join(JOURNAL_FILE).exists()).ok_or_else(|| {
-        Failure::usage(format!("{run}: no {JOURNAL_FILE} there; expected a run's folder, or its name in {RUNS}/"))
-    })
+    candidates(Path::new(run))
+        .into_iter()
+        .find(|folder| folder.join(JOURNAL_FILE).exists())
+        .ok_or_else(|| Failure::usage(format!("{run}: no {JOURNAL_FILE} there; expected a run's folder, id or --name")))
 }
 
 /// The prices of the workers of the run in a folder, from its settings.
@@ -58,7 +59,7 @@ pub(super) fn prices(folder: &Path) -> ata_record::Prices {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Address(_) => Self::usage(error),
+            ClientError::Address(_) | ClientError::ForWorkers(_) => Self::usage(error),
             ClientError::Unreachable { .. } | ClientError::Unavailable { .. } => Self::unreachable(error),
             ClientError::Refused(_) => Self::refused(error),
             ClientError::NotFound(_) => Self::data(error),

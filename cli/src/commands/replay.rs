@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{Counter, Output, note, render_table};
 use crate::run::counterfactual::Replay;
 use crate::run::recorded;
+use crate::run::registry::candidates;
 use crate::settings::policy_list;
 
 /// The policies' mean costs, and the table of them.
@@ -41,7 +42,8 @@ impl Output for Comparison {
 }
 
 pub(crate) fn run(args: &ReplayArgs, extensions: Extensions) -> Result<Exit, Failure> {
-    let recorded = recorded::read(&args.events)?;
+    let events = candidates(&args.events).into_iter().find(|path| path.exists());
+    let recorded = recorded::read(events.as_deref().unwrap_or(&args.events))?;
     let policies = policy_list::parse(&args.policies, &["adaptive-k-sync", "clairvoyant"])?;
     let workers = recorded.times.iter().filter(|times| !times.tasks_s.is_empty()).count();
     if workers < recorded.times.len() {

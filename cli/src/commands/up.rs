@@ -135,6 +135,9 @@ fn worker_command(
         .args(worker_args(settings, device))
         .stdin(Stdio::null())
         .kill_on_drop(true);
+    // Ctrl-C reaches this process alone, and it ends the workers together with the run: none of them is lost.
+    #[cfg(unix)]
+    command.process_group(0);
     // Meant for workers of other coordinators.
     for variable in ["ATA_DEVICES", "ATA_JOIN", "ATA_JOIN_FILE", "ATA_TLS_CA", "ATA_TLS_CERT", "ATA_TLS_KEY"] {
         command.env_remove(variable);

@@ -24,16 +24,16 @@ pub(crate) struct Counter {
 
 impl Counter {
     pub(crate) fn new(what: &'static str, total: u64) -> Self {
-        let template = "{bar:30} {human_pos}/{human_len} {msg}, {elapsed} (left: {eta})";
+        let template = "{bar:12} {human_pos}/{human_len}, {elapsed}, left {eta}  {wide_msg}";
         Self::start(what, 0, Some(total), template, |count| count.to_string())
     }
 
     /// Counts bytes from `done` on, up to a total that may be unknown.
     pub(crate) fn of_bytes(what: &'static str, done: u64, total: Option<u64>) -> Self {
         let template = if total.is_some() {
-            "{bar:30} {decimal_bytes}/{decimal_total_bytes} {msg}, {elapsed} (left: {eta})"
+            "{bar:12} {decimal_bytes}/{decimal_total_bytes}, {elapsed}, left {eta}  {wide_msg}"
         } else {
-            "{decimal_bytes} {msg}, {elapsed}"
+            "{decimal_bytes}, {elapsed}  {wide_msg}"
         };
         Self::start(what, done, total, template, |bytes| DecimalBytes(bytes).to_string())
     }

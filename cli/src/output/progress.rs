@@ -21,14 +21,16 @@ const WORKERS_SHOWN: usize = 12;
 #[cfg(target_os = "linux")]
 pub(crate) fn live_line() -> ProgressBar {
     let line = if std::io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
-    line.with_style(ProgressStyle::with_template("{elapsed}  {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()))
+    line.with_style(
+        ProgressStyle::with_template("{elapsed}  {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+    )
 }
 
 /// Shows progress on standard error until the run is over.
 pub(crate) async fn show_progress(mut state: watch::Receiver<RunState>, iterations: u64) {
     if std::io::stderr().is_terminal() {
         let bar = ProgressBar::new(iterations);
-        let style = "{bar:30} {pos}/{len} iterations, {elapsed} (left: {eta})  {msg}";
+        let style = "{bar:12} {pos}/{len}, {elapsed}, left {eta}  {wide_msg}";
         bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
         while state.changed().await.is_ok() {
             {

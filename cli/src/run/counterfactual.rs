@@ -1,4 +1,5 @@
-//! What other policies would have cost on the task times that a run recorded.
+//! What policies would have cost on the task times that a run recorded: others, and its own, which shows how far a replay can be
+//! trusted.
 
 use ata_experiments::PolicyResolver;
 use ata_figures::Table;
@@ -46,6 +47,16 @@ fn label(policy: &str) -> &str {
     }
 }
 
+/// What a run's own policy is called in a replay.
+fn replayed(own: &str) -> String {
+    format!("{own}, replayed")
+}
+
+/// The replay of the run's own policy, if it could be replayed: it comes first.
+pub(crate) fn own_replay(costs: &[PolicyCost]) -> Option<&PolicyCost> {
+    costs.first().filter(|cost| cost.label == replayed(&cost.policy))
+}
+
 /// The costs of policies as a table.
 pub(crate) fn cost_table(title: String, costs: &[PolicyCost]) -> Table {
     let row = |cost: &PolicyCost| {
@@ -65,9 +76,9 @@ pub(crate) fn recorded(run: &RunState) -> Vec<WorkerTimes> {
     run.workers.values().map(times).collect()
 }
 
-/// What other policies would have cost so far.
+/// What policies would have cost so far.
 pub(crate) fn other_costs(run: &RunState) -> Vec<PolicyCost> {
-    counterfactuals(&recorded(run), run.budget.max(1), run.seed)
+    counterfactuals(&recorded(run), run.budget.max(1), run.seed, &run.policy)
 }
 
 /// Simulated iterations: the mean of this many is accurate to well within a percent.
@@ -88,14 +99,35 @@ fn simulated(workers: usize, budget: u64) -> Option<u64> {
     (iterations > 0).then_some(iterations.min(ITERATIONS))
 }
 
-/// The costs of [`OTHERS`]; empty if nothing was recorded, or the iterations are too large.
-pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64) -> Vec<PolicyCost> {
+/// Workers times tasks that are simulated under the run's own policy, which may look at each worker at each result: about as long as
+/// [`TASKS`] take under the others.
+const OWN_WORK: u64 = 20_000_000;
+
+/// With fewer iterations, what a policy learns in the first one would count too much.
+const LEAST_OWN_ITERATIONS: u64 = 20;
+
+/// Iterations that are simulated under the run's own policy, if those are enough.
+fn simulated_own(workers: usize, budget: u64) -> Option<u64> {
+    let workers = workers.max(1) as u64;
+    let iterations = (OWN_WORK / workers / budget.max(workers)).min(ITERATIONS);
+    (iterations >= LEAST_OWN_ITERATIONS).then_some(iterations)
+}
+
+/// The costs of the run's `own` policy and of [`OTHERS`]; empty if nothing was recorded, or the iterations are too large. The run's own
+/// is left out if it cannot be built from its name, or takes too long.
+pub(crate) fn counterfactuals(workers: &[WorkerTimes], budget: u64, seed: u64, own: &str) -> Vec<PolicyCost> {
     let Some(iterations) = simulated(workers.len(), budget) else { return Vec::new() };
     let Some(replay) = Replay::new(workers, budget, iterations) else { return Vec::new() };
-    OTHERS.into_iter().filter_map(|policy| replay.cost(policy, build_policy, seed).ok()).collect()
+    let own_iterations = if OTHERS.contains(&own) { Some(iterations) } else { simulated_own(workers.len(), budget) };
+    let own_replay = own_iterations.map(|iterations| Replay { iterations, ..replay.clone() });
+    let own_cost = own_replay.and_then(|replay| replay.cost(own, build_policy, seed).ok());
+    let own_cost = own_cost.map(|cost| PolicyCost { label: replayed(own), ..cost });
+    let others = OTHERS.into_iter().filter(|policy| *policy != own);
+    own_cost.into_iter().chain(others.filter_map(|policy| replay.cost(policy, build_policy, seed).ok())).collect()
 }
 
 /// Replays recorded times under other policies.
+#[derive(Clone)]
 pub(crate) struct Replay {
     /// Seconds of each task, by worker; workers without any are left out.
     tasks_s: Vec<Vec<f64>>,
@@ -172,7 +204,12 @@ mod tests {
     fn constant_times() {
         for overhead_s in [0.0, 1.0] {
             let recorded = workers([(vec![1.0; 5], overhead_s), (vec![], overhead_s), (vec![3.0; 5], overhead_s)]);
-            let costs = counterfactuals(&recorded, 4, 1);
+            let costs = counterfactuals(&recorded, 4, 1, "uta");
+            assert_eq!(
+                (costs[0].label.as_str(), costs.len()),
+                ("uta, replayed", OTHERS.len()),
+                "no policy is there twice"
+            );
             let close = |policy, (a, b): (f64, f64)| {
                 let cost = costs.iter().find(|cost| cost.policy == policy).unwrap();
                 let (runtime_s, worker_time_s) = (cost.iteration_s - overhead_s, cost.worker_time_s);
@@ -202,9 +239,23 @@ mod tests {
         }
     }
 
+    /// A policy that looks at all workers at each result is simulated for less long, or not at all.
+    #[test]
+    fn the_replay_of_the_runs_own_policy_does_not_grow() {
+        for (workers, budget, iterations) in [
+            (4, 16, Some(1000)),
+            (51, 23, Some(1000)),
+            (500, 500, Some(80)),
+            (1000, 1000, Some(20)),
+            (10_000, 16, None),
+        ] {
+            assert_eq!(simulated_own(workers, budget), iterations, "{workers} workers, B = {budget}");
+        }
+    }
+
     #[test]
     fn nothing_recorded() {
-        assert_eq!(counterfactuals(&[WorkerTimes::default()], 4, 1), []);
+        assert_eq!(counterfactuals(&[WorkerTimes::default()], 4, 1, "uta"), []);
     }
 
     /// Every result of an asynchronous policy is a step; in all it applies as many tasks as the others.

@@ -12,8 +12,8 @@ use ata_types::Iteration;
 use rand::TryRng;
 
 use super::hold::Hold;
-use super::place;
 use super::resume::{RUNS, Results, Resumption};
+use super::{place, registry};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -38,6 +38,7 @@ impl RunFolder {
         let folder = Self { run_id, path, _hold: hold };
         // The folder is left out, so that the file can be used for another run.
         folder.write(CONFIG_FILE, &Settings { out: None, ..settings.clone() }.to_toml()?)?;
+        registry::remember(&folder.run_id, &folder.path, settings);
         Ok(folder)
     }
 

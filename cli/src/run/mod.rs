@@ -20,6 +20,7 @@ mod hold;
 pub(crate) mod model;
 mod place;
 pub(crate) mod recorded;
+pub(crate) mod registry;
 pub(crate) mod resume;
 mod statistics;
 mod summary;
@@ -326,11 +327,12 @@ impl EndedRun {
     }
 }
 
-/// What other policies would have cost, which takes seconds in a large cluster. A process that ends does not wait for it.
+/// What policies would have cost, which takes seconds in a large cluster. A process that ends does not wait for it.
 async fn other_policies(run: &RunState, settings: &Settings) -> Vec<PolicyCost> {
     let (recorded, budget, seed) = (counterfactual::recorded(run), settings.budget, settings.seed);
+    let own = run.policy.clone();
     let (sender, rows) = oneshot::channel();
-    std::thread::spawn(move || drop(sender.send(counterfactuals(&recorded, budget, seed))));
+    std::thread::spawn(move || drop(sender.send(counterfactuals(&recorded, budget, seed, &own))));
     // A panic is printed, and the table does without.
     rows.await.unwrap_or_default()
 }

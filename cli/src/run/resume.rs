@@ -12,6 +12,7 @@ use toml::Table;
 
 use super::hold::Hold;
 use super::place::{self, CHECKPOINTS, has_checkpoints};
+use super::registry::candidates;
 use crate::failure::Failure;
 use crate::output::{escaped, note};
 use crate::settings::{FIXED, Flags, Settings, read_file, read_text};
@@ -35,7 +36,6 @@ impl Resumption {
     /// checkpoints are found if the folder `out` is lost.
     pub(crate) fn find(text: &str, out: Option<&Path>, checkpoint: Option<&str>) -> Result<Option<Self>, Failure> {
         let path = Path::new(text);
-        let candidates = [path.to_owned(), Path::new(RUNS).join(text)];
         match text {
             "auto" => match out {
                 Some(out) => Self::of_run(out, checkpoint),
@@ -43,13 +43,13 @@ impl Resumption {
             },
             "latest" => Self::latest(runs()).map(Some),
             _ => {
-                if let Some(run) = first(candidates)? {
+                if let Some(run) = first(candidates(path))? {
                     return Ok(Some(run));
                 }
                 Self::of_checkpoint(path).map(Some).ok_or_else(|| {
                     Failure::usage(format!(
-                        "--resume {text}: no checkpoints there; expected auto, latest, the name or folder of a run \
-                         with checkpoints, or a checkpoint's folder"
+                        "--resume {text}: no checkpoints there; expected auto, latest, the id, name or folder of a \
+                         run with checkpoints, or a checkpoint's folder"
                     ))
                 })
             }

@@ -4,7 +4,7 @@ use ata_figures::Table;
 use ata_observe::PolicyCost;
 use ata_types::{WorkerId, seconds};
 
-use super::counterfactual::cost_table;
+use super::counterfactual::{cost_table, own_replay};
 use super::summary::Summary;
 use crate::output::{escaped, render_table};
 
@@ -16,6 +16,7 @@ pub(crate) fn render(summary: &Summary) -> String {
     let Summary { run_id, iterations, runtime_s, .. } = summary;
     let mut text = format!("\nrun {}: {iterations} iterations in {runtime_s:.1} s\n", escaped(run_id));
     text += &render_table(&costs(summary), usize::MAX);
+    text.extend(about_replays(summary));
     text += &render_table(&workers(summary), WORKERS_SHOWN);
     let mut lines = result(summary);
     lines.push(("files", summary.folder.display().to_string()));
@@ -44,9 +45,22 @@ fn costs(summary: &Summary) -> Table {
     let others = if others.is_empty() {
         String::new()
     } else {
-        format!("; for other policies, what they would have cost on the same times of tasks and transfers{left_out}")
+        format!("; the first row was measured, the others replay its times of tasks and transfers{left_out}")
     };
     cost_table(format!("Per iteration{others}"), &costs)
+}
+
+/// How far the replays can be trusted, by the replay of the run's own policy.
+fn about_replays(summary: &Summary) -> Option<String> {
+    let own = own_replay(summary.counterfactual.as_deref()?)?;
+    let measured_s = summary.total_worker_time_s / summary.iterations.max(1) as f64;
+    Some(format!(
+        "\nThe replay of {} itself has {:.2} times the measured runtime and {:.2} times the worker time: compare the other replays with it.\n\
+         Workers that share cores slow each other down, which no replay knows.\n",
+        escaped(&own.policy),
+        own.iteration_s / summary.mean_iteration_s,
+        own.worker_time_s / measured_s
+    ))
 }
 
 fn workers(summary: &Summary) -> Table {

@@ -3,8 +3,10 @@
 mod dashboard;
 mod devices;
 mod evaluation;
+mod keys;
 pub(crate) mod policy_list;
 mod security;
+mod time_unit;
 mod training;
 mod trust;
 mod workers;
@@ -12,7 +14,8 @@ mod workers;
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{Devices, Fuse};
 pub(crate) use evaluation::EvaluateOn;
-pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder};
+pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder, data_folder};
+pub(crate) use time_unit::parse_time_unit;
 pub(crate) use training::FIXED;
 pub(crate) use workers::Workers;
 use workers::merge;
@@ -74,6 +77,9 @@ pub(crate) struct Settings {
     pub(crate) device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) out: Option<PathBuf>,
+    /// By which the run is found, in addition to its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
     pub(crate) heartbeat_timeout_ms: u64,
     pub(crate) lease_timeout_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,6 +167,7 @@ impl Default for Settings {
             seed: 1,
             device: "auto".into(),
             out: None,
+            name: None,
             heartbeat_timeout_ms: 2000,
             lease_timeout_s: 60.0,
             time_price: None,
@@ -210,7 +217,8 @@ impl Settings {
             merge(&mut table, flags.table()?);
         }
         let chosen = table.contains_key("task_batch");
-        let mut settings: Self = table.try_into().map_err(Failure::usage)?;
+        let mut settings: Self =
+            table.try_into().map_err(|error: toml::de::Error| Failure::usage(keys::in_short(error.message())))?;
         settings.check()?;
         // If emulated times are absolute, the real computation should be as short as possible.
         if !chosen && settings.time_laws()?.is_some_and(|laws| !laws.is_relative()) {
@@ -244,6 +252,7 @@ impl Settings {
             limit.map_or(Ok(()), |limit| positive(name, limit))?;
         }
         self.max_employments.map_or(Ok(()), |limit| in_range("max_employments", limit, 1, u64::MAX >> 1))?;
+        self.name.as_deref().map_or(Ok(()), check_name)?;
         self.device_choice()?;
         self.devices()?;
         self.time_laws()?;
@@ -317,8 +326,9 @@ pub(crate) fn read_file(path: &Path) -> Result<Table, Failure> {
 pub(crate) fn read_text(text: &str, shown: &str) -> Result<Table, Failure> {
     let wrong = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        Failure::usage(format!("{shown}, line {line}: {}", error.message()))
+        Failure::usage(format!("{shown}, line {line}: {}", keys::in_short(error.message())))
     };
+    let text = &keys::with_underscores(text);
     // This only checks names and types while line numbers are known.
     toml::from_str::<Settings>(text).map_err(wrong)?;
     toml::from_str(text).map_err(wrong)
@@ -348,6 +358,18 @@ impl Settings {
     }
 }
 
+/// Checks the name of a run, which is also a file's.
+fn check_name(name: &str) -> Result<(), Failure> {
+    let is_written = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let has_a_meaning = ["auto", "latest"].contains(&name) || name.starts_with('.');
+    if (1..=64).contains(&name.len()) && name.chars().all(is_written) && !has_a_meaning {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "name = {name}: expected 1 to 64 letters, digits, '.', '_' and '-', not a '.' first, and not auto or latest"
+    )))
+}
+
 /// Checks an overcommitment: beyond 10, greedy allocation (`gta`) is what is wanted.
 pub(crate) fn check_overcommit(overcommit: f64) -> Result<(), Failure> {
     if (0.0..=10.0).contains(&overcommit) {
@@ -370,23 +392,6 @@ fn positive(name: &str, value: f64) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!("{name} = {value}: expected a positive number")))
-}
-
-/// Reads `1ms`, `0.1ms`, `2 s` and the like.
-pub(crate) fn parse_time_unit(text: &str) -> Result<Duration, Failure> {
-    let wrong = || Failure::usage(format!("time unit '{text}': expected a time such as 1ms, 0.1ms, 10us or 1s"));
-    let split = text.find(|c: char| c.is_alphabetic()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(split);
-    let seconds = match unit.trim() {
-        "s" => 1.0,
-        "ms" => 1e-3,
-        "us" | "µs" => 1e-6,
-        "ns" => 1e-9,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    let duration = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-    if duration.is_zero() || duration > MAX_TIME { Err(wrong()) } else { Ok(duration) }
 }
 
 #[cfg(test)]

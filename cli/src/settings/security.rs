@@ -77,13 +77,18 @@ impl Settings {
     }
 }
 
+/// The user's folder of what ata keeps: `~/.local/share/ata`.
+pub(crate) fn data_folder() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let data = variable("XDG_DATA_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/share")));
+    data.map(|data| data.join("ata"))
+}
+
 /// The folder of a coordinator's credentials: as chosen, or the user's own.
 pub(crate) fn credentials_folder(chosen: Option<&PathBuf>) -> Result<PathBuf, Failure> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let data = || variable("XDG_DATA_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/share")));
     chosen
         .cloned()
-        .or_else(|| data().map(|data| data.join("ata/credentials")))
+        .or_else(|| data_folder().map(|data| data.join("credentials")))
         .ok_or_else(|| Failure::usage("there is no home folder for the coordinator's key: choose one by --credentials"))
 }
 

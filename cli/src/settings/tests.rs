@@ -48,7 +48,9 @@ fn vectors_are_compact_on_a_network_unless_told() {
 #[test]
 fn nonsense_is_refused_with_its_place() {
     for (file, flags, message) in [
-        ("\nbugdet = 8\n", "", "line 2: unknown field `bugdet`"),
+        ("\nbugdet = 8\n", "", "line 2: unknown setting `bugdet`: did you mean `budget`?"),
+        ("zzz = 1", "", "line 1: unknown setting `zzz`; docs/reference/configuration.md"),
+        ("task-batch = 'x'", "", "line 1: invalid type"),
         ("budget = 'many'\n", "", "line 1: invalid type"),
         ("budget = \n", "", "line 1"),
         ("", "budget = 0", "budget = 0: expected a whole number from 1 to"),
@@ -86,6 +88,12 @@ fn mutated_files_do_no_harm() {
         assert_eq!(read(&settings.to_toml().unwrap()).as_ref(), Some(&settings));
         true
     });
+}
+
+#[test]
+fn hyphens_are_underscores() {
+    assert_eq!(resolve("task-batch = 9\nlr_schedule = 'cosine'", "").unwrap().task_batch, 9);
+    assert!(resolve("task-batch = 9\ntask_batch = 8", "").unwrap_err().contains("duplicate key"));
 }
 
 #[test]

@@ -87,7 +87,19 @@ impl Sandbox {
 
     /// Starts a command in the background.
     pub(crate) fn start(&self, args: &[&str]) -> Process {
+        self.start_command(self.ata(args), args)
+    }
+
+    /// The same as a shell does it, in a process group of its own.
+    #[cfg(unix)]
+    pub(crate) fn start_group(&self, args: &[&str]) -> Process {
+        use std::os::unix::process::CommandExt;
         let mut command = self.ata(args);
+        command.process_group(0);
+        self.start_command(command, args)
+    }
+
+    fn start_command(&self, mut command: Command, args: &[&str]) -> Process {
         let ready = self.path(&format!("ready-{}.json", self.started.fetch_add(1, Ordering::Relaxed)));
         if args.first() == Some(&"coordinator") {
             command.arg("--ready-file").arg(&ready);
@@ -161,6 +173,22 @@ impl Process {
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
+    }
+
+    /// Sends a signal to its process group, as a terminal does.
+    pub(crate) fn signal_group(&self, name: &str) {
+        let group = format!("-{}", self.child.id());
+        let status = Command::new("kill").args([&format!("-{name}"), "--", &group]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// The processes of its process group.
+    pub(crate) fn group(&self) -> Vec<u32> {
+        let all = Command::new("ps").args(["-A", "-o", "pid=", "-o", "pgid="]).output().unwrap().stdout;
+        let all = String::from_utf8(all).unwrap();
+        let numbers = |line: &str| line.split_whitespace().map(|number| number.parse().unwrap()).collect::<Vec<u32>>();
+        let of_group = all.lines().map(numbers).filter(|line| line[1] == self.id());
+        of_group.map(|line| line[0]).collect()
     }
 
     /// Waits for the end, and returns exit code, standard output and standard error.

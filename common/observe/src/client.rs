@@ -48,6 +48,12 @@ pub enum ClientError {
     /// The secret is missing or wrong.
     #[error("{0} wants the status secret: --token-file takes the file status-token of its credentials folder")]
     Refused(Authority),
+    /// The address is where workers connect.
+    #[error(
+        "{0} is where workers connect, and this is the token for them; expected the status token: the file status-token in the \
+         coordinator's credentials folder, with --token-file"
+    )]
+    ForWorkers(Authority),
     /// It is starting, or too busy.
     #[error("{address} does not serve: {cause}")]
     Unavailable {
@@ -103,24 +109,33 @@ impl Client {
                 }
                 Err(ClientError::NotFound(cause))
             }
-            Ok(Err(cause)) => Err(self.unreachable(cause)),
-            Err(_) => Err(self.unreachable("no answer in time".into())),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(self.unreachable("no answer in time")),
         }
     }
 
-    fn unreachable(&self, cause: String) -> ClientError {
-        ClientError::Unreachable { address: self.address.clone(), cause }
+    fn unreachable(&self, cause: impl ToString) -> ClientError {
+        ClientError::Unreachable { address: self.address.clone(), cause: cause.to_string() }
     }
 
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), String> {
-        let stream = TcpStream::connect(self.address.as_str()).await.map_err(|error| error.to_string())?;
+    fn no_answer(&self, error: &hyper::Error) -> ClientError {
+        // Workers are served by HTTP/2 only.
+        if self.secret.is_some() && error.is_parse() {
+            return ClientError::ForWorkers(self.address.clone());
+        }
+        self.unreachable(error)
+    }
+
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), ClientError> {
+        let stream = TcpStream::connect(self.address.as_str()).await.map_err(|error| self.unreachable(error))?;
         if !self.is_encrypted {
             return self.speak(stream, path).await;
         }
         let host = self.address.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+        let name = ServerName::try_from(host).map_err(|error| self.unreachable(error))?;
         let config: Arc<rustls::ClientConfig> = http_client(self.pin);
-        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(config).connect(name, stream).await;
+        let stream = stream.map_err(|error| self.unreachable(error))?;
         self.speak(stream, path).await
     }
 
@@ -128,19 +143,26 @@ impl Client {
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         path: &str,
-    ) -> Result<(StatusCode, Bytes), String> {
+    ) -> Result<(StatusCode, Bytes), ClientError> {
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+        let (mut sender, connection) = handshake.map_err(|error| self.unreachable(error))?;
         let driver = tokio::spawn(connection);
         let mut request = Request::get(path).header(HOST, self.address.as_str());
         if let Some(secret) = &self.secret {
             request = request.header(AUTHORIZATION, format!("Bearer {secret}"));
         }
-        let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
-        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.unreachable(error))?;
+        let answer = match sender.send_request(request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                // What the connection ended with says more than that it did.
+                let of_connection = if error.is_canceled() { driver.await.ok().and_then(Result::err) } else { None };
+                return Err(self.no_answer(&of_connection.unwrap_or(error)));
+            }
+        };
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
         driver.abort();
-        Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+        Ok((status, body.map_err(|error| self.unreachable(error))?.to_bytes()))
     }
 }

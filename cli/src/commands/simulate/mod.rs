@@ -61,6 +61,9 @@ struct Simulation<'a> {
     learning: Option<&'a DescentCache>,
 }
 
+const REGRET: &str =
+    "\nregret: how much longer the expected time of an iteration is than with the best allocation for the true means\n";
+
 impl Output for Simulation<'_> {
     fn text(&self) -> String {
         let groups = ata_experiments::groups(self.results);
@@ -68,7 +71,9 @@ impl Output for Simulation<'_> {
         let steps = self.learning.map_or_else(String::new, |learning| {
             format!("\n{} distinct optimizer steps were computed\n", learning.computed())
         });
-        tables.collect::<String>() + &steps
+        let regret = self.results.iter().any(|run| run.cumulative_regret.is_some());
+        let regret = if regret { REGRET } else { "" };
+        tables.collect::<String>() + regret + &steps
     }
 }
 

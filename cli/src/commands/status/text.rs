@@ -1,6 +1,6 @@
 //! The parts of a snapshot that a terminal has room for, as text.
 
-use ata_observe::{Snapshot, Totals, WorkerSnapshot};
+use ata_observe::{Phase, Snapshot, Totals, WorkerSnapshot};
 use ata_types::seconds;
 
 /// `run R: training, iteration 12 of 200, policy P, 4.9 s`
@@ -17,25 +17,44 @@ pub(super) fn headline(snapshot: &Snapshot) -> String {
     )
 }
 
-/// Figures of the whole run, by name.
+/// What changes, in one line: `training, iteration 12 of 200, 3.2 s left, loss 0.120, accuracy 87.8 %`
+pub(super) fn current(snapshot: &Snapshot) -> String {
+    let Snapshot { run, phase, detail, totals, .. } = snapshot;
+    let mut parts = vec![phase.to_string(), format!("iteration {} of {}", totals.iterations, run.iterations)];
+    parts.extend(left_s(snapshot).map(|left_s| format!("{} left", seconds(left_s))));
+    parts.extend(totals.last_loss.map(|loss| format!("loss {loss:.3}")));
+    parts.extend(totals.test_accuracy.map(|share| format!("accuracy {:.1} %", share * 100.0)));
+    parts.extend((!detail.is_empty()).then(|| detail.clone()));
+    parts.join(", ")
+}
+
+/// How long the iterations that are left take, if they take as long as those so far.
+fn left_s(Snapshot { run, phase, totals, .. }: &Snapshot) -> Option<f64> {
+    let left = run.iterations.checked_sub(totals.iterations).filter(|left| *left > 0)?;
+    let may_tell = *phase == Phase::Training && totals.iterations > 0;
+    may_tell.then(|| totals.runtime_s / totals.iterations as f64 * left as f64)
+}
+
+/// Figures of the whole run, by name; current values come first.
 pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
     let Totals { iterations, runtime_s, total_worker_time_s, iteration_time_s, tasks_wasted, .. } = *totals;
     let each = 1.0 / iterations.max(1) as f64;
-    let mut facts = vec![
+    let mut facts = Vec::new();
+    if let (Some(first), Some(last)) = (totals.first_loss, totals.last_loss) {
+        facts.push(("training loss", format!("{last:.3}, {first:.3} in the first iteration")));
+    }
+    if let Some(loss) = totals.test_loss {
+        let accuracy = totals.test_accuracy.map(|share| format!(", accuracy {:.1} %", share * 100.0));
+        facts.push(("test", format!("loss {loss:.3}{}", accuracy.unwrap_or_default())));
+    }
+    facts.extend([
         ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(iteration_time_s * each))),
         (
             "worker time",
             format!("{}, {} per iteration", seconds(total_worker_time_s), seconds(total_worker_time_s * each)),
         ),
         ("wasted tasks", tasks_wasted.to_string()),
-    ];
-    if let (Some(first), Some(last)) = (totals.first_loss, totals.last_loss) {
-        facts.push(("training loss", format!("{first:.3} in the first iteration, {last:.3} in the last")));
-    }
-    if let Some(loss) = totals.test_loss {
-        let accuracy = totals.test_accuracy.map(|share| format!(", accuracy {:.1} %", share * 100.0));
-        facts.push(("test", format!("loss {loss:.3}{}", accuracy.unwrap_or_default())));
-    }
+    ]);
     facts.extend(totals.links.map(|links| ("links", format!("a vector takes {links}"))));
     if totals.sharded_steps > 0 {
         facts.push(("in shards", format!("the vectors of {} steps", totals.sharded_steps)));

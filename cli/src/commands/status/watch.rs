@@ -16,7 +16,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Table, TableState};
 use tokio::sync::watch;
 
-use super::text::{COLUMNS, cells, facts, headline};
+use super::text::{COLUMNS, cells, current, facts};
 use super::{RunLocation, Status, location};
 use crate::failure::{Exit, Failure};
 use crate::output::is_unsafe;
@@ -26,6 +26,15 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Height of the chart of losses.
 const CHART_LINES: u16 = 12;
+
+/// Narrower screens have no chart.
+const CHART_FROM_WIDTH: u16 = 100;
+
+/// The width of each of the [`COLUMNS`]…
+const WIDTHS: [u16; 9] = [18, 16, 10, 10, 18, 9, 6, 9, 12];
+
+/// …and their order of importance: as many are there as fit.
+const IMPORTANCE: [usize; 9] = [0, 3, 4, 2, 6, 8, 5, 7, 1];
 
 /// Lines of the log.
 const LOG_LINES: u16 = 7;
@@ -124,22 +133,27 @@ impl Screen {
 
     fn draw(&mut self, frame: &mut Frame<'_>, snapshot: &Snapshot) {
         let facts = facts(&snapshot.totals);
+        let (lines, has_chart) = (facts.len() as u16 + 2, frame.area().width >= CHART_FROM_WIDTH);
         let areas = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
-            Constraint::Length(CHART_LINES.max(facts.len() as u16 + 2)),
+            Constraint::Length(if has_chart { CHART_LINES.max(lines) } else { lines }),
             Constraint::Min(4),
             Constraint::Length(LOG_LINES),
             Constraint::Length(1),
         ]);
         let [top, progress, middle, workers, log, foot] = areas.areas(frame.area());
-        frame.render_widget(Line::from(headline(snapshot)).style(Modifier::BOLD), top);
+        frame.render_widget(Line::from(current(snapshot)).style(Modifier::BOLD), top);
         let done = snapshot.totals.iterations as f64 / snapshot.run.iterations.max(1) as f64;
         frame.render_widget(Gauge::default().ratio(done.min(1.0)).use_unicode(true), progress);
-        let [left, right] = Layout::horizontal([Constraint::Percentage(45), Constraint::Percentage(55)]).areas(middle);
+        let share = if has_chart { 45 } else { 100 };
+        let [left, right] = Layout::horizontal([Constraint::Percentage(share), Constraint::Fill(1)]).areas(middle);
         let lines: Vec<Line<'_>> = facts.iter().map(|(name, value)| format!("{name:<15}{value}").into()).collect();
-        frame.render_widget(Paragraph::new(lines).block(Block::bordered().title("Run")), left);
-        draw_loss(frame, right, snapshot);
+        let title = format!("{}, policy {}", snapshot.run.run_id, snapshot.run.policy);
+        frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), left);
+        if has_chart {
+            draw_loss(frame, right, snapshot);
+        }
         self.draw_workers(frame, workers, snapshot);
         draw_log(frame, log, snapshot);
         let keys = "up, down, page up, page down: workers    q: end";
@@ -155,14 +169,31 @@ impl Screen {
             Activity::Away | Activity::Expelled => Style::new().red(),
             Activity::Idle => Style::new(),
         };
-        let row = |worker: &WorkerSnapshot| Row::new(cells(worker).map(Cell::from)).style(style(worker.state));
-        let widths = [18, 16, 10, 10, 18, 9, 6, 9, 12].map(Constraint::Min);
+        let columns = columns(area.width.saturating_sub(2));
+        let row = |worker: &WorkerSnapshot| {
+            let cells = cells(worker);
+            Row::new(columns.iter().map(|column| Cell::from(cells[*column].clone()))).style(style(worker.state))
+        };
+        let widths = columns.iter().map(|column| Constraint::Min(WIDTHS[*column]));
         let title = format!("Workers, iteration {}: {}", snapshot.allocation.iteration, snapshot.allocation.rule);
         let table = Table::new(snapshot.workers.iter().map(row), widths)
-            .header(Row::new(COLUMNS).style(Modifier::BOLD))
+            .header(Row::new(columns.iter().map(|column| COLUMNS[*column])).style(Modifier::BOLD))
             .block(Block::bordered().title(title));
         frame.render_stateful_widget(table, area, &mut self.table);
     }
+}
+
+/// The most important of the [`COLUMNS`] that fit into this width, from left to right.
+fn columns(width: u16) -> Vec<usize> {
+    let mut left = width + 1;
+    let mut fits = IMPORTANCE.to_vec();
+    fits.retain(|column| {
+        let fits = WIDTHS[*column] < left;
+        left -= if fits { WIDTHS[*column] + 1 } else { 0 };
+        fits
+    });
+    fits.sort_unstable();
+    fits
 }
 
 /// Removes characters that command the terminal from the cells. The widgets leave out control characters only.
@@ -197,6 +228,7 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
 
 #[cfg(test)]
 mod tests {
+    use ata_observe::Phase;
     use ata_record::RunEvent;
     use ata_types::WorkerId;
     use ratatui::Terminal;
@@ -219,13 +251,37 @@ mod tests {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
             let text = terminal.backend().to_string();
-            assert!(height < 24 || text.contains("run "), "{text}");
             assert!(height < 40 || text.contains("worker-3") && text.contains("Training loss"), "{text}");
         }
         screen.scroll(KeyCode::End, snapshot.workers.len());
         let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
         terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
         assert!(terminal.backend().to_string().contains("worker-40"));
+    }
+
+    /// Whatever the width, what changes is there whole, and so are the columns of the table.
+    #[test]
+    fn narrow_screens_have_what_matters() {
+        let mut state = RunState::default();
+        let (worker, name) = (WorkerId::from_slot(0), "worker-1".to_owned());
+        state.apply(&RunEvent::Join { time_s: 0.0, worker, name, device: "a device".into() });
+        let mut snapshot = Snapshot::of(&state, &[]);
+        (snapshot.phase, snapshot.run.iterations) = (Phase::Training, 200);
+        let totals = &mut snapshot.totals;
+        (totals.iterations, totals.runtime_s) = (150, 3.0);
+        (totals.first_loss, totals.last_loss, totals.test_accuracy) = (Some(4.6), Some(0.125), Some(0.9));
+        let current = "training, iteration 150 of 200, 1.00 s left, loss 0.125";
+        let mut screen = Screen::default();
+        for (width, has_chart, all) in [(60, false, false), (80, false, false), (120, true, true), (200, true, true)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, 40)).unwrap();
+            terminal.draw(|frame| screen.draw(frame, &snapshot)).unwrap();
+            let text = terminal.backend().to_string();
+            let lines = [current, "0.125, 4.600 in the first iteration", "3.00 s, ", "mean time (95 %)", "tasks"];
+            assert!(lines.iter().all(|line| text.contains(line)), "{width}: {text}");
+            assert_eq!(text.contains("Training loss"), has_chart, "{width}: {text}");
+            assert_eq!(COLUMNS.iter().all(|column| text.contains(column)), all, "{width}: {text}");
+        }
+        assert_eq!(columns(58), [0, 3, 4, 6]);
     }
 
     /// No cell of the screen holds text that commands a terminal.
