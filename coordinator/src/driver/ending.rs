@@ -118,6 +118,7 @@ impl Driver {
         for session in self.sessions.close_all() {
             session.farewell(reason, detail);
         }
+        self.evaluations.do_without_workers();
     }
 
     /// Saves the state after the last step, unless that was done, and waits until it is durable.

@@ -134,6 +134,11 @@ impl Evaluations {
         self.by_workers
     }
 
+    /// Leaves what is not measured to the coordinator's own thread, since all sessions have ended.
+    pub(super) fn do_without_workers(&mut self) {
+        self.by_workers = false;
+    }
+
     /// Begins an evaluation, which lasts as long as `span`.
     pub(super) fn begin(&mut self, now_s: f64, parameters: TrainedParameters, span: Span) {
         self.failed = None;
