@@ -28,9 +28,19 @@ fn main() {
         write("experiment", name, &std::fs::read(path).expect("an experiment of the repository"));
     }
     write("records", "0", &Synthetic::new(Split::Train, 1).record(0));
+    write("packed", "0", &packed());
     let model = encode_model(&ParameterTable::vector("theta", 5), &[1.0, -2.0, 0.5, 0.0, 9.0], &Metadata::new());
     write("model", "0", &model);
     write("journal", "0", b"{\"event\":\"rest\",\"time_s\":0.5,\"worker\":2,\"rest_s\":1.0,\"strikes\":1}\n");
+}
+
+/// A packed image of 8 × 8 pixels, of one of two classes.
+fn packed() -> Vec<u8> {
+    let words = [1_u32, 8, 2, 8].map(u32::to_le_bytes);
+    let channels = [0.5_f32, 0.5, 0.5, 0.2, 0.2, 0.2].map(f32::to_le_bytes);
+    let record = [&1_u16.to_le_bytes()[..], &[7; 3 * 8 * 8]].concat();
+    [&b"ATA-IMGS"[..], words.as_flattened(), &1_u64.to_le_bytes(), channels.as_flattened(), b"ant\ncat\n", &record]
+        .concat()
 }
 
 fn write(target: &str, name: &str, content: &[u8]) {

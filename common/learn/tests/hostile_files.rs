@@ -128,7 +128,7 @@ fn packed() -> Vec<u8> {
     let words = [1_u32, 8, 2, 8].map(u32::to_le_bytes);
     let channels = [0.5_f32, 0.5, 0.5, 0.2, 0.2, 0.2].map(f32::to_le_bytes);
     let header =
-        [b"ATA-IMGS", words.as_flattened(), &2_u64.to_le_bytes(), channels.as_flattened(), b"ant\ncat\n"].concat();
+        [&b"ATA-IMGS"[..], words.as_flattened(), &2_u64.to_le_bytes(), channels.as_flattened(), b"ant\ncat\n"].concat();
     let record = |label: u16| [&label.to_le_bytes()[..], &[7; 3 * 8 * 8]].concat();
     [header, record(0), record(1)].concat()
 }

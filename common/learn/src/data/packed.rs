@@ -117,7 +117,10 @@ impl PackedFile {
         }
         let channels =
             [0, 1, 2].map(|at| (f32::from_le_bytes(four(32 + 4 * at)), f32::from_le_bytes(four(44 + 4 * at))));
-        if channels.iter().any(|(mean, deviation)| !(mean.is_finite() && deviation.is_finite() && *deviation > 0.0)) {
+        // The writer's deviations are at least 1e-3 / 255, so that normalised pixels stay far from what `f32` cannot represent.
+        let is_possible =
+            |(mean, deviation): &(f32, f32)| (0.0..=1.0).contains(mean) && (1e-6..=1.0).contains(deviation);
+        if !channels.iter().all(is_possible) {
             return Err(corrupt(format!("impossible means and deviations of the channels: {channels:?}")));
         }
         let records = u64::from(word(24)) | u64::from(word(28)) << 32;
