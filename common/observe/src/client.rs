@@ -110,11 +110,11 @@ impl Client {
                 Err(ClientError::NotFound(cause))
             }
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(self.unreachable("no answer in time")),
+            Err(_) => Err(self.unreachable(&"no answer in time")),
         }
     }
 
-    fn unreachable(&self, cause: impl ToString) -> ClientError {
+    fn unreachable(&self, cause: &dyn ToString) -> ClientError {
         ClientError::Unreachable { address: self.address.clone(), cause: cause.to_string() }
     }
 
@@ -127,15 +127,15 @@ impl Client {
     }
 
     async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), ClientError> {
-        let stream = TcpStream::connect(self.address.as_str()).await.map_err(|error| self.unreachable(error))?;
+        let stream = TcpStream::connect(self.address.as_str()).await.map_err(|error| self.unreachable(&error))?;
         if !self.is_encrypted {
             return self.speak(stream, path).await;
         }
         let host = self.address.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(|error| self.unreachable(error))?;
+        let name = ServerName::try_from(host).map_err(|error| self.unreachable(&error))?;
         let config: Arc<rustls::ClientConfig> = http_client(self.pin);
         let stream = TlsConnector::from(config).connect(name, stream).await;
-        let stream = stream.map_err(|error| self.unreachable(error))?;
+        let stream = stream.map_err(|error| self.unreachable(&error))?;
         self.speak(stream, path).await
     }
 
@@ -145,13 +145,13 @@ impl Client {
         path: &str,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|error| self.unreachable(error))?;
+        let (mut sender, connection) = handshake.map_err(|error| self.unreachable(&error))?;
         let driver = tokio::spawn(connection);
         let mut request = Request::get(path).header(HOST, self.address.as_str());
         if let Some(secret) = &self.secret {
             request = request.header(AUTHORIZATION, format!("Bearer {secret}"));
         }
-        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.unreachable(error))?;
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.unreachable(&error))?;
         let answer = match sender.send_request(request).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -163,6 +163,6 @@ impl Client {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
         driver.abort();
-        Ok((status, body.map_err(|error| self.unreachable(error))?.to_bytes()))
+        Ok((status, body.map_err(|error| self.unreachable(&error))?.to_bytes()))
     }
 }

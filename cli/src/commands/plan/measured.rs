@@ -41,13 +41,12 @@ impl Measured {
         for path in paths {
             let gradient = Gradient::read(path)?;
             measured.machines.push(gradient.machine(path)?);
-            match &first {
-                Some((first, of_first)) => gradient.check_same(path, first, of_first)?,
-                None => {
-                    measured.model_bytes = Some(4 * gradient.parameters);
-                    measured.task_batch = Some(gradient.task_batch);
-                    first = Some((path, gradient));
-                }
+            if let Some((first, of_first)) = &first {
+                gradient.check_same(path, first, of_first)?;
+            } else {
+                measured.model_bytes = Some(4 * gradient.parameters);
+                measured.task_batch = Some(gradient.task_batch);
+                first = Some((path, gradient));
             }
         }
         Ok(measured)

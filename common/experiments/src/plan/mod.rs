@@ -149,28 +149,20 @@ impl PlanSpec {
     pub fn total_iterations(&self) -> u64 {
         let total: u64 = self.machines.iter().map(|machine| u64::from(machine.count)).sum();
         let cases = self.machines.len() + 3 * cluster::counts(total as u32, &[], self.budget).len();
-        self.iterations(self.budget) * cases as u64
-    }
-
-    /// Iterations of a run: enough for means to a percent, fewer where each has very many tasks.
-    fn iterations(&self, budget: u64) -> u64 {
-        (2_000_000 / budget).clamp(100, 1000)
+        iterations(self.budget) * cases as u64
     }
 
     /// An experiment on these laws; times are in milliseconds.
     fn experiment(&self, budget: u64, laws: Vec<String>, workers: Vec<u32>, policies: &[&str]) -> Experiment {
         let links = self.links.clone();
         let policies = policies.iter().map(ToString::to_string).collect();
-        Experiment {
-            policies,
-            laws,
-            workers,
-            budget,
-            iterations: self.iterations(budget),
-            links,
-            ..Experiment::default()
-        }
+        Experiment { policies, laws, workers, budget, iterations: iterations(budget), links, ..Experiment::default() }
     }
+}
+
+/// Iterations of a run: enough for means to a percent, fewer where each has very many tasks.
+fn iterations(budget: u64) -> u64 {
+    (2_000_000 / budget).clamp(100, 1000)
 }
 
 impl StepCost {
