@@ -119,8 +119,8 @@ impl Client {
     }
 
     fn no_answer(&self, error: &hyper::Error) -> ClientError {
-        // Workers are served by HTTP/2 only.
-        if self.secret.is_some() && error.is_parse() {
+        // Workers are served by HTTP/2 only: what comes is no answer, or the connection ends before the request is sent.
+        if self.secret.is_some() && (error.is_parse() || error.is_canceled()) {
             return ClientError::ForWorkers(self.address.clone());
         }
         self.unreachable(error)
