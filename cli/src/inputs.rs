@@ -32,9 +32,9 @@ impl Inputs {
         let Settings { model: specification, data, seed, .. } = settings;
         let evaluators = settings.evaluators(true)?;
         let Adapted { model, parameters, data } = adapt(models(specification)?, data)?;
-        let split = |split: Split| source(&*model, &data, *seed, split);
-        let (training, test) = (split(Split::Train)?, split(Split::Test)?);
+        let training = source(&*model, &data, *seed, Split::Train)?;
         model.open(&training, Split::Train)?;
+        let test = source(&*model, &data, *seed, Split::Test)?;
         let own_test = evaluators.head.then(|| model.open(&test, Split::Test)).transpose()?;
         let (training, test) = (split_data(training)?, split_data(test)?);
         let specification = with_parameters(specification, &parameters);

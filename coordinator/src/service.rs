@@ -1,5 +1,6 @@
 //! The gRPC service, which checks requests and passes them to the driver.
 
+mod control;
 mod guard;
 
 use std::pin::Pin;
@@ -23,7 +24,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::CoordinatorConfig;
-use crate::driver::{Command, GAVE_WAY, Gradient, Presence, Room, SessionHandle, UploadRefusal, VectorUpload};
+use crate::driver::{Command, GAVE_WAY, Gradient, Room, SessionHandle, UploadRefusal, VectorUpload};
 use crate::links::Transfer;
 use crate::probe::{ProbeAnswers, Probes};
 use crate::send_file::DataTransfer;
@@ -341,7 +342,7 @@ impl Coordinator for Service {
         peer.may_be_called(&hello.name).map_err(Status::permission_denied)?;
         let handle = self.ask(|reply| Command::Hello { hello, peer, reply }).await??;
         let SessionHandle { token, messages, presence } = handle;
-        tokio::spawn(read_control(self.driver.clone(), token, incoming, presence));
+        tokio::spawn(control::read(self.driver.clone(), token, incoming, presence));
         let outgoing = ReceiverStream::new(messages).map(|message| Ok(message.into()));
         Ok(Response::new(Box::pin(outgoing)))
     }
@@ -363,48 +364,6 @@ impl Coordinator for Service {
         let peer = Peer::of(request.extensions());
         Ok(Response::new(self.probes.answer(request.into_inner(), peer).await?))
     }
-}
-
-/// Passes on a worker's messages until its stream or its session ends.
-async fn read_control(
-    driver: mpsc::Sender<Command>,
-    session: SessionToken,
-    mut incoming: Streaming<WorkerMessage>,
-    presence: Presence,
-) {
-    let why = loop {
-        let message = tokio::select! {
-            message = incoming.message() => message,
-            () = presence.ended() => return,
-        };
-        let command = match message {
-            Ok(Some(message)) => match FromWorker::try_from(message) {
-                Ok(FromWorker::Ready { fuses, peer_address }) => Command::Ready { session, fuses, peer_address },
-                Ok(FromWorker::ExchangeFailed { collection, place, reason }) => {
-                    Command::ExchangeFailed { session, collection, place, reason }
-                }
-                Ok(FromWorker::Heartbeat { idle }) => {
-                    presence.hear_heartbeat(idle);
-                    continue;
-                }
-                Ok(FromWorker::Progress(computed)) => Command::Progress { session, computed },
-                Ok(FromWorker::LeaseFailed { lease, reason, uncomputable }) => {
-                    let kind = if uncomputable { RefusalKind::Uncomputable } else { RefusalKind::NotComputed };
-                    Command::LeaseFailed { session, lease, kind, reason }
-                }
-                Ok(FromWorker::Measured(measured)) => Command::Measured { session, measured },
-                Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
-                Err(error) => break error.to_string(),
-            },
-            Ok(None) => break "it left".into(),
-            Err(status) => break format!("its connection broke: {}", status.message()),
-        };
-        if driver.send(command).await.is_err() {
-            return;
-        }
-    };
-    // The driver may be gone, which ends all sessions.
-    driver.send(Command::Left { session, why }).await.unwrap_or(());
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
+use crate::folder::copy;
 use crate::toy::toy;
 use crate::{PATIENCE, soon};
 
@@ -314,20 +315,6 @@ impl Cluster {
 
 fn store(folder: &Path) -> FolderStore {
     FolderStore::new(folder.join("checkpoints"))
-}
-
-/// Copies the files in a folder, which others may be changing.
-fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if from.is_dir() {
-            std::fs::create_dir(&to).expect("a folder can be made");
-            copy(&from, &to);
-        } else {
-            // It may be gone by now.
-            drop(std::fs::copy(&from, &to));
-        }
-    }
 }
 
 fn checkpoints(settings: &Settings, folder: &Path) -> CheckpointConfig {

@@ -16,6 +16,7 @@
 mod broken;
 mod cluster;
 mod flood;
+mod folder;
 mod frames;
 mod memory;
 mod peer;

@@ -167,7 +167,7 @@ impl Evaluations {
         let has_head = self.head.is_some() && under_way.may_measure(Member::Head);
         let elapsed_s = now_s - under_way.began_s;
         let crew = crew::choose(&candidates, has_head, &self.experienced, is_ending, elapsed_s);
-        if let Some(outcome) = under_way.outcome(now_s, crew.is_empty()) {
+        if let Some(outcome) = under_way.outcome(now_s, crew.is_empty(), self.by_workers) {
             let record = self.finish(now_s, outcome);
             return (Vec::new(), record);
         }

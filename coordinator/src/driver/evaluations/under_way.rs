@@ -17,8 +17,8 @@ const WORKER_BATCHES: usize = 2;
 /// a slow link.
 const STALLED_S: f64 = 600.0;
 
-/// Time after which an evaluation that nobody can take part in fails: workers that lost their connection are back by then.
-const DESERTED_S: f64 = 60.0;
+/// Time after which an evaluation that nobody can take part in fails: a worker that lost its connection is back by then.
+const DESERTED_S: f64 = 20.0;
 
 /// An evaluation that is under way.
 pub(super) struct UnderWay {
@@ -124,6 +124,7 @@ impl UnderWay {
             Ok(measured) => measured,
             Err(error) => {
                 self.put_back(batch);
+                self.progress_s = now_s;
                 return self.fail(member, error);
             }
         };
@@ -180,12 +181,19 @@ impl UnderWay {
         self.batches
     }
 
-    /// The result, once there is one; `is_deserted` says that nobody can take part at the moment.
-    pub(super) fn outcome(&mut self, now_s: f64, is_deserted: bool) -> Option<Result<Evaluation, EvaluationError>> {
+    /// The result, once there is one; `is_deserted` says that nobody can take part at the moment, and `may_come` that somebody may come
+    /// who can.
+    pub(super) fn outcome(
+        &mut self,
+        now_s: f64,
+        is_deserted: bool,
+        may_come: bool,
+    ) -> Option<Result<Evaluation, EvaluationError>> {
         if let Some(evaluation) = self.sum.as_ref().and_then(EvaluationSum::evaluation) {
             return Some(Ok(evaluation));
         }
-        if !is_deserted || !self.held.is_empty() {
+        let is_over = !may_come || now_s - self.progress_s >= DESERTED_S;
+        if !is_deserted || !self.held.is_empty() || !is_over {
             return None;
         }
         // The coordinator's own failure says the most.
@@ -194,7 +202,7 @@ impl UnderWay {
             return Some(Err(error));
         }
         let reason = "no worker is present that could evaluate the parameters, and the coordinator itself does not";
-        (now_s - self.progress_s >= DESERTED_S).then(|| Err(EvaluationError::Workers(reason.into())))
+        Some(Err(EvaluationError::Workers(reason.into())))
     }
 }
 
@@ -238,12 +246,12 @@ mod tests {
         under_way.leave(worker(1));
         assert_eq!(under_way.hand_out(worker(2)), [2, 1]);
         for (member, batch) in [(Member::Head, 3), (worker(2), 1), (worker(2), 2)] {
-            assert!(under_way.outcome(1.0, false).is_none());
+            assert!(under_way.outcome(1.0, false, true).is_none());
             under_way.measured(1.0, member, batch, measured(batch as f64 + 1.0));
         }
         assert_eq!(under_way.hand_out(worker(2)), [4]);
         under_way.measured(1.0, worker(2), 4, measured(5.0));
-        assert_eq!(under_way.outcome(1.0, false).unwrap().unwrap().loss, 3.0);
+        assert_eq!(under_way.outcome(1.0, false, true).unwrap().unwrap().loss, 3.0);
     }
 
     #[test]
@@ -259,15 +267,18 @@ mod tests {
         let result = Ok((other, Measurement { loss: 1.0, classes: Vec::new() }));
         under_way.measured(1.0, worker(2), 0, result);
         assert!(!under_way.may_measure(worker(2)), "it has other test data");
-        let error = under_way.outcome(1.0, true).unwrap().unwrap_err().to_string();
+        assert!(under_way.outcome(1.0 + DESERTED_S / 2.0, true, true).is_none(), "another one may come");
+        let error = under_way.outcome(1.0, true, false).unwrap().unwrap_err().to_string();
         assert_eq!(error, "it is broken");
     }
 
     #[test]
     fn nobody_is_waited_for_without_end() {
         let mut deserted = evaluation(Some(BATCHES));
-        assert!(deserted.outcome(DESERTED_S - 1.0, true).is_none());
-        assert!(deserted.outcome(DESERTED_S, true).unwrap().unwrap_err().to_string().contains("no worker is present"));
+        assert!(deserted.outcome(DESERTED_S - 1.0, true, true).is_none());
+        assert!(
+            deserted.outcome(DESERTED_S, true, true).unwrap().unwrap_err().to_string().contains("no worker is present")
+        );
         let mut stalled = evaluation(Some(BATCHES));
         assert_eq!(stalled.hand_out(worker(1)), [0, 1]);
         stalled.check(STALLED_S - 1.0);

@@ -1,0 +1,51 @@
+//! Reads the control stream of a worker.
+
+use ata_record::RefusalKind;
+use ata_wire::proto::WorkerMessage;
+use ata_wire::{FromWorker, SessionToken};
+use tokio::sync::mpsc;
+use tonic::Streaming;
+
+use crate::driver::{Command, Presence};
+
+/// Passes on a worker's messages until its stream or its session ends.
+pub(super) async fn read(
+    driver: mpsc::Sender<Command>,
+    session: SessionToken,
+    mut incoming: Streaming<WorkerMessage>,
+    presence: Presence,
+) {
+    let why = loop {
+        let message = tokio::select! {
+            message = incoming.message() => message,
+            () = presence.ended() => return,
+        };
+        let command = match message {
+            Ok(Some(message)) => match FromWorker::try_from(message) {
+                Ok(FromWorker::Ready { fuses, peer_address }) => Command::Ready { session, fuses, peer_address },
+                Ok(FromWorker::ExchangeFailed { collection, place, reason }) => {
+                    Command::ExchangeFailed { session, collection, place, reason }
+                }
+                Ok(FromWorker::Heartbeat { idle }) => {
+                    presence.hear_heartbeat(idle);
+                    continue;
+                }
+                Ok(FromWorker::Progress(computed)) => Command::Progress { session, computed },
+                Ok(FromWorker::LeaseFailed { lease, reason, uncomputable }) => {
+                    let kind = if uncomputable { RefusalKind::Uncomputable } else { RefusalKind::NotComputed };
+                    Command::LeaseFailed { session, lease, kind, reason }
+                }
+                Ok(FromWorker::Measured(measured)) => Command::Measured { session, measured },
+                Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
+                Err(error) => break error.to_string(),
+            },
+            Ok(None) => break "it left".into(),
+            Err(status) => break format!("its connection broke: {}", status.message()),
+        };
+        if driver.send(command).await.is_err() {
+            return;
+        }
+    };
+    // The driver may be gone, which ends all sessions.
+    driver.send(Command::Left { session, why }).await.unwrap_or(());
+}
