@@ -40,7 +40,7 @@ pub trait Evaluator: Send {
             if !go_on(batches.samples_of(batch).start) {
                 return Ok(None);
             }
-            sum.add(batch, self.measure(batch)?);
+            sum.add(batch, &self.measure(batch)?);
         }
         Ok(sum.evaluation())
     }
@@ -88,7 +88,7 @@ impl EvaluationSum {
     }
 
     /// Adds the measurement of a batch, unless it has one.
-    pub fn add(&mut self, batch: u64, measured: Measurement) {
+    pub fn add(&mut self, batch: u64, measured: &Measurement) {
         if batch < self.next || batch >= self.batches.count() || self.early.contains_key(&batch) {
             return;
         }
@@ -191,10 +191,10 @@ mod tests {
             let mut sum = EvaluationSum::new(batches);
             for (at, batch) in order.into_iter().enumerate() {
                 assert_eq!(sum.evaluation(), None, "{at} of 5 are measured");
-                sum.add(batch, measured(batch));
+                sum.add(batch, &measured(batch));
                 // Measured twice, and none of the batches.
-                sum.add(batch, Measurement { loss: 9.0, classes: Vec::new() });
-                sum.add(5, Measurement { loss: 9.0, classes: Vec::new() });
+                sum.add(batch, &Measurement { loss: 9.0, classes: Vec::new() });
+                sum.add(5, &Measurement { loss: 9.0, classes: Vec::new() });
             }
             sum.evaluation().unwrap()
         };

@@ -66,7 +66,7 @@ pub fn encode_model(table: &ParameterTable, parameters: &[f32], metadata: &Metad
 /// The names and shapes of the parameters in a file that [`encode_model`] has written.
 pub(crate) fn decode_table(file: &[u8]) -> Result<ParameterTable, ModelFileError> {
     let (metadata, tensors) = (decode_metadata(file)?, parse(file)?);
-    let order = metadata.get(ORDER).ok_or_else(|| ModelFileError::Foreign(ORDER))?;
+    let order = metadata.get(ORDER).ok_or(ModelFileError::Foreign(ORDER))?;
     ParameterTable::ordered(order, |name| match tensors.tensor(name) {
         Ok(tensor) => Ok(tensor.shape().to_vec()),
         Err(_) => Err(ModelFileError::Missing(name.into())),

@@ -195,6 +195,12 @@ fn probe_summary() -> impl Strategy<Value = ProbeSummary> {
 
 /// Both sides turn any frame into an error, or into a message that satisfies the contract.
 fn receive(frame: &[u8]) {
+    receive_from_worker(frame);
+    receive_at_worker(frame);
+    receive_in_bulk(frame);
+}
+
+fn receive_from_worker(frame: &[u8]) {
     if let Ok(message) = proto::WorkerMessage::decode(frame) {
         match FromWorker::try_from(message) {
             Ok(FromWorker::Hello(hello)) => {
@@ -219,6 +225,9 @@ fn receive(frame: &[u8]) {
             Ok(FromWorker::Ready { .. } | FromWorker::Heartbeat { .. }) | Err(_) => {}
         }
     }
+}
+
+fn receive_at_worker(frame: &[u8]) {
     if let Ok(message) = proto::CoordinatorMessage::decode(frame) {
         match ToWorker::try_from(message) {
             Ok(ToWorker::Assign(assignments)) => {
@@ -246,6 +255,9 @@ fn receive(frame: &[u8]) {
             Ok(ToWorker::Farewell { .. } | ToWorker::Units { .. }) | Err(_) => {}
         }
     }
+}
+
+fn receive_in_bulk(frame: &[u8]) {
     if let Ok(Ok(header)) = proto::GradientHeader::decode(frame).map(GradientHeader::try_from) {
         assert!((1..=MAX_BATCH).contains(&header.leases.len()) && header.maxima.len() == header.units.len());
         assert!(header.maxima.iter().all(|maximum| maximum.is_finite() && maximum.is_sign_positive()));

@@ -68,10 +68,7 @@ use ata_wire::duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::checkpoint::Saver;
-use crate::config::{
-    CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, RunConfig, Timeouts, TrainingConfig,
-};
-use crate::evaluation::EvaluationThread;
+use crate::config::{CheckpointConfig, CoordinatorConfig, RunConfig, Timeouts, TrainingConfig};
 use crate::links::{LinkMeter, MeasuredLinks};
 use crate::report::{RunError, RunReport, StopReason};
 use crate::training::{self, Pace, Paced, Summation};
@@ -183,11 +180,7 @@ impl Driver {
         let (initial, pace) = (InitialState::of(&training), Pace::default());
         let paced = pace.follow();
         let work = training::spawn(training, summation, span_links, pace, reports);
-        let EvaluationConfig { source, own, by_workers, every } = evaluation;
-        let head = own.map(|OwnEvaluation { data, device }| {
-            EvaluationThread::spawn(move || data.evaluator(&device), sender(commands, Command::MeasuredHere))
-        });
-        let files = [problem.data.file().cloned(), source.file().cloned()];
+        let files = [problem.data.file().cloned(), evaluation.source.file().cloned()];
         let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
         let saver = Saver { store, retention, table: problem.model.table(), metadata: model_metadata };
         let description = RunDescription {
@@ -217,7 +210,7 @@ impl Driver {
             sizes,
             aggregate,
             steps: Steps::new(work, learning_rate, &initial, transfers.versions(spec.parameters)),
-            evaluations: Evaluations::new(head, by_workers, every, best),
+            evaluations: Evaluations::start(evaluation, best, sender(commands, Command::MeasuredHere)),
             checkpoints: Checkpoints::new(jobs, cadence, description, saved, time_s),
             publisher,
             trace,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::driver::{Reply, SessionUploads, Uploads};
+use crate::driver::{Presence, Reply, SessionUploads, Uploads};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{DataSpec, RunSpec};
 use std::task::{Context, Waker};

@@ -13,7 +13,7 @@ use ata_coordinator::{
     WorkersConfig,
 };
 use ata_learn::{
-    Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, ModelResolver, Optimizer, Split, TensorSizes,
+    Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, Model, ModelResolver, Optimizer, Split, TensorSizes,
 };
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
@@ -332,6 +332,11 @@ fn checkpoints(settings: &Settings, folder: &Path) -> CheckpointConfig {
     }
 }
 
+fn own_evaluation(model: &dyn Model, source: &DataSource) -> OwnEvaluation {
+    let data = model.open(source, Split::Test).expect("good data");
+    OwnEvaluation { data, device: DeviceChoice::Cpu.open().expect("there is a CPU") }
+}
+
 fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig {
     let model = (settings.models)(settings.model).expect("a model");
     let seed = 1;
@@ -366,10 +371,7 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         },
         evaluation: EvaluationConfig {
             source: split(),
-            own: settings.evaluates.then(|| OwnEvaluation {
-                data: model.open(&source, Split::Test).expect("good data"),
-                device: DeviceChoice::Cpu.open().expect("there is a CPU"),
-            }),
+            own: settings.evaluates.then(|| own_evaluation(&*model, &source)),
             by_workers: settings.workers_evaluate,
             every: settings.evaluate_every,
         },

@@ -17,7 +17,9 @@ pub(crate) fn run(args: &PackArgs) -> Result<(), Failure> {
     let skipped = unpacked.pack(out, packing, &mut |done, total| counting.set(done, total));
     counting.finish();
     let skipped = skipped.inspect_err(note_bad_images)?;
-    skipped.iter().for_each(|bad| note_bad_image("left out", bad));
+    for bad in &skipped {
+        note_bad_image("left out", bad);
+    }
     if !skipped.is_empty() {
         note!("{} files were left out", skipped.len());
     }

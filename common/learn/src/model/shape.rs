@@ -116,7 +116,7 @@ mod tests {
 
     fn info(classes: usize, size: usize) -> ImageInfo {
         let classes = (0..classes).map(|class| class.to_string()).collect();
-        ImageInfo { classes, size, ..ImageInfo::cifar100() }
+        ImageInfo { size, classes, ..ImageInfo::cifar100() }
     }
 
     #[test]

@@ -15,7 +15,8 @@ use ata_record::RunEvent;
 use ata_types::{Iteration, WorkerId};
 use tracing::Span;
 
-use crate::evaluation::{BatchOrder, EvaluationError, EvaluationThread};
+use crate::config::{EvaluationConfig, OwnEvaluation};
+use crate::evaluation::{BatchOrder, BatchResult, EvaluationError, EvaluationThread};
 use crate::parameters::TrainedParameters;
 use crate::report::RunError;
 use under_way::UnderWay;
@@ -91,13 +92,15 @@ impl BestEvaluation {
 }
 
 impl Evaluations {
-    /// Evaluations by the coordinator's own thread, by workers, or by both.
-    pub(super) fn new(
-        head: Option<EvaluationThread>,
-        by_workers: bool,
-        every: Option<u64>,
+    /// Starts the coordinator's own thread, if it may evaluate; it passes its results to `report`.
+    pub(super) fn start(
+        config: EvaluationConfig,
         best: BestEvaluation,
+        report: impl Fn(BatchResult) + Send + 'static,
     ) -> Self {
+        let EvaluationConfig { own, by_workers, every, .. } = config;
+        let head =
+            own.map(|OwnEvaluation { data, device }| EvaluationThread::spawn(move || data.evaluator(&device), report));
         Self {
             head,
             by_workers,

@@ -140,14 +140,16 @@ impl UnderWay {
         }
         self.progress_s = now_s;
         self.held.retain(|(held, _)| *held != batch);
-        self.sum.get_or_insert_with(|| EvaluationSum::new(batches)).add(batch, measured);
+        self.sum.get_or_insert_with(|| EvaluationSum::new(batches)).add(batch, &measured);
     }
 
     /// Takes back what a member holds.
     pub(super) fn leave(&mut self, member: Member) {
         let gone: Vec<u64> =
             self.held.extract_if(.., |(_, holder)| *holder == member).map(|(batch, _)| batch).collect();
-        gone.into_iter().for_each(|batch| self.put_back(batch));
+        for batch in gone {
+            self.put_back(batch);
+        }
         // It may come back in a better state.
         self.failed.remove(&member);
     }
@@ -223,12 +225,8 @@ mod tests {
         UnderWay::new(0.0, parameters, Span::none(), batches)
     }
 
-    fn measured(loss: f64) -> Result<(EvaluationBatches, Measurement), EvaluationError> {
-        Ok((BATCHES, Measurement { loss, classes: Vec::new() }))
-    }
-
-    fn broken() -> Result<(EvaluationBatches, Measurement), EvaluationError> {
-        Err(EvaluationError::Workers("it is broken".into()))
+    fn measured(loss: f64) -> (EvaluationBatches, Measurement) {
+        (BATCHES, Measurement { loss, classes: Vec::new() })
     }
 
     #[test]
@@ -236,21 +234,21 @@ mod tests {
         let mut under_way = evaluation(None);
         assert_eq!(under_way.hand_out(worker(1)), [0], "their number is not known yet");
         assert!(under_way.hand_out(worker(2)) == [0], "the first may hang");
-        under_way.measured(1.0, worker(1), 0, measured(1.0));
+        under_way.measured(1.0, worker(1), 0, Ok(measured(1.0)));
         assert!(!under_way.is_held(0, worker(2)), "the copy came too late");
-        under_way.measured(1.0, worker(2), 0, measured(9.0));
+        under_way.measured(1.0, worker(2), 0, Ok(measured(9.0)));
         assert_eq!(under_way.hand_out(worker(1)), [1, 2]);
         assert_eq!(under_way.hand_out(Member::Head), [3]);
         // It was not asked for this.
-        under_way.measured(1.0, worker(2), 3, measured(9.0));
+        under_way.measured(1.0, worker(2), 3, Ok(measured(9.0)));
         under_way.leave(worker(1));
         assert_eq!(under_way.hand_out(worker(2)), [2, 1]);
         for (member, batch) in [(Member::Head, 3), (worker(2), 1), (worker(2), 2)] {
             assert!(under_way.outcome(1.0, false, true).is_none());
-            under_way.measured(1.0, member, batch, measured(batch as f64 + 1.0));
+            under_way.measured(1.0, member, batch, Ok(measured(batch as f64 + 1.0)));
         }
         assert_eq!(under_way.hand_out(worker(2)), [4]);
-        under_way.measured(1.0, worker(2), 4, measured(5.0));
+        under_way.measured(1.0, worker(2), 4, Ok(measured(5.0)));
         assert_eq!(under_way.outcome(1.0, false, true).unwrap().unwrap().loss, 3.0);
     }
 
@@ -258,7 +256,7 @@ mod tests {
     fn who_cannot_measure_is_not_asked_again_and_others_take_its_batches() {
         let mut under_way = evaluation(Some(BATCHES));
         assert_eq!(under_way.hand_out(worker(1)), [0, 1]);
-        under_way.measured(1.0, worker(1), 1, broken());
+        under_way.measured(1.0, worker(1), 1, Err(EvaluationError::Workers("it is broken".into())));
         assert!(!under_way.may_measure(worker(1)) && under_way.may_measure(worker(2)));
         let mut taken = under_way.hand_out(worker(2));
         taken.sort_unstable();
