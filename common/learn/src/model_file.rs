@@ -47,7 +47,7 @@ pub enum ModelFileError {
 /// The names of a model's tensors in flat order, among its metadata, since the format has an order of its own.
 const ORDER: &str = "flat_order";
 
-/// Writes a model. Its metadata also hold the order of the tensors, so that [`decode_table`] needs nothing but the file.
+/// Writes a model. Its metadata also hold the order of the tensors, so that [`DescribedModel`](crate::DescribedModel) needs nothing but the file.
 ///
 /// # Panics
 /// If there is not one number per parameter.
