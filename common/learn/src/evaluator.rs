@@ -87,6 +87,11 @@ impl EvaluationSum {
         Self { batches, loss: 0.0, next: 0, early: BTreeMap::new(), classes: Vec::new() }
     }
 
+    /// How the data set is divided.
+    pub fn batches(&self) -> EvaluationBatches {
+        self.batches
+    }
+
     /// Adds the measurement of a batch, unless it has one.
     pub fn add(&mut self, batch: u64, measured: &Measurement) {
         if batch < self.next || batch >= self.batches.count() || self.early.contains_key(&batch) {

@@ -1,6 +1,7 @@
 //! Batches of the test data that are measured: who is asked, and what they found.
 
 use ata_learn::{ClassCount, EvaluationBatches, Measurement};
+use ata_record::BEST_MODEL_FILE;
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken, ToWorker};
 use tonic::Status;
@@ -9,7 +10,6 @@ use super::Driver;
 use super::evaluations::{Candidate, EvaluationRecord, Handed, Measured, Member};
 use crate::evaluation::{BatchResult, EvaluationError};
 use crate::parameters::TrainedParameters;
-use ata_record::BEST_MODEL_FILE;
 
 impl Driver {
     /// Begins an evaluation of the current parameters, if one is due.

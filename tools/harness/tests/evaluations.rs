@@ -1,4 +1,4 @@
-//! Workers evaluate parameters: the same figures, whoever measures which batch, and whatever becomes of a worker.
+//! Workers evaluate parameters. The figures do not depend on who measures which batch, nor on what becomes of a worker.
 
 use std::sync::Arc;
 

@@ -25,8 +25,7 @@ pub(super) struct UnderWay {
     pub(super) parameters: TrainedParameters,
     pub(super) span: Span,
     pub(super) began_s: f64,
-    /// How the test data are divided, once that is known.
-    batches: Option<EvaluationBatches>,
+    /// What was measured, once it is known how the test data are divided.
     sum: Option<EvaluationSum>,
     /// The first batch that nobody has held.
     next: u64,
@@ -53,7 +52,6 @@ impl UnderWay {
             span,
             began_s: now_s,
             sum: batches.map(EvaluationSum::new),
-            batches,
             next: 0,
             returned: Vec::new(),
             held: Vec::new(),
@@ -91,7 +89,7 @@ impl UnderWay {
 
     fn fresh(&mut self) -> Option<u64> {
         // Until their number is known, there is one.
-        let count = self.batches.map_or(1, EvaluationBatches::count);
+        let count = self.batches().map_or(1, EvaluationBatches::count);
         let fresh = (self.next < count).then_some(self.next)?;
         self.next += 1;
         Some(fresh)
@@ -128,7 +126,8 @@ impl UnderWay {
                 return self.fail(member, error);
             }
         };
-        let batches = *self.batches.get_or_insert(found);
+        let sum = self.sum.get_or_insert_with(|| EvaluationSum::new(found));
+        let batches = sum.batches();
         if found != batches {
             let EvaluationBatches { samples, batch_samples } = found;
             let reason = format!(
@@ -138,9 +137,9 @@ impl UnderWay {
             self.put_back(batch);
             return self.fail(member, EvaluationError::Workers(reason));
         }
+        sum.add(batch, &measured);
         self.progress_s = now_s;
         self.held.retain(|(held, _)| *held != batch);
-        self.sum.get_or_insert_with(|| EvaluationSum::new(batches)).add(batch, &measured);
     }
 
     /// Takes back what a member holds.
@@ -180,7 +179,7 @@ impl UnderWay {
 
     /// How the test data are divided, if that is known.
     pub(super) fn batches(&self) -> Option<EvaluationBatches> {
-        self.batches
+        self.sum.as_ref().map(EvaluationSum::batches)
     }
 
     /// The result, once there is one; `is_deserted` says that nobody can take part at the moment, and `may_come` that somebody may come
