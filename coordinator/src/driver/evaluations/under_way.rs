@@ -116,12 +116,12 @@ impl UnderWay {
         batch: u64,
         outcome: Result<(EvaluationBatches, Measurement), EvaluationError>,
     ) {
-        let Some(at) = self.held.iter().position(|held| *held == (batch, member)) else { return };
-        self.held.remove(at);
+        if !self.is_held(batch, member) {
+            return;
+        }
         let (found, measured) = match outcome {
             Ok(measured) => measured,
             Err(error) => {
-                self.put_back(batch);
                 self.progress_s = now_s;
                 return self.fail(member, error);
             }
@@ -134,7 +134,6 @@ impl UnderWay {
                 "it has {samples} test samples in batches of {batch_samples}, and the others have {} in batches of {}",
                 batches.samples, batches.batch_samples
             );
-            self.put_back(batch);
             return self.fail(member, EvaluationError::Workers(reason));
         }
         sum.add(batch, &measured);
@@ -146,17 +145,10 @@ impl UnderWay {
     pub(super) fn leave(&mut self, member: Member) {
         let gone: Vec<u64> =
             self.held.extract_if(.., |(_, holder)| *holder == member).map(|(batch, _)| batch).collect();
-        for batch in gone {
-            self.put_back(batch);
-        }
+        let is_held = |batch: &u64| self.held.iter().any(|(held, _)| held == batch);
+        self.returned.extend(gone.into_iter().filter(|batch| !is_held(batch)));
         // It may come back in a better state.
         self.failed.remove(&member);
-    }
-
-    fn put_back(&mut self, batch: u64) {
-        if !self.held.iter().any(|(held, _)| *held == batch) {
-            self.returned.push(batch);
-        }
     }
 
     fn fail(&mut self, member: Member, error: EvaluationError) {
