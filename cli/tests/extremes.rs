@@ -28,8 +28,9 @@ const EXTREMES: [&str; 13] = [
     "18446744073709551615",
 ];
 
-/// The commands with flags that take a value, and a valid use of each. {RUN} is a run's folder, {NEW} a new one.
-const COMMANDS: [(&str, &[&str]); 18] = [
+/// The commands with flags that take a value, and a valid use of each. {RUN} is a run's folder, {IMAGES} one with
+/// CIFAR-10's files, {NEW} a new one.
+const COMMANDS: [(&str, &[&str]); 20] = [
     (
         "up",
         &[
@@ -56,6 +57,8 @@ const COMMANDS: [(&str, &[&str]); 18] = [
     ("token rotate", &[]),
     ("data fetch", &["--url=http://127.0.0.1:1/data.tar.gz", "--retries=0"]),
     ("data synth", &["{NEW}", "--train=2", "--test=2"]),
+    ("data pack", &["{IMAGES}", "{NEW}"]),
+    ("init", &["{NEW}", "--model=cnn:widths=4/4/8/16"]),
     ("eval", &["{RUN}", "--device=cpu"]),
     ("plan", &["gpu=20ms", "cpu=50ms", "--budget=2", "--link=1Gbit", "--model-bytes=1MB"]),
     ("simulate", &["--task-time=exp(i)", "--workers=3", "--budget=2", "--iterations=2", "--policy=uta"]),
@@ -75,9 +78,19 @@ fn run(sandbox: &Sandbox) -> String {
     folder
 }
 
+/// A folder with an image in each file of CIFAR-10's binary layout: a label, and 3,072 bytes of pixels.
+fn images(sandbox: &Sandbox) -> String {
+    let folder = sandbox.path("images");
+    std::fs::create_dir(&folder).unwrap();
+    for file in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
+        std::fs::write(folder.join(file).with_extension("bin"), [7; 3073]).unwrap();
+    }
+    folder.to_str().unwrap().to_owned()
+}
+
 fn every_flag_of(chosen: impl Fn(&str) -> bool) {
     let sandbox = Sandbox::new();
-    let run = run(&sandbox);
+    let (run, images) = (run(&sandbox), images(&sandbox));
     let mut tried = 0;
     // All commands take the flags for the log.
     let is_tried =
@@ -88,7 +101,9 @@ fn every_flag_of(chosen: impl Fn(&str) -> bool) {
         for extreme in EXTREMES {
             let new = format!("new-{tried}");
             let others = valid.iter().filter(|arg| arg.split('=').next() != Some(flag));
-            let others: Vec<String> = others.map(|arg| arg.replace("{RUN}", &run).replace("{NEW}", &new)).collect();
+            let others: Vec<String> = others
+                .map(|arg| arg.replace("{RUN}", &run).replace("{IMAGES}", &images).replace("{NEW}", &new))
+                .collect();
             let changed = format!("{flag}={extreme}");
             let args = command.split(' ').chain(others.iter().map(String::as_str)).chain([&*changed]);
             ends_well(&sandbox, &args.collect::<Vec<_>>());

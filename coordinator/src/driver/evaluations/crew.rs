@@ -58,7 +58,7 @@ pub(super) fn choose(
         members.extend(busy.map(|busy| (rank(busy), -time_s(busy), Member::Worker(busy.worker))));
     }
     members.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-    let wanted = 1 + (elapsed_s / REINFORCEMENT_S) as usize;
+    let wanted = (1.0 + elapsed_s / REINFORCEMENT_S) as usize;
     members.into_iter().take(wanted.min(MOST_MEMBERS)).map(|(_, _, member)| member).collect()
 }
 
