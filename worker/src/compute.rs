@@ -318,6 +318,11 @@ impl Worker<'_> {
         let started = Instant::now();
         let add = |learner: &mut dyn Learner| learner.add(iteration, tasks, &mut *sum, quantizer);
         let loss = self.retried(cancelled, add).map_err(|error| stop(&error, cancelled))?;
+        if !loss.is_finite() {
+            // The coordinator would refuse the lease, whose gradient could then not be separated from others any more.
+            let reason = format!("the loss is {loss}: expected a finite number");
+            return Err(Stop::Failed { reason, uncomputable: true });
+        }
         let computed = started.elapsed();
         let emulated = |task_time: &mut TaskTime| (task_time.of_batch)(iteration, tasks.count, computed);
         let target = self.task_time.as_mut().map_or(computed, emulated);
