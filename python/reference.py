@@ -21,8 +21,8 @@ HEAD = """# Python package
 
 <!-- Generated from the docstrings by python/reference.py: change them, and run it again. -->
 
-The package `ata` is one wheel for Python 3.10 and newer. It needs numpy; `ata.torch` needs PyTorch, and
-`ata.torch.lightning` Lightning too. [From your PyTorch script](../tutorial/pytorch-script.md), [Uneven
+The package `ata` is one wheel for Python 3.10 and newer. It needs numpy; `ata.torch` needs PyTorch,
+`ata.torch.lightning` Lightning too, and `ata.jax` JAX. [From your PyTorch script](../tutorial/pytorch-script.md), [Uneven
 DDP](../how-to/uneven-ddp.md) and [PyTorch on a cluster](../how-to/pytorch-cluster.md) show how to use it. Types are in the package
 (`py.typed`).
 
@@ -112,6 +112,7 @@ def _signature(function: ast.FunctionDef) -> str:
 def page() -> str:
     classes = [
         ("torch/problem.py", "Problem", "ata.torch"),
+        ("jax.py", "Problem", "ata.jax"),
         ("problem.py", "Problem", "ata"),
         ("torch/uneven.py", "Uneven", "ata.torch"),
         ("torch/uneven.py", "Step", "ata.torch"),

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ata::Extensions;
-use ata_learn::{DataError, DataSource, Model, ModelError, Problem, Samples, Split, builtin_model, model};
+use ata_learn::{DataError, DataSource, Measurement, Model, ModelError, Problem, Samples, Split, builtin_model, model};
 use burn::module::Module;
 use burn::nn::loss::{MseLoss, Reduction};
 use burn::nn::{Linear, LinearConfig};
@@ -84,15 +84,29 @@ impl Problem for Regression {
     }
 
     fn loss(&self, network: &Perceptron, rows: &Vec<f32>, device: &Device) -> Tensor<1> {
-        let columns = self.inputs + 1;
-        let rows = Tensor::<2>::from_data(TensorData::new(rows.clone(), [rows.len() / columns, columns]), device);
-        let (inputs, target) = (rows.clone().narrow(1, 0, self.inputs), rows.narrow(1, self.inputs, 1));
-        let hidden = relu(network.second.forward(relu(network.first.forward(inputs))));
-        MseLoss::new().forward(network.output.forward(hidden), target, Reduction::Mean)
+        let (predictions, targets) = self.predict(network, rows, device);
+        MseLoss::new().forward(predictions, targets, Reduction::Mean)
+    }
+
+    /// In addition to the loss, the mean absolute error.
+    fn measure(&self, network: &Perceptron, rows: &Vec<f32>, device: &Device) -> Measurement {
+        let (predictions, targets) = self.predict(network, rows, device);
+        let error = (predictions - targets).abs().mean().into_scalar::<f32>();
+        let loss = self.loss(network, rows, device).into_scalar::<f32>();
+        Measurement { metrics: [("absolute error".into(), error.into())].into(), ..Measurement::of_loss(loss.into()) }
     }
 }
 
 impl Regression {
+    /// Predictions, and what was to be predicted: a column each.
+    fn predict(&self, network: &Perceptron, rows: &[f32], device: &Device) -> (Tensor<2>, Tensor<2>) {
+        let columns = self.inputs + 1;
+        let rows = Tensor::<2>::from_data(TensorData::new(rows.to_vec(), [rows.len() / columns, columns]), device);
+        let (inputs, targets) = (rows.clone().narrow(1, 0, self.inputs), rows.narrow(1, self.inputs, 1));
+        let hidden = relu(network.second.forward(relu(network.first.forward(inputs))));
+        (network.output.forward(hidden), targets)
+    }
+
     /// The numbers of a CSV file, row by row.
     fn parse(&self, text: &str) -> Result<Vec<f32>, String> {
         let mut values = Vec::new();

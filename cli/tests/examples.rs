@@ -59,6 +59,10 @@ fn a_regression_learns_from_a_table() {
     assert!(sandbox.path("run/model-best.safetensors").is_file());
     let measured = json(&sandbox, "tabular", &["eval", "run"]);
     assert_eq!(measured["loss"], summary["test_loss"]);
+    let error = &summary["test_metrics"]["absolute error"];
+    assert!(error.as_f64() > Some(0.0) && &measured["metrics"]["absolute error"] == error, "{measured}");
+    let status = String::from_utf8(sandbox.example("tabular", &["status", "run"]).stdout).unwrap();
+    assert!(status.contains(&format!("absolute error {:.3}", error.as_f64().unwrap())), "{status}");
     assert_eq!((&measured["accuracy"], &measured["classes"]), (&Value::Null, &Value::Array(Vec::new())));
 
     let generated = json(&sandbox, "tabular", &[&UP[..], &["--iterations", "5"]].concat());

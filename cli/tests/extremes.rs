@@ -30,7 +30,7 @@ const EXTREMES: [&str; 13] = [
 
 /// The commands with flags that take a value, and a valid use of each. {RUN} is a run's folder, {IMAGES} one with
 /// CIFAR-10's files, {NEW} a new one.
-const COMMANDS: [(&str, &[&str]); 20] = [
+const COMMANDS: [(&str, &[&str]); 21] = [
     (
         "up",
         &[
@@ -58,6 +58,7 @@ const COMMANDS: [(&str, &[&str]); 20] = [
     ("data fetch", &["--url=http://127.0.0.1:1/data.tar.gz", "--retries=0"]),
     ("data synth", &["{NEW}", "--train=2", "--test=2"]),
     ("data pack", &["{IMAGES}", "{NEW}"]),
+    ("new", &["{NEW}/a"]),
     ("init", &["{NEW}", "--model=cnn:widths=4/4/8/16"]),
     ("eval", &["{RUN}", "--device=cpu"]),
     ("plan", &["gpu=20ms", "cpu=50ms", "--budget=2", "--link=1Gbit", "--model-bytes=1MB"]),

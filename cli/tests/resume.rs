@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{Process, Sandbox, TINY, until};
 
 /// Long enough to be interrupted, and saved often.
@@ -224,7 +224,13 @@ fn a_run_is_found_by_its_id_and_its_name() {
         let own = ["up", "--workers", "1", "--task-time", "none", "--budget", "2", "--iterations", "2", "--out", out];
         sandbox.summary(&[&own[..], &TINY, more].concat())
     };
-    let first = begin("somewhere/else", &["--name", "first"]);
+    std::fs::write(sandbox.path("team.toml"), "tags = { team = 'vision', data = 'large' }").unwrap();
+    let tags = ["--config", "team.toml", "--tag", "data=small", "--tag", "note=a=b"];
+    let first = begin("somewhere/else", &[&["--name", "first"], &tags[..]].concat());
+    assert_eq!(
+        (&first["name"], &first["tags"]),
+        (&json!("first"), &json!({"team": "vision", "data": "small", "note": "a=b"}))
+    );
     let id = first["run_id"].as_str().unwrap();
     std::fs::create_dir(sandbox.path("other")).unwrap();
     let found = |args: &[&str]| sandbox.ata(args).current_dir(sandbox.path("other")).output().unwrap();
@@ -241,6 +247,8 @@ fn a_run_is_found_by_its_id_and_its_name() {
             assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
     }
+    let status = String::from_utf8(found(&["status", "first"]).stdout).unwrap();
+    assert!(status.starts_with(&format!("run {id} (first, data=small, note=a=b, team=vision): ")), "{status}");
     std::fs::remove_dir_all(sandbox.path("somewhere")).unwrap();
     assert_eq!(found(&["status", "first"]).status.code(), Some(64));
     begin("again", &[]);

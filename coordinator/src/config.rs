@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ata_learn::{Aggregate, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
-use ata_record::Listeners;
+use ata_record::{Labels, Listeners};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_types::{ExchangeChoice, WireFormat};
 use ata_wire::limits::{CHUNK_TIMEOUT, HEARTBEATS_MISSED, IDLE_HEARTBEAT_INTERVAL};
@@ -38,9 +38,12 @@ pub struct CoordinatorConfig {
 }
 
 /// The run's name and records.
+#[derive(Default)]
 pub struct RunConfig {
     /// The run's name.
     pub id: String,
+    /// Its user's name and tags for it.
+    pub labels: Labels,
     /// The existing folder for `events.jsonl`, `metrics.csv` and the models.
     pub folder: PathBuf,
     /// The run's settings, as in `config.toml`, for its checkpoints.

@@ -21,6 +21,7 @@ TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
         ("scheduler", [], [], [], "step 10: shares ["),
         ("numpy_problem", [], [], UP, "sha256"),
         ("spirals", ["torch"], [], UP, "sha256"),
+        ("jax_spirals", ["jax"], [], UP, "sha256"),
         ("ddp", ["torch"], TORCHRUN, [], "epoch 1: shares ["),
         ("accelerate_ddp", ["torch", "accelerate"], TORCHRUN, [], "epoch 1: shares ["),
         ("lightning_ddp", ["torch", "lightning"], [], [], "shares of the last step: ["),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +49,23 @@ def test_a_run_is_resumed_and_its_model_is_read(tmp_path: Path) -> None:
     assert json.loads(measured.stdout)["parameters_sha256"] == whole["parameters_sha256"], measured.stderr
 
 
+@pytest.mark.parametrize(("name", "needs"), [("numpy_problem", "numpy"), ("spirals", "torch"), ("jax_spirals", "jax")])
+def test_a_run_that_was_killed_with_all_its_processes_goes_on(name: str, needs: str, tmp_path: Path) -> None:
+    pytest.importorskip(needs)
+    script = EXAMPLES / f"{name}.py"
+    flags = ["--workers", "2", "--threads", "1", "--iterations", "150", "--json", "--dashboard", "off"]
+    whole = up(script, *flags, folder=tmp_path)
+    command = [sys.executable, str(script), "up", *flags, "--out", "killed", "--checkpoint-every", "5"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 60
+    while not (saved := list((tmp_path / "killed").glob("checkpoints/*"))) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert saved and process.wait() == -signal.SIGKILL, "it was to be killed in its midst"
+    resumed = up(script, "--resume", "killed", folder=tmp_path)
+    assert (resumed["iterations"], resumed["parameters_sha256"]) == (150, whole["parameters_sha256"])
+
+
 def test_other_names_of_models_are_refused(tmp_path: Path) -> None:
     ended = run(REGRESSION, "up", "--model", "cnn", folder=tmp_path)
     assert ended.returncode == 64 and "this program trains 'regression'" in ended.stderr, ended.stderr
@@ -72,7 +92,8 @@ def test_torch_computes_the_same_as_by_hand(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
     inputs, labels = torch.randn(20, 3), torch.randint(2, (20,))
     data = torch.utils.data.TensorDataset(inputs, labels)
-    problem = Problem(model, data, torch.nn.functional.cross_entropy, classes=["a", "b"], device="cpu")
+    metrics = {"first score": lambda outputs, targets: outputs[:, 0].mean()}
+    problem = Problem(model, data, torch.nn.functional.cross_entropy, classes=["a", "b"], metrics=metrics, device="cpu")
     computation = problem.computation("train", 1)
     computation.parameters[:] = problem.initial(0)
     computation.load()
@@ -82,7 +103,8 @@ def test_torch_computes_the_same_as_by_hand(tmp_path: Path) -> None:
     expected.backward()
     gradient = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])
     assert loss == expected.item() and np.array_equal(computation.gradient, gradient.numpy())
-    _, classes, predictions = computation.measure(samples)
+    _, classes, predictions, measured = computation.measure(samples)
+    assert measured == {"first score": model(inputs[samples])[:, 0].mean().item()}
     assert classes == labels[samples].tolist() and predictions == model(inputs[samples]).argmax(1).tolist()
 
 

@@ -5,8 +5,9 @@
 
 One process with one thread per CPU quota (gloo) trains ata's CNN with Adam on random images, `--samples` of them in a step. The
 same processes take all steps: even shares, shares set by hand in proportion to the quotas, and Uneven, which knows neither quotas
-nor speeds. Then the first and the last rank swap their quotas, and shares set by hand stay as they are. `Uneven's, set by hand`
-are the mean shares of Uneven's last steps, as the best that hand-set shares could be.
+nor speeds and has learned for 40 steps. `Uneven's, set by hand` are the mean shares of the last of these, as the best that hand-set
+shares could be. These three take turns of ten steps. Then the first and the last rank swap their quotas, and Uneven learns for 40 steps
+again, while the first shares set by hand stay as they are.
 
 Last, even, hand-set and Uneven steps on the same samples, in double precision: their final losses.
 
@@ -16,6 +17,7 @@ It needs Linux and root, for cgroups. Nothing else should run meanwhile. Quotas 
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import signal
@@ -41,6 +43,8 @@ LEARNING_RATE = 1e-3
 IMAGES = 4096
 # Steps that are not counted: of fixed shares, and of shares that are learned.
 FIRST, LEARNING = 3, 20
+# Steps that a contestant takes before the next one's turn.
+TURN = 10
 # Steps after which Uneven has to have followed the swap.
 FOLLOWING = 10
 IN_DOUBLE = 8
@@ -108,17 +112,27 @@ class Uneven(Contestant):
             yield step.shares
 
 
-def measured(contestant, images, steps):
-    """The seconds and the shares of each step, as its rank sees them."""
+def measured(training, steps):
+    """The seconds and the shares of each of the next steps, as its rank sees them."""
     times, shares = [], []
     dist.barrier()
     last = time.perf_counter()
-    for of_step in contestant.train(images, steps):
+    for of_step in itertools.islice(training, steps):
         now = time.perf_counter()
         times.append(now - last)
         shares.append(list(of_step))
         last = now
     return {"seconds": times, "shares": shares}
+
+
+def in_turn(trainings, steps):
+    """The same of contestants that take turns of a few steps each, so that all meet the same disturbances."""
+    found = {name: {"seconds": [], "shares": []} for name in trainings}
+    for _ in range(steps // TURN):
+        for name, training in trainings.items():
+            for what, values in measured(training, TURN).items():
+                found[name][what] += values
+    return found
 
 
 def mean_shares(found, budget):
@@ -146,21 +160,29 @@ def rank_main(rank, folder, groups, options):
     world, budget, steps = len(options.quotas), options.samples, options.steps
     dist.init_process_group("gloo", f"file://{folder}/store", datetime.timedelta(minutes=5), world, rank)
     images = Images()
-    even = ByHand(parts(budget, [1] * world))
-    by_hand = ByHand(parts(budget, options.quotas))
-    uneven = Uneven(budget)
+    every = 10 * (LEARNING + steps)
+    even, by_hand, uneven, by_hand_anew = (
+        contestant.train(images, every)
+        for contestant in (
+            ByHand(parts(budget, [1] * world)),
+            ByHand(parts(budget, options.quotas)),
+            Uneven(budget),
+            ByHand(parts(budget, [options.quotas[-1], *options.quotas[1:-1], options.quotas[0]])),
+        )
+    )
     (groups[rank] / "cgroup.procs").write_text(str(os.getpid()))
-    found = {"even": measured(even, images, FIRST + steps // 4), "by hand": measured(by_hand, images, FIRST + steps)}
-    found["Uneven"] = measured(uneven, images, LEARNING + steps)
-    frozen = ByHand(mean_shares(found["Uneven"], budget))
-    found["Uneven's, set by hand"] = measured(frozen, images, FIRST + steps)
+    for training in (even, by_hand, by_hand_anew):
+        measured(training, FIRST)
+    found = {"even": measured(even, TURN)}
+    frozen = ByHand(mean_shares(measured(uneven, 2 * LEARNING), budget)).train(images, every)
+    found |= in_turn({"by hand": by_hand, "Uneven": uneven, "Uneven's, set by hand": frozen}, steps)
     swap(groups, options.quotas, options.period_ms * 1000)
-    by_hand_anew = ByHand(parts(budget, [options.quotas[-1], *options.quotas[1:-1], options.quotas[0]]))
-    found["by hand anew, after the swap"] = measured(by_hand_anew, images, FIRST + steps // 2)
-    found["by hand, after the swap"] = measured(by_hand, images, FIRST + steps // 4)
-    found["Uneven, after the swap"] = measured(uneven, images, LEARNING + steps)
-    frozen = ByHand(mean_shares(found["Uneven, after the swap"], budget))
-    found["Uneven's, set by hand, after the swap"] = measured(frozen, images, FIRST + steps)
+    found["by hand as before, after the swap"] = measured(by_hand, TURN)
+    swapped = measured(uneven, 2 * LEARNING)
+    frozen = ByHand(mean_shares(swapped, budget)).train(images, every)
+    after = {"by hand anew": by_hand_anew, "Uneven": uneven, "Uneven's, set by hand": frozen}
+    found |= {f"{name}, after the swap": run for name, run in in_turn(after, steps).items()}
+    found["swapped"] = swapped
     found["losses"] = losses(parts(budget, [1] * world), parts(budget, options.quotas), budget)
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))
@@ -193,22 +215,20 @@ def report(found, options):
     losses = found.pop("losses")
     print(f"quotas {options.quotas} of {options.period_ms} ms, {options.samples} samples a step, gloo, one thread each")
     print(f"{'':38} s per step  median  samples of each rank in the last step")
-    means = {}
+    swapped = found.pop("swapped")["seconds"]
+    means = {name: statistics.mean(run["seconds"]) for name, run in found.items()}
     for name, run in found.items():
-        first = LEARNING if name.startswith(("Uneven,",)) or name == "Uneven" else FIRST
-        counted = run["seconds"][first:]
-        means[name] = statistics.mean(counted)
         shares = " ".join(map(str, run["shares"][-1]))
-        print(f"{name:38} {means[name]:10.4f} {statistics.median(counted):7.4f}  {shares}")
-    best = min(means["by hand"], means["Uneven's, set by hand"])
-    print(f"Uneven / by hand, after {LEARNING} steps: {means['Uneven'] / means['by hand']:.3f}")
-    print(f"Uneven / the better of the two sets by hand: {means['Uneven'] / best:.3f}")
-    swapped = found["Uneven, after the swap"]["seconds"]
-    after = statistics.mean(swapped[FOLLOWING : FOLLOWING + 20])
+        print(f"{name:38} {means[name]:10.4f} {statistics.median(run['seconds']):7.4f}  {shares}")
+    for when, by_hand in (("", "by hand"), (", after the swap", "by hand anew")):
+        best = min(means[by_hand + when], means["Uneven's, set by hand" + when])
+        print(f"Uneven / {by_hand}{when}: {means['Uneven' + when] / means[by_hand + when]:.3f}")
+        print(f"Uneven / the better of the two sets by hand{when}: {means['Uneven' + when] / best:.3f}")
     anew = means["by hand anew, after the swap"]
-    print(f"after the swap, steps {FOLLOWING + 1} to {FOLLOWING + 20} / by hand anew: {after / anew:.3f}")
-    print(f"after the swap, by hand as before / by hand anew: {means['by hand, after the swap'] / anew:.3f}")
-    print("the first steps after the swap, in s:", " ".join(f"{seconds:.2f}" for seconds in swapped[:14]))
+    after = statistics.mean(swapped[FOLLOWING:LEARNING])
+    print(f"steps {FOLLOWING + 1} to {LEARNING} after the swap / by hand anew: {after / anew:.3f}")
+    print(f"by hand as before / by hand anew: {means['by hand as before, after the swap'] / anew:.3f}")
+    print("Uneven's first steps after the swap, in s:", " ".join(f"{seconds:.2f}" for seconds in swapped[:14]))
     furthest = losses.pop("furthest")
     print(f"loss in double before the first step: {losses.pop('before'):.12f}")
     print(f"after {IN_DOUBLE} steps:", " ".join(f"{name} {loss:.12f}" for name, loss in losses.items()))
@@ -219,7 +239,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quotas", type=lambda text: [float(part) for part in text.split(",")], default="0.8,0.4,0.2,0.1")
     parser.add_argument("--samples", type=int, default=368, help="of a step, on all ranks")
-    parser.add_argument("--steps", type=int, default=60, help="counted per contestant")
+    parser.add_argument("--steps", type=int, default=60, help="counted per contestant, in turns of ten")
     parser.add_argument("--period-ms", type=int, default=100, help="in which a rank gets its quota")
     parser.add_argument("--json", type=Path, help="where to write each step's seconds and shares")
     return parser.parse_args()

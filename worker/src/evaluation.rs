@@ -216,7 +216,7 @@ fn spawn(data: Arc<dyn Dataset>, device: OpenDevice, report: mpsc::Sender<Measur
 
 fn figures(evaluator: &mut dyn Evaluator, batch: u64) -> Result<BatchFigures, String> {
     let batches = evaluator.batches();
-    let Measurement { loss, classes } = evaluator.measure(batch).map_err(|error| error.to_string())?;
+    let Measurement { loss, classes, metrics } = evaluator.measure(batch).map_err(|error| error.to_string())?;
     let classes = classes.iter().map(|class| (class.samples, class.correct)).collect();
-    Ok(BatchFigures { samples: batches.samples, batch_samples: batches.batch_samples, loss, classes })
+    Ok(BatchFigures { samples: batches.samples, batch_samples: batches.batch_samples, loss, classes, metrics })
 }

@@ -14,6 +14,7 @@ mod doctor;
 mod foreign;
 mod joining;
 mod measuring;
+mod new;
 mod plan;
 mod run;
 mod simulation;
@@ -28,6 +29,7 @@ pub(crate) use data::{DataCommand, FetchArgs, PackArgs};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use joining::{JoinArgs, RotateArgs, SecurityArgs, TokenArgs, TokenCommand};
 pub(crate) use measuring::{BenchArgs, EvalArgs, InitArgs};
+pub(crate) use new::NewArgs;
 pub(crate) use plan::PlanArgs;
 pub(crate) use run::{CommonArgs, RunArgs, TraceArgs};
 pub(crate) use simulation::{LinkArgs, ProblemName, ReplayArgs, SimulateArgs};
@@ -118,6 +120,8 @@ pub(crate) enum Command {
     Data(DataCommand),
     /// Write the initial parameters of a model to a file, for a coordinator that does not have the model.
     Init(InitArgs),
+    /// Write a crate with a problem of your own: a network, data and a loss, with all commands of ata.
+    New(NewArgs),
     /// Measure a trained model on test data: loss, accuracy, accuracy by class.
     Eval(EvalArgs),
     /// Predict whether ata helps on your machines: seconds per step, and which machines are worth starting.

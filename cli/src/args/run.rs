@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::run::resume::Resumption;
-use crate::settings::{EvaluateOn, Flags, Settings};
+use crate::settings::{EvaluateOn, Flags, Settings, Tag, as_setting, parse_tag};
 
 /// The settings of a run; flags override environment variables, which override the file.
 #[derive(Clone, Debug, Default, Args, Serialize)]
@@ -58,6 +58,10 @@ pub(crate) struct RunArgs {
     /// A name by which other commands find the run, in addition to its id and its folder.
     #[arg(long, env = "ATA_RUN_NAME", value_name = "NAME")]
     name: Option<String>,
+    /// A tag of the run, such as team=vision, shown by `status`, the dashboard, reports and metrics; may be given several times.
+    #[arg(long = "tag", env = "ATA_TAG", value_name = "KEY=VALUE", value_parser = parse_tag)]
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_setting")]
+    tags: Vec<Tag>,
     /// A worker that has been silent for this long counts as lost.
     #[arg(long, env = "ATA_HEARTBEAT_TIMEOUT_MS", value_name = "MS", allow_negative_numbers = true)]
     heartbeat_timeout_ms: Option<u64>,

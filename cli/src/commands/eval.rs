@@ -1,5 +1,6 @@
 //! `ata eval`: how good a trained model is on test data.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ata_figures::Table;
@@ -10,7 +11,7 @@ use serde::Serialize;
 use crate::args::EvalArgs;
 use crate::failure::{Exit, Failure};
 use crate::inputs::{adapt, open_split};
-use crate::output::{Counter, Output, render_table};
+use crate::output::{Counter, Output, escaped, render_table};
 use crate::run::model;
 use crate::run::registry::candidates;
 use crate::settings::Settings;
@@ -29,6 +30,8 @@ struct ModelEvaluation {
     loss: f64,
     /// Null for a model without classes.
     accuracy: Option<f64>,
+    /// The problem's own, by name.
+    metrics: BTreeMap<String, f64>,
     classes: Vec<Class>,
 }
 
@@ -78,6 +81,7 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
         samples,
         loss: evaluation.loss,
         accuracy: evaluation.accuracy,
+        metrics: evaluation.metrics.clone(),
         classes: classes(&evaluation, &network.class_names()),
         data: name,
         shows_classes: args.classes,
@@ -115,10 +119,11 @@ fn classes(evaluation: &Evaluation, names: &[String]) -> Vec<Class> {
 
 impl Output for ModelEvaluation {
     fn text(&self) -> String {
-        let Self { model, data, samples, loss, accuracy, shows_classes, .. } = self;
+        let Self { model, data, samples, loss, accuracy, metrics, shows_classes, .. } = self;
         let text = format!("{} on the {samples} test samples of {data}\n", model.display());
-        let Some(accuracy) = accuracy else { return text + &format!("loss {loss:.4}\n") };
-        let figures = format!("loss {loss:.4}, accuracy {:.2} %\n", accuracy * 100.0);
+        let metrics = metrics.iter().map(|(name, value)| format!(", {} {value:.4}", escaped(name))).collect::<String>();
+        let Some(accuracy) = accuracy else { return text + &format!("loss {loss:.4}{metrics}\n") };
+        let figures = format!("loss {loss:.4}, accuracy {:.2} %{metrics}\n", accuracy * 100.0);
         if !shows_classes {
             return text + &figures;
         }

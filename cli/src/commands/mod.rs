@@ -13,6 +13,7 @@ mod health;
 mod init;
 mod joining;
 mod location;
+mod new;
 mod plan;
 mod policies;
 mod reference;
@@ -66,6 +67,7 @@ pub(crate) fn run(cli: Cli, extensions: Extensions) -> Result<Exit, Failure> {
             let defaults = Settings::extended(extensions.defaults()?, &[], &[])?;
             init::run(&args, &defaults.model, extensions.models)
         }
+        Command::New(args) => new::run(&args),
         Command::Eval(args) => eval::run(&args, extensions.models),
         Command::Plan(args) => plan::run(&args, extensions),
         Command::Simulate(args) => simulate::run(&args, extensions),

@@ -33,6 +33,11 @@ pub(crate) use note;
 /// Time between two plain lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Metrics of a problem's own, as in `absolute error 0.125, top 5 0.750`.
+pub(crate) fn metrics_text<'a>(metrics: impl Iterator<Item = (&'a String, f64)>) -> String {
+    metrics.map(|(name, value)| format!("{name} {value:.3}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Prints whole lines on standard output. A reader that left, as `head` does, has what it wanted.
 pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout();

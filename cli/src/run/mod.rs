@@ -239,6 +239,7 @@ impl Run {
         let config = CoordinatorConfig {
             run: RunConfig {
                 id: folder.run_id.clone(),
+                labels: settings.labels(),
                 folder: folder.path.clone(),
                 settings: settings.to_toml()?,
                 listeners: observers.take_listeners(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ata_coordinator::{RunReport, StopReason};
 use ata_learn::hex;
 use ata_observe::PolicyCost;
-use ata_record::{EndState, RefusalKind, RunState, WorkerState};
+use ata_record::{EndState, Labels, RefusalKind, RunState, WorkerState};
 use ata_types::{Iteration, WorkerId};
 use serde::Serialize;
 
@@ -20,6 +20,9 @@ use crate::settings::Settings;
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) run_id: String,
+    /// Its user's name and tags for it.
+    #[serde(flatten)]
+    pub(crate) labels: Labels,
     /// `finished`, `stopped` before it was done, or `failed`.
     state: EndState,
     /// The rule that ended it: `iterations`, `target_loss`, `runtime`, `total_worker_time` or `employments`.
@@ -56,6 +59,8 @@ pub(crate) struct Summary {
     pub(crate) final_loss: Option<f64>,
     pub(crate) test_loss: Option<f64>,
     pub(crate) test_accuracy: Option<f64>,
+    /// The problem's own metrics on the test data, by name.
+    pub(crate) test_metrics: BTreeMap<String, f64>,
     /// The iteration whose parameters were evaluated last.
     pub(crate) test_iteration: Option<u64>,
     pub(crate) parameters_sha256: String,
@@ -125,6 +130,7 @@ impl Summary {
         let iterations = run.iterations.max(1) as f64;
         Self {
             run_id: run_id.into(),
+            labels: settings.labels(),
             state,
             ended_by,
             error: report.ended.as_ref().err().map(ToString::to_string),
@@ -148,6 +154,7 @@ impl Summary {
             final_loss: run.last_loss,
             test_loss: run.evaluation.map(|(loss, _)| loss),
             test_accuracy: run.evaluation.and_then(|(_, accuracy)| accuracy),
+            test_metrics: run.metrics.clone(),
             test_iteration: run.evaluated.map(Iteration::number),
             parameters_sha256: hex(&report.parameters_sha256),
             device: device.into(),

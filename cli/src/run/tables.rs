@@ -6,15 +6,16 @@ use ata_types::{WorkerId, seconds};
 
 use super::counterfactual::{cost_table, own_replay};
 use super::summary::Summary;
-use crate::output::{escaped, render_table};
+use crate::output::{escaped, metrics_text, render_table};
 
 /// Rows of workers on a terminal.
 const WORKERS_SHOWN: usize = 16;
 
 /// Renders a run's result for the terminal.
 pub(crate) fn render(summary: &Summary) -> String {
-    let Summary { run_id, iterations, runtime_s, .. } = summary;
-    let mut text = format!("\nrun {}: {iterations} iterations in {runtime_s:.1} s\n", escaped(run_id));
+    let Summary { run_id, labels, iterations, runtime_s, .. } = summary;
+    let labels = if labels.is_empty() { String::new() } else { format!(" ({labels})") };
+    let mut text = format!("\nrun {}{labels}: {iterations} iterations in {runtime_s:.1} s\n", escaped(run_id));
     text += &render_table(&costs(summary), usize::MAX);
     text.extend(about_replays(summary));
     text += &render_table(&workers(summary), WORKERS_SHOWN);
@@ -83,6 +84,9 @@ fn result(summary: &Summary) -> Vec<(&'static str, String)> {
         let earlier = summary.test_iteration.filter(|iteration| *iteration != summary.iterations);
         let earlier = earlier.map_or(String::new(), |iteration| format!(", after iteration {iteration}"));
         lines.push(("test", format!("loss {loss:.3}{accuracy}{earlier}")));
+    }
+    if !summary.test_metrics.is_empty() {
+        lines.push(("metrics", metrics_text(summary.test_metrics.iter().map(|(name, value)| (name, *value)))));
     }
     lines.push(("parameters", format!("sha256 {}", summary.parameters_sha256)));
     if summary.tasks_outlasted > 0 {

@@ -4,8 +4,10 @@ mod dashboard;
 mod devices;
 mod evaluation;
 mod keys;
+mod labels;
 pub(crate) mod policy_list;
 mod security;
+mod sources;
 mod time_unit;
 mod training;
 mod trust;
@@ -14,16 +16,21 @@ mod workers;
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
 pub(crate) use devices::{Devices, Fuse};
 pub(crate) use evaluation::EvaluateOn;
+use labels::check_labels;
+pub(crate) use labels::{Tag, as_setting, parse_tag};
 pub(crate) use security::{DEFAULT_PORT, Entrance, advertised, credentials_folder, data_folder};
+use sources::merge;
+pub(crate) use sources::{Flags, read_file, read_text};
 pub(crate) use time_unit::parse_time_unit;
 pub(crate) use training::FIXED;
 pub(crate) use workers::Workers;
-use workers::merge;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ata_learn::{DeviceChoice, RuleName, ScheduleName};
+use ata_record::Labels;
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
 use ata_types::{ExchangeChoice, WireFormat};
@@ -80,6 +87,9 @@ pub(crate) struct Settings {
     /// By which the run is found, in addition to its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+    /// Shown with the run, and kept in its record.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) tags: BTreeMap<String, String>,
     pub(crate) heartbeat_timeout_ms: u64,
     pub(crate) lease_timeout_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,6 +178,7 @@ impl Default for Settings {
             device: "auto".into(),
             out: None,
             name: None,
+            tags: BTreeMap::new(),
             heartbeat_timeout_ms: 2000,
             lease_timeout_s: 60.0,
             time_price: None,
@@ -252,13 +263,18 @@ impl Settings {
             limit.map_or(Ok(()), |limit| positive(name, limit))?;
         }
         self.max_employments.map_or(Ok(()), |limit| in_range("max_employments", limit, 1, u64::MAX >> 1))?;
-        self.name.as_deref().map_or(Ok(()), check_name)?;
+        check_labels(&self.labels())?;
         self.device_choice()?;
         self.devices()?;
         self.time_laws()?;
         self.time_unit()?;
         self.dashboard_or(DEFAULT_DASHBOARD)?;
         self.check_security()
+    }
+
+    /// Its user's name and tags for the run.
+    pub(crate) fn labels(&self) -> Labels {
+        Labels { name: self.name.clone(), tags: self.tags.clone() }
     }
 
     /// The limits that end the run early.
@@ -303,37 +319,6 @@ impl Settings {
     }
 }
 
-/// A command's flags that are settings.
-pub(crate) trait Flags {
-    /// The flags that were given.
-    fn table(&self) -> Result<Table, Failure>;
-}
-
-impl<T: Serialize> Flags for T {
-    fn table(&self) -> Result<Table, Failure> {
-        Table::try_from(self).map_err(Failure::usage)
-    }
-}
-
-/// Reads a file of settings.
-pub(crate) fn read_file(path: &Path) -> Result<Table, Failure> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|cause| Failure::usage(format!("{shown}: {cause}")))?;
-    read_text(&text, &shown.to_string())
-}
-
-/// Reads settings from a text; `shown` is what it is called in the error.
-pub(crate) fn read_text(text: &str, shown: &str) -> Result<Table, Failure> {
-    let wrong = |error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        Failure::usage(format!("{shown}, line {line}: {}", keys::in_short(error.message())))
-    };
-    let text = &keys::with_underscores(text);
-    // This only checks names and types while line numbers are known.
-    toml::from_str::<Settings>(text).map_err(wrong)?;
-    toml::from_str(text).map_err(wrong)
-}
-
 fn in_range(name: &str, value: u64, min: u64, max: u64) -> Result<(), Failure> {
     if (min..=max).contains(&value) {
         return Ok(());
@@ -356,18 +341,6 @@ impl Settings {
         let separator = if parameters.is_empty() { "" } else { "," };
         Ok(format!("ata-auto:{parameters}{separator}time_price={price}"))
     }
-}
-
-/// Checks the name of a run, which is also a file's.
-fn check_name(name: &str) -> Result<(), Failure> {
-    let is_written = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let has_a_meaning = ["auto", "latest"].contains(&name) || name.starts_with('.');
-    if (1..=64).contains(&name.len()) && name.chars().all(is_written) && !has_a_meaning {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "name = {name}: expected 1 to 64 letters, digits, '.', '_' and '-', not a '.' first, and not auto or latest"
-    )))
 }
 
 /// Checks an overcommitment: beyond 10, greedy allocation (`gta`) is what is wanted.

@@ -86,17 +86,16 @@ impl<'de> Deserialize<'de> for Workers {
     }
 }
 
-/// Lets settings of a table override those of another: a number of workers leaves their prices as they are, and prices leave
-/// the number, and other workers' prices.
-pub(super) fn merge(table: &mut Table, mut over: Table) {
-    if let (Some(was), Some(is)) = (table.get("workers"), over.get("workers"))
+/// Lets workers add to those of earlier settings: a number of workers leaves their prices as they are, and prices leave the number,
+/// and other workers' prices.
+pub(super) fn add_workers(earlier: &Table, over: &mut Table) {
+    if let (Some(was), Some(is)) = (earlier.get("workers"), over.get("workers"))
         && (was.is_table() || is.is_table())
     {
         let mut both = as_table(was);
         both.extend(as_table(is));
         over.insert("workers".into(), both.into());
     }
-    table.extend(over);
 }
 
 /// `4` is `{ count = 4 }`.
@@ -117,7 +116,7 @@ mod tests {
             ("[workers]\ncount = 3\na = { watts = 1 }", "[workers]\ncount = 8\na = { watts = 2 }"),
         ] {
             let mut merged = table(one);
-            merge(&mut merged, table(other));
+            crate::settings::sources::merge(&mut merged, table(other));
             let workers: Workers = merged["workers"].clone().try_into().unwrap();
             assert_eq!((workers.count, workers.prices["a"].watts), (8, Some(2.0)), "{one}, {other}");
             let again = Table::from_iter([("workers".to_owned(), toml::Value::try_from(&workers).unwrap())]);

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use crate::data::DataError;
 use crate::flat;
 use crate::model::OpenData;
-use crate::problem::{Batch, DeviceSamples, Measurement, Problem, Samples};
+use crate::problem::{Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 
 /// Measures parameters on the batches of a data set.
 ///
@@ -75,16 +75,19 @@ pub struct EvaluationSum {
     batches: EvaluationBatches,
     /// Σ loss over the samples of all batches before `next`.
     loss: f64,
+    /// The same of each metric, and the samples of the batches that have it.
+    metrics: BTreeMap<String, (f64, f64)>,
     next: u64,
-    /// Losses of batches after `next`.
-    early: BTreeMap<u64, f64>,
+    /// Losses and metrics of batches after `next`.
+    early: BTreeMap<u64, (f64, Metrics)>,
     classes: Vec<ClassCount>,
 }
 
 impl EvaluationSum {
     /// A sum without measurements.
     pub fn new(batches: EvaluationBatches) -> Self {
-        Self { batches, loss: 0.0, next: 0, early: BTreeMap::new(), classes: Vec::new() }
+        let (metrics, early) = (BTreeMap::new(), BTreeMap::new());
+        Self { batches, loss: 0.0, metrics, next: 0, early, classes: Vec::new() }
     }
 
     /// How the data set is divided.
@@ -97,15 +100,20 @@ impl EvaluationSum {
         if batch < self.next || batch >= self.batches.count() || self.early.contains_key(&batch) {
             return;
         }
-        self.early.insert(batch, measured.loss);
+        self.early.insert(batch, (measured.loss, measured.metrics.clone()));
         self.classes.resize(self.classes.len().max(measured.classes.len()), ClassCount::default());
         for (sum, class) in self.classes.iter_mut().zip(&measured.classes) {
             sum.samples = sum.samples.saturating_add(class.samples);
             sum.correct = sum.correct.saturating_add(class.correct);
         }
-        while let Some(loss) = self.early.remove(&self.next) {
+        while let Some((loss, metrics)) = self.early.remove(&self.next) {
             let samples = self.batches.samples_of(self.next);
-            self.loss += loss * (samples.end - samples.start) as f64;
+            let samples = (samples.end - samples.start) as f64;
+            self.loss += loss * samples;
+            for (name, value) in metrics {
+                let (sum, of) = self.metrics.entry(name).or_default();
+                (*sum, *of) = (*sum + value * samples, *of + samples);
+            }
             self.next += 1;
         }
     }
@@ -118,7 +126,9 @@ impl EvaluationSum {
         let sum =
             |of: fn(&ClassCount) -> u32| self.classes.iter().map(|class| u64::from(of(class))).sum::<u64>() as f64;
         let accuracy = (!self.classes.is_empty()).then(|| sum(|class| class.correct) / sum(|class| class.samples));
-        Some(Evaluation { loss: self.loss / self.batches.samples as f64, accuracy, classes: self.classes.clone() })
+        let metrics = self.metrics.iter().map(|(name, (sum, samples))| (name.clone(), sum / samples)).collect();
+        let loss = self.loss / self.batches.samples as f64;
+        Some(Evaluation { loss, accuracy, metrics, classes: self.classes.clone() })
     }
 }
 
@@ -129,6 +139,8 @@ pub struct Evaluation {
     pub loss: f64,
     /// Share of samples whose largest score is that of the label, from 0 to 1; `None` if the problem has no classes.
     pub accuracy: Option<f64>,
+    /// The problem's own metrics: means over the samples.
+    pub metrics: Metrics,
     /// Counts by class.
     pub classes: Vec<ClassCount>,
 }
@@ -177,7 +189,9 @@ impl<P: Problem> Evaluator for BurnEvaluator<P> {
             Some(on_device) => on_device.batch(&indices)?,
             None => samples.batch(&indices)?,
         };
-        Ok(problem.measure(network, &batch, &self.device))
+        let measured = problem.measure(network, &batch, &self.device);
+        Measurement::check_metrics(&measured.metrics)?;
+        Ok(measured)
     }
 }
 
@@ -191,6 +205,12 @@ mod tests {
         let measured = |batch: u64| Measurement {
             loss: 0.1 + (batch as f64).exp(),
             classes: vec![ClassCount { samples: 2, correct: (batch % 2) as u32 }; 1 + batch as usize % 2],
+            // The last batch has only one of them.
+            metrics: [("error", batch as f64), ("some", 1.0)]
+                .into_iter()
+                .take(if batch == 4 { 1 } else { 2 })
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
         };
         let total = |order: [u64; 5]| {
             let mut sum = EvaluationSum::new(batches);
@@ -198,8 +218,8 @@ mod tests {
                 assert_eq!(sum.evaluation(), None, "{at} of 5 are measured");
                 sum.add(batch, &measured(batch));
                 // Measured twice, and none of the batches.
-                sum.add(batch, &Measurement { loss: 9.0, classes: Vec::new() });
-                sum.add(5, &Measurement { loss: 9.0, classes: Vec::new() });
+                sum.add(batch, &Measurement::of_loss(9.0));
+                sum.add(5, &Measurement::of_loss(9.0));
             }
             sum.evaluation().unwrap()
         };
@@ -209,5 +229,7 @@ mod tests {
         let loss: f64 = samples.iter().zip(0..).map(|(samples, batch)| samples * measured(batch).loss).sum();
         assert_eq!(in_order.loss.to_bits(), (loss / 23.0).to_bits());
         assert_eq!(in_order.accuracy, Some(4.0 / 14.0));
+        let metrics = [("error".to_owned(), (5.0 * (1.0 + 2.0 + 3.0) + 3.0 * 4.0) / 23.0), ("some".to_owned(), 1.0)];
+        assert_eq!(in_order.metrics, metrics.into());
     }
 }

@@ -62,7 +62,7 @@ pub use model_file::{
 };
 pub use nn::cross_entropy;
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
-pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Problem, Samples};
+pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 pub use process::{in_background, keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
 pub use state::{StepOutcome, SteppedChunk, TrainingConfig, TrainingState};
 pub use table::{ParameterTable, TensorEntry};

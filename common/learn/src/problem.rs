@@ -1,5 +1,6 @@
 //! [`Problem`]: a network, its data and its loss.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
@@ -31,7 +32,7 @@ pub trait Problem: Send + Sync + 'static {
 
     /// Measures a batch in an evaluation: by default the loss alone.
     fn measure(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Measurement {
-        Measurement { loss: scalar(self.loss(network, batch, device)), classes: Vec::new() }
+        Measurement::of_loss(scalar(self.loss(network, batch, device)))
     }
 
     /// Adapts the problem to what `--data` names, before a run begins: prepares files, which may take long, and takes from the data what
@@ -100,16 +101,42 @@ pub type DeviceSamples<B> = Box<dyn Samples<Batch = B>>;
 /// A batch of a problem.
 pub type Batch<P> = <<P as Problem>::Samples as Samples>::Batch;
 
-/// The loss of a batch, and its classes.
+/// The loss of a batch, its classes, and metrics of the problem's own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// Mean loss.
     pub loss: f64,
     /// By class, in the order of [`Problem::class_names`]; trailing classes without samples may be missing.
     pub classes: Vec<ClassCount>,
+    /// Means over the samples by name, such as an absolute error, which are shown wherever the loss is. A metric that a batch does not
+    /// have is the mean over the others.
+    pub metrics: Metrics,
 }
 
+/// Metrics of a problem's own, by name.
+pub type Metrics = BTreeMap<String, f64>;
+
+/// So many metrics have room where they are shown.
+const MAX_METRICS: usize = 16;
+
 impl Measurement {
+    /// A loss, and nothing else.
+    pub fn of_loss(loss: f64) -> Self {
+        Self { loss, classes: Vec::new(), metrics: Metrics::new() }
+    }
+
+    /// Refuses metrics that cannot be shown: more than 16, or with names of other than 1 to 64 characters.
+    pub fn check_metrics(metrics: &Metrics) -> Result<(), DataError> {
+        if metrics.len() > MAX_METRICS {
+            return Err(DataError::Problem(format!("{} metrics: expected at most {MAX_METRICS}", metrics.len())));
+        }
+        let is_name = |name: &str| (1..=64).contains(&name.len()) && !name.chars().any(char::is_control);
+        match metrics.keys().find(|name| !is_name(name)) {
+            Some(name) => Err(DataError::Problem(format!("metric {name:?}: expected a name of 1 to 64 characters"))),
+            None => Ok(()),
+        }
+    }
+
     /// Cross-entropy, and how often the largest score is that of the label.
     ///
     /// Both are computed on the CPU, from scores of shape [samples, classes]; of equal scores the first counts as largest.
@@ -127,7 +154,7 @@ impl Measurement {
             classes[class].samples += 1;
             classes[class].correct += u32::from(found == class);
         }
-        Self { loss: mean_cross_entropy(scores, count, labels), classes }
+        Self { classes, ..Self::of_loss(mean_cross_entropy(scores, count, labels)) }
     }
 }
 

@@ -50,7 +50,7 @@ function drawHead() {
   const several = runs.length > 1;
   text(byId("name"), several ? `${runs.length} runs` : run.run_id ?? "ata");
   const settings = [
-    several ? run.run_id : null, `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${counted(run.budget, "task")}`,
+    several ? run.run_id : null, labelsOf(run), `policy ${run.policy}`, run.model && `model ${run.model}`, `budget ${counted(run.budget, "task")}`,
     run.task_batch && `${counted(run.task_batch, "sample")} per task`, run.seed != null && `seed ${run.seed}`,
   ];
   text(byId("settings"), settings.filter(Boolean).join(" · "));
@@ -62,6 +62,12 @@ function drawHead() {
   text(byId("progress-text"), progressText(runs[shown], done, share));
   if (!several) document.title = `${ENDED.has(phase) ? phase : wholePercent(share)} · ${run.policy} · ata`;
   drawNumbers(runs[shown]);
+}
+
+// The name and the tags, as in `baseline · team=vision`.
+function labelsOf({ labels = {} }) {
+  const tags = Object.entries(labels.tags ?? {}).map(([key, value]) => `${key}=${value}`);
+  return [labels.name, ...tags].filter(Boolean).join(" · ");
 }
 
 function progressText(run, done, share) {
@@ -82,6 +88,7 @@ function drawNumbers(run) {
     ["Wasted tasks", number(t.tasks_wasted), t.tasks_applied > 0 && `${percent(t.tasks_wasted / (t.tasks_applied + t.tasks_wasted), 2)} of all`],
     ["Training loss", number(t.last_loss ?? steps.at(-1)?.[3]), t.first_loss != null && `${number(t.first_loss)} at first`],
     ["Test accuracy", percent(t.test_accuracy), t.test_loss != null && `test loss ${number(t.test_loss)}`],
+    ...Object.entries(t.metrics ?? {}).map(([name, value]) => [name, number(value), "test data"]),
     ["Last checkpoint", t.saved == null ? NONE : number(t.saved), t.saved != null && "iteration"],
     t.links != null && ["Vector on the link", seconds(Math.max(t.links.up_s, t.links.own_s)), linkWords(t.links)],
     t.saturated > 0 && ["Clamped values", number(t.saturated), "too large for their unit"],

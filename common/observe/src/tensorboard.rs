@@ -131,8 +131,11 @@ impl Listener for TensorBoard {
                     ],
                 );
             }
-            RunEvent::Evaluation { iteration, loss, accuracy, .. } => {
-                self.scalars(*iteration, &[("loss/test", Some(*loss)), ("accuracy/test", *accuracy)]);
+            RunEvent::Evaluation { iteration, loss, accuracy, metrics, .. } => {
+                let names: Vec<String> = metrics.keys().map(|name| format!("metrics/{name}")).collect();
+                let metrics = names.iter().zip(metrics.values()).map(|(name, value)| (name.as_str(), Some(*value)));
+                let figures = [("loss/test", Some(*loss)), ("accuracy/test", *accuracy)];
+                self.scalars(*iteration, &figures.into_iter().chain(metrics).collect::<Vec<_>>());
             }
             RunEvent::Resume { iteration, .. } => {
                 self.write(iteration.next(), What::SessionLog(SessionLog { status: START }));
@@ -186,7 +189,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut board = TensorBoard::create(folder.path()).unwrap();
         board.on_event(&step(3, 1.0));
-        board.on_event(&RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(3), loss: 2.0, accuracy: Some(0.5) });
+        board.on_event(&RunEvent::Evaluation {
+            time_s: 1.0,
+            iteration: Iteration(3),
+            loss: 2.0,
+            accuracy: Some(0.5),
+            metrics: [("top 5".into(), 0.75)].into(),
+        });
         board.on_event(&RunEvent::End { time_s: 1.0, state: ata_record::EndState::Finished, reason: String::new() });
         let bytes = std::fs::read(&board.path).unwrap();
         let (mut rest, mut found) = (&bytes[..], Vec::new());
@@ -202,9 +211,11 @@ mod tests {
             }
             rest = &rest[16 + length..];
         }
-        for (tag, value) in [("loss/training", 4.0 / 3.0), ("loss/test", 2.0), ("accuracy/test", 0.5)] {
+        for (tag, value) in
+            [("loss/training", 4.0 / 3.0), ("loss/test", 2.0), ("accuracy/test", 0.5), ("metrics/top 5", 0.75)]
+        {
             assert!(found.contains(&(3, tag.to_owned(), value)), "{tag}: {found:?}");
         }
-        assert_eq!(found.len(), 5 + 2, "unknown values are left out");
+        assert_eq!(found.len(), 5 + 3, "unknown values are left out");
     }
 }

@@ -1,6 +1,6 @@
 //! Events for tests.
 
-use ata_record::{JOURNAL_VERSION, RunEvent, RunState};
+use ata_record::{JOURNAL_VERSION, Labels, RunEvent, RunState};
 use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
 
 pub(crate) fn run(policy: &str, budget: u64) -> RunEvent {
@@ -13,6 +13,7 @@ pub(crate) fn run(policy: &str, budget: u64) -> RunEvent {
         task_batch: 6,
         seed: 1,
         model: "cnn".into(),
+        labels: Labels::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ata_observe::{Access, App, Client, ClientError, Metrics, Source, serve};
-use ata_record::{JOURNAL_VERSION, Listeners, RunEvent, RunState, Writer};
+use ata_record::{JOURNAL_VERSION, Labels, Listeners, RunEvent, RunState, Writer};
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{Credentials, JoinToken, Role, Secret, Secrets, ServerTls};
 use serde_json::Value;
@@ -26,6 +26,7 @@ fn run() -> RunEvent {
         task_batch: 1,
         seed: 1,
         model: "cnn".into(),
+        labels: Labels::default(),
     }
 }
 

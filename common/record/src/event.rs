@@ -1,12 +1,17 @@
 //! The events of a run.
 
+mod end_state;
 mod fields;
+
+use std::collections::BTreeMap;
 
 use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use fields::{is_zero, number, numbers};
+use crate::labels::Labels;
+pub use end_state::EndState;
+use fields::{is_zero, named_numbers, number, numbers};
 
 /// The version of [`RunEvent`], which is the only one that this release reads.
 pub const JOURNAL_VERSION: u32 = 3;
@@ -37,6 +42,9 @@ pub enum RunEvent {
         seed: u64,
         /// The model, as `--model` takes it.
         model: String,
+        /// The run's own name and tags.
+        #[serde(default, skip_serializing_if = "Labels::is_empty")]
+        labels: Labels,
     },
     /// A new process resumed the run from a checkpoint; no worker is present. Events between the checkpoint's last step
     /// and the end of the process before are not in the journal.
@@ -225,6 +233,9 @@ pub enum RunEvent {
         /// Share of samples classified correctly, from 0 to 1, if the problem has classes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         accuracy: Option<f64>,
+        /// Metrics of the problem's own, by name: means over the samples.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "named_numbers")]
+        metrics: BTreeMap<String, f64>,
     },
     /// A checkpoint is durable.
     Checkpoint {
@@ -348,29 +359,6 @@ impl RefusalKind {
     /// Whether it violates the protocol although no lease fails by it: no honest worker sends it.
     pub fn is_violation(self) -> bool {
         matches!(self, Self::Foreign | Self::Replayed | Self::TooMany)
-    }
-}
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EndState {
-    /// All iterations are done, or a limit is reached.
-    Finished,
-    /// It was stopped before it was done.
-    Stopped,
-    /// Something went wrong.
-    Failed,
-}
-
-impl EndState {
-    /// Its name in `summary.json`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        }
     }
 }
 

@@ -215,9 +215,12 @@ pub(crate) fn line(event: &RunEvent) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+
     use ata_types::{Iteration, TaskOutcome};
 
     use crate::event::RefusalKind;
+    use crate::labels::Labels;
 
     const ITERATION: &str = r#"{"event":"allocation","iteration":1,"time_s":0.1,"workers":[1,3],"allocation":[1,1],"scores_s":[],"rule":"uniform"}
 {"event":"task","iteration":1,"task":0,"worker":3,"lease":1,"time_s":0.6,"busy_s":0.5,"outcome":"applied"}
@@ -249,14 +252,26 @@ mod tests {
         let line =
             |rest: &str| format!(r#"{{"event":"evaluation","time_s":1.0,"iteration":2,"loss":0.5{rest}}}"#) + "\n";
         let (events, _) = read(&(line(r#","accuracy":0.25"#) + &line(""))).unwrap();
-        let of = |accuracy| RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(2), loss: 0.5, accuracy };
+        let of = |accuracy| RunEvent::Evaluation {
+            time_s: 1.0,
+            iteration: Iteration(2),
+            loss: 0.5,
+            accuracy,
+            metrics: BTreeMap::new(),
+        };
         assert_eq!(events, [of(Some(0.25)), of(None)]);
     }
 
     /// The journal of a training that diverged can be read.
     #[test]
     fn nan_is_read_back() {
-        let event = RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(2), loss: f64::NAN, accuracy: None };
+        let event = RunEvent::Evaluation {
+            time_s: 1.0,
+            iteration: Iteration(2),
+            loss: f64::NAN,
+            accuracy: None,
+            metrics: [("error".into(), f64::NAN)].into(),
+        };
         let (events, _) = read(std::str::from_utf8(&line(&event)).unwrap()).unwrap();
         let RunEvent::Evaluation { loss, .. } = events[0] else { panic!("{events:?}") };
         assert!(loss.is_nan());
@@ -277,6 +292,10 @@ mod tests {
                 task_batch: 2,
                 seed: u64::MAX,
                 model: "cnn".into(),
+                labels: Labels {
+                    name: Some("baseline".into()),
+                    tags: BTreeMap::from([("team".into(), "vision".into())]),
+                },
             },
             RunEvent::Rest { time_s: 0.1 + 0.2, worker: WorkerId::from_slot(1), rest_s: 1.0, strikes: 3 },
             RunEvent::Links { time_s: 1.25, up_s: 0.0, down_s: 0.1, own_s: 0.2 },

@@ -8,6 +8,7 @@
 //! - `journal`: writing and reading the journal's lines; `follower`: reading them as they are written
 //! - `metrics`: one line of `metrics.csv` per iteration
 //! - `writer`: [`Writer`], which writes both; `resumption`: truncating both to a checkpoint
+//! - `labels`: [`Labels`], a run's name and tags
 //! - `listener`: [`Listener`], which receives each event
 //! - `state`: [`RunState`], the state that the events add up to, of bounded size: the one fold of a process
 //! - `folder`: a run's folder, and atomic writes; `lock`: one writer at a time
@@ -16,6 +17,7 @@ mod event;
 mod folder;
 mod follower;
 mod journal;
+mod labels;
 mod listener;
 mod lock;
 mod metrics;
@@ -30,6 +32,7 @@ pub use folder::{
 };
 pub use follower::{Follower, PollStatus};
 pub use journal::{JournalError, Torn, read_journal};
+pub use labels::Labels;
 pub use listener::{Listener, Listeners};
 pub use lock::{CHECKPOINTS_LOCK, FolderLock, LockError, RUN_LOCK, is_abandoned};
 pub use resumption::{

@@ -26,7 +26,7 @@ pub(crate) fn line(event: &RunEvent) -> Option<String> {
             let norm = cell(*gradient_norm);
             Some(format!("{iteration},{time_s},{loss},{costs},,,{learning_rate},{norm}\n"))
         }
-        RunEvent::Evaluation { iteration, time_s, loss, accuracy } => {
+        RunEvent::Evaluation { iteration, time_s, loss, accuracy, .. } => {
             Some(format!("{iteration},{time_s},,,,,,,,{loss},{},,\n", cell(*accuracy)))
         }
         _ => None,

@@ -324,6 +324,7 @@ mod tests {
             task_batch: 1,
             seed: 1,
             model: "cnn".into(),
+            labels: crate::Labels::default(),
         };
         let path = folder.path().join(JOURNAL_FILE);
         let text = [line(&run), std::fs::read(&path).unwrap()].concat();

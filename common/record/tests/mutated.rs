@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ata_mutator::{Mutator, feed, write_file};
 use ata_record::{
-    EndState, JOURNAL_FILE, JOURNAL_VERSION, JournalError, RefusalKind, RunEvent, RunState, read_journal,
+    EndState, JOURNAL_FILE, JOURNAL_VERSION, JournalError, Labels, RefusalKind, RunEvent, RunState, read_journal,
     resume_journal, steps_after,
 };
 use ata_types::{Iteration, LeaseId, TaskOutcome, WorkerId};
@@ -76,6 +76,7 @@ fn journal() -> Vec<u8> {
             task_batch: 2,
             seed: 5,
             model: "cnn".into(),
+            labels: Labels::default(),
         },
         RunEvent::Wait { time_s: 0.0, present: 0, needed: 2 },
         join(1),
@@ -94,7 +95,13 @@ fn journal() -> Vec<u8> {
         RunEvent::Rest { time_s: 0.5, worker: worker(2), rest_s: 1.0, strikes: 1 },
         step(1, 0.7),
         RunEvent::Links { time_s: 0.7, up_s: 0.1, down_s: 0.05, own_s: 0.1 },
-        RunEvent::Evaluation { time_s: 0.8, iteration: Iteration(1), loss: 4.0, accuracy: Some(0.1) },
+        RunEvent::Evaluation {
+            time_s: 0.8,
+            iteration: Iteration(1),
+            loss: 4.0,
+            accuracy: Some(0.1),
+            metrics: [("top 5".into(), 0.5)].into(),
+        },
         RunEvent::Checkpoint { time_s: 0.9, iteration: Iteration(1), path: "step-000001".into(), seconds: 0.01 },
         RunEvent::Loss { time_s: 1.0, worker: worker(2), why: "it left".into() },
         RunEvent::Resume {

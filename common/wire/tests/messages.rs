@@ -6,15 +6,15 @@ use std::time::Duration;
 use ata_types::{CollectionId, Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WireFormat, WorkerId};
 use ata_wire::limits::{
     MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES, MAX_EVALUATED_BATCHES,
-    MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_SHARDS, MAX_TASK_BATCH, MAX_TENSORS,
-    MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
+    MAX_EVALUATION_BATCH, MAX_METRICS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_SHARDS, MAX_TASK_BATCH,
+    MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
 use ata_wire::{
     Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello,
     LeaseTimes, MeasuredBatch, PeerAddress, ProbeIntake, ProbeSummary, RunSpec, SessionToken, SetHeader, Shard, Shards,
     ToWorker, TraceContext, Welcome, proto,
 };
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -62,8 +62,16 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
 }
 
 fn measured() -> impl Strategy<Value = MeasuredBatch> {
-    let figures = (1..u64::MAX, 1..=MAX_EVALUATION_BATCH, -1e6..1e6, vec(any::<(u32, u32)>(), 0..9))
-        .prop_map(|(samples, batch_samples, loss, classes)| BatchFigures { samples, batch_samples, loss, classes });
+    let metrics = btree_map("[a-z ]{1,64}", -1e6..1e6, 0..=MAX_METRICS);
+    let figures = (1..u64::MAX, 1..=MAX_EVALUATION_BATCH, -1e6..1e6, vec(any::<(u32, u32)>(), 0..9), metrics).prop_map(
+        |(samples, batch_samples, loss, classes, metrics)| BatchFigures {
+            samples,
+            batch_samples,
+            loss,
+            classes,
+            metrics,
+        },
+    );
     let outcome = prop_oneof![figures.prop_map(Ok), ".{1,100}".prop_map(Err)];
     (1..u64::MAX, any::<u64>(), outcome).prop_map(|(step, batch, outcome)| MeasuredBatch {
         step: Iteration(step),

@@ -101,7 +101,7 @@ impl Driver {
 }
 
 fn measurement(figures: BatchFigures) -> (EvaluationBatches, Measurement) {
-    let BatchFigures { samples, batch_samples, loss, classes } = figures;
+    let BatchFigures { samples, batch_samples, loss, classes, metrics } = figures;
     let classes = classes.into_iter().map(|(samples, correct)| ClassCount { samples, correct }).collect();
-    (EvaluationBatches { samples, batch_samples }, Measurement { loss, classes })
+    (EvaluationBatches { samples, batch_samples }, Measurement { loss, classes, metrics })
 }

@@ -132,6 +132,7 @@ impl Starter<'_> {
         RunEvent::Run {
             version: JOURNAL_VERSION,
             run_id: self.run.id.clone(),
+            labels: self.run.labels.clone(),
             policy: self.policy.specification.clone(),
             budget: self.engine.budget,
             iterations: self.engine.iterations,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,21 @@ Integers = NDArray[np.int64]
 Key = tuple[int, int, int]
 """The run's seed, the iteration, and the task."""
 
-Measured = tuple[float, Sequence[int], Sequence[int]]
-"""The mean loss of samples, their classes, and the classes with the largest scores; no classes if the problem has none."""
+
+class Measurement(NamedTuple):
+    """What is measured on test samples.
+
+    Attributes:
+        loss: Their mean loss.
+        labels: The number of each sample's class, if the problem has classes.
+        predictions: The numbers of the classes with the largest scores.
+        metrics: Means over the samples of whatever else is of interest, by name. They are shown wherever the loss is.
+    """
+
+    loss: float
+    labels: Sequence[int] = ()
+    predictions: Sequence[int] = ()
+    metrics: Mapping[str, float] = {}
 
 
 class Computation(Protocol):
@@ -38,7 +51,7 @@ class Computation(Protocol):
     def compute(self, samples: Integers, key: Key) -> float:
         """Leaves the gradient of the samples' mean loss in `gradient`, and returns that loss."""
 
-    def measure(self, samples: Integers) -> Measured:
+    def measure(self, samples: Integers) -> Measurement:
         """Measures samples without a gradient."""
 
 
@@ -89,8 +102,8 @@ class Problem(ABC):
         """The mean loss over training samples, and its gradient. `key`: (seed, iteration, task), for dropout and the like."""
 
     @abstractmethod
-    def measure(self, parameters: Mapping[str, Floats], samples: Integers) -> float | Measured:
-        """The mean loss over test samples; with `classes`, also the samples' classes and the predicted ones."""
+    def measure(self, parameters: Mapping[str, Floats], samples: Integers) -> float | Measurement:
+        """The mean loss over test samples, or also the samples' classes and the predicted ones, or metrics."""
 
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """As `Trainable`."""
@@ -141,12 +154,10 @@ class _ArrayComputation:
             view[...] = gradient[name]
         return float(loss)
 
-    def measure(self, samples: Integers) -> Measured:
+    def measure(self, samples: Integers) -> Measurement:
         measured = self.problem.measure(self.parameter_views, samples)
-        if isinstance(measured, tuple):
-            loss, labels, predictions = measured
-            return float(loss), list(labels), list(predictions)
-        return float(measured), [], []
+        loss, labels, predictions, metrics = Measurement(*measured) if isinstance(measured, tuple) else Measurement(measured)
+        return Measurement(float(loss), list(labels), list(predictions), dict(metrics))
 
 
 def views(vector: Floats, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, Floats]:

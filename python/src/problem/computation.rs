@@ -1,5 +1,6 @@
 //! Losses and gradients of samples, in arrays that both languages see.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArrayMethods};
@@ -31,8 +32,8 @@ impl Batch {
     }
 }
 
-/// The samples' loss, their labels, and the classes that got the largest scores; the last two are empty without classes.
-pub(super) type Measured = (f64, Vec<i64>, Vec<i64>);
+/// The samples' loss, their labels, and the classes that got the largest scores, which are empty without classes; metrics by name.
+pub(super) type Measured = (f64, Vec<i64>, Vec<i64>, BTreeMap<String, f64>);
 
 impl Computation {
     /// One for a split's samples.

@@ -39,12 +39,13 @@ impl Evaluator for PythonEvaluator {
             return Err(DataError::Problem(reason.clone()));
         }
         let samples = self.batches().samples_of(batch);
-        let (loss, labels, predictions) = computation.measure(samples).map_err(failed)?;
+        let (loss, labels, predictions, metrics) = computation.measure(samples).map_err(failed)?;
+        Measurement::check_metrics(&metrics)?;
         let mut classes = Vec::new();
         for (label, prediction) in labels.into_iter().zip(predictions) {
             count(&mut classes, label, prediction)?;
         }
-        Ok(Measurement { loss, classes })
+        Ok(Measurement { loss, classes, metrics })
     }
 }
 

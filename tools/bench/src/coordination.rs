@@ -93,13 +93,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchErr
 fn coordinator(workers: u32, protection: &Protection, folder: &Path) -> Result<CoordinatorConfig, BenchError> {
     let model = free_model("cnn")?;
     Ok(CoordinatorConfig {
-        run: RunConfig {
-            id: "bench".into(),
-            folder: folder.to_owned(),
-            settings: String::new(),
-            listeners: ata_record::Listeners::default(),
-            span_links: SpanLinks::default(),
-        },
+        run: RunConfig { id: "bench".into(), folder: folder.to_owned(), ..RunConfig::default() },
         engine: EngineConfig {
             budget: workers.into(),
             iterations: ITERATIONS,
@@ -210,6 +204,6 @@ impl Evaluator for Constant {
     }
 
     fn measure(&mut self, _batch: u64) -> Result<Measurement, DataError> {
-        Ok(Measurement { loss: 1.0, classes: Vec::new() })
+        Ok(Measurement::of_loss(1.0))
     }
 }

@@ -348,9 +348,8 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
         run: RunConfig {
             id: "harness".into(),
             folder: folder.to_owned(),
-            settings: String::new(),
-            listeners: ata_record::Listeners::default(),
             span_links: settings.span_links,
+            ..RunConfig::default()
         },
         engine: EngineConfig {
             budget: settings.budget,

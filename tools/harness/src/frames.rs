@@ -222,7 +222,8 @@ fn from_worker() -> [FromWorker; 7] {
         version: "0.1.0".into(),
     };
     let classes = vec![(3, 1), (0, 0), (5, 5)];
-    let figures = BatchFigures { samples: 10_000, batch_samples: 250, loss: 4.6, classes };
+    let metrics = [("top 5".to_owned(), 0.25)].into();
+    let figures = BatchFigures { samples: 10_000, batch_samples: 250, loss: 4.6, classes, metrics };
     [
         FromWorker::Hello(hello),
         FromWorker::Ready { fuses: true, peer_address: None },

@@ -40,7 +40,8 @@ fn type_of(of: &Value, schema: &Value) -> String {
     if let Some(reference) = of["$ref"].as_str() {
         let named = schema.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
         let names = named["oneOf"].as_array().into_iter().flatten().filter_map(|one| one["const"].as_str());
-        return names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        return if names.is_empty() { "object".into() } else { names.join(", ") };
     }
     if let Some(any) = of["anyOf"].as_array() {
         return any.iter().map(|one| type_of(one, schema)).collect::<Vec<_>>().join(" or ");

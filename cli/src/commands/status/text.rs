@@ -3,12 +3,15 @@
 use ata_observe::{Phase, Snapshot, Totals, WorkerSnapshot};
 use ata_types::seconds;
 
+use crate::output::metrics_text;
+
 /// `run R: training, iteration 12 of 200, policy P, 4.9 s`
 pub(super) fn headline(snapshot: &Snapshot) -> String {
     let Snapshot { run, phase, detail, totals, time_s, .. } = snapshot;
     let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+    let labels = if run.labels.is_empty() { String::new() } else { format!(" ({})", run.labels) };
     format!(
-        "run {}: {phase}{detail}, iteration {} of {}, policy {}, {}",
+        "run {}{labels}: {phase}{detail}, iteration {} of {}, policy {}, {}",
         run.run_id,
         totals.iterations,
         run.iterations,
@@ -46,6 +49,10 @@ pub(super) fn facts(totals: &Totals) -> Vec<(&'static str, String)> {
     if let Some(loss) = totals.test_loss {
         let accuracy = totals.test_accuracy.map(|share| format!(", accuracy {:.1} %", share * 100.0));
         facts.push(("test", format!("loss {loss:.3}{}", accuracy.unwrap_or_default())));
+    }
+    if !totals.metrics.is_empty() {
+        let metrics = totals.metrics.iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN)));
+        facts.push(("metrics", metrics_text(metrics)));
     }
     facts.extend([
         ("runtime", format!("{}, {} per iteration", seconds(runtime_s), seconds(iteration_time_s * each))),

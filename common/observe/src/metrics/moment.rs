@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::snapshot::{Activity, Snapshot, Totals, WorkerSnapshot};
+use crate::snapshot::{Activity, RunDescription, Snapshot, Totals, WorkerSnapshot};
 
 type Number = Gauge<f64, AtomicU64>;
 type Sum = Counter<f64, AtomicU64>;
@@ -26,12 +26,21 @@ struct StateLabel {
     state: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MetricLabel {
+    metric: String,
+}
+
 /// The metrics of a snapshot.
 pub(super) fn registry(snapshot: &Snapshot, version: &str) -> Registry {
     let mut registry = Registry::default();
     let build = Info::new(vec![("version", version.to_owned())]);
     registry.register("ata_build", "The program", build);
-    let run = vec![("run_id", snapshot.run.run_id.clone()), ("policy", snapshot.run.policy.clone())];
+    let RunDescription { run_id, policy, labels, .. } = &snapshot.run;
+    let name = labels.name.iter().map(|name| ("name".to_owned(), name));
+    let tags = labels.tags.iter().map(|(key, value)| (format!("tag_{key}"), value));
+    let run = [("run_id".to_owned(), run_id), ("policy".to_owned(), policy)].into_iter().chain(name).chain(tags);
+    let run: Vec<(String, String)> = run.map(|(key, value)| (key, value.clone())).collect();
     registry.register("ata_run", "The run", Info::new(run));
     run_gauges(&mut registry, snapshot);
     spending(&mut registry, &snapshot.totals);
@@ -66,6 +75,13 @@ fn run_gauges(registry: &mut Registry, Snapshot { run, totals, .. }: &Snapshot) 
     gauge("ata_test_accuracy", "Accuracy of the last evaluation, from 0 to 1", totals.test_accuracy);
     let saved = totals.saved.map(|saved| saved.number() as f64);
     gauge("ata_checkpoint_iteration", "The last iteration that is saved", saved);
+    let own = Family::<MetricLabel, Number>::default();
+    for (metric, value) in totals.metrics.iter().filter_map(|(name, value)| Some((name.clone(), (*value)?))) {
+        own.get_or_create(&MetricLabel { metric }).set(value);
+    }
+    if !totals.metrics.is_empty() {
+        registry.register("ata_test_metric", "A metric of the problem's own in the last evaluation", own);
+    }
 }
 
 fn spending(registry: &mut Registry, totals: &Totals) {

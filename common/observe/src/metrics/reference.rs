@@ -1,6 +1,6 @@
 //! The list of all metrics, for the documentation.
 
-use ata_record::{JOURNAL_VERSION, Listener, Prices, RunEvent, RunState, WorkerPrice};
+use ata_record::{JOURNAL_VERSION, Labels, Listener, Prices, RunEvent, RunState, WorkerPrice};
 use ata_types::{Iteration, WorkerId};
 
 use super::Metrics;
@@ -44,6 +44,7 @@ fn full_run(metrics: &mut Metrics) -> RunState {
             task_batch: 1,
             seed: 1,
             model: String::new(),
+            labels: Labels::default(),
         },
         RunEvent::Join { time_s: 0.0, worker, name, device: String::new() },
         RunEvent::Allocation {
@@ -83,7 +84,13 @@ fn full_run(metrics: &mut Metrics) -> RunState {
             shards: 0,
         },
         RunEvent::Links { time_s: 1.0, up_s: 1.0, down_s: 1.0, own_s: 1.0 },
-        RunEvent::Evaluation { time_s: 1.0, iteration: Iteration(1), loss: 1.0, accuracy: Some(1.0) },
+        RunEvent::Evaluation {
+            time_s: 1.0,
+            iteration: Iteration(1),
+            loss: 1.0,
+            accuracy: Some(1.0),
+            metrics: [("error".into(), 1.0)].into(),
+        },
         RunEvent::Checkpoint { time_s: 1.0, iteration: Iteration(1), path: String::new(), seconds: 1.0 },
     ] {
         metrics.on_event(&event);
@@ -150,6 +157,7 @@ mod tests {
             "ata_energy_joules_total",
             "ata_gradient_norm",
             "ata_test_accuracy",
+            "ata_test_metric",
             "ata_link_own_seconds",
         ] {
             of(known_only_at_times);

@@ -1,4 +1,7 @@
 use super::*;
+use std::collections::BTreeMap;
+
+use ata_record::Labels;
 use ata_types::TaskOutcome;
 
 use crate::testing;
@@ -14,6 +17,7 @@ fn clamped_step() -> RunEvent {
 fn exposed() -> String {
     let mut metrics = Metrics::new("0.1.0");
     let mut state = testing::begun("uta", 4);
+    state.labels = Labels { name: Some("first".into()), tags: BTreeMap::from([("team".into(), "a \"b\"".into())]) };
     for event in [
         testing::join(1),
         testing::task(1, 1, Some(0.25), TaskOutcome::Applied),
@@ -52,7 +56,7 @@ fn events_are_counted() {
         "ata_checkpoint_duration_seconds_sum 0.5",
         "ata_workers{state=\"resting\"} 1.0",
         "ata_worker_tasks_total{worker=\"1\",name=\"worker-1\"} 1",
-        "ata_run_info{run_id=\"test-run\",policy=\"uta\"} 1",
+        r#"ata_run_info{run_id="test-run",policy="uta",name="first",tag_team="a \"b\""} 1"#,
         "# EOF",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");

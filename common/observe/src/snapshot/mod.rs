@@ -13,7 +13,9 @@ mod worker;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ata_record::{EndState, EvaluationPoint, HeatColumn, Links, LogLine, RefusalKind, RunPhase, RunState, StepPoint};
+use ata_record::{
+    EndState, EvaluationPoint, HeatColumn, Labels, Links, LogLine, RefusalKind, RunPhase, RunState, StepPoint,
+};
 use ata_types::Iteration;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,9 @@ pub struct Snapshot {
 pub struct RunDescription {
     /// Its name.
     pub run_id: String,
+    /// Its user's name and tags for it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The policy, as `--policy` takes it.
     pub policy: String,
     /// B, the number of tasks per iteration.
@@ -130,6 +135,9 @@ pub struct Totals {
     pub test_loss: Option<f64>,
     /// Accuracy of the last evaluation, if the problem has classes.
     pub test_accuracy: Option<f64>,
+    /// The problem's own metrics in it, by name; null is not a number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, Option<f64>>,
     /// The last iteration of the newest checkpoint.
     pub saved: Option<Iteration>,
     /// Price of the workers' presence, if any price is known.
@@ -211,6 +219,7 @@ impl RunDescription {
     fn of(run: &RunState) -> Self {
         Self {
             run_id: run.run_id.clone(),
+            labels: run.labels.clone(),
             policy: run.policy.clone(),
             budget: run.budget,
             iterations: run.target_iterations,
@@ -287,6 +296,11 @@ impl Totals {
             gradient_norm: run.gradient_norm,
             test_loss: run.evaluation.map(|(loss, _)| loss),
             test_accuracy: run.evaluation.and_then(|(_, accuracy)| accuracy),
+            metrics: run
+                .metrics
+                .iter()
+                .map(|(name, value)| (name.clone(), value.is_finite().then_some(*value)))
+                .collect(),
             saved: run.saved,
             price: spent.price,
             energy_wh: spent.energy_wh,

@@ -1,5 +1,7 @@
 //! The time that events share, and how numbers are read.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer};
 
 use super::RunEvent;
@@ -38,6 +40,12 @@ pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, 
 pub(super) fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
     let numbers: Vec<Option<f64>> = Vec::deserialize(deserializer)?;
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
+}
+
+/// Reads numbers by name, as [`number`] does.
+pub(super) fn named_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let numbers: BTreeMap<String, Option<f64>> = BTreeMap::deserialize(deserializer)?;
+    Ok(numbers.into_iter().map(|(name, number)| (name, number.unwrap_or(f64::NAN))).collect())
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]

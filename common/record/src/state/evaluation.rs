@@ -1,12 +1,14 @@
 //! Evaluations in the state of a run.
 
-use ata_types::Iteration;
-
 use super::{EvaluationPoint, RunState};
+use crate::event::RunEvent;
 
 impl RunState {
-    pub(super) fn evaluate(&mut self, iteration: Iteration, loss: f64, accuracy: Option<f64>) {
+    pub(super) fn evaluate(&mut self, event: &RunEvent) {
+        let RunEvent::Evaluation { iteration, loss, accuracy, metrics, .. } = event else { return };
+        let (iteration, loss, accuracy) = (*iteration, *loss, *accuracy);
         self.evaluation = Some((loss, accuracy));
+        self.metrics.clone_from(metrics);
         self.evaluated = Some(iteration);
         self.lowest_test_loss = Some(self.lowest_test_loss.map_or(loss, |lowest| lowest.min(loss)));
         self.evaluations.add(EvaluationPoint {

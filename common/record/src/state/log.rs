@@ -107,11 +107,12 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
         RunEvent::Refusal { worker, kind, reason, count, .. } if *kind != RefusalKind::Stale => {
             (LogKind::Refusal, format!("{count} × {}, from {}: {reason}", kind.name(), name(worker)))
         }
-        RunEvent::Evaluation { iteration, loss, accuracy, .. } => {
+        RunEvent::Evaluation { iteration, loss, accuracy, metrics, .. } => {
             let accuracy = accuracy.map_or_else(String::new, |share| format!(", accuracy {:.1} %", share * 100.0));
+            let metrics: String = metrics.iter().map(|(name, value)| format!(", {name} {value:.3}")).collect();
             (
                 LogKind::Evaluation,
-                format!("test loss {loss:.3}{accuracy}, with the parameters of iteration {iteration}"),
+                format!("test loss {loss:.3}{accuracy}{metrics}, with the parameters of iteration {iteration}"),
             )
         }
         RunEvent::Checkpoint { iteration, seconds, .. } => {

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ata_types::{Iteration, TaskOutcome, WorkerId};
 
 use crate::event::{EndState, RefusalKind, RunEvent};
+use crate::labels::Labels;
 pub use course::{EvaluationCurve, EvaluationPoint, StepCurve, StepPoint};
 pub use curve::ReadMark;
 pub use heat::{HeatColumn, HeatMap};
@@ -57,6 +58,8 @@ pub struct RunState {
     prices: Arc<Prices>,
     /// Its name; empty until it begins.
     pub run_id: String,
+    /// Its user's name and tags for it.
+    pub labels: Labels,
     /// The model, as `--model` takes it.
     pub model: String,
     /// Its policy, as `--policy` takes it.
@@ -113,6 +116,8 @@ pub struct RunState {
     pub refused: BTreeMap<RefusalKind, u64>,
     /// Loss and accuracy of the last evaluation; no accuracy if the problem has no classes.
     pub evaluation: Option<(f64, Option<f64>)>,
+    /// The problem's own metrics in it.
+    pub metrics: BTreeMap<String, f64>,
     /// The iteration after whose step that was.
     pub evaluated: Option<Iteration>,
     /// The lowest loss of an evaluation.
@@ -247,7 +252,7 @@ impl RunState {
                 }
             }
             RunEvent::Evaluating { .. } => self.phase = RunPhase::Evaluating,
-            RunEvent::Evaluation { iteration, loss, accuracy, .. } => self.evaluate(*iteration, *loss, *accuracy),
+            RunEvent::Evaluation { .. } => self.evaluate(event),
             RunEvent::End { state, reason, .. } => {
                 self.phase = RunPhase::Over(*state);
                 self.end = Some((*state, reason.clone()));
@@ -265,8 +270,11 @@ impl RunState {
     }
 
     fn begin(&mut self, event: &RunEvent) {
-        let RunEvent::Run { run_id, policy, budget, iterations, task_batch, seed, model, .. } = event else { return };
+        let RunEvent::Run { run_id, policy, budget, iterations, task_batch, seed, model, labels, .. } = event else {
+            return;
+        };
         self.run_id.clone_from(run_id);
+        self.labels.clone_from(labels);
         self.model.clone_from(model);
         self.policy.clone_from(policy);
         (self.budget, self.target_iterations) = (*budget, *iterations);

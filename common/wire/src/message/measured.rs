@@ -1,9 +1,11 @@
 //! What a worker measured on a batch of the test data.
 
+use std::collections::BTreeMap;
+
 use ata_types::Iteration;
 
 use super::{WireError, at_most, in_range, invalid, truncated};
-use crate::limits::{MAX_CLASSES, MAX_EVALUATION_BATCH};
+use crate::limits::{MAX_CLASSES, MAX_EVALUATION_BATCH, MAX_METRIC_NAME_BYTES, MAX_METRICS};
 use crate::proto;
 
 /// The measurement of a batch, or why there is none.
@@ -28,6 +30,8 @@ pub struct BatchFigures {
     pub loss: f64,
     /// By class: samples, and those whose largest score is that of the label.
     pub classes: Vec<(u32, u32)>,
+    /// Means of other metrics over the samples of the batch.
+    pub metrics: BTreeMap<String, f64>,
 }
 
 impl From<MeasuredBatch> for proto::Measured {
@@ -35,8 +39,10 @@ impl From<MeasuredBatch> for proto::Measured {
         let MeasuredBatch { step, batch, outcome } = measured;
         let message = Self { step: step.number(), batch, ..Self::default() };
         match outcome {
-            Ok(BatchFigures { samples, batch_samples, loss, classes }) => {
+            Ok(BatchFigures { samples, batch_samples, loss, classes, metrics }) => {
                 let (class_samples, class_correct) = classes.into_iter().unzip();
+                let (metric_names, metric_values) = metrics.into_iter().unzip();
+                let message = Self { metric_names, metric_values, ..message };
                 Self { samples, batch_samples, loss, class_samples, class_correct, ..message }
             }
             Err(failure) => Self { failure: truncated(failure), ..message },
@@ -48,8 +54,9 @@ impl TryFrom<proto::Measured> for MeasuredBatch {
     type Error = WireError;
 
     fn try_from(message: proto::Measured) -> Result<Self, WireError> {
-        let proto::Measured { step, batch, failure, samples, batch_samples, loss, class_samples, class_correct } =
-            message;
+        let proto::Measured {
+            step, batch, failure, samples, batch_samples, loss, class_samples, class_correct, ..
+        } = message;
         let step = Iteration(in_range("step", step, u64::MAX - 1)?);
         if !failure.is_empty() {
             return Ok(Self { step, batch, outcome: Err(truncated(failure)) });
@@ -62,6 +69,23 @@ impl TryFrom<proto::Measured> for MeasuredBatch {
             return Err(invalid("class_correct", format!("{found} counts"), format!("{expected} counts")));
         }
         let classes = class_samples.into_iter().zip(class_correct).collect();
-        Ok(Self { step, batch, outcome: Ok(BatchFigures { samples, batch_samples, loss, classes }) })
+        let metrics = metrics(message.metric_names, message.metric_values)?;
+        Ok(Self { step, batch, outcome: Ok(BatchFigures { samples, batch_samples, loss, classes, metrics }) })
     }
+}
+
+fn metrics(names: Vec<String>, values: Vec<f64>) -> Result<BTreeMap<String, f64>, WireError> {
+    at_most("number of metrics", names.len() as u64, MAX_METRICS as u64)?;
+    let (found, expected) = (values.len(), names.len());
+    if found != expected {
+        return Err(invalid("metric_values", format!("{found} values"), format!("{expected} values")));
+    }
+    for name in &names {
+        in_range("length of a metric's name", name.len() as u64, MAX_METRIC_NAME_BYTES as u64)?;
+    }
+    let metrics: BTreeMap<String, f64> = names.into_iter().zip(values).collect();
+    if metrics.len() < expected {
+        return Err(invalid("metric_names", format!("{} names", metrics.len()), format!("{expected} different names")));
+    }
+    Ok(metrics)
 }

@@ -245,7 +245,7 @@ impl Evaluations {
         let figures = [("test_loss", Some(loss)), ("test_accuracy", accuracy)];
         let metadata = || figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
         let best_model = self.best.update(loss, accuracy).then(|| (parameters, metadata().collect()));
-        let event = RunEvent::Evaluation { time_s: now_s, iteration, loss, accuracy };
+        let event = RunEvent::Evaluation { time_s: now_s, iteration, loss, accuracy, metrics: evaluation.metrics };
         Some(EvaluationRecord { event, best_model })
     }
 

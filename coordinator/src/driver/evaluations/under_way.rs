@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn measured(loss: f64) -> (EvaluationBatches, Measurement) {
-        (BATCHES, Measurement { loss, classes: Vec::new() })
+        (BATCHES, Measurement::of_loss(loss))
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         taken.sort_unstable();
         assert_eq!(taken, [0, 1]);
         let other = EvaluationBatches { samples: 51, ..BATCHES };
-        let result = Ok((other, Measurement { loss: 1.0, classes: Vec::new() }));
+        let result = Ok((other, Measurement::of_loss(1.0)));
         under_way.measured(1.0, worker(2), 0, result);
         assert!(!under_way.may_measure(worker(2)), "it has other test data");
         assert!(under_way.outcome(1.0 + DESERTED_S / 2.0, true, true).is_none(), "another one may come");

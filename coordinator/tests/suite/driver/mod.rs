@@ -17,10 +17,10 @@ use ata_coordinator::{
     ProblemConfig, RunConfig, SplitData, Start, StopReason, TrainingConfig, TransferLimits, WorkersConfig,
 };
 use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, TensorSizes, builtin_model};
-use ata_record::{EndState, Listeners, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
+use ata_record::{EndState, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
 use ata_types::{CollectionId, ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, WireFormat};
-use ata_wire::{Collection, FarewellReason, GradientHeader, Receipt, Security, SessionToken, SpanLinks, duration};
+use ata_wire::{Collection, FarewellReason, GradientHeader, Receipt, Security, SessionToken, duration};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -142,13 +142,7 @@ fn config(
 ) -> CoordinatorConfig {
     let model = builtin_model(model).unwrap();
     CoordinatorConfig {
-        run: RunConfig {
-            id: "test".into(),
-            folder: folder.to_owned(),
-            settings: String::new(),
-            listeners: Listeners::default(),
-            span_links: SpanLinks::default(),
-        },
+        run: RunConfig { id: "test".into(), folder: folder.to_owned(), ..RunConfig::default() },
         engine: EngineConfig { budget, iterations, seed: 1, lease_timeout_s: Some(60.0), ..EngineConfig::default() },
         policy: PolicyConfig {
             policy: build_policy(policy, &PolicyContext::default()).unwrap(),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from ata.problem import Floats, Integers, Key, Measured, Split
+from ata.problem import Floats, Integers, Key, Measurement, Split
 from ata.torch.batches import Dataset, Source, seed
 from ata.torch.loaders import Loaders, Request
 
@@ -36,9 +36,10 @@ class Problem:
         model: The model, with `float32` parameters. Its parameters before the first step are those that it has on the coordinator.
         train: The training data: whatever has `len` and `[]`. Every machine opens its own.
         loss: From outputs and targets to the mean loss, as `torch.nn.functional.cross_entropy`.
-        evaluate: The test data, measured by the coordinator; without it, the training data.
+        evaluate: The test data; without it, the training data.
         forward: From the model and a batch to outputs and targets. By default, samples are pairs (input, target).
         classes: The names of the classes, for accuracies. The targets are then their numbers, and the outputs have a score for each.
+        metrics: Functions by name, from outputs and targets of test samples to a mean over them. They are shown wherever the loss is.
         collate: Makes a batch of samples.
         loaders: Processes of each worker that load the samples of the next tasks while one is computed, as `num_workers` of
             PyTorch's DataLoader; 0 loads them in between. Training data and `collate` must be picklable then.
@@ -59,6 +60,7 @@ class Problem:
         evaluate: Dataset | None = None,
         forward: Forward = pairs,
         classes: Sequence[str] = (),
+        metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
         loaders: int = 0,
         device: str | torch.device | None = None,
@@ -73,7 +75,7 @@ class Problem:
         self.data: dict[Split, Dataset] = {"train": train, "test": train if evaluate is None else evaluate}
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.name = name or type(model).__name__.lower()
-        self.classes = list(classes)
+        self.classes, self.metrics = list(classes), dict(metrics or {})
 
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """As `ata.problem.Trainable`."""
@@ -145,16 +147,17 @@ class Computation:
         return loss.item()
 
     @torch.no_grad()
-    def measure(self, samples: Integers) -> Measured:
+    def measure(self, samples: Integers) -> Measurement:
         """As `ata.problem.Computation`."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         outputs, targets, loss = self._forward(self.source.batch(samples))
         for module, training in modes:
             module.training = training
+        metrics = {name: float(function(outputs, targets)) for name, function in self.problem.metrics.items()}
         if not self.problem.classes:
-            return loss.item(), [], []
-        return loss.item(), targets.tolist(), outputs.argmax(-1).tolist()
+            return Measurement(loss.item(), metrics=metrics)
+        return Measurement(loss.item(), targets.tolist(), outputs.argmax(-1).tolist(), metrics)
 
     def _forward(self, batch: Any) -> tuple[Any, Any, Tensor]:
         problem = self.problem

@@ -1,0 +1,87 @@
+//! `ata new`: a crate with a problem of one's own.
+
+use std::path::{Path, PathBuf};
+
+use ata_record::write_atomically;
+
+use crate::args::NewArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::note;
+
+/// The program: the example that the documentation explains, and that tests run.
+const EXAMPLE: &str = include_str!("../../examples/tabular.rs");
+const MANIFEST: &str = include_str!("../../templates/Cargo.toml.in");
+const TEST: &str = include_str!("../../templates/training.rs");
+
+/// The dependencies that ata is tested with. Cargo takes from it what the crate needs.
+const LOCK: &str = include_str!("../../../Cargo.lock");
+
+/// Where releases are published, which the workflow that builds them knows.
+const REPOSITORY: Option<&str> = option_env!("ATA_REPOSITORY");
+
+/// The sources that this program was built from.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+pub(crate) fn run(args: &NewArgs) -> Result<Exit, Failure> {
+    let shown = args.folder.display();
+    let name = args.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    check(name)?;
+    let [ata, learn] = dependencies(args.ata.as_deref())?;
+    if args.folder.exists() {
+        return Err(Failure::usage(format!("{shown} exists already: choose another name, or remove it first")));
+    }
+    let manifest =
+        MANIFEST.replace("NAME", name).replace("ATA_LEARN", &learn).replace("{ ATA }", &format!("{{ {ata} }}"));
+    for (file, text) in [
+        ("Cargo.toml", manifest),
+        ("Cargo.lock", LOCK.to_owned()),
+        (".gitignore", "/target\n/runs\n".to_owned()),
+        ("src/main.rs", EXAMPLE.replace("--release --example tabular --", "--release --")),
+        ("tests/training.rs", TEST.replace("CARGO_BIN_EXE_NAME", &format!("CARGO_BIN_EXE_{name}"))),
+    ] {
+        let path = args.folder.join(file);
+        let parent = path.parent().unwrap_or(&args.folder);
+        let written = std::fs::create_dir_all(parent).and_then(|()| write_atomically(&path, text.as_bytes()));
+        written.map_err(|cause| Failure::disk(format!("cannot write {}: {cause}", path.display())))?;
+    }
+    note!("{shown}: regression on a table, to be replaced by your problem in src/main.rs");
+    note!("train it: cd {shown} && cargo run --release -- up");
+    Ok(Exit::DONE)
+}
+
+/// Refuses what is no name of a crate, or that of a crate that it needs.
+fn check(name: &str) -> Result<(), Failure> {
+    let is_written = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    let is_name = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_written);
+    if is_name
+        && name.len() <= 64
+        && !["ata", "ata-learn", "burn", "rand", "core", "std", "alloc", "test"].contains(&name)
+    {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "'{name}' cannot be the name of a crate that uses ata: expected up to 64 lower-case letters, digits, '-' and '_', a letter \
+         first, as in my-problem"
+    )))
+}
+
+/// How the crate names `ata` and `ata-learn`.
+fn dependencies(chosen: Option<&Path>) -> Result<[String; 2], Failure> {
+    if let (None, Some(repository)) = (chosen, REPOSITORY) {
+        let release = format!("git = \"{repository}\", tag = \"v{}\"", env!("CARGO_PKG_VERSION"));
+        return Ok([release.clone(), release]);
+    }
+    let sources = chosen.map_or_else(|| PathBuf::from(SOURCES), Path::to_path_buf);
+    let folders = ["cli", "common/learn"].map(|folder| sources.join(folder));
+    let found = folders.each_ref().map(|folder| folder.join("Cargo.toml").canonicalize());
+    match found {
+        [Ok(cli), Ok(learn)] => Ok([cli, learn].map(|manifest| {
+            let folder = manifest.parent().unwrap_or(&manifest).display().to_string();
+            format!("path = {}", toml::Value::from(folder))
+        })),
+        _ => Err(Failure::usage(format!(
+            "{} has no sources of ata: pass the folder of a clone with --ata",
+            sources.display()
+        ))),
+    }
+}

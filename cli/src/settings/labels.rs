@@ -1,0 +1,107 @@
+//! The name and the tags of a run: `--name baseline --tag team=vision`.
+
+use ata_record::Labels;
+use serde::{Serialize, Serializer};
+
+use crate::failure::Failure;
+
+/// A tag, as on the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Tag {
+    key: String,
+    value: String,
+}
+
+/// Reads `KEY=VALUE`.
+pub(crate) fn parse_tag(text: &str) -> Result<Tag, String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, as in team=vision")?;
+    Ok(Tag { key: key.into(), value: value.into() })
+}
+
+/// Tags as the setting `tags`; of those with the same key, the last one counts.
+pub(crate) fn as_setting<S: Serializer>(tags: &[Tag], serializer: S) -> Result<S::Ok, S::Error> {
+    tags.iter().map(|tag| (&tag.key, &tag.value)).collect::<std::collections::BTreeMap<_, _>>().serialize(serializer)
+}
+
+/// Lets tags add to those of earlier settings.
+pub(super) fn add_tags(earlier: &toml::Table, over: &mut toml::Table) {
+    let tags = |table: &toml::Table| table.get("tags")?.as_table().cloned();
+    if let (Some(mut both), Some(new)) = (tags(earlier), tags(over)) {
+        both.extend(new);
+        over.insert("tags".into(), both.into());
+    }
+}
+
+/// So many tags fit where a run is shown.
+const MOST_TAGS: usize = 16;
+
+/// Characters of a tag's value.
+const MOST_VALUE: usize = 128;
+
+pub(super) fn check_labels(labels: &Labels) -> Result<(), Failure> {
+    if let Some(name) = &labels.name {
+        // Such a name is also a file's.
+        let has_a_meaning = ["auto", "latest"].contains(&name.as_str()) || name.starts_with('.');
+        if !is_word(name, "._-") || has_a_meaning {
+            return Err(Failure::usage(format!(
+                "name = {name}: expected 1 to 64 letters, digits, '.', '_' and '-', not a '.' first, and not auto or latest"
+            )));
+        }
+    }
+    if labels.tags.len() > MOST_TAGS {
+        return Err(Failure::usage(format!("tags: expected at most {MOST_TAGS}, found {}", labels.tags.len())));
+    }
+    for (key, value) in &labels.tags {
+        // It is also a label of metrics.
+        if !is_word(key, "_") {
+            return Err(Failure::usage(format!(
+                "tag {key}={value}: expected a key of 1 to 64 letters, digits and '_'"
+            )));
+        }
+        if value.chars().count() > MOST_VALUE || value.chars().any(char::is_control) {
+            return Err(Failure::usage(format!(
+                "tag {key}: expected a value of at most {MOST_VALUE} characters in one line"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether it consists of letters, digits, and the `others`.
+fn is_word(text: &str, others: &str) -> bool {
+    let is_written = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
+    (1..=64).contains(&text.len()) && text.chars().all(is_written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: Option<&str>, tags: &[&str]) -> Result<(), String> {
+        let tags: Vec<Tag> = tags.iter().map(|tag| parse_tag(tag)).collect::<Result<_, _>>()?;
+        let tags = tags.into_iter().map(|tag| (tag.key, tag.value)).collect();
+        let labels = Labels { name: name.map(Into::into), tags };
+        check_labels(&labels).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn labels_that_cannot_be_shown_are_refused() {
+        assert_eq!(check(Some("base-line.2"), &["team=vision", "note=of two: a=b", "empty="]), Ok(()));
+        let long = format!("a={}", "x".repeat(129));
+        let many: Vec<String> = (0..17).map(|key| format!("k{key}=1")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (name, tags, expected) in [
+            (Some("latest"), &[][..], "name = latest"),
+            (Some("a/b"), &[], "name = a/b"),
+            (None, &["team"], "KEY=VALUE"),
+            (None, &["=vision"], "a key of 1 to 64"),
+            (None, &["te-am=vision"], "a key of 1 to 64"),
+            (None, &["a=b\nc"], "in one line"),
+            (None, &[&long], "at most 128"),
+            (None, &many, "at most 16, found 17"),
+        ] {
+            let error = check(name, tags).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
