@@ -53,12 +53,12 @@ def test_a_run_is_resumed_and_its_model_is_read(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_with_all_its_processes_goes_on(name: str, needs: str, tmp_path: Path) -> None:
     pytest.importorskip(needs)
     script = EXAMPLES / f"{name}.py"
-    flags = ["--workers", "2", "--threads", "1", "--iterations", "150", "--json", "--dashboard", "off"]
+    flags = ["--workers", "2", "--threads", "1", "--iterations", "150"]
     whole = up(script, *flags, folder=tmp_path)
-    command = [sys.executable, str(script), "up", *flags, "--out", "killed", "--checkpoint-every", "5"]
+    command = [sys.executable, str(script), "up", "--dashboard", "off", *flags, "--out", "killed", "--checkpoint-every", "5"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 60
-    while not (saved := list((tmp_path / "killed").glob("checkpoints/*"))) and time.monotonic() < until:
+    while not (saved := list((tmp_path / "killed").glob("checkpoints/step-*"))) and time.monotonic() < until:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     assert saved and process.wait() == -signal.SIGKILL, "it was to be killed in its midst"
