@@ -64,7 +64,7 @@ function drawHead() {
   drawNumbers(runs[shown]);
 }
 
-// The name and the tags, as in `baseline · team=vision`.
+/** The name and the tags, as in `baseline · team=vision`. */
 function labelsOf({ labels = {} }) {
   const tags = Object.entries(labels.tags ?? {}).map(([key, value]) => `${key}=${value}`);
   return [labels.name, ...tags].filter(Boolean).join(" · ");
@@ -153,12 +153,19 @@ function drawCosts() {
       el("td", { class: "number" }, number(cost.wasted, 2))))));
 }
 
+/** What a comparison shows if the runs differ in it. */
+const SETTINGS = [
+  ["Name, tags", labelsOf], ["Model", (run) => run.model], ["Budget", (run) => run.budget], ["Samples per task", (run) => run.task_batch],
+  ["Iterations asked for", (run) => run.iterations], ["Seed", (run) => run.seed],
+];
+
 function drawRuns() {
   byId("compare").hidden = runs.length < 2;
   if (runs.length < 2) return;
   const names = labels(runs);
   const [money, energy] = ["price", "energy_wh"].map((key) => runs.some(({ totals }) => totals[key] != null));
-  const heads = ["Run", "Policy", "State", "Iterations", "Runtime", "Total worker time", "Mean iteration time", "Wasted tasks",
+  const differing = SETTINGS.filter(([, of]) => new Set(runs.map(({ run }) => String(of(run)))).size > 1);
+  const heads = ["Run", "Policy", ...differing.map(([name]) => name), "State", "Iterations", "Runtime", "Total worker time", "Mean iteration time", "Wasted tasks",
     "Training loss", "Test accuracy", ...(money ? ["Price"] : []), ...(energy ? ["Energy"] : [])];
   const row = (run, place) => {
     const t = run.totals;
@@ -171,11 +178,11 @@ function drawRuns() {
       number(t.tasks_wasted), number(t.last_loss), percent(t.test_accuracy), money && number(t.price), energy && wattHours(t.energy_wh),
     ].filter((cell) => cell !== false);
     return el("tr", {}, el("th", { scope: "row" }, el("label", {}, input, sample(look), run.run.run_id ?? names[place])),
-      el("td", {}, run.run.policy ?? NONE), ...cells.map((cell, k) => el("td", { class: k > 0 ? "number" : null }, cell)));
+      el("td", {}, run.run.policy ?? NONE), ...differing.map(([, of]) => el("td", {}, `${of(run.run) || NONE}`)), ...cells.map((cell, k) => el("td", { class: k > 0 ? "number" : null }, cell)));
   };
   const focused = document.activeElement?.name === "shown";
   byId("runs-table").replaceChildren(
-    el("thead", {}, el("tr", {}, ...heads.map((name, k) => el("th", { scope: "col", class: k > 2 ? "number" : null }, name)))),
+    el("thead", {}, el("tr", {}, ...heads.map((name, k) => el("th", { scope: "col", class: k > 2 + differing.length ? "number" : null }, name)))),
     el("tbody", {}, ...runs.map(row)),
   );
   if (focused) byId("runs-table").querySelector("input:checked").focus();
