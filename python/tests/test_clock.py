@@ -15,7 +15,7 @@ def test_a_host_measures_what_is_not_waiting(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(host_clock, "perf_counter", lambda: now)
     clock = host_clock.Clock()
     clock.factor = 2.0
-    for _ in range(3):
+    for _ in range(4):
         # 2 s between two steps, 8 s of loading with 4 s of exchange, twice 5 s of computing with 3 s of waiting.
         for call, seconds in [
             (clock.load, 4),
@@ -56,7 +56,7 @@ def test_evaluations_between_steps_do_not_count(monkeypatch: pytest.MonkeyPatch)
         clock.synced(4)
         now += 100 if step % 5 == 0 else 1
         times.append(clock.take()[1])
-    assert times[2:] == [2.0] * 28
+    assert times[:2] == [0.0] * 2 and times[3:] == [2.0] * 27
 
 
 class Event:
@@ -96,13 +96,14 @@ def test_times_are_taken_once_the_gpu_has_passed_them(monkeypatch: pytest.Monkey
         clock.synced(tasks)
 
     clock = cuda_clock.CudaClock()
-    step(9, 0, 0, 0, 0, 0, 0, 0, 0, 100)
+    step(9, 0, 0, 0, 0, 0, 0, 0, 0, 50)
+    step(9, 60, 60, 60, 60, 60, 60, 60, 60, 100)
     step(5, 150, 160, 170, 200, 200, 200, 201, 250, 400)
     assert clock.take() == (0, 0.0)
     for event in events:
         event.is_reached = True
     step(0, *[500] * 8, 600)
-    # 50 ms before it, 100 ms of computing, less 11 ms of waiting; not the first step, nor one without tasks.
+    # 50 ms before it, 100 ms of computing, less 11 ms of waiting; not the first two steps, nor one without tasks.
     tasks, seconds = clock.take()
     assert tasks == 5 and seconds == pytest.approx(0.139)
     assert clock.take() == (0, 0.0)

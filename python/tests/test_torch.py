@@ -246,3 +246,23 @@ def test_waiting_within_a_sharded_pass_is_not_measured() -> None:
     shares = [share for share in run(2, time_shards)[0] if sum(share) == BUDGET]
     # With it, both ranks would seem equally slow. It is 19 of 24 but for what else the machine does.
     assert all(first >= 15 for first, _ in shares[6:]), shares
+
+
+def time_ranks(rank: int) -> list[list[int]]:
+    """The shares of ranks of which the second is four times as slow, before its forward pass."""
+    uneven = ata.torch.Uneven(nn.parallel.DistributedDataParallel(nn.Linear(6, 2).double()), BUDGET)
+    loader = DataLoader(data(), batch_sampler=uneven.sampler(data()))
+    shares = []
+    for _ in range(2):
+        for step in uneven.steps(loader):
+            for inputs, labels, _ in step:
+                time.sleep(len(inputs) * 0.008 * (1 + 3 * rank))
+                uneven.backward(nn.functional.cross_entropy(uneven._parallel._model(inputs), labels))
+            shares.append(step.shares)
+    return shares
+
+
+def test_waiting_in_a_forward_pass_is_not_measured() -> None:
+    shares = [share for share in run(2, time_ranks)[0] if sum(share) == BUDGET]
+    # Ranks wait for each other in the second forward pass: with that, both would seem equally slow.
+    assert all(first >= 18 for first, _ in shares[4:]), shares

@@ -15,6 +15,10 @@ from time import perf_counter
 # Evaluations and checkpoints fall between two steps as well. With a median of nine, up to four of them in nine steps do not count.
 USUAL = 9
 
+# Steps that are not measured: the first one also allocates memory, chooses algorithms, and compiles; in the forward pass of the second
+# one, ranks wait for each other, because DistributedDataParallel arranges its buckets anew.
+WARM_UP = 2
+
 # Steps whose times a device has not reached yet. A host is hardly ever further ahead.
 MOST_PENDING = 64
 
@@ -35,8 +39,7 @@ class Clock:
         self._load_s = self._compute_s = 0.0
         self._between: deque[float] = deque(maxlen=USUAL)
         self._measured: deque[tuple[int, float]] = deque(maxlen=MOST_PENDING)
-        # The first step also allocates memory, chooses algorithms, compiles.
-        self._is_first = True
+        self._unmeasured = WARM_UP
 
     def load(self) -> None:
         """The rank begins to load its samples."""
@@ -74,10 +77,10 @@ class Clock:
 
     def synced(self, tasks: int) -> None:
         """The gradients of all ranks are there; `tasks` of them were its own."""
-        if tasks > 0 and not self._is_first:
+        if tasks > 0 and self._unmeasured == 0:
             usual_s = statistics.median_low(self._between) if self._between else 0.0
             self._measured.append((tasks, max(self._load_s, 0.0) + self._compute_s * self.factor + usual_s))
-        self._is_first = False
+        self._unmeasured = max(0, self._unmeasured - 1)
         self._synced = perf_counter()
 
     def take(self) -> tuple[int, float]:

@@ -65,10 +65,10 @@ class CudaClock(Clock):
 
     def synced(self, tasks: int) -> None:
         self._last = _recorded()
-        if tasks > 0 and not self._is_first:
+        if tasks > 0 and self._unmeasured == 0:
             self._step.tasks = tasks
             self._pending.append(self._step)
-        self._is_first = False
+        self._unmeasured = max(0, self._unmeasured - 1)
 
     def take(self) -> tuple[int, float]:
         if not self._pending or not self._pending[0].computing[-1].query():
