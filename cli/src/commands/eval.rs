@@ -121,7 +121,8 @@ impl Output for ModelEvaluation {
     fn text(&self) -> String {
         let Self { model, data, samples, loss, accuracy, metrics, shows_classes, .. } = self;
         let text = format!("{} on the {samples} test samples of {data}\n", model.display());
-        let metrics = metrics.iter().map(|(name, value)| format!(", {} {value:.4}", escaped(name))).collect::<String>();
+        let metrics =
+            metrics.iter().map(|(name, value)| format!(", {} {value:.4}", escaped(name))).collect::<Vec<_>>().concat();
         let Some(accuracy) = accuracy else { return text + &format!("loss {loss:.4}{metrics}\n") };
         let figures = format!("loss {loss:.4}, accuracy {:.2} %{metrics}\n", accuracy * 100.0);
         if !shows_classes {

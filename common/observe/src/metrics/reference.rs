@@ -33,20 +33,9 @@ fn full_run(metrics: &mut Metrics) -> RunState {
     let worker = WorkerId::from_slot(0);
     let price = WorkerPrice { price_per_hour: Some(1.0), watts: Some(1.0) };
     let mut state = RunState::new(Prices::from([("worker".into(), price)]));
-    let (run_id, policy, name) = ("run".to_owned(), "uta".to_owned(), "worker".to_owned());
     for event in [
-        RunEvent::Run {
-            version: JOURNAL_VERSION,
-            run_id,
-            policy,
-            budget: 1,
-            iterations: 1,
-            task_batch: 1,
-            seed: 1,
-            model: String::new(),
-            labels: Labels::default(),
-        },
-        RunEvent::Join { time_s: 0.0, worker, name, device: String::new() },
+        beginning(),
+        RunEvent::Join { time_s: 0.0, worker, name: "worker".into(), device: String::new() },
         RunEvent::Allocation {
             iteration: Iteration(1),
             time_s: 0.0,
@@ -97,6 +86,20 @@ fn full_run(metrics: &mut Metrics) -> RunState {
         state.apply(&event);
     }
     state
+}
+
+fn beginning() -> RunEvent {
+    RunEvent::Run {
+        version: JOURNAL_VERSION,
+        run_id: "run".into(),
+        policy: "uta".into(),
+        budget: 1,
+        iterations: 1,
+        task_batch: 1,
+        seed: 1,
+        model: String::new(),
+        labels: Labels::default(),
+    }
 }
 
 fn parse(exposed: &str) -> Vec<MetricDescription> {

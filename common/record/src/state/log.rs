@@ -109,7 +109,8 @@ pub(super) fn describe(event: &RunEvent, state: &RunState) -> Option<(LogKind, S
         }
         RunEvent::Evaluation { iteration, loss, accuracy, metrics, .. } => {
             let accuracy = accuracy.map_or_else(String::new, |share| format!(", accuracy {:.1} %", share * 100.0));
-            let metrics: String = metrics.iter().map(|(name, value)| format!(", {name} {value:.3}")).collect();
+            let metrics: Vec<String> = metrics.iter().map(|(name, value)| format!(", {name} {value:.3}")).collect();
+            let metrics = metrics.concat();
             (
                 LogKind::Evaluation,
                 format!("test loss {loss:.3}{accuracy}{metrics}, with the parameters of iteration {iteration}"),
