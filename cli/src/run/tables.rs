@@ -38,11 +38,8 @@ fn costs(summary: &Summary) -> Table {
     };
     let others = summary.counterfactual.as_deref().unwrap_or_default();
     let costs: Vec<PolicyCost> = std::iter::once(own).chain(others.iter().cloned()).collect();
-    let idle = summary.task_mean_s.iter().filter(|time| time.is_none()).count();
-    let left_out = match idle {
-        0 => String::new(),
-        idle => format!(", without {idle} worker(s) that completed no task"),
-    };
+    let has_idle = summary.task_mean_s.iter().any(Option::is_none);
+    let left_out = if has_idle { ", by the workers that completed a task" } else { "" };
     let others = if others.is_empty() {
         String::new()
     } else {
