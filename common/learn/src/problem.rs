@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ata_types::{MAX_METRIC_NAME_BYTES, MAX_METRICS};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
@@ -116,9 +117,6 @@ pub struct Measurement {
 /// Metrics of a problem's own, by name.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// So many metrics have room where they are shown.
-const MAX_METRICS: usize = 16;
-
 impl Measurement {
     /// A loss, and nothing else.
     pub fn of_loss(loss: f64) -> Self {
@@ -130,7 +128,8 @@ impl Measurement {
         if metrics.len() > MAX_METRICS {
             return Err(DataError::Problem(format!("{} metrics: expected at most {MAX_METRICS}", metrics.len())));
         }
-        let is_name = |name: &str| (1..=64).contains(&name.len()) && !name.chars().any(char::is_control);
+        let is_name =
+            |name: &str| (1..=MAX_METRIC_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control);
         match metrics.keys().find(|name| !is_name(name)) {
             Some(name) => Err(DataError::Problem(format!("metric {name:?}: expected a name of 1 to 64 characters"))),
             None => Ok(()),

@@ -8,6 +8,7 @@
 //! - `tasks`: [`TaskRange`], [`TaskOutcome`]
 //! - `lease`: [`Lease`]
 //! - `format`: [`WireFormat`], the representation of vectors on the wire, and the size of their chunks
+//! - `metrics`: limits of a problem's own metrics
 //! - `exchange`: [`ExchangeChoice`], the way that vectors take
 //! - `text`: values as text
 
@@ -15,6 +16,7 @@ mod exchange;
 mod format;
 mod ids;
 mod lease;
+mod metrics;
 mod tasks;
 mod text;
 
@@ -22,5 +24,6 @@ pub use exchange::{ExchangeChoice, ExchangeChoiceError, MAX_SHARDS};
 pub use format::{CHUNK_VALUES, WireFormat, WireFormatError};
 pub use ids::{CollectionId, Iteration, LeaseId, MachineId, WorkerId};
 pub use lease::{Lease, MAX_LEASE_TASKS};
+pub use metrics::{MAX_METRIC_NAME_BYTES, MAX_METRICS};
 pub use tasks::{TaskOutcome, TaskRange};
 pub use text::seconds;

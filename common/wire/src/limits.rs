@@ -53,12 +53,6 @@ pub const MAX_EVALUATED_BATCHES: usize = 16;
 /// Classes of a measurement. Their two counts take five bytes at most, which together fit in [`REQUEST_BYTES`].
 pub const MAX_CLASSES: usize = 1 << 17;
 
-/// Metrics of a problem's own in a measurement: as many as have room where they are shown.
-pub const MAX_METRICS: usize = 16;
-
-/// Bytes of a metric's name, which stands in one line with its value.
-pub const MAX_METRIC_NAME_BYTES: usize = 64;
-
 /// Samples of a batch of an evaluation; as many as of a task.
 pub const MAX_EVALUATION_BATCH: u32 = MAX_TASK_BATCH;
 

@@ -3,11 +3,13 @@
 use std::num::{NonZeroU64, NonZeroU128};
 use std::time::Duration;
 
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WireFormat, WorkerId};
+use ata_types::{
+    CollectionId, Iteration, Lease, LeaseId, MAX_LEASE_TASKS, MAX_METRICS, TaskRange, WireFormat, WorkerId,
+};
 use ata_wire::limits::{
     MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES, MAX_EVALUATED_BATCHES,
-    MAX_EVALUATION_BATCH, MAX_METRICS, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_SHARDS, MAX_TASK_BATCH,
-    MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
+    MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_SHARDS, MAX_TASK_BATCH, MAX_TENSORS,
+    MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
 use ata_wire::{
     Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello,

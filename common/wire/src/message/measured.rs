@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ata_types::Iteration;
+use ata_types::{Iteration, MAX_METRIC_NAME_BYTES, MAX_METRICS};
 
 use super::{WireError, at_most, in_range, invalid, truncated};
-use crate::limits::{MAX_CLASSES, MAX_EVALUATION_BATCH, MAX_METRIC_NAME_BYTES, MAX_METRICS};
+use crate::limits::{MAX_CLASSES, MAX_EVALUATION_BATCH};
 use crate::proto;
 
 /// The measurement of a batch, or why there is none.
