@@ -24,6 +24,8 @@ const STATE: &str = "ata_scheduler";
 ///     budget: Tasks per step.
 ///     policy: What decides, as `NAME` or `NAME:key=value,...`; `ata.policies()` lists the names.
 ///     seed: Seed of everything random, such as who gets the remainder of equal shares.
+///     limit_growth: Whether a share grows by a quarter at most from one step to the next, and then twice as fast in each further
+///         step: for workers whose times vary so much that they look several times as fast as they are.
 ///
 /// Raises:
 ///     ValueError: If an argument is not possible, or the policy does not wait for whole shares.
@@ -44,9 +46,10 @@ fn refused(error: impl Display) -> PyErr {
 #[pymethods]
 impl Scheduler {
     #[new]
-    #[pyo3(signature = (workers, budget, policy = "ata-auto", *, seed = 0))]
-    fn new(workers: u32, budget: u64, policy: &str, seed: u64) -> PyResult<Self> {
-        Ok(Self(Lockstep::new(workers, budget, policy, seed).map_err(refused)?.into()))
+    #[pyo3(signature = (workers, budget, policy = "ata-auto", *, seed = 0, limit_growth = false))]
+    fn new(workers: u32, budget: u64, policy: &str, seed: u64, limit_growth: bool) -> PyResult<Self> {
+        let lockstep = Lockstep::new(workers, budget, policy, seed).map_err(refused)?;
+        Ok(Self(if limit_growth { lockstep.with_limited_growth() } else { lockstep }.into()))
     }
 
     /// Begins the next step.

@@ -161,3 +161,16 @@ def test_the_stub_names_what_there_is() -> None:
                 (each.name, each.kind, each.default) for each in expected
             ]
     assert ata.Scheduler.__doc__ and ata.policies.__doc__
+
+
+def test_growth_is_limited_if_it_is_asked_for() -> None:
+    def growth(**options: bool) -> float:
+        """Of the share of a worker that was fast twice."""
+        scheduler = ata.Scheduler(2, 120, **options)
+        for seconds in [0.9] * 9 + [0.01] * 2:
+            before = scheduler.next()
+            scheduler.observe(0, before[0], 0.01 * before[0])
+            scheduler.observe(1, before[1], seconds * before[1] / 10)
+        return scheduler.next()[1] / before[1]
+
+    assert growth() > 2 > 1.5 > growth(limit_growth=True)

@@ -8,11 +8,13 @@
 //! # Layout
 //! - this file: the loop's two calls, [`Lockstep::next`] and [`Lockstep::observe`]
 //! - `error`: what is refused
+//! - `growth`: how fast shares may grow
 //! - `members`: workers that join and leave
 //! - `probes`: what becomes of a policy's probes, which nothing could cancel here
 //! - `saved`: everything that outlives the process
 
 mod error;
+mod growth;
 mod members;
 mod probes;
 mod saved;
@@ -31,6 +33,7 @@ use crate::policy::{
 };
 use crate::statistics::{MOST, WorkerStatistics};
 use ata_types::{Iteration, WorkerId};
+use growth::Growth;
 use members::Members;
 use probes::ProbeBudget;
 
@@ -62,6 +65,8 @@ pub struct Lockstep {
     /// Observations since the last decision.
     reports: Vec<TimedShare>,
     probes: ProbeBudget,
+    /// If the growth of shares is limited.
+    growth: Option<Growth>,
     lr_factor: f64,
 }
 
@@ -108,8 +113,16 @@ impl Lockstep {
             members,
             reports: Vec::new(),
             probes: ProbeBudget::default(),
+            growth: None,
             lr_factor: 1.0,
         })
+    }
+
+    /// From one step to the next, a share grows by a quarter at most, and then twice as fast in each further step: for workers whose
+    /// times vary so much that they look several times as fast as they are.
+    #[must_use]
+    pub fn with_limited_growth(self) -> Self {
+        Self { growth: Some(Growth::default()), ..self }
     }
 
     /// Ends the iteration under way, and decides the next one: the tasks of each worker, 0 for absent ones. They add up to
@@ -130,7 +143,10 @@ impl Lockstep {
         for (worker, tasks) in self.members.present().iter().zip(shares) {
             by_worker[worker.slot()] = tasks;
         }
-        Ok(by_worker)
+        Ok(match &mut self.growth {
+            Some(growth) => growth.limit(&by_worker),
+            None => by_worker,
+        })
     }
 
     /// A worker computed `tasks` tasks as one batch, in `seconds`. It counts from the next decision on.

@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 
 from ata import Scheduler
-from ata.torch.growth import Growth
 
 if TYPE_CHECKING:
     from ata.torch.clock import Clock
@@ -25,12 +24,12 @@ class Agreement:
         self.world = len(ranks)
         self.rank = dist.get_rank(group)
         self.budget = budget
-        self.scheduler = Scheduler(self.world, budget, policy, seed=seed)
+        # A rank that only looks fast would hold up all others.
+        self.scheduler = Scheduler(self.world, budget, policy, seed=seed, limit_growth=True)
         # Every rank refuses what rank 0 could not carry out.
         first = Scheduler(self.world, budget, policy, seed=seed).next()
         if sum(first) != budget:
             raise ValueError(f"policy '{policy}' chooses its own number of tasks, but a step has {budget} samples")
-        self._growth = Growth(first)
         self._clock = clock
         self._root = ranks[0]
         self._sent: tuple[dist.Work, torch.Tensor, list[torch.Tensor] | None] | None = None
@@ -59,7 +58,7 @@ class Agreement:
         """The samples of each rank in the next step; they add up to the budget. All ranks have to call it."""
         with self._clock.exchanging():
             self.collect()
-            shares = torch.tensor(self._growth.limit(self.scheduler.next()) if self.rank == 0 else [0] * self.world)
+            shares = torch.tensor(self.scheduler.next() if self.rank == 0 else [0] * self.world)
             if self.rank == 0:
                 log.debug("step %d: shares %s", self.scheduler.iteration, shares.tolist())
             dist.broadcast(shares, self._root, group=self._group)
