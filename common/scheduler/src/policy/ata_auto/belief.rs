@@ -7,6 +7,10 @@ use super::window::{Block, Test, Verdict, Window};
 /// The weight of the noise of all workers in that of one, in pairs.
 const POOLED: f64 = 20.0;
 
+/// Pairs that a worker's own noise is worth after a change of its speed: a few, so that the noise of all workers weighs more. With
+/// [`POOLED`] in its place, a worker with bursts is misjudged a fifth more often after it became slow; with 2 or 10, hardly more often.
+const KEPT: f64 = 5.0;
+
 /// The most that a squared coefficient of variation counts for: with heavier tails, no share would be small enough.
 pub(super) const MOST_VARIATION: f64 = 8.0;
 
@@ -39,6 +43,11 @@ impl Pairs {
     /// No more than what times as noisy as counts would have ([`MOST_EXCEPTIONAL`]).
     fn bounded(self) -> Self {
         Self { sum: self.sum.min(MOST_EXCEPTIONAL * self.count), ..self }
+    }
+
+    /// The same mean, of at most [`KEPT`] pairs.
+    fn recent(self) -> Self {
+        if self.count <= KEPT { self } else { Self { sum: self.sum * KEPT / self.count, count: KEPT } }
     }
 
     /// Their mean, with `weight` more pairs of this one.
@@ -110,6 +119,11 @@ impl Noise {
         Self { within: self.within.bounded(), across: self.across.bounded() }
     }
 
+    /// The same noise, but of few pairs: with the speed, it may have changed as well.
+    fn recent(self) -> Self {
+        Self { within: self.within.recent(), across: self.across.recent() }
+    }
+
     /// All pairs: those of the same iteration count for what they show.
     fn total(self, shared: f64) -> Pairs {
         let count = self.within.count * (1.0 - shared) + self.across.count;
@@ -159,6 +173,9 @@ impl Belief {
         let mut fresh = std::mem::take(&mut self.fresh_noise);
         if verdict == Verdict::Held {
             (fresh, self.last) = (fresh.bounded(), None);
+        }
+        if matches!(verdict, Verdict::Changed(_)) {
+            self.noise = self.noise.recent();
         }
         self.noise.within.add(fresh.within, 1.0);
         self.noise.across.add(fresh.across, 1.0);
@@ -211,6 +228,22 @@ pub(super) mod tests {
         assert!(noise(&stall).of_one(pooled(0.0)) < 3e-3);
         assert_eq!(NoisePool::default().pooled(), pooled(1.0));
         assert_eq!(Noise::default().of_one(pooled(0.3)), 0.3);
+    }
+
+    /// A worker that gets a smaller part of its machine may become noisier: what its noise was before soon counts for nothing.
+    #[test]
+    fn noise_is_learned_anew_after_a_change() {
+        let mut belief = Belief::default();
+        let mut observe = |time: f64| {
+            belief.observe(time);
+            belief.review(0.1, 1e-3, Test::All);
+            belief.noise().of_one(pooled(0.0))
+        };
+        for task in 0..1000 {
+            observe(1.0 + 0.001 * f64::from(task % 2));
+        }
+        let noise = (0..40).map(|task| observe(if task % 2 == 0 { 8.0 } else { 12.0 })).last().unwrap();
+        assert!(noise > 0.04, "{noise}");
     }
 
     /// What the times of one iteration have in common is told apart from the noise of each.

@@ -1,7 +1,8 @@
 //! The times of one worker since its speed changed last, by rounds: a generalized likelihood ratio test says when that was.
 //!
 //! A round is an iteration in which the worker was observed. One that is out of line with those before is held aside until the
-//! next one says which is likelier: an outlier, which is dropped, or a change.
+//! next one says which is likelier: an outlier, which is dropped, or a change. A change that the rounds right after it contradict was
+//! none: times that come in bursts look like one.
 //!
 //! Source of the test: Besson, Kaufmann, Maillard, Seznec, "Efficient Change-Point Detection for Tackling
 //! Piecewise-Stationary Bandits", JMLR 2022 (GLR-klUCB), here with the likelihood of gamma times, and split points only where the
@@ -49,7 +50,13 @@ pub(super) struct Window {
     sum: Block,
     /// A round that is out of line with those before.
     held: Option<Block>,
+    /// What was dropped at the last change, while that is not certain.
+    before: Option<Block>,
 }
+
+/// Rounds from a change on until it is certain: twice as many as it takes to find one. With half as many, bursts of a rank with a CPU
+/// quota mislead twice as often; with twice as many, a worker that is slow since a while and has one burst is taken for what it was.
+const UNCERTAIN: f64 = 4.0;
 
 /// Which changes a round can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +84,7 @@ impl Window {
     /// Times that an earlier run learned.
     pub(super) fn learned(count: f64, total_s: f64) -> Self {
         let block = Block::new(count, total_s);
-        Self { blocks: vec![block], sum: block, held: None }
+        Self { blocks: vec![block], sum: block, ..Self::default() }
     }
 
     /// How many times, K.
@@ -102,8 +109,7 @@ impl Window {
                 && round.mean_s() < known.mean_s()
                 && ratio(known, round) > least(known.count + round.count);
             if is_faster {
-                self.restart(vec![round]);
-                return Verdict::Changed(round.mean_s() / known.mean_s());
+                return self.restart(vec![round], None, floor_s);
             }
             self.add(round);
             return Verdict::Usual;
@@ -114,11 +120,15 @@ impl Window {
                 let outlier = known.join(round).log_mean(floor_s) + held.log_mean(floor_s);
                 let change = known.log_mean(floor_s) + held.join(round).log_mean(floor_s);
                 if change < outlier {
-                    self.restart(vec![held, round]);
-                    return Verdict::Changed(self.sum.mean_s().max(floor_s) / known.mean_s().max(floor_s));
+                    return self.restart(vec![held, round], Some(known), floor_s);
                 }
             }
-            if known.count >= 2.0 && ratio(known, round) > least(known.count + round.count) {
+            let is_out_of_line = |block: Block| ratio(block, round) > least(block.count + round.count);
+            if known.count >= 2.0 && is_out_of_line(known) {
+                let before = self.before.filter(|before| known.rounds <= UNCERTAIN && !is_out_of_line(*before));
+                if let Some(before) = before {
+                    return self.restart(vec![before, round], None, floor_s);
+                }
                 self.held = Some(round);
                 return Verdict::Held;
             }
@@ -132,10 +142,13 @@ impl Window {
         Verdict::Usual
     }
 
-    fn restart(&mut self, blocks: Vec<Block>) {
+    /// Goes on with these rounds only, since the speed has changed.
+    fn restart(&mut self, blocks: Vec<Block>, before: Option<Block>, floor_s: f64) -> Verdict {
+        let known_s = self.sum.mean_s();
         self.sum = blocks.iter().copied().fold(Block::default(), Block::join);
         self.blocks = blocks;
-        self.held = None;
+        (self.held, self.before) = (None, before);
+        Verdict::Changed(self.sum.mean_s().max(floor_s) / known_s.max(floor_s))
     }
 
     fn add(&mut self, round: Block) {
@@ -163,6 +176,7 @@ impl Window {
         }
         let sum = |blocks: &[Block]| blocks.iter().copied().fold(Block::default(), Block::join);
         let old = sum(&self.blocks[..at]);
+        self.before = Some(old);
         self.blocks.drain(..at);
         self.sum = sum(&self.blocks);
         Some(self.sum.mean_s() / old.mean_s().max(f64::MIN_POSITIVE))
@@ -306,6 +320,31 @@ mod tests {
             assert_eq!(push(&mut window, outlier, variation), Verdict::Changed(outlier));
             assert_eq!((window.count(), window.total_s()), (2.0, 2.0 * outlier));
         }
+    }
+
+    /// Bursts: two short rounds in a row look like a change. What the next round contradicts was none, and nothing else is forgotten.
+    #[test]
+    fn a_change_that_is_contradicted_at_once_was_none() {
+        for usual in 0..=2 {
+            let mut window = window([1.0; 100]);
+            assert_eq!(found_after(&mut window, 0.1, [0.2, 0.2]), Some(1));
+            assert_eq!(found_after(&mut window, 0.1, vec![0.2; usual]), None);
+            assert_eq!(push(&mut window, 1.0, 0.1), Verdict::Changed(5.0), "after {usual} more");
+            assert_eq!((window.count(), window.total_s()), (101.0, 101.0));
+        }
+        // Later, one round alone is an outlier, even if it is as it was before.
+        let mut window = window([1.0; 100]);
+        found_after(&mut window, 0.1, [0.2; 10]);
+        assert_eq!(push(&mut window, 1.0, 0.1), Verdict::Held);
+    }
+
+    /// A worker that became faster for good is not taken for slow by a round of a third speed.
+    #[test]
+    fn a_change_is_kept_if_what_follows_is_like_nothing_before() {
+        let mut window = window([1.0; 100]);
+        found_after(&mut window, 0.01, [0.1, 0.1]);
+        assert_eq!(push(&mut window, 10.0, 0.01), Verdict::Held);
+        assert!((window.total_s() / window.count() - 0.1).abs() < 1e-12);
     }
 
     /// One probe that finishes is enough if it was that much faster, and says nothing otherwise.
