@@ -29,15 +29,16 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// Opens and checks the model and the data that the settings name.
     pub(crate) fn open(settings: &Settings, models: ModelResolver) -> Result<Self, Failure> {
-        let Settings { model: specification, data, seed, .. } = settings;
+        let Settings { data, seed, .. } = settings;
         let evaluators = settings.evaluators(true)?;
-        let Adapted { model, parameters, data } = adapt(models(specification)?, data)?;
+        let specification = specification(settings, models)?;
+        let Adapted { model, parameters, data } = adapt(models(&specification)?, data)?;
         let training = source(&*model, &data, *seed, Split::Train)?;
         model.open(&training, Split::Train)?;
         let test = source(&*model, &data, *seed, Split::Test)?;
         let own_test = evaluators.head.then(|| model.open(&test, Split::Test)).transpose()?;
         let (training, test) = (split_data(training)?, split_data(test)?);
-        let specification = with_parameters(specification, &parameters);
+        let specification = with_parameters(&specification, &parameters);
         Ok(Self { model, specification, training, test, own_test, by_workers: evaluators.workers })
     }
 
@@ -77,6 +78,19 @@ impl Inputs {
             SplitData::Generated { .. } => None,
             SplitData::File(file) => Some(file.path.clone()),
         }
+    }
+}
+
+/// The model that settings name, and how it is trained.
+fn specification(settings: &Settings, models: ModelResolver) -> Result<String, Failure> {
+    let parameters = settings.model_parameters()?;
+    let specification = with_parameters(&settings.model, &parameters);
+    match (models(&settings.model), models(&specification)) {
+        (Ok(_), Err(error)) => {
+            let (model, parameters) = (&settings.model, parameters.join(" and "));
+            Err(Failure::usage(format!("model '{model}' does not take {parameters}: {error}")))
+        }
+        _ => Ok(specification),
     }
 }
 

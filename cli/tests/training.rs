@@ -62,6 +62,20 @@ fn parameters_do_not_depend_on_policy_or_workers() {
     assert_ne!(sha256(&other_seed), sha256(&reference));
 }
 
+/// Workers learn of augmentation from the coordinator, and all change a task's images alike.
+#[test]
+fn augmented_images_do_not_depend_on_who_computes() {
+    let sandbox = Sandbox::new();
+    let train = |workers: &str, more: &[&str]| {
+        let up = ["up", "--workers", workers, "--task-time", "none", "--label-smoothing", "0.1"];
+        sha256(&sandbox.summary(&[&up, more, &RUN[..], &TINY[..]].concat()))
+    };
+    let reference = train("1", &["--augment", "crop,flip"]);
+    assert_eq!(train("3", &["--augment", "crop,flip"]), reference);
+    assert_ne!(train("1", &["--augment", "flip"]), reference);
+    assert_ne!(train("1", &[]), reference);
+}
+
 /// A replay of the run's own policy shows how far those of others can be trusted.
 #[test]
 fn the_end_of_a_run_compares_it_with_its_own_replay() {

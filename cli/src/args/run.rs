@@ -29,8 +29,8 @@ pub(crate) struct RunArgs {
     /// CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; a model of your own may take something else.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     data: Option<String>,
-    /// cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W; classes=N and size=S are taken from --data if they are not given,
-    /// as in cnn:size=64.
+    /// cnn, cnn:widths=C1/C2/C3/H, resnet20 (for images of 32 pixels), resnet18 (for 224), or resnet20:width=W; classes=N and size=S
+    /// are taken from --data if they are not given, as in cnn:size=64.
     #[arg(long, env = "ATA_MODEL", value_name = "MODEL")]
     model: Option<String>,
     /// Write scalars for TensorBoard to the folder tensorboard in the run's.
@@ -199,6 +199,20 @@ pub(crate) struct TrainingArgs {
     /// Scale gradients whose Euclidean norm is larger down to this norm.
     #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
     clip_norm: Option<f64>,
+    /// Change the training images at random: crop (moves them by up to an eighth of their size), flip (mirrors half of them), or
+    /// crop,flip. A task's images depend on the seed alone, so that results do not depend on who computes [default: as they are].
+    #[arg(long, env = "ATA_AUGMENT", value_name = "HOW", help_heading = "Training")]
+    augment: Option<String>,
+    /// Spread so much of each label over all classes, from 0 to below 1, in the training loss; evaluations use the labels as they
+    /// are [default: 0].
+    #[arg(
+        long,
+        env = "ATA_LABEL_SMOOTHING",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = "Training"
+    )]
+    label_smoothing: Option<f64>,
     /// Start from the parameters in this model.safetensors, for example one written by PyTorch. A coordinator that does not have --model
     /// takes it from this file, if ata has written it (`ata init`): then its workers evaluate the parameters.
     #[arg(long, env = "ATA_INIT", value_name = "FILE", help_heading = "Training")]

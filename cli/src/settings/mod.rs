@@ -67,6 +67,10 @@ pub(crate) struct Settings {
     pub(crate) weight_decay: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clip_norm: Option<f64>,
+    /// See [`ata_learn::Augmentation`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) augment: Option<String>,
+    pub(crate) label_smoothing: f64,
     /// A model file to begin with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) init: Option<PathBuf>,
@@ -167,6 +171,8 @@ impl Default for Settings {
             nesterov: false,
             weight_decay: None,
             clip_norm: None,
+            augment: None,
+            label_smoothing: 0.0,
             init: None,
             eval_every: None,
             evaluate_on: EvaluateOn::default(),

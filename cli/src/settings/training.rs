@@ -1,7 +1,7 @@
 //! The settings of optimizer, learning rate, evaluation and checkpoints.
 
 use ata_coordinator::{Cadence, Retention};
-use ata_learn::{LearningRate, Optimizer, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig};
+use ata_learn::{Augmentation, LearningRate, Optimizer, ParameterTable, Rule, RuleName, Schedule, ScheduleName, TrainingConfig};
 use ata_types::WireFormat;
 
 use super::{Settings, in_range, positive};
@@ -22,6 +22,8 @@ impl Settings {
         in_range("lr_warmup", self.lr_warmup, 0, u64::MAX >> 1)?;
         self.clip_norm.map_or(Ok(()), |norm| positive("clip_norm", norm))?;
         share("momentum", self.momentum, false)?;
+        share("label_smoothing", self.label_smoothing, false)?;
+        self.augmentation()?;
         self.target_accuracy.map_or(Ok(()), |accuracy| share("target_accuracy", accuracy, true))?;
         if let Some(decay) = self.weight_decay
             && !(decay.is_finite() && decay >= 0.0)
@@ -35,6 +37,19 @@ impl Settings {
         self.keep_every.map_or(Ok(()), |every| in_range("keep_every", every, 1, u64::MAX >> 1))?;
         self.checkpoint_cadence()?;
         Ok(())
+    }
+
+    fn augmentation(&self) -> Result<Augmentation, Failure> {
+        let text = self.augment.as_deref().unwrap_or_default();
+        text.parse().map_err(|reason| Failure::usage(format!("augment = '{text}': {reason}")))
+    }
+
+    /// What the specification of the model says in addition, so that workers know it too.
+    pub(crate) fn model_parameters(&self) -> Result<Vec<String>, Failure> {
+        let augmentation = self.augmentation()?;
+        let augment = (augmentation != Augmentation::default()).then(|| format!("augment={augmentation}"));
+        let smoothing = (self.label_smoothing > 0.0).then(|| format!("label_smoothing={}", self.label_smoothing));
+        Ok(augment.into_iter().chain(smoothing).collect())
     }
 
     /// The chosen representation of vectors or, by default, the compact one unless the coordinator listens on loopback only.

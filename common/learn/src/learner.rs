@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ata_types::{Iteration, TaskRange};
 use burn::tensor::{Device, ExecutionError, TensorData};
 
-use crate::data::{DataError, TaskSampler, Tasks};
+use crate::data::{DataError, TaskSample, TaskSampler, Tasks};
 use crate::device::is_cpu;
 use crate::exact::{GradientSum, NotFinite, Quantizer, TensorGradient};
 use crate::flat::{self, Gradients, Part};
@@ -135,10 +135,10 @@ impl<P: Problem> BurnLearner<P> {
             return Ok(batch);
         }
         let (iteration, tasks) = batch;
-        let indices: Vec<u64> = tasks.indices().flat_map(|task| self.tasks.samples(iteration, task)).collect();
+        let samples: Vec<TaskSample> = tasks.indices().flat_map(|task| self.tasks.task(iteration, task)).collect();
         match &self.on_device {
-            Some(samples) => samples.batch(&indices),
-            None => self.data.samples.batch(&indices),
+            Some(on_device) => on_device.training_batch(&samples),
+            None => self.data.samples.training_batch(&samples),
         }
     }
 
@@ -232,14 +232,14 @@ mod tests {
 
     use super::*;
     use crate::data::{DataSource, Images, Split};
-    use crate::model::{Cnn, CnnWidths, ImageClassifier, ShapeParameters};
+    use crate::model::{Cnn, CnnWidths, ImageClassifier, ImageParameters};
 
     const TASKS: Tasks = Tasks { seed: 1, budget: 8, task_batch: 4 };
 
     /// A learner on the CPU device; if `as_gpu`, it has its samples there and prepares batches, as on another device.
     fn learner(as_gpu: bool, fused_tasks: u64) -> Box<dyn Learner> {
         let widths: CnnWidths = "4/4/8/16".parse().unwrap();
-        let problem = Arc::new(ImageClassifier::new(ShapeParameters::default(), move |shape, device: &Device| {
+        let problem = Arc::new(ImageClassifier::new(ImageParameters::default(), move |shape, device: &Device| {
             Cnn::new(widths, shape, device)
         }));
         let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn factors_add_up_to_the_same_sum() {
         for (twice, derived) in [(false, false), (true, false), (false, true)] {
-            let problem = Arc::new(ImageClassifier::new(ShapeParameters::default(), move |_, device: &Device| {
+            let problem = Arc::new(ImageClassifier::new(ImageParameters::default(), move |_, device: &Device| {
                 let layer = burn::nn::LinearConfig::new(512, 512).init(device);
                 OneLayer { layer: crate::nn::Linear::new(layer), twice, derived }
             }));

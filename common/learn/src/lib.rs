@@ -42,9 +42,9 @@ pub use codec::{
     CodecError, apply_differences, decode_parameters, decode_sums, encode_differences, encode_parameters, encode_sums,
 };
 pub use data::{
-    BadImage, CHANNELS, CLASS_NAMES, CLASSES, Channels, DEFAULT_SIZE, DataError, DataFile, DataSource, FileState,
+    Augmentation, BadImage, CHANNELS, CLASS_NAMES, CLASSES, Channels, DEFAULT_SIZE, DataError, DataFile, DataSource, FileState,
     IMAGE_BYTES, ImageBatch, ImageInfo, ImageInput, Images, LabelledImage, MAX_CLASSES, MAX_SIZE, PackProgress,
-    PackedFile, Packing, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSampler, Tasks, Unpacked,
+    PackedFile, Packing, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSample, TaskSampler, Tasks, Unpacked,
     extract_archive, find_split, hex, is_size, sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
@@ -53,14 +53,14 @@ pub use exact::{GradientSum, NotFinite, Quantizer, TensorSizes, Units, UnitsErro
 pub use flat::with_parameters;
 pub use learner::{Learner, LearnerError, TaskGradient};
 pub use model::{
-    Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageShape, Model, ModelError, ModelResolver, Network,
-    ResNet20, ShapeParameters, builtin_model, model,
+    Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageParameters, ImageShape, Model, ModelError, ModelResolver, Network,
+    ResNet18, ResNet20, builtin_model, model,
 };
 pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,
     sha256_of_parameters,
 };
-pub use nn::cross_entropy;
+pub use nn::{cross_entropy, smoothed_cross_entropy};
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
 pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 pub use process::{in_background, keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};

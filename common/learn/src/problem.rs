@@ -7,7 +7,7 @@ use ata_types::{MAX_METRIC_NAME_BYTES, MAX_METRICS};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use crate::data::{DataError, DataSource, PackProgress, Split};
+use crate::data::{DataError, DataSource, PackProgress, Split, TaskSample};
 use crate::evaluator::ClassCount;
 use crate::model_file::Metadata;
 use crate::nn::mean_cross_entropy;
@@ -82,6 +82,13 @@ pub trait Samples: Send + Sync + 'static {
 
     /// The samples at these indices, each below [`Samples::count`].
     fn batch(&self, indices: &[u64]) -> Result<Self::Batch, DataError>;
+
+    /// The samples of tasks, for their gradients: changed at random if the problem augments its data, by their draws alone. By default
+    /// they are as in [`Samples::batch`].
+    fn training_batch(&self, samples: &[TaskSample]) -> Result<Self::Batch, DataError> {
+        let indices: Vec<u64> = samples.iter().map(|sample| sample.index).collect();
+        self.batch(&indices)
+    }
 
     /// The most samples that a device other than the CPU computes as one batch, unless a single task has more: enough to keep a large
     /// GPU busy with images of CIFAR-100, few enough for the activations of ResNet-20 to take about 2 GiB.

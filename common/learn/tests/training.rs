@@ -31,10 +31,49 @@ fn tasks(budget: u64, task_batch: u32) -> Tasks {
     Tasks { seed: 1, budget, task_batch }
 }
 
+fn task_of(specification: &str, seed: u64, iteration: u64, index: u64) -> (Vec<f32>, f64) {
+    let (mut learner, _, _) = parts(specification, Tasks { seed, budget: 4, task_batch: 8 });
+    let task = learner.gradient(Iteration(iteration), index).unwrap();
+    (task.gradient, task.loss)
+}
+
+/// Invariant 2 with augmentation: a task's gradient depends on (seed, iteration, index), not on what was computed before.
+#[test]
+fn augmented_tasks_are_the_same_for_every_worker() {
+    let augmented = format!("{SMALL},augment=crop/flip");
+    let expected = task_of(&augmented, 1, 2, 3);
+    let (mut used, _, _) = parts(&augmented, tasks(4, 8));
+    used.gradient(Iteration(1), 0).unwrap();
+    used.gradient(Iteration(2), 1).unwrap();
+    let task = used.gradient(Iteration(2), 3).unwrap();
+    assert_eq!((task.gradient, task.loss), expected);
+    assert_ne!(task_of(SMALL, 1, 2, 3), expected, "the images are changed");
+    assert_ne!(task_of(&format!("{SMALL},augment=flip"), 1, 2, 3), expected);
+    assert_ne!(task_of(&augmented, 1, 3, 3), task_of(&augmented, 1, 2, 3));
+}
+
+/// Augmentation and smoothed labels are part of the training alone.
+#[test]
+fn evaluations_take_images_and_labels_as_they_are() {
+    let evaluation = |specification: &str| {
+        let (_, mut evaluator, state) = parts(specification, tasks(1, 1));
+        evaluator.evaluate(state.parameters(), &mut |_| true).unwrap().unwrap()
+    };
+    assert_eq!(evaluation(&format!("{SMALL},augment=crop/flip,label_smoothing=0.2")), evaluation(SMALL));
+    let smoothed = task_of(&format!("{SMALL},label_smoothing=0.2"), 1, 1, 0);
+    assert_ne!(smoothed, task_of(SMALL, 1, 1, 0));
+}
+
 /// Along many directions, the slope of the loss agrees with the gradient.
 #[test]
 fn gradient_agrees_with_finite_differences() {
-    let (mut learner, _, state) = parts(SMALL, tasks(1, 8));
+    for specification in [SMALL, &format!("{SMALL},label_smoothing=0.3")] {
+        check_slopes(specification);
+    }
+}
+
+fn check_slopes(specification: &str) {
+    let (mut learner, _, state) = parts(specification, tasks(1, 8));
     let parameters = state.parameters();
     let task = learner.gradient(Iteration(1), 0).unwrap();
     assert_eq!(task.gradient.len(), parameters.len());

@@ -134,8 +134,25 @@ fn averages_and_subsamples() {
 
 #[test]
 fn loss() {
-    let (loss, probabilities) = cross_entropy::forward(&[0.0, 0.0, 1.0, 1.0], 2, &[0, 1]);
+    let (loss, probabilities) = cross_entropy::forward(&[0.0, 0.0, 1.0, 1.0], 2, &[0, 1], 0.0);
     assert!((loss - 2.0_f64.ln()).abs() < 1e-12);
     assert_eq!(probabilities, [0.5; 4]);
-    assert_eq!(cross_entropy::gradient(probabilities, 2, &[0, 1], 1.0), [-0.25, 0.25, 0.25, -0.25]);
+    assert_eq!(cross_entropy::gradient(probabilities, 2, &[0, 1], 0.0, 1.0), [-0.25, 0.25, 0.25, -0.25]);
+}
+
+/// Against the definition: the mean over the targets 1 − ε + ε/K and ε/K.
+#[test]
+fn loss_with_label_smoothing() {
+    let scores = [0.5_f32, -1.0, 2.0, 0.0];
+    let total: f64 = scores.iter().map(|score| f64::from(*score).exp()).sum();
+    let target = |class: usize| if class == 1 { 0.775 } else { 0.075 };
+    let log = |class: usize| f64::from(scores[class]) - total.ln();
+    let expected: f64 = (0..4).map(|class| -target(class) * log(class)).sum();
+    let (loss, probabilities) = cross_entropy::forward(&scores, 4, &[1], 0.3);
+    assert!((loss - expected).abs() < 1e-6, "{loss} is not {expected}");
+    let found = cross_entropy::gradient(probabilities, 4, &[1], 0.3, 2.0);
+    for (class, found) in found.into_iter().enumerate() {
+        let expected = 2.0 * (log(class).exp() - target(class));
+        assert!((f64::from(found) - expected).abs() < 1e-6, "{class}: {found} is not {expected}");
+    }
 }

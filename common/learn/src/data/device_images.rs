@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::images::{ImageInput, Images};
-use super::{DataError, IMAGE_BYTES};
+use super::{DataError, IMAGE_BYTES, Placement, TaskSample};
 use crate::problem::Samples;
 
 /// Four pixels to a word: shaders of WebGPU have no 8-bit numbers.
@@ -50,14 +50,23 @@ impl DeviceImages {
         Ok(Self { source, device: device.clone(), resident, channels, shifts })
     }
 
-    /// Shape [samples, words] → [samples, 3, size, size], by the arithmetic of [`super::ImageBatch::push`].
-    fn normalised(&self, words: Tensor<2, Int>) -> Tensor<4> {
+    /// The images at these indices: pixels from 0 to 255, shape [samples, 3, size, size], and labels.
+    fn read(&self, indices: &[u64]) -> Result<(Tensor<4>, Vec<i32>), DataError> {
+        let (words, labels) = match &self.resident {
+            Some(resident) => (resident.words(indices, &self.device), resident.labels(indices)),
+            None => upload(&self.source, indices, &self.device)?,
+        };
         let [samples, count] = words.dims();
         let size = self.source.info().size;
         let bytes =
             words.reshape([samples, count, 1]).bitwise_right_shift(self.shifts.clone()).bitwise_and_scalar(0xFF);
+        Ok((bytes.float().reshape([samples, 3, size, size]), labels.into_iter().map(i32::from).collect()))
+    }
+
+    /// A batch of these pixels, by the arithmetic of [`super::ImageBatch::push`].
+    fn batch_of(&self, pixels: Tensor<4>, labels: Vec<i32>) -> ImageInput {
         let [mean, deviation] = self.channels.clone();
-        (bytes.float().reshape([samples, 3, size, size]) / 255.0 - mean) / deviation
+        ImageInput::Device { images: (pixels / 255.0 - mean) / deviation, labels }
     }
 }
 
@@ -69,13 +78,38 @@ impl Samples for DeviceImages {
     }
 
     fn batch(&self, indices: &[u64]) -> Result<ImageInput, DataError> {
-        let (words, labels) = match &self.resident {
-            Some(resident) => (resident.words(indices, &self.device), resident.labels(indices)),
-            None => upload(&self.source, indices, &self.device)?,
-        };
-        let labels = labels.into_iter().map(i32::from).collect();
-        Ok(ImageInput::Device { images: self.normalised(words), labels })
+        let (pixels, labels) = self.read(indices)?;
+        Ok(self.batch_of(pixels, labels))
     }
+
+    fn training_batch(&self, samples: &[TaskSample]) -> Result<ImageInput, DataError> {
+        let indices: Vec<u64> = samples.iter().map(|sample| sample.index).collect();
+        let (mut pixels, labels) = self.read(&indices)?;
+        if self.source.is_augmented() {
+            let placements: Vec<Placement> = samples.iter().map(|sample| self.source.placement(*sample)).collect();
+            pixels = placed(pixels, &placements, &self.device);
+        }
+        Ok(self.batch_of(pixels, labels))
+    }
+}
+
+/// What [`Placement::apply`] does, to pixels of shape [samples, 3, size, size] with one placement a sample.
+fn placed(pixels: Tensor<4>, placements: &[Placement], device: &Device) -> Tensor<4> {
+    let [samples, planes, size, _] = pixels.dims();
+    let of = |what: fn(&Placement) -> i32| {
+        int_tensor(placements.iter().map(what).collect(), device).reshape([samples, 1, 1])
+    };
+    let numbers = || Tensor::<1, Int>::arange(0..size as i64, device);
+    let columns = numbers().reshape([1, 1, size]);
+    let mirroring = of(|placement| placement.is_mirrored.into()) * (columns.clone() * -2 + (size as i64 - 1));
+    let column = columns + mirroring - of(|placement| placement.right);
+    let row = numbers().reshape([1, size, 1]) - of(|placement| placement.down);
+    let inside = |at: &Tensor<3, Int>| at.clone().clamp(0, size as i64 - 1);
+    let (nearest_column, nearest_row) = (inside(&column), inside(&row));
+    let is_inside = nearest_column.clone().equal(column).float() * nearest_row.clone().equal(row).float();
+    let index = (nearest_row * size as i64 + nearest_column).reshape([samples, 1, size * size]);
+    let moved = pixels.reshape([samples, planes, size * size]).gather(2, index.repeat_dim(1, planes));
+    (moved * is_inside.reshape([samples, 1, size * size])).reshape([samples, planes, size, size])
 }
 
 impl Resident {
@@ -149,6 +183,26 @@ mod tests {
         assert_eq!(found.dims(), [indices.len(), 3, images.info().size, images.info().size]);
         let found: Vec<u32> = found.into_data().iter::<f32>().map(f32::to_bits).collect();
         assert!(found.into_iter().eq(expected.images.into_iter().map(f32::to_bits)));
+    }
+
+    /// Every direction, mirrored or not, bit for bit.
+    #[test]
+    fn augmented_batches_on_a_device_are_those_of_the_host() {
+        let both = "crop/flip".parse().unwrap();
+        let images = Images::open(&DataSource::Generated { seed: 3 }, Split::Test).unwrap().augmented(both);
+        let samples: Vec<TaskSample> =
+            (0..64).map(|at| TaskSample { index: at % 9, draw: at.wrapping_mul(0x9E37_79B9_7F4A_7C15) }).collect();
+        let input = |samples_of: &dyn Samples<Batch = ImageInput>| samples_of.training_batch(&samples).unwrap();
+        let device = DeviceImages::new(images.clone(), &Device::flex()).unwrap();
+        let (found, expected) = (input(&device), input(&images));
+        let bits = |input: &ImageInput| {
+            let numbers = input.images(&Device::flex()).into_data();
+            numbers.iter::<f32>().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        assert_eq!(bits(&found), bits(&expected));
+        assert_eq!(found.labels(), expected.labels());
+        let indices: Vec<u64> = samples.iter().map(|sample| sample.index).collect();
+        assert_ne!(bits(&found), bits(&device.batch(&indices).unwrap()), "an evaluation takes them as they are");
     }
 
     /// From one block, from both, repeated and in any order.

@@ -8,8 +8,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use super::cifar::find_split;
 use super::device_images::DeviceImages;
 use super::{
-    Channels, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, RecordFile, Split, Synthetic,
-    Unpacked, extract_archive,
+    Augmentation, Channels, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, Placement,
+    RecordFile, Split, Synthetic, TaskSample, Unpacked, extract_archive,
 };
 use crate::cache::default_cache_dir;
 use crate::problem::{DeviceSamples, Samples};
@@ -19,6 +19,7 @@ use crate::problem::{DeviceSamples, Samples};
 pub struct Images {
     records: Records,
     info: Arc<ImageInfo>,
+    augmentation: Augmentation,
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +44,22 @@ impl Images {
             Records::Packed(file) => file.info().clone(),
             Records::Cifar(_) | Records::Synthetic(_) => Arc::new(ImageInfo::cifar100()),
         };
-        Ok(Self { records, info })
+        Ok(Self { records, info, augmentation: Augmentation::default() })
+    }
+
+    /// The same images, of which tasks get randomly changed ones.
+    #[must_use]
+    pub fn augmented(self, augmentation: Augmentation) -> Self {
+        Self { augmentation, ..self }
+    }
+
+    pub(super) fn is_augmented(&self) -> bool {
+        self.augmentation != Augmentation::default()
+    }
+
+    /// How an image of a task is changed.
+    pub(super) fn placement(&self, sample: TaskSample) -> Placement {
+        self.augmentation.placement(sample.draw, self.info.size)
     }
 
     /// What the images in a file are, without reading them.
@@ -105,10 +121,17 @@ impl Images {
 
     /// The images at these indices, in host memory.
     pub fn host_batch(&self, indices: &[u64]) -> Result<ImageBatch, DataError> {
+        self.normalised(indices.iter().map(|index| self.read(*index)))
+    }
+
+    fn normalised(
+        &self,
+        images: impl ExactSizeIterator<Item = Result<LabelledImage, DataError>>,
+    ) -> Result<ImageBatch, DataError> {
         let mut batch = ImageBatch::new(self.info.size);
-        batch.images.reserve_exact(indices.len() * self.info.image_bytes());
-        for index in indices {
-            batch.push(&self.read(*index)?, &self.info.channels);
+        batch.images.reserve_exact(images.len() * self.info.image_bytes());
+        for image in images {
+            batch.push(&image?, &self.info.channels);
         }
         Ok(batch)
     }
@@ -127,6 +150,14 @@ impl Samples for Images {
 
     fn batch(&self, indices: &[u64]) -> Result<ImageInput, DataError> {
         self.host_batch(indices).map(ImageInput::Host)
+    }
+
+    fn training_batch(&self, samples: &[TaskSample]) -> Result<ImageInput, DataError> {
+        let changed = |sample: &TaskSample| {
+            let image = self.read(sample.index)?;
+            Ok(self.placement(*sample).apply(image, self.info.size))
+        };
+        self.normalised(samples.iter().map(changed)).map(ImageInput::Host)
     }
 
     /// Activations grow with the number of pixels.

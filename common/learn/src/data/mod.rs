@@ -2,6 +2,7 @@
 //! synthetic stand-in of the same shape.
 
 mod archive;
+mod augmentation;
 mod cifar;
 mod cifar10;
 mod device_images;
@@ -16,13 +17,15 @@ mod sampling;
 mod synthetic;
 
 pub use archive::extract_archive;
+pub use augmentation::Augmentation;
+pub(crate) use augmentation::Placement;
 pub use cifar::{CLASS_NAMES, RecordFile, find_split};
 pub use file::{DataFile, FileState, hex, sha256_of_file};
 pub use images::{ImageBatch, ImageInput, Images};
 pub use info::{Channels, ImageInfo, LabelledImage};
 pub use pack::{BadImage, DEFAULT_SIZE, PackProgress, Packing, Unpacked};
 pub use packed::{MAX_CLASSES, MAX_SIZE, PackedFile, is_size};
-pub use sampling::{TaskSampler, Tasks};
+pub use sampling::{TaskSample, TaskSampler, Tasks};
 pub use synthetic::Synthetic;
 
 use std::fmt;

@@ -19,6 +19,16 @@ pub struct Tasks {
     pub task_batch: u32,
 }
 
+/// A sample of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskSample {
+    /// Its index in the data set.
+    pub index: u64,
+    /// Random bits that depend on (seed, iteration, task, position in the task) only, for all that is random about its use, such as
+    /// augmentation.
+    pub draw: u64,
+}
+
 /// Chooses the samples of each task.
 ///
 /// A task's samples depend on (seed, iteration, index) only. The samples of iteration 1's tasks 0..B, then of iteration
@@ -39,14 +49,19 @@ impl TaskSampler {
         Self { tasks, count, permutations: BTreeMap::new() }
     }
 
+    /// A task's samples, with the draws of each.
+    pub fn task(&mut self, iteration: Iteration, index: u64) -> Vec<TaskSample> {
+        let mut draws = stream(self.tasks.seed, Purpose::Draw, number_of(iteration, index));
+        self.samples(iteration, index).into_iter().map(|index| TaskSample { index, draw: draws.random() }).collect()
+    }
+
     /// The indices of a task's samples.
     pub fn samples(&mut self, iteration: Iteration, index: u64) -> Vec<u64> {
         let Tasks { seed, budget, task_batch } = self.tasks;
         let count = self.count;
         let size = u64::from(task_batch);
         if index >= budget {
-            let mut rng =
-                stream(seed, Purpose::ExtraTask, iteration.number().wrapping_mul(1 << 32).wrapping_add(index));
+            let mut rng = stream(seed, Purpose::ExtraTask, number_of(iteration, index));
             return (0..size).map(|_| random_below(count, &mut rng)).collect();
         }
         // Positions wrap around, as a coordinator may name any iteration.
@@ -75,10 +90,16 @@ fn random_below(count: u64, rng: &mut ChaCha8Rng) -> u64 {
     }
 }
 
+/// The number of a task among those of all iterations.
+fn number_of(iteration: Iteration, index: u64) -> u64 {
+    iteration.number().wrapping_mul(1 << 32).wrapping_add(index)
+}
+
 #[derive(Clone, Copy)]
 enum Purpose {
     Epoch = 1,
     ExtraTask = 2,
+    Draw = 3,
 }
 
 /// An independent random stream for each purpose and number.
@@ -131,6 +152,20 @@ mod tests {
     fn the_order_is_the_same_on_every_machine() {
         assert_eq!(tasks(3, 4, 4).samples(Iteration(2), 1), [954, 290, 691, 1321]);
         assert_eq!(tasks(3, 4, 4).samples(Iteration(2), 4), [608, 88, 1490, 1455]);
+    }
+
+    /// Invariant 2 for draws; the second line pins them, since they are part of what a seed means.
+    #[test]
+    fn draws_depend_on_the_task_and_the_position() {
+        let task = |seed, iteration, index| tasks(seed, 4, 4).task(Iteration(iteration), index);
+        let draws = |seed, iteration, index| task(seed, iteration, index).iter().map(|sample| sample.draw).collect();
+        let first: Vec<u64> = draws(3, 2, 1);
+        assert_eq!(first[..2], [0, 0]);
+        assert_eq!(task(3, 2, 1).iter().map(|sample| sample.index).collect::<Vec<_>>(), [954, 290, 691, 1321]);
+        let mut all = [first, draws(4, 2, 1), draws(3, 3, 1), draws(3, 2, 2), draws(3, 2, 4)].concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 20, "no draw comes twice");
     }
 
     /// The positions of this task's samples end where numbers do.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
-use super::shape::{ImageShape, ShapeParameters};
+use super::{ImageParameters, ImageShape};
 use crate::data::{DataError, DataSource, ImageInfo, ImageInput, Images, PackProgress, Split};
 use crate::model_file::Metadata;
-use crate::nn::cross_entropy;
+use crate::nn::smoothed_cross_entropy;
 use crate::problem::{Adapted, Measurement, Problem};
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
@@ -22,7 +22,7 @@ pub trait Network: Module + 'static {
 
 /// The problem to classify images by cross-entropy: those of CIFAR-100, of the synthetic data of its shape, or packed ones.
 pub struct ImageClassifier<F> {
-    parameters: ShapeParameters,
+    parameters: ImageParameters,
     /// What the data is, once the problem is adapted to it.
     info: Option<ImageInfo>,
     new: Arc<F>,
@@ -30,7 +30,7 @@ pub struct ImageClassifier<F> {
 
 impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> ImageClassifier<F> {
     /// With a network that `new` creates with fresh random parameters on a device.
-    pub fn new(parameters: ShapeParameters, new: F) -> Self {
+    pub fn new(parameters: ImageParameters, new: F) -> Self {
         Self { parameters, info: None, new: Arc::new(new) }
     }
 
@@ -65,12 +65,13 @@ impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> Proble
                     "its classes or its normalisation are not those of the training images: pack both together";
                 Err(DataError::corrupt(path, reason))
             }
-            _ => Ok(images),
+            _ => Ok(images.augmented(self.parameters.augmentation())),
         }
     }
 
     fn loss(&self, network: &N, batch: &ImageInput, device: &Device) -> Tensor<1> {
-        cross_entropy(network.forward(batch.images(device)), batch.labels(), device)
+        let scores = network.forward(batch.images(device));
+        smoothed_cross_entropy(scores, batch.labels(), self.parameters.label_smoothing(), device)
     }
 
     fn measure(&self, network: &N, batch: &ImageInput, device: &Device) -> Measurement {

@@ -3,14 +3,19 @@
 mod classifier;
 mod cnn;
 mod described;
-mod resnet;
+mod image_parameters;
+mod residual;
+mod resnet18;
+mod resnet20;
 mod shape;
 
 pub use classifier::{ImageClassifier, Network};
 pub use cnn::{Cnn, CnnWidths};
 pub use described::DescribedModel;
-pub use resnet::ResNet20;
-pub use shape::{ImageShape, ShapeParameters};
+pub use image_parameters::ImageParameters;
+pub use resnet18::ResNet18;
+pub use resnet20::ResNet20;
+pub use shape::ImageShape;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +31,7 @@ use crate::learner::{BurnLearner, Learner};
 use crate::model_file::Metadata;
 use crate::problem::{Adapted, Batch, DeviceSamples, Problem, Samples};
 use crate::table::ParameterTable;
+use residual::parse_width;
 
 /// A problem without its types, as coordinator and workers use it.
 pub trait Model: Send + Sync {
@@ -76,7 +82,8 @@ pub type ModelResolver = fn(&str) -> Result<Arc<dyn Model>, ModelError>;
 pub enum ModelError {
     /// There is no such model.
     #[error(
-        "unknown model '{0}': expected cnn, cnn:widths=C1/C2/C3/H, resnet20, or resnet20:width=W, with classes=N and size=S if these are not to be those of the data"
+        "unknown model '{0}': expected cnn, cnn:widths=C1/C2/C3/H, resnet20, resnet18, or one of these two with width=W, as in \
+         resnet20:width=32; classes=N and size=S follow if these are not to be those of the data"
     )]
     Unknown(String),
     /// The widths of the CNN do not parse.
@@ -97,28 +104,40 @@ pub fn model(problem: impl Problem) -> Arc<dyn Model> {
     Arc::new(ProblemModel(Arc::new(problem)))
 }
 
-/// The models that come with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, `resnet20` and `resnet20:width=W`, each also with `classes=N` and
-/// `size=S`, as in `cnn:classes=10,size=64`.
+/// The models that come with ata: `cnn`, `cnn:widths=C1/C2/C3/H`, and `resnet20` and `resnet18`, each also with `width=W`. All of them
+/// take `classes=N`, `size=S`, `augment=crop/flip` and `label_smoothing=E` in addition, as in `cnn:classes=10,size=64`.
 pub fn builtin_model(specification: &str) -> Result<Arc<dyn Model>, ModelError> {
     let (name, parameters) = specification.split_once(':').unwrap_or((specification, ""));
     let unknown = || ModelError::Unknown(specification.into());
-    let (mut widths, mut width, mut shape) = (CnnWidths::default(), ResNet20::WIDTH, ShapeParameters::default());
+    let (mut widths, mut width, mut of_images) = (CnnWidths::default(), None, ImageParameters::default());
     for parameter in parameters.split(',').filter(|parameter| !parameter.is_empty()) {
         let (key, value) = parameter.split_once('=').ok_or_else(unknown)?;
         match (name, key) {
             ("cnn", "widths") => widths = value.parse()?,
-            ("resnet20", "width") => width = ResNet20::parse_width(value)?,
-            _ if !shape.take(key, value)? => return Err(unknown()),
+            ("resnet20" | "resnet18", "width") => width = Some(parse_width(name, value)?),
+            _ if !of_images.take(key, value)? => return Err(unknown()),
             _ => {}
         }
     }
     match name {
-        "cnn" => Ok(model(ImageClassifier::new(shape, move |shape, device: &Device| Cnn::new(widths, shape, device)))),
+        "cnn" => Ok(classifier(of_images, move |shape, device| Cnn::new(widths, shape, device))),
         "resnet20" => {
-            Ok(model(ImageClassifier::new(shape, move |shape, device: &Device| ResNet20::new(width, shape, device))))
+            let width = width.unwrap_or(ResNet20::WIDTH);
+            Ok(classifier(of_images, move |shape, device| ResNet20::new(width, shape, device)))
+        }
+        "resnet18" => {
+            let width = width.unwrap_or(ResNet18::WIDTH);
+            Ok(classifier(of_images, move |shape, device| ResNet18::new(width, shape, device)))
         }
         _ => Err(unknown()),
     }
+}
+
+fn classifier<N: Network>(
+    parameters: ImageParameters,
+    new: impl Fn(ImageShape, &Device) -> N + Send + Sync + 'static,
+) -> Arc<dyn Model> {
+    model(ImageClassifier::new(parameters, new))
 }
 
 struct ProblemModel<P>(Arc<P>);

@@ -21,7 +21,7 @@
 //! computed a gradient or an evaluation.
 //!
 //! For a module of your own this holds as far as it consists of
-//! - the layers of this module, [`global_average`] and [`cross_entropy`],
+//! - the layers of this module, [`global_average`], [`cross_entropy`] and [`smoothed_cross_entropy`],
 //! - burn's operations that only move numbers (reshape, transpose, slice, concatenate, gather),
 //! - burn's operations that compute each number from one of each operand by `+`, `-`, `*`, `/`, a comparison or a square root
 //!   (addition, ReLU, a mask).
@@ -48,8 +48,8 @@ mod weight_factors;
 pub use average::global_average;
 pub use conv_relu_pool::ConvReluPool;
 pub use conv3x3::Conv3x3;
-pub use cross_entropy::cross_entropy;
 pub(crate) use cross_entropy::mean_cross_entropy;
+pub use cross_entropy::{cross_entropy, smoothed_cross_entropy};
 pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;

@@ -6,7 +6,7 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{GroupNormConfig, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Distribution, Gradients, Tensor, TensorData};
 
-use super::{Conv3x3, ConvReluPool, GroupNorm, Linear, by_burn, cross_entropy, global_average, subsample};
+use super::{Conv3x3, ConvReluPool, GroupNorm, Linear, by_burn, cross_entropy, global_average, smoothed_cross_entropy, subsample};
 
 fn cpu() -> Device {
     Device::flex().autodiff()
@@ -179,5 +179,9 @@ fn functions() {
     check_all("loss", &nothing, &scores, |_, x: Tensor<2>| {
         let device = x.device();
         cross_entropy(x, &[3, 0, 9, 4, 9], &device)
+    });
+    check_all("smoothed loss", &nothing, &scores, |_, x: Tensor<2>| {
+        let device = x.device();
+        smoothed_cross_entropy(x, &[3, 0, 9, 4, 9], 0.2, &device)
     });
 }

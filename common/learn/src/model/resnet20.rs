@@ -3,12 +3,12 @@
 //! Source: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2.
 
 use burn::module::Module;
-use burn::nn::conv::Conv2dConfig;
-use burn::nn::{GroupNormConfig, Initializer, LinearConfig, PaddingConfig2d};
+use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor};
 
-use super::{ImageShape, ModelError, Network};
-use crate::nn::{Conv3x3, GroupNorm, Linear, global_average, subsample};
+use super::residual::{Block, convolution, normalisation, stage};
+use super::{ImageShape, Network};
+use crate::nn::{Conv3x3, GroupNorm, Linear, global_average};
 
 /// ResNet-20: a convolution, three stages of three basic blocks, global average pooling and a linear layer. Its shortcuts
 /// have no parameters (the paper's option A): where a stage begins, they skip every other pixel and add channels of zeros.
@@ -26,40 +26,18 @@ pub struct ResNet20 {
     output: Linear,
 }
 
-/// Two 3×3 convolutions, and a shortcut around them.
-#[derive(Module, Debug)]
-struct Block {
-    conv1: Conv3x3,
-    norm1: GroupNorm,
-    conv2: Conv3x3,
-    norm2: GroupNorm,
-    /// Whether the shortcut takes one pixel of each 2 × 2: at the beginning of a stage with smaller images.
-    shrinks: bool,
-}
-
-/// Groups of each normalisation.
-const GROUPS: usize = 8;
-
 /// Blocks per stage: the paper's n, of 6n + 2 = 20 layers.
 const BLOCKS: usize = 3;
 
 impl ResNet20 {
     /// The paper's channels of the first stage; each of the others has twice as many as the one before.
     pub const WIDTH: usize = 16;
-    /// Most channels of the first stage: the model has 69 M parameters then.
-    const MAX_WIDTH: usize = 256;
-
     /// A network with fresh random parameters, with `width` channels in the first stage.
     ///
     /// # Panics
     /// If `width` is no multiple of 8, the number of groups.
     pub fn new(width: usize, shape: ImageShape, device: &Device) -> Self {
-        let stage = |input, width, stride| {
-            let block = |at| {
-                if at == 0 { Block::new(input, width, stride, device) } else { Block::new(width, width, 1, device) }
-            };
-            (0..BLOCKS).map(block).collect()
-        };
+        let stage = |input, width, stride| stage(BLOCKS, input, width, stride, device);
         Self {
             conv1: convolution(3, width, 1, device),
             norm1: normalisation(width, device),
@@ -68,18 +46,6 @@ impl ResNet20 {
             layer3: stage(2 * width, 4 * width, 2),
             output: Linear::new(LinearConfig::new(4 * width, shape.classes).init(device)),
         }
-    }
-
-    /// Reads a width: a multiple of the number of groups.
-    pub(crate) fn parse_width(text: &str) -> Result<usize, ModelError> {
-        let is_good = |width: &usize| (GROUPS..=Self::MAX_WIDTH).contains(width) && width.is_multiple_of(GROUPS);
-        text.parse().ok().filter(is_good).ok_or_else(|| ModelError::Invalid {
-            model: "resnet20".into(),
-            reason: format!(
-                "width '{text}' must be a multiple of {GROUPS}, at most {}, as in width=16",
-                Self::MAX_WIDTH
-            ),
-        })
     }
 }
 
@@ -93,44 +59,12 @@ impl Network for ResNet20 {
     }
 }
 
-impl Block {
-    fn new(input: usize, width: usize, stride: usize, device: &Device) -> Self {
-        Self {
-            conv1: convolution(input, width, stride, device),
-            norm1: normalisation(width, device),
-            conv2: convolution(width, width, 1, device),
-            norm2: normalisation(width, device),
-            shrinks: stride > 1,
-        }
-    }
-
-    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let y = self.norm1.forward_relu(self.conv1.forward(x.clone()));
-        let y = self.conv2.forward(y);
-        let shortcut = if self.shrinks { subsample(x, y.dims()[1]) } else { x };
-        self.norm2.forward_add_relu(y, shortcut)
-    }
-}
-
-/// A 3×3 convolution without bias, which the normalisation after it has, initialised as in the paper.
-fn convolution(input: usize, output: usize, stride: usize, device: &Device) -> Conv3x3 {
-    let config = Conv2dConfig::new([input, output], [3, 3])
-        .with_stride([stride, stride])
-        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-        .with_bias(false)
-        .with_initializer(Initializer::KaimingNormal { gain: 2.0_f64.sqrt(), fan_out_only: false });
-    Conv3x3::new(config.init(device))
-}
-
-fn normalisation(width: usize, device: &Device) -> GroupNorm {
-    GroupNorm::new(GroupNormConfig::new(GROUPS, width).init(device))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::builtin_model;
     use ata_types::Iteration;
 
+    use super::super::ModelError;
     use super::*;
     use crate::{DataSource, DeviceChoice, Split, Tasks};
 

@@ -1,0 +1,143 @@
+//! What the specification of a model that classifies images says, apart from its network.
+
+use std::str::FromStr;
+
+use super::{ImageShape, ModelError};
+use crate::data::{Augmentation, ImageInfo, MAX_CLASSES, MAX_SIZE, is_size};
+
+/// What a specification says, as in `classes=10,size=64,augment=crop/flip,label_smoothing=0.1`; the data says the classes and the
+/// size where it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ImageParameters {
+    classes: Option<usize>,
+    size: Option<usize>,
+    augmentation: Option<Augmentation>,
+    label_smoothing: Option<f64>,
+}
+
+impl ImageParameters {
+    /// Takes a parameter of a specification. Returns whether it is one of these.
+    pub(super) fn take(&mut self, key: &str, value: &str) -> Result<bool, ModelError> {
+        let invalid = |reason: String| ModelError::Invalid { model: format!("{key}={value}"), reason };
+        let number = value.parse().ok();
+        let is_repeated = match key {
+            "classes" => {
+                let classes = number.filter(|classes| (2..=MAX_CLASSES).contains(classes));
+                let reason = || format!("expected a number of classes from 2 to {MAX_CLASSES}, as in classes=10");
+                self.classes.replace(classes.ok_or_else(|| invalid(reason()))?).is_some()
+            }
+            "size" => {
+                let size = number.filter(|size| is_size(*size));
+                let reason = || format!("expected a multiple of 8 pixels, at most {MAX_SIZE}, as in size=64");
+                self.size.replace(size.ok_or_else(|| invalid(reason()))?).is_some()
+            }
+            "augment" => self.augmentation.replace(value.parse().map_err(invalid)?).is_some(),
+            "label_smoothing" => {
+                let smoothing = value.parse().ok().filter(|smoothing| (0.0..1.0).contains(smoothing));
+                let reason = || "expected a number from 0 to below 1, as in label_smoothing=0.1".into();
+                self.label_smoothing.replace(smoothing.ok_or_else(|| invalid(reason()))?).is_some()
+            }
+            _ => return Ok(false),
+        };
+        if is_repeated { Err(invalid(format!("{key} is there twice"))) } else { Ok(true) }
+    }
+
+    /// How the images of tasks are changed at random.
+    pub(super) fn augmentation(self) -> Augmentation {
+        self.augmentation.unwrap_or_default()
+    }
+
+    /// How much of each label is spread over all classes, from 0 to below 1.
+    pub(super) fn label_smoothing(self) -> f64 {
+        self.label_smoothing.unwrap_or_default()
+    }
+
+    /// The shape, which is that of CIFAR-100 where nothing else was said.
+    pub(super) fn shape(self) -> ImageShape {
+        let default = ImageShape::default();
+        ImageShape { classes: self.classes.unwrap_or(default.classes), size: self.size.unwrap_or(default.size) }
+    }
+
+    /// All parameters, with those of the data where nothing else was said, and the ones that a specification must have in addition.
+    pub(super) fn adapted(self, info: &ImageInfo) -> (Self, Vec<String>) {
+        let (of_data, default) = (ImageShape::from(info), ImageShape::default());
+        let mut added = Vec::new();
+        if self.classes.is_none() && of_data.classes != default.classes {
+            added.push(format!("classes={}", of_data.classes));
+        }
+        if self.size.is_none() && of_data.size != default.size {
+            added.push(format!("size={}", of_data.size));
+        }
+        let (classes, size) = (self.classes.or(Some(of_data.classes)), self.size.or(Some(of_data.size)));
+        (Self { classes, size, ..self }, added)
+    }
+}
+
+impl FromStr for ImageParameters {
+    type Err = ModelError;
+
+    /// Reads `classes=10,size=64`, or a part of it.
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        let mut parameters = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            if !parameters.take(key, value)? {
+                return Err(ModelError::Unknown(text.into()));
+            }
+        }
+        Ok(parameters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(classes: usize, size: usize) -> ImageInfo {
+        let classes = (0..classes).map(|class| class.to_string()).collect();
+        ImageInfo { size, classes, ..ImageInfo::cifar100() }
+    }
+
+    #[test]
+    fn what_a_specification_leaves_out_is_taken_from_the_data() {
+        for (text, classes, size, added) in [
+            ("", 10, 64, "classes=10,size=64"),
+            ("", 10, 32, "classes=10"),
+            ("", 100, 32, ""),
+            ("size=64", 10, 64, "classes=10"),
+            ("classes=10,size=64", 10, 64, ""),
+        ] {
+            let given: ImageParameters = text.parse().unwrap();
+            let (adapted, found) = given.adapted(&info(classes, size));
+            assert_eq!((adapted.shape(), &found.join(",")[..]), (ImageShape { classes, size }, added), "{text}");
+            // A worker that resolves both together gets the same shape.
+            let there: ImageParameters = format!("{text},{added}").parse().unwrap();
+            assert_eq!(there.shape(), adapted.shape());
+        }
+    }
+
+    #[test]
+    fn a_specification_that_contradicts_the_data_is_refused() {
+        let given: ImageParameters = "classes=5".parse().unwrap();
+        let error = given.adapted(&info(10, 32)).0.shape().check(&info(10, 32)).unwrap_err().to_string();
+        assert!(error.contains("the data has 10 classes of 32 × 32 pixels, and the model is for 5 classes"), "{error}");
+    }
+
+    #[test]
+    fn bad_parameters_are_refused_with_the_reason() {
+        for (text, reason) in [
+            ("classes=1", "expected a number of classes from 2"),
+            ("classes=x", "expected a number of classes from 2"),
+            ("size=30", "expected a multiple of 8 pixels"),
+            ("size=264", "at most 256"),
+            ("augment=crop/mixup", "unknown augmentation 'mixup': expected crop"),
+            ("label_smoothing=1", "expected a number from 0 to below 1"),
+            ("label_smoothing=NaN", "expected a number from 0 to below 1"),
+            ("size=64,classes=10,size=64", "size is there twice"),
+            ("depth=3", "unknown model 'depth=3'"),
+        ] {
+            let error = text.parse::<ImageParameters>().unwrap_err().to_string();
+            assert!(error.contains(reason), "expected '{reason}': {error}");
+        }
+    }
+}
