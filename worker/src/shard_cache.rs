@@ -63,7 +63,7 @@ impl ShardStore for ShardCache {
         let task = self.runtime.spawn(async move {
             for shard in shards {
                 if let Err(error) = shared.obtain(shard).await {
-                    // Whoever needs the shard will try again, and fail with the reason.
+                    // A task that needs the shard tries again, and fails with the reason.
                     return tracing::debug!("{error}");
                 }
             }

@@ -134,7 +134,7 @@ impl ShardedFile {
         store: &dyn ShardStore,
         open: &Mutex<VecDeque<(u64, Arc<File>)>>,
     ) -> Result<Arc<File>, DataError> {
-        // Held while a shard is obtained: who else reads needs this one as well, as a rule.
+        // Held while a shard is obtained, because other threads need the same one, as a rule.
         let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, file)) = open.iter().find(|(of, _)| *of == number) {
             return Ok(file.clone());
