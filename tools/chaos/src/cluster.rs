@@ -72,8 +72,17 @@ impl Plan {
         File::options().append(true).create(true).open(&path).map_err(|cause| ChaosError::Write { path, cause })
     }
 
-    /// The number of processes of this run that are left.
-    pub(crate) fn processes(&self) -> usize {
+    /// The number of processes of this run that are left after at most this time.
+    pub(crate) async fn processes_left(&self, patience: Duration) -> usize {
+        let deadline = Instant::now() + patience;
+        while self.processes() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+        }
+        self.processes()
+    }
+
+    /// The number of processes of this run.
+    fn processes(&self) -> usize {
         let mark = format!("{MARK}={}", self.config.folder.display());
         let is_ours = |process: &Path| {
             let environment = std::fs::read(process.join("environ")).unwrap_or_default();

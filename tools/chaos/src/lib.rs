@@ -43,6 +43,9 @@ use self::schedule::{Schedule, Target};
 /// When the first coordinators are killed, as shares of the time that a start may take.
 const FIRST_STARTS: [f64; 6] = [0.02, 0.05, 0.1, 0.2, 0.4, 0.8];
 
+/// Time that the workers of an `ata up` that was killed have to end, which look for their coordinator for ten seconds.
+const ORPHANS_END_WITHIN: Duration = Duration::from_secs(20);
+
 /// Time that a process has to end after SIGTERM.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -159,7 +162,7 @@ async fn end(mut run: DisturbedRun<'_>, verdict: &mut Verdict) -> Result<(), Cha
     run.progress.read()?;
     let DisturbedRun { cluster, progress, observer, .. } = run;
     let plan = cluster.plan;
-    verdict.processes_left = plan.processes();
+    verdict.processes_left = plan.processes_left(ORPHANS_END_WITHIN).await;
     if verdict.processes_left > 0 {
         verdict.broken.push(format!("{} processes were left", verdict.processes_left));
     }

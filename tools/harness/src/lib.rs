@@ -1,7 +1,7 @@
 //! Development only: whole clusters in one process, over real gRPC on loopback, with faults.
 //!
 //! # Layout
-//! - `cluster`: [`Cluster`], a coordinator and the workers started for it
+//! - `cluster`: [`Cluster`], a coordinator and the workers started for it; `settings`: what it runs
 //! - `toy`: models whose gradients cost nothing, correct and faulty ones
 //! - [`FaultProxy`] of `ata_fault_proxy`: a connection that can be slow, silent or cut
 //! - `memory`: what this process uses
@@ -22,18 +22,20 @@ mod memory;
 mod peer;
 mod rate;
 mod raw;
+mod settings;
 mod spans;
 mod toy;
 
 pub use ata_fault_proxy::{Condition, FaultProxy};
 pub use broken::{Breaks, come_back_again, fail_all};
-pub use cluster::{Cluster, Ended, Settings, WorkerSettings};
+pub use cluster::{Cluster, Ended};
 pub use flood::{Answers, Flood};
 pub use frames::{Frames, Reader};
 pub use memory::{address_space_kb, cpu_time, resident_kb};
 pub use peer::{Peer, Session, UNIT, chunks, next_set};
 pub use rate::Rate;
 pub use raw::{PREFACE, RawConnection};
+pub use settings::{Settings, WorkerSettings};
 pub use spans::{KeptSpan, SpanKeeper, UNSAMPLED};
 pub use toy::{huge_toy, poisoned_toy, toy, wrong_toy};
 

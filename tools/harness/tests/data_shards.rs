@@ -10,7 +10,7 @@ use ata_learn::{Packing, ShardIndex, Unpacked, builtin_model, hex};
 use tempfile::TempDir;
 
 /// CIFAR-10's record: a label and an image.
-const RECORD_BYTES: usize = 3073;
+const RECORD_BYTES: u32 = 3073;
 /// A packed record has a label of two bytes.
 const PACKED_BYTES: u64 = 3074;
 
@@ -27,8 +27,10 @@ impl Rig {
         fs::create_dir(&batches).unwrap();
         let names = (1..=5).map(|batch| format!("data_batch_{batch}.bin")).chain(["test_batch.bin".into()]);
         for (batch, name) in names.enumerate() {
-            let record = |at: usize| {
-                let byte = move |pixel: usize| ((at * 31 + batch * 7 + pixel * (at % 10 + 1)) % 256) as u8;
+            // No two images are the same, or shards could be.
+            let record = |at: u32| {
+                let number = (200 * batch as u32 + at).wrapping_mul(2_654_435_761);
+                let byte = move |pixel: u32| number.rotate_left(pixel) as u8;
                 std::iter::once((at % 10) as u8).chain((1..RECORD_BYTES).map(byte))
             };
             fs::write(batches.join(name), (0..200).flat_map(record).collect::<Vec<u8>>()).unwrap();
