@@ -72,7 +72,7 @@ impl Problem for Regression {
         let columns = self.inputs + 1;
         let mut values = match source {
             DataSource::Generated { seed } => self.generate(*seed)?,
-            DataSource::File(path) => {
+            DataSource::File(path) | DataSource::Shards { index: path, .. } => {
                 let text = std::fs::read_to_string(path).map_err(DataError::io(path))?;
                 self.parse(&text).map_err(|reason| DataError::corrupt(path, reason))?
             }

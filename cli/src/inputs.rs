@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_coordinator::SplitData;
-use ata_learn::{
-    Adapted, BadImage, DataError, DataFile, DataSource, Dataset, DescribedModel, Model, ModelResolver, Split,
-};
+use ata_learn::{Adapted, BadImage, DataError, DataSource, Dataset, DescribedModel, Model, ModelResolver, Split};
 use ata_wire::limits::MAX_DATA_BYTES;
 
 use crate::failure::Failure;
@@ -76,7 +74,7 @@ impl Inputs {
     pub(crate) fn training_file(&self) -> Option<PathBuf> {
         match &self.training {
             SplitData::Generated { .. } => None,
-            SplitData::File(file) => Some(file.path.clone()),
+            SplitData::File(file) | SplitData::Shards { index: file, .. } => Some(file.path.clone()),
         }
     }
 }
@@ -160,7 +158,7 @@ fn described(specification: &str, init: &Path) -> Result<DescribedModel, Failure
 fn split_data(source: DataSource) -> Result<SplitData, Failure> {
     match source {
         DataSource::Generated { seed } => Ok(SplitData::Generated { seed }),
-        DataSource::File(path) => Ok(SplitData::File(identify(&path)?)),
+        DataSource::File(path) | DataSource::Shards { index: path, .. } => of_file(&path),
     }
 }
 
@@ -175,13 +173,17 @@ fn source(model: &dyn Model, data: &Path, seed: u64, split: Split) -> Result<Dat
     Ok(DataSource::File(model.locate(data, split)?))
 }
 
-fn identify(path: &Path) -> Result<DataFile, Failure> {
-    let file = DataFile::identify(path)?;
-    if file.bytes > MAX_DATA_BYTES {
-        let (path, bytes) = (path.display(), file.bytes);
-        return Err(Failure::data(format!("{path}: {bytes} bytes are more than workers take, {MAX_DATA_BYTES}")));
+fn of_file(path: &Path) -> Result<SplitData, Failure> {
+    let data = SplitData::of_file(path)?;
+    match &data {
+        SplitData::File(file) if file.bytes > MAX_DATA_BYTES => {
+            let (path, bytes) = (path.display(), file.bytes);
+            Err(Failure::data(format!(
+                "{path}: {bytes} bytes are more than workers take at once, {MAX_DATA_BYTES}; pack the images with --shard-mb"
+            )))
+        }
+        _ => Ok(data),
     }
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -53,6 +53,35 @@ fn a_model_learns_from_a_folder_of_images() {
     assert_eq!(resumed["iterations"], 31);
 }
 
+/// Shards are checked where they are read, and make no difference to who computes.
+#[test]
+fn images_in_shards() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    // A record of 256 × 256 pixels has 197 kB, so that a shard of a megabyte has five of the 60 images.
+    let pack = ["data", "pack", "photos", "packed", "--size", "256", "--shard-mb", "1"];
+    let output = sandbox.run(&pack);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("train.shards: 12 shards of 5 images"), "{said}");
+    let train = |workers: &str, out: &str| {
+        let up = ["up", "--task-time", "none", "--task-batch", "2", "--device", "cpu", "--budget", "4"];
+        let run = ["--data", "packed", "--iterations", "3", "--model", "cnn:widths=2/2/2/4"];
+        sandbox.summary(&[&up, &run[..], &["--workers", workers, "--out", out]].concat())["parameters_sha256"].clone()
+    };
+    assert_eq!(train("1", "a"), train("3", "b"));
+    let verify = ["data", "verify", "packed"];
+    let said = sandbox.run(&verify).stdout;
+    assert!(String::from_utf8_lossy(&said).contains("60 images in 12 shards"));
+    let path = sandbox.path("packed/train.packed");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 9;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let output = sandbox.run(&verify);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(65) && said.contains("shard 11, images 55 to 59, has changed"), "{said}");
+}
+
 #[test]
 fn bad_images_end_the_command_with_65_unless_they_are_left_out() {
     let sandbox = Sandbox::new();

@@ -1,11 +1,13 @@
 //! Everything a run needs, already validated.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_learn::{Aggregate, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer};
+use ata_learn::{
+    Aggregate, DataError, DataFile, Dataset, LearningRate, Metadata, Model, OpenDevice, Optimizer, ShardIndex,
+};
 use ata_record::{Labels, Listeners};
 use ata_scheduler::{EngineConfig, Policy, WorkerStatistics};
 use ata_types::{ExchangeChoice, WireFormat};
@@ -207,29 +209,50 @@ pub enum SplitData {
     },
     /// A file, which is sent to the workers that lack it.
     File(DataFile),
+    /// A file of images in shards, of which each worker is sent those that it needs.
+    Shards {
+        /// The index of the shards, which identifies all of the data.
+        index: DataFile,
+        /// The shards.
+        shards: Vec<DataFile>,
+    },
 }
 
 impl SplitData {
+    /// A file or an index of shards, next to which the packed file lies.
+    pub fn of_file(path: &Path) -> Result<Self, DataError> {
+        let file = DataFile::identify(path)?;
+        if !ShardIndex::is_index(path)? {
+            return Ok(Self::File(file));
+        }
+        let shards = DataFile::shards(&ShardIndex::read(path)?, &path.with_extension("packed"))?;
+        Ok(Self::Shards { index: file, shards })
+    }
+
     /// Identifies the content of the data.
     pub fn identity(&self) -> String {
         match self {
             Self::Generated { seed } => format!("synthetic, seed {seed}"),
-            Self::File(file) => format!("sha256 {}", ata_learn::hex(&file.sha256)),
+            Self::File(file) | Self::Shards { index: file, .. } => format!("sha256 {}", ata_learn::hex(&file.sha256)),
         }
     }
 
-    /// The file, if the data are one.
-    pub(crate) fn file(&self) -> Option<&DataFile> {
-        match self {
-            Self::Generated { .. } => None,
-            Self::File(file) => Some(file),
-        }
+    /// The files that workers may be sent.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &DataFile> {
+        let (file, shards) = match self {
+            Self::Generated { .. } => (None, &[][..]),
+            Self::File(file) => (Some(file), &[][..]),
+            Self::Shards { index, shards } => (Some(index), &shards[..]),
+        };
+        file.into_iter().chain(shards)
     }
 
     fn spec(&self) -> DataSpec {
         match self {
             Self::Generated { seed } => DataSpec::Generated { seed: *seed },
-            Self::File(file) => DataSpec::File { sha256: file.sha256, bytes: file.bytes },
+            Self::File(file) | Self::Shards { index: file, .. } => {
+                DataSpec::File { sha256: file.sha256, bytes: file.bytes }
+            }
         }
     }
 }

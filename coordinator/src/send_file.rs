@@ -27,14 +27,10 @@ impl ServedFile {
         Self { file, changed: watch::Sender::new(None) }
     }
 
-    pub(crate) fn sha256(&self) -> &[u8; 32] {
-        &self.file.sha256
-    }
-
     /// The state of the file, unless it is known to hold something else in that state.
     fn unchanged(&self) -> Result<FileState, SendError> {
         let state = self.file.state()?;
-        if state.bytes != self.file.bytes || *self.changed.borrow() == Some(state) {
+        if !self.file.is_possible(state) || *self.changed.borrow() == Some(state) {
             return Err(self.has_changed(state));
         }
         Ok(state)

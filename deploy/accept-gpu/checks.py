@@ -15,6 +15,8 @@ PASSED, FAILED, MEASURED, NOT_CHECKED = "passed", "failed", "measured", "not che
 
 # Built-in models of ata, each of which tools/pytorch/eager.py has as well.
 MODELS = ("cnn", "resnet20")
+# All built-in models, whose gradients are compared.
+BUILT_IN = (*MODELS, "resnet18")
 # Of `ata doctor`, which has the same limit: larger differences are not due to rounding.
 LARGEST_DIFFERENCE = 1e-5
 # From this batch on, a GPU is to compute at least as fast as PyTorch eager.
@@ -117,7 +119,7 @@ def devices(machine):
 def gradients(machine):
     """Each model's gradients against the CPU's, by `ata doctor`: of a task, and of a lease as one batch."""
     for device in machine.devices:
-        for model in MODELS:
+        for model in BUILT_IN:
             for batch in machine.plan.gradients:
                 yield gradient(machine, device, model, batch)
 

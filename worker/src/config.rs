@@ -56,6 +56,8 @@ pub struct WorkerConfig {
     pub data: Option<PathBuf>,
     /// The folder for data from the coordinator.
     pub cache: PathBuf,
+    /// Bytes of shards that the folder may hold, of all workers that use it; those that are needed next are kept in any case.
+    pub cache_bytes: u64,
     /// Where other workers reach this one, if they may.
     pub peers: Option<PeerConfig>,
     /// How long to try to reach a coordinator, since the last contact.

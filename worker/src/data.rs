@@ -1,18 +1,15 @@
 //! Obtains a split of the data from disk, from the cache, or from the coordinator.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ata_learn::{DataError, DataFile, DataSource, Dataset, Model, Split, hex, sha256_of_file};
-use ata_wire::proto::DataRequest;
-use ata_wire::{Assembler, Connection, DataSpec, SessionToken, receive_chunk, receive_header};
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
-use tempfile::NamedTempFile;
+use ata_learn::{DataError, DataFile, DataSource, Dataset, Model, ShardIndex, Split, hex, sha256_of_file};
+use ata_wire::DataSpec;
 
+use crate::download::DataLink;
 use crate::error::{SessionError, WorkerError};
+use crate::shard_cache::ShardCache;
 
 /// A split of the data, opened for a run's model.
 #[derive(Clone)]
@@ -30,6 +27,10 @@ pub(crate) struct SplitSource {
     pub(crate) own: Option<PathBuf>,
     /// The folder for what comes from the coordinator.
     pub(crate) cache: PathBuf,
+    /// Bytes of shards that it may hold.
+    pub(crate) cache_bytes: u64,
+    /// Where it comes from.
+    pub(crate) link: DataLink,
 }
 
 impl OpenData {
@@ -39,26 +40,15 @@ impl OpenData {
     }
 
     /// Obtains a split, and opens it for the model of that name.
-    pub(crate) async fn obtain(
-        name: String,
-        model: Arc<dyn Model>,
-        source: SplitSource,
-        connection: &Connection,
-        session: SessionToken,
-    ) -> Result<Self, SessionError> {
+    pub(crate) async fn obtain(name: String, model: Arc<dyn Model>, source: SplitSource) -> Result<Self, SessionError> {
         let spec = source.spec.clone();
-        let data = obtain(model, source, connection, session).await?;
+        let data = obtain(model, source).await?;
         Ok(Self { model: name, spec, data })
     }
 }
 
-async fn obtain(
-    model: Arc<dyn Model>,
-    source: SplitSource,
-    connection: &Connection,
-    session: SessionToken,
-) -> Result<Arc<dyn Dataset>, SessionError> {
-    let SplitSource { split, spec, own, cache } = source;
+async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Dataset>, SessionError> {
+    let SplitSource { split, spec, own, cache, cache_bytes, link } = source;
     let (sha256, bytes) = match spec {
         DataSpec::Generated { seed } => {
             return blocking(move || open(&*model, &DataSource::Generated { seed }, split)).await;
@@ -73,6 +63,7 @@ async fn obtain(
             opened => return opened,
         }
     }
+    let shards = cache.join("shards");
     let cache = cache.join(match split {
         Split::Train => "train",
         Split::Test => "test",
@@ -82,10 +73,17 @@ async fn obtain(
     let cached = path.clone();
     if !blocking(move || is_cached(&cached, sha256)).await? {
         tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the {split} data");
-        let file = download(&cache, sha256, bytes, connection.clone(), session).await?;
+        let file = link.download(&cache, sha256, bytes).await?;
         drop(file.persist(&path).map_err(|error| DataError::cache(&path)(error.error))?);
     }
-    blocking(move || open(&*model, &DataSource::File(path), split)).await
+    let store = ShardCache::new(link, shards, cache_bytes);
+    blocking(move || {
+        let is_index = ShardIndex::is_index(&path)?;
+        let source =
+            if is_index { DataSource::Shards { index: path, store: Arc::new(store) } } else { DataSource::File(path) };
+        open(&*model, &source, split)
+    })
+    .await
 }
 
 fn open(model: &dyn Model, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {
@@ -124,38 +122,6 @@ async fn lock(cache: &Path, sha256: [u8; 32]) -> Result<File, SessionError> {
         Ok(locked.map_err(DataError::cache(path))?)
     })
     .await
-}
-
-/// Fetches the data into a temporary file, and checks it.
-async fn download(
-    cache: &Path,
-    sha256: [u8; 32],
-    bytes: u64,
-    connection: Connection,
-    session: SessionToken,
-) -> Result<NamedTempFile, SessionError> {
-    let mut file = NamedTempFile::new_in(cache).map_err(DataError::cache(cache))?;
-    let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
-    let opened = connection.coordinator().data(request).await;
-    let mut parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();
-    let received = async {
-        let mut assembler = Assembler::new(receive_header(&mut parts).await?, bytes)?;
-        let mut digest = Sha256::new();
-        while let Some(chunk) = receive_chunk(&mut parts).await? {
-            assembler.check(&chunk)?;
-            digest.update(&chunk.data);
-            if let Err(cause) = file.write_all(&chunk.data) {
-                return Ok(Err(DataError::cache(cache)(cause)));
-            }
-        }
-        assembler.finish()?;
-        Ok(Ok(digest))
-    };
-    let digest = received.await.map_err(SessionError::fetch)??;
-    if digest.finalize()[..] != sha256 {
-        return Err(SessionError::NoData("the data arrived damaged: its SHA-256 differs".into()));
-    }
-    Ok(file)
 }
 
 /// Runs blocking work without holding up the heartbeats.

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::config::WorkerConfig;
 use crate::data::{OpenData, SplitSource};
+use crate::download::DataLink;
 use crate::error::SessionError;
 use crate::parameters::Parameters;
 
@@ -30,6 +31,7 @@ pub(crate) struct Evaluations<'a> {
     config: &'a WorkerConfig,
     welcome: &'a Welcome,
     bulk: Connection,
+    link: DataLink,
     /// The test data, once they were needed.
     opened: &'a mut Option<OpenData>,
     /// The last step of the parameters that are evaluated.
@@ -63,6 +65,7 @@ impl<'a> Evaluations<'a> {
         config: &'a WorkerConfig,
         welcome: &'a Welcome,
         bulk: Connection,
+        link: DataLink,
         opened: &'a mut Option<OpenData>,
     ) -> Self {
         let (report, measured) = mpsc::channel(QUEUED_MEASUREMENTS);
@@ -70,6 +73,7 @@ impl<'a> Evaluations<'a> {
             config,
             welcome,
             bulk,
+            link,
             opened,
             step: None,
             waiting: Vec::new(),
@@ -114,12 +118,13 @@ impl<'a> Evaluations<'a> {
         let (opened, model, spec) = (self.opened.clone(), run.model.clone(), run.test_data.clone());
         let (models, bulk, session) = (self.config.models, self.bulk.clone(), self.welcome.session);
         let (own, cache, count) = (self.config.data.clone(), self.config.cache.clone(), run.parameters);
+        let (link, cache_bytes) = (self.link.clone(), self.config.cache_bytes);
         async move {
-            let source = SplitSource { split: Split::Test, spec, own, cache };
+            let source = SplitSource { split: Split::Test, spec, own, cache, cache_bytes, link };
             let fetched = async {
                 let data = match opened.filter(|opened| opened.is_of(&model, &source.spec)) {
                     Some(opened) => opened,
-                    None => OpenData::obtain(model.clone(), models(&model)?, source, &bulk, session).await?,
+                    None => OpenData::obtain(model.clone(), models(&model)?, source).await?,
                 };
                 Ok(Fetched { data, values: parameters(&bulk, session, step, count).await? })
             };

@@ -8,7 +8,8 @@
 //! - `session`: one session, from Hello to the end of the control stream
 //! - `compute`: the thread that computes gradients, measures times and, on request, emulates slowness
 //! - `evaluation`: the thread that measures batches of the test data
-//! - `data`: obtains the data from disk, from the cache, or from the coordinator
+//! - `data`: obtains the data from disk, from the cache, or from the coordinator; `shard_cache`: their shards, if they have any
+//! - `download`: fetches a file from the coordinator
 //! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them
 //! - `parameters`: the parameters that arrive
 //! - `exchange`: steps that workers exchange in shards among each other
@@ -20,6 +21,7 @@ mod backoff;
 mod compute;
 mod config;
 mod data;
+mod download;
 mod error;
 mod evaluation;
 mod exchange;
@@ -27,6 +29,7 @@ mod heartbeats;
 mod kept;
 mod parameters;
 mod session;
+mod shard_cache;
 mod trace;
 mod transfer;
 
@@ -40,6 +43,7 @@ use std::time::{Duration, Instant};
 use ata_wire::FarewellReason;
 
 use backoff::{Attempts, Backoff};
+use download::DataLink;
 use error::SessionError;
 use exchange::PeerServer;
 use session::History;
@@ -67,7 +71,8 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
     let peers = peer_server(&config).await?;
-    let mut history = History { contact: Instant::now(), worked: false, data: None, test_data: None };
+    let mut history =
+        History { contact: Instant::now(), worked: false, data: None, test_data: None, link: DataLink::default() };
     let mut name_taken_since: Option<Instant> = None;
     // The last cause, which is not logged again at every attempt.
     let mut logged: Option<String> = None;

@@ -27,6 +27,7 @@ use tracing::Span;
 use crate::compute::{CancelFlag, CollectedSum, Compute, ComputeEvent, Job};
 use crate::config::WorkerConfig;
 use crate::data::{OpenData, SplitSource};
+use crate::download::DataLink;
 use crate::error::{SessionError, WorkerError};
 use crate::evaluation::Evaluations;
 use crate::exchange::{Connections, Exchange, ExchangeEvent, Outcome, PeerServer};
@@ -57,6 +58,8 @@ pub(crate) struct History {
     pub(crate) data: Option<OpenData>,
     /// The test data of the last run, if they were needed.
     pub(crate) test_data: Option<OpenData>,
+    /// Where data come from.
+    pub(crate) link: DataLink,
 }
 
 /// Connects, works, and returns why the session ended.
@@ -173,7 +176,9 @@ async fn prepare_and_work(
     let opened = bulk.parameters(welcome.session).await;
     let stream = opened.map_err(|status| SessionError::call(&status))?;
     let (events, received) = mpsc::channel(MAX_UPLOADS);
-    let prepared = prepare(config, welcome, &bulk, &mut history.data, events);
+    let History { data, test_data, link, worked, .. } = history;
+    let _open = link.open(bulk.clone(), welcome.session);
+    let prepared = prepare(config, welcome, link, data, events);
     // The run may end before the worker is ready.
     let compute = tokio::select! {
         compute = prepared => compute?,
@@ -190,7 +195,7 @@ async fn prepare_and_work(
         stream,
         parameters: Parameters::new(welcome.run.parameters),
         sharing: Sharing::new(peers, events),
-        evaluations: Evaluations::new(config, welcome, bulk.clone(), &mut history.test_data),
+        evaluations: Evaluations::new(config, welcome, bulk.clone(), link.clone(), test_data),
         bulk,
         welcome,
         to_coordinator,
@@ -203,7 +208,7 @@ async fn prepare_and_work(
         rounds: 0,
         progress: Vec::new(),
         uploads: JoinSet::new(),
-        worked: &mut history.worked,
+        worked,
         has_work,
     };
     let ended = active.work(incoming, received, exchanged).await;
@@ -220,7 +225,7 @@ async fn prepare_and_work(
 async fn prepare(
     config: &WorkerConfig,
     welcome: &Welcome,
-    bulk: &Connection,
+    link: &DataLink,
     opened: &mut Option<OpenData>,
     events: mpsc::Sender<ComputeEvent>,
 ) -> Result<Compute, SessionError> {
@@ -234,8 +239,9 @@ async fn prepare(
         Some(opened) if opened.is_of(&run.model, &run.data) => opened.data.clone(),
         _ => {
             let (own, cache) = (config.data.clone(), config.cache.clone());
-            let source = SplitSource { split: Split::Train, spec: run.data.clone(), own, cache };
-            let obtained = OpenData::obtain(run.model.clone(), model, source, bulk, welcome.session).await?;
+            let (spec, link, cache_bytes) = (run.data.clone(), link.clone(), config.cache_bytes);
+            let source = SplitSource { split: Split::Train, spec, own, cache, cache_bytes, link };
+            let obtained = OpenData::obtain(run.model.clone(), model, source).await?;
             opened.insert(obtained).data.clone()
         }
     };

@@ -54,6 +54,9 @@ Examples:
     },
 }
 
+/// A shard is sent as a whole and takes a worker's first task that long.
+const MAX_SHARD_MB: u64 = 10_000;
+
 const PACK_HELP: &str = "\
 DIR has a folder 'train' and a folder 'test' (or 'val'), each with a folder of PNG or JPEG images for each class. The name of a
 folder is that of its class. Or DIR has the files of CIFAR-10 in its official binary layout.
@@ -62,6 +65,7 @@ Each image is resized so that its shorter side fits; what the longer side has in
 
 Examples:
   ata data pack photos photos-packed --size 64
+  ata data pack imagenet imagenet-packed --size 224 --shard-mb 64
   ata up --data photos-packed";
 
 #[derive(Debug, Args)]
@@ -76,6 +80,11 @@ pub(crate) struct PackArgs {
     /// Width and height of the packed images, in pixels: a multiple of 8, at most 256.
     #[arg(long, value_name = "S", default_value_t = DEFAULT_SIZE, value_parser = size)]
     pub(crate) size: usize,
+    /// Also write an index of shards of so many megabytes each: then a worker on another machine fetches only the shards that its
+    /// next tasks need, and keeps as many as its --cache-gb.
+    #[arg(long, value_name = "MB", allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<u64>::new().range(1..=MAX_SHARD_MB))]
+    pub(crate) shard_mb: Option<u64>,
     /// Leave out files that are no images or cannot be read, and say how many; without it, they are an error.
     #[arg(long)]
     pub(crate) skip_bad: bool,

@@ -9,6 +9,9 @@ use clap::builder::RangedU64ValueParser;
 use super::{JoinArgs, TraceArgs};
 use crate::settings::{Fuse, MAX_THREADS};
 
+/// More than the largest disks have.
+const MAX_CACHE_GB: u64 = 1_000_000;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,6 +40,11 @@ pub(crate) struct WorkerArgs {
     /// The training data, as the coordinator's --data takes it, so that it does not have to be sent.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<PathBuf>,
+    /// Gigabytes of shards that the cache may hold, of data sets that were packed with --shard-mb. It holds what is needed next in any
+    /// case.
+    #[arg(long, env = "ATA_CACHE_GB", value_name = "GB", default_value_t = 20, allow_negative_numbers = true,
+          value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_CACHE_GB))]
+    pub(crate) cache_gb: u64,
     /// How long to keep trying to reach a coordinator, in seconds since the last contact.
     #[arg(long, env = "ATA_RETRY_FOR", value_name = "S", default_value_t = 30, allow_negative_numbers = true,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_TIME.as_secs()))]

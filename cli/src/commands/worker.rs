@@ -110,6 +110,7 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
             data: data.clone(),
             peers: None,
             cache: default_cache_dir(),
+            cache_bytes: args.cache_gb.saturating_mul(1_000_000_000),
             retry_for: Duration::from_secs(args.retry_for),
             task_times: task_times.clone(),
             instance: rand::rngs::SysRng.try_next_u64().map_err(Failure::internal)?,

@@ -121,7 +121,10 @@ impl<P: Problem> BurnLearner<P> {
             on_device: data.samples_on(&device),
             prepares: !is_cpu(&device),
             fused_tasks: (data.samples.fused() / u64::from(tasks.task_batch)).max(1),
-            tasks: TaskSampler::new(tasks, data.samples.count()),
+            tasks: match data.samples.samples_of_shard() {
+                Some(shard) => TaskSampler::of_shards(tasks, data.samples.count(), shard),
+                None => TaskSampler::new(tasks, data.samples.count()),
+            },
             network: Some(data.problem.network(&device)),
             data,
             device,
@@ -135,6 +138,9 @@ impl<P: Problem> BurnLearner<P> {
             return Ok(batch);
         }
         let (iteration, tasks) = batch;
+        if let Some(shards) = self.tasks.next_shards(iteration, tasks.first) {
+            self.data.samples.expect_shards(&shards);
+        }
         let samples: Vec<TaskSample> = tasks.indices().flat_map(|task| self.tasks.task(iteration, task)).collect();
         match &self.on_device {
             Some(on_device) => on_device.training_batch(&samples),

@@ -42,10 +42,11 @@ pub use codec::{
     CodecError, apply_differences, decode_parameters, decode_sums, encode_differences, encode_parameters, encode_sums,
 };
 pub use data::{
-    Augmentation, BadImage, CHANNELS, CLASS_NAMES, CLASSES, Channels, DEFAULT_SIZE, DataError, DataFile, DataSource, FileState,
-    IMAGE_BYTES, ImageBatch, ImageInfo, ImageInput, Images, LabelledImage, MAX_CLASSES, MAX_SIZE, PackProgress,
-    PackedFile, Packing, RECORD_BYTES, Record, RecordFile, Split, Synthetic, TaskSample, TaskSampler, Tasks, Unpacked,
-    extract_archive, find_split, hex, is_size, sha256_of_file,
+    Augmentation, BadImage, CHANNELS, CLASS_NAMES, CLASSES, Channels, DEFAULT_SIZE, DataError, DataFile, DataSource,
+    FileState, IMAGE_BYTES, ImageBatch, ImageInfo, ImageInput, Images, LabelledImage, MAX_CLASSES, MAX_SIZE,
+    PackProgress, PackedFile, Packing, RECORD_BYTES, Record, RecordFile, Shard, ShardIndex, ShardStore, ShardedFile,
+    Split, Synthetic, TaskSample, TaskSampler, Tasks, Unpacked, extract_archive, find_split, hex, is_size,
+    sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
 pub use evaluator::{ClassCount, Evaluation, EvaluationBatches, EvaluationSum, Evaluator};
@@ -53,8 +54,8 @@ pub use exact::{GradientSum, NotFinite, Quantizer, TensorSizes, Units, UnitsErro
 pub use flat::with_parameters;
 pub use learner::{Learner, LearnerError, TaskGradient};
 pub use model::{
-    Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageParameters, ImageShape, Model, ModelError, ModelResolver, Network,
-    ResNet18, ResNet20, builtin_model, model,
+    Cnn, CnnWidths, Dataset, DescribedModel, ImageClassifier, ImageParameters, ImageShape, Model, ModelError,
+    ModelResolver, Network, ResNet18, ResNet20, builtin_model, model,
 };
 pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,

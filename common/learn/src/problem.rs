@@ -90,6 +90,15 @@ pub trait Samples: Send + Sync + 'static {
         self.batch(&indices)
     }
 
+    /// The number of samples of each shard, if the data set is in shards; the last one may have fewer. Then the order of samples needs few
+    /// shards at a time.
+    fn samples_of_shard(&self) -> Option<u64> {
+        None
+    }
+
+    /// Says which shards are needed next, in this order, so that they can be obtained ahead. It is only a hint.
+    fn expect_shards(&self, _shards: &[u64]) {}
+
     /// The most samples that a device other than the CPU computes as one batch, unless a single task has more: enough to keep a large
     /// GPU busy with images of CIFAR-100, few enough for the activations of ResNet-20 to take about 2 GiB.
     fn fused(&self) -> u64 {

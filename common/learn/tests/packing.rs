@@ -50,7 +50,9 @@ impl Place {
     fn pack(&self, skip_bad: bool) -> Result<Vec<BadImage>, DataError> {
         drop(fs::remove_dir_all(self.out()));
         let unpacked = Unpacked::find(&self.folder())?.expect("it has a folder 'train'");
-        unpacked.pack(&self.out(), Packing { size: 16, skip_bad }, &mut |done, total| assert!(done <= total))
+        unpacked.pack(&self.out(), Packing { size: 16, skip_bad, shard_bytes: None }, &mut |done, total| {
+            assert!(done <= total)
+        })
     }
 
     fn refused(&self, skip_bad: bool) -> String {
@@ -227,7 +229,9 @@ fn what_exists_is_not_overwritten() {
     fs::create_dir_all(place.out()).unwrap();
     fs::write(place.out().join("test.packed"), "mine").unwrap();
     let unpacked = Unpacked::find(&place.folder()).unwrap().unwrap();
-    let error = unpacked.pack(&place.out(), Packing { size: 16, skip_bad: false }, &mut |_, _| ()).unwrap_err();
+    let error = unpacked
+        .pack(&place.out(), Packing { size: 16, skip_bad: false, shard_bytes: None }, &mut |_, _| ())
+        .unwrap_err();
     assert!(matches!(error, DataError::Write { .. }), "{error}");
     assert_eq!(fs::read(place.out().join("test.packed")).unwrap(), b"mine");
 }

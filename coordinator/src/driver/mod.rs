@@ -180,7 +180,7 @@ impl Driver {
         let (initial, pace) = (InitialState::of(&training), Pace::default());
         let paced = pace.follow();
         let work = training::spawn(training, summation, span_links, pace, reports);
-        let files = [problem.data.file().cloned(), evaluation.source.file().cloned()];
+        let files: Vec<_> = problem.data.files().chain(evaluation.source.files()).cloned().collect();
         let CheckpointConfig { cadence, retention, store, model_metadata } = checkpoints;
         let saver = Saver { store, retention, table: problem.model.table(), metadata: model_metadata };
         let description = RunDescription {
@@ -215,7 +215,7 @@ impl Driver {
             publisher,
             trace,
             run_folder: folder,
-            info: RunInfo::new(id, spec, timeouts, files.into_iter().flatten(), workers.warm_start),
+            info: RunInfo::new(id, spec, timeouts, files, workers.warm_start),
             now_s: time_s,
             next_check_s: time_s,
             last_failure: "none".into(),

@@ -1,6 +1,6 @@
 //! The facts about the run that a worker gets when it joins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ata_learn::DataFile;
@@ -18,7 +18,7 @@ pub(super) struct RunInfo {
     spec: RunSpec,
     timeouts: Timeouts,
     /// The training data and the test data, if workers may fetch them.
-    files: Vec<Arc<ServedFile>>,
+    files: HashMap<[u8; 32], Arc<ServedFile>>,
     /// What an earlier run learned about the workers, by name.
     warm_start: BTreeMap<String, WorkerStatistics>,
 }
@@ -31,7 +31,7 @@ impl RunInfo {
         files: impl IntoIterator<Item = DataFile>,
         warm_start: BTreeMap<String, WorkerStatistics>,
     ) -> Self {
-        let files = files.into_iter().map(|file| Arc::new(ServedFile::new(file))).collect();
+        let files = files.into_iter().map(|file| (file.sha256, Arc::new(ServedFile::new(file)))).collect();
         Self { id, spec, timeouts, files, warm_start }
     }
 
@@ -54,7 +54,7 @@ impl RunInfo {
 
     /// The data with this digest.
     pub(super) fn file(&self, sha256: &[u8]) -> Result<&Arc<ServedFile>, Status> {
-        let file = self.files.iter().find(|file| file.sha256() == sha256);
+        let file = <[u8; 32]>::try_from(sha256).ok().and_then(|sha256| self.files.get(&sha256));
         file.ok_or_else(|| Status::not_found("this run does not use that data set"))
     }
 

@@ -67,7 +67,7 @@ impl Model for PythonModel {
     fn open(&self, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, DataError> {
         let path = match source {
             DataSource::Generated { .. } => None,
-            DataSource::File(path) => Some(path.as_path()),
+            DataSource::File(path) | DataSource::Shards { index: path, .. } => Some(path.as_path()),
         };
         Ok(Arc::new(PythonDataset::open(self.problem.clone(), self.parameter_count(), split, path)?))
     }

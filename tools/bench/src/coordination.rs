@@ -75,6 +75,7 @@ async fn run(workers: u32, protection: &Protection) -> Result<Duration, BenchErr
             data: None,
             peers: None,
             cache: folder.clone(),
+            cache_bytes: 0,
             retry_for: Duration::from_secs(30),
             task_times: None,
             instance: number.into(),

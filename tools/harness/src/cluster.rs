@@ -13,7 +13,7 @@ use ata_coordinator::{
     WorkersConfig,
 };
 use ata_learn::{
-    Aggregate, DataFile, DataSource, DeviceChoice, LearningRate, Model, ModelResolver, Optimizer, Split, TensorSizes,
+    Aggregate, DataSource, DeviceChoice, LearningRate, Model, ModelResolver, Optimizer, Split, TensorSizes,
 };
 use ata_record::{MODEL_FILE, RunEvent, RunState, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, Verify, build_policy};
@@ -133,6 +133,8 @@ pub struct WorkerSettings {
     pub fuses: bool,
     /// Its own copy of the training data.
     pub data: Option<PathBuf>,
+    /// Bytes of shards that its cache may hold.
+    pub cache_bytes: u64,
     /// How long it tries to reach a coordinator.
     pub retry_for: Duration,
     /// The host at which others are told to reach it.
@@ -147,7 +149,18 @@ impl WorkerSettings {
         let (task_time, retry_for) = (Duration::ZERO, Duration::from_secs(2));
         let (name, span_links) = (name.into(), SpanLinks::default());
         let peer_host = "127.0.0.1";
-        Self { name, through: None, models: toy, task_time, fuses: false, data: None, retry_for, peer_host, span_links }
+        Self {
+            name,
+            through: None,
+            models: toy,
+            task_time,
+            fuses: false,
+            data: None,
+            cache_bytes: u64::MAX,
+            retry_for,
+            peer_host,
+            span_links,
+        }
     }
 }
 
@@ -228,8 +241,18 @@ impl Cluster {
 
     /// Starts a worker. Aborting it is like killing its process.
     pub fn worker(&mut self, settings: WorkerSettings) -> AbortHandle {
-        let WorkerSettings { name, through, models, task_time, fuses, data, retry_for, peer_host, span_links } =
-            settings;
+        let WorkerSettings {
+            name,
+            through,
+            models,
+            task_time,
+            fuses,
+            data,
+            cache_bytes,
+            retry_for,
+            peer_host,
+            span_links,
+        } = settings;
         let of_batch = move |_, tasks: u64, _| task_time.saturating_mul(tasks as u32);
         let task_times: TaskTimes = Arc::new(move |_, _| Ok(TaskTime { fuses, of_batch: Box::new(of_batch) }));
         let config = WorkerConfig {
@@ -243,6 +266,7 @@ impl Cluster {
             models,
             data,
             cache: self.cache(),
+            cache_bytes,
             peers: Some(PeerConfig { listen: ([127, 0, 0, 1], 0).into(), host: Some(peer_host.into()) }),
             retry_for,
             task_times: (!task_time.is_zero()).then_some(task_times),
@@ -342,8 +366,10 @@ fn config(settings: &Settings, folder: &Path, start: Start) -> CoordinatorConfig
     let seed = 1;
     let generated = DataSource::Generated { seed };
     let source = settings.data.as_ref().map_or(generated, |path| DataSource::File(path.clone()));
-    let file = settings.data.as_deref().map(|path| DataFile::identify(path).expect("a file"));
-    let split = || file.clone().map_or(SplitData::Generated { seed }, SplitData::File);
+    let split = || match &settings.data {
+        Some(path) => SplitData::of_file(path).expect("a file"),
+        None => SplitData::Generated { seed },
+    };
     CoordinatorConfig {
         run: RunConfig {
             id: "harness".into(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ata_learn::{DataSource, Images, Packing, Samples, Split, Unpacked, hex, sha256_of_file};
+use ata_learn::{DataSource, Images, Packing, Samples, ShardIndex, Split, Unpacked, hex, sha256_of_file};
 
 use crate::args::PackArgs;
 use crate::failure::Failure;
@@ -10,10 +10,11 @@ use crate::inputs::{note_bad_image, note_bad_images};
 use crate::output::{Counting, note, print_text};
 
 pub(crate) fn run(args: &PackArgs) -> Result<(), Failure> {
-    let PackArgs { folder, out, size, skip_bad } = args;
+    let PackArgs { folder, out, size, skip_bad, shard_mb } = args;
     let unpacked = Unpacked::find(folder)?.ok_or_else(|| nothing_in(folder))?;
     let mut counting = Counting::new("images packed");
-    let packing = Packing { size: *size, skip_bad: *skip_bad };
+    let shard_bytes = shard_mb.map(|megabytes| megabytes * 1_000_000);
+    let packing = Packing { size: *size, skip_bad: *skip_bad, shard_bytes };
     let skipped = unpacked.pack(out, packing, &mut |done, total| counting.set(done, total));
     counting.finish();
     let skipped = skipped.inspect_err(note_bad_images)?;
@@ -25,6 +26,9 @@ pub(crate) fn run(args: &PackArgs) -> Result<(), Failure> {
     }
     for split in [Split::Train, Split::Test] {
         print_text(&format!("{}\n", describe(out, split)?))?;
+        if shard_mb.is_some() {
+            print_text(&format!("{}\n", describe_shards(&out.join(split.shards_name()))?))?;
+        }
     }
     Ok(())
 }
@@ -35,6 +39,12 @@ fn describe(out: &Path, split: Split) -> Result<String, Failure> {
     let (info, digest) = (images.info(), hex(&sha256_of_file(&path)?));
     let (count, classes, size) = (images.count(), info.classes.len(), info.size);
     Ok(format!("{}: {count} images of {size} × {size} pixels in {classes} classes, sha256 {digest}", path.display()))
+}
+
+fn describe_shards(path: &Path) -> Result<String, Failure> {
+    let (index, digest) = (ShardIndex::read(path)?, hex(&sha256_of_file(path)?));
+    let (shards, images) = (index.shards().len(), index.images_of_shard());
+    Ok(format!("{}: {shards} shards of {images} images, sha256 {digest}", path.display()))
 }
 
 fn nothing_in(folder: &Path) -> Failure {

@@ -103,13 +103,15 @@ fn check_labels(record: &[u8], index: u64) -> Result<(), String> {
     }
 }
 
-/// The file of a split in a folder, or in its `cifar-100-binary` subfolder; one of packed images counts first.
+/// The file of a split in a folder, or in its `cifar-100-binary` subfolder; an index of shards counts first, then packed images.
 pub fn find_split(folder: &Path, split: Split) -> Result<PathBuf, DataError> {
     let file = split.file_name();
     // A missing folder gets its own error.
     folder.metadata().map_err(DataError::io(folder))?;
-    [folder.join(split.packed_name()), folder.join(file), folder.join("cifar-100-binary").join(file)]
+    let names = [split.shards_name(), split.packed_name(), file].map(|name| folder.join(name));
+    names
         .into_iter()
+        .chain([folder.join("cifar-100-binary").join(file)])
         .find(|path| path.is_file())
         .ok_or_else(|| DataError::Missing { folder: folder.into(), file })
 }

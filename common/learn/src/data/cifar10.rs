@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::pack::{DEFAULT_SIZE, keep};
-use super::packed::PackedWriter;
+use super::pack::{DEFAULT_SIZE, Packing};
+use super::packed_writer::PackedWriter;
 use super::{DataError, IMAGE_BYTES, LabelledImage, PackProgress, Split, sha256_of_file};
 
 /// The names of the classes, by label: `batches.meta.txt` of the official archive.
@@ -50,7 +50,8 @@ impl Cifar10 {
     }
 
     /// Packs both splits into a folder.
-    pub(super) fn pack(&self, out: &Path, size: usize, progress: PackProgress<'_>) -> Result<(), DataError> {
+    pub(super) fn pack(&self, out: &Path, packing: Packing, progress: PackProgress<'_>) -> Result<(), DataError> {
+        let Packing { size, shard_bytes, .. } = packing;
         if size != DEFAULT_SIZE {
             let reason = format!("images of CIFAR-10 stay as they are: expected size {DEFAULT_SIZE}, found {size}");
             return Err(DataError::corrupt(&self.folder, reason));
@@ -61,7 +62,7 @@ impl Cifar10 {
         }
         let mut pack = |split| -> Result<PackedWriter, DataError> {
             let classes = CLASS_NAMES.map(String::from);
-            let mut writer = PackedWriter::new(out, size, &classes).map_err(DataError::write(out))?;
+            let mut writer = PackedWriter::new(out, size, &classes, shard_bytes).map_err(DataError::write(out))?;
             for file in self.files(split) {
                 done += append(&file, &mut writer, out)?;
                 progress(done, total);
@@ -70,8 +71,8 @@ impl Cifar10 {
         };
         let (train, test) = (pack(Split::Train)?, pack(Split::Test)?);
         let channels = train.channels();
-        keep(train, channels, out, Split::Train)?;
-        keep(test, channels, out, Split::Test)
+        train.keep(channels, out, Split::Train)?;
+        test.keep(channels, out, Split::Test)
     }
 }
 
@@ -104,6 +105,10 @@ mod tests {
     use super::super::PackedFile;
     use super::*;
 
+    fn packing(size: usize) -> Packing {
+        Packing { size, skip_bad: false, shard_bytes: None }
+    }
+
     /// Two records in each batch, with labels that count.
     fn write(folder: &Path) {
         let names = (1..=5).map(|batch| format!("data_batch_{batch}.bin")).chain(["test_batch.bin".into()]);
@@ -119,7 +124,7 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         assert!(Cifar10::find(folder.path()).is_none());
         write(folder.path());
-        Cifar10::find(folder.path()).unwrap().pack(out.path(), 32, &mut |_, _| ()).unwrap();
+        Cifar10::find(folder.path()).unwrap().pack(out.path(), packing(32), &mut |_, _| ()).unwrap();
         let [train, test] =
             ["train.packed", "test.packed"].map(|name| PackedFile::open(&out.path().join(name)).unwrap());
         assert_eq!((train.len(), test.len(), &train.info().classes[9][..]), (10, 2, "truck"));
@@ -136,7 +141,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = tempfile::tempdir().unwrap();
         let refused = |size| {
-            let packed = Cifar10::find(folder.path()).unwrap().pack(out.path(), size, &mut |_, _| ());
+            let packed = Cifar10::find(folder.path()).unwrap().pack(out.path(), packing(size), &mut |_, _| ());
             assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0, "nothing is left behind");
             packed.unwrap_err().to_string()
         };

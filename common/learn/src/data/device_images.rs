@@ -45,7 +45,7 @@ impl DeviceImages {
         });
         let shifts = Tensor::from_data(TensorData::new(vec![0_i32, 8, 16, 24], [1, 1, 4]), device);
         let block = (BLOCK_BYTES / source.info().image_bytes()) as u64;
-        let fits = source.count() <= MOST_BLOCKS * block;
+        let fits = source.is_here() && source.count() <= MOST_BLOCKS * block;
         let resident = fits.then(|| Resident::new(&source, block, device)).transpose()?;
         Ok(Self { source, device: device.clone(), resident, channels, shifts })
     }
@@ -170,7 +170,7 @@ fn upload(source: &Images, indices: &[u64], device: &Device) -> Result<(Tensor<2
 
 #[cfg(test)]
 mod tests {
-    use super::super::packed::PackedWriter;
+    use super::super::packed_writer::PackedWriter;
     use super::super::{DataSource, LabelledImage, RECORD_BYTES, Split};
     use super::*;
 
@@ -234,13 +234,13 @@ mod tests {
     fn batches_of_packed_images_are_those_of_the_host() {
         let folder = tempfile::tempdir().unwrap();
         let classes: Vec<String> = (0..300).map(|class| class.to_string()).collect();
-        let mut writer = PackedWriter::new(folder.path(), 16, &classes).unwrap();
+        let mut writer = PackedWriter::new(folder.path(), 16, &classes, None).unwrap();
         for at in 0..300_u16 {
             let pixels = (0..3 * 16 * 16).map(|pixel| (pixel * (usize::from(at) + 7) % 256) as u8).collect();
             writer.push(&LabelledImage { label: 299 - at, pixels }).unwrap();
         }
         let channels = writer.channels();
-        let file = writer.finish(channels).unwrap();
+        let (file, _) = writer.finish(channels).unwrap();
         let images = Images::open(&DataSource::File(file.path().into()), Split::Train).unwrap();
         let kept = DeviceImages::new(images.clone(), &Device::flex()).unwrap();
         check(&kept, &images, &[299, 0, 7, 7]);

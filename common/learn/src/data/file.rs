@@ -8,9 +8,9 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-use super::DataError;
+use super::{DataError, Shard, ShardIndex};
 
-/// A file of data and the identity of its content. It stays open, because another file may take its path.
+/// A file of data, or a part of one, and the identity of its content. It stays open, because another file may take its path.
 #[derive(Clone, Debug)]
 pub struct DataFile {
     /// Where it was.
@@ -19,6 +19,9 @@ pub struct DataFile {
     pub sha256: [u8; 32],
     /// Its size.
     pub bytes: u64,
+    /// Where it begins in the file, whose size is `file_bytes`.
+    offset: u64,
+    file_bytes: u64,
     file: Arc<File>,
 }
 
@@ -39,13 +42,32 @@ impl DataFile {
         let mut bytes = 0;
         loop {
             match file.read(&mut buffer).map_err(DataError::io(path))? {
-                0 => return Ok(Self { path: path.into(), sha256: digest.finalize().into(), bytes, file: file.into() }),
+                0 => {
+                    let (path, sha256) = (path.into(), digest.finalize().into());
+                    return Ok(Self { path, sha256, bytes, offset: 0, file_bytes: bytes, file: file.into() });
+                }
                 read => {
                     digest.update(&buffer[..read]);
                     bytes += read as u64;
                 }
             }
         }
+    }
+
+    /// The shards of a packed file, of which nothing is read yet.
+    pub fn shards(index: &ShardIndex, packed: &Path) -> Result<Vec<Self>, DataError> {
+        let file = Arc::new(File::open(packed).map_err(DataError::io(packed))?);
+        let file_bytes = file.metadata().map_err(DataError::io(packed))?.len();
+        let of = |Shard { offset, bytes, sha256, .. }: Shard| {
+            let (path, file) = (packed.into(), file.clone());
+            Self { path, sha256, bytes, offset, file_bytes, file }
+        };
+        Ok(index.shards().map(of).collect())
+    }
+
+    /// Whether the file could still be what it was, in this state.
+    pub fn is_possible(&self, state: FileState) -> bool {
+        state.bytes == self.file_bytes
     }
 
     /// The state of the file now.
@@ -57,7 +79,7 @@ impl DataFile {
     /// Reads what the file has now, from this byte on. Any number of threads may do so at the same time.
     #[cfg(unix)]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&*self.file, buffer, offset)
+        std::os::unix::fs::FileExt::read_exact_at(&*self.file, buffer, self.offset + offset)
     }
 
     /// The same on systems where a file has only one position to read from.
@@ -65,7 +87,7 @@ impl DataFile {
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         use std::io::{Seek, SeekFrom};
         let mut file = File::open(&self.path)?;
-        file.seek(SeekFrom::Start(offset))?;
+        file.seek(SeekFrom::Start(self.offset + offset))?;
         file.read_exact(buffer)
     }
 }

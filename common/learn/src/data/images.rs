@@ -9,7 +9,7 @@ use super::cifar::find_split;
 use super::device_images::DeviceImages;
 use super::{
     Augmentation, Channels, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, Placement,
-    RecordFile, Split, Synthetic, TaskSample, Unpacked, extract_archive,
+    RecordFile, ShardIndex, ShardedFile, Split, Synthetic, TaskSample, Unpacked, extract_archive,
 };
 use crate::cache::default_cache_dir;
 use crate::problem::{DeviceSamples, Samples};
@@ -26,6 +26,8 @@ pub struct Images {
 enum Records {
     /// Packed images of the user.
     Packed(PackedFile),
+    /// The same, in shards.
+    Sharded(ShardedFile),
     /// CIFAR-100.
     Cifar(RecordFile),
     /// Generated from a seed, in the shape of CIFAR-100.
@@ -37,11 +39,14 @@ impl Images {
     pub fn open(source: &DataSource, split: Split) -> Result<Self, DataError> {
         let records = match source {
             DataSource::Generated { seed } => Records::Synthetic(Synthetic::new(split, *seed)),
+            DataSource::Shards { index, store } => Records::Sharded(ShardedFile::with_store(index, store.clone())?),
+            DataSource::File(path) if ShardIndex::is_index(path)? => Records::Sharded(ShardedFile::open(path)?),
             DataSource::File(path) if PackedFile::is_packed(path)? => Records::Packed(PackedFile::open(path)?),
             DataSource::File(path) => Records::Cifar(RecordFile::open(path)?),
         };
         let info = match &records {
             Records::Packed(file) => file.info().clone(),
+            Records::Sharded(file) => file.info().clone(),
             Records::Cifar(_) | Records::Synthetic(_) => Arc::new(ImageInfo::cifar100()),
         };
         Ok(Self { records, info, augmentation: Augmentation::default() })
@@ -51,6 +56,11 @@ impl Images {
     #[must_use]
     pub fn augmented(self, augmentation: Augmentation) -> Self {
         Self { augmentation, ..self }
+    }
+
+    /// Whether reading an image takes no more than reading a file.
+    pub(super) fn is_here(&self) -> bool {
+        !matches!(&self.records, Records::Sharded(file) if !file.is_here())
     }
 
     pub(super) fn is_augmented(&self) -> bool {
@@ -64,6 +74,9 @@ impl Images {
 
     /// What the images in a file are, without reading them.
     pub fn describe(path: &Path) -> Result<ImageInfo, DataError> {
+        if ShardIndex::is_index(path)? {
+            return Ok((**ShardIndex::read(path)?.info()).clone());
+        }
         if PackedFile::is_packed(path)? { PackedFile::describe(path) } else { Ok(ImageInfo::cifar100()) }
     }
 
@@ -76,7 +89,7 @@ impl Images {
     /// packed ones; otherwise what the user named.
     pub fn prepare(data: &Path, size: usize, progress: PackProgress<'_>) -> Result<PathBuf, DataError> {
         let is_found = |split: &Split| {
-            let names = [split.file_name(), split.packed_name()];
+            let names = [split.file_name(), split.packed_name(), split.shards_name()];
             names.iter().any(|name| data.join(name).is_file())
         };
         if !data.is_dir() || [Split::Train, Split::Test].iter().any(is_found) {
@@ -101,8 +114,9 @@ impl Images {
         if found.is_dir() {
             return Ok(data.into());
         }
-        let mut names =
-            [Split::Train, Split::Test].into_iter().flat_map(|split| [split.file_name(), split.packed_name()]);
+        let mut names = [Split::Train, Split::Test]
+            .into_iter()
+            .flat_map(|split| [split.file_name(), split.packed_name(), split.shards_name()]);
         let is_split = names.any(|name| data.ends_with(name));
         match data.parent() {
             Some(folder) if is_split => Ok(Path::new(".").join(folder)),
@@ -114,6 +128,7 @@ impl Images {
     pub fn read(&self, index: u64) -> Result<LabelledImage, DataError> {
         match &self.records {
             Records::Packed(file) => file.read(index),
+            Records::Sharded(file) => file.read(index),
             Records::Cifar(file) => file.read(index).map(LabelledImage::from),
             Records::Synthetic(synthetic) => Ok(synthetic.record(index).into()),
         }
@@ -143,6 +158,7 @@ impl Samples for Images {
     fn count(&self) -> u64 {
         match &self.records {
             Records::Packed(file) => file.len(),
+            Records::Sharded(file) => file.index().count(),
             Records::Cifar(file) => file.len(),
             Records::Synthetic(synthetic) => synthetic.len(),
         }
@@ -150,6 +166,19 @@ impl Samples for Images {
 
     fn batch(&self, indices: &[u64]) -> Result<ImageInput, DataError> {
         self.host_batch(indices).map(ImageInput::Host)
+    }
+
+    fn samples_of_shard(&self) -> Option<u64> {
+        match &self.records {
+            Records::Sharded(file) => Some(file.index().images_of_shard()),
+            _ => None,
+        }
+    }
+
+    fn expect_shards(&self, shards: &[u64]) {
+        if let Records::Sharded(file) = &self.records {
+            file.expect(shards);
+        }
     }
 
     fn training_batch(&self, samples: &[TaskSample]) -> Result<ImageInput, DataError> {

@@ -8,13 +8,18 @@ mod cifar10;
 mod device_images;
 mod file;
 mod folder;
+mod header;
 mod images;
 mod info;
 mod pack;
 mod packed;
+mod packed_writer;
 mod permutation;
 mod sampling;
+mod shard_index;
+mod sharded;
 mod synthetic;
+mod windows;
 
 pub use archive::extract_archive;
 pub use augmentation::Augmentation;
@@ -26,10 +31,13 @@ pub use info::{Channels, ImageInfo, LabelledImage};
 pub use pack::{BadImage, DEFAULT_SIZE, PackProgress, Packing, Unpacked};
 pub use packed::{MAX_CLASSES, MAX_SIZE, PackedFile, is_size};
 pub use sampling::{TaskSample, TaskSampler, Tasks};
+pub use shard_index::{Shard, ShardIndex};
+pub use sharded::{ShardStore, ShardedFile};
 pub use synthetic::Synthetic;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Fine labels of CIFAR-100.
 pub const CLASSES: usize = 100;
@@ -70,6 +78,14 @@ impl Split {
         }
     }
 
+    /// The name of the index of its shards.
+    pub fn shards_name(self) -> &'static str {
+        match self {
+            Self::Train => "train.shards",
+            Self::Test => "test.shards",
+        }
+    }
+
     /// The name of its file in ata's own layout.
     pub fn packed_name(self) -> &'static str {
         match self {
@@ -80,7 +96,7 @@ impl Split {
 }
 
 /// Where the samples of a split come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum DataSource {
     /// Generated from a seed.
     Generated {
@@ -89,13 +105,20 @@ pub enum DataSource {
     },
     /// Read from a file.
     File(PathBuf),
+    /// Read from the shards that an index lists, which are obtained when they are needed.
+    Shards {
+        /// The index.
+        index: PathBuf,
+        /// Where the shards come from.
+        store: Arc<dyn ShardStore>,
+    },
 }
 
 impl DataSource {
     /// The file, for a problem that has no generated data; `expected` describes what `--data` takes, as in "a text file".
     pub fn file(&self, expected: &'static str) -> Result<&Path, DataError> {
         match self {
-            Self::File(path) => Ok(path),
+            Self::File(path) | Self::Shards { index: path, .. } => Ok(path),
             Self::Generated { .. } => Err(DataError::NotGenerated { expected }),
         }
     }

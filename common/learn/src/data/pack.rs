@@ -6,14 +6,18 @@ use std::path::{Path, PathBuf};
 use image::error::{LimitError, LimitErrorKind};
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits, RgbImage, imageops::FilterType};
+use rand::SeedableRng;
+use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::cifar10::Cifar10;
 use super::folder::{ImageFolder, LabelledFile};
-use super::packed::{PackedWriter, VERSION};
-use super::{Channels, DataError, LabelledImage, PackedFile, Split, hex};
+use super::header::VERSION;
+use super::packed_writer::PackedWriter;
+use super::{DataError, LabelledImage, PackedFile, Split, hex};
 
 /// Width and height of packed images, unless something else is asked for: those of CIFAR.
 pub const DEFAULT_SIZE: usize = 32;
@@ -41,6 +45,8 @@ pub struct Packing {
     pub size: usize,
     /// Whether files that cannot be used are left out; otherwise they are an error.
     pub skip_bad: bool,
+    /// Bytes of a shard, if machines are to read the images in shards.
+    pub shard_bytes: Option<u64>,
 }
 
 /// Called with the number of images that are done, and of all.
@@ -69,14 +75,15 @@ impl Unpacked {
     pub fn pack(self, out: &Path, packing: Packing, progress: PackProgress<'_>) -> Result<Vec<BadImage>, DataError> {
         std::fs::create_dir_all(out).map_err(DataError::write(out))?;
         for split in [Split::Train, Split::Test] {
-            let path = out.join(split.packed_name());
-            if path.exists() {
-                return Err(DataError::write(path)(io::ErrorKind::AlreadyExists.into()));
+            for path in [split.packed_name(), split.shards_name()].map(|name| out.join(name)) {
+                if path.exists() {
+                    return Err(DataError::write(path)(io::ErrorKind::AlreadyExists.into()));
+                }
             }
         }
         match self.0 {
             Source::Folder(folder) => pack_folder(folder, out, packing, progress),
-            Source::Cifar10(cifar) => cifar.pack(out, packing.size, progress).map(|()| Vec::new()),
+            Source::Cifar10(cifar) => cifar.pack(out, packing, progress).map(|()| Vec::new()),
         }
     }
 
@@ -107,7 +114,7 @@ impl Unpacked {
         }
         // Removed again if anything goes wrong.
         let unfinished = TempDir::with_prefix_in("packing-", &parent).map_err(DataError::cache(&parent))?;
-        self.pack(unfinished.path(), Packing { size, skip_bad: false }, progress)?;
+        self.pack(unfinished.path(), Packing { size, skip_bad: false, shard_bytes: None }, progress)?;
         match std::fs::rename(unfinished.path(), &target) {
             Ok(()) => Ok(target),
             // Another process was faster, with the same content.
@@ -121,14 +128,18 @@ impl Unpacked {
 fn pack_folder(
     folder: ImageFolder,
     out: &Path,
-    Packing { size, skip_bad }: Packing,
+    Packing { size, skip_bad, shard_bytes }: Packing,
     progress: PackProgress<'_>,
 ) -> Result<Vec<BadImage>, DataError> {
-    let ImageFolder { classes, train, test, strays: mut bad } = folder;
+    let ImageFolder { classes, mut train, test, strays: mut bad } = folder;
+    if shard_bytes.is_some() {
+        // Few shards are read at a time, and folders are sorted by class.
+        train.shuffle(&mut ChaCha8Rng::seed_from_u64(0));
+    }
     let total = (train.len() + test.len()) as u64;
     let mut done = 0;
     let mut pack = |files: &[LabelledFile]| -> Result<PackedWriter, DataError> {
-        let mut writer = PackedWriter::new(out, size, &classes).map_err(DataError::write(out))?;
+        let mut writer = PackedWriter::new(out, size, &classes, shard_bytes).map_err(DataError::write(out))?;
         let mut found = vec![false; classes.len()];
         for files in files.chunks(AT_ONCE) {
             let read: Vec<Result<LabelledImage, BadImage>> = files.par_iter().map(|file| read(file, size)).collect();
@@ -158,19 +169,9 @@ fn pack_folder(
         return Err(DataError::BadImages { first: bad.remove(0), others: bad });
     }
     let channels = train.channels();
-    keep(train, channels, out, Split::Train)?;
-    keep(test, channels, out, Split::Test)?;
+    train.keep(channels, out, Split::Train)?;
+    test.keep(channels, out, Split::Test)?;
     Ok(bad)
-}
-
-/// Gives a file its final name.
-pub(super) fn keep(writer: PackedWriter, channels: Channels, out: &Path, split: Split) -> Result<(), DataError> {
-    if writer.len() == 0 {
-        return Err(DataError::Empty { split });
-    }
-    let path = out.join(split.packed_name());
-    let kept = writer.finish(channels).and_then(|file| Ok(file.persist_noclobber(&path)?));
-    kept.map(drop).map_err(DataError::write(path))
 }
 
 fn read(file: &LabelledFile, size: usize) -> Result<LabelledImage, BadImage> {

@@ -7,6 +7,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use super::permutation::Permutation;
+use super::windows::Windows;
 
 /// The tasks of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,19 +35,80 @@ pub struct TaskSample {
 /// A task's samples depend on (seed, iteration, index) only. The samples of iteration 1's tasks 0..B, then of iteration
 /// 2's, and so on, run through one random permutation of the data set per epoch. The extra tasks of a racing iteration
 /// (index ≥ B) draw theirs at random, so as not to use up those of later tasks.
+///
+/// If the data set is in shards, an epoch is shuffled by [windows of shards](super::windows), and extra tasks draw from the window of
+/// their iteration.
 #[derive(Debug)]
 pub struct TaskSampler {
     tasks: Tasks,
     /// Samples of the data set.
     count: u64,
+    /// Samples of a shard, if it is in shards.
+    shard: Option<u64>,
     /// By epoch; only those that the last task spans are kept.
-    permutations: BTreeMap<u64, Permutation>,
+    orders: BTreeMap<u64, Order>,
+    /// The epoch and the window whose shards were asked for last.
+    window: Option<(u64, u64)>,
+}
+
+/// The order of an epoch.
+#[derive(Debug)]
+enum Order {
+    Whole(Permutation),
+    InWindows(Windows),
 }
 
 impl TaskSampler {
     /// For tasks on a data set of `count` samples, at least one.
     pub fn new(tasks: Tasks, count: u64) -> Self {
-        Self { tasks, count, permutations: BTreeMap::new() }
+        Self { tasks, count, shard: None, orders: BTreeMap::new(), window: None }
+    }
+
+    /// The same for a data set in shards of so many samples, of which the last one may have fewer.
+    pub fn of_shards(tasks: Tasks, count: u64, shard: u64) -> Self {
+        Self { shard: Some(shard), ..Self::new(tasks, count) }
+    }
+
+    /// The shards that a task and those after it need first, in this order, if the data set is in shards and they are not those that
+    /// this returned last.
+    pub fn next_shards(&mut self, iteration: Iteration, index: u64) -> Option<Vec<u64>> {
+        self.shard?;
+        let position = self.first_position(iteration, index.min(self.tasks.budget - 1));
+        let (epoch, at) = (position / self.count, position % self.count);
+        let Order::InWindows(windows) = self.order(epoch) else { return None };
+        let window = windows.window(at);
+        let shards = [windows.shards(window), windows.shards(window + 1)].concat();
+        (self.window.replace((epoch, window)) != Some((epoch, window))).then_some(shards)
+    }
+
+    /// The position of a task's first sample among those of all iterations. It wraps around, as a coordinator may name any iteration.
+    fn first_position(&self, iteration: Iteration, index: u64) -> u64 {
+        let Tasks { budget, task_batch, .. } = self.tasks;
+        (iteration.number() - 1).wrapping_mul(budget).wrapping_add(index).wrapping_mul(task_batch.into())
+    }
+
+    fn order(&mut self, epoch: u64) -> &mut Order {
+        let (count, shard) = (self.count, self.shard);
+        self.orders.entry(epoch).or_insert_with(|| {
+            let rng = stream(self.tasks.seed, Purpose::Epoch, epoch);
+            match shard {
+                None => Order::Whole(Permutation::new(count, rng)),
+                Some(shard) => Order::InWindows(Windows::new(count, shard, rng)),
+            }
+        })
+    }
+
+    /// The sample at a position among those of all iterations.
+    fn sample(&mut self, position: u64) -> u64 {
+        let (epoch, at) = (position / self.count, position % self.count);
+        let seed = self.tasks.seed;
+        match self.order(epoch) {
+            Order::Whole(permutation) => permutation.at(at),
+            // Epochs and windows are both far fewer than 2³².
+            Order::InWindows(windows) => {
+                windows.at(at, |window| stream(seed, Purpose::Window, (epoch << 32).wrapping_add(window)))
+            }
+        }
     }
 
     /// A task's samples, with the draws of each.
@@ -58,27 +120,28 @@ impl TaskSampler {
     /// The indices of a task's samples.
     pub fn samples(&mut self, iteration: Iteration, index: u64) -> Vec<u64> {
         let Tasks { seed, budget, task_batch } = self.tasks;
-        let count = self.count;
         let size = u64::from(task_batch);
         if index >= budget {
             let mut rng = stream(seed, Purpose::ExtraTask, number_of(iteration, index));
-            return (0..size).map(|_| random_below(count, &mut rng)).collect();
+            return (0..size).map(|_| self.extra_sample(iteration, &mut rng)).collect();
         }
-        // Positions wrap around, as a coordinator may name any iteration.
-        let first = (iteration.number() - 1).wrapping_mul(budget).wrapping_add(index).wrapping_mul(size);
-        let epoch_of = |position: u64| position / count;
-        let oldest = epoch_of(first);
-        self.permutations.retain(|&epoch, _| epoch >= oldest && epoch <= epoch_of(first.wrapping_add(size)));
-        (0..size)
-            .map(|at| {
-                let position = first.wrapping_add(at);
-                let permutation = self
-                    .permutations
-                    .entry(epoch_of(position))
-                    .or_insert_with_key(|&epoch| Permutation::new(count, stream(seed, Purpose::Epoch, epoch)));
-                permutation.at(position % count)
-            })
-            .collect()
+        let first = self.first_position(iteration, index);
+        let epochs = first / self.count..=first.wrapping_add(size) / self.count;
+        self.orders.retain(|epoch, _| epochs.contains(epoch));
+        (0..size).map(|at| self.sample(first.wrapping_add(at))).collect()
+    }
+
+    /// A random sample, of the window of the iteration if there are any.
+    fn extra_sample(&mut self, iteration: Iteration, rng: &mut ChaCha8Rng) -> u64 {
+        let position = self.first_position(iteration, 0);
+        let (epoch, count) = (position / self.count, self.count);
+        if self.shard.is_none() {
+            return random_below(count, rng);
+        }
+        let Order::InWindows(windows) = self.order(epoch) else { unreachable!("the data set is in shards") };
+        let range = windows.positions(windows.window(position % count));
+        let at = range.start + random_below(range.end - range.start, rng);
+        self.sample(epoch * count + at)
     }
 }
 
@@ -100,6 +163,7 @@ enum Purpose {
     Epoch = 1,
     ExtraTask = 2,
     Draw = 3,
+    Window = 4,
 }
 
 /// An independent random stream for each purpose and number.
@@ -166,6 +230,38 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 20, "no draw comes twice");
+    }
+
+    /// Invariant 2 for sharded data, and that a task takes samples of the shards that were named before it.
+    #[test]
+    fn tasks_of_sharded_data_take_the_shards_that_are_expected() {
+        let new = || TaskSampler::of_shards(Tasks { seed: 3, budget: 4, task_batch: 16 }, 2_000, 60);
+        let (mut data, mut other) = (new(), new());
+        let (mut expected, mut times, mut all) = (Vec::new(), 0, Vec::new());
+        for (iteration, index) in (1..=32).flat_map(|iteration| (0..4).map(move |index| (Iteration(iteration), index)))
+        {
+            if let Some(shards) = data.next_shards(iteration, index) {
+                assert!(shards.len() <= 16);
+                (expected, times) = (shards, times + 1);
+            }
+            let samples = data.samples(iteration, index);
+            // A task may begin in the last window of an epoch and end in the first one of the next.
+            let known = samples.iter().filter(|sample| expected.contains(&(**sample / 60))).count();
+            assert!(known == 16 || (iteration.number(), index) == (32, 1), "{iteration} {index}: {known}");
+            all.extend(samples);
+        }
+        assert_eq!(times, 6, "34 shards are five windows, and the next epoch has begun");
+        let (mut epoch, next) = (all[..2_000].to_vec(), &all[2_000..]);
+        assert_ne!(epoch[..48], next[..]);
+        epoch.sort_unstable();
+        assert!(epoch.iter().copied().eq(0..2_000));
+        for (iteration, index) in [(30, 3), (1, 0), (17, 2)] {
+            let at = (iteration as usize - 1) * 64 + index as usize * 16;
+            assert_eq!(other.samples(Iteration(iteration), index), all[at..at + 16]);
+        }
+        let extra = other.samples(Iteration(17), 9);
+        let shards = new().next_shards(Iteration(17), 0).unwrap();
+        assert!(extra.iter().all(|sample| shards[..8].contains(&(sample / 60))), "extra tasks need no more shards");
     }
 
     /// The positions of this task's samples end where numbers do.

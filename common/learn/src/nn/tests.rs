@@ -6,7 +6,9 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{GroupNormConfig, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Distribution, Gradients, Tensor, TensorData};
 
-use super::{Conv3x3, ConvReluPool, GroupNorm, Linear, by_burn, cross_entropy, global_average, smoothed_cross_entropy, subsample};
+use super::{
+    Conv3x3, ConvReluPool, GroupNorm, Linear, by_burn, cross_entropy, global_average, smoothed_cross_entropy, subsample,
+};
 
 fn cpu() -> Device {
     Device::flex().autodiff()

@@ -1,0 +1,87 @@
+//! Downloads from the coordinator, over whatever session there is.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ata_learn::DataError;
+use ata_wire::proto::DataRequest;
+use ata_wire::{Assembler, Connection, SessionToken, receive_chunk, receive_header};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::error::SessionError;
+
+/// Where data come from. It outlives sessions, as data do.
+#[derive(Clone, Default)]
+pub(crate) struct DataLink(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    session: Mutex<Option<(Connection, SessionToken)>>,
+    /// A coordinator sends one file at a time to a session.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// A session over which data can be downloaded, until this is dropped.
+pub(crate) struct OpenLink<'a>(&'a DataLink);
+
+impl Drop for OpenLink<'_> {
+    fn drop(&mut self) {
+        *self.0.session() = None;
+    }
+}
+
+impl std::fmt::Debug for DataLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DataLink").field("is_open", &self.session().is_some()).finish()
+    }
+}
+
+impl DataLink {
+    /// Downloads go over this session from now on.
+    pub(crate) fn open(&self, connection: Connection, session: SessionToken) -> OpenLink<'_> {
+        *self.session() = Some((connection, session));
+        OpenLink(self)
+    }
+
+    fn session(&self) -> std::sync::MutexGuard<'_, Option<(Connection, SessionToken)>> {
+        self.0.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fetches a file, or a part of one, into a temporary file in `cache`, and checks it.
+    pub(crate) async fn download(
+        &self,
+        cache: &Path,
+        sha256: [u8; 32],
+        bytes: u64,
+    ) -> Result<NamedTempFile, SessionError> {
+        let _turn = self.0.turn.lock().await;
+        let Some((connection, session)) = self.session().clone() else {
+            return Err(SessionError::Broken("there is no session to fetch data over".into()));
+        };
+        let mut file = NamedTempFile::new_in(cache).map_err(DataError::cache(cache))?;
+        let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
+        let opened = connection.coordinator().data(request).await;
+        let mut parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();
+        let received = async {
+            let mut assembler = Assembler::new(receive_header(&mut parts).await?, bytes)?;
+            let mut digest = Sha256::new();
+            while let Some(chunk) = receive_chunk(&mut parts).await? {
+                assembler.check(&chunk)?;
+                digest.update(&chunk.data);
+                if let Err(cause) = file.write_all(&chunk.data) {
+                    return Ok(Err(DataError::cache(cache)(cause)));
+                }
+            }
+            assembler.finish()?;
+            Ok(Ok(digest))
+        };
+        let digest = received.await.map_err(SessionError::fetch)??;
+        if digest.finalize()[..] != sha256 {
+            return Err(SessionError::NoData("the data arrived damaged: its SHA-256 differs".into()));
+        }
+        Ok(file)
+    }
+}
