@@ -5,7 +5,8 @@
 #     curl -fsSL RELEASE/install.sh | sh                            into ~/.local/bin
 #     curl -fsSL RELEASE/install.sh | sh -s -- --gpu --to /usr/local/bin
 #
-# --gpu: with the wgpu device; without it, CPU only. --to DIR: the folder. The workflow that publishes a release writes its address and
+# --gpu: with the wgpu device; without it, CPU only. On Linux, the program for CPUs runs on every distribution, and that for GPUs needs
+# glibc 2.35 or newer. --to DIR: the folder. The workflow that publishes a release writes its address and
 # version into this file; ATA_RELEASE and ATA_VERSION in the environment take their place.
 set -eu
 
@@ -26,9 +27,11 @@ while [ $# -gt 0 ]; do
 done
 case $release in @*) fail "this is the script of no release: set ATA_RELEASE to the address of its files, and ATA_VERSION" ;; esac
 
+# A static program cannot load Vulkan.
+case $variant in cpu) libc=musl ;; gpu) libc=gnu ;; esac
 case $(uname -s)-$(uname -m) in
-Linux-x86_64) target=x86_64-unknown-linux-gnu ;;
-Linux-aarch64 | Linux-arm64) target=aarch64-unknown-linux-gnu ;;
+Linux-x86_64) target=x86_64-unknown-linux-$libc ;;
+Linux-aarch64 | Linux-arm64) target=aarch64-unknown-linux-$libc ;;
 Darwin-arm64) target=aarch64-apple-darwin ;;
 *) fail "there is no archive for $(uname -s) on $(uname -m): build ata from its sources" ;;
 esac
@@ -43,7 +46,8 @@ sum=$(command -v sha256sum >/dev/null && echo sha256sum || echo "shasum -a 256")
 grep -F " $name.tar.gz" "$work/SHA256SUMS" > "$work/sum" || fail "SHA256SUMS does not name $name.tar.gz"
 (cd "$work" && $sum -c sum > /dev/null 2>&1) || fail "$name.tar.gz is not what SHA256SUMS says: download it again"
 tar -xzf "$work/$name.tar.gz" -C "$work"
+installed=$("$work/$name/ata" --version) || fail "$name does not run on this machine: build ata from its sources"
 mkdir -p "$to"
 mv "$work/$name/ata" "$to/ata"
-echo "$("$to/ata" --version) is in $to/ata"
+echo "$installed is in $to/ata"
 case :$PATH: in *":$to:"*) ;; *) echo "add $to to your PATH" ;; esac

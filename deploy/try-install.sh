@@ -9,8 +9,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 case $(uname -s)-$(uname -m) in
-Linux-x86_64) target=x86_64-unknown-linux-gnu ;;
-Linux-aarch64) target=aarch64-unknown-linux-gnu ;;
+Linux-x86_64) target=x86_64-unknown-linux-musl ;;
+Linux-aarch64) target=aarch64-unknown-linux-musl ;;
 Darwin-arm64) target=aarch64-apple-darwin ;;
 *) echo "try-install.sh: no release is built for this machine" >&2; exit 64 ;;
 esac

@@ -5,7 +5,7 @@
 /// The C library of Linux returns large blocks to the system when they are freed, and the next gradient's begin with a page
 /// fault per 4 KiB: on the CPU that can double a gradient's time. What counts as large follows the largest block that was
 /// ever freed, up to 32 MiB, so that freeing one of nearly that size is enough. Larger blocks are still returned, and other
-/// systems' allocators are not affected.
+/// allocators are not affected.
 pub fn keep_freed_memory() {
     const NEARLY_32_MIB: usize = (32 << 20) - (64 << 10);
     // Without the black box the compiler sees that the block is not used.
@@ -15,22 +15,30 @@ pub fn keep_freed_memory() {
 /// Has the allocator also keep blocks of more than 32 MiB, such as the gradients of a model with 10 million parameters: without that, half
 /// of a task's time is page faults.
 ///
-/// The C library of Linux takes that setting only from the environment in which a program starts, so the program starts anew, in the same
-/// process. It returns if that is done, not possible, or not needed on this system.
+/// The C library of Linux takes that setting only from the environment in which a program starts, and so does mimalloc, the allocator of
+/// static programs. Therefore the program starts anew, in the same process. It returns if that is done, not possible, or not needed on this
+/// system.
 pub fn keep_large_blocks() {
+    // No block is mapped alone, and none is returned; growth by 64 MiB at a time.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        use std::os::unix::process::CommandExt;
-        const TUNABLES: &str = "GLIBC_TUNABLES";
-        let mut arguments = std::env::args_os();
-        let (Some(name), None) = (arguments.next(), std::env::var_os(TUNABLES)) else { return };
-        // No block is mapped alone, and none is returned; growth by 64 MiB at a time.
-        let tunables =
-            "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.top_pad=67108864";
-        let mut program = std::process::Command::new("/proc/self/exe");
-        let error = program.arg0(name).args(arguments).env(TUNABLES, tunables).exec();
-        tracing::debug!(%error, "the program cannot be started anew: large gradients will take longer");
-    }
+    start_anew_with(
+        "GLIBC_TUNABLES",
+        "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.top_pad=67108864",
+    );
+    // Without it, mimalloc returns what is free a second after something was freed.
+    #[cfg(all(target_os = "linux", target_env = "musl"))]
+    start_anew_with("MIMALLOC_PURGE_DELAY", "-1");
+}
+
+/// Starts the program anew in this process, with a variable in its environment, unless the variable is there.
+#[cfg(all(target_os = "linux", any(target_env = "gnu", target_env = "musl")))]
+fn start_anew_with(variable: &str, value: &str) {
+    use std::os::unix::process::CommandExt;
+    let mut arguments = std::env::args_os();
+    let (Some(name), None) = (arguments.next(), std::env::var_os(variable)) else { return };
+    let mut program = std::process::Command::new("/proc/self/exe");
+    let error = program.arg0(name).args(arguments).env(variable, value).exec();
+    tracing::debug!(%error, "the program cannot be started anew: large gradients will take longer");
 }
 
 /// Does `work` on one thread, regardless of [`crate::limit_threads`].
