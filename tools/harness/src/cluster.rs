@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use ata_coordinator::{
     Cadence, CheckpointConfig, CoordinatorConfig, EvaluationConfig, FolderStore, OwnEvaluation, PolicyConfig,
