@@ -43,7 +43,6 @@ use std::time::{Duration, Instant};
 use ata_wire::FarewellReason;
 
 use backoff::{Attempts, Backoff};
-use download::DataLink;
 use error::SessionError;
 use exchange::PeerServer;
 use session::History;
@@ -71,8 +70,7 @@ pub async fn run(mut config: WorkerConfig, stop: impl Future<Output = ()>) -> Re
     let mut stop = pin!(stop);
     let (mut backoff, mut fetching) = (Backoff::to_connect(), Attempts::new(Backoff::to_fetch()));
     let peers = peer_server(&config).await?;
-    let mut history =
-        History { contact: Instant::now(), worked: false, data: None, test_data: None, link: DataLink::default() };
+    let mut history = History::new(Instant::now());
     let mut name_taken_since: Option<Instant> = None;
     // The last cause, which is not logged again at every attempt.
     let mut logged: Option<String> = None;

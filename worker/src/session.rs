@@ -62,6 +62,13 @@ pub(crate) struct History {
     pub(crate) link: DataLink,
 }
 
+impl History {
+    /// That of a worker which begins to look for a coordinator.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { contact: now, worked: false, data: None, test_data: None, link: DataLink::default() }
+    }
+}
+
 /// Connects, works, and returns why the session ended.
 pub(crate) async fn run(
     config: &WorkerConfig,

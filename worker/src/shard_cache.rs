@@ -1,5 +1,6 @@
 //! The shards that a worker has: fetched when they are needed, checked, and kept as long as there is room.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -79,7 +80,7 @@ impl Shared {
     async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<File, DataError> {
         let path = self.folder.join(hex(&shard.sha256));
         // Held until the file is open, so that no process fetches it a second time, or removes it.
-        let _lock = self.blocking(|shared| shared.lock()).await?;
+        let _lock = self.blocking(Self::lock).await?;
         let cached = path.clone();
         let is_here = self.blocking(move |shared| shared.is_here(&cached, &shard)).await?;
         if !is_here {
@@ -93,8 +94,7 @@ impl Shared {
         }
         self.blocking(move |shared| {
             let file = File::options().read(true).write(true).open(&path).map_err(DataError::io(&path))?;
-            // The time tells which shards were used last.
-            file.set_modified(SystemTime::now()).map_err(DataError::io(&path))?;
+            file.set_modified(now()).map_err(DataError::io(&path))?;
             if !is_here {
                 shared.make_room()?;
             }
@@ -142,7 +142,7 @@ impl Shared {
             }
         }
         // The oldest last, and those that are needed next first.
-        shards.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
+        shards.sort_by_key(|(is_expected, used, ..)| Reverse((*is_expected, *used)));
         let mut total = 0_u64;
         for (is_expected, _, bytes, path) in shards {
             total = total.saturating_add(bytes);
@@ -167,4 +167,10 @@ impl Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time of a file's last use. If the clock is set back, a shard may be removed too early, and is fetched again.
+#[expect(clippy::disallowed_methods, reason = "processes that come and go have no other clock in common")]
+fn now() -> SystemTime {
+    SystemTime::now()
 }

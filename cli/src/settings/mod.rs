@@ -153,6 +153,7 @@ pub(crate) struct Settings {
 }
 
 impl Default for Settings {
+    #[expect(clippy::too_many_lines, reason = "a line for each setting")]
     fn default() -> Self {
         Self {
             policy: "ata-auto".into(),

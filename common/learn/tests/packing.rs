@@ -51,7 +51,7 @@ impl Place {
         drop(fs::remove_dir_all(self.out()));
         let unpacked = Unpacked::find(&self.folder())?.expect("it has a folder 'train'");
         unpacked.pack(&self.out(), Packing { size: 16, skip_bad, shard_bytes: None }, &mut |done, total| {
-            assert!(done <= total)
+            assert!(done <= total);
         })
     }
 

@@ -56,14 +56,10 @@ impl Rig {
         self.folder.path().join("packed/train.shards")
     }
 
-    fn worker(&self, name: &str) -> WorkerSettings {
-        WorkerSettings { models: builtin_model, ..WorkerSettings::new(name) }
-    }
-
     /// The parameters if the workers have the data, so that they fetch nothing.
     async fn with_own_data(&self) -> [u8; 32] {
         let mut cluster = Cluster::start(&self.settings).await;
-        cluster.worker(WorkerSettings { data: Some(self.index()), ..self.worker("honest") });
+        cluster.worker(WorkerSettings { data: Some(self.index()), ..worker("honest") });
         cluster.wait_for("the last iteration", |state| state.iterations == 20).await;
         assert!(!cluster.cache().join("shards").exists(), "nothing was fetched");
         cluster.end().await.report.parameters_sha256
@@ -73,6 +69,10 @@ impl Rig {
     fn digests(&self) -> BTreeSet<String> {
         ShardIndex::read(&self.index()).unwrap().shards().map(|shard| hex(&shard.sha256)).collect()
     }
+}
+
+fn worker(name: &str) -> WorkerSettings {
+    WorkerSettings { models: builtin_model, ..WorkerSettings::new(name) }
 }
 
 /// The shards in a cache.
@@ -87,7 +87,7 @@ async fn workers_fetch_the_shards_that_they_need() {
     let expected = rig.with_own_data().await;
     let mut cluster = Cluster::start(&Settings { min_workers: 3, ..rig.settings.clone() }).await;
     for name in ["a", "b", "c"] {
-        cluster.worker(rig.worker(name));
+        cluster.worker(worker(name));
     }
     cluster.wait_for("the last iteration", |state| state.iterations == 20).await;
     let (found, digests) = (cached(&cluster.cache()), rig.digests());
@@ -103,7 +103,7 @@ async fn a_small_cache_is_enough() {
     let rig = Rig::new();
     let expected = rig.with_own_data().await;
     let mut cluster = Cluster::start(&rig.settings).await;
-    cluster.worker(WorkerSettings { cache_bytes: 10 * 25 * PACKED_BYTES, ..rig.worker("a") });
+    cluster.worker(WorkerSettings { cache_bytes: 10 * 25 * PACKED_BYTES, ..worker("a") });
     cluster.wait_for("the last iteration", |state| state.iterations == 20).await;
     let found = cached(&cluster.cache());
     assert_eq!(cluster.end().await.report.parameters_sha256, expected);
@@ -121,7 +121,7 @@ async fn damaged_shards_in_the_cache_are_fetched_again() {
     for digest in rig.digests() {
         fs::write(shards.join(digest), vec![3; 25 * PACKED_BYTES as usize]).unwrap();
     }
-    cluster.worker(rig.worker("a"));
+    cluster.worker(worker("a"));
     assert_eq!(cluster.end().await.report.parameters_sha256, expected);
 }
 
@@ -139,7 +139,7 @@ async fn a_run_goes_on_once_a_changed_shard_is_what_it_was() {
     fs::write(&packed, &bad).unwrap();
     let settings = Settings { rest_s: 0.05, expel_after: 1000, evaluates: false, ..rig.settings.clone() };
     let mut cluster = Cluster::start(&settings).await;
-    cluster.worker(rig.worker("a"));
+    cluster.worker(worker("a"));
     cluster.wait_for("a task that failed", |state| state.workers.values().any(|worker| worker.usage.rests > 0)).await;
     assert!(cluster.state.borrow().iterations < 20);
     fs::write(&packed, &good).unwrap();

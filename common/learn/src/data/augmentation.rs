@@ -72,7 +72,7 @@ impl Placement {
         let mut pixels = vec![0; image.pixels.len()];
         let rows = pixels.chunks_exact_mut(size).zip(image.pixels.chunks_exact(size * size).flat_map(|plane| {
             (0..size).map(move |row| {
-                let row = usize::try_from(row as i32 - self.down).ok().filter(|row| *row < size)?;
+                let row = row.checked_add_signed(-(self.down as isize)).filter(|row| *row < size)?;
                 plane.get(row * size..(row + 1) * size)
             })
         }));
@@ -80,7 +80,7 @@ impl Placement {
             let Some(source) = source else { continue };
             for (column, pixel) in row.iter_mut().enumerate() {
                 let column = if self.is_mirrored { size - 1 - column } else { column };
-                let column = usize::try_from(column as i32 - self.right).ok();
+                let column = column.checked_add_signed(-(self.right as isize));
                 *pixel = column.and_then(|column| source.get(column)).copied().unwrap_or(0);
             }
         }

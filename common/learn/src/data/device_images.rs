@@ -96,18 +96,19 @@ impl Samples for DeviceImages {
 /// What [`Placement::apply`] does, to pixels of shape [samples, 3, size, size] with one placement a sample.
 fn placed(pixels: Tensor<4>, placements: &[Placement], device: &Device) -> Tensor<4> {
     let [samples, planes, size, _] = pixels.dims();
+    let side = i64::from(size as u32);
     let of = |what: fn(&Placement) -> i32| {
         int_tensor(placements.iter().map(what).collect(), device).reshape([samples, 1, 1])
     };
-    let numbers = || Tensor::<1, Int>::arange(0..size as i64, device);
+    let numbers = || Tensor::<1, Int>::arange(0..side, device);
     let columns = numbers().reshape([1, 1, size]);
-    let mirroring = of(|placement| placement.is_mirrored.into()) * (columns.clone() * -2 + (size as i64 - 1));
+    let mirroring = of(|placement| placement.is_mirrored.into()) * (columns.clone() * -2 + (side - 1));
     let column = columns + mirroring - of(|placement| placement.right);
     let row = numbers().reshape([1, size, 1]) - of(|placement| placement.down);
-    let inside = |at: &Tensor<3, Int>| at.clone().clamp(0, size as i64 - 1);
+    let inside = |at: &Tensor<3, Int>| at.clone().clamp(0, side - 1);
     let (nearest_column, nearest_row) = (inside(&column), inside(&row));
     let is_inside = nearest_column.clone().equal(column).float() * nearest_row.clone().equal(row).float();
-    let index = (nearest_row * size as i64 + nearest_column).reshape([samples, 1, size * size]);
+    let index = (nearest_row * side + nearest_column).reshape([samples, 1, size * size]);
     let moved = pixels.reshape([samples, planes, size * size]).gather(2, index.repeat_dim(1, planes));
     (moved * is_inside.reshape([samples, 1, size * size])).reshape([samples, planes, size, size])
 }

@@ -69,6 +69,6 @@ pub(super) fn parse_width(model: &str, text: &str) -> Result<usize, ModelError> 
     let is_good = |width: &usize| (GROUPS..=MAX_WIDTH).contains(width) && width.is_multiple_of(GROUPS);
     text.parse().ok().filter(is_good).ok_or_else(|| ModelError::Invalid {
         model: model.into(),
-        reason: format!("width '{text}' must be a multiple of {GROUPS}, at most {}, as in width=16", MAX_WIDTH),
+        reason: format!("width '{text}' must be a multiple of {GROUPS}, at most {MAX_WIDTH}, as in width=16"),
     })
 }

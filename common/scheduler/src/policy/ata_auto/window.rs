@@ -338,7 +338,9 @@ mod tests {
         }
         // Later, one round alone is an outlier, even if it is as it was before.
         let mut window = window([1.0; 100]);
-        found_after(&mut window, 0.1, [0.2; 10]);
+        for time in [0.2; 10] {
+            push(&mut window, time, 0.1);
+        }
         assert_eq!(push(&mut window, 1.0, 0.1), Verdict::Held);
     }
 
