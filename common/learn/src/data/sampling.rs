@@ -36,7 +36,7 @@ pub struct TaskSample {
 /// 2's, and so on, run through one random permutation of the data set per epoch. The extra tasks of a racing iteration
 /// (index ≥ B) draw theirs at random, so as not to use up those of later tasks.
 ///
-/// If the data set is in shards, an epoch is shuffled by [windows of shards](super::windows), and extra tasks draw from the window of
+/// If the data set is in shards, an epoch is shuffled by windows of eight shards, and extra tasks draw from the window of
 /// their iteration.
 #[derive(Debug)]
 pub struct TaskSampler {
