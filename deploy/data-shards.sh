@@ -6,24 +6,19 @@
 #   cargo build --release && deploy/data-shards.sh target/release/ata
 set -eu
 ata=$(realpath "${1:?expected the program, as in target/release/ata}")
-space=ata-data-$$
+here=$(realpath "$(dirname "$0")")
 folder=$(mktemp -d)
 cd "$folder"
 cleanup() {
     pkill -KILL -P $$ || true
-    ip netns delete "$space" 2>/dev/null || true
+    ip netns delete "${space:-}" 2>/dev/null || true
     rm -rf "$folder"
 }
 trap cleanup EXIT
 
-ip netns add "$space"
-ip link add "ata-$$" type veth peer name inside netns "$space"
-ip address add 10.117.8.1/24 dev "ata-$$"
-ip link set "ata-$$" up
-ip -n "$space" address add 10.117.8.2/24 dev inside
-ip -n "$space" link set inside up
-ip -n "$space" link set lo up
-tc qdisc add dev "ata-$$" root tbf rate 100mbit burst 128kb latency 50ms
+network=10.117.8
+. "$here/second-machine.sh"
+tc qdisc add dev "$link" root tbf rate 100mbit burst 128kb latency 50ms
 
 # CIFAR-10's layout, with random pixels: 154 MB.
 mkdir batches
@@ -42,12 +37,12 @@ for data in whole shards; do
         --task-batch 8 --eval-every 0 --evaluate-on head --ready-file ready >/dev/null 2>"$data.log" &
     until [ -s ready ]; do kill -0 $! || { cat "$data.log"; exit 1; }; sleep 0.1; done
     rm ready
-    before=$(cat "/sys/class/net/ata-$$/statistics/tx_bytes")
+    before=$(cat "/sys/class/net/$link/statistics/tx_bytes")
     began=$(date +%s.%N)
     ATA_CACHE_DIR="cache-$data" ip netns exec "$space" "$ata" worker --coordinator http://10.117.8.1:7070 --device cpu 2>/dev/null &
     until grep -qs '"event":"step"' "run-$data/events.jsonl"; do sleep 0.05; done
     seconds=$(echo "$(date +%s.%N) - $began" | bc)
     wait
-    bytes=$(($(cat "/sys/class/net/ata-$$/statistics/tx_bytes") - before))
+    bytes=$(($(cat "/sys/class/net/$link/statistics/tx_bytes") - before))
     printf '%-7s first step after %5.1f s, %4d MB sent to the worker in 20 steps\n' "$data" "$seconds" $((bytes / 1000000))
 done

@@ -5,24 +5,18 @@
 #   cargo build --release && deploy/two-machines.sh target/release/ata
 set -eu
 ata=$(realpath "${1:?expected the program, as in target/release/ata}")
-space=ata-worker-$$
+here=$(realpath "$(dirname "$0")")
 folder=$(mktemp -d)
 cd "$folder"
 cleanup() {
-    ip netns delete "$space" 2>/dev/null || true
+    ip netns delete "${space:-}" 2>/dev/null || true
     kill "${coordinator:-}" 2>/dev/null || true
     rm -r "$folder"
 }
 trap cleanup EXIT
 
-ip netns add "$space"
-ip link add "ata-$$" type veth peer name inside netns "$space"
-ip address add 10.117.7.1/24 dev "ata-$$"
-ip link set "ata-$$" up
-ip -n "$space" address add 10.117.7.2/24 dev inside
-ip -n "$space" link set inside up
-ip -n "$space" link set lo up
-ip -n "$space" route add default via 10.117.7.1
+network=10.117.7
+. "$here/second-machine.sh"
 
 "$ata" coordinator --listen 0.0.0.0:7070 --credentials credentials --iterations 20 --out run 2> log &
 coordinator=$!

@@ -103,10 +103,8 @@ impl ShardedFile {
 
     /// Checks a shard of a packed file, once.
     fn check(&self, number: u64, file: &PackedFile, checked: &Mutex<Vec<bool>>) -> Result<(), DataError> {
-        let is_checked = |checked: &Mutex<Vec<bool>>| -> bool {
-            checked.lock().unwrap_or_else(PoisonError::into_inner)[number as usize]
-        };
-        if is_checked(checked) {
+        let checked = || checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if checked()[number as usize] {
             return Ok(());
         }
         let (shard, first) = (self.index.shard(number), number * self.index.images_of_shard());
@@ -123,7 +121,7 @@ impl ShardedFile {
                 format!("shard {number}, images {first} to {last}, has changed: its SHA-256 is not that in {index}");
             return Err(DataError::corrupt(file.path(), reason));
         }
-        checked.lock().unwrap_or_else(PoisonError::into_inner)[number as usize] = true;
+        checked()[number as usize] = true;
         Ok(())
     }
 

@@ -55,7 +55,8 @@ pub(super) struct Window {
 }
 
 /// Rounds from a change on until it is certain: twice as many as it takes to find one. With half as many, bursts of a rank with a CPU
-/// quota mislead twice as often; with twice as many, a worker that is slow since a while and has one burst is taken for what it was.
+/// quota mislead twice as often; with twice as many, a worker that has been slow for a while and has one burst is taken for
+/// as fast as it was.
 const UNCERTAIN: f64 = 4.0;
 
 /// Which changes a round can show.
