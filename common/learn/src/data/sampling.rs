@@ -72,6 +72,8 @@ impl TaskSampler {
     /// The shards that a task and those after it need first, in this order, if the data set is in shards and they are not those that
     /// this returned last.
     pub fn next_shards(&mut self, iteration: Iteration, index: u64) -> Option<Vec<u64>> {
+        // Without shards there is no need to shuffle the data set here.
+        self.shard?;
         let position = self.first_position(iteration, index.min(self.tasks.budget - 1));
         let (epoch, at) = (position / self.count, position % self.count);
         let Order::InWindows(windows) = self.order(epoch) else { return None };
