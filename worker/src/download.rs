@@ -13,6 +13,9 @@ use tempfile::NamedTempFile;
 
 use crate::error::SessionError;
 
+/// Files that are being downloaded have names that begin so.
+pub(crate) const UNFINISHED: &str = ".unfinished-";
+
 /// Where data come from. It outlives sessions, as data do.
 #[derive(Clone, Default)]
 pub(crate) struct DataLink(Arc<Inner>);
@@ -61,7 +64,8 @@ impl DataLink {
         let Some((connection, session)) = self.session().clone() else {
             return Err(SessionError::Broken("there is no session to fetch data over".into()));
         };
-        let mut file = NamedTempFile::new_in(cache).map_err(DataError::cache(cache))?;
+        let file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(cache);
+        let mut file = file.map_err(DataError::cache(cache))?;
         let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
         let opened = connection.coordinator().data(request).await;
         let mut parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();

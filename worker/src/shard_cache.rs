@@ -12,7 +12,7 @@ use ata_learn::{DataError, Shard, ShardStore, hex, sha256_of_file};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::download::DataLink;
+use crate::download::{DataLink, UNFINISHED};
 
 /// Fetches shards into a folder, which other workers of the machine may share.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Shared {
     async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<File, DataError> {
         let path = self.folder.join(hex(&shard.sha256));
         // Held until the file is open, so that no process fetches it a second time, or removes it.
-        let _lock = self.blocking(Self::lock).await?;
+        let folder = self.blocking(Self::lock).await?;
         let cached = path.clone();
         let is_here = self.blocking(move |shared| shared.is_here(&cached, &shard)).await?;
         if !is_here {
@@ -98,6 +98,7 @@ impl Shared {
             if !is_here {
                 shared.make_room()?;
             }
+            drop(folder);
             Ok(file)
         })
         .await
@@ -127,7 +128,8 @@ impl Shared {
         Ok(true)
     }
 
-    /// Removes the shards that were used the longest time ago, until the others have room.
+    /// Removes the shards that were used the longest time ago, until the others have room, and what is left of downloads
+    /// whose process was killed: nobody else downloads while the folder is locked.
     fn make_room(&self) -> Result<(), DataError> {
         let expected = lock(&self.expected).clone();
         let names: HashSet<String> = expected.iter().map(hex).collect();
@@ -135,8 +137,9 @@ impl Shared {
         for entry in std::fs::read_dir(&self.folder).map_err(DataError::cache(&self.folder))? {
             let entry = entry.map_err(DataError::cache(&self.folder))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            // Others are being fetched, or are the lock.
-            if let (64, Ok(found)) = (name.len(), entry.metadata()) {
+            if name.starts_with(UNFINISHED) {
+                std::fs::remove_file(entry.path()).map_err(DataError::cache(entry.path()))?;
+            } else if let (64, Ok(found)) = (name.len(), entry.metadata()) {
                 let used = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                 shards.push((names.contains(&name), used, found.len(), entry.path()));
             }

@@ -75,10 +75,11 @@ fn worker(name: &str) -> WorkerSettings {
     WorkerSettings { models: builtin_model, ..WorkerSettings::new(name) }
 }
 
-/// The shards in a cache.
+/// The shards in a cache, without those that are being fetched.
 fn cached(cache: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(cache.join("shards")).unwrap();
-    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).filter(|name| name != "lock").collect()
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name != "lock" && !name.starts_with(".unfinished-")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +122,12 @@ async fn damaged_shards_in_the_cache_are_fetched_again() {
     for digest in rig.digests() {
         fs::write(shards.join(digest), vec![3; 25 * PACKED_BYTES as usize]).unwrap();
     }
+    // What a worker that was killed leaves.
+    let left = shards.join(".unfinished-abc");
+    fs::write(&left, "half a shard").unwrap();
     cluster.worker(worker("a"));
+    cluster.wait_for("the last iteration", |state| state.iterations == 20).await;
+    assert!(!left.exists());
     assert_eq!(cluster.end().await.report.parameters_sha256, expected);
 }
 
