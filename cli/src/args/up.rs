@@ -1,5 +1,6 @@
 //! The flags of `ata up`.
 
+use ata_learn::Precision;
 use clap::Args;
 use serde::Serialize;
 
@@ -40,6 +41,10 @@ pub(crate) struct LocalArgs {
     /// [default: auto, on every device but the CPU].
     #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", hide_possible_values = true)]
     fuse: Option<Fuse>,
+    /// Compute gradients in f32, or in bf16 on devices that have it: faster on GPUs with matrix units for 16 bits. Parameters and
+    /// optimizer stay f32 [default: f32].
+    #[arg(long, env = "ATA_PRECISION", value_name = "f32|bf16")]
+    precision: Option<Precision>,
     /// Emulated task times by worker number i: 'shifted_exp(29*i, 29*i)', 'scale(1); scale(2)', … or none. A device that
     /// computes its share as one batch: 'affine(20, 0.5)', 20 for the batch and 0.5 for each task.
     #[arg(long, env = "ATA_TASK_TIME", value_name = "LAW")]

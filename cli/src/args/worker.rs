@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ata_learn::Precision;
 use ata_wire::limits::{MAX_TIME, MAX_WORKERS};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
@@ -37,6 +38,10 @@ pub(crate) struct WorkerArgs {
     /// [default: auto, on every device but the CPU].
     #[arg(long, env = "ATA_FUSE", value_name = "auto|on|off", default_value = "auto", hide_possible_values = true)]
     pub(crate) fuse: Fuse,
+    /// Compute gradients in f32, or in bf16 on devices that have it: faster on GPUs with matrix units for 16 bits. Parameters and
+    /// optimizer stay f32.
+    #[arg(long, env = "ATA_PRECISION", value_name = "f32|bf16", default_value_t)]
+    pub(crate) precision: Precision,
     /// The training data, as the coordinator's --data takes it, so that it does not have to be sent.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     pub(crate) data: Option<PathBuf>,

@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::inputs::Inputs;
 use crate::output::note;
 use crate::run::{Dashboard, ExpectedWorkers, Run};
-use crate::settings::{Fuse, Settings, Workers};
+use crate::settings::{BF16_ON_CPU, Fuse, Settings, Workers, rounds};
 use crate::signals;
 
 /// Time that workers have to exit after the run.
@@ -43,7 +43,10 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     let inputs = Inputs::open(&settings, extensions.models)?;
     let training_file = inputs.training_file();
     // Workers compute on the device; the coordinator takes steps on the CPU.
-    let opened = devices.iter().map(|device| device.open()).collect::<Result<Vec<_>, _>>()?;
+    let opened = devices
+        .iter()
+        .map(|device| device.open()?.with_precision(settings.precision))
+        .collect::<Result<Vec<_>, _>>()?;
     let device_name = opened.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
     let means = match settings.time_laws()? {
         Some(laws) => laws.means(settings.workers.count)?,
@@ -59,6 +62,9 @@ pub(crate) async fn run(args: UpArgs, extensions: Extensions) -> Result<Exit, Fa
     say_what(&settings, extensions.own_data, &device_name);
     if opened.iter().any(|device| device.is_cpu() && settings.fuse.applies_to(device)) {
         note!("{}", Fuse::ON_CPU);
+    }
+    if opened.iter().any(rounds) {
+        note!("{BF16_ON_CPU}");
     }
 
     let mut signal = Box::pin(signals::stop()?);
@@ -108,7 +114,8 @@ pub(super) fn worker_args(settings: &Settings, device: DeviceChoice) -> Vec<Stri
         threads => threads,
     };
     let (device, threads) = (device.to_string(), threads.to_string());
-    let args = ["--device", &device, "--fuse", settings.fuse.name(), "--threads", &threads];
+    let (fuse, precision) = (settings.fuse.name(), settings.precision.name());
+    let args = ["--device", &device, "--fuse", fuse, "--precision", precision, "--threads", &threads];
     let times = ["--task-time", &settings.task_time, "--time-unit", &settings.time_unit];
     // On one machine, workers gain nothing from reaching each other, unless that is what is tried out.
     let peers = ["--peer-listen", "127.0.0.1:0"];

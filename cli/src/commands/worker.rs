@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::joining;
 use crate::args::WorkerArgs;
 use crate::failure::{Exit, Failure, INTERRUPTED, RUN_FAILED};
-use crate::settings::{Devices, Fuse, parse_time_unit};
+use crate::settings::{BF16_ON_CPU, Devices, Fuse, parse_time_unit, rounds};
 use crate::signals::{self, Signal, notify};
 use crate::telemetry;
 
@@ -93,10 +93,13 @@ fn configs(args: &WorkerArgs, endpoint: &Endpoint, models: ModelResolver) -> Res
     let task_times = args.task_time.as_deref().map(|law| task_times(law, args)).transpose()?.flatten();
     let data = args.data.as_deref().map(own_data).transpose()?.flatten();
     let config = |(choice, number): (DeviceChoice, Option<WorkerId>)| {
-        let device = choice.open()?;
+        let device = choice.open()?.with_precision(args.precision)?;
         let fuse = args.fuse.applies_to(&device);
         if fuse && device.is_cpu() {
             tracing::warn!("{}", Fuse::ON_CPU);
+        }
+        if rounds(&device) {
+            tracing::warn!("{BF16_ON_CPU}");
         }
         Ok(WorkerConfig {
             endpoint: endpoint.clone(),

@@ -1,6 +1,6 @@
-//! The devices that workers compute on, and whether they compute a lease as one batch.
+//! The devices that workers compute on, in which precision, and whether they compute a lease as one batch.
 
-use ata_learn::{DeviceChoice, OpenDevice};
+use ata_learn::{DeviceChoice, OpenDevice, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -40,6 +40,15 @@ impl Fuse {
             Self::Off => "off",
         }
     }
+}
+
+/// The warning for CPUs that compute in 16 bits.
+pub(crate) const BF16_ON_CPU: &str =
+    "--precision bf16: a CPU computes in f32 and rounds, which shows what 16 bits do to a model but takes longer";
+
+/// Whether [`BF16_ON_CPU`] is due.
+pub(crate) fn rounds(device: &OpenDevice) -> bool {
+    device.is_cpu() && device.precision() == Precision::Bf16
 }
 
 /// The setting `devices`: the devices of the workers.

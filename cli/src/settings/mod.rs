@@ -14,7 +14,7 @@ mod trust;
 mod workers;
 
 pub(crate) use dashboard::DEFAULT_DASHBOARD;
-pub(crate) use devices::{Devices, Fuse};
+pub(crate) use devices::{BF16_ON_CPU, Devices, Fuse, rounds};
 pub(crate) use evaluation::EvaluateOn;
 use labels::check_labels;
 pub(crate) use labels::{Tag, as_setting, parse_tag};
@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ata_learn::{DeviceChoice, RuleName, ScheduleName};
+use ata_learn::{DeviceChoice, Precision, RuleName, ScheduleName};
 use ata_record::Labels;
 use ata_scheduler::Limits;
 use ata_simulator::TimeLaws;
@@ -146,6 +146,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) devices: Option<String>,
     pub(crate) fuse: Fuse,
+    pub(crate) precision: Precision,
     pub(crate) task_time: String,
     pub(crate) time_unit: String,
     /// 0 for an equal share of this machine's cores.
@@ -213,6 +214,7 @@ impl Default for Settings {
             workers: Workers::default(),
             devices: None,
             fuse: Fuse::Auto,
+            precision: Precision::F32,
             task_time: "scale(1); scale(2); scale(4); scale(8)".into(),
             time_unit: "1ms".into(),
             threads: 0,

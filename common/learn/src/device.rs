@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, FloatDType};
+
+use crate::precision::Precision;
 
 /// What `--device` asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,9 @@ pub enum DeviceError {
         /// The number of devices found.
         found: usize,
     },
+    /// The device does not compute in the precision that was asked for.
+    #[error("{0} does not compute in bf16: leave out --precision")]
+    NoBf16(String),
     /// The machine has no GPU that this build can reach.
     #[error(
         "no GPU was found; software adapters ({software} found) have to be named, as in wgpu:0. See `ata doctor` for a \
@@ -92,7 +97,8 @@ impl fmt::Display for DeviceChoice {
 #[derive(Clone, Debug)]
 pub struct OpenDevice {
     pub(crate) device: Device,
-    /// Its name in logs and the run summary: `cpu`, or the kind and name of an adapter.
+    pub(crate) precision: Precision,
+    /// Its name in logs and the run summary: `cpu`, or the kind and name of an adapter; then the precision, if it is not f32.
     pub name: String,
 }
 
@@ -100,6 +106,22 @@ impl OpenDevice {
     /// Whether it is the CPU device, whose results are the same bits on every machine. A software adapter is not.
     pub fn is_cpu(&self) -> bool {
         is_cpu(&self.device)
+    }
+
+    /// What gradients are computed in.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The same device, for gradients in this precision.
+    pub fn with_precision(self, precision: Precision) -> Result<Self, DeviceError> {
+        match precision {
+            Precision::F32 => Ok(Self { precision, ..self }),
+            Precision::Bf16 if self.device.supports_dtype(FloatDType::BF16) => {
+                Ok(Self { name: format!("{}, bf16", self.name), precision, ..self })
+            }
+            Precision::Bf16 => Err(DeviceError::NoBf16(self.name)),
+        }
     }
 }
 
@@ -139,7 +161,7 @@ impl DeviceChoice {
     }
 
     fn open_cpu() -> OpenDevice {
-        OpenDevice { device: Device::flex(), name: "cpu".into() }
+        OpenDevice { device: Device::flex(), precision: Precision::F32, name: "cpu".into() }
     }
 
     #[cfg(feature = "gpu")]
@@ -199,7 +221,7 @@ fn wgpu_adapters() -> Vec<Device> {
 #[cfg(any(feature = "gpu", feature = "cuda"))]
 fn named(kind: &str, device: Device) -> OpenDevice {
     let name = device.identity().map_or_else(|| kind.to_owned(), |identity| format!("{kind}: {}", identity.name));
-    OpenDevice { device, name }
+    OpenDevice { device, precision: Precision::F32, name }
 }
 
 /// Limits the threads that the CPU device uses. Call it once, before any computation.
@@ -220,6 +242,13 @@ mod tests {
         for text in ["gpu", "cpu:0", "wgpu:", "wgpu:x", ""] {
             assert_eq!(text.parse::<DeviceChoice>(), Err(DeviceError::Unknown(text.into())));
         }
+    }
+
+    #[test]
+    fn a_cpu_computes_in_bf16_under_another_name() {
+        let cpu = DeviceChoice::Cpu.open().unwrap();
+        let named = |precision| cpu.clone().with_precision(precision).unwrap().name;
+        assert_eq!([Precision::F32, Precision::Bf16].map(named), ["cpu", "cpu, bf16"]);
     }
 
     #[cfg(not(feature = "gpu"))]

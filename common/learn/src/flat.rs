@@ -4,7 +4,7 @@
 //! parameter ids, it is the same in every process.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Device, ExecutionError, Tensor, TensorData, Transaction};
+use burn::tensor::{Device, ExecutionError, FloatDType, Tensor, TensorData, Transaction};
 
 use crate::device::is_cpu;
 use crate::exact::TensorGradient;
@@ -29,13 +29,18 @@ pub(crate) fn parameters<N: Module>(network: &N) -> Vec<f32> {
 /// # Panics
 /// If `values` is not one `f32` per parameter.
 pub fn with_parameters<N: Module>(network: N, values: &[f32], device: &Device) -> N {
+    with_parameters_as(FloatDType::F32, network, values, device)
+}
+
+/// The same, with parameters of another type.
+pub(crate) fn with_parameters_as<N: Module>(dtype: FloatDType, network: N, values: &[f32], device: &Device) -> N {
     assert_eq!(values.len(), network.num_params());
     let at = 0;
     if is_cpu(device) {
-        return network.map(&mut Loader { at, cut: |from, to| floats(values[from..to].to_vec(), device) });
+        return network.map(&mut Loader { at, cut: |from, to| floats(values[from..to].to_vec(), device).cast(dtype) });
     }
     // One upload, cut on the device.
-    let all = floats(values.to_vec(), device);
+    let all = floats(values.to_vec(), device).cast(dtype);
     network.map(&mut Loader { at, cut: |from, to| all.clone().slice(from..to) })
 }
 
@@ -54,6 +59,19 @@ impl<F: Fn(usize, usize) -> Tensor<1>> ModuleMapper for Loader<F> {
         self.at += shape.num_elements();
         param.transform_for_load((self.cut)(from, self.at).reshape(shape), id)
     }
+}
+
+/// The type of a network's parameters: f32 if it has none.
+pub(crate) fn dtype<N: Module>(network: &N) -> FloatDType {
+    struct Visitor(FloatDType);
+    impl ModuleVisitor for Visitor {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0 = param.val().dtype().into();
+        }
+    }
+    let mut visitor = Visitor(FloatDType::F32);
+    network.visit(&mut visitor);
+    visitor.0
 }
 
 fn floats(values: Vec<f32>, device: &Device) -> Tensor<1> {
@@ -76,7 +94,7 @@ pub(crate) enum Part<T> {
 }
 
 impl Gradients {
-    /// The gradient of a scalar `loss` at the parameters of `network`.
+    /// The gradient of a scalar `loss` at the parameters of `network`, as f32.
     pub(crate) fn of<N: Module>(loss: Tensor<1>, network: &N) -> Self {
         struct Visitor(Vec<Part<Tensor<1>>>, burn::tensor::Gradients);
         impl ModuleVisitor for Visitor {
@@ -90,12 +108,12 @@ impl Gradients {
                 let sum = factors.iter().map(WeightFactors::tensor).chain(gradient).reduce(|sum, more| sum + more);
                 // burn records no gradient for a parameter that the loss does not depend on: it is zero.
                 let sum = sum.unwrap_or_else(|| param.val().inner().zeros_like().flatten(0, D - 1));
-                self.0.push(Part::Values(sum));
+                self.0.push(Part::Values(sum.cast(FloatDType::F32)));
             }
         }
         let mut visitor = Visitor(Vec::new(), loss.backward());
         network.visit(&mut visitor);
-        Self { loss: loss.inner(), parts: visitor.0 }
+        Self { loss: loss.inner().cast(FloatDType::F32), parts: visitor.0 }
     }
 
     /// Their sum, on the device.

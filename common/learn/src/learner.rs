@@ -11,6 +11,7 @@ use crate::exact::{GradientSum, NotFinite, Quantizer, TensorGradient};
 use crate::flat::{self, Gradients, Part};
 use crate::model::OpenData;
 use crate::nn;
+use crate::precision::Precision;
 use crate::problem::{Batch, DeviceSamples, Problem, Samples};
 
 /// Computes the gradients of a run's tasks at given parameters.
@@ -103,6 +104,7 @@ pub(crate) struct BurnLearner<P: Problem> {
     tasks: TaskSampler,
     network: Option<P::Network>,
     device: Device,
+    precision: Precision,
     /// Most tasks that are computed as one batch.
     fused_tasks: u64,
     /// Whether batches are prepared ahead. On the CPU they are not, because it would not compute anything meanwhile.
@@ -116,7 +118,7 @@ type TaskBatch = (Iteration, TaskRange);
 
 impl<P: Problem> BurnLearner<P> {
     /// A learner on `device`, which must have autodiff enabled.
-    pub(crate) fn new(data: Arc<OpenData<P>>, tasks: Tasks, device: Device) -> Self {
+    pub(crate) fn new(data: Arc<OpenData<P>>, tasks: Tasks, device: Device, precision: Precision) -> Self {
         Self {
             on_device: data.samples_on(&device),
             prepares: !is_cpu(&device),
@@ -128,6 +130,7 @@ impl<P: Problem> BurnLearner<P> {
             network: Some(data.problem.network(&device)),
             data,
             device,
+            precision,
             announced: None,
             prepared: None,
         }
@@ -187,7 +190,8 @@ impl<P: Problem> BurnLearner<P> {
 
 impl<P: Problem> Learner for BurnLearner<P> {
     fn load(&mut self, parameters: &[f32]) {
-        self.network = self.network.take().map(|network| flat::with_parameters(network, parameters, &self.device));
+        let (device, dtype) = (&self.device, self.precision.into());
+        self.network = self.network.take().map(|network| flat::with_parameters_as(dtype, network, parameters, device));
     }
 
     fn gradient(&mut self, iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
@@ -252,7 +256,7 @@ mod tests {
         let count = problem.network(&Device::flex()).num_params();
         let on_device = as_gpu.then(|| samples.on_device(&Device::flex()).unwrap().unwrap());
         let data = Arc::new(OpenData { problem, samples });
-        let new = BurnLearner::new(data, TASKS, Device::flex().autodiff());
+        let new = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
         let mut learner = BurnLearner { on_device, prepares: as_gpu, fused_tasks, ..new };
         let parameters: Vec<f32> =
             (0..count as u32).map(|at: u32| (at.wrapping_mul(2_654_435_761) as f32).sin() / 9.0).collect();
@@ -275,6 +279,34 @@ mod tests {
         }
     }
 
+    /// In bf16, every number has a relative error of up to 2⁻⁹, so a gradient is near that in f32, and not the same.
+    #[test]
+    fn gradients_in_bf16_are_near_those_in_f32() {
+        for model in ["cnn:widths=4/4/8/16", "resnet20"] {
+            let model = crate::builtin_model(model).unwrap();
+            let data = model.open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
+            let parameters = model.initial_parameters(1).unwrap();
+            let [expected, found] = [Precision::F32, Precision::Bf16].map(|precision| {
+                let device = crate::DeviceChoice::Cpu.open().unwrap().with_precision(precision).unwrap();
+                let mut learner = data.clone().learner(&device, TASKS);
+                learner.load(&parameters);
+                learner.fused(Iteration::FIRST, TaskRange { first: 0, count: 2 }).unwrap()
+            });
+            let error = apart(&found, &expected);
+            assert!((1e-4..0.1).contains(&error), "{error}");
+            assert!((found.loss / expected.loss - 1.0).abs() < 0.01, "{} is not near {}", found.loss, expected.loss);
+        }
+    }
+
+    /// The distance of two gradients relative to the second, in the L2 norm.
+    fn apart(found: &TaskGradient, expected: &TaskGradient) -> f64 {
+        let norm = |of: &dyn Fn(f64, f64) -> f64| {
+            let pairs = found.gradient.iter().zip(&expected.gradient);
+            pairs.map(|(a, b)| of(f64::from(*a), f64::from(*b)).powi(2)).sum::<f64>().sqrt()
+        };
+        norm(&|found, expected| found - expected) / norm(&|_, expected| expected)
+    }
+
     /// ‖fused − summed‖ ≤ 1e-5 ‖summed‖, which is also what `ata doctor` asks of a GPU.
     #[test]
     fn a_lease_as_one_batch_is_the_sum_of_its_tasks_but_for_rounding() {
@@ -287,11 +319,7 @@ mod tests {
                 summed.gradient.iter_mut().zip(task.gradient).for_each(|(sum, value)| *sum += value);
                 summed.loss += task.loss;
             }
-            let norm = |of: &dyn Fn(f64, f64) -> f64| {
-                let pairs = fused.gradient.iter().zip(&summed.gradient);
-                pairs.map(|(a, b)| of(f64::from(*a), f64::from(*b)).powi(2)).sum::<f64>().sqrt()
-            };
-            let error = norm(&|fused, summed| fused - summed) / norm(&|_, summed| summed);
+            let error = apart(&fused, &summed);
             assert!(error <= 1e-5, "{count} tasks: {error}");
             assert!((fused.loss / summed.loss - 1.0).abs() <= 1e-5, "{} is not {}", fused.loss, summed.loss);
         }
@@ -331,7 +359,7 @@ mod tests {
             }));
             let samples = Images::open(&DataSource::Generated { seed: 1 }, Split::Train).unwrap();
             let data = Arc::new(OpenData { problem, samples });
-            let mut learner = BurnLearner::new(data, TASKS, Device::flex().autodiff());
+            let mut learner = BurnLearner::new(data, TASKS, Device::flex().autodiff(), Precision::F32);
             let parameters: Vec<f32> = (0..513 * 512).map(|at| (at as f32).sin() / 22.0).collect();
             learner.load(&parameters);
             let sizes = crate::exact::TensorSizes::new([512 * 512, 512]);

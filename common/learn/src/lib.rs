@@ -29,6 +29,7 @@ mod model;
 mod model_file;
 pub mod nn;
 mod optimizer;
+mod precision;
 mod problem;
 mod process;
 mod spread;
@@ -63,6 +64,7 @@ pub use model_file::{
 };
 pub use nn::{cross_entropy, smoothed_cross_entropy};
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
+pub use precision::{Precision, PrecisionError};
 pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
 pub use process::{in_background, keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
 pub use state::{StepOutcome, SteppedChunk, TrainingConfig, TrainingState};

@@ -28,7 +28,8 @@ pub trait Problem: Send + Sync + 'static {
     /// Opens one split of the data. A worker passes what the coordinator sent it: check all that [`Samples::batch`] relies on.
     fn open(&self, source: &DataSource, split: Split) -> Result<Self::Samples, DataError>;
 
-    /// The mean loss over a batch: one number.
+    /// The mean loss over a batch: one number. With `--precision bf16`, the parameters are of that type, and what enters the network
+    /// has to be converted to it.
     fn loss(&self, network: &Self::Network, batch: &Batch<Self>, device: &Device) -> Tensor<1>;
 
     /// Measures a batch in an evaluation: by default the loss alone.

@@ -8,6 +8,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::{ImageParameters, ImageShape};
 use crate::data::{DataError, DataSource, ImageInfo, ImageInput, Images, PackProgress, Split};
+use crate::flat;
 use crate::model_file::Metadata;
 use crate::nn::smoothed_cross_entropy;
 use crate::problem::{Adapted, Measurement, Problem};
@@ -16,7 +17,8 @@ use crate::problem::{Adapted, Measurement, Problem};
 pub trait Network: Module + 'static {
     /// Class scores (logits) of a batch of images.
     ///
-    /// `images` has shape [samples, 3, size, size], normalised per channel; the result has shape [samples, classes].
+    /// `images` has shape [samples, 3, size, size], normalised per channel, and numbers of the same type as the parameters; the result has
+    /// shape [samples, classes].
     fn forward(&self, images: Tensor<4>) -> Tensor<2>;
 }
 
@@ -70,7 +72,7 @@ impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> Proble
     }
 
     fn loss(&self, network: &N, batch: &ImageInput, device: &Device) -> Tensor<1> {
-        let scores = network.forward(batch.images(device));
+        let scores = network.forward(batch.images(device).cast(flat::dtype(network)));
         smoothed_cross_entropy(scores, batch.labels(), self.parameters.label_smoothing(), device)
     }
 

@@ -216,7 +216,7 @@ impl<P: Problem> Dataset for OpenData<P> {
     }
 
     fn learner(self: Arc<Self>, device: &OpenDevice, tasks: Tasks) -> Box<dyn Learner> {
-        Box::new(BurnLearner::new(self, tasks, device.device.clone().autodiff()))
+        Box::new(BurnLearner::new(self, tasks, device.device.clone().autodiff(), device.precision))
     }
 
     fn evaluator(self: Arc<Self>, device: &OpenDevice) -> Box<dyn Evaluator> {

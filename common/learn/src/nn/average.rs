@@ -8,7 +8,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use burn_flex::FlexTensor;
 
 use super::flex;
@@ -16,7 +16,8 @@ use super::flex;
 /// The means over the pixels of images of shape [samples, channels, height, width]: shape [samples, channels].
 pub fn global_average(images: Tensor<4>) -> Tensor<2> {
     if !flex::takes(&images) {
-        return images.flatten::<3>(2, 3).mean_dim(2).flatten(1, 2);
+        let dtype = images.dtype();
+        return images.cast(FloatDType::F32).flatten::<3>(2, 3).mean_dim(2).flatten(1, 2).cast(dtype);
     }
     Tensor::from_dispatch(Dispatch::global_average(images.into_dispatch()))
 }

@@ -8,7 +8,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use burn_flex::FlexTensor;
 
 use super::flex;
@@ -26,7 +26,7 @@ pub fn smoothed_cross_entropy(scores: Tensor<2>, labels: &[i32], smoothing: f64,
     }
     let labels = Tensor::from_data(TensorData::new(labels.to_vec(), [labels.len()]), device);
     let smoothing = (smoothing > 0.0).then_some(smoothing as f32);
-    CrossEntropyLossConfig::new().with_smoothing(smoothing).init(device).forward(scores, labels)
+    CrossEntropyLossConfig::new().with_smoothing(smoothing).init(device).forward(scores.cast(FloatDType::F32), labels)
 }
 
 /// The same for numbers in host memory, row by row.

@@ -9,8 +9,8 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
+use burn::tensor::{FloatDType, Tensor};
 use burn_flex::FlexTensor;
 
 use super::flex;
@@ -62,10 +62,13 @@ impl GroupNorm {
     }
 
     fn by_burn(&self, images: Tensor<4>, shortcut: Option<Tensor<4>>) -> Tensor<4> {
-        let (gamma, beta) = (Some(self.gamma.clone()), Some(self.beta.clone()));
-        let (num_groups, num_channels) = (self.groups, images.dims()[1]);
-        let layer = burn::nn::GroupNorm { gamma, beta, num_groups, num_channels, epsilon: self.epsilon, affine: true };
-        let normalised = layer.forward(images);
+        let (num_groups, num_channels, epsilon) = (self.groups, images.dims()[1], self.epsilon);
+        let layer = burn::nn::GroupNorm { gamma: None, beta: None, num_groups, num_channels, epsilon, affine: false };
+        let of_channels =
+            |values: &Param<Tensor<1>>| values.val().cast(FloatDType::F32).reshape([1, num_channels, 1, 1]);
+        let dtype = images.dtype();
+        let normalised = layer.forward(images.cast(FloatDType::F32));
+        let normalised = (normalised * of_channels(&self.gamma) + of_channels(&self.beta)).cast(dtype);
         match shortcut {
             Some(shortcut) => normalised + shortcut,
             None => normalised,

@@ -28,7 +28,8 @@ pub fn subsample(images: Tensor<4>, channels: usize) -> Tensor<4> {
     }
     let images = max_pool2d(images, MaxPoolOptions { stride: [2, 2], ..MaxPoolOptions::new([1, 1]) });
     let [_, _, height, width] = images.dims();
-    let zeros = Tensor::zeros([samples, channels - own, height, width], &images.device());
+    let zeros: Tensor<4> = Tensor::zeros([samples, channels - own, height, width], &images.device());
+    let zeros = zeros.cast(images.dtype());
     Tensor::cat(vec![images, zeros], 1)
 }
 

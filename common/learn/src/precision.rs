@@ -1,0 +1,58 @@
+//! The numbers that gradients are computed with.
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn::tensor::FloatDType;
+use serde::{Deserialize, Serialize};
+
+/// What gradients are computed in. Parameters that are trained, sums of gradients and evaluations are f32 in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits, with the range of f32: the network's copy of the parameters, activations and their gradients. Normalisation, means and
+    /// losses are f32. A CPU computes each operation in f32 and rounds the result.
+    Bf16,
+}
+
+/// The text does not name a [`Precision`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}': expected f32 or bf16")]
+pub struct PrecisionError(String);
+
+impl Precision {
+    /// Its name, as `--precision` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Precision {
+    type Err = PrecisionError;
+
+    fn from_str(text: &str) -> Result<Self, PrecisionError> {
+        let named = [Self::F32, Self::Bf16].into_iter().find(|precision| precision.name() == text);
+        named.ok_or_else(|| PrecisionError(text.into()))
+    }
+}
+
+impl From<Precision> for FloatDType {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::Bf16 => Self::BF16,
+        }
+    }
+}
