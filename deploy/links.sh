@@ -3,16 +3,18 @@
 #
 #     deploy/links.sh ATA [RATE [WIDTH [WORKERS [FLAGS…]]]]
 #
-# RATE: of each link, full duplex [1gbit]; HEAD=RATE in the environment is that of the coordinator's. WIDTH: of the model; 640 is 43 MB,
-# 128 is 8.9 MB [640]. WORKERS: how many [4], of 20, 40, 80 and 160 ms a task in turn (MS="20 40 80 160" in the environment). FLAGS: of
-# `ata coordinator`, as in --exchange star. Prints the median over the steps after the fifth.
+# RATE: of each link, full duplex [1gbit]; HEAD=RATE in the environment is that of the coordinator's, and BURST=SIZE what a link that was
+# idle lets through at once [512kb, which is 4 ms at 1gbit]. WIDTH: of the model; 640 is 43 MB, 128 is 8.9 MB [640]. WORKERS: how many [4],
+# of 20, 40, 80 and 160 ms a task in turn (MS="20 40 80 160" in the environment; 30+2 is 30 ms for a batch and 2 for each task). BUDGET:
+# tasks of a step, in the environment [23]. FLAGS: of `ata coordinator`, as in --exchange star. Prints the median over the steps after the
+# fifth.
 set -euo pipefail
 
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 64; }
 [ $# -ge 1 ] || usage
 ata=$(command -v "$1") || { echo "links.sh: no program $1" >&2; exit 64; }
 ata=$(realpath "$ata")
-rate=${2:-1gbit} width=${3:-640} workers=${4:-4}
+rate=${2:-1gbit} burst=${BURST:-512kb} width=${3:-640} workers=${4:-4}
 shift $(( $# < 4 ? $# : 4 ))
 read -ra ms <<< "${MS:-20 40 80 160}"
 work=$(mktemp -d)
@@ -37,17 +39,21 @@ for host in $(seq 0 "$workers"); do
     ip -n "ata-$host" addr add "10.77.0.$((host + 1))/24" dev eth0
     ip -n "ata-$host" link set eth0 up
     ip -n "ata-$host" link set lo up
-    tc -n $switch qdisc add dev "port$host" root tbf rate "$own" burst 512kb latency 100ms
-    tc -n "ata-$host" qdisc add dev eth0 root tbf rate "$own" burst 512kb latency 100ms
+    tc -n $switch qdisc add dev "port$host" root tbf rate "$own" burst "$burst" latency 100ms
+    tc -n "ata-$host" qdisc add dev eth0 root tbf rate "$own" burst "$burst" latency 100ms
 done
 
 ip netns exec ata-0 "$ata" coordinator --listen 10.77.0.1:7070 --insecure --min-workers "$workers" \
-    --model "cnn:widths=16/16/$width/1024" --task-batch 1 --budget 23 --iterations 25 --eval-every 0 --checkpoint-every never \
+    --model "cnn:widths=16/16/$width/1024" --task-batch 1 --budget "${BUDGET:-23}" --iterations 25 --eval-every 0 --checkpoint-every never \
     --out "$work/run" --dashboard off "$@" > "$work/log" 2>&1 & coordinator=$!
 for host in $(seq "$workers"); do
     time=${ms[$(((host - 1) % ${#ms[@]}))]}
+    case $time in
+        *+*) law="affine(${time%+*}, ${time#*+})" ;;
+        *) law="const($time)" ;;
+    esac
     ip netns exec "ata-$host" "$ata" worker --coordinator http://10.77.0.1:7070 --device cpu --threads 1 --name "worker-$host" \
-        --task-time "const($time)" --time-unit 1ms > "$work/worker-$host" 2>&1 &
+        --task-time "$law" --time-unit 1ms > "$work/worker-$host" 2>&1 &
 done
 wait $coordinator || { tail -5 "$work/log" "$work"/worker-* >&2; exit 1; }
 wait

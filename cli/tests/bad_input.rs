@@ -36,6 +36,7 @@ fn wrong_usage() {
         (&["up", "--time-unit", "1 week"], "1 week"),
         (&["up", "--device", "cuda"], "cuda"),
         (&["up", "--fuse", "maybe"], "auto, on, off"),
+        (&["up", "--precision", "f16"], "f32 or bf16"),
         (&["up", "--devices", "cpu,tpu"], "unknown device 'tpu'"),
         (&["worker", "--devices", "cpu,cpu"], "cpu is there twice"),
         (&["worker", "--devices", "cpu", "--device", "cpu"], "cannot be used with"),
