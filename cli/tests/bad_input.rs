@@ -80,7 +80,9 @@ fn all_gpus_without_the_feature() {
 #[cfg(not(feature = "object-store"))]
 #[test]
 fn an_object_store_without_the_feature() {
-    fails(&Sandbox::new(), &["up", "--checkpoint", "s3://bucket/run"], 64, "--features object-store");
+    for flag in ["--checkpoint", "--data"] {
+        fails(&Sandbox::new(), &["up", flag, "s3://bucket/folder"], 64, "--features object-store");
+    }
 }
 
 #[cfg(feature = "object-store")]

@@ -7,7 +7,7 @@ use toml::Table;
 
 /// What each crate depends on, among our own crates and those that bind a crate to a runtime, a network or a device: the
 /// drawing in docs/ARCHITECTURE.md.
-const DEPENDS_ON: [(&str, &[&str]); 22] = [
+const DEPENDS_ON: [(&str, &[&str]); 23] = [
     ("common/types", &[]),
     ("common/scheduler", &["ata-types"]),
     ("common/simulator", &["ata-scheduler", "ata-types"]),
@@ -20,6 +20,7 @@ const DEPENDS_ON: [(&str, &[&str]); 22] = [
     ),
     ("common/wire", &["ata-types", "tokio", "tokio-stream", "tonic", "tonic-prost", "prost", "rlimit", "rustls"]),
     ("common/nn", &["rayon"]),
+    ("common/objects", &["object_store", "reqwest", "rustls", "tokio", "tokio-stream"]),
     ("common/learn", &["ata-nn", "ata-types", "burn", "rayon"]),
     ("common/doctor", &["ata-learn", "ata-types", "ata-wire", "tokio", "tonic"]),
     (
@@ -64,19 +65,18 @@ const DEPENDS_ON: [(&str, &[&str]); 22] = [
         "coordinator",
         &[
             "ata-learn",
+            "ata-objects",
             "ata-record",
             "ata-scheduler",
             "ata-types",
             "ata-wire",
             "object_store",
-            "reqwest",
-            "rustls",
             "tokio",
             "tokio-stream",
             "tonic",
         ],
     ),
-    ("worker", &["ata-learn", "ata-types", "ata-wire", "tokio", "tokio-stream", "tonic"]),
+    ("worker", &["ata-learn", "ata-objects", "ata-types", "ata-wire", "tokio", "tokio-stream", "tonic"]),
     (
         "cli",
         &[
@@ -87,6 +87,7 @@ const DEPENDS_ON: [(&str, &[&str]); 22] = [
             "ata-experiments",
             "ata-figures",
             "ata-learn",
+            "ata-objects",
             "ata-observe",
             "ata-record",
             "ata-reference",
@@ -177,7 +178,7 @@ fn crates_depend_on_what_the_layout_says() {
 fn object_stores_and_traces_are_optional() {
     let object_stores: &[&str] = &["object_store", "reqwest", "rustls", "url"];
     let traces: &[&str] = &["opentelemetry", "opentelemetry-otlp", "opentelemetry_sdk", "tracing-opentelemetry"];
-    for (member, optional) in [("coordinator", object_stores), ("cli", traces)] {
+    for (member, optional) in [("common/objects", object_stores), ("cli", traces)] {
         let manifest = manifest(&root().join(member));
         for name in optional {
             assert_eq!(manifest["dependencies"][name].get("optional"), Some(&toml::Value::Boolean(true)), "{name}");

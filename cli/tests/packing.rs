@@ -48,9 +48,49 @@ fn a_model_learns_from_a_folder_of_images() {
     let eval = sandbox.summary(&["eval", "b", "--data", "packed"]);
     let names: Vec<_> = eval["classes"].as_array().unwrap().iter().map(|class| class["name"].clone()).collect();
     assert_eq!((names, &eval["samples"]), (vec!["dark".into(), "light".into()], &20.into()));
+    // Two classes too, but others.
+    for class in ["dark", "light"] {
+        for split in ["train", "test"] {
+            let folder = sandbox.path("photos").join(split);
+            std::fs::rename(folder.join(class), folder.join(format!("not {class}"))).unwrap();
+        }
+    }
+    let output = sandbox.run(&["eval", "b", "--data", "photos"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(65) && said.contains("class 0 is 'not dark'"), "{said}");
     // The run goes on with the command that began it.
     let resumed = up("packed", "cnn:widths=4/4/8/16", &["--resume", "b", "--iterations", "31"]);
     assert_eq!(resumed["iterations"], 31);
+}
+
+/// Workers fetch shards from the object store, and not from the coordinator.
+#[cfg(feature = "object-store")]
+#[test]
+fn images_in_an_object_store() {
+    let sandbox = Sandbox::new();
+    images(&sandbox.path("photos"));
+    let pack = ["data", "pack", "photos", "packed", "--size", "256", "--shard-mb", "1"];
+    assert!(sandbox.run(&pack).status.success());
+    let url = format!("file://{}", sandbox.path("packed").display());
+    let train = |data: &str, out: &str| {
+        let run = ["--data", data, "--iterations", "3", "--model", "cnn:widths=2/2/2/4", "--budget", "4", "--out", out];
+        sandbox.summary(&[&UP[..], &run].concat())
+    };
+    let (here, there) = (train("packed", "a"), train(&url, "b"));
+    assert_eq!(here["parameters_sha256"], there["parameters_sha256"]);
+    assert_eq!(here["test_loss"], there["test_loss"]);
+    let eval = sandbox.summary(&["eval", "b"]);
+    assert_eq!((&eval["loss"], &eval["data"]), (&there["test_loss"], &url.clone().into()));
+
+    let fails = |url: &str, says: &str| {
+        let output = sandbox.run(&["up", "--data", url]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(65) && said.contains(says), "{said}");
+    };
+    std::fs::remove_file(sandbox.path("packed/test.shards")).unwrap();
+    fails(&url, "test.shards: pack the images with `ata data pack DIR OUT --shard-mb 64`");
+    std::fs::write(sandbox.path("packed/test.shards"), "no index").unwrap();
+    fails(&url, "is it cut short?");
 }
 
 /// Shards are checked where they are read, and make no difference to who computes.

@@ -216,6 +216,13 @@ pub enum SplitData {
         /// The shards.
         shards: Vec<DataFile>,
     },
+    /// A file of images in shards, which workers fetch from an object store.
+    Objects {
+        /// The index of the shards, which identifies all of the data.
+        index: DataFile,
+        /// The URL of the folder with the packed file.
+        url: String,
+    },
 }
 
 impl SplitData {
@@ -229,11 +236,18 @@ impl SplitData {
         Ok(Self::Shards { index: file, shards })
     }
 
+    /// An index of shards, whose packed file is in an object store.
+    pub fn of_objects(index: &Path, url: String) -> Result<Self, DataError> {
+        Ok(Self::Objects { index: DataFile::identify(index)?, url })
+    }
+
     /// Identifies the content of the data.
     pub fn identity(&self) -> String {
         match self {
             Self::Generated { seed } => format!("synthetic, seed {seed}"),
-            Self::File(file) | Self::Shards { index: file, .. } => format!("sha256 {}", ata_learn::hex(&file.sha256)),
+            Self::File(file) | Self::Shards { index: file, .. } | Self::Objects { index: file, .. } => {
+                format!("sha256 {}", ata_learn::hex(&file.sha256))
+            }
         }
     }
 
@@ -241,19 +255,19 @@ impl SplitData {
     pub(crate) fn files(&self) -> impl Iterator<Item = &DataFile> {
         let (file, shards) = match self {
             Self::Generated { .. } => (None, &[][..]),
-            Self::File(file) => (Some(file), &[][..]),
+            Self::File(file) | Self::Objects { index: file, .. } => (Some(file), &[][..]),
             Self::Shards { index, shards } => (Some(index), &shards[..]),
         };
         file.into_iter().chain(shards)
     }
 
     fn spec(&self) -> DataSpec {
-        match self {
-            Self::Generated { seed } => DataSpec::Generated { seed: *seed },
-            Self::File(file) | Self::Shards { index: file, .. } => {
-                DataSpec::File { sha256: file.sha256, bytes: file.bytes }
-            }
-        }
+        let (file, shards_url) = match self {
+            Self::Generated { seed } => return DataSpec::Generated { seed: *seed },
+            Self::File(file) | Self::Shards { index: file, .. } => (file, None),
+            Self::Objects { index, url } => (index, Some(url.clone())),
+        };
+        DataSpec::File { sha256: file.sha256, bytes: file.bytes, shards_url }
     }
 }
 

@@ -39,7 +39,7 @@ pub use checkpoint::ObjectStore;
 pub use checkpoint::{
     Cadence, Checkpoint, Damage, FolderStore, FoundCheckpoint, PlaceError, Progress, Retention, Store,
 };
-pub use checkpoint::{go_on_from, is_url, newest, newest_settings, open_store};
+pub use checkpoint::{go_on_from, newest, newest_settings, open_store};
 pub use config::{
     CheckpointConfig, CoordinatorConfig, EvaluationConfig, OwnEvaluation, PolicyConfig, ProblemConfig, RunConfig,
     SplitData, Start, TrainingConfig, TransferLimits, WorkersConfig,

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_learn::{DataError, DataFile, DataSource, Dataset, Model, ShardIndex, Split, hex, sha256_of_file};
+use ata_objects::{Objects, is_url};
 use ata_wire::DataSpec;
+use tokio::runtime::Handle;
 
 use crate::download::DataLink;
 use crate::error::{SessionError, WorkerError};
@@ -49,13 +51,14 @@ impl OpenData {
 
 async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Dataset>, SessionError> {
     let SplitSource { split, spec, own, cache, cache_bytes, link } = source;
-    let (sha256, bytes) = match spec {
+    let (sha256, bytes, shards_url) = match spec {
         DataSpec::Generated { seed } => {
             return blocking(move || open(&*model, &DataSource::Generated { seed }, split)).await;
         }
-        DataSpec::File { sha256, bytes } => (sha256, bytes),
+        DataSpec::File { sha256, bytes, shards_url } => (sha256, bytes, shards_url),
     };
-    if let Some(own) = own {
+    let own_url = own.as_deref().and_then(Path::to_str).filter(|own| is_url(own)).map(str::to_owned);
+    if let Some(own) = own.filter(|_| own_url.is_none()) {
         let opener = model.clone();
         match blocking(move || from_own(&*opener, &own, sha256, split)).await {
             // The user's copy may consist of the training data alone.
@@ -63,27 +66,35 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
             opened => return opened,
         }
     }
-    let shards = cache.join("shards");
-    let cache = cache.join(match split {
+    let folder = cache.join(match split {
         Split::Train => "train",
         Split::Test => "test",
     });
-    let _lock = lock(&cache, sha256).await?;
-    let path = cache.join(format!("{}.bin", hex(&sha256)));
+    let _lock = lock(&folder, sha256).await?;
+    let path = folder.join(format!("{}.bin", hex(&sha256)));
     let cached = path.clone();
     if !blocking(move || is_cached(&cached, sha256)).await? {
         tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the {split} data");
-        let file = link.download(&cache, sha256, bytes).await?;
+        let file = link.download(&folder, sha256, bytes).await?;
         drop(file.persist(&path).map_err(|error| DataError::cache(&path)(error.error))?);
     }
-    let store = ShardCache::new(link, shards, cache_bytes);
+    let runtime = Handle::current();
     blocking(move || {
-        let is_index = ShardIndex::is_index(&path)?;
-        let source =
-            if is_index { DataSource::Shards { index: path, store: Arc::new(store) } } else { DataSource::File(path) };
-        open(&*model, &source, split)
+        if !ShardIndex::is_index(&path)? {
+            return open(&*model, &DataSource::File(path), split);
+        }
+        let store = match own_url.or(shards_url) {
+            None => ShardCache::of_coordinator(link, runtime, &cache, cache_bytes),
+            Some(url) => ShardCache::of_objects(Arc::new(objects(&url)?), split, &cache, cache_bytes),
+        };
+        open(&*model, &DataSource::Shards { index: path, store: Arc::new(store) }, split)
     })
     .await
+}
+
+/// The object store with the shards.
+fn objects(url: &str) -> Result<Objects, DataError> {
+    Objects::open(url).map_err(|reason| DataError::Problem(format!("the shards of the data are in {url}: {reason}")))
 }
 
 fn open(model: &dyn Model, source: &DataSource, split: Split) -> Result<Arc<dyn Dataset>, WorkerError> {

@@ -1,6 +1,6 @@
 //! Downloads from the coordinator, over whatever session there is.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +15,11 @@ use crate::error::SessionError;
 
 /// Files that are being downloaded have names that begin so.
 pub(crate) const UNFINISHED: &str = ".unfinished-";
+
+/// A file for a download.
+pub(crate) fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)
+}
 
 /// Where data come from. It outlives sessions, as data do.
 #[derive(Clone, Default)]
@@ -64,8 +69,7 @@ impl DataLink {
         let Some((connection, session)) = self.session().clone() else {
             return Err(SessionError::Broken("there is no session to fetch data over".into()));
         };
-        let file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(cache);
-        let mut file = file.map_err(DataError::cache(cache))?;
+        let mut file = unfinished(cache).map_err(DataError::cache(cache))?;
         let request = DataRequest { session: session.to_wire(), sha256: Bytes::copy_from_slice(&sha256) };
         let opened = connection.coordinator().data(request).await;
         let mut parts = opened.map_err(|status| SessionError::fetch(status.into()))?.into_inner();

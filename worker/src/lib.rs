@@ -35,6 +35,7 @@ mod transfer;
 
 pub use config::{PeerConfig, Relocate, TaskTime, TaskTimes, WorkerConfig};
 pub use error::WorkerError;
+pub use shard_cache::ShardCache;
 
 use std::future::Future;
 use std::pin::pin;

@@ -3,20 +3,24 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::SystemTime;
 
-use ata_learn::{DataError, Shard, ShardStore, hex, sha256_of_file};
+use ata_learn::{DataError, Shard, ShardStore, Split, hex, sha256_of_file};
+use ata_objects::Objects;
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::download::{DataLink, UNFINISHED};
+use crate::download::{DataLink, UNFINISHED, unfinished};
+use crate::error::SessionError;
 
-/// Fetches shards into a folder, which other workers of the machine may share.
+/// Fetches shards into a folder, which other processes of the machine may share.
 #[derive(Debug)]
-pub(crate) struct ShardCache {
+pub struct ShardCache {
     shared: Arc<Shared>,
     runtime: Handle,
     /// The task that fetches what is needed next.
@@ -25,7 +29,7 @@ pub(crate) struct ShardCache {
 
 #[derive(Debug)]
 struct Shared {
-    link: DataLink,
+    origin: Origin,
     folder: PathBuf,
     /// Bytes that the folder may hold, apart from what is needed next.
     most_bytes: u64,
@@ -35,12 +39,30 @@ struct Shared {
     expected: Mutex<HashSet<[u8; 32]>>,
 }
 
+/// Where shards come from.
+#[derive(Debug)]
+enum Origin {
+    Coordinator(DataLink),
+    /// The packed file of a split in an object store.
+    Objects(Arc<Objects>, Split),
+}
+
 impl ShardCache {
-    /// A cache in a folder, within a runtime.
-    pub(crate) fn new(link: DataLink, folder: PathBuf, most_bytes: u64) -> Self {
+    /// What comes from the coordinator, in the folder for fetched data.
+    pub(crate) fn of_coordinator(link: DataLink, runtime: Handle, cache: &Path, most_bytes: u64) -> Self {
+        Self::new(Origin::Coordinator(link), runtime, cache, most_bytes)
+    }
+
+    /// What comes from the packed file of a split in an object store, in the folder for fetched data.
+    pub fn of_objects(objects: Arc<Objects>, split: Split, cache: &Path, most_bytes: u64) -> Self {
+        let runtime = objects.runtime().clone();
+        Self::new(Origin::Objects(objects, split), runtime, cache, most_bytes)
+    }
+
+    fn new(origin: Origin, runtime: Handle, cache: &Path, most_bytes: u64) -> Self {
         let (checked, expected) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { link, folder, most_bytes, checked, expected });
-        Self { shared, runtime: Handle::current(), ahead: Mutex::default() }
+        let shared = Arc::new(Shared { origin, folder: cache.join("shards"), most_bytes, checked, expected });
+        Self { shared, runtime, ahead: Mutex::default() }
     }
 }
 
@@ -55,7 +77,11 @@ impl Drop for ShardCache {
 impl ShardStore for ShardCache {
     /// Called by threads that compute, which are not those of the runtime.
     fn open(&self, shard: &Shard) -> Result<File, DataError> {
-        self.runtime.block_on(self.shared.obtain(*shard))
+        let (answer, answered) = mpsc::sync_channel(1);
+        let (shared, shard) = (self.shared.clone(), *shard);
+        // The answer is always waited for.
+        self.runtime.spawn(async move { drop(answer.send(shared.obtain(shard).await)) });
+        answered.recv().unwrap_or_else(|_| Err(DataError::Problem("the worker is ending".into())))
     }
 
     fn expect(&self, shards: &[Shard]) {
@@ -75,6 +101,36 @@ impl ShardStore for ShardCache {
     }
 }
 
+impl Origin {
+    /// Fetches a shard into a temporary file in `folder`, and checks it. The error says why that failed.
+    async fn download(&self, folder: &Path, shard: Shard) -> Result<NamedTempFile, String> {
+        match self {
+            Self::Coordinator(link) => {
+                link.download(folder, shard.sha256, shard.bytes).await.map_err(SessionError::into_text)
+            }
+            Self::Objects(objects, split) => {
+                let name = split.packed_name();
+                let read = read_object(objects, name, folder, shard).await;
+                read.map_err(|cause| format!("{}/{name}: {cause}", objects.url()))
+            }
+        }
+    }
+}
+
+async fn read_object(objects: &Objects, name: &str, folder: &Path, shard: Shard) -> io::Result<NamedTempFile> {
+    let (mut file, mut digest) = (unfinished(folder)?, Sha256::new());
+    let range = shard.offset..shard.offset + shard.bytes;
+    let read = objects.read(name, range, |piece| {
+        digest.update(&piece);
+        file.write_all(&piece)
+    });
+    read.await?;
+    if digest.finalize()[..] != shard.sha256 {
+        return Err(io::Error::other("its SHA-256 is not that in the index: have the images been packed again since?"));
+    }
+    Ok(file)
+}
+
 impl Shared {
     /// Opens a shard, which is fetched if it is not here.
     async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<File, DataError> {
@@ -85,9 +141,9 @@ impl Shared {
         let is_here = self.blocking(move |shared| shared.is_here(&cached, &shard)).await?;
         if !is_here {
             tracing::debug!(shard = shard.number, megabytes = shard.bytes / 1_000_000, "fetching a shard");
-            let fetched = self.link.download(&self.folder, shard.sha256, shard.bytes).await.map_err(|error| {
-                let (number, reason) = (shard.number, error.into_text());
-                DataError::io(&path)(io::Error::other(format!("shard {number} cannot be fetched: {reason}")))
+            let fetched = self.origin.download(&self.folder, shard).await.map_err(|reason| {
+                let reason = format!("shard {} cannot be fetched: {reason}", shard.number);
+                DataError::io(&path)(io::Error::other(reason))
             })?;
             fetched.persist(&path).map_err(|error| DataError::cache(&path)(error.error))?;
             lock(&self.checked).insert(shard.sha256);

@@ -35,7 +35,7 @@ pub(crate) use run::{CommonArgs, RunArgs, TraceArgs};
 pub(crate) use simulation::{LinkArgs, ProblemName, ReplayArgs, SimulateArgs};
 pub(crate) use up::UpArgs;
 pub(crate) use watching::{ExplainArgs, HealthArgs, ReportArgs, RunOrUrl, StatusArgs};
-pub(crate) use worker::WorkerArgs;
+pub(crate) use worker::{DEFAULT_CACHE_GB, WorkerArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;

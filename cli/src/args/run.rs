@@ -26,7 +26,8 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "ATA_TASK_BATCH", value_name = "S", allow_negative_numbers = true)]
     task_batch: Option<u32>,
     /// synthetic, a folder of images (train/CLASS/*.png, test/CLASS/*.png) or what `ata data pack` made of one, a folder with
-    /// CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; a model of your own may take something else.
+    /// CIFAR-100's train.bin and test.bin, or cifar-100-binary.tar.gz; or the URL of a folder in an object store with images that
+    /// were packed with --shard-mb. A model of your own may take something else.
     #[arg(long, env = "ATA_DATA", value_name = "DATA")]
     data: Option<String>,
     /// cnn, cnn:widths=C1/C2/C3/H, resnet20 (for images of 32 pixels), resnet18 (for 224), or resnet20:width=W; classes=N and size=S

@@ -10,6 +10,9 @@ use clap::builder::RangedU64ValueParser;
 use super::{JoinArgs, TraceArgs};
 use crate::settings::{Fuse, MAX_THREADS};
 
+/// Gigabytes of shards that are kept, unless something else is asked for.
+pub(crate) const DEFAULT_CACHE_GB: u64 = 20;
+
 /// More than the largest disks have.
 const MAX_CACHE_GB: u64 = 1_000_000;
 
@@ -47,7 +50,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) data: Option<PathBuf>,
     /// Gigabytes of shards that the cache may hold, of data sets that were packed with --shard-mb. It holds what is needed next in any
     /// case.
-    #[arg(long, env = "ATA_CACHE_GB", value_name = "GB", default_value_t = 20, allow_negative_numbers = true,
+    #[arg(long, env = "ATA_CACHE_GB", value_name = "GB", default_value_t = DEFAULT_CACHE_GB, allow_negative_numbers = true,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_CACHE_GB))]
     pub(crate) cache_gb: u64,
     /// How long to keep trying to reach a coordinator, in seconds since the last contact.

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ata_coordinator::is_url;
 use ata_doctor::capacity::{self, Memory, Needs};
 use ata_doctor::coordinator::{self, Reached};
 use ata_doctor::disk::{self, RunSpace};
 use ata_doctor::gradient::{self, Gradient};
 use ata_doctor::machine::Machine;
 use ata_doctor::{Finding, Status, certificates, clock, devices, ports};
-use ata_learn::{Adapted, DeviceChoice, Model, OpenDevice, Split, default_cache_dir, hex};
+use ata_learn::{DataError, DeviceChoice, Model, OpenDevice, Split, default_cache_dir, hex};
+use ata_objects::is_url;
 use ata_wire::{DataSpec, RunSpec};
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ use super::joining;
 use crate::Extensions;
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::failure::{Exit, Failure};
-use crate::inputs::{adapt, open_split};
+use crate::inputs::{Found, find};
 use crate::output::{Output, escaped};
 use crate::run::resume::RUNS;
 use crate::settings::{DEFAULT_DASHBOARD, Settings, credentials_folder};
@@ -132,9 +132,9 @@ impl<'a> Subject<'a> {
     fn gradient(&mut self) -> Option<Gradient> {
         let (Some(device), Some(model)) = (&self.device, &self.model) else { return None };
         let Settings { data, seed, task_batch, .. } = &self.settings;
-        let (model, data) = match adapt(model.clone(), data) {
-            Ok(Adapted { model, data, .. }) => (model.clone(), open_split(&*model, &data, *seed, Split::Train)),
-            Err(error) => (model.clone(), Err(error)),
+        let (model, data) = match find(model.clone(), data, *seed) {
+            Ok(Found { model, data, .. }) => (model.clone(), data.open(&*model, Split::Train)),
+            Err(failure) => (model.clone(), Err(DataError::Problem(failure.to_string()))),
         };
         let (gradient, findings) = gradient::check(&self.settings.model, &*model, data, *task_batch, device);
         self.findings.extend(findings);

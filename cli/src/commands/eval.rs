@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ata_figures::Table;
-use ata_learn::{Adapted, Evaluation, ModelResolver, Split, decode_metadata, hex, sha256_of_parameters};
+use ata_learn::{Evaluation, ModelResolver, Split, decode_metadata, hex, sha256_of_parameters};
 use ata_record::{CONFIG_FILE, MODEL_FILE};
 use serde::Serialize;
 
 use crate::args::EvalArgs;
 use crate::failure::{Exit, Failure};
-use crate::inputs::{adapt, open_split};
+use crate::inputs::{Found, find as find_data};
 use crate::output::{Counter, Output, escaped, render_table};
 use crate::run::model;
 use crate::run::registry::candidates;
@@ -60,9 +60,10 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
         ))
     })?;
     let seed = args.seed.unwrap_or(settings.unwrap_or_default().seed);
-    let Adapted { model: network, data, .. } = adapt(network, &name)?;
+    let Found { model: network, data, .. } = find_data(network, &name, seed)?;
     let (parameters, _) = model::read(&path, &network.table())?;
-    let test = open_split(&*network, &data, seed, Split::Test)?;
+    check_classes(metadata.get("classes"), &network.class_names(), &path, &name)?;
+    let test = data.open(&*network, Split::Test)?;
     let device = args.device.parse::<ata_learn::DeviceChoice>()?.open()?;
     let counter = Counter::new("samples", test.count());
     let mut counted = 0;
@@ -89,6 +90,18 @@ pub(crate) fn run(args: &EvalArgs, models: ModelResolver) -> Result<Exit, Failur
     };
     result.print(args.json)?;
     Ok(Exit::DONE)
+}
+
+/// Checks that the classes of the data have the names, and the order, of those that the model was trained on.
+fn check_classes(trained: Option<&String>, found: &[String], model: &Path, data: &str) -> Result<(), Failure> {
+    let trained = trained.iter().flat_map(|names| names.split(','));
+    match trained.zip(found).enumerate().find(|(_, (trained, found))| trained != found) {
+        Some((label, (trained, found))) => Err(Failure::data(format!(
+            "{data}: class {label} is '{found}', and {} was trained on data in which it is '{trained}'",
+            model.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The model file that the user names.

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ata_coordinator::{FolderStore, Store, is_url, open_store};
+use ata_coordinator::{FolderStore, Store, open_store};
+use ata_objects::is_url;
 
 use crate::failure::Failure;
 

@@ -85,7 +85,8 @@ fn measured() -> impl Strategy<Value = MeasuredBatch> {
 fn data_spec() -> impl Strategy<Value = DataSpec> {
     prop_oneof![
         any::<u64>().prop_map(|seed| DataSpec::Generated { seed }),
-        (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES).prop_map(|(sha256, bytes)| DataSpec::File { sha256, bytes }),
+        (any::<[u8; 32]>(), 1..=MAX_DATA_BYTES, proptest::option::of("[a-z]{1,9}://[a-z]{1,9}"))
+            .prop_map(|(sha256, bytes, shards_url)| DataSpec::File { sha256, bytes, shards_url }),
     ]
 }
 

@@ -23,7 +23,7 @@ pub use cadence::{Cadence, Retention};
 pub use newest::{FoundCheckpoint, go_on_from, newest, newest_settings};
 #[cfg(feature = "object-store")]
 pub use object::ObjectStore;
-pub use store::{FolderStore, PlaceError, Store, is_url, open_store};
+pub use store::{FolderStore, PlaceError, Store, open_store};
 
 pub(crate) use saver::{Job, SaveResult, Saver};
 

@@ -9,26 +9,19 @@ mod tests;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 
+use ata_objects::Objects;
 use bytes::Bytes;
 use object_store::buffered::BufWriter;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ObjectStore as Backend, ObjectStoreExt as _, ObjectStoreScheme, parse_url_opts};
+use object_store::{ObjectStore as Backend, ObjectStoreExt as _};
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::StreamExt as _;
-use url::Url;
 
 use super::STATE;
 use super::store::{LATEST, NAME_PREFIX, Store, latest_name, latest_text};
-
-/// The timeout of a request, which is long since the file of a large model comes in one answer over a link that may be slow.
-/// The variables `AWS_TIMEOUT`, `GOOGLE_TIMEOUT` and `AZURE_TIMEOUT` override it.
-const REQUEST_TIMEOUT: (&str, &str) = ("timeout", "300 seconds");
 
 /// A larger file is sent in parts of this size. S3 takes up to 10,000 parts, and no request may carry more than 5 GB.
 const PART_BYTES: usize = 16 << 20;
@@ -36,70 +29,37 @@ const PART_BYTES: usize = 16 << 20;
 /// Parts that are sent at the same time, enough to fill a link.
 const CONCURRENT_PARTS: usize = 4;
 
-/// Prefixes of the environment variables with credentials and addresses.
-const VARIABLES: [&str; 5] = ["AWS_", "GOOGLE_", "AZURE_", "SERVICE_ACCOUNT", "IDENTITY_ENDPOINT"];
-
-/// The form of an object store's URL.
-const EXPECTED: &str = "expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER";
-
 /// Checkpoints as objects `PREFIX/step-NNNNNN/FILE`. The object `PREFIX/latest` names the newest.
 ///
-/// Its methods block until the answer, and may be called inside another async runtime too, since a thread of its own makes the
-/// requests. The thread ends when this is dropped.
+/// Its methods block until the answer, and may be called inside an async runtime too.
 #[derive(Debug)]
 pub struct ObjectStore {
-    objects: Objects,
-    /// The place as the user named it.
-    place: String,
+    place: Objects,
     /// The content of [`WRITER`] that identifies this process.
     writer: String,
     has_claimed: AtomicBool,
-    requests: UnboundedSender<Request>,
 }
 
 /// The object that names the process that writes checkpoints. An object store has no locks, so the last process to start writes,
 /// and the checkpoints of an earlier one fail from then on.
 const WRITER: &str = "writer";
 
-type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
-
+/// What requests need, which may outlive the call that makes them.
 #[derive(Clone, Debug)]
-struct Objects {
+struct Checkpoints {
     backend: Arc<dyn Backend>,
     prefix: Path,
 }
 
 impl ObjectStore {
-    /// The checkpoints under `prefix`; `place` names it for people.
-    pub fn new(backend: Arc<dyn Backend>, prefix: Path, place: impl Into<String>) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (requests, mut received) = unbounded_channel::<Request>();
-        let serve = async move {
-            while let Some(request) = received.recv().await {
-                request.await;
-            }
-        };
-        std::thread::Builder::new().name("object-store".into()).spawn(move || runtime.block_on(serve))?;
+    /// The checkpoints in this place.
+    pub fn new(place: Objects) -> Self {
         let writer = format!("process {}, {:08x}", std::process::id(), rand::random::<u32>());
-        let objects = Objects { backend, prefix };
-        Ok(Self { objects, place: place.into(), writer, has_claimed: AtomicBool::new(false), requests })
+        Self { place, writer, has_claimed: AtomicBool::new(false) }
     }
 
-    /// Opens the object store of a URL, with credentials from the environment. The error says what is wrong with the URL.
-    pub(super) fn open(place: &str) -> Result<Self, String> {
-        let url = Url::parse(place).map_err(|error| error.to_string())?;
-        let (scheme, prefix) = ObjectStoreScheme::parse(&url).map_err(|_| EXPECTED)?;
-        let backend: Arc<dyn Backend> = match scheme {
-            ObjectStoreScheme::Memory => return Err("such checkpoints would end with the process".into()),
-            ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new().with_fsync(true)),
-            ObjectStoreScheme::AmazonS3 | ObjectStoreScheme::GoogleCloudStorage | ObjectStoreScheme::MicrosoftAzure => {
-                // The HTTP client has no provider of its own. One that is installed already serves as well.
-                drop(rustls::crypto::ring::default_provider().install_default());
-                parse_url_opts(&url, options()).map_err(|error| error.to_string())?.0.into()
-            }
-            _ => return Err(EXPECTED.into()),
-        };
-        Self::new(backend, prefix, place.strip_suffix('/').unwrap_or(place)).map_err(|error| error.to_string())
+    fn checkpoints(&self) -> Checkpoints {
+        Checkpoints { backend: self.place.backend().clone(), prefix: self.place.prefix().clone() }
     }
 
     /// Claims the right to write, or checks that no other process has claimed it since.
@@ -107,8 +67,9 @@ impl ObjectStore {
         if !self.has_claimed.load(Ordering::Relaxed) {
             return self.put_claim();
         }
-        let objects = self.objects.clone();
-        let found = match self.wait(async move { objects.backend.get(&objects.writer()).await?.bytes().await }) {
+        let checkpoints = self.checkpoints();
+        let found = match self.wait(async move { checkpoints.backend.get(&checkpoints.writer()).await?.bytes().await })
+        {
             // The place was cleared, and is free for the first process to notice.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.put_claim(),
             found => found?,
@@ -121,8 +82,8 @@ impl ObjectStore {
     }
 
     fn put_claim(&self) -> io::Result<()> {
-        let (objects, text) = (self.objects.clone(), self.writer.clone());
-        self.wait(async move { objects.backend.put(&objects.writer(), text.into()).await.map(drop) })?;
+        let (checkpoints, text) = (self.checkpoints(), self.writer.clone());
+        self.wait(async move { checkpoints.backend.put(&checkpoints.writer(), text.into()).await.map(drop) })?;
         self.has_claimed.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -132,26 +93,11 @@ impl ObjectStore {
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
-        let (answer, answered) = mpsc::sync_channel(1);
-        // The answer is always waited for.
-        let request = async move { drop(answer.send(request.await)) };
-        let gone = || io::Error::other("the thread of the object store has ended");
-        self.requests.send(Box::pin(request)).map_err(|_| gone())?;
-        Ok(answered.recv().map_err(|_| gone())??)
+        Ok(self.place.wait(request)??)
     }
 }
 
-/// Credentials and addresses from the environment; later options override earlier ones.
-fn options() -> impl Iterator<Item = (String, String)> {
-    let variables = std::env::vars_os().filter_map(|(name, value)| {
-        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-        VARIABLES.iter().any(|begin| name.starts_with(begin)).then_some((name, value))
-    });
-    let (name, value) = REQUEST_TIMEOUT;
-    std::iter::once((name.to_owned(), value.to_owned())).chain(variables)
-}
-
-impl Objects {
+impl Checkpoints {
     fn path(&self, name: &str, file: &str) -> Path {
         self.prefix.clone().join(name).join(file)
     }
@@ -234,37 +180,38 @@ impl Objects {
 impl Store for ObjectStore {
     fn put(&self, name: &str, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
         self.claim()?;
-        let (objects, name) = (self.objects.clone(), name.to_owned());
+        let (checkpoints, name) = (self.checkpoints(), name.to_owned());
         let files = files.iter().map(|(file, content)| ((*file).to_owned(), Bytes::copy_from_slice(content))).collect();
-        self.wait(async move { objects.put(&name, files).await })
+        self.wait(async move { checkpoints.put(&name, files).await })
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
-        let objects = self.objects.clone();
-        let files = self.wait(async move { objects.files().await })?;
+        let checkpoints = self.checkpoints();
+        let files = self.wait(async move { checkpoints.files().await })?;
         Ok(files.into_iter().filter(|(_, file)| file == STATE).map(|(name, _)| name).collect())
     }
 
     fn get(&self, name: &str, file: &str) -> io::Result<Vec<u8>> {
-        let (objects, path) = (self.objects.clone(), self.objects.path(name, file));
-        let bytes = self.wait(async move { objects.backend.get(&path).await?.bytes().await })?;
+        let checkpoints = self.checkpoints();
+        let path = checkpoints.path(name, file);
+        let bytes = self.wait(async move { checkpoints.backend.get(&path).await?.bytes().await })?;
         Ok(bytes.into())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let (objects, name) = (self.objects.clone(), name.to_owned());
-        self.wait(async move { objects.remove(&name).await })
+        let (checkpoints, name) = (self.checkpoints(), name.to_owned());
+        self.wait(async move { checkpoints.remove(&name).await })
     }
 
     fn set_latest(&self, name: &str) -> io::Result<()> {
-        let (objects, text) = (self.objects.clone(), latest_text(name));
-        self.wait(async move { objects.backend.put(&objects.latest(), text.into()).await.map(drop) })
+        let (checkpoints, text) = (self.checkpoints(), latest_text(name));
+        self.wait(async move { checkpoints.backend.put(&checkpoints.latest(), text.into()).await.map(drop) })
     }
 
     fn latest(&self) -> io::Result<Option<String>> {
-        let objects = self.objects.clone();
+        let checkpoints = self.checkpoints();
         let read = self.wait(async move {
-            match objects.backend.get(&objects.latest()).await {
+            match checkpoints.backend.get(&checkpoints.latest()).await {
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 found => Ok(Some(found?.bytes().await?)),
             }
@@ -273,6 +220,7 @@ impl Store for ObjectStore {
     }
 
     fn describe(&self, name: &str) -> String {
-        if name.is_empty() { self.place.clone() } else { format!("{}/{name}", self.place) }
+        let place = self.place.url();
+        if name.is_empty() { place.to_owned() } else { format!("{place}/{name}") }
     }
 }

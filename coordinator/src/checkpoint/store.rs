@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use ata_objects::{Objects, is_url};
 use ata_record::{create_folder, sync_folder, write_atomically};
 
 /// Keeps checkpoints by name. A checkpoint that was put is durable, and is kept completely or not at all.
@@ -38,11 +39,6 @@ pub struct PlaceError {
     reason: String,
 }
 
-/// Whether a place is a URL, not a folder.
-pub fn is_url(place: &str) -> bool {
-    place.contains("://")
-}
-
 /// Opens the folder or the object store of this name.
 pub fn open_store(place: &str) -> Result<Box<dyn Store>, PlaceError> {
     let wrong = |reason| PlaceError { place: place.into(), reason };
@@ -54,14 +50,12 @@ pub fn open_store(place: &str) -> Result<Box<dyn Store>, PlaceError> {
 
 #[cfg(feature = "object-store")]
 fn open_url(place: &str) -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(super::ObjectStore::open(place)?))
+    Ok(Box::new(super::ObjectStore::new(Objects::open(place)?)))
 }
 
 #[cfg(not(feature = "object-store"))]
-fn open_url(_place: &str) -> Result<Box<dyn Store>, String> {
-    let reason = "this program was built without object stores; build it with `cargo build --release --features \
-                  object-store`, or name a folder";
-    Err(reason.into())
+fn open_url(place: &str) -> Result<Box<dyn Store>, String> {
+    match Objects::open(place)? {}
 }
 
 /// Checkpoints as folders in a folder, whose file `latest` names the newest.

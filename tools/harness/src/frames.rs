@@ -261,7 +261,7 @@ fn to_worker(session: SessionToken) -> [ToWorker; 7] {
 }
 
 fn run() -> RunSpec {
-    let data = DataSpec::File { sha256: [9; 32], bytes: 150_000 };
+    let data = DataSpec::File { sha256: [9; 32], bytes: 150_000, shards_url: None };
     RunSpec {
         model: "cnn".into(),
         parameters: VALUES,

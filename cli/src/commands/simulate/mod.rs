@@ -6,7 +6,7 @@ mod suite;
 use ata_experiments::suite::SUITES;
 use ata_experiments::{BUILTIN_EXPERIMENTS, Experiment, Group, LearningSpec, LinksSpec, Row, RunResult};
 use ata_figures::{Report, Table};
-use ata_learn::{Adapted, DeviceChoice, Split, Tasks, TensorSizes};
+use ata_learn::{DeviceChoice, Split, Tasks, TensorSizes};
 use ata_simulator::DescentCache;
 use ata_wire::limits::MAX_TASK_BATCH;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use crate::Extensions;
 use crate::args::{LinkArgs, ProblemName, SimulateArgs};
 
 use crate::failure::{Exit, Failure};
-use crate::inputs::{adapt, open_split};
+use crate::inputs::{Found, find};
 use crate::output::{Counter, Output, note, print_text, render_table};
 use crate::settings::policy_list;
 
@@ -182,10 +182,10 @@ fn learning(experiment: &Experiment, extensions: Extensions) -> Result<Option<De
             "learning: lr = {lr}, task_batch = {task_batch}: expected positive numbers, and task_batch at most {MAX_TASK_BATCH}"
         )));
     }
-    let Adapted { model, data, .. } = adapt((extensions.models)(model)?, data)?;
+    let Found { model, data, .. } = find((extensions.models)(model)?, data, experiment.seed)?;
     let training = CnnTraining {
         device: DeviceChoice::Cpu.open()?,
-        data: open_split(&*model, &data, experiment.seed, Split::Train)?,
+        data: data.open(&*model, Split::Train)?,
         sizes: TensorSizes::from(&model.table()),
         initial: model.initial_parameters(experiment.seed)?,
         tasks: Tasks { seed: experiment.seed, budget: experiment.budget, task_batch: *task_batch },

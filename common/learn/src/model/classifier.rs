@@ -62,7 +62,7 @@ impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> Proble
         let images = Images::open(source, split)?;
         self.parameters.shape().check(images.info())?;
         match (&self.info, source) {
-            (Some(info), DataSource::File(path)) if info != images.info() => {
+            (Some(info), DataSource::File(path) | DataSource::Shards { index: path, .. }) if info != images.info() => {
                 let reason =
                     "its classes or its normalisation are not those of the training images: pack both together";
                 Err(DataError::corrupt(path, reason))

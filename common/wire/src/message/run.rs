@@ -42,6 +42,8 @@ pub enum DataSpec {
         sha256: [u8; 32],
         /// Its size.
         bytes: u64,
+        /// Where the shards of an index are, unless they come from the coordinator: the URL of a folder in an object store.
+        shards_url: Option<String>,
     },
 }
 
@@ -86,9 +88,11 @@ impl From<DataSpec> for proto::DataSpec {
         use proto::data_spec::Kind;
         let kind = match data {
             DataSpec::Generated { seed } => Kind::Generated(proto::GeneratedData { seed }),
-            DataSpec::File { sha256, bytes } => {
-                Kind::File(proto::FileData { sha256: Bytes::copy_from_slice(&sha256), bytes })
-            }
+            DataSpec::File { sha256, bytes, shards_url } => Kind::File(proto::FileData {
+                sha256: Bytes::copy_from_slice(&sha256),
+                bytes,
+                shards_url: shards_url.unwrap_or_default(),
+            }),
         };
         Self { kind: Some(kind) }
     }
@@ -104,6 +108,7 @@ impl TryFrom<proto::DataSpec> for DataSpec {
             Kind::File(file) => Self::File {
                 sha256: array("sha256", &file.sha256)?,
                 bytes: in_range("bytes", file.bytes, MAX_DATA_BYTES)?,
+                shards_url: Some(truncated(file.shards_url)).filter(|url| !url.is_empty()),
             },
         })
     }

@@ -1,15 +1,20 @@
 //! The model of a run and its data.
 
+mod place;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ata_coordinator::SplitData;
-use ata_learn::{Adapted, BadImage, DataError, DataSource, Dataset, DescribedModel, Model, ModelResolver, Split};
-use ata_wire::limits::MAX_DATA_BYTES;
+use ata_learn::{BadImage, DataError, Dataset, DescribedModel, Model, ModelResolver, Split};
 
 use crate::failure::Failure;
 use crate::output::{Counting, escaped, note};
 use crate::settings::Settings;
+
+pub(crate) use place::DataPlace;
+
+use place::GENERATED;
 
 /// A model and the two splits of its data.
 pub(crate) struct Inputs {
@@ -30,12 +35,11 @@ impl Inputs {
         let Settings { data, seed, .. } = settings;
         let evaluators = settings.evaluators(true)?;
         let specification = specification(settings, models)?;
-        let Adapted { model, parameters, data } = adapt(models(&specification)?, data)?;
-        let training = source(&*model, &data, *seed, Split::Train)?;
-        model.open(&training, Split::Train)?;
-        let test = source(&*model, &data, *seed, Split::Test)?;
-        let own_test = evaluators.head.then(|| model.open(&test, Split::Test)).transpose()?;
-        let (training, test) = (split_data(training)?, split_data(test)?);
+        let Found { model, parameters, data } = find(models(&specification)?, data, *seed)?;
+        data.open(&*model, Split::Train)?;
+        let own_test = evaluators.head.then(|| data.open(&*model, Split::Test)).transpose()?;
+        let training = data.split_data(&*model, Split::Train)?;
+        let test = data.split_data(&*model, Split::Test)?;
         let specification = with_parameters(&specification, &parameters);
         Ok(Self { model, specification, training, test, own_test, by_workers: evaluators.workers })
     }
@@ -73,7 +77,7 @@ impl Inputs {
     /// The file with the training data, for workers on this machine.
     pub(crate) fn training_file(&self) -> Option<PathBuf> {
         match &self.training {
-            SplitData::Generated { .. } => None,
+            SplitData::Generated { .. } | SplitData::Objects { .. } => None,
             SplitData::File(file) | SplitData::Shards { index: file, .. } => Some(file.path.clone()),
         }
     }
@@ -92,21 +96,32 @@ fn specification(settings: &Settings, models: ModelResolver) -> Result<String, F
     }
 }
 
-/// Adapts a model to what `--data` names, and says where images are that had to be packed.
-pub(crate) fn adapt(model: Arc<dyn Model>, data: &str) -> Result<Adapted<Arc<dyn Model>>, DataError> {
-    let as_it_is = |model| Adapted { model, parameters: Vec::new(), data: data.into() };
-    if data == GENERATED {
-        return Ok(as_it_is(model));
-    }
+/// A model, and the data that it fits.
+pub(crate) struct Found {
+    pub(crate) model: Arc<dyn Model>,
+    /// What its specification has to say in addition, so that workers resolve it to the same model.
+    pub(crate) parameters: Vec<String>,
+    pub(crate) data: DataPlace,
+}
+
+/// Finds what `--data` names, adapts a model to it, and says where images are that had to be packed.
+pub(crate) fn find(model: Arc<dyn Model>, data: &str, seed: u64) -> Result<Found, Failure> {
+    let place = DataPlace::find(data, seed)?;
+    let Some(path) = place.path() else { return Ok(Found { model, parameters: Vec::new(), data: place }) };
     let mut counting = Counting::new("images packed");
-    let adapted = model.adapt(Path::new(data), &mut |done, total| counting.set(done, total));
+    let adapted = model.adapt(path, &mut |done, total| counting.set(done, total));
     counting.finish();
-    let adapted = adapted.inspect_err(note_bad_images)?;
-    let adapted = adapted.unwrap_or_else(|| as_it_is(model));
-    if adapted.data != Path::new(data) {
+    let Some(adapted) = adapted.inspect_err(note_bad_images)? else {
+        return Ok(Found { model, parameters: Vec::new(), data: place });
+    };
+    let mut found = Found { model: adapted.model, parameters: adapted.parameters, data: place };
+    if let DataPlace::Path(path) = &mut found.data
+        && *path != adapted.data
+    {
         note!("the images in {data} are packed in {}", adapted.data.display());
+        *path = adapted.data;
     }
-    Ok(adapted)
+    Ok(found)
 }
 
 /// Names the files that an error is about; the error itself names one.
@@ -131,16 +146,6 @@ fn with_parameters(specification: &str, parameters: &[String]) -> String {
     format!("{specification}{separator}{}", parameters.join(","))
 }
 
-/// Opens one split of what `--data` names.
-pub(crate) fn open_split(
-    model: &dyn Model,
-    data: &Path,
-    seed: u64,
-    split: Split,
-) -> Result<Arc<dyn Dataset>, DataError> {
-    model.open(&source(model, data, seed, split)?, split)
-}
-
 /// The model that a file of parameters describes.
 fn described(specification: &str, init: &Path) -> Result<DescribedModel, Failure> {
     let shown = init.display();
@@ -152,37 +157,6 @@ fn described(specification: &str, init: &Path) -> Result<DescribedModel, Failure
             "--model {specification}: this program does not have it, and {shown} is of --model {}",
             found.unwrap_or("(it does not say)")
         ))),
-    }
-}
-
-fn split_data(source: DataSource) -> Result<SplitData, Failure> {
-    match source {
-        DataSource::Generated { seed } => Ok(SplitData::Generated { seed }),
-        DataSource::File(path) | DataSource::Shards { index: path, .. } => of_file(&path),
-    }
-}
-
-/// The value of `--data` for samples that are generated from the seed.
-const GENERATED: &str = "synthetic";
-
-/// The source of one split: `synthetic`, or a path that the model resolves.
-fn source(model: &dyn Model, data: &Path, seed: u64, split: Split) -> Result<DataSource, DataError> {
-    if data == Path::new(GENERATED) {
-        return Ok(DataSource::Generated { seed });
-    }
-    Ok(DataSource::File(model.locate(data, split)?))
-}
-
-fn of_file(path: &Path) -> Result<SplitData, Failure> {
-    let data = SplitData::of_file(path)?;
-    match &data {
-        SplitData::File(file) if file.bytes > MAX_DATA_BYTES => {
-            let (path, bytes) = (path.display(), file.bytes);
-            Err(Failure::data(format!(
-                "{path}: {bytes} bytes are more than workers take at once, {MAX_DATA_BYTES}; pack the images with --shard-mb"
-            )))
-        }
-        _ => Ok(data),
     }
 }
 

@@ -1,0 +1,45 @@
+//! What a program without object stores has in their place.
+
+use std::io;
+use std::ops::Range;
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+
+/// The objects under a URL, of which this program has none.
+#[derive(Debug)]
+pub enum Objects {}
+
+impl Objects {
+    /// Says how to get a program that has object stores.
+    pub fn open(_url: &str) -> Result<Self, String> {
+        let reason = "this program was built without object stores; build it with `cargo build --release --features \
+                      object-store`, or name a folder";
+        Err(reason.into())
+    }
+
+    /// The URL.
+    pub fn url(&self) -> &str {
+        match *self {}
+    }
+
+    /// The runtime that makes the requests.
+    pub fn runtime(&self) -> &Handle {
+        match *self {}
+    }
+
+    /// Reads a whole object.
+    pub fn get(&self, _name: &str, _most_bytes: u64) -> io::Result<Vec<u8>> {
+        match *self {}
+    }
+
+    /// Reads a part of an object.
+    pub async fn read(
+        &self,
+        _name: &str,
+        _range: Range<u64>,
+        _take: impl FnMut(Bytes) -> io::Result<()> + Send,
+    ) -> io::Result<()> {
+        match *self {}
+    }
+}
