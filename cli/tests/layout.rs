@@ -199,7 +199,11 @@ fn the_scheduler_is_pure() {
 #[test]
 fn the_dockerfile_names_every_member() {
     let dockerfile = std::fs::read_to_string(root().join("deploy/Dockerfile")).unwrap();
+    let ignored = std::fs::read_to_string(root().join(".dockerignore")).unwrap();
+    let kept: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
     for member in members() {
+        let manifest = format!("{member}/Cargo.toml");
+        assert!(kept.iter().any(|kept| manifest.starts_with(kept)), "the engine is not sent {manifest}: .dockerignore");
         let copy = format!("COPY {member}/Cargo.toml {member}/");
         assert!(dockerfile.lines().any(|line| line == copy), "deploy/Dockerfile lacks '{copy}'");
     }
