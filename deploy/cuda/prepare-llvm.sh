@@ -46,7 +46,7 @@ keys=/usr/share/keyrings/$ID-archive-keyring.gpg
 mirror=$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' \
     | awk -v name="${VERSION_CODENAME:-sid}" '
         $2 == "main" && ($1 == name || $1 ~ /^(oldstable|stable|testing|unstable|sid|devel)$/) { print $3; exit }')
-[ -n "$mirror" ] || fail "apt has no source of $ID's packages: expected one for ${VERSION_CODENAME:-sid} in /etc/apt"
+[ -n "$mirror" ] || fail "apt knows no source of $ID's packages: expected one for ${VERSION_CODENAME:-sid} in /etc/apt, and \`apt-get update\` to have run"
 
 mkdir -p "$1"
 cd "$1"
