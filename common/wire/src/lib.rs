@@ -26,7 +26,7 @@ mod spans;
 mod transfer;
 
 /// Code generated from `proto/ata/v1/coordinator.proto`, where it is documented.
-#[expect(missing_docs, clippy::pedantic, reason = "generated")]
+#[expect(missing_docs, clippy::pedantic, clippy::large_enum_variant, reason = "generated")]
 pub mod proto {
     tonic::include_proto!("ata.v1");
 }

@@ -11,6 +11,7 @@ use crate::proto;
 
 /// A message from the coordinator on the control stream.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one Welcome in a session")]
 pub enum ToWorker {
     /// The first message of a session.
     Welcome(Welcome),
