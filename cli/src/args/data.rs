@@ -19,7 +19,7 @@ const MAX_RECORDS: u64 = MAX_DATA_BYTES / RECORD_BYTES as u64;
 pub(crate) enum DataCommand {
     /// Download the official CIFAR-100 archive and verify it; an interrupted download is continued.
     Fetch(FetchArgs),
-    /// Pack a folder of images for training: one file for each split, with every image in the size that the model takes.
+    /// Pack images for training: one file for each split, with every image in the size that the model takes.
     Pack(PackArgs),
     /// Check a folder or archive: sizes, labels, checksums.
     #[command(after_help = "\
@@ -59,7 +59,9 @@ const MAX_SHARD_MB: u64 = 10_000;
 
 const PACK_HELP: &str = "\
 DIR has a folder 'train' and a folder 'test' (or 'val'), each with a folder of PNG or JPEG images for each class. The name of a
-folder is that of its class. Or DIR has the files of CIFAR-10 in its official binary layout.
+folder is that of its class. Or DIR has tar archives as WebDataset lays them out, with 'train' and 'test' (or 'val') in their
+names, in which each image has a file .cls with the number of its class; the names of the classes are in classnames.txt, if that
+is there. Or DIR has the files of CIFAR-10 in its official binary layout.
 
 Each image is resized so that its shorter side fits; what the longer side has in excess is cut off on both sides.
 
@@ -71,7 +73,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = PACK_HELP)]
 pub(crate) struct PackArgs {
-    /// The folder of images.
+    /// The folder with the images.
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
     /// The folder for train.packed and test.packed; created if it is missing.

@@ -154,7 +154,7 @@ pub struct ClassCount {
     pub correct: u32,
 }
 
-/// Samples per evaluation batch: 3 MiB of images, enough to amortise kernel launches.
+/// Samples of an evaluation batch, if the data set's are small: 3 MiB of images of CIFAR-100, enough to amortise kernel launches.
 const EVALUATION_BATCH: u32 = 250;
 
 pub(crate) struct BurnEvaluator<P: Problem> {
@@ -178,7 +178,10 @@ impl<P: Problem> Evaluator for BurnEvaluator<P> {
     }
 
     fn batches(&self) -> EvaluationBatches {
-        EvaluationBatches { samples: self.data.samples.count(), batch_samples: EVALUATION_BATCH }
+        let samples = &self.data.samples;
+        // Of large samples, a batch is what fits on a device at once.
+        let batch_samples = samples.fused().clamp(1, EVALUATION_BATCH.into()) as u32;
+        EvaluationBatches { samples: samples.count(), batch_samples }
     }
 
     fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {

@@ -100,7 +100,8 @@ pub trait Samples: Send + Sync + 'static {
     /// Says which shards are needed next, in this order, so that they can be obtained ahead. It is only a hint.
     fn expect_shards(&self, _shards: &[u64]) {}
 
-    /// The most samples that a device other than the CPU computes as one batch, unless a single task has more: enough to keep a large
+    /// The most samples that a device other than the CPU computes as one batch, unless a single task has more, and the most of an
+    /// evaluation's batches if that is less than 250: enough to keep a large
     /// GPU busy with images of CIFAR-100, few enough for the activations of ResNet-20 to take about 2 GiB.
     fn fused(&self) -> u64 {
         512

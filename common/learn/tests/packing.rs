@@ -219,7 +219,7 @@ fn folders_that_make_no_sense_are_refused_with_the_reason() {
                 fs::write(file.unwrap().path(), "no image").unwrap();
             }
         },
-        "test/cat: none of its images can be read",
+        "test/cat: none of the images of class 'cat' can be read",
     );
 }
 
@@ -265,6 +265,21 @@ fn a_model_is_adapted_to_packed_images() {
     let refused =
         builtin_model("cnn:classes=4").unwrap().open(&DataSource::File(place.out().join("train.packed")), Split::Train);
     assert!(refused.err().unwrap().to_string().contains("the data has 3 classes of 16 × 16 pixels"));
+}
+
+/// Activations grow with the number of pixels.
+#[test]
+fn evaluation_batches_of_larger_images_have_fewer() {
+    let place = Place::new();
+    for (size, expected) in [(16, 250), (64, 128)] {
+        drop(fs::remove_dir_all(place.out()));
+        let unpacked = Unpacked::find(&place.folder()).unwrap().unwrap();
+        unpacked.pack(&place.out(), Packing { size, skip_bad: false, shard_bytes: None }, &mut |_, _| ()).unwrap();
+        let model = builtin_model(&format!("cnn:classes=3,size={size}")).unwrap();
+        let test = model.open(&DataSource::File(place.out().join("test.packed")), Split::Test).unwrap();
+        let evaluator = test.evaluator(&DeviceChoice::Cpu.open().unwrap());
+        assert_eq!(evaluator.batches().batch_samples, expected, "{size}");
+    }
 }
 
 #[test]

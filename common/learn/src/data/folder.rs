@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
@@ -9,10 +10,10 @@ use sha2::{Digest, Sha256};
 use super::packed::MAX_CLASSES;
 use super::{BadImage, DataError};
 
-/// The files of a folder of images, which were not opened yet.
-#[derive(Debug)]
+/// The images of a folder, which were not opened yet.
+#[derive(Debug, Default)]
 pub(super) struct ImageFolder {
-    /// The names of the classes, sorted.
+    /// The names of the classes.
     pub(super) classes: Vec<String>,
     /// Images to train on.
     pub(super) train: Vec<LabelledFile>,
@@ -25,8 +26,27 @@ pub(super) struct ImageFolder {
 /// A file of an image, and the number of its class.
 #[derive(Debug)]
 pub(super) struct LabelledFile {
+    /// If it is in an archive, then behind the path of that.
     pub(super) path: PathBuf,
+    /// Where it is in an archive.
+    pub(super) part: Option<Part>,
     pub(super) label: u16,
+}
+
+/// A file in an archive.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) archive: Arc<Path>,
+    /// Where it begins.
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+impl LabelledFile {
+    /// The file on disk.
+    fn on_disk(&self) -> &Path {
+        self.part.as_ref().map_or(&self.path, |part| &part.archive)
+    }
 }
 
 impl ImageFolder {
@@ -46,7 +66,11 @@ impl ImageFolder {
         let mut files = |classes: &[(String, PathBuf)]| -> Result<Vec<LabelledFile>, DataError> {
             let mut files = Vec::new();
             for (label, (_, folder)) in (0..).zip(classes) {
-                files.extend(images(folder, &mut strays)?.into_iter().map(|path| LabelledFile { path, label }));
+                files.extend(images(folder, &mut strays)?.into_iter().map(|path| LabelledFile {
+                    path,
+                    part: None,
+                    label,
+                }));
             }
             Ok(files)
         };
@@ -57,7 +81,15 @@ impl ImageFolder {
     /// Changes if a file is added, removed or written to.
     pub(super) fn fingerprint(&self) -> Result<[u8; 32], DataError> {
         let mut digest = Sha256::new();
-        for path in [&self.train, &self.test].into_iter().flatten().map(|file| &file.path).chain(self.stray_paths()) {
+        digest.update(self.classes.join("\n"));
+        let files = [&self.train, &self.test].into_iter().flatten().map(LabelledFile::on_disk);
+        let strays = self.strays.iter().map(|stray| &*stray.path);
+        let mut before = None;
+        for path in files.chain(strays) {
+            // An archive has many.
+            if before.replace(path) == Some(path) {
+                continue;
+            }
             let metadata = path.metadata().map_err(DataError::io(path))?;
             let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let modified = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -67,10 +99,6 @@ impl ImageFolder {
             digest.update(modified.as_nanos().to_le_bytes());
         }
         Ok(digest.finalize().into())
-    }
-
-    fn stray_paths(&self) -> impl Iterator<Item = &PathBuf> {
-        self.strays.iter().map(|stray| &stray.path)
     }
 }
 
@@ -83,8 +111,7 @@ fn classes(split: &Path, strays: &mut Vec<BadImage>) -> Result<Vec<(String, Path
             continue;
         }
         let name = path.file_name().and_then(OsStr::to_str).map(String::from);
-        // Model files have a list of them.
-        match name.filter(|name| !name.contains(|c: char| c == ',' || c.is_control())) {
+        match name.filter(|name| is_class_name(name)) {
             Some(name) => classes.push((name, path)),
             None => return Err(DataError::corrupt(path, "the name of a class must be text without commas: rename it")),
         }
@@ -132,12 +159,22 @@ fn images(class: &Path, strays: &mut Vec<BadImage>) -> Result<Vec<PathBuf>, Data
 }
 
 fn is_image(path: &Path) -> bool {
-    let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
-    matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg")) && path.is_file()
+    let extension = path.extension().and_then(OsStr::to_str);
+    extension.is_some_and(is_image_extension) && path.is_file()
+}
+
+/// Whether files whose names end like this are images, as far as the name says.
+pub(super) fn is_image_extension(extension: &str) -> bool {
+    ["png", "jpg", "jpeg"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+/// Whether a class can have this name; model files have a list of them.
+pub(super) fn is_class_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| c == ',' || c.is_control())
 }
 
 /// What a folder holds, sorted; without hidden files, which systems leave everywhere.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let listed = std::fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     let mut paths: Vec<PathBuf> = listed.map_err(DataError::io(folder))?;

@@ -19,6 +19,7 @@ mod sampling;
 mod shard_index;
 mod sharded;
 mod synthetic;
+mod tars;
 mod windows;
 
 pub use archive::extract_archive;

@@ -1,11 +1,12 @@
 //! Packs images into ata's own layout.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use image::error::{LimitError, LimitErrorKind};
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits, RgbImage, imageops::FilterType};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage, imageops::FilterType};
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -14,9 +15,10 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::cifar10::Cifar10;
-use super::folder::{ImageFolder, LabelledFile};
+use super::folder::{ImageFolder, LabelledFile, Part};
 use super::header::VERSION;
 use super::packed_writer::PackedWriter;
+use super::tars;
 use super::{DataError, LabelledImage, PackedFile, Split, hex};
 
 /// Width and height of packed images, unless something else is asked for: those of CIFAR.
@@ -63,12 +65,17 @@ enum Source {
 }
 
 impl Unpacked {
-    /// Finds images in a folder: `train/CLASS/*` and `test/CLASS/*`, or CIFAR-10 in its official binary layout.
+    /// Finds images in a folder: `train/CLASS/*` and `test/CLASS/*`, tar archives as WebDataset lays them out, or CIFAR-10 in its
+    /// official binary layout.
     pub fn find(folder: &Path) -> Result<Option<Self>, DataError> {
         if let Some(cifar) = Cifar10::find(folder) {
             return Ok(Some(Self(Source::Cifar10(cifar))));
         }
-        Ok(ImageFolder::find(folder)?.map(|folder| Self(Source::Folder(folder))))
+        let found = match tars::find(folder)? {
+            Some(found) => Some(found),
+            None => ImageFolder::find(folder)?,
+        };
+        Ok(found.map(|folder| Self(Source::Folder(folder))))
     }
 
     /// Packs them into `train.packed` and `test.packed` in a folder, which must not have these files. Returns what was left out.
@@ -159,7 +166,8 @@ fn pack_folder(
             Some(class) if skip_bad => {
                 let folder =
                     files.iter().find(|file| usize::from(file.label) == class).and_then(|file| file.path.parent());
-                Err(DataError::corrupt(folder.unwrap_or(out), "none of its images can be read"))
+                let reason = format!("none of the images of class '{}' can be read", classes[class]);
+                Err(DataError::corrupt(folder.unwrap_or(out), reason))
             }
             _ => Ok(writer),
         }
@@ -175,15 +183,36 @@ fn pack_folder(
 }
 
 fn read(file: &LabelledFile, size: usize) -> Result<LabelledImage, BadImage> {
-    match decode(&file.path, size as u32) {
-        Ok(pixels) => Ok(LabelledImage { label: file.label, pixels }),
-        Err(error) => Err(BadImage { path: file.path.clone(), reason: error.to_string() }),
+    let LabelledFile { path, part, label } = file;
+    let decoded = match part {
+        None => File::open(path).map_err(ImageError::from).and_then(|file| decode(BufReader::new(file), path, size)),
+        Some(part) => part.read().map_err(ImageError::from).and_then(|bytes| decode(Cursor::new(bytes), path, size)),
+    };
+    match decoded {
+        Ok(pixels) => Ok(LabelledImage { label: *label, pixels }),
+        Err(error) => Err(BadImage { path: path.clone(), reason: error.to_string() }),
+    }
+}
+
+impl Part {
+    fn read(&self) -> io::Result<Vec<u8>> {
+        if self.bytes > MOST_BYTES {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "no image is that large"));
+        }
+        let mut archive = File::open(&self.archive)?;
+        archive.seek(SeekFrom::Start(self.offset))?;
+        let mut bytes = vec![0; self.bytes as usize];
+        archive.read_exact(&mut bytes)?;
+        Ok(bytes)
     }
 }
 
 /// Reads an image, and resizes it so that its shorter side fits; what the longer one has in excess is cut off on both sides.
-fn decode(path: &Path, size: u32) -> Result<Vec<u8>, ImageError> {
-    let mut reader = ImageReader::open(path)?.with_guessed_format()?;
+fn decode(file: impl BufRead + Seek, path: &Path, size: usize) -> Result<Vec<u8>, ImageError> {
+    let mut reader = ImageReader::new(file).with_guessed_format()?;
+    if reader.format().is_none() {
+        reader.set_format(ImageFormat::from_path(path)?);
+    }
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(MOST_PIXELS), Some(MOST_PIXELS));
     limits.max_alloc = Some(MOST_BYTES);
@@ -197,6 +226,7 @@ fn decode(path: &Path, size: u32) -> Result<Vec<u8>, ImageError> {
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut image = DynamicImage::ImageRgb8(DynamicImage::from_decoder(decoder)?.into_rgb8());
     image.apply_orientation(orientation);
+    let size = size as u32;
     if (image.width(), image.height()) != (size, size) {
         image = image.resize_to_fill(size, size, FilterType::Triangle);
     }
