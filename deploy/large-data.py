@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Trains on a data set that no worker can keep: how much disk and memory the workers take, and whether their steps wait for data.
 
-    deploy/large-data.py ATA [--gb 12] [--iterations 2000]
+    deploy/large-data.py ATA [--gb 12] [--iterations 10000]
 
 ATA: the program. Writes images of 32 × 32 pixels in shards of 32 MB, most of them black, as a sparse file, so that its disk needs little
-room. Two workers, each with a cache of 1 GB of its own, fetch shards from the coordinator on this machine. In the middle, a shard in a
-cache is damaged. Then as many iterations with the data at hand, for comparison, and a few with one and with four workers: the parameters
+room. Two workers, each with a cache of 1 GB of its own, fetch shards from the coordinator on this machine. In the middle, all shards in one
+of the caches are damaged. Then as many iterations with the data at hand, for comparison, and a few with one and with four workers: the parameters
 have to be the same bits. Needs 3 GB of disk, and nothing else to run meanwhile.
 """
 
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 
 SIZE, CLASSES = 32, 10
@@ -112,7 +113,8 @@ def train(ata, folder, name, workers, iterations, own_data=False, damaged=False)
         caches.append(folder / f"cache-{name}-{number}")
         command = [ata, "worker", "--coordinator", url, "--name", f"worker-{number}", "--device", "cpu", "--threads", "1"]
         command += ["--data", str(folder / "data")] if own_data else ["--cache-gb", "1"]
-        processes.append(Process(folder / f"{name}-{number}.log", command, ATA_CACHE_DIR=str(caches[-1])))
+        environment = {"ATA_CACHE_DIR": str(caches[-1]), "ATA_LOG": "warn,ata_worker::shard_cache=debug", "ATA_LOG_FORMAT": "json"}
+        processes.append(Process(folder / f"{name}-{number}.log", command, **environment))
     peak_disk, damaged_shards = [0] * workers, 0
     while coordinator.poll() is None:
         time.sleep(0.5)
@@ -132,6 +134,8 @@ def train(ata, folder, name, workers, iterations, own_data=False, damaged=False)
         process.wait()
     return {
         "steps": steps(run),
+        "waited_s": [waited_s(process.log) for process in processes],
+        "found_damaged": sum(process.log.read_text().count("cached shard is damaged") for process in processes),
         "sha256": json.loads((run / "summary.json").read_text())["parameters_sha256"],
         "memory_mb": [process.peak_kb // 1024 for process in processes],
         "coordinator_mb": coordinator.peak_kb // 1024,
@@ -146,6 +150,13 @@ def steps(run):
     return [json.loads(line)["time_s"] for line in lines if '"event":"step"' in line]
 
 
+def waited_s(log):
+    """How long a worker waited for shards after the first minute."""
+    waits = [line for line in map(json.loads, log.read_text().splitlines()) if line["message"] == "waited for a shard"]
+    at = [datetime.fromisoformat(wait["timestamp"]) for wait in waits]
+    return sum(wait["seconds"] for wait, time in zip(waits, at) if (time - at[0]).total_seconds() > FIRST_S)
+
+
 def seconds_per_step(times):
     """After the first minute, or after the first fifth if the run is short."""
     begin = next((number for number, at in enumerate(times) if at > FIRST_S), len(times))
@@ -157,7 +168,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ata", type=lambda text: str(Path(text).resolve()))
     parser.add_argument("--gb", type=float, default=12)
-    parser.add_argument("--iterations", type=int, default=2000)
+    parser.add_argument("--iterations", type=int, default=10000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -174,7 +185,11 @@ def main():
                 f"{label:15} {seconds_per_step(run['steps']):.4f} s per step after the first minute; most memory of each worker: {memory};"
                 f" coordinator: {run['coordinator_mb']} MB; most disk of each cache: {disk}"
             )
-        print(f"ratio: {seconds_per_step(fetched['steps']) / seconds_per_step(at_hand['steps']):.3f}; {fetched['damaged']} shards were damaged")
+        print(f"ratio: {seconds_per_step(fetched['steps']) / seconds_per_step(at_hand['steps']):.3f}")
+        counted_s = fetched["steps"][-1] - FIRST_S
+        for number, waited in enumerate(fetched["waited_s"]):
+            print(f"worker {number} waited for shards {waited:.2f} s, {100 * waited / counted_s:.2f} % of the time after the first minute")
+        print(f"{fetched['damaged']} shards were damaged, and {fetched['found_damaged']} of them were needed again, found damaged and fetched")
         few = {workers: train(options.ata, folder, f"few-{workers}", workers, FEW)["sha256"] for workers in (1, 2, 4)}
         print(f"parameters after {options.iterations}: {fetched['sha256'][:16]}, with the data at hand {at_hand['sha256'][:16]}")
         print(f"after {FEW}: " + ", ".join(f"{workers} workers {sha256[:16]}" for workers, sha256 in few.items()))

@@ -75,7 +75,7 @@ async fn obtain(model: Arc<dyn Model>, source: SplitSource) -> Result<Arc<dyn Da
     let cached = path.clone();
     if !blocking(move || is_cached(&cached, sha256)).await? {
         tracing::info!(megabytes = bytes / 1_000_000, to = %path.display(), "fetching the {split} data");
-        let file = link.download(&folder, sha256, bytes).await?;
+        let file = link.download(&folder, sha256, bytes, |_| ()).await?;
         drop(file.persist(&path).map_err(|error| DataError::cache(&path)(error.error))?);
     }
     let runtime = Handle::current();

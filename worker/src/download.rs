@@ -58,12 +58,13 @@ impl DataLink {
         self.0.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fetches a file, or a part of one, into a temporary file in `cache`, and checks it.
+    /// Fetches a file, or a part of one, into a temporary file in `cache`, and checks it. `each` is called with each piece.
     pub(crate) async fn download(
         &self,
         cache: &Path,
         sha256: [u8; 32],
         bytes: u64,
+        mut each: impl FnMut(&[u8]) + Send,
     ) -> Result<NamedTempFile, SessionError> {
         let _turn = self.0.turn.lock().await;
         let Some((connection, session)) = self.session().clone() else {
@@ -79,6 +80,7 @@ impl DataLink {
             while let Some(chunk) = receive_chunk(&mut parts).await? {
                 assembler.check(&chunk)?;
                 digest.update(&chunk.data);
+                each(&chunk.data);
                 if let Err(cause) = file.write_all(&chunk.data) {
                     return Ok(Err(DataError::cache(cache)(cause)));
                 }

@@ -1,14 +1,14 @@
 //! The shards that a worker has: fetched when they are needed, checked, and kept as long as there is room.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
-use ata_learn::{DataError, Shard, ShardStore, Split, hex, sha256_of_file};
+use ata_learn::{DataError, ImageChecksummer, ImageChecksums, Shard, ShardFile, ShardStore, Split, hex};
 use ata_objects::Objects;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
@@ -17,6 +17,9 @@ use tokio::task::AbortHandle;
 
 use crate::download::{DataLink, UNFINISHED, unfinished};
 use crate::error::SessionError;
+
+/// A wait for a shard that the log tells of: shards come more slowly than they are needed.
+const NOTABLE_WAIT: Duration = Duration::from_secs(1);
 
 /// Fetches shards into a folder, which other processes of the machine may share.
 #[derive(Debug)]
@@ -33,8 +36,8 @@ struct Shared {
     folder: PathBuf,
     /// Bytes that the folder may hold, apart from what is needed next.
     most_bytes: u64,
-    /// The digests of files that this process has checked.
-    checked: Mutex<HashSet<[u8; 32]>>,
+    /// The shards whose digest this process has checked, by that, among those that are needed next.
+    checked: Mutex<HashMap<[u8; 32], ImageChecksums>>,
     /// The digests of shards that are needed next.
     expected: Mutex<HashSet<[u8; 32]>>,
 }
@@ -76,16 +79,30 @@ impl Drop for ShardCache {
 
 impl ShardStore for ShardCache {
     /// Called by threads that compute, which are not those of the runtime.
-    fn open(&self, shard: &Shard) -> Result<File, DataError> {
+    fn open(&self, shard: &Shard) -> Result<ShardFile, DataError> {
+        let began = Instant::now();
         let (answer, answered) = mpsc::sync_channel(1);
         let (shared, shard) = (self.shared.clone(), *shard);
         // The answer is always waited for.
         self.runtime.spawn(async move { drop(answer.send(shared.obtain(shard).await)) });
-        answered.recv().unwrap_or_else(|_| Err(DataError::Problem("the worker is ending".into())))
+        let opened = answered.recv().unwrap_or_else(|_| Err(DataError::Problem("the worker is ending".into())));
+        let waited = began.elapsed();
+        if waited < NOTABLE_WAIT {
+            tracing::debug!(shard = shard.number, seconds = waited.as_secs_f64(), "waited for a shard");
+        } else {
+            tracing::info!(shard = shard.number, seconds = waited.as_secs_f64(), "waited for a shard");
+        }
+        opened
+    }
+
+    fn recheck(&self, shard: &Shard) {
+        lock(&self.shared.checked).remove(&shard.sha256);
     }
 
     fn expect(&self, shards: &[Shard]) {
-        *lock(&self.shared.expected) = shards.iter().map(|shard| shard.sha256).collect();
+        let expected: HashSet<[u8; 32]> = shards.iter().map(|shard| shard.sha256).collect();
+        lock(&self.shared.checked).retain(|sha256, _| expected.contains(sha256));
+        *lock(&self.shared.expected) = expected;
         let (shared, shards) = (self.shared.clone(), shards.to_vec());
         let task = self.runtime.spawn(async move {
             for shard in shards {
@@ -103,25 +120,35 @@ impl ShardStore for ShardCache {
 
 impl Origin {
     /// Fetches a shard into a temporary file in `folder`, and checks it. The error says why that failed.
-    async fn download(&self, folder: &Path, shard: Shard) -> Result<NamedTempFile, String> {
-        match self {
+    async fn download(&self, folder: &Path, shard: Shard) -> Result<(NamedTempFile, ImageChecksums), String> {
+        let mut images = ImageChecksummer::new(&shard);
+        let each = |piece: &[u8]| images.add(piece);
+        let file = match self {
             Self::Coordinator(link) => {
-                link.download(folder, shard.sha256, shard.bytes).await.map_err(SessionError::into_text)
+                link.download(folder, shard.sha256, shard.bytes, each).await.map_err(SessionError::into_text)
             }
             Self::Objects(objects, split) => {
                 let name = split.packed_name();
-                let read = read_object(objects, name, folder, shard).await;
+                let read = read_object(objects, name, folder, shard, each).await;
                 read.map_err(|cause| format!("{}/{name}: {cause}", objects.url()))
             }
-        }
+        };
+        Ok((file?, images.finish()))
     }
 }
 
-async fn read_object(objects: &Objects, name: &str, folder: &Path, shard: Shard) -> io::Result<NamedTempFile> {
+async fn read_object(
+    objects: &Objects,
+    name: &str,
+    folder: &Path,
+    shard: Shard,
+    mut each: impl FnMut(&[u8]) + Send,
+) -> io::Result<NamedTempFile> {
     let (mut file, mut digest) = (unfinished(folder)?, Sha256::new());
     let range = shard.offset..shard.offset + shard.bytes;
     let read = objects.read(name, range, |piece| {
         digest.update(&piece);
+        each(&piece);
         file.write_all(&piece)
     });
     read.await?;
@@ -133,21 +160,26 @@ async fn read_object(objects: &Objects, name: &str, folder: &Path, shard: Shard)
 
 impl Shared {
     /// Opens a shard, which is fetched if it is not here.
-    async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<File, DataError> {
+    async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<ShardFile, DataError> {
         let path = self.folder.join(hex(&shard.sha256));
         // Held until the file is open, so that no process fetches it a second time, or removes it.
         let folder = self.blocking(Self::lock).await?;
         let cached = path.clone();
-        let is_here = self.blocking(move |shared| shared.is_here(&cached, &shard)).await?;
-        if !is_here {
+        let found = self.blocking(move |shared| shared.check(&cached, &shard)).await?;
+        let is_here = found.is_some();
+        let checksums = if let Some(checksums) = found {
+            checksums
+        } else {
             tracing::debug!(shard = shard.number, megabytes = shard.bytes / 1_000_000, "fetching a shard");
-            let fetched = self.origin.download(&self.folder, shard).await.map_err(|reason| {
+            let fetched = self.origin.download(&self.folder, shard).await;
+            let (file, checksums) = fetched.map_err(|reason| {
                 let reason = format!("shard {} cannot be fetched: {reason}", shard.number);
                 DataError::io(&path)(io::Error::other(reason))
             })?;
-            fetched.persist(&path).map_err(|error| DataError::cache(&path)(error.error))?;
-            lock(&self.checked).insert(shard.sha256);
-        }
+            file.persist(&path).map_err(|error| DataError::cache(&path)(error.error))?;
+            checksums
+        };
+        lock(&self.checked).insert(shard.sha256, checksums.clone());
         self.blocking(move |shared| {
             let file = File::options().read(true).write(true).open(&path).map_err(DataError::io(&path))?;
             file.set_modified(now()).map_err(DataError::io(&path))?;
@@ -155,7 +187,7 @@ impl Shared {
                 shared.make_room()?;
             }
             drop(folder);
-            Ok(file)
+            Ok(ShardFile::new(file, checksums))
         })
         .await
     }
@@ -168,20 +200,33 @@ impl Shared {
         locked.map_err(DataError::cache(path))
     }
 
-    /// Whether a shard is here, and whole.
-    fn is_here(&self, path: &Path, shard: &Shard) -> Result<bool, DataError> {
+    /// The checksums of a shard's images, if the shard is here and whole.
+    fn check(&self, path: &Path, shard: &Shard) -> Result<Option<ImageChecksums>, DataError> {
         if !path.metadata().is_ok_and(|found| found.len() == shard.bytes) {
-            return Ok(false);
+            return Ok(None);
         }
-        if lock(&self.checked).contains(&shard.sha256) {
-            return Ok(true);
+        if let Some(checksums) = lock(&self.checked).get(&shard.sha256) {
+            return Ok(Some(checksums.clone()));
         }
-        if sha256_of_file(path)? != shard.sha256 {
-            tracing::warn!(path = %path.display(), "a cached shard is damaged; fetching it again");
-            return Ok(false);
+        let (mut digest, mut images) = (Sha256::new(), ImageChecksummer::new(shard));
+        let read = File::open(path).and_then(|mut file| {
+            let mut piece = vec![0; 1 << 16];
+            loop {
+                match file.read(&mut piece)? {
+                    0 => return Ok(()),
+                    length => {
+                        digest.update(&piece[..length]);
+                        images.add(&piece[..length]);
+                    }
+                }
+            }
+        });
+        read.map_err(DataError::io(path))?;
+        if digest.finalize()[..] == shard.sha256 {
+            return Ok(Some(images.finish()));
         }
-        lock(&self.checked).insert(shard.sha256);
-        Ok(true)
+        tracing::warn!(path = %path.display(), "a cached shard is damaged; fetching it again");
+        Ok(None)
     }
 
     /// Removes the shards that were used the longest time ago, until the others have room, and what is left of downloads

@@ -44,10 +44,10 @@ pub use codec::{
 };
 pub use data::{
     Augmentation, BadImage, CHANNELS, CLASS_NAMES, CLASSES, Channels, DEFAULT_SIZE, DataError, DataFile, DataSource,
-    FileState, IMAGE_BYTES, ImageBatch, ImageInfo, ImageInput, Images, LabelledImage, MAX_CLASSES, MAX_SIZE,
-    PackProgress, PackedFile, Packing, RECORD_BYTES, Record, RecordFile, Shard, ShardIndex, ShardStore, ShardedFile,
-    Split, Synthetic, TaskSample, TaskSampler, Tasks, Unpacked, extract_archive, find_split, hex, is_size,
-    sha256_of_file,
+    FileState, IMAGE_BYTES, ImageBatch, ImageChecksummer, ImageChecksums, ImageInfo, ImageInput, Images, LabelledImage,
+    MAX_CLASSES, MAX_SIZE, PackProgress, PackedFile, Packing, RECORD_BYTES, Record, RecordFile, Shard, ShardFile,
+    ShardIndex, ShardStore, ShardedFile, Split, Synthetic, TaskSample, TaskSampler, Tasks, Unpacked, extract_archive,
+    find_split, hex, is_size, sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
 pub use evaluator::{ClassCount, Evaluation, EvaluationBatches, EvaluationSum, Evaluator};

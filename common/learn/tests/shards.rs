@@ -1,14 +1,14 @@
 //! Packed images that are read in shards: the same images, wherever the shards come from, and what happens if they are damaged.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use ata_learn::{
-    DataError, DataSource, DeviceChoice, Images, Packing, Samples, Shard, ShardIndex, ShardStore, Split, Tasks,
-    Unpacked, builtin_model, hex,
+    DataError, DataSource, DeviceChoice, ImageChecksummer, Images, Packing, Samples, Shard, ShardFile, ShardIndex,
+    ShardStore, Split, Tasks, Unpacked, builtin_model, hex,
 };
 use ata_types::Iteration;
 use image::{Rgb, RgbImage};
@@ -49,18 +49,22 @@ struct Cutter {
     folder: TempDir,
     opened: Mutex<Vec<u64>>,
     expected: Mutex<Vec<u64>>,
+    rechecked: Mutex<Vec<u64>>,
     fails: bool,
+    /// Whether the last byte of each shard is missing.
+    cuts_short: bool,
 }
 
 impl Cutter {
-    fn new(packed: &Path, fails: bool) -> Arc<Self> {
+    fn new(packed: &Path) -> Self {
         let (folder, packed) = (TempDir::new().unwrap(), fs::read(packed).unwrap());
-        Arc::new(Self { packed, folder, opened: Mutex::default(), expected: Mutex::default(), fails })
+        let [opened, expected, rechecked] = [const { Mutex::new(Vec::new()) }; 3];
+        Self { packed, folder, opened, expected, rechecked, fails: false, cuts_short: false }
     }
 }
 
 impl ShardStore for Cutter {
-    fn open(&self, shard: &Shard) -> Result<File, DataError> {
+    fn open(&self, shard: &Shard) -> Result<ShardFile, DataError> {
         let path = self.folder.path().join(hex(&shard.sha256));
         if self.fails {
             return Err(DataError::io(path)(io::Error::other("no connection")));
@@ -69,7 +73,16 @@ impl ShardStore for Cutter {
         let bytes = &self.packed[shard.offset as usize..][..shard.bytes as usize];
         assert_eq!(Sha256::digest(bytes)[..], shard.sha256);
         fs::write(&path, bytes).unwrap();
-        Ok(File::open(path).unwrap())
+        let mut images = ImageChecksummer::new(shard);
+        bytes.chunks(1000).for_each(|piece| images.add(piece));
+        if self.cuts_short {
+            fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        }
+        Ok(ShardFile::new(File::open(path).unwrap(), images.finish()))
+    }
+
+    fn recheck(&self, shard: &Shard) {
+        self.rechecked.lock().unwrap().push(shard.number);
     }
 
     fn expect(&self, shards: &[Shard]) {
@@ -84,7 +97,7 @@ fn images_are_the_same_from_a_file_and_from_shards() {
     let sharded = open(&out.join("train.shards")).unwrap();
     let index = ShardIndex::read(&out.join("train.shards")).unwrap();
     assert_eq!((index.count(), index.images_of_shard(), index.shards().len()), (180, 25, 8));
-    let store = Cutter::new(&out.join("train.packed"), false);
+    let store = Arc::new(Cutter::new(&out.join("train.packed")));
     let source = DataSource::Shards { index: out.join("train.shards"), store: store.clone() };
     let fetched = Images::open(&source, Split::Train).unwrap();
     assert_eq!((whole.info(), sharded.count()), (sharded.info(), fetched.count()));
@@ -106,7 +119,7 @@ fn gradients_do_not_depend_on_where_shards_come_from() {
     let (_folder, out) = packed();
     let model = builtin_model("cnn:widths=4/4/8/16,classes=3,size=8").unwrap();
     let index = out.join("train.shards");
-    let store = Cutter::new(&out.join("train.packed"), false);
+    let store = Arc::new(Cutter::new(&out.join("train.packed")));
     let sources = [DataSource::File(index.clone()), DataSource::Shards { index: index.clone(), store: store.clone() }];
     let cpu = DeviceChoice::Cpu.open().unwrap();
     let tasks = Tasks { seed: 1, budget: 4, task_batch: 5 };
@@ -119,6 +132,38 @@ fn gradients_do_not_depend_on_where_shards_come_from() {
     let opened: BTreeSet<u64> = store.opened.lock().unwrap().iter().copied().collect();
     let expected: BTreeSet<u64> = store.expected.lock().unwrap().iter().copied().collect();
     assert!(opened.is_subset(&expected) && !opened.is_empty(), "{opened:?} {expected:?}");
+}
+
+/// On disk or in memory: between the check of the shard and the reading of an image.
+#[test]
+fn what_is_damaged_after_it_was_checked_is_obtained_again() {
+    let (_folder, out) = packed();
+    let whole = open(&out.join("train.packed")).unwrap();
+    let index = ShardIndex::read(&out.join("train.shards")).unwrap();
+    let store = Arc::new(Cutter::new(&out.join("train.packed")));
+    let source = DataSource::Shards { index: out.join("train.shards"), store: store.clone() };
+    let images = Images::open(&source, Split::Train).unwrap();
+    let file = store.folder.path().join(hex(&index.shards().nth(1).unwrap().sha256));
+    let check = |opened: &[u64], rechecked: &[u64]| {
+        assert_eq!(images.read(30).unwrap(), whole.read(30).unwrap());
+        assert_eq!((&store.opened.lock().unwrap()[..], &store.rechecked.lock().unwrap()[..]), (opened, rechecked));
+    };
+    check(&[1], &[]);
+    for byte in [0, RECORD_BYTES - 1] {
+        let mut damaged = OpenOptions::new().write(true).open(&file).unwrap();
+        damaged.seek(SeekFrom::Start((5 * RECORD_BYTES + byte) as u64)).unwrap();
+        damaged.write_all(&[99]).unwrap();
+        let times = if byte == 0 { 1 } else { 2 };
+        check(&[1, 1, 1][..=times], &[1, 1][..times]);
+    }
+    OpenOptions::new().write(true).open(&file).unwrap().set_len(9).unwrap();
+    check(&[1; 4], &[1; 3]);
+
+    let store = Arc::new(Cutter { cuts_short: true, ..Cutter::new(&out.join("train.packed")) });
+    let images = Images::open(&DataSource::Shards { index: out.join("train.shards"), store }, Split::Train).unwrap();
+    assert_eq!(images.read(48).unwrap(), whole.read(48).unwrap());
+    let error = images.read(49).unwrap_err().to_string();
+    assert!(error.contains("train.shards: image 49 is damaged, in a copy of shard 1 that was just checked"), "{error}");
 }
 
 /// A shard whose content has changed is named when it is read; the others are not affected.
@@ -139,7 +184,7 @@ fn a_changed_shard_is_named() {
 #[test]
 fn a_missing_file_or_shard_is_named() {
     let (_folder, out) = packed();
-    let store = Cutter::new(&out.join("train.packed"), true);
+    let store = Arc::new(Cutter { fails: true, ..Cutter::new(&out.join("train.packed")) });
     fs::remove_file(out.join("train.packed")).unwrap();
     let error = open(&out.join("train.shards")).unwrap_err().to_string();
     assert!(error.contains("train.packed"), "{error}");

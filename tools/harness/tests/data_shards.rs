@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use ata_harness::{Cluster, Settings, WorkerSettings};
@@ -60,7 +61,8 @@ impl Rig {
     async fn with_own_data(&self) -> [u8; 32] {
         let mut cluster = Cluster::start(&self.settings).await;
         cluster.worker(WorkerSettings { data: Some(self.index()), ..worker("honest") });
-        cluster.wait_for("the last iteration", |state| state.iterations == 20).await;
+        let last = self.settings.iterations;
+        cluster.wait_for("the last iteration", |state| state.iterations == last).await;
         assert!(!cluster.cache().join("shards").exists(), "nothing was fetched");
         cluster.end().await.report.parameters_sha256
     }
@@ -128,6 +130,25 @@ async fn damaged_shards_in_the_cache_are_fetched_again() {
     cluster.worker(worker("a"));
     cluster.wait_for("the last iteration", |state| state.iterations == 20).await;
     assert!(!left.exists());
+    assert_eq!(cluster.end().await.report.parameters_sha256, expected);
+}
+
+/// Whatever was checked and is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_may_be_damaged_while_they_are_read() {
+    let mut rig = Rig::new();
+    // Twelve epochs.
+    rig.settings.iterations = 400;
+    let expected = rig.with_own_data().await;
+    let mut cluster = Cluster::start(&rig.settings).await;
+    cluster.worker(worker("a"));
+    cluster.wait_for("the fifth iteration", |state| state.iterations >= 5).await;
+    let shards = cluster.cache().join("shards");
+    for digest in cached(&cluster.cache()) {
+        let mut file = fs::OpenOptions::new().write(true).open(shards.join(digest)).unwrap();
+        file.write_all(&[3; 20 * PACKED_BYTES as usize]).unwrap();
+    }
+    cluster.wait_for("the last iteration", |state| state.iterations == 400).await;
     assert_eq!(cluster.end().await.report.parameters_sha256, expected);
 }
 

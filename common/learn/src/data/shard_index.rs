@@ -44,7 +44,9 @@ pub struct Shard {
     pub offset: u64,
     /// How long it is.
     pub bytes: u64,
-    /// SHA-256 of these bytes.
+    /// Bytes of an image with its label.
+    pub image_bytes: usize,
+    /// SHA-256 of all of its bytes.
     pub sha256: [u8; 32],
 }
 
@@ -135,6 +137,7 @@ impl ShardIndex {
             number,
             offset: self.header.bytes + first * self.header.record_bytes(),
             bytes: images * self.header.record_bytes(),
+            image_bytes: self.header.record_bytes() as usize,
             sha256: self.digests[number as usize],
         }
     }

@@ -2,20 +2,21 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use super::file::read_exact_at;
 use super::packed::bad_image;
-use super::{DataError, ImageInfo, LabelledImage, PackedFile, Shard, ShardIndex};
+use super::{DataError, ImageInfo, LabelledImage, PackedFile, Shard, ShardFile, ShardIndex};
 
 /// Obtains shards, from another machine for example.
 pub trait ShardStore: Debug + Send + Sync {
-    /// A file with the bytes of this shard and nothing else, whose digest was checked. Waits until it is there.
-    fn open(&self, shard: &Shard) -> Result<File, DataError>;
+    /// The file of this shard, whose digest was checked. Waits until it is there.
+    fn open(&self, shard: &Shard) -> Result<ShardFile, DataError>;
+
+    /// Says that the file of this shard was damaged after its digest was checked, so that the next one has to be checked again.
+    fn recheck(&self, shard: &Shard);
 
     /// Says which shards are needed next, in this order, so that they can be obtained ahead. It is only a hint.
     fn expect(&self, shards: &[Shard]);
@@ -35,7 +36,7 @@ enum Place {
     /// The packed file is here. A shard is checked before its first image is read.
     Packed { file: PackedFile, checked: Mutex<Vec<bool>> },
     /// Each shard is obtained as a file. The newest files stay open.
-    Store { store: Arc<dyn ShardStore>, open: Mutex<VecDeque<(u64, Arc<File>)>> },
+    Store { store: Arc<dyn ShardStore>, open: Mutex<VecDeque<(u64, Arc<ShardFile>)>> },
 }
 
 /// Files that stay open: twice as many as the shards that the tasks of an iteration are spread over, as iterations follow each other.
@@ -81,9 +82,20 @@ impl ShardedFile {
                 file.read_at(&mut record, index)?;
             }
             Place::Store { store, open } => {
-                let file = self.obtained(number, store.as_ref(), open)?;
-                let offset = index % self.index.images_of_shard() * header.record_bytes();
-                read_exact_at(&file, &mut record, offset).map_err(DataError::io(&self.path))?;
+                let position = index % self.index.images_of_shard();
+                let mut read = || {
+                    let file = self.obtained(number, store.as_ref(), open)?;
+                    file.read(&mut record, position).map_err(DataError::io(&self.path))
+                };
+                if !read()? {
+                    lock(open).retain(|(of, _)| *of != number);
+                    store.recheck(&self.index.shard(number));
+                    if !read()? {
+                        let reason =
+                            format!("image {index} is damaged, in a copy of shard {number} that was just checked");
+                        return Err(DataError::corrupt(&self.path, reason));
+                    }
+                }
             }
         }
         header.image(record).map_err(|reason| bad_image(&self.path, index, &reason))
@@ -103,8 +115,7 @@ impl ShardedFile {
 
     /// Checks a shard of a packed file, once.
     fn check(&self, number: u64, file: &PackedFile, checked: &Mutex<Vec<bool>>) -> Result<(), DataError> {
-        let checked = || checked.lock().unwrap_or_else(PoisonError::into_inner);
-        if checked()[number as usize] {
+        if lock(checked)[number as usize] {
             return Ok(());
         }
         let (shard, first) = (self.index.shard(number), number * self.index.images_of_shard());
@@ -121,7 +132,7 @@ impl ShardedFile {
                 format!("shard {number}, images {first} to {last}, has changed: its SHA-256 is not that in {index}");
             return Err(DataError::corrupt(file.path(), reason));
         }
-        checked()[number as usize] = true;
+        lock(checked)[number as usize] = true;
         Ok(())
     }
 
@@ -130,10 +141,10 @@ impl ShardedFile {
         &self,
         number: u64,
         store: &dyn ShardStore,
-        open: &Mutex<VecDeque<(u64, Arc<File>)>>,
-    ) -> Result<Arc<File>, DataError> {
+        open: &Mutex<VecDeque<(u64, Arc<ShardFile>)>>,
+    ) -> Result<Arc<ShardFile>, DataError> {
         // Held while a shard is obtained, because other threads need the same one, as a rule.
-        let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(open);
         if let Some((_, file)) = open.iter().find(|(of, _)| *of == number) {
             return Ok(file.clone());
         }
@@ -142,4 +153,8 @@ impl ShardedFile {
         open.push_front((number, file.clone()));
         Ok(file)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
