@@ -41,7 +41,10 @@ fn wrong_usage() {
         (&["worker", "--devices", "cpu,cpu"], "cpu is there twice"),
         (&["worker", "--devices", "cpu", "--device", "cpu"], "cannot be used with"),
         (&["up", "--model", "vit"], "vit"),
-        (&["up", "--augment", "crop,mixup"], "unknown augmentation 'mixup': expected crop, flip, or crop,flip"),
+        (
+            &["up", "--augment", "crop,blur"],
+            "unknown augmentation 'blur': expected crop, flip, mixup, or several: crop,flip",
+        ),
         (&["up", "--augment", "flip", "--model", "cnn:augment=crop"], "augment is there twice"),
         (&["up", "--label-smoothing", "1"], "label_smoothing = 1: expected a number from 0 to below 1"),
         (&["up", "--config", "bad.toml"], "line 2"),

@@ -70,8 +70,8 @@ fn augmented_images_do_not_depend_on_who_computes() {
         let up = ["up", "--workers", workers, "--task-time", "none", "--label-smoothing", "0.1"];
         sha256(&sandbox.summary(&[&up, more, &RUN[..], &TINY[..]].concat()))
     };
-    let reference = train("1", &["--augment", "crop,flip"]);
-    assert_eq!(train("3", &["--augment", "crop,flip"]), reference);
+    let reference = train("1", &["--augment", "crop,flip,mixup"]);
+    assert_eq!(train("3", &["--augment", "crop,flip,mixup"]), reference);
     assert_ne!(train("1", &["--augment", "flip"]), reference);
     assert_ne!(train("1", &[]), reference);
 }

@@ -200,8 +200,9 @@ pub(crate) struct TrainingArgs {
     /// Scale gradients whose Euclidean norm is larger down to this norm.
     #[arg(long, env = "ATA_CLIP_NORM", value_name = "X", allow_negative_numbers = true, help_heading = "Training")]
     clip_norm: Option<f64>,
-    /// Change the training images at random: crop (moves them by up to an eighth of their size), flip (mirrors half of them), or
-    /// crop,flip. A task's images depend on the seed alone, so that results do not depend on who computes [default: as they are].
+    /// Change the training images at random: crop (moves them by up to an eighth of their size), flip (mirrors half of them), mixup
+    /// (mixes each one with another one of its task), or several, as in crop,flip. A task's images depend on the seed alone, so that
+    /// results do not depend on who computes [default: as they are].
     #[arg(long, env = "ATA_AUGMENT", value_name = "HOW", help_heading = "Training")]
     augment: Option<String>,
     /// Spread so much of each label over all classes, from 0 to below 1, in the training loss; evaluations use the labels as they

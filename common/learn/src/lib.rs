@@ -62,7 +62,7 @@ pub use model_file::{
     Metadata, ModelFileError, decode_metadata, decode_model, decode_vectors, encode_model, encode_vectors,
     sha256_of_parameters,
 };
-pub use nn::{cross_entropy, smoothed_cross_entropy};
+pub use nn::{MixedLabels, Targets, cross_entropy, cross_entropy_of_targets};
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
 pub use precision::{Precision, PrecisionError};
 pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};

@@ -40,7 +40,7 @@ fn task_of(specification: &str, seed: u64, iteration: u64, index: u64) -> (Vec<f
 /// Invariant 2 with augmentation: a task's gradient depends on (seed, iteration, index), not on what was computed before.
 #[test]
 fn augmented_tasks_are_the_same_for_every_worker() {
-    let augmented = format!("{SMALL},augment=crop/flip");
+    let augmented = format!("{SMALL},augment=crop/flip/mixup");
     let expected = task_of(&augmented, 1, 2, 3);
     let (mut used, _, _) = parts(&augmented, tasks(4, 8));
     used.gradient(Iteration(1), 0).unwrap();
@@ -48,7 +48,9 @@ fn augmented_tasks_are_the_same_for_every_worker() {
     let task = used.gradient(Iteration(2), 3).unwrap();
     assert_eq!((task.gradient, task.loss), expected);
     assert_ne!(task_of(SMALL, 1, 2, 3), expected, "the images are changed");
-    assert_ne!(task_of(&format!("{SMALL},augment=flip"), 1, 2, 3), expected);
+    for other in ["flip", "crop/flip", "mixup"] {
+        assert_ne!(task_of(&format!("{SMALL},augment={other}"), 1, 2, 3), expected);
+    }
     assert_ne!(task_of(&augmented, 1, 3, 3), task_of(&augmented, 1, 2, 3));
 }
 
@@ -59,7 +61,7 @@ fn evaluations_take_images_and_labels_as_they_are() {
         let (_, mut evaluator, state) = parts(specification, tasks(1, 1));
         evaluator.evaluate(state.parameters(), &mut |_| true).unwrap().unwrap()
     };
-    assert_eq!(evaluation(&format!("{SMALL},augment=crop/flip,label_smoothing=0.2")), evaluation(SMALL));
+    assert_eq!(evaluation(&format!("{SMALL},augment=crop/flip/mixup,label_smoothing=0.2")), evaluation(SMALL));
     let smoothed = task_of(&format!("{SMALL},label_smoothing=0.2"), 1, 1, 0);
     assert_ne!(smoothed, task_of(SMALL, 1, 1, 0));
 }
@@ -67,7 +69,7 @@ fn evaluations_take_images_and_labels_as_they_are() {
 /// Along many directions, the slope of the loss agrees with the gradient.
 #[test]
 fn gradient_agrees_with_finite_differences() {
-    for specification in [SMALL, &format!("{SMALL},label_smoothing=0.3")] {
+    for specification in [SMALL, &format!("{SMALL},augment=mixup,label_smoothing=0.3")] {
         check_slopes(specification);
     }
 }

@@ -1,18 +1,55 @@
 //! Mean cross-entropy of scores.
 //!
 //! With label smoothing ε, a sample's target is 1 − ε for its label and ε/K more for each of the K classes (Szegedy et al.,
-//! "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7).
+//! "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7). If two samples are mixed, each label has its
+//! sample's weight (Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, section 2).
+
+/// What rows of scores are compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Targets {
+    /// A label for each row.
+    pub labels: Vec<i32>,
+    /// Labels of other samples that are mixed into the rows'.
+    pub mixed: Option<MixedLabels>,
+    /// How much of each target is spread over all classes, from 0 to below 1.
+    pub smoothing: f64,
+}
+
+/// Labels of samples that are mixed into those of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MixedLabels {
+    /// The label of the sample that is mixed in, for each row.
+    pub labels: Vec<i32>,
+    /// The weight of the row's own sample, from 0 to 1; the other one has the rest.
+    pub weights: Vec<f32>,
+}
+
+impl Targets {
+    /// One label for each row, as it is.
+    pub fn of_labels(labels: &[i32]) -> Self {
+        Self { labels: labels.into(), mixed: None, smoothing: 0.0 }
+    }
+
+    /// The classes of a row's target, and their weights.
+    fn of_row(&self, row: usize) -> impl Iterator<Item = (usize, f32)> + use<> {
+        let other = self.mixed.as_ref().map(|mixed| (mixed.labels[row] as usize, 1.0 - mixed.weights[row]));
+        let own_weight = self.mixed.as_ref().map_or(1.0, |mixed| mixed.weights[row]);
+        std::iter::once((self.labels[row] as usize, own_weight)).chain(other)
+    }
+}
 
 /// Returns the mean cross-entropy in nats of rows of scores, and by row the probabilities of the classes.
 ///
 /// A row's probabilities are summed in the order of the classes, as are its scores for label smoothing, and losses in that of the
 /// rows, in `f64`.
-pub fn forward(scores: &[f32], classes: usize, labels: &[i32], smoothing: f64) -> (f64, Vec<f32>) {
+pub fn forward(scores: &[f32], classes: usize, targets: &Targets) -> (f64, Vec<f32>) {
+    let smoothing = targets.smoothing;
     let mut probabilities = scores.to_vec();
     let mut total = 0.0;
-    for (row, label) in probabilities.chunks_exact_mut(classes).zip(labels) {
+    for (number, row) in probabilities.chunks_exact_mut(classes).enumerate() {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut of_target = f64::from(row[*label as usize] - largest);
+        let of_class = |(class, weight): (usize, f32)| f64::from(weight) * f64::from(row[class] - largest);
+        let mut of_target: f64 = targets.of_row(number).map(of_class).sum();
         if smoothing > 0.0 {
             let of_all: f64 = row.iter().map(|score| f64::from(*score - largest)).sum();
             of_target = (1.0 - smoothing) * of_target + smoothing / classes as f64 * of_all;
@@ -29,21 +66,18 @@ pub fn forward(scores: &[f32], classes: usize, labels: &[i32], smoothing: f64) -
             *value *= scale;
         }
     }
-    (total / labels.len() as f64, probabilities)
+    (total / targets.labels.len() as f64, probabilities)
 }
 
 /// The gradient of the scores, from that of the loss and the probabilities.
-pub fn gradient(
-    mut probabilities: Vec<f32>,
-    classes: usize,
-    labels: &[i32],
-    smoothing: f64,
-    gradient: f32,
-) -> Vec<f32> {
-    let scale = gradient / labels.len() as f32;
-    let (of_label, of_each) = ((1.0 - smoothing) as f32, (smoothing / classes as f64) as f32);
-    for (row, label) in probabilities.chunks_exact_mut(classes).zip(labels) {
-        row[*label as usize] -= of_label;
+pub fn gradient(mut probabilities: Vec<f32>, classes: usize, targets: &Targets, gradient: f32) -> Vec<f32> {
+    let scale = gradient / targets.labels.len() as f32;
+    let smoothing = targets.smoothing;
+    let (of_target, of_each) = ((1.0 - smoothing) as f32, (smoothing / classes as f64) as f32);
+    for (number, row) in probabilities.chunks_exact_mut(classes).enumerate() {
+        for (class, weight) in targets.of_row(number) {
+            row[class] -= weight * of_target;
+        }
         for value in row {
             *value = (*value - of_each) * scale;
         }

@@ -1,6 +1,7 @@
 //! Kernels against plain loops in the order that their documentation states, bit by bit, with every instruction set.
 
 use ata_nn::conv3x3::{self, Geometry};
+use ata_nn::cross_entropy::{MixedLabels, Targets};
 use ata_nn::image::{Size, View};
 use ata_nn::linear::{self, Matrix};
 use ata_nn::{average, conv_relu_pool, cross_entropy, subsample, with_each_instruction_set};
@@ -134,23 +135,33 @@ fn averages_and_subsamples() {
 
 #[test]
 fn loss() {
-    let (loss, probabilities) = cross_entropy::forward(&[0.0, 0.0, 1.0, 1.0], 2, &[0, 1], 0.0);
+    let targets = Targets::of_labels(&[0, 1]);
+    let (loss, probabilities) = cross_entropy::forward(&[0.0, 0.0, 1.0, 1.0], 2, &targets);
     assert!((loss - 2.0_f64.ln()).abs() < 1e-12);
     assert_eq!(probabilities, [0.5; 4]);
-    assert_eq!(cross_entropy::gradient(probabilities, 2, &[0, 1], 0.0, 1.0), [-0.25, 0.25, 0.25, -0.25]);
+    assert_eq!(cross_entropy::gradient(probabilities, 2, &targets, 1.0), [-0.25, 0.25, 0.25, -0.25]);
 }
 
-/// Against the definition: the mean over the targets 1 − ε + ε/K and ε/K.
+/// Against the definition: the mean over the targets 1 − ε + ε/K and ε/K, and over those of two mixed samples.
 #[test]
-fn loss_with_label_smoothing() {
+fn loss_with_label_smoothing_and_mixed_samples() {
+    let smoothed = Targets { smoothing: 0.3, ..Targets::of_labels(&[1]) };
+    check_loss(&smoothed, [0.075, 0.775, 0.075, 0.075]);
+    let mixed = |labels| Some(MixedLabels { labels, weights: vec![0.75] });
+    check_loss(&Targets { mixed: mixed(vec![3]), ..Targets::of_labels(&[1]) }, [0.0, 0.75, 0.0, 0.25]);
+    check_loss(&Targets { mixed: mixed(vec![1]), ..Targets::of_labels(&[1]) }, [0.0, 1.0, 0.0, 0.0]);
+    check_loss(&Targets { mixed: mixed(vec![3]), ..smoothed }, [0.075, 0.6, 0.075, 0.25]);
+}
+
+fn check_loss(targets: &Targets, of_classes: [f64; 4]) {
     let scores = [0.5_f32, -1.0, 2.0, 0.0];
     let total: f64 = scores.iter().map(|score| f64::from(*score).exp()).sum();
-    let target = |class: usize| if class == 1 { 0.775 } else { 0.075 };
+    let target = |class: usize| of_classes[class];
     let log = |class: usize| f64::from(scores[class]) - total.ln();
     let expected: f64 = (0..4).map(|class| -target(class) * log(class)).sum();
-    let (loss, probabilities) = cross_entropy::forward(&scores, 4, &[1], 0.3);
+    let (loss, probabilities) = cross_entropy::forward(&scores, 4, targets);
     assert!((loss - expected).abs() < 1e-6, "{loss} is not {expected}");
-    let found = cross_entropy::gradient(probabilities, 4, &[1], 0.3, 2.0);
+    let found = cross_entropy::gradient(probabilities, 4, targets, 2.0);
     for (class, found) in found.into_iter().enumerate() {
         let expected = 2.0 * (log(class).exp() - target(class));
         assert!((f64::from(found) - expected).abs() < 1e-6, "{class}: {found} is not {expected}");

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::LabelledImage;
+use ata_nn::cross_entropy::MixedLabels;
+
+use super::{LabelledImage, TaskSample};
 
 /// Which random changes training images undergo.
 ///
@@ -16,9 +18,26 @@ pub struct Augmentation {
     pub crop: bool,
     /// Half of the images are mirrored, left to right.
     pub flip: bool,
+    /// Each image is mixed with another one of its task, and so are the labels; the weights are uniformly distributed (Zhang et al.,
+    /// "mixup: Beyond Empirical Risk Minimization", ICLR 2018, with α = 1).
+    pub mixup: bool,
 }
 
 impl Augmentation {
+    /// Whether pixels move.
+    pub(super) fn moves(self) -> bool {
+        self.crop || self.flip
+    }
+
+    /// Which images of a batch are mixed, and how.
+    pub(super) fn mixing(self, samples: &[TaskSample]) -> Option<Mixing> {
+        self.mixup.then(|| Mixing {
+            positions: samples.iter().enumerate().map(|(at, sample)| at.wrapping_add_signed(sample.next)).collect(),
+            // Bits 56 to 62: 128 weights are even enough, and exact in f32.
+            weights: samples.iter().map(|sample| ((sample.draw >> 56 & 0x7F) as f32 + 0.5) / 128.0).collect(),
+        })
+    }
+
     /// How an image of this width and height is changed.
     pub(crate) fn placement(self, draw: u64, size: usize) -> Placement {
         let reach = if self.crop { size as u64 / 8 } else { 0 };
@@ -31,14 +50,19 @@ impl Augmentation {
 impl FromStr for Augmentation {
     type Err = String;
 
-    /// Reads `crop/flip`, `crop,flip`, or one of them; nothing for no changes.
+    /// Reads names with `/` or `,` between them; nothing for no changes.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut augmentation = Self::default();
         for name in text.split(['/', ',']).filter(|name| !name.is_empty()) {
             match name {
                 "crop" => augmentation.crop = true,
                 "flip" => augmentation.flip = true,
-                _ => return Err(format!("unknown augmentation '{name}': expected crop, flip, or crop,flip")),
+                "mixup" => augmentation.mixup = true,
+                _ => {
+                    return Err(format!(
+                        "unknown augmentation '{name}': expected crop, flip, mixup, or several: crop,flip"
+                    ));
+                }
             }
         }
         Ok(augmentation)
@@ -48,9 +72,25 @@ impl FromStr for Augmentation {
 impl fmt::Display for Augmentation {
     /// As in the specification of a model, where commas separate parameters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [("crop", self.crop), ("flip", self.flip)];
+        let names = [("crop", self.crop), ("flip", self.flip), ("mixup", self.mixup)];
         let names: Vec<&str> = names.into_iter().filter_map(|(name, is_on)| is_on.then_some(name)).collect();
         f.write_str(&names.join("/"))
+    }
+}
+
+/// Which images of a batch are mixed, and how.
+pub(super) struct Mixing {
+    /// The position of the image that is mixed into each one.
+    pub(super) positions: Vec<usize>,
+    /// The weight of each image; the one that is mixed into it has the rest.
+    pub(super) weights: Vec<f32>,
+}
+
+impl Mixing {
+    /// The labels of a batch with these own ones.
+    pub(super) fn labels(self, own: &[i32]) -> MixedLabels {
+        let labels = self.positions.iter().map(|other| own[*other]).collect();
+        MixedLabels { labels, weights: self.weights }
     }
 }
 
@@ -92,9 +132,12 @@ impl Placement {
 mod tests {
     use std::collections::BTreeMap;
 
+    use ata_types::Iteration;
+
+    use super::super::{TaskSampler, Tasks};
     use super::*;
 
-    const BOTH: Augmentation = Augmentation { crop: true, flip: true };
+    const BOTH: Augmentation = Augmentation { crop: true, flip: true, mixup: false };
 
     /// One plane of 8 × 8 pixels, numbered from 1.
     fn numbered() -> LabelledImage {
@@ -141,12 +184,33 @@ mod tests {
         assert!(counts.keys().all(|(right, down)| right.abs() <= 4 && down.abs() <= 4));
     }
 
+    /// Images are mixed within their tasks, whatever other tasks are in the batch, with weights that are uniformly distributed.
+    #[test]
+    fn tasks_are_mixed_by_themselves() {
+        let mixup = Augmentation { mixup: true, ..Augmentation::default() };
+        let mut sampler = TaskSampler::new(Tasks { seed: 1, budget: 2, task_batch: 3 }, 50);
+        let mut task = |iteration, index| sampler.task(Iteration(iteration), index);
+        let both = mixup.mixing(&[task(1, 0), task(1, 1)].concat()).unwrap();
+        assert_eq!(both.positions, [1, 2, 0, 4, 5, 3]);
+        assert_eq!(mixup.mixing(&task(1, 1)).unwrap().weights, both.weights[3..]);
+        assert_eq!(mixup.mixing(&task(1, 0)).unwrap().labels(&[7, 8, 9]).labels, [8, 9, 7]);
+        let weights: Vec<f32> =
+            (1..2000).flat_map(|iteration| mixup.mixing(&task(iteration, 0)).unwrap().weights).collect();
+        assert!(weights.iter().all(|weight| (0.0..=1.0).contains(weight)));
+        for below in [0.25, 0.5, 0.75] {
+            let share = weights.iter().filter(|weight| **weight < below).count() as f32 / weights.len() as f32;
+            assert!((share - below).abs() < 0.03, "{below}: {share}");
+        }
+        assert!(BOTH.mixing(&task(1, 0)).is_none());
+    }
+
     #[test]
     fn only_what_was_asked_for_is_changed() {
         for draw in [0, u64::MAX, 0x8123_4567_89AB_CDEF] {
             assert_eq!(Augmentation::default().placement(draw, 32), Placement::default());
-            assert!(!Augmentation { crop: true, flip: false }.placement(draw, 32).is_mirrored);
-            let Placement { right, down, .. } = Augmentation { crop: false, flip: true }.placement(draw, 32);
+            assert!(!Augmentation { crop: true, ..Augmentation::default() }.placement(draw, 32).is_mirrored);
+            let Placement { right, down, .. } =
+                Augmentation { flip: true, ..Augmentation::default() }.placement(draw, 32);
             assert_eq!((right, down), (0, 0));
         }
     }
@@ -156,13 +220,14 @@ mod tests {
         for (text, augmentation, written) in [
             ("", Augmentation::default(), ""),
             ("flip,crop", BOTH, "crop/flip"),
-            ("crop", Augmentation { crop: true, flip: false }, "crop"),
+            ("crop", Augmentation { crop: true, ..Augmentation::default() }, "crop"),
+            ("mixup,flip,crop", Augmentation { mixup: true, ..BOTH }, "crop/flip/mixup"),
         ] {
             assert_eq!(text.parse(), Ok(augmentation));
             assert_eq!(augmentation.to_string(), written);
             assert_eq!(written.parse(), Ok(augmentation));
         }
-        let error = "crop,mixup".parse::<Augmentation>().unwrap_err();
-        assert_eq!(error, "unknown augmentation 'mixup': expected crop, flip, or crop,flip");
+        let error = "crop,blur".parse::<Augmentation>().unwrap_err();
+        assert_eq!(error, "unknown augmentation 'blur': expected crop, flip, mixup, or several: crop,flip");
     }
 }

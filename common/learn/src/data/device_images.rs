@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::images::{ImageInput, Images};
-use super::{DataError, IMAGE_BYTES, Placement, TaskSample};
+use super::{DataError, IMAGE_BYTES, Mixing, Placement, TaskSample};
 use crate::problem::Samples;
 
 /// Four pixels to a word: shaders of WebGPU have no 8-bit numbers.
@@ -66,7 +66,7 @@ impl DeviceImages {
     /// A batch of these pixels, by the arithmetic of [`super::ImageBatch::push`].
     fn batch_of(&self, pixels: Tensor<4>, labels: Vec<i32>) -> ImageInput {
         let [mean, deviation] = self.channels.clone();
-        ImageInput::Device { images: (pixels / 255.0 - mean) / deviation, labels }
+        ImageInput::Device { images: (pixels / 255.0 - mean) / deviation, labels, mixed: None }
     }
 }
 
@@ -85,11 +85,16 @@ impl Samples for DeviceImages {
     fn training_batch(&self, samples: &[TaskSample]) -> Result<ImageInput, DataError> {
         let indices: Vec<u64> = samples.iter().map(|sample| sample.index).collect();
         let (mut pixels, labels) = self.read(&indices)?;
-        if self.source.is_augmented() {
+        let augmentation = self.source.augmentation();
+        if augmentation.moves() {
             let placements: Vec<Placement> = samples.iter().map(|sample| self.source.placement(*sample)).collect();
             pixels = placed(pixels, &placements, &self.device);
         }
-        Ok(self.batch_of(pixels, labels))
+        let batch = self.batch_of(pixels, labels);
+        Ok(match augmentation.mixing(samples) {
+            Some(mixing) => mixed(batch, mixing, &self.device),
+            None => batch,
+        })
     }
 }
 
@@ -111,6 +116,16 @@ fn placed(pixels: Tensor<4>, placements: &[Placement], device: &Device) -> Tenso
     let index = (nearest_row * side + nearest_column).reshape([samples, 1, size * size]);
     let moved = pixels.reshape([samples, planes, size * size]).gather(2, index.repeat_dim(1, planes));
     (moved * is_inside.reshape([samples, 1, size * size])).reshape([samples, planes, size, size])
+}
+
+/// What [`super::ImageBatch`] does to a batch.
+fn mixed(batch: ImageInput, mixing: Mixing, device: &Device) -> ImageInput {
+    let (images, labels) = (batch.images(device), batch.labels().to_vec());
+    let weights = Tensor::from_data(TensorData::new(mixing.weights.clone(), [labels.len(), 1, 1, 1]), device);
+    let others = images.clone().select(0, int_tensor(mixing.positions.iter().map(|at| *at as i32).collect(), device));
+    let images = images * weights.clone() + others * (weights * -1.0 + 1.0);
+    let mixed = Some(mixing.labels(&labels));
+    ImageInput::Device { images, labels, mixed }
 }
 
 impl Resident {
@@ -176,7 +191,7 @@ mod tests {
     use super::*;
 
     fn check(samples: &DeviceImages, images: &Images, indices: &[u64]) {
-        let ImageInput::Device { images: found, labels } = samples.batch(indices).unwrap() else {
+        let ImageInput::Device { images: found, labels, .. } = samples.batch(indices).unwrap() else {
             panic!("expected a batch on the device");
         };
         let expected = images.host_batch(indices).unwrap();
@@ -189,10 +204,15 @@ mod tests {
     /// Every direction, mirrored or not, bit for bit.
     #[test]
     fn augmented_batches_on_a_device_are_those_of_the_host() {
-        let both = "crop/flip".parse().unwrap();
-        let images = Images::open(&DataSource::Generated { seed: 3 }, Split::Test).unwrap().augmented(both);
-        let samples: Vec<TaskSample> =
-            (0..64).map(|at| TaskSample { index: at % 9, draw: at.wrapping_mul(0x9E37_79B9_7F4A_7C15) }).collect();
+        let all = "crop/flip/mixup".parse().unwrap();
+        let images = Images::open(&DataSource::Generated { seed: 3 }, Split::Test).unwrap().augmented(all);
+        let samples: Vec<TaskSample> = (0..64)
+            .map(|at| TaskSample {
+                index: at % 9,
+                draw: at.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+                next: if at < 63 { 1 } else { -63 },
+            })
+            .collect();
         let input = |samples_of: &dyn Samples<Batch = ImageInput>| samples_of.training_batch(&samples).unwrap();
         let device = DeviceImages::new(images.clone(), &Device::flex()).unwrap();
         let (found, expected) = (input(&device), input(&images));

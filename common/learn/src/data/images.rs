@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ata_nn::cross_entropy::{MixedLabels, Targets};
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::cifar::find_split;
 use super::device_images::DeviceImages;
 use super::{
-    Augmentation, Channels, DataError, DataSource, ImageInfo, LabelledImage, PackProgress, PackedFile, Placement,
-    RecordFile, ShardIndex, ShardedFile, Split, Synthetic, TaskSample, Unpacked, extract_archive,
+    Augmentation, Channels, DataError, DataSource, ImageInfo, LabelledImage, Mixing, PackProgress, PackedFile,
+    Placement, RecordFile, ShardIndex, ShardedFile, Split, Synthetic, TaskSample, Unpacked, extract_archive,
 };
 use crate::cache::default_cache_dir;
 use crate::problem::{DeviceSamples, Samples};
@@ -63,8 +64,8 @@ impl Images {
         !matches!(&self.records, Records::Sharded(file) if !file.is_here())
     }
 
-    pub(super) fn is_augmented(&self) -> bool {
-        self.augmentation != Augmentation::default()
+    pub(super) fn augmentation(&self) -> Augmentation {
+        self.augmentation
     }
 
     /// How an image of a task is changed.
@@ -186,7 +187,11 @@ impl Samples for Images {
             let image = self.read(sample.index)?;
             Ok(self.placement(*sample).apply(image, self.info.size))
         };
-        self.normalised(samples.iter().map(changed)).map(ImageInput::Host)
+        let batch = self.normalised(samples.iter().map(changed))?;
+        Ok(ImageInput::Host(match self.augmentation.mixing(samples) {
+            Some(mixing) => batch.mixed(mixing),
+            None => batch,
+        }))
     }
 
     /// Activations grow with the number of pixels.
@@ -212,6 +217,8 @@ pub enum ImageInput {
         images: Tensor<4>,
         /// Labels, in host memory, where losses and accuracies take them.
         labels: Vec<i32>,
+        /// Labels of images that are mixed into these.
+        mixed: Option<MixedLabels>,
     },
 }
 
@@ -219,7 +226,7 @@ impl ImageInput {
     /// Normalised pixels on the device, shape [samples, 3, size, size].
     pub fn images(&self, device: &Device) -> Tensor<4> {
         match self {
-            Self::Host(ImageBatch { size, images, labels }) => {
+            Self::Host(ImageBatch { size, images, labels, .. }) => {
                 Tensor::from_data(TensorData::new(images.clone(), [labels.len(), 3, *size, *size]), device)
             }
             Self::Device { images, .. } => images.clone(),
@@ -232,6 +239,12 @@ impl ImageInput {
             Self::Host(ImageBatch { labels, .. }) | Self::Device { labels, .. } => labels,
         }
     }
+
+    /// What scores are compared with in training, with label smoothing.
+    pub fn targets(&self, smoothing: f64) -> Targets {
+        let (Self::Host(ImageBatch { labels, mixed, .. }) | Self::Device { labels, mixed, .. }) = self;
+        Targets { labels: labels.clone(), mixed: mixed.clone(), smoothing }
+    }
 }
 
 /// Images ready for a device.
@@ -243,12 +256,14 @@ pub struct ImageBatch {
     pub images: Vec<f32>,
     /// Labels.
     pub labels: Vec<i32>,
+    /// Labels of images that are mixed into these.
+    pub mixed: Option<MixedLabels>,
 }
 
 impl ImageBatch {
     /// No images yet, of a width and height.
     pub fn new(size: usize) -> Self {
-        Self { size, images: Vec::new(), labels: Vec::new() }
+        Self { size, images: Vec::new(), labels: Vec::new(), mixed: None }
     }
 
     /// Adds an image, normalising each channel to mean 0 and standard deviation 1 over the training images.
@@ -257,6 +272,17 @@ impl ImageBatch {
         for (plane, &(mean, deviation)) in image.pixels.chunks_exact(self.size * self.size).zip(channels) {
             self.images.extend(plane.iter().map(|&pixel| (f32::from(pixel) / 255.0 - mean) / deviation));
         }
+    }
+
+    /// The weighted means of these images and others among them.
+    fn mixed(self, mixing: Mixing) -> Self {
+        let image = self.images.len() / self.labels.len();
+        let weights = mixing.positions.iter().zip(&mixing.weights);
+        let mixed = self.images.chunks_exact(image).zip(weights).flat_map(|(own, (other, weight))| {
+            let other = &self.images[other * image..][..image];
+            own.iter().zip(other).map(move |(own, other)| own * weight + other * (1.0 - weight))
+        });
+        Self { images: mixed.collect(), mixed: Some(mixing.labels(&self.labels)), ..self }
     }
 }
 

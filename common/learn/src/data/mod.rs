@@ -25,6 +25,7 @@ mod windows;
 
 pub use archive::extract_archive;
 pub use augmentation::Augmentation;
+use augmentation::Mixing;
 pub(crate) use augmentation::Placement;
 pub use cifar::{CLASS_NAMES, RecordFile, find_split};
 pub use file::{DataFile, FileState, hex, sha256_of_file};

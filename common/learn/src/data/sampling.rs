@@ -28,6 +28,8 @@ pub struct TaskSample {
     /// Random bits that depend on (seed, iteration, task, position in the task) only, for all that is random about its use, such as
     /// augmentation.
     pub draw: u64,
+    /// How many samples further on in a batch the next one of its task is; that of the last one is the first.
+    pub next: isize,
 }
 
 /// Chooses the samples of each task.
@@ -115,7 +117,10 @@ impl TaskSampler {
     /// A task's samples, with the draws of each.
     pub fn task(&mut self, iteration: Iteration, index: u64) -> Vec<TaskSample> {
         let mut draws = stream(self.tasks.seed, Purpose::Draw, number_of(iteration, index));
-        self.samples(iteration, index).into_iter().map(|index| TaskSample { index, draw: draws.random() }).collect()
+        let samples = self.samples(iteration, index);
+        let last = samples.len() as isize - 1;
+        let next = |at: isize| if at < last { 1 } else { -last };
+        (0..).zip(samples).map(|(at, index)| TaskSample { index, draw: draws.random(), next: next(at) }).collect()
     }
 
     /// The indices of a task's samples.

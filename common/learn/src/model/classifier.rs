@@ -10,7 +10,7 @@ use super::{ImageParameters, ImageShape};
 use crate::data::{DataError, DataSource, ImageInfo, ImageInput, Images, PackProgress, Split};
 use crate::flat;
 use crate::model_file::Metadata;
-use crate::nn::smoothed_cross_entropy;
+use crate::nn::cross_entropy_of_targets;
 use crate::problem::{Adapted, Measurement, Problem};
 
 /// A burn module that classifies images; [`ImageClassifier`] makes it a problem.
@@ -73,7 +73,7 @@ impl<N: Network, F: Fn(ImageShape, &Device) -> N + Send + Sync + 'static> Proble
 
     fn loss(&self, network: &N, batch: &ImageInput, device: &Device) -> Tensor<1> {
         let scores = network.forward(batch.images(device).cast(flat::dtype(network)));
-        smoothed_cross_entropy(scores, batch.labels(), self.parameters.label_smoothing(), device)
+        cross_entropy_of_targets(scores, batch.targets(self.parameters.label_smoothing()), device)
     }
 
     fn measure(&self, network: &N, batch: &ImageInput, device: &Device) -> Measurement {

@@ -130,7 +130,7 @@ mod tests {
             ("classes=x", "expected a number of classes from 2"),
             ("size=30", "expected a multiple of 8 pixels"),
             ("size=264", "at most 256"),
-            ("augment=crop/mixup", "unknown augmentation 'mixup': expected crop"),
+            ("augment=crop/blur", "unknown augmentation 'blur': expected crop"),
             ("label_smoothing=1", "expected a number from 0 to below 1"),
             ("label_smoothing=NaN", "expected a number from 0 to below 1"),
             ("size=64,classes=10,size=64", "size is there twice"),

@@ -21,7 +21,7 @@
 //! computed a gradient or an evaluation.
 //!
 //! For a module of your own this holds as far as it consists of
-//! - the layers of this module, [`global_average`], [`cross_entropy`] and [`smoothed_cross_entropy`],
+//! - the layers of this module, [`global_average`], [`cross_entropy`] and [`cross_entropy_of_targets`],
 //! - burn's operations that only move numbers (reshape, transpose, slice, concatenate, gather),
 //! - burn's operations that compute each number from one of each operand by `+`, `-`, `*`, `/`, a comparison or a square root
 //!   (addition, ReLU, a mask).
@@ -45,11 +45,12 @@ mod subsample;
 mod tests;
 mod weight_factors;
 
+pub use ata_nn::cross_entropy::{MixedLabels, Targets};
 pub use average::global_average;
 pub use conv_relu_pool::ConvReluPool;
 pub use conv3x3::Conv3x3;
 pub(crate) use cross_entropy::mean_cross_entropy;
-pub use cross_entropy::{cross_entropy, smoothed_cross_entropy};
+pub use cross_entropy::{cross_entropy, cross_entropy_of_targets};
 pub use flex::by_burn;
 pub use group_norm::GroupNorm;
 pub use linear::Linear;

@@ -7,7 +7,8 @@ use burn::nn::{GroupNormConfig, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Distribution, Gradients, Tensor, TensorData};
 
 use super::{
-    Conv3x3, ConvReluPool, GroupNorm, Linear, by_burn, cross_entropy, global_average, smoothed_cross_entropy, subsample,
+    Conv3x3, ConvReluPool, GroupNorm, Linear, MixedLabels, Targets, by_burn, cross_entropy, cross_entropy_of_targets,
+    global_average, subsample,
 };
 
 fn cpu() -> Device {
@@ -182,8 +183,13 @@ fn functions() {
         let device = x.device();
         cross_entropy(x, &[3, 0, 9, 4, 9], &device)
     });
-    check_all("smoothed loss", &nothing, &scores, |_, x: Tensor<2>| {
-        let device = x.device();
-        smoothed_cross_entropy(x, &[3, 0, 9, 4, 9], 0.2, &device)
-    });
+    let smoothed = Targets { smoothing: 0.2, ..Targets::of_labels(&[3, 0, 9, 4, 9]) };
+    let mixed = MixedLabels { labels: vec![0, 9, 4, 9, 3], weights: vec![0.5, 0.25, 1.0, 0.0, 0.75] };
+    let both = Targets { mixed: Some(mixed), ..smoothed.clone() };
+    for (what, targets) in [("smoothed loss", smoothed), ("mixed loss", both)] {
+        check_all(what, &nothing, &scores, |_, x: Tensor<2>| {
+            let device = x.device();
+            cross_entropy_of_targets(x, targets.clone(), &device)
+        });
+    }
 }
