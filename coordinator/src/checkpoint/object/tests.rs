@@ -4,7 +4,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use tempfile::TempDir;
 
-use ata_learn::{Optimizer, ParameterTable};
+use ata_learn::ParameterTable;
 use ata_types::Iteration;
 
 use super::super::testing::{sample_checkpoint, save_checkpoints};
@@ -21,7 +21,7 @@ fn save(backend: &Arc<dyn Backend>, iterations: &[u64]) -> Vec<Result<Iteration,
 }
 
 fn find(store: &ObjectStore) -> Result<Option<FoundCheckpoint>, Vec<(String, Damage)>> {
-    newest(store, &ParameterTable::vector("theta", PARAMETERS), Optimizer::default())
+    newest(store, &ParameterTable::vector("theta", PARAMETERS), sample_checkpoint(PARAMETERS, 1).training.config())
 }
 
 fn store(backend: &Arc<dyn Backend>) -> ObjectStore {
