@@ -7,7 +7,7 @@
 //!                                │ ▲ └─ RunEvent ─▶ journal thread, watchers
 //!                          Work  ▼ │ TrainingEvent
 //!                               training thread ─ copies of the state ─▶ saver thread ─▶ checkpoints, models
-//!                               (sums, optimizer)                     evaluation thread, batches for workers
+//!                               (sums, optimizer)                     evaluation threads, batches for workers
 //! ```
 //!
 //! # Layout
@@ -18,14 +18,12 @@
 //! - `probe`: answers probes, which measure the way to the coordinator
 //! - `parameters`, `send_file`: the parameters and the training data that are sent
 //! - `training`: the thread that sums gradients and takes optimizer steps
-//! - `evaluation`: the thread that evaluates parameters next to the workers that do
 //! - `checkpoint`: the content of checkpoints, where they are kept, and the thread that writes them
 //! - `report`: [`RunReport`], the result of a run
 
 mod checkpoint;
 mod config;
 mod driver;
-mod evaluation;
 mod links;
 mod parameters;
 mod probe;

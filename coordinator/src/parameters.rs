@@ -118,6 +118,12 @@ struct Copied {
     values: OnceLock<Vec<f32>>,
 }
 
+impl AsRef<[f32]> for TrainedParameters {
+    fn as_ref(&self) -> &[f32] {
+        self.values()
+    }
+}
+
 impl TrainedParameters {
     /// The parameters after step `last_step`, which will come from `copy`.
     pub(crate) fn new(last_step: Iteration, copy: std_mpsc::Receiver<Vec<f32>>) -> Self {

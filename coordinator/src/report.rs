@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ata_learn::DataError;
+use ata_learn::{DataError, MeasuringError};
 use ata_record::{JournalError, RecordError, RunState};
 use ata_scheduler::{AbortReason, FinishReason, RestoreError, WorkerStatistics};
-
-use crate::evaluation::EvaluationError;
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +30,22 @@ pub struct RunReport {
     pub parameters_sha256: [u8; 32],
 }
 
+/// Why parameters could not be evaluated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EvaluationError {
+    /// The coordinator cannot.
+    #[error(transparent)]
+    Here(MeasuringError),
+    /// No worker measured the test data.
+    #[error("{0}")]
+    Workers(String),
+}
+
 impl From<EvaluationError> for RunError {
     fn from(error: EvaluationError) -> Self {
         match error {
-            EvaluationError::Data(error) => Self::Data(error),
-            EvaluationError::Panicked => Self::Training,
+            EvaluationError::Here(MeasuringError::Data(error)) => Self::Data(error),
+            EvaluationError::Here(MeasuringError::Panicked) => Self::Training,
             EvaluationError::Workers(reason) => Self::Evaluation(reason),
         }
     }

@@ -1,17 +1,18 @@
 //! Evaluations: measures parameters on batches of the test data, next to the leases.
 //!
 //! ```text
-//! Evaluate ─▶ Evaluations ─ fetches parameters, and at first the test data ─▶ thread ─▶ Measured
+//! Evaluate ─▶ Evaluations ─ fetches parameters, and at first the test data ─▶ threads ─▶ Measured
 //! ```
 //!
-//! The thread takes only what other threads leave of the cores. It is started for the first evaluation, so that a worker that is never
-//! asked needs neither the test data nor the memory.
+//! The threads are started for the first evaluation, so that a worker that is never asked needs neither the test data nor the memory.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, mpsc as std_mpsc};
+use std::sync::Arc;
 
-use ata_learn::{Dataset, Evaluator, Measurement, OpenDevice, Split, in_background};
+use ata_learn::{
+    BatchResult, Dataset, EvaluationBatches, EvaluationOrder, EvaluationThreads, Measurement, MeasuringError,
+    OpenDevice, Split,
+};
 use ata_types::Iteration;
 use ata_wire::{BatchFigures, Connection, MeasuredBatch, SessionToken, Welcome};
 use tokio::sync::mpsc;
@@ -40,9 +41,9 @@ pub(crate) struct Evaluations<'a> {
     waiting: Vec<u64>,
     /// The parameters that are being fetched.
     fetching: JoinSet<Result<Fetched, String>>,
-    jobs: Option<std_mpsc::Sender<Job>>,
-    /// Whether the thread has the parameters.
-    is_loaded: bool,
+    threads: Option<EvaluationThreads>,
+    /// The parameters, once they were fetched.
+    parameters: Option<Arc<Vec<f32>>>,
     measured: mpsc::Receiver<MeasuredBatch>,
     report: mpsc::Sender<MeasuredBatch>,
 }
@@ -51,12 +52,6 @@ pub(crate) struct Evaluations<'a> {
 struct Fetched {
     data: OpenData,
     values: Arc<Vec<f32>>,
-}
-
-/// Work for the thread.
-enum Job {
-    Load(Arc<Vec<f32>>),
-    Measure { step: Iteration, batch: u64 },
 }
 
 impl<'a> Evaluations<'a> {
@@ -78,8 +73,8 @@ impl<'a> Evaluations<'a> {
             step: None,
             waiting: Vec::new(),
             fetching: JoinSet::new(),
-            jobs: None,
-            is_loaded: false,
+            threads: None,
+            parameters: None,
             measured,
             report,
         }
@@ -88,7 +83,7 @@ impl<'a> Evaluations<'a> {
     /// Has batches measured at the parameters after a step.
     pub(crate) fn measure(&mut self, step: Iteration, batches: Vec<u64>) {
         if self.step != Some(step) {
-            (self.step, self.is_loaded) = (Some(step), false);
+            (self.step, self.parameters) = (Some(step), None);
             self.waiting.clear();
             self.fetching = JoinSet::new();
             self.fetching.spawn(self.fetch(step));
@@ -135,21 +130,23 @@ impl<'a> Evaluations<'a> {
     /// Measures the batches that have waited for parameters.
     fn begin(&mut self, fetched: Fetched) {
         let Fetched { data, values } = fetched;
-        let jobs = self.jobs.get_or_insert_with(|| {
-            let (dataset, device) = (data.data.clone(), self.config.device.clone());
-            spawn(dataset, device, self.report.clone())
-        });
-        self.is_loaded = jobs.send(Job::Load(values)).is_ok();
+        self.threads.get_or_insert_with(|| spawn(data.data.clone(), self.config.device.clone(), self.report.clone()));
+        self.parameters = Some(values);
         *self.opened = Some(data);
         self.queue();
     }
 
-    /// Hands the batches that wait to the thread.
+    /// Hands the batches that wait to the threads.
     fn queue(&mut self) {
-        let (Some(step), Some(jobs)) = (self.step, &self.jobs) else { return };
-        // A thread that panicked is not started again in this session.
-        let takes = |batch: &mut u64| self.is_loaded && jobs.send(Job::Measure { step, batch: *batch }).is_ok();
-        self.waiting.extract_if(.., |batch| takes(batch)).for_each(drop);
+        let Some(step) = self.step else { return };
+        // Threads that panicked are not started again in this session.
+        let takes = |batch: u64| match (&self.threads, &self.parameters) {
+            (Some(threads), Some(values)) => {
+                threads.measure(EvaluationOrder { step, parameters: values.clone(), batch })
+            }
+            _ => false,
+        };
+        self.waiting.extract_if(.., |batch| takes(*batch)).for_each(drop);
         if !self.waiting.is_empty() {
             self.fail("this worker's evaluation has failed before");
         }
@@ -184,44 +181,18 @@ async fn parameters(
     }
 }
 
-/// Starts the thread, which ends once its jobs do.
-fn spawn(data: Arc<dyn Dataset>, device: OpenDevice, report: mpsc::Sender<MeasuredBatch>) -> std_mpsc::Sender<Job> {
-    let (jobs, received) = std_mpsc::channel();
-    let work = move || {
-        let mut evaluator = None;
-        for job in received {
-            let mut act = || match job {
-                Job::Load(ref values) => {
-                    evaluator.get_or_insert_with(|| data.clone().evaluator(&device)).load(values);
-                    None
-                }
-                Job::Measure { step, batch } => {
-                    let outcome = evaluator.as_mut().map(|evaluator| figures(&mut **evaluator, batch));
-                    outcome.map(|outcome| MeasuredBatch { step, batch, outcome })
-                }
-            };
-            // burn panics if a device fails, and a panicked evaluator cannot be used again. The panic was printed.
-            match catch_unwind(AssertUnwindSafe(&mut act)) {
-                Ok(None) => {}
-                Ok(Some(measured)) => drop(report.blocking_send(measured)),
-                Err(_) => {
-                    if let Job::Measure { step, batch } = job {
-                        let outcome = Err("the evaluation panicked; see the worker's log".to_owned());
-                        drop(report.blocking_send(MeasuredBatch { step, batch, outcome }));
-                    }
-                    return;
-                }
-            }
-        }
-    };
-    let thread = std::thread::Builder::new().name("evaluation".into());
-    thread.spawn(move || in_background(work)).expect("a thread can be started");
-    jobs
+/// Starts the threads, which report what they measure.
+fn spawn(data: Arc<dyn Dataset>, device: OpenDevice, report: mpsc::Sender<MeasuredBatch>) -> EvaluationThreads {
+    let make = move || data.clone().evaluator(&device);
+    EvaluationThreads::spawn(make, move |BatchResult { step, batch, outcome }| {
+        let outcome = outcome.map(figures).map_err(|error: MeasuringError| error.to_string());
+        // Without a session, nobody has to know.
+        drop(report.blocking_send(MeasuredBatch { step, batch, outcome }));
+    })
 }
 
-fn figures(evaluator: &mut dyn Evaluator, batch: u64) -> Result<BatchFigures, String> {
-    let batches = evaluator.batches();
-    let Measurement { loss, classes, metrics } = evaluator.measure(batch).map_err(|error| error.to_string())?;
+fn figures((batches, measured): (EvaluationBatches, Measurement)) -> BatchFigures {
+    let Measurement { loss, classes, metrics } = measured;
     let classes = classes.iter().map(|class| (class.samples, class.correct)).collect();
-    Ok(BatchFigures { samples: batches.samples, batch_samples: batches.batch_samples, loss, classes, metrics })
+    BatchFigures { samples: batches.samples, batch_samples: batches.batch_samples, loss, classes, metrics }
 }

@@ -7,7 +7,7 @@
 //! - `config`: [`WorkerConfig`]
 //! - `session`: one session, from Hello to the end of the control stream
 //! - `compute`: the thread that computes gradients, measures times and, on request, emulates slowness
-//! - `evaluation`: the thread that measures batches of the test data
+//! - `evaluation`: measures batches of the test data
 //! - `data`: obtains the data from disk, from the cache, or from the coordinator; `shard_cache`: their shards, if they have any
 //! - `download`: fetches a file from the coordinator
 //! - `kept`: the gradients that are kept until their sum is collected; `transfer`: sends them

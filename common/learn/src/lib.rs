@@ -21,6 +21,7 @@ mod cache;
 mod codec;
 mod data;
 mod device;
+mod evaluation_threads;
 mod evaluator;
 mod exact;
 mod flat;
@@ -50,6 +51,7 @@ pub use data::{
     find_split, hex, is_size, sha256_of_file,
 };
 pub use device::{DeviceChoice, DeviceError, OpenDevice, limit_threads};
+pub use evaluation_threads::{BatchResult, EvaluationOrder, EvaluationThreads, MeasuringError};
 pub use evaluator::{ClassCount, Evaluation, EvaluationBatches, EvaluationSum, Evaluator};
 pub use exact::{GradientSum, NotFinite, Quantizer, TensorSizes, Units, UnitsError, add_sums, maxima};
 pub use flat::with_parameters;
@@ -66,6 +68,6 @@ pub use nn::{MixedLabels, Targets, cross_entropy, cross_entropy_of_targets};
 pub use optimizer::{LearningRate, Optimizer, Rule, RuleName, Schedule, ScheduleName};
 pub use precision::{Precision, PrecisionError};
 pub use problem::{Adapted, Batch, DeviceSamples, Measurement, Metrics, Problem, Samples};
-pub use process::{in_background, keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
+pub use process::{keep_freed_memory, keep_large_blocks, on_one_thread, thread_count, with_own_threads};
 pub use state::{StepOutcome, SteppedChunk, TrainingConfig, TrainingState};
 pub use table::{ParameterTable, TensorEntry};

@@ -49,18 +49,34 @@ pub fn on_one_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread can be started").install(work)
 }
 
-/// Does `work` on this thread, which from then on gives way to all others of the machine, as do the threads that compute
-/// for it: they use what the others leave of the cores, and all of it when the others wait.
+/// How much of a core a thread gets that other threads want too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// What the others leave.
+    Idle,
+    /// About a tenth.
+    Low,
+}
+
+/// Does `work` on this thread, which from then on gives way to all others of the machine, as do the threads that compute for it. They
+/// still have all of a core that the others leave.
 ///
 /// On systems other than Linux, where a thread has no priority of its own, it takes its turn like any other.
-pub fn in_background(work: impl FnOnce()) {
+pub(crate) fn with_urgency(urgency: Urgency, work: impl FnOnce()) {
     #[cfg(target_os = "linux")]
     {
-        use thread_priority::{NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy};
-        // A low priority alone would not do: such a thread still keeps a core until its slice of some milliseconds is over.
-        let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
-        let this = thread_priority::thread_native_id();
-        if let Err(error) = thread_priority::set_thread_priority_and_policy(this, ThreadPriority::Min, idle) {
+        use thread_priority::{NormalThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy};
+        let (priority, policy) = match urgency {
+            // A low priority would not do: such a thread still keeps a core until its slice of some milliseconds is over.
+            Urgency::Idle => (ThreadPriority::Min, NormalThreadSchedulePolicy::Idle),
+            // A nice value of 10, which Linux weighs with 110 against 1024.
+            Urgency::Low => {
+                let value = ThreadPriorityValue::try_from(22).expect("it is below 100");
+                (ThreadPriority::Crossplatform(value), NormalThreadSchedulePolicy::Other)
+            }
+        };
+        let (this, policy) = (thread_priority::thread_native_id(), ThreadSchedulePolicy::Normal(policy));
+        if let Err(error) = thread_priority::set_thread_priority_and_policy(this, priority, policy) {
             tracing::debug!(?error, "a background thread cannot be made to give way");
         }
     }

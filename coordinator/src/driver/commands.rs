@@ -1,5 +1,6 @@
 //! What other tasks send to the driver, and how sessions begin and end.
 
+use ata_learn::BatchResult;
 use ata_record::{RecordError, RefusalKind, RunEvent};
 use ata_scheduler::Event;
 use ata_types::{CollectionId, Iteration, LeaseId, MachineId};
@@ -16,7 +17,6 @@ use super::uploads::Reply;
 use super::vectors::VectorReply;
 use super::{Driver, Ending, Gradient};
 use crate::checkpoint::SaveResult;
-use crate::evaluation::BatchResult;
 use crate::parameters::{DueSets, TrainedParameters};
 use crate::send_file::File;
 use crate::training::TrainingEvent;
@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Data { session: SessionToken, sha256: Bytes, peer: Peer, reply: oneshot::Sender<Result<File, Status>> },
     /// A message of the training thread.
     Training(TrainingEvent),
-    /// The coordinator's own thread has measured a batch of the test data.
+    /// The coordinator has measured a batch of the test data.
     MeasuredHere(BatchResult),
     /// A worker has measured one.
     Measured { session: SessionToken, measured: MeasuredBatch },

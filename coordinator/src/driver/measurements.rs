@@ -1,6 +1,6 @@
 //! Batches of the test data that are measured: who is asked, and what they found.
 
-use ata_learn::{ClassCount, EvaluationBatches, Measurement};
+use ata_learn::{BatchResult, ClassCount, EvaluationBatches, Measurement};
 use ata_record::BEST_MODEL_FILE;
 use ata_types::{Iteration, WorkerId};
 use ata_wire::{BatchFigures, MeasuredBatch, Reader, SessionToken, ToWorker};
@@ -8,8 +8,8 @@ use tonic::Status;
 
 use super::Driver;
 use super::evaluations::{Candidate, EvaluationRecord, Handed, Measured, Member};
-use crate::evaluation::{BatchResult, EvaluationError};
 use crate::parameters::TrainedParameters;
+use crate::report::EvaluationError;
 
 impl Driver {
     /// Begins an evaluation of the current parameters, if one is due.
@@ -65,9 +65,10 @@ impl Driver {
         }
     }
 
-    /// Takes in what the coordinator's own thread measured.
+    /// Takes in what the coordinator's own threads measured.
     pub(super) fn measured_here(&mut self, result: BatchResult) {
         let BatchResult { step, batch, outcome } = result;
+        let outcome = outcome.map_err(EvaluationError::Here);
         self.take_measurement(Measured { member: Member::Head, step, batch, outcome });
     }
 

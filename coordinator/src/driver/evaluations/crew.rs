@@ -7,7 +7,7 @@ use ata_types::WorkerId;
 /// Who measures batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::driver) enum Member {
-    /// The coordinator's own thread.
+    /// The coordinator itself.
     Head,
     /// A worker.
     Worker(WorkerId),
@@ -33,7 +33,7 @@ const REINFORCEMENT_S: f64 = 10.0;
 /// Chooses who measures, the preferred first. A single member is the rule, since each costs the transfer of the parameters.
 ///
 /// During a run, workers without tasks come first, since nobody waits for them; those that have measured before have the test data
-/// already. The coordinator's own thread comes next, and workers with tasks only if there is nobody else, the slowest first, since it
+/// already. The coordinator itself comes next, and workers with tasks only if there is nobody else, the slowest first, since it
 /// has the fewest. At the end of a run, nobody has tasks, and the coordinator's thread is preferred to a worker that lacks the test data.
 pub(super) fn choose(
     candidates: &[Candidate],

@@ -9,24 +9,27 @@ mod crew;
 mod under_way;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use ata_learn::{Evaluation, EvaluationBatches, Measurement, Metadata};
+use ata_learn::{
+    BatchResult, Evaluation, EvaluationBatches, EvaluationOrder, EvaluationThreads, Measurement, MeasuringError,
+    Metadata,
+};
 use ata_record::RunEvent;
 use ata_types::{Iteration, WorkerId};
 use tracing::Span;
 
 use crate::config::{EvaluationConfig, OwnEvaluation};
-use crate::evaluation::{BatchOrder, BatchResult, EvaluationError, EvaluationThread};
 use crate::parameters::TrainedParameters;
-use crate::report::RunError;
+use crate::report::{EvaluationError, RunError};
 use under_way::UnderWay;
 
 pub(super) use crew::{Candidate, Member};
 
 /// The evaluations of a run. At most one takes place at a time.
 pub(super) struct Evaluations {
-    /// The coordinator's own thread, if it has the test data and has not failed.
-    head: Option<EvaluationThread>,
+    /// The coordinator's own threads, if it has the test data and they have not failed.
+    head: Option<EvaluationThreads>,
     /// Whether workers measure batches.
     by_workers: bool,
     /// Iterations between two of them; the final parameters are always evaluated.
@@ -92,15 +95,16 @@ impl BestEvaluation {
 }
 
 impl Evaluations {
-    /// Starts the coordinator's own thread, if it may evaluate; it passes its results to `report`.
+    /// Starts the coordinator's own threads, if it may evaluate; they pass their measurements to `report`.
     pub(super) fn start(
         config: EvaluationConfig,
         best: BestEvaluation,
-        report: impl Fn(BatchResult) + Send + 'static,
+        report: impl Fn(BatchResult) + Send + Sync + 'static,
     ) -> Self {
         let EvaluationConfig { own, by_workers, every, .. } = config;
-        let head =
-            own.map(|OwnEvaluation { data, device }| EvaluationThread::spawn(move || data.evaluator(&device), report));
+        let head = own.map(|OwnEvaluation { data, device }| {
+            EvaluationThreads::spawn(move || data.clone().evaluator(&device), report)
+        });
         Self {
             head,
             by_workers,
@@ -137,7 +141,7 @@ impl Evaluations {
         self.by_workers
     }
 
-    /// Leaves what is not measured to the coordinator's own thread, since all sessions have ended.
+    /// Leaves what is not measured to the coordinator's own threads, since all sessions have ended.
     pub(super) fn do_without_workers(&mut self) {
         self.by_workers = false;
     }
@@ -154,7 +158,7 @@ impl Evaluations {
         Some(under_way.parameters.clone())
     }
 
-    /// Gives the coordinator's own thread batches to measure, and returns those for workers. Returns the result if the evaluation is over.
+    /// Gives the coordinator's own threads batches to measure, and returns those for workers. Returns the result if the evaluation is over.
     /// To be called whenever something may have changed, and from time to time.
     pub(super) fn advance(
         &mut self,
@@ -181,7 +185,9 @@ impl Evaluations {
                 (Member::Worker(worker), _) if !batches.is_empty() => handed.push(Handed { worker, step, batches }),
                 (Member::Head, Some(head)) => {
                     for batch in batches {
-                        head.measure(BatchOrder { parameters: under_way.parameters.clone(), batch });
+                        let parameters = Arc::new(under_way.parameters.clone());
+                        // After a panic, that has been reported.
+                        head.measure(EvaluationOrder { step, parameters, batch });
                     }
                 }
                 _ => {}
@@ -208,7 +214,7 @@ impl Evaluations {
             }
             (Err(error), Member::Head) => {
                 tracing::warn!("the coordinator cannot evaluate the parameters after step {step}: {error}");
-                if matches!(error, EvaluationError::Panicked) {
+                if matches!(error, EvaluationError::Here(MeasuringError::Panicked)) {
                     self.head = None;
                 }
             }

@@ -7,8 +7,8 @@ use ata_types::Iteration;
 use tracing::Span;
 
 use super::crew::Member;
-use crate::evaluation::EvaluationError;
 use crate::parameters::TrainedParameters;
+use crate::report::EvaluationError;
 
 /// Batches that a worker holds: while it measures one, the next is on its way.
 const WORKER_BATCHES: usize = 2;

@@ -1,0 +1,326 @@
+//! Threads that measure parameters on batches of a data set, next to other work of the machine, to which they give way.
+//!
+//! There are two. The patient one uses only what all other threads leave of the cores. On a machine whose cores are always busy that is
+//! next to nothing, so that an evaluation would never end: after [`PATIENCE`], the other one takes over, which gets about a tenth of a core
+//! that other threads want too. It begins with the batch that the patient one has begun.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ata_types::Iteration;
+
+use crate::data::DataError;
+use crate::evaluator::{EvaluationBatches, Evaluator};
+use crate::problem::Measurement;
+use crate::process::{Urgency, with_urgency};
+
+/// How long an evaluation uses only what others leave of the cores: longer than most take on a machine that is not busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A batch to measure.
+#[derive(Clone)]
+pub struct EvaluationOrder {
+    /// The last step of the parameters.
+    pub step: Iteration,
+    /// The parameters. They may wait until they are there.
+    pub parameters: Arc<dyn AsRef<[f32]> + Send + Sync>,
+    /// The number of the batch.
+    pub batch: u64,
+}
+
+/// The measurement of a batch.
+#[derive(Debug)]
+pub struct BatchResult {
+    /// The last step of the parameters.
+    pub step: Iteration,
+    /// The number of the batch.
+    pub batch: u64,
+    /// How the data set is divided, and what was measured.
+    pub outcome: Result<(EvaluationBatches, Measurement), MeasuringError>,
+}
+
+/// Why a batch could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasuringError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The evaluation panicked. The panic was printed.
+    #[error("the evaluation panicked; see the log above")]
+    Panicked,
+}
+
+/// A handle to the threads, which end when this is dropped.
+pub struct EvaluationThreads(Arc<Queue>);
+
+/// What the threads have to do.
+struct Queue {
+    orders: Mutex<Orders>,
+    changed: Condvar,
+}
+
+struct Orders {
+    waiting: VecDeque<EvaluationOrder>,
+    /// What the patient thread measures, unless the other one has taken that over.
+    begun: Option<EvaluationOrder>,
+    patience: Duration,
+    /// The step whose parameters are evaluated, and since when.
+    evaluated: Option<(Iteration, Instant)>,
+    are_over: bool,
+}
+
+impl EvaluationThreads {
+    /// Starts the threads. They make an evaluator with their first batch, and pass their measurements to `report`. After a panic they end.
+    pub fn spawn(
+        make: impl Fn() -> Box<dyn Evaluator> + Send + Sync + 'static,
+        report: impl Fn(BatchResult) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_patience(PATIENCE, make, report)
+    }
+
+    fn with_patience(
+        patience: Duration,
+        make: impl Fn() -> Box<dyn Evaluator> + Send + Sync + 'static,
+        report: impl Fn(BatchResult) + Send + Sync + 'static,
+    ) -> Self {
+        let orders = Orders { waiting: VecDeque::new(), begun: None, patience, evaluated: None, are_over: false };
+        let queue = Arc::new(Queue { orders: Mutex::new(orders), changed: Condvar::new() });
+        let work = Arc::new((make, report));
+        for urgency in [Urgency::Idle, Urgency::Low] {
+            let (queue, work) = (queue.clone(), work.clone());
+            let run = move || {
+                let (make, report) = &*work;
+                if let Some(first) = queue.next(urgency) {
+                    with_urgency(urgency, || measure_all(first, &queue, urgency, make, report));
+                }
+            };
+            let thread = std::thread::Builder::new().name("evaluation".into());
+            thread.spawn(run).expect("a thread can be started");
+        }
+        Self(queue)
+    }
+
+    /// Hands over a batch. Returns whether it will be reported: not after a panic.
+    pub fn measure(&self, order: EvaluationOrder) -> bool {
+        let mut orders = self.0.lock();
+        if orders.evaluated.is_none_or(|(step, _)| step != order.step) {
+            orders.evaluated = Some((order.step, Instant::now()));
+        }
+        orders.waiting.push_back(order);
+        self.0.changed.notify_all();
+        !orders.are_over
+    }
+}
+
+impl Drop for EvaluationThreads {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        self.lock().are_over = true;
+        self.changed.notify_all();
+    }
+
+    /// The next batch for a thread, once there is one; `None` if there will be none.
+    fn next(&self, urgency: Urgency) -> Option<EvaluationOrder> {
+        let mut orders = self.lock();
+        while !orders.are_over {
+            let patience = orders.evaluated.map(|(_, began)| orders.patience.saturating_sub(began.elapsed()));
+            let is_over = patience.is_some_and(|patience| patience.is_zero());
+            let order = match urgency {
+                Urgency::Idle if is_over => None,
+                Urgency::Idle => orders.waiting.pop_front().inspect(|order| orders.begun = Some(order.clone())),
+                Urgency::Low if is_over => orders.begun.take().or_else(|| orders.waiting.pop_front()),
+                Urgency::Low => None,
+            };
+            if order.is_some() {
+                return order;
+            }
+            let patience = patience.filter(|_| urgency == Urgency::Low && !is_over).unwrap_or(Duration::MAX);
+            let waited = self.changed.wait_timeout(orders, patience);
+            orders = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
+    }
+
+    /// Notes that a thread has measured a batch. Returns whether it is to be reported: not if the other thread has taken it over.
+    fn is_reported(&self, urgency: Urgency) -> bool {
+        urgency == Urgency::Low || self.lock().begun.take().is_some()
+    }
+}
+
+/// Measures a batch, and those after it.
+fn measure_all(
+    first: EvaluationOrder,
+    queue: &Queue,
+    urgency: Urgency,
+    make: &impl Fn() -> Box<dyn Evaluator>,
+    report: &impl Fn(BatchResult),
+) {
+    let (mut evaluator, mut loaded) = (None, None);
+    let mut next = Some(first);
+    while let Some(EvaluationOrder { step, parameters, batch }) = next {
+        let mut measure = || {
+            let evaluator = evaluator.get_or_insert_with(make);
+            if loaded.replace(step) != Some(step) {
+                evaluator.load((*parameters).as_ref());
+            }
+            let measured = evaluator.measure(batch)?;
+            Ok((evaluator.batches(), measured))
+        };
+        // burn panics if a device fails, and a panicked evaluator cannot be used again.
+        let caught = catch_unwind(AssertUnwindSafe(&mut measure));
+        let has_panicked = caught.is_err();
+        if queue.is_reported(urgency) {
+            report(BatchResult { step, batch, outcome: caught.unwrap_or(Err(MeasuringError::Panicked)) });
+        }
+        if has_panicked {
+            return queue.end();
+        }
+        next = queue.next(urgency);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// Its loss is that of its number, the batch and the parameters.
+    struct Fake {
+        number: f64,
+        parameters: f32,
+        brake: Arc<Brake>,
+    }
+
+    /// Stops the first evaluator for as long as it is held.
+    #[derive(Default)]
+    struct Brake {
+        hold: Mutex<()>,
+        is_reached: AtomicBool,
+    }
+
+    impl Evaluator for Fake {
+        fn load(&mut self, parameters: &[f32]) {
+            self.parameters = parameters[0];
+        }
+
+        fn batches(&self) -> EvaluationBatches {
+            EvaluationBatches { samples: 100, batch_samples: 10 }
+        }
+
+        fn measure(&mut self, batch: u64) -> Result<Measurement, DataError> {
+            if self.number == 1.0 {
+                self.brake.is_reached.store(true, Ordering::Relaxed);
+                drop(self.brake.hold.lock().unwrap());
+            }
+            match batch {
+                7 => panic!("the device failed"),
+                8 => Err(DataError::Problem("no such batch".into())),
+                _ => Ok(Measurement::of_loss(1000.0 * self.number + 10.0 * f64::from(self.parameters) + batch as f64)),
+            }
+        }
+    }
+
+    fn start(patience: Duration) -> (EvaluationThreads, Receiver<BatchResult>) {
+        start_with_brake(patience, Arc::default())
+    }
+
+    fn start_with_brake(patience: Duration, brake: Arc<Brake>) -> (EvaluationThreads, Receiver<BatchResult>) {
+        let (report, reported) = channel();
+        let made = Mutex::new(0.0);
+        let make = move || -> Box<dyn Evaluator> {
+            let mut made = made.lock().unwrap();
+            *made += 1.0;
+            Box::new(Fake { number: *made, parameters: 0.0, brake: brake.clone() })
+        };
+        let report = move |measured| drop(report.send(measured));
+        (EvaluationThreads::with_patience(patience, make, report), reported)
+    }
+
+    fn order(step: u64, batch: u64) -> EvaluationOrder {
+        EvaluationOrder { step: Iteration(step), parameters: Arc::new(vec![step as f32]), batch }
+    }
+
+    fn loss(measured: BatchResult) -> f64 {
+        measured.outcome.unwrap().1.loss
+    }
+
+    /// Whether the patient thread measures or the other one, it is the same.
+    #[test]
+    fn batches_are_measured_in_order_at_their_parameters() {
+        for patience in [Duration::MAX, Duration::ZERO] {
+            let (threads, reported) = start(patience);
+            let orders = [(1, 0), (1, 2), (2, 0), (2, 1)];
+            assert!(orders.iter().all(|(step, batch)| threads.measure(order(*step, *batch))));
+            let found = orders.map(|_| loss(reported.recv().unwrap()));
+            assert_eq!(found, [1010.0, 1012.0, 1020.0, 1021.0], "{patience:?}: one thread measured all");
+        }
+    }
+
+    #[test]
+    fn the_other_thread_takes_over_once_patience_is_over() {
+        let (threads, reported) = start(Duration::MAX);
+        let measure = |step, batch, patience| {
+            threads.0.lock().patience = patience;
+            threads.measure(order(step, batch));
+            loss(reported.recv().unwrap())
+        };
+        assert_eq!(measure(1, 0, Duration::MAX), 1010.0);
+        assert_eq!(measure(1, 1, Duration::ZERO), 2011.0, "by the second evaluator");
+        assert_eq!(measure(2, 0, Duration::MAX), 1020.0, "other parameters are measured by the first one again");
+    }
+
+    #[test]
+    fn a_batch_that_takes_too_long_is_measured_again_and_reported_once() {
+        let brake: Arc<Brake> = Arc::default();
+        let (threads, reported) = start_with_brake(Duration::MAX, brake.clone());
+        let braking = brake.hold.lock().unwrap();
+        threads.measure(order(1, 0));
+        while !brake.is_reached.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        threads.0.lock().patience = Duration::ZERO;
+        threads.measure(order(1, 1));
+        let [first, second] = [(); 2].map(|()| loss(reported.recv().unwrap()));
+        assert_eq!([first, second], [2010.0, 2011.0], "both by the second evaluator, in order");
+        drop(braking);
+        threads.0.lock().patience = Duration::MAX;
+        threads.measure(order(2, 3));
+        assert_eq!(loss(reported.recv().unwrap()), 1023.0, "the first one does not report what it was relieved of");
+    }
+
+    #[test]
+    fn errors_are_reported_and_a_panic_is_the_end() {
+        for patience in [Duration::MAX, Duration::ZERO] {
+            let (threads, reported) = start(patience);
+            threads.measure(order(1, 8));
+            assert!(matches!(reported.recv().unwrap().outcome, Err(MeasuringError::Data(_))));
+            threads.measure(order(1, 1));
+            assert_eq!(loss(reported.recv().unwrap()), 1011.0);
+            threads.measure(order(1, 7));
+            assert!(matches!(reported.recv().unwrap().outcome, Err(MeasuringError::Panicked)));
+            // Both threads end, and with them what reports.
+            assert!(reported.recv().is_err());
+            assert!(!threads.measure(order(1, 2)));
+        }
+    }
+
+    #[test]
+    fn dropping_the_handle_ends_the_threads() {
+        let (threads, reported) = start(Duration::MAX);
+        drop(threads);
+        assert!(reported.recv().is_err());
+    }
+}
