@@ -28,6 +28,8 @@ SHARD = 32_000_000 // RECORD
 # Iterations that are not counted: a minute.
 FIRST_S = 60
 FEW = 200
+# What the journal's lines about steps have.
+STEP = '"event":"step"'
 
 
 def header(magic, images):
@@ -116,6 +118,7 @@ def train(ata, folder, name, workers, iterations, own_data=False, damaged=False)
         environment = {"ATA_CACHE_DIR": str(caches[-1]), "ATA_LOG": "warn,ata_worker::shard_cache=debug", "ATA_LOG_FORMAT": "json"}
         processes.append(Process(folder / f"{name}-{number}.log", command, **environment))
     peak_disk, damaged_shards = [0] * workers, 0
+    journal, done = None, 0
     while coordinator.poll() is None:
         time.sleep(0.5)
         for number, (process, cache) in enumerate(zip(processes, caches)):
@@ -126,8 +129,13 @@ def train(ata, folder, name, workers, iterations, own_data=False, damaged=False)
             if process.poll():
                 coordinator.kill()
                 sys.exit(process.log.read_text())
-        if damaged and not damaged_shards and (run / "events.jsonl").exists() and len(steps(run)) > iterations // 2:
-            damaged_shards = damage(caches[0])
+        if journal is None and (run / "events.jsonl").exists():
+            journal = open(run / "events.jsonl")
+        if damaged and not damaged_shards and journal:
+            # Only what is new, since reading takes time, too.
+            done += journal.read().count(STEP)
+            if done > iterations // 2:
+                damaged_shards = damage(caches[0])
     if coordinator.returncode:
         sys.exit(coordinator.log.read_text())
     for process in processes:
@@ -147,7 +155,7 @@ def train(ata, folder, name, workers, iterations, own_data=False, damaged=False)
 def steps(run):
     """When each step ended."""
     lines = (run / "events.jsonl").read_text().splitlines()
-    return [json.loads(line)["time_s"] for line in lines if '"event":"step"' in line]
+    return [json.loads(line)["time_s"] for line in lines if STEP in line]
 
 
 def waited_s(log):

@@ -80,6 +80,9 @@ impl Drop for ShardCache {
 impl ShardStore for ShardCache {
     /// Called by threads that compute, which are not those of the runtime.
     fn open(&self, shard: &Shard) -> Result<ShardFile, DataError> {
+        if let Some(file) = self.shared.ready(shard) {
+            return Ok(file);
+        }
         let began = Instant::now();
         let (answer, answered) = mpsc::sync_channel(1);
         let (shared, shard) = (self.shared.clone(), *shard);
@@ -159,6 +162,12 @@ async fn read_object(
 }
 
 impl Shared {
+    /// Opens a shard that was checked and is still here. It does not wait for the lock, which is held while another one is fetched.
+    fn ready(&self, shard: &Shard) -> Option<ShardFile> {
+        let checksums = lock(&self.checked).get(&shard.sha256)?.clone();
+        open_as_used(&self.folder.join(hex(&shard.sha256))).ok().map(|file| ShardFile::new(file, checksums))
+    }
+
     /// Opens a shard, which is fetched if it is not here.
     async fn obtain(self: &Arc<Self>, shard: Shard) -> Result<ShardFile, DataError> {
         let path = self.folder.join(hex(&shard.sha256));
@@ -181,8 +190,7 @@ impl Shared {
         };
         lock(&self.checked).insert(shard.sha256, checksums.clone());
         self.blocking(move |shared| {
-            let file = File::options().read(true).write(true).open(&path).map_err(DataError::io(&path))?;
-            file.set_modified(now()).map_err(DataError::io(&path))?;
+            let file = open_as_used(&path).map_err(DataError::io(&path))?;
             if !is_here {
                 shared.make_room()?;
             }
@@ -273,8 +281,56 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Opens a file, and notes that it was used now.
+fn open_as_used(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).write(true).open(path)?;
+    file.set_modified(now())?;
+    Ok(file)
+}
+
 /// The time of a file's last use. If the clock is set back, a shard may be removed too early, and is fetched again.
 #[expect(clippy::disallowed_methods, reason = "processes that come and go have no other clock in common")]
 fn now() -> SystemTime {
     SystemTime::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shard of two images, in a cache whose worker has no session.
+    fn rig() -> (tempfile::TempDir, tokio::runtime::Runtime, ShardCache, Shard) {
+        let (folder, runtime) = (tempfile::tempdir().unwrap(), tokio::runtime::Runtime::new().unwrap());
+        let cache = ShardCache::of_coordinator(DataLink::default(), runtime.handle().clone(), folder.path(), u64::MAX);
+        let content = b"image1image2";
+        let sha256 = Sha256::digest(content).into();
+        let shard = Shard { number: 3, offset: 0, bytes: content.len() as u64, image_bytes: 6, sha256 };
+        std::fs::create_dir(&cache.shared.folder).unwrap();
+        std::fs::write(cache.shared.folder.join(hex(&sha256)), content).unwrap();
+        (folder, runtime, cache, shard)
+    }
+
+    /// The lock is held while a shard is fetched, which may take long.
+    #[test]
+    fn a_shard_that_is_ready_is_opened_while_others_are_fetched() {
+        let (_folder, _runtime, cache, shard) = rig();
+        cache.open(&shard).unwrap();
+        let _lock = cache.shared.lock().unwrap();
+        assert!(cache.shared.ready(&shard).is_some());
+        cache.open(&shard).unwrap();
+    }
+
+    #[test]
+    fn a_shard_that_is_said_to_be_damaged_is_checked_and_fetched_again() {
+        let (_folder, _runtime, cache, shard) = rig();
+        cache.open(&shard).unwrap();
+        cache.recheck(&shard);
+        assert!(cache.shared.ready(&shard).is_none());
+        cache.open(&shard).unwrap();
+        std::fs::write(cache.shared.folder.join(hex(&shard.sha256)), b"image1image3").unwrap();
+        cache.open(&shard).expect("each image is checked when it is read");
+        cache.recheck(&shard);
+        let error = cache.open(&shard).unwrap_err().to_string();
+        assert!(error.contains("shard 3 cannot be fetched: ") && error.contains("there is no session"), "{error}");
+    }
 }
