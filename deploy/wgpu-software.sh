@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the wgpu device on a machine without a GPU, on Mesa's software Vulkan adapter: the doctor fails unless its gradients,
-# of a task and of a lease as one batch, are the CPU's within 1e-5; then it trains briefly, with leases as one batch, task by
+# of a task and of a lease as one batch, are the CPU's but for rounding; then it trains briefly, with leases as one batch, task by
 # task, and together with a CPU worker. This is slow, because shaders run on one core per worker, and the first build takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -115,7 +115,7 @@ class Ata:
             raise Failure(f"{self.program} --version: exit code {code}")
         return text.strip()
 
-    def doctor(self, *flags, seconds=90):
+    def doctor(self, seconds, *flags):
         """What `ata doctor` found. Port 0, because whether a coordinator could listen is not the question."""
         command = (self.program, "doctor", "--json", "--listen", "127.0.0.1:0", "--dashboard", "off", *flags)
         code, text = self.processes.output(self.clock, seconds, *command)

@@ -4,7 +4,7 @@
     python tools/pytorch/resnet20.py target/release/ata cifar-100-binary [--minutes 20]
 
 Both train at the same time, on one core each: random crops of the image padded by 4 black pixels, mirroring, batches of 128, Adam with a
-constant learning rate of 1e-3, evaluations of the whole test set now and then. ata has one worker, and tasks of 16 samples. It needs Linux
+constant learning rate of 1e-3, an evaluation of the whole test set after each epoch. ata has one worker, and tasks of 16 samples. It needs Linux
 and two cores, and nothing else should run meanwhile.
 """
 

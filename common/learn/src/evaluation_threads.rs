@@ -182,9 +182,12 @@ fn measure_all(
         let has_panicked = caught.is_err();
         if queue.is_reported(urgency) {
             report(BatchResult { step, batch, outcome: caught.unwrap_or(Err(MeasuringError::Panicked)) });
+            if has_panicked {
+                queue.end();
+            }
         }
         if has_panicked {
-            return queue.end();
+            return;
         }
         next = queue.next(urgency);
     }

@@ -146,7 +146,7 @@ async fn shards_may_be_damaged_while_they_are_read() {
     let shards = cluster.cache().join("shards");
     for digest in cached(&cluster.cache()) {
         let mut file = fs::OpenOptions::new().write(true).open(shards.join(digest)).unwrap();
-        file.write_all(&[3; 20 * PACKED_BYTES as usize]).unwrap();
+        file.write_all(&vec![3; 20 * PACKED_BYTES as usize]).unwrap();
     }
     cluster.wait_for("the last iteration", |state| state.iterations == 400).await;
     assert_eq!(cluster.end().await.report.parameters_sha256, expected);

@@ -92,7 +92,7 @@ impl Samples for DeviceImages {
         }
         let batch = self.batch_of(pixels, labels);
         Ok(match augmentation.mixing(samples) {
-            Some(mixing) => mixed(batch, mixing, &self.device),
+            Some(mixing) => mixed(&batch, mixing, &self.device),
             None => batch,
         })
     }
@@ -119,10 +119,12 @@ fn placed(pixels: Tensor<4>, placements: &[Placement], device: &Device) -> Tenso
 }
 
 /// What [`super::ImageBatch`] does to a batch.
-fn mixed(batch: ImageInput, mixing: Mixing, device: &Device) -> ImageInput {
+fn mixed(batch: &ImageInput, mixing: Mixing, device: &Device) -> ImageInput {
     let (images, labels) = (batch.images(device), batch.labels().to_vec());
     let weights = Tensor::from_data(TensorData::new(mixing.weights.clone(), [labels.len(), 1, 1, 1]), device);
-    let others = images.clone().select(0, int_tensor(mixing.positions.iter().map(|at| *at as i32).collect(), device));
+    let others = images
+        .clone()
+        .select(0, int_tensor(mixing.positions.iter().map(|at| (*at as u32).cast_signed()).collect(), device));
     let images = images * weights.clone() + others * (weights * -1.0 + 1.0);
     let mixed = Some(mixing.labels(&labels));
     ImageInput::Device { images, labels, mixed }

@@ -118,7 +118,7 @@ impl TaskSampler {
     pub fn task(&mut self, iteration: Iteration, index: u64) -> Vec<TaskSample> {
         let mut draws = stream(self.tasks.seed, Purpose::Draw, number_of(iteration, index));
         let samples = self.samples(iteration, index);
-        let last = samples.len() as isize - 1;
+        let last = samples.len().cast_signed() - 1;
         let next = |at: isize| if at < last { 1 } else { -last };
         (0..).zip(samples).map(|(at, index)| TaskSample { index, draw: draws.random(), next: next(at) }).collect()
     }

@@ -69,14 +69,13 @@ struct Sample {
 
 impl Sample {
     fn end(self, samples: &mut Vec<LabelledFile>, strays: &mut Vec<BadImage>) {
-        match (self.image, self.label) {
-            (Some((path, part)), Some(label)) => samples.push(LabelledFile { path, part: Some(part), label }),
-            (Some((path, _)), None) => strays.push(BadImage { path, reason: "there is no .cls with its class".into() }),
-            (None, Some(_)) => {
-                strays.push(BadImage { path: self.key, reason: "has a .cls, but no .png, .jpg or .jpeg".into() })
-            }
-            (None, None) => {}
-        }
+        let (path, reason) = match (self.image, self.label) {
+            (Some((path, part)), Some(label)) => return samples.push(LabelledFile { path, part: Some(part), label }),
+            (Some((path, _)), None) => (path, "there is no .cls with its class"),
+            (None, Some(_)) => (self.key, "has a .cls, but no .png, .jpg or .jpeg"),
+            (None, None) => return,
+        };
+        strays.push(BadImage { path, reason: reason.into() });
     }
 }
 
