@@ -14,7 +14,7 @@ use crate::finding::Finding;
 const LARGEST_DIFFERENCE: f64 = 1e-5;
 
 /// The same for a lease of larger tasks. There are always some ReLUs whose input is so near 0 that devices disagree on whether their
-/// gradient passes: among the millions of ResNet-20, that makes a difference of up to 3e-4. Numbers of 16 bits make one of 1e-2.
+/// gradient passes: among the millions of ResNet-20, that makes a difference of up to 3e-4.
 const LARGEST_FUSED_DIFFERENCE: f64 = 1e-3;
 
 /// Tasks of the lease that is computed as one batch.
