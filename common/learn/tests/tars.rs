@@ -54,8 +54,8 @@ impl Place {
     fn new() -> Self {
         let place = Self(TempDir::new().unwrap());
         write_tar(&place.folder().join("birds-train-000.tar"), &samples(&[0, 1], TRAIN));
-        write_tar(&place.folder().join("birds-train-001.tar"), &samples(&[2], TRAIN));
-        write_tar(&place.folder().join("birds-validation-000.tar"), &samples(&[0, 1, 2], TEST));
+        write_tar(&place.folder().join("constrained_intervals-train-001.tar"), &samples(&[2], TRAIN));
+        write_tar(&place.folder().join("constrained_intervals-validation-000.tar"), &samples(&[0, 1, 2], TEST));
         place
     }
 
@@ -101,9 +101,11 @@ fn archives_are_packed_into_the_bytes_of_a_folder_with_the_same_images() {
         }
     }
     let in_folders = place.0.path().join("in-folders");
-    for (from, to) in
-        [("birds-train-000", "train/0"), ("birds-train-001", "train/1"), ("birds-validation-000", "test/0")]
-    {
+    for (from, to) in [
+        ("birds-train-000", "train/0"),
+        ("constrained_intervals-train-001", "train/1"),
+        ("constrained_intervals-validation-000", "test/0"),
+    ] {
         let to = in_folders.join(format!("{to}.tar"));
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::copy(place.folder().join(format!("{from}.tar")), to).unwrap();
@@ -163,7 +165,7 @@ fn bad_samples_are_named_or_left_out() {
         entry("readme", b"no sample"),
         entry("g.txt", b"no sample"),
     ]);
-    let archive = place.folder().join("birds-train-001.tar");
+    let archive = place.folder().join("constrained_intervals-train-001.tar");
     write_tar(&archive, &entries);
     let Err(DataError::BadImages { first, others }) = place.pack(&place.folder(), false, None) else {
         panic!("they are named")
@@ -194,17 +196,20 @@ fn archives_that_make_no_sense_are_refused_with_the_reason() {
         let error = place.pack(&place.folder(), true, None).expect_err(reason).to_string();
         assert!(error.contains(reason), "expected '{reason}': {error}");
     };
-    let train = |place: &Place| place.folder().join("birds-train-001.tar");
-    let test = |place: &Place| place.folder().join("birds-validation-000.tar");
+    let train = |place: &Place| place.folder().join("constrained_intervals-train-001.tar");
+    let test = |place: &Place| place.folder().join("constrained_intervals-validation-000.tar");
     check(&|place| fs::remove_file(test(place)).unwrap(), "none that have 'test' or 'val' in their names");
     check(&|place| write_tar(&test(place), &samples(&[0, 2], TEST)), "there is no test image of class 1 ('1')");
     check(&|place| write_tar(&train(place), &samples(&[3], TRAIN)), "there is no training image of class 2 ('2')");
     check(&|place| place.names("ant\nbee\n"), "there are images of class 2, but classes are numbered from 0 to 1");
     check(&|place| place.names("ant\nbee, wasp\ncat\n"), "classnames.txt: line 2: the name of a class");
-    check(&|place| fs::write(train(place), vec![b'x'; 2_000]).unwrap(), "birds-train-001.tar: is no whole tar archive");
+    check(
+        &|place| fs::write(train(place), vec![b'x'; 2_000]).unwrap(),
+        "constrained_intervals-train-001.tar: is no whole tar archive",
+    );
     let cut = |place: &Place| {
         let bytes = fs::read(train(place)).unwrap();
         fs::write(train(place), &bytes[..600]).unwrap();
     };
-    check(&cut, "birds-train-001.tar: ends in the middle of c2/000.png");
+    check(&cut, "constrained_intervals-train-001.tar: ends in the middle of c2/000.png");
 }

@@ -50,13 +50,17 @@ fn archives(folder: &Path) -> Result<[Vec<PathBuf>; 3], DataError> {
     for (split, found) in SPLITS.into_iter().zip(&mut archives) {
         let inside = if has_folders { folder.join(split) } else { folder.to_owned() };
         if inside.is_dir() {
-            let is_of_split = |path: &PathBuf| {
-                has_folders || path.file_name().is_some_and(|name| name.to_string_lossy().contains(split))
-            };
+            let is_of_split = |path: &PathBuf| has_folders || has_word(path, split);
             found.extend(entries(&inside)?.into_iter().filter(|path| is_archive(path) && is_of_split(path)));
         }
     }
     Ok(archives)
+}
+
+/// Whether a word of a file's name begins so: not just any letters, as those of "constrained" or "interval".
+fn has_word(path: &Path, begin: &str) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(begin))
 }
 
 /// What is known of a sample of which not all entries were read.
