@@ -17,8 +17,8 @@ PASSED, FAILED, MEASURED, NOT_CHECKED = "passed", "failed", "measured", "not che
 MODELS = ("cnn", "resnet20")
 # All built-in models, whose gradients are compared.
 BUILT_IN = (*MODELS, "resnet18")
-# Of `ata doctor`, which has the same limits: larger differences, of tasks of one sample and of a lease, are not due to rounding.
-LARGEST_DIFFERENCE, LARGEST_FUSED_DIFFERENCE = 1e-5, 1e-3
+# Of `ata doctor`, which has the same limits: larger differences, of few samples and of a batch, are not due to rounding.
+LARGEST_DIFFERENCE, LARGEST_BATCH_DIFFERENCE = 1e-5, 1e-3
 # From this batch on, a GPU is to compute at least as fast as PyTorch eager.
 COMPARED_FROM = 256
 # The share of the time for which a GPU is to be busy.
@@ -131,13 +131,13 @@ def gradient(machine, device, model, batch):
     found = machine.ata.doctor(machine.plan.ready_s, "--device", device, "--model", model, "--task-batch", batch)["gradient"]
     if not found:
         raise Failure(f"ata doctor computed no gradient of {model} on {device}")
-    single, fused = found["relative_l2_difference"], found["fused_relative_l2_difference"]
+    single, fused, whole = (found[f"{what}relative_l2_difference"] for what in ("", "fused_", "batch_"))
     # Not the other way round, because a NaN agrees with nothing; JSON has it as null.
-    limits = ((single, LARGEST_DIFFERENCE), (fused, LARGEST_FUSED_DIFFERENCE))
+    limits = ((single, LARGEST_DIFFERENCE), (fused, LARGEST_DIFFERENCE), (whole, LARGEST_BATCH_DIFFERENCE))
     is_good = all(difference is not None and difference <= limit for difference, limit in limits)
     shares = ["NaN" if difference is None else f"{difference:.1e}" for difference, _ in limits]
-    text = f"differ from the CPU's by {shares[0]} (at most {LARGEST_DIFFERENCE:.0e}), and by {shares[1]} as a batch of"
-    text += f" {found['lease']} tasks (at most {LARGEST_FUSED_DIFFERENCE:.0e})"
+    text = f"differ from the CPU's by {shares[0]} in a sample, {shares[1]} in {found['lease']} as one batch (at most"
+    text += f" {LARGEST_DIFFERENCE:.0e}), {shares[2]} in {found['lease']} tasks as one batch (at most {LARGEST_BATCH_DIFFERENCE:.0e})"
     verdict = PASSED if is_good else FAILED
     if device == "cpu":
         text += "; this compares the CPU with itself"
