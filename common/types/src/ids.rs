@@ -102,12 +102,22 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// Identifies one collection: a vector that a worker is asked for, the sum of the gradients of some of its leases. Never reused
-/// within a session.
+/// Identifies one collection: the engine's request for the sum of the gradients of some of a worker's leases. Never reused within a
+/// session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionId(pub u64);
 
 impl fmt::Display for CollectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Identifies one vector that a worker is asked for; never reused within a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VectorId(pub u64);
+
+impl fmt::Display for VectorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

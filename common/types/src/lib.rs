@@ -4,8 +4,8 @@
 //! numbers only where they leave the process: in protobuf messages and in JSON.
 //!
 //! # Layout
-//! - `ids`: [`WorkerId`], [`MachineId`], [`Iteration`], [`LeaseId`], [`CollectionId`]
-//! - `tasks`: [`TaskRange`], [`TaskOutcome`]
+//! - `ids`: [`WorkerId`], [`MachineId`], [`Iteration`], [`LeaseId`], [`CollectionId`], [`VectorId`]
+//! - `tasks`: [`TaskRange`], [`TaskRanges`], [`TaskOutcome`]
 //! - `lease`: [`Lease`]
 //! - `format`: [`WireFormat`], the representation of vectors on the wire, and the size of their chunks
 //! - `metrics`: limits of a problem's own metrics
@@ -22,8 +22,8 @@ mod text;
 
 pub use exchange::{ExchangeChoice, ExchangeChoiceError, MAX_SHARDS};
 pub use format::{CHUNK_VALUES, WireFormat, WireFormatError};
-pub use ids::{CollectionId, Iteration, LeaseId, MachineId, WorkerId};
+pub use ids::{CollectionId, Iteration, LeaseId, MachineId, VectorId, WorkerId};
 pub use lease::{Lease, MAX_LEASE_TASKS};
 pub use metrics::{MAX_METRIC_NAME_BYTES, MAX_METRICS};
-pub use tasks::{TaskOutcome, TaskRange};
+pub use tasks::{TaskOutcome, TaskRange, TaskRanges};
 pub use text::seconds;

@@ -38,6 +38,110 @@ impl TaskRange {
     }
 }
 
+/// A set of tasks of one iteration, as ascending ranges with gaps between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskRanges(Vec<TaskRange>);
+
+impl TaskRanges {
+    /// The ranges.
+    pub fn iter(&self) -> impl Iterator<Item = TaskRange> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many ranges.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no tasks.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many tasks.
+    pub fn count(&self) -> u64 {
+        self.iter().map(|range| range.count).sum()
+    }
+
+    /// Whether all of these tasks are in it.
+    pub fn covers(&self, tasks: &Self) -> bool {
+        tasks.iter().all(|tasks| {
+            self.from(tasks.first).first().is_some_and(|range| range.first <= tasks.first && tasks.end() <= range.end())
+        })
+    }
+
+    /// Whether any of these tasks is in it.
+    pub fn overlaps(&self, tasks: &Self) -> bool {
+        tasks.iter().any(|tasks| self.from(tasks.first).first().is_some_and(|range| range.overlaps(tasks)))
+    }
+
+    /// The ranges that end after a task.
+    fn from(&self, task: u64) -> &[TaskRange] {
+        &self.0[self.0.partition_point(|range| range.end() <= task)..]
+    }
+
+    /// Adds tasks. Those of the highest index are added soonest.
+    pub fn insert(&mut self, tasks: TaskRange) {
+        if tasks.count == 0 {
+            return;
+        }
+        // Those that it touches become one with it.
+        let from = self.0.partition_point(|range| range.end() < tasks.first);
+        let to = from + self.0[from..].partition_point(|range| range.first <= tasks.end());
+        let touched = &self.0[from..to];
+        let first = touched.first().map_or(tasks.first, |range| range.first.min(tasks.first));
+        let end = touched.last().map_or(tasks.end(), |range| range.end().max(tasks.end()));
+        self.0.splice(from..to, [TaskRange { first, count: end - first }]);
+    }
+
+    /// The tasks of both.
+    #[must_use]
+    pub fn union(mut self, other: &Self) -> Self {
+        other.iter().for_each(|range| self.insert(range));
+        self
+    }
+
+    /// The tasks that are not in the other.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        let mut left = Vec::new();
+        for range in self.iter() {
+            let mut first = range.first;
+            let end = TaskRange { first: range.end(), count: 0 };
+            for taken in other.from(first).iter().copied().take_while(|taken| taken.first < range.end()).chain([end]) {
+                left.extend((first < taken.first).then(|| TaskRange { first, count: taken.first - first }));
+                first = taken.end();
+            }
+        }
+        Self(left)
+    }
+}
+
+impl IntoIterator for TaskRanges {
+    type Item = TaskRange;
+    type IntoIter = std::vec::IntoIter<TaskRange>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl From<TaskRange> for TaskRanges {
+    fn from(tasks: TaskRange) -> Self {
+        Self::from_iter([tasks])
+    }
+}
+
+impl FromIterator<TaskRange> for TaskRanges {
+    fn from_iter<I: IntoIterator<Item = TaskRange>>(ranges: I) -> Self {
+        let mut sorted = Vec::from_iter(ranges);
+        sorted.sort_unstable();
+        let mut all = Self::default();
+        sorted.into_iter().for_each(|range| all.insert(range));
+        all
+    }
+}
+
 /// How the computation of a task, or of the tasks of a lease, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -75,6 +179,43 @@ impl TaskOutcome {
             Self::Failed => "failed",
             Self::Mismatched => "mismatched",
             Self::Disputed => "disputed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ranges(ranges: &[(u64, u64)]) -> TaskRanges {
+        ranges.iter().map(|&(first, count)| TaskRange { first, count }).collect()
+    }
+
+    fn tasks(ranges: &TaskRanges) -> BTreeSet<u64> {
+        ranges.iter().flat_map(TaskRange::indices).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_sets_of_tasks(one in vec((0u64..40, 0u64..9), 0..8), two in vec((0u64..40, 0u64..9), 0..8)) {
+            let (one, two) = (ranges(&one), ranges(&two));
+            let (of_one, of_two) = (tasks(&one), tasks(&two));
+            for (result, expected) in [
+                (one.minus(&two), &of_one - &of_two),
+                (one.clone().union(&two), &of_one | &of_two),
+            ] {
+                prop_assert_eq!(&tasks(&result), &expected);
+                prop_assert_eq!(result.count(), expected.len() as u64);
+                prop_assert!(result.0.windows(2).all(|pair| pair[0].end() < pair[1].first), "{:?}", result);
+                prop_assert!(result.iter().all(|range| range.count > 0), "{:?}", result);
+            }
+            prop_assert_eq!(one.covers(&two), of_two.is_subset(&of_one));
+            prop_assert_eq!(one.overlaps(&two), !of_one.is_disjoint(&of_two));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ata_types::{TaskRange, WorkerId};
+use ata_types::{TaskRange, TaskRanges, WorkerId};
 
 /// The workers that compute the same tasks as another worker, or did.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Copies {
     }
 
     /// A worker no longer computes a lease on these tasks; returns those among them that no other worker computes.
-    pub(super) fn end(&mut self, worker: WorkerId, tasks: TaskRange) -> Vec<TaskRange> {
+    pub(super) fn end(&mut self, worker: WorkerId, tasks: TaskRange) -> TaskRanges {
         if let Some(key) = self.find(worker, tasks).copied() {
             self.held.remove(&key);
         }
@@ -76,38 +76,26 @@ impl Copies {
     }
 
     /// Those of these tasks that no recorded worker computes.
-    fn uncovered(&self, tasks: TaskRange) -> Vec<TaskRange> {
-        self.overlapping(tasks).fold(vec![tasks], |left, (_, (_, held))| minus(&left, *held))
+    fn uncovered(&self, tasks: TaskRange) -> TaskRanges {
+        TaskRanges::from(tasks).minus(&self.overlapping(tasks).map(|(_, (_, held))| *held).collect())
     }
 
     /// What is left of each of some cancelled leases once `done` of their tasks are done, each task once: what no other lease
     /// covers.
-    pub(super) fn leftovers(&self, cancelled: &[TaskRange], done: TaskRange) -> Vec<Vec<TaskRange>> {
-        let mut all: Vec<TaskRange> = Vec::new();
+    pub(super) fn leftovers(&self, cancelled: &[TaskRange], done: TaskRange) -> Vec<TaskRanges> {
+        let mut taken = TaskRanges::from(done);
         let left = |tasks: &TaskRange| {
-            let left = minus(&self.uncovered(*tasks), done);
-            let new = all.iter().fold(left, |left, before| minus(&left, *before));
-            all.extend(&new);
-            new
+            let left = self.uncovered(*tasks).minus(&taken);
+            left.iter().for_each(|range| taken.insert(range));
+            left
         };
         cancelled.iter().map(left).collect()
     }
 }
 
-/// Ranges without the tasks of another one.
-fn minus(ranges: &[TaskRange], other: TaskRange) -> Vec<TaskRange> {
-    let parts = |range: &TaskRange| {
-        let before = range.first..range.end().min(other.first);
-        let after = range.first.max(other.end())..range.end();
-        [before, after].map(|part| TaskRange { first: part.start, count: part.end.saturating_sub(part.start) })
-    };
-    ranges.iter().flat_map(parts).filter(|part| part.count > 0).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn range(first: u64, count: u64) -> TaskRange {
         TaskRange { first, count }
@@ -117,27 +105,19 @@ mod tests {
         WorkerId::new(number).unwrap()
     }
 
-    proptest! {
-        #[test]
-        fn what_is_left_is_what_is_not_taken_away(a in (0u64..20, 1u64..20), b in (0u64..40, 1u64..20)) {
-            let (a, b) = (range(a.0, a.1), range(b.0, b.1));
-            let left: Vec<u64> = minus(&[a], b).into_iter().flat_map(TaskRange::indices).collect();
-            let expected: Vec<u64> = a.indices().filter(|task| !b.indices().contains(task)).collect();
-            prop_assert_eq!(a.overlaps(b), left.len() < a.count as usize);
-            prop_assert_eq!(left, expected);
-        }
-    }
-
     /// A batch of five that another worker copies as four and one.
     #[test]
     fn each_task_of_a_batch_that_is_copied_in_parts_is_computed() {
         let mut copies = Copies::default();
-        assert_eq!(copies.end(worker(9), range(7, 2)), [range(7, 2)], "none was copied");
+        assert_eq!(copies.end(worker(9), range(7, 2)), range(7, 2).into(), "none was copied");
         copies.add((worker(1), range(0, 5)), worker(2), range(0, 4));
         copies.add((worker(1), range(0, 5)), worker(2), range(4, 1));
         assert!(copies.is_copied(worker(1), range(0, 5)) && !copies.is_copied(worker(2), range(0, 4)));
-        assert_eq!(copies.end(worker(2), range(4, 1)), [], "worker 1 still computes it");
+        assert_eq!(copies.end(worker(2), range(4, 1)), TaskRanges::default(), "worker 1 still computes it");
         assert_eq!(copies.take(worker(2), range(0, 4)), [(worker(1), range(0, 5))]);
-        assert_eq!(copies.leftovers(&[range(0, 5), range(0, 5)], range(0, 4)), [vec![range(4, 1)], vec![]]);
+        assert_eq!(
+            copies.leftovers(&[range(0, 5), range(0, 5)], range(0, 4)),
+            [range(4, 1).into(), TaskRanges::default()]
+        );
     }
 }

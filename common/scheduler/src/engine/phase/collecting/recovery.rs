@@ -10,7 +10,7 @@ use crate::engine::layout::share_out;
 use crate::engine::leases::EndedLease;
 use crate::engine::random::{Purpose, stream};
 use crate::engine::shared::Shared;
-use ata_types::{Lease, LeaseId, TaskRange, WorkerId};
+use ata_types::{Lease, LeaseId, TaskRange, TaskRanges, WorkerId};
 
 /// Tasks whose lease ended without a result, to be given to another worker.
 #[derive(Clone, Debug)]
@@ -253,7 +253,7 @@ impl Collecting {
 
     /// A worker no longer computes a lease, and failed on it if `is_blamed`. Returns those of its tasks that no other worker
     /// computes.
-    fn uncovered(&mut self, shared: &mut Shared, worker: WorkerId, lease: &Lease, is_blamed: bool) -> Vec<TaskRange> {
+    fn uncovered(&mut self, shared: &mut Shared, worker: WorkerId, lease: &Lease, is_blamed: bool) -> TaskRanges {
         let left = self.copies.end(worker, lease.tasks);
         if is_blamed {
             for (other, tasks) in self.copies.others(worker, lease.tasks) {
