@@ -6,7 +6,7 @@ mod support;
 
 use ata_learn::{builtin_model, encode_sums};
 use ata_observe::Client;
-use ata_types::{CHUNK_VALUES, Iteration};
+use ata_types::{CHUNK_VALUES, Iteration, LeaseId};
 use ata_wire::proto::{DataRequest, ParametersRequest, ProbeRequest, WorkerMessage};
 use ata_wire::{
     Collection, ComputedLease, Connection, FromWorker, GradientHeader, Hello, JoinToken, LeaseTimes, Receipt, RunSpec,
@@ -41,6 +41,8 @@ struct Worker {
     welcome: Welcome,
     /// The units of the iteration's gradients, once the coordinator has told them.
     units: Option<Vec<i16>>,
+    /// The leases that it was assigned last.
+    leases: Vec<LeaseId>,
 }
 
 impl Worker {
@@ -52,7 +54,7 @@ impl Worker {
         let mut incoming = connection.coordinator().session(ReceiverStream::new(messages)).await.unwrap().into_inner();
         let first = incoming.message().await.unwrap().unwrap();
         let Ok(ToWorker::Welcome(welcome)) = ToWorker::try_from(first) else { panic!("no Welcome") };
-        Self { connection, incoming, outgoing, welcome, units: None }
+        Self { connection, incoming, outgoing, welcome, units: None, leases: Vec::new() }
     }
 
     async fn next(&mut self) -> ToWorker {
@@ -63,33 +65,32 @@ impl Worker {
     async fn asked(&mut self) -> Option<Collection> {
         loop {
             match self.next().await {
-                ToWorker::Collect(collections) => return Some(collections[0].clone()),
+                ToWorker::Collect { mut collections, .. } => return collections.pop(),
                 ToWorker::Farewell { .. } => return None,
                 ToWorker::Units { units, .. } => self.units = Some(units),
-                ToWorker::Assign(_) | ToWorker::Evaluate { .. } => {}
+                ToWorker::Assign(leases) => self.leases = leases.iter().map(|assigned| assigned.lease.id).collect(),
+                ToWorker::Evaluate { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// Reports that it has computed the leases of a collection, of one task each.
-    async fn has_computed(&self, collection: &Collection) {
+    /// Reports that it has computed its leases, of one task each.
+    async fn has_computed(&self) {
         let times = LeaseTimes { busy_s: vec![0.1], outlasted: 0 };
         let computed = |&lease| ComputedLease { lease, times: times.clone(), losses: vec![1.0] };
-        let progress = FromWorker::Progress(collection.leases.iter().map(computed).collect());
+        let progress = FromWorker::Progress(self.leases.iter().map(computed).collect());
         self.outgoing.send(progress.into()).await.unwrap();
     }
 
-    /// A sum of zeros that counts, of the right session, leases and length.
+    /// A sum of zeros that counts, of the right session and length.
     fn sum(&self, collection: &Collection) -> (GradientHeader, impl Iterator<Item = Bytes> + use<>) {
         let RunSpec { model, parameters, format, .. } = self.welcome.run.clone();
         let tensors = builtin_model(&model).unwrap().table().tensors.len();
         let header = GradientHeader {
             session: self.welcome.session,
-            collection: Some(collection.id),
-            iteration: collection.iteration,
-            leases: collection.leases.clone(),
-            first_chunk: 0,
+            vector: Some(collection.id),
+            iteration: Iteration(0),
             computed: None,
             maxima: vec![0.0; tensors],
             units: self.units.clone().unwrap_or_else(|| vec![0; tensors]),
@@ -219,7 +220,7 @@ async fn a_request_without_credentials_changes_nothing() {
     // The session lives, and its leases are still its own.
     for iteration in 1..=2 {
         assert_eq!(asked.iteration, Iteration(iteration));
-        worker.has_computed(&asked).await;
+        worker.has_computed().await;
         let (header, chunks) = worker.sum(&asked);
         let sent = worker.connection.submit_gradient(header, tokio_stream::iter(chunks)).await;
         // The last step is taken as soon as its chunks are there, and the run may be over before the receipt is sent.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ata_learn::{CodecError, decode_sums};
 use ata_record::RefusalKind;
-use ata_types::{CHUNK_VALUES, CollectionId, Iteration, LeaseId, WireFormat};
+use ata_types::{CHUNK_VALUES, Iteration, LeaseId, VectorId, WireFormat};
 use ata_wire::limits::MAX_DATA_TRANSFERS;
 use ata_wire::proto::{
     CoordinatorMessage, DataRequest, ProbeRequest, TransferPart, WorkerMessage, coordinator_server::Coordinator,
@@ -135,9 +135,8 @@ impl Service {
         header: GradientHeader,
         peer: Peer,
     ) -> Result<Receipt, Status> {
-        let (session, first_chunk) = (header.session, header.first_chunk);
-        let collection = header.collection.unwrap_or(CollectionId(0));
-        let failed = move |kind, reason| Command::VectorFailed { session, collection, kind, reason };
+        let (session, vector) = (header.session, header.vector.unwrap_or(VectorId(0)));
+        let failed = move |kind, reason| Command::VectorFailed { session, vector, kind, reason };
         let mut guard = UploadGuard::new(self.driver.clone(), failed);
         let answer = self.ask(|reply| Command::AnnounceVector { header, peer, reply }).await;
         let accepted = match answer.map_err(UploadRefusal::NoSession).flatten() {
@@ -149,7 +148,7 @@ impl Service {
         };
         let presence = accepted.presence.clone();
         let received = tokio::select! {
-            received = self.pass_chunks(upload, first_chunk, accepted) => received,
+            received = self.pass_chunks(upload, accepted) => received,
             () = presence.ended() => Err(Status::unauthenticated("the session is over").into()),
         };
         match received {
@@ -161,18 +160,13 @@ impl Service {
             Err(error) => return guard.fail(error).await,
         }
         let (reply, receipt) = oneshot::channel();
-        guard.settle(Command::VectorArrived { collection, reply }).await?;
+        guard.settle(Command::VectorArrived { vector, reply }).await?;
         receipt.await.map_err(|_| over())
     }
 
     /// Passes the chunks of a vector on as they arrive, as long as its gate is open.
-    async fn pass_chunks(
-        &self,
-        mut upload: GradientUpload,
-        first_chunk: u64,
-        accepted: VectorUpload,
-    ) -> Result<(), UploadError> {
-        let VectorUpload { gate, collection, shard, work, mut paced, meter, presence } = accepted;
+    async fn pass_chunks(&self, mut upload: GradientUpload, accepted: VectorUpload) -> Result<(), UploadError> {
+        let VectorUpload { gate, first_chunk, collection, shard, work, mut paced, meter, presence } = accepted;
         // What comes in shards has waited for other links.
         let mut transfer = (shard == Shard::ALL).then(|| meter.begin());
         let mut due = shard.chunks(first_chunk, self.chunks()).peekable();

@@ -1,5 +1,7 @@
 //! The thread that computes gradients, measures times and, on request, emulates slowness.
 
+mod collect;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
@@ -9,12 +11,12 @@ use std::time::{Duration, Instant};
 use ata_learn::{
     DataError, GradientSum, Learner, LearnerError, Quantizer, TensorSizes, Units, maxima, with_own_threads,
 };
-use ata_types::{Iteration, LeaseId, TaskRange, WireFormat};
+use ata_types::{Iteration, LeaseId, TaskRange, VectorId, WireFormat};
 use ata_wire::{Collection, ComputedLease, LeaseTimes, RunSpec};
 use tokio::sync::mpsc;
 
 use crate::config::TaskTime;
-use crate::kept::{KeptGradients, KeptSum, Selection};
+use crate::kept::{KeptGradients, KeptSum};
 use crate::trace::HeldLease;
 
 /// Milliseconds between attempts to read the samples of a task, 1.3 s in all, after which a disk that was busy answers again. If
@@ -30,11 +32,11 @@ pub(crate) enum Job {
     Compute { lease: HeldLease, cancelled: CancelFlag, units: Option<Units> },
     /// Drop the gradient of a lease that was computed.
     Discard(LeaseId),
-    /// Hand over the sum of some leases' gradients.
-    Collect(Collection),
+    /// Hand over a vector, unless it is withdrawn by then, in these units.
+    Collect { collection: Collection, withdrawn: CancelFlag, units: Option<Units> },
 }
 
-/// Whether a lease was cancelled; shared with the thread.
+/// Whether a lease was cancelled, or a vector withdrawn; shared with the thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
@@ -50,10 +52,11 @@ pub(crate) enum ComputeEvent {
     Ready,
     /// A lease was computed. Its gradient is kept, unless it is alone.
     Computed { lease: HeldLease, computed: ComputedLease, alone: Option<CollectedSum> },
-    /// A sum is to be sent.
-    Collected { collection: Collection, sum: CollectedSum },
-    /// A lease could not be computed, or its gradient cannot be separated from others. `uncomputable`: whether its tasks fail on
-    /// any worker.
+    /// A vector is to be sent.
+    Collected { vector: VectorId, sum: CollectedSum },
+    /// Tasks of a vector could not be computed again.
+    VectorFailed { vector: VectorId, reason: String, uncomputable: bool },
+    /// A lease could not be computed. `uncomputable`: whether its tasks fail on any worker.
     Failed { lease: LeaseId, reason: String, uncomputable: bool },
     /// The device failed; the thread ends.
     Broken(String),
@@ -124,7 +127,7 @@ impl Compute {
         drop(self.jobs.send(job));
     }
 
-    /// Cancels a lease; if the thread is emulating slowness for it, the wait ends.
+    /// Cancels a lease or withdraws a vector; if the thread is emulating slowness for it, the wait ends.
     pub(crate) fn cancel(&self, flag: &CancelFlag) {
         flag.0.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -177,7 +180,7 @@ impl Worker<'_> {
                 Job::Load(parameters) => self.learner.load(&parameters),
                 Job::Compute { lease, cancelled, units } => self.compute(lease, &cancelled, units)?,
                 Job::Discard(lease) => self.kept.discard(lease),
-                Job::Collect(collection) => self.collect(collection),
+                Job::Collect { collection, withdrawn, units } => self.collect(&collection, &withdrawn, units)?,
             }
         }
         Ok(())
@@ -205,8 +208,7 @@ impl Worker<'_> {
                 let alone = if lease.is_alone() {
                     Some(CollectedSum { sums: vec![Arc::new(sum)], units })
                 } else {
-                    let kept = KeptSum::new(lease.id(), lease.round(), sum, units);
-                    self.kept.add(lease.iteration(), kept);
+                    self.kept.add(lease.iteration(), &units, KeptSum::of(&lease, sum));
                     None
                 };
                 self.report(ComputeEvent::Computed { lease, computed, alone });
@@ -242,19 +244,34 @@ impl Worker<'_> {
         units: Option<Units>,
         sum: &mut GradientSum,
     ) -> Result<(ComputedLease, Units), Stop> {
-        let (iteration, tasks) = (lease.iteration(), lease.tasks());
-        let quantizer = self.quantizer(iteration, units, cancelled)?;
+        let quantizer = self.quantizer(lease.iteration(), units, cancelled)?;
         let (mut times, mut losses) = (LeaseTimes::default(), Vec::new());
+        self.add(lease.iteration(), lease.tasks(), cancelled, &quantizer, sum, |at_once, measured| {
+            times.busy_s.push(measured.busy.as_secs_f64());
+            times.outlasted += if measured.is_outlasted { at_once } else { 0 };
+            losses.push(measured.loss);
+        })?;
+        Ok((ComputedLease { lease: lease.id(), times, losses }, quantizer.units().clone()))
+    }
+
+    /// Computes tasks, and adds their gradients to `sum`. Measures each batch.
+    fn add(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRange,
+        cancelled: &CancelFlag,
+        quantizer: &Quantizer,
+        sum: &mut GradientSum,
+        mut measure: impl FnMut(u64, Measurement),
+    ) -> Result<(), Stop> {
         let at_once = if self.fuses { tasks.count } else { 1 };
         for first in tasks.indices().step_by(at_once as usize) {
             let batch = TaskRange { first, count: at_once };
             self.learner.announce(iteration, TaskRange { first, count: tasks.end() - first }, at_once);
-            let Measurement { loss, busy, is_outlasted } = self.timed(iteration, batch, cancelled, &quantizer, sum)?;
-            times.busy_s.push(busy.as_secs_f64());
-            times.outlasted += if is_outlasted { at_once } else { 0 };
-            losses.push(loss);
+            measure(at_once, self.timed(iteration, batch, cancelled, quantizer, sum)?);
         }
-        Ok((ComputedLease { lease: lease.id(), times, losses }, quantizer.units().clone()))
+        // What was cancelled during its last task must not be kept.
+        if cancelled.is_set() { Err(Stop::Cancelled) } else { Ok(()) }
     }
 
     /// How the gradients of an iteration become integers.
@@ -283,23 +300,6 @@ impl Worker<'_> {
         let quantizer = Quantizer::new(units, self.rounding.sizes.clone(), self.rounding.budget);
         self.rounding.quantizer = Some((iteration, quantizer.clone()));
         Ok(quantizer)
-    }
-
-    /// Hands over the sum that a collection asks for.
-    fn collect(&mut self, collection: Collection) {
-        match self.kept.select(collection.iteration, &collection.leases) {
-            Selection::Sums(sums, units) => {
-                let sum = CollectedSum { sums, units };
-                self.report(ComputeEvent::Collected { collection, sum });
-            }
-            Selection::Incomplete => {}
-            Selection::Inseparable => {
-                let reason = format!("the sum of collection {} cannot be separated from others", collection.id);
-                for lease in collection.leases {
-                    self.report(ComputeEvent::Failed { lease, reason: reason.clone(), uncomputable: false });
-                }
-            }
-        }
     }
 
     /// Computes some tasks as one batch, adds the gradient to `sum`, and waits until their emulated time has passed.

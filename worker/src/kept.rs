@@ -1,56 +1,58 @@
-//! The gradients that a worker keeps until their sum is collected.
+//! The gradients that a worker keeps until it is asked for their sum: a cache, since all of them can be computed again.
 
 use std::sync::Arc;
 
 use ata_learn::{GradientSum, TensorSizes, Units};
-use ata_types::{Iteration, LeaseId};
+use ata_types::{Iteration, LeaseId, TaskRanges};
 
-/// Sums that are kept apart: the last lease may be cancelled because another worker was faster, and the sum of those before it is
-/// all that may be asked for then.
+use crate::trace::HeldLease;
+
+/// Leases whose sums are kept apart: another worker may be faster with them, and a worker may have begun the next but one when it
+/// hears of that. The sum of those before them may be asked for then.
 const APART: usize = 2;
+
+/// Sums that are kept: one and those apart, of the leases that a vector was asked for, and as many of those since. Without them, tasks
+/// are computed again.
+const MAX_SUMS: usize = 2 * (1 + APART);
 
 /// Sums that are not in use, which are kept for the next leases.
 const SPARE: usize = 2;
 
-/// The gradients of one iteration's leases.
+/// The gradients of tasks of one iteration, in the same units.
 #[derive(Debug, Default)]
 pub(crate) struct KeptGradients {
     iteration: Iteration,
+    units: Option<Units>,
+    /// The tasks that were computed, whether their gradients are kept or not.
+    computed: TaskRanges,
+    /// Sums of different tasks.
     sums: Vec<KeptSum>,
     spare: Vec<GradientSum>,
 }
 
-/// The sum of some leases' gradients.
+/// The sum of some tasks' gradients.
 #[derive(Debug)]
 pub(crate) struct KeptSum {
-    leases: Vec<LeaseId>,
-    /// How often sums had been asked for when they were assigned. Those assigned before and after are in different sums.
-    round: u64,
-    sum: Arc<GradientSum>,
-    units: Units,
+    pub(crate) tasks: TaskRanges,
+    /// The lease, if they are the tasks of one.
+    pub(crate) lease: Option<LeaseId>,
+    /// How often vectors had been asked for when the leases were assigned. Those assigned before and after are in different vectors.
+    /// Tasks that were computed again are not of a round.
+    pub(crate) round: Option<u64>,
+    pub(crate) sum: Arc<GradientSum>,
 }
 
 impl KeptSum {
-    /// The gradients of one lease.
-    pub(crate) fn new(lease: LeaseId, round: u64, sum: GradientSum, units: Units) -> Self {
-        Self { leases: vec![lease], round, sum: Arc::new(sum), units }
+    /// The gradients of a lease.
+    pub(crate) fn of(lease: &HeldLease, sum: GradientSum) -> Self {
+        let (tasks, sum) = (lease.tasks().into(), Arc::new(sum));
+        Self { tasks, lease: Some(lease.id()), round: Some(lease.round()), sum }
     }
 
-    /// Whether the sum of both may be kept in place of them. The units of the first iteration may change within it.
-    fn joins(&self, other: &Self) -> bool {
-        (self.round, &self.units) == (other.round, &other.units)
+    /// Whether the sum of both may be kept in place of them, in the memory of this one, which is not being sent.
+    fn can_take(&self, other: &Self) -> bool {
+        self.round.is_some() && self.round == other.round && Arc::strong_count(&self.sum) == 1
     }
-}
-
-/// What is kept of the leases that a collection asks for.
-#[derive(Debug)]
-pub(crate) enum Selection {
-    /// The sums that make it up, and their units.
-    Sums(Vec<Arc<GradientSum>>, Units),
-    /// Some were not computed. They were cancelled or failed, and the coordinator will ask for the others.
-    Incomplete,
-    /// They were added to others, or have different units.
-    Inseparable,
 }
 
 impl KeptGradients {
@@ -68,153 +70,184 @@ impl KeptGradients {
         }
     }
 
-    /// Keeps a sum. Those of other iterations are dropped.
-    pub(crate) fn add(&mut self, iteration: Iteration, sum: KeptSum) {
+    /// Keeps a sum. Those of other iterations or in other units are dropped, as are those with tasks of it, so that none counts twice.
+    pub(crate) fn add(&mut self, iteration: Iteration, units: &Units, sum: KeptSum) {
+        let is_current = self.iteration == iteration && self.units.as_ref() == Some(units);
         if self.iteration != iteration {
-            self.iteration = iteration;
-            for kept in std::mem::take(&mut self.sums) {
-                if let Some(sum) = Arc::into_inner(kept.sum) {
-                    self.give_back(sum);
-                }
-            }
+            self.computed = TaskRanges::default();
         }
+        (self.iteration, self.units) = (iteration, Some(units.clone()));
+        self.drop_sums(|kept| !is_current || kept.tasks.overlaps(&sum.tasks));
+        self.computed = std::mem::take(&mut self.computed).union(&sum.tasks);
         self.sums.push(sum);
-        if self.sums.len() > APART {
-            self.join();
+        self.join();
+        if self.sums.len() > MAX_SUMS {
+            let oldest = self.sums.remove(0);
+            self.recycle(oldest);
         }
     }
 
-    /// Adds a sum to the one before, if they fit, and none of them is the last one or being sent.
+    /// Adds one of the sums that are not apart to another one.
     fn join(&mut self) {
-        let pairs = self.sums.windows(2).take(self.sums.len() - APART);
-        let Some(at) = pairs.into_iter().position(|pair| pair[0].joins(&pair[1])) else { return };
-        let [first, second, ..] = &mut self.sums[at..] else { return };
-        let Some(sum) = Arc::get_mut(&mut first.sum) else { return };
-        sum.merge(&second.sum);
-        first.leases.append(&mut second.leases);
-        if let Some(sum) = Arc::into_inner(self.sums.remove(at + 1).sum) {
+        let early = &self.sums[..self.sums.len().saturating_sub(APART)];
+        let pair = |(at, other): (usize, &KeptSum)| Some((early[..at].iter().position(|sum| sum.can_take(other))?, at));
+        let Some((into, at)) = early.iter().enumerate().find_map(pair) else { return };
+        let joined = self.sums.remove(at);
+        let total = &mut self.sums[into];
+        let Some(sum) = Arc::get_mut(&mut total.sum) else { return };
+        sum.merge(&joined.sum);
+        total.tasks = std::mem::take(&mut total.tasks).union(&joined.tasks);
+        total.lease = None;
+        self.recycle(joined);
+    }
+
+    /// Drops the sum of a lease that was cancelled, unless others were added to it.
+    pub(crate) fn discard(&mut self, lease: LeaseId) {
+        for kept in self.drop_sums(|kept| kept.lease == Some(lease)) {
+            self.computed = self.computed.minus(&kept);
+        }
+    }
+
+    /// Drops sums. Returns their tasks.
+    fn drop_sums(&mut self, is_over: impl Fn(&KeptSum) -> bool) -> Vec<TaskRanges> {
+        let dropped: Vec<KeptSum> = self.sums.extract_if(.., |kept| is_over(kept)).collect();
+        dropped.into_iter().map(|kept| self.recycle(kept)).collect()
+    }
+
+    fn recycle(&mut self, kept: KeptSum) -> TaskRanges {
+        if let Some(sum) = Arc::into_inner(kept.sum) {
             self.give_back(sum);
         }
+        kept.tasks
     }
 
-    /// Drops the sum of a lease that is not needed.
-    pub(crate) fn discard(&mut self, lease: LeaseId) {
-        for kept in self.sums.extract_if(.., |kept| kept.leases == [lease]).collect::<Vec<_>>() {
-            if let Some(sum) = Arc::into_inner(kept.sum) {
-                self.give_back(sum);
-            }
-        }
+    /// Whether all of these tasks were computed. If not, the lease of one was cancelled or failed, and the coordinator will ask for the
+    /// others.
+    pub(crate) fn has_computed(&self, iteration: Iteration, tasks: &TaskRanges) -> bool {
+        self.iteration == iteration && self.computed.covers(tasks)
     }
 
-    /// The sums of some leases.
-    pub(crate) fn select(&self, iteration: Iteration, leases: &[LeaseId]) -> Selection {
-        let is_kept = |lease: &LeaseId| self.sums.iter().any(|kept| kept.leases.contains(lease));
-        if self.iteration != iteration || !leases.iter().all(is_kept) {
-            return Selection::Incomplete;
-        }
-        let is_asked = |kept: &&KeptSum| kept.leases.iter().any(|lease| leases.contains(lease));
-        let selected: Vec<&KeptSum> = self.sums.iter().filter(is_asked).collect();
-        let Some(KeptSum { units, .. }) = selected.first() else { return Selection::Incomplete };
-        let fits = |kept: &&KeptSum| kept.units == *units && kept.leases.iter().all(|lease| leases.contains(lease));
-        if !selected.iter().all(fits) {
-            return Selection::Inseparable;
-        }
-        Selection::Sums(selected.iter().map(|kept| kept.sum.clone()).collect(), units.clone())
+    /// The sums of these tasks and no others in these units, and the tasks that are not in them.
+    pub(crate) fn select(&self, tasks: &TaskRanges, units: &Units) -> (Vec<Arc<GradientSum>>, TaskRanges) {
+        let are_units = self.units.as_ref() == Some(units);
+        let of_them = self.sums.iter().filter(|kept| are_units && tasks.covers(&kept.tasks));
+        let missing = of_them.clone().fold(tasks.clone(), |missing, kept| missing.minus(&kept.tasks));
+        (of_them.map(|kept| kept.sum.clone()).collect(), missing)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ata_types::TaskRange;
+
     use super::*;
 
-    fn kept(leases: &[u64]) -> KeptGradients {
-        let mut kept = KeptGradients::default();
-        for &lease in leases {
-            let sum = GradientSum { values: vec![1 << lease], maxima: vec![1.0], saturated: 0, tasks: 1 };
-            kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 0, sum, units(0)));
-        }
-        kept
-    }
+    const ITERATION: Iteration = Iteration(4);
 
     fn units(exponent: i16) -> Units {
         Units::from_exponents(&[exponent], &TensorSizes::new([1])).unwrap()
     }
 
-    /// The sum of what is selected, or why nothing is.
-    fn total(kept: &KeptGradients, leases: &[u64]) -> Result<i32, &'static str> {
-        let leases: Vec<LeaseId> = leases.iter().copied().map(LeaseId).collect();
-        match kept.select(Iteration(4), &leases) {
-            Selection::Sums(sums, _) => Ok(sums.iter().map(|sum| sum.values[0]).sum()),
-            Selection::Incomplete => Err("incomplete"),
-            Selection::Inseparable => Err("inseparable"),
-        }
+    fn tasks(tasks: &[u64]) -> TaskRanges {
+        tasks.iter().copied().map(TaskRange::single).collect()
+    }
+
+    /// A lease of one task, whose value is a bit of its own.
+    fn sum(task: u64, round: u64) -> KeptSum {
+        let sum = GradientSum { values: vec![1 << task], maxima: vec![1.0], saturated: 0, tasks: 1 };
+        KeptSum { tasks: tasks(&[task]), lease: Some(LeaseId(100 + task)), round: Some(round), sum: Arc::new(sum) }
+    }
+
+    fn kept(of: impl IntoIterator<Item = u64>) -> KeptGradients {
+        let mut kept = KeptGradients::default();
+        of.into_iter().for_each(|task| kept.add(ITERATION, &units(0), sum(task, 0)));
+        kept
+    }
+
+    /// The sum of what is kept of these tasks, and the tasks to compute again.
+    fn found(kept: &KeptGradients, of: &[u64]) -> (i32, TaskRanges) {
+        let (sums, missing) = kept.select(&tasks(of), &units(0));
+        (sums.iter().map(|sum| sum.values[0]).sum(), missing)
     }
 
     #[test]
-    fn all_leases_or_all_but_the_last_can_be_collected() {
-        let kept = kept(&[1, 2, 3, 4]);
-        assert_eq!(kept.sums.len(), APART, "memory is bounded");
-        assert_eq!(total(&kept, &[4, 1, 2, 3]), Ok(0b11110));
-        assert_eq!(total(&kept, &[1, 2, 3]), Ok(0b1110));
-        assert_eq!(total(&kept, &[4]), Ok(0b10000));
-        assert_eq!(total(&kept, &[1, 2]), Err("inseparable"));
-        assert_eq!(total(&kept, &[4, 5]), Err("incomplete"));
+    fn all_tasks_or_all_but_those_of_the_last_leases_are_kept() {
+        let kept = kept(1..=6);
+        assert_eq!(kept.sums.len(), 1 + APART, "memory is bounded");
+        assert_eq!(found(&kept, &[6, 5, 1, 2, 3, 4]), (0b111_1110, tasks(&[])));
+        assert_eq!(found(&kept, &[1, 2, 3, 4]), (0b1_1110, tasks(&[])));
+        assert_eq!(found(&kept, &[1, 2, 3, 4, 6]), (0b101_1110, tasks(&[])));
+        assert!(!kept.has_computed(ITERATION, &tasks(&[6, 7])) && !kept.has_computed(Iteration(5), &tasks(&[1])));
     }
 
-    /// The loser of a race is told before its worker has computed its next lease.
+    /// Its cancellation came two leases late: the tasks before it are computed again, without it.
     #[test]
-    fn a_lease_that_is_not_needed_is_not_added_to_others() {
-        let mut kept = kept(&[1, 2]);
-        kept.discard(LeaseId(2));
-        kept.discard(LeaseId(7));
-        for lease in [3, 4] {
-            let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
-            kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 0, sum, units(0)));
-        }
-        assert_eq!(total(&kept, &[1, 3, 4]), Ok(0b11010));
+    fn a_lease_in_the_total_that_is_not_asked_for_is_in_no_sum() {
+        let mut kept = kept(1..=4);
+        kept.discard(LeaseId(102));
+        assert!(kept.has_computed(ITERATION, &tasks(&[1, 3, 4])));
+        assert_eq!(found(&kept, &[1, 3, 4]), (0b1_1000, tasks(&[1])));
+        kept.add(ITERATION, &units(0), KeptSum { lease: None, round: None, ..sum(1, 0) });
+        assert_eq!(found(&kept, &[1, 3, 4]), (0b1_1010, tasks(&[])), "it takes the total's place");
     }
 
-    /// Its worker was asked for lease 1, and got tasks of a lost worker after that.
+    /// The loser of a race hears of it before its worker has computed the next lease but one.
+    #[test]
+    fn a_lease_that_was_cancelled_is_not_added_to_others() {
+        let mut kept = kept(1..=3);
+        kept.discard(LeaseId(102));
+        kept.discard(LeaseId(107));
+        assert!(!kept.has_computed(ITERATION, &tasks(&[2])));
+        (4..6).for_each(|task| kept.add(ITERATION, &units(0), sum(task, 0)));
+        assert_eq!(found(&kept, &[1, 3, 4, 5]), (0b11_1010, tasks(&[])));
+    }
+
+    /// Its worker was asked for tasks 1 and 2, and got tasks of a lost worker after that.
     #[test]
     fn what_is_asked_for_apart_is_kept_apart() {
-        let mut kept = kept(&[1]);
-        for lease in 2..6 {
-            let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
-            kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 1, sum, units(0)));
-        }
-        assert_eq!((total(&kept, &[1]), total(&kept, &[2, 3, 4, 5])), (Ok(0b10), Ok(0b11_1100)));
+        let mut kept = kept([1, 2]);
+        (3..8).for_each(|task| kept.add(ITERATION, &units(0), sum(task, 1)));
+        assert_eq!(found(&kept, &[1, 2]), (0b110, tasks(&[])));
+        assert_eq!(found(&kept, &[3, 4, 5, 6, 7]), (0b1111_1000, tasks(&[])));
+    }
+
+    #[test]
+    fn a_task_that_is_computed_again_counts_once() {
+        let mut kept = kept([1, 2]);
+        kept.add(ITERATION, &units(0), sum(2, 0));
+        assert_eq!(found(&kept, &[1, 2]), (0b110, tasks(&[])));
+        let both = KeptSum { tasks: tasks(&[2, 3]), ..sum(3, 0) };
+        kept.add(ITERATION, &units(0), both);
+        assert_eq!(found(&kept, &[1, 2, 3]), (0b1010, tasks(&[])), "one sum holds both");
     }
 
     #[test]
     fn another_iteration_begins_anew() {
-        let mut kept = kept(&[1, 2]);
-        let sum = GradientSum { values: vec![1 << 3], ..kept.sums[0].sum.as_ref().clone() };
-        kept.add(Iteration(5), KeptSum::new(LeaseId(3), 0, sum, units(0)));
-        assert!(matches!(kept.select(Iteration(4), &[LeaseId(1)]), Selection::Incomplete));
-        assert!(matches!(kept.select(Iteration(5), &[LeaseId(3)]), Selection::Sums(sums, _) if sums.len() == 1));
+        let mut kept = kept([1, 2]);
+        kept.add(Iteration(5), &units(0), sum(3, 0));
+        assert!(!kept.has_computed(ITERATION, &tasks(&[1])) && !kept.has_computed(Iteration(5), &tasks(&[1])));
+        assert_eq!(found(&kept, &[1, 3]), (0b1000, tasks(&[1])));
     }
 
     #[test]
-    fn a_sum_that_is_being_sent_stays_as_it_is() {
-        let mut kept = kept(&[1, 2]);
-        let Selection::Sums(sent, _) = kept.select(Iteration(4), &[LeaseId(1)]) else { panic!() };
-        let more = GradientSum { values: vec![1 << 3], ..sent[0].as_ref().clone() };
-        kept.add(Iteration(4), KeptSum::new(LeaseId(3), 0, more, units(0)));
-        assert_eq!((sent[0].values[0], total(&kept, &[1, 2, 3])), (0b10, Ok(0b1110)));
+    fn sums_that_are_being_sent_stay_as_they_are_and_memory_is_bounded() {
+        let mut kept = kept([1, 2, 3]);
+        let (sent, _) = kept.select(&tasks(&[1, 2, 3]), &units(0));
+        (4..=9).for_each(|task| kept.add(ITERATION, &units(0), sum(task, 1)));
+        assert_eq!(sent.iter().map(|sum| sum.values[0]).collect::<Vec<_>>(), [0b10, 0b100, 0b1000]);
+        assert_eq!((kept.sums.len(), found(&kept, &[1, 2, 3])), (MAX_SUMS, (0b1110, tasks(&[]))));
+        (10..30).for_each(|task| kept.add(ITERATION, &units(0), sum(task, task)));
+        assert_eq!((kept.sums.len(), found(&kept, &[1])), (MAX_SUMS, (0, tasks(&[1]))), "and can be computed again");
     }
 
     /// The first vector to arrive determines the units of the first iteration, and leases after that have them.
     #[test]
-    fn sums_with_different_units_are_not_added() {
-        let mut kept = kept(&[1, 2]);
-        for lease in 3..30 {
-            let sum = GradientSum { values: vec![1 << lease], ..kept.sums[0].sum.as_ref().clone() };
-            kept.add(Iteration(4), KeptSum::new(LeaseId(lease), 0, sum, units(7)));
-            assert!(kept.sums.len() <= APART + 1, "memory is bounded");
-        }
-        assert_eq!(total(&kept, &[1, 2, 29]), Err("inseparable"));
-        assert_eq!(total(&kept, &[1, 2]), Ok(0b110));
-        let leases: Vec<LeaseId> = (3..30).map(LeaseId).collect();
-        assert!(matches!(kept.select(Iteration(4), &leases), Selection::Sums(_, of_them) if of_them == units(7)));
+    fn tasks_in_other_units_are_computed_again() {
+        let mut kept = kept([1, 2]);
+        kept.add(ITERATION, &units(7), sum(3, 0));
+        assert!(kept.has_computed(ITERATION, &tasks(&[1, 2, 3])));
+        let (sums, missing) = kept.select(&tasks(&[1, 2, 3]), &units(7));
+        assert_eq!((sums.len(), missing), (1, tasks(&[1, 2])));
+        assert_eq!(found(&kept, &[3]), (0, tasks(&[3])));
     }
 }

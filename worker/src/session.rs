@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ata_learn::{Split, Tasks, TensorSizes, Units, UnitsError};
 use ata_types::{Iteration, LeaseId, WireFormat};
-use ata_wire::limits::{MAX_BATCH, MAX_UPLOADS};
+use ata_wire::limits::MAX_UPLOADS;
 use ata_wire::proto::{CoordinatorMessage, WorkerMessage};
 use ata_wire::{
     Assignment, Collection, ComputedLease, Connection, FarewellReason, FromWorker, Hello, ParameterPart,
@@ -219,7 +219,7 @@ async fn prepare_and_work(
         has_work,
     };
     let ended = active.work(incoming, received, exchanged).await;
-    for flag in active.given.values() {
+    for flag in active.given.values().chain(active.asked.iter().map(|asked| &asked.withdrawn)) {
         compute.cancel(flag);
     }
     drop(active);

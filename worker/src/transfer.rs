@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ata_learn::{GradientSum, Units, add_sums, encode_sums};
-use ata_types::{CHUNK_VALUES, CollectionId, Iteration, LeaseId, WireFormat};
+use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{ComputedLease, Connection, GradientHeader, Receipt, SessionToken};
 use bytes::Bytes;
 
@@ -12,10 +12,10 @@ use crate::error::SessionError;
 
 /// A sum of gradients to send.
 pub(crate) struct Upload {
+    /// The vector that was asked for, unless the sum is that of one alone lease.
+    pub(crate) vector: Option<VectorId>,
+    /// The iteration of the alone lease.
     pub(crate) iteration: Iteration,
-    /// The collection, unless the sum is that of one alone lease.
-    pub(crate) collection: Option<CollectionId>,
-    pub(crate) leases: Vec<LeaseId>,
     pub(crate) first_chunk: u64,
     /// What was measured while the alone lease was computed.
     pub(crate) computed: Option<ComputedLease>,
@@ -27,13 +27,11 @@ pub(crate) struct Upload {
 impl Upload {
     /// What precedes its chunks, and the sums that make these up.
     pub(crate) fn into_parts(self, session: SessionToken) -> (GradientHeader, Vec<Arc<GradientSum>>) {
-        let Self { iteration, collection, leases, first_chunk, computed, sums, units } = self;
+        let Self { vector, iteration, first_chunk: _, computed, sums, units } = self;
         let header = GradientHeader {
             session,
-            collection,
+            vector,
             iteration,
-            leases,
-            first_chunk,
             computed,
             maxima: maxima(&sums),
             units: units.exponents().to_vec(),
@@ -50,8 +48,9 @@ pub(crate) async fn submit(
     format: WireFormat,
     upload: Upload,
 ) -> Result<Receipt, SessionError> {
+    let first_chunk = upload.first_chunk;
     let (header, sums) = upload.into_parts(session);
-    let chunks = tokio_stream::iter(chunks(sums, header.first_chunk, format));
+    let chunks = tokio_stream::iter(chunks(sums, first_chunk, format));
     connection.submit_gradient(header, chunks).await.map_err(SessionError::receive)
 }
 

@@ -54,4 +54,4 @@ pub use transfer::{
 };
 
 /// The protocol version; a worker that speaks another one is refused.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;

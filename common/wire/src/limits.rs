@@ -37,11 +37,15 @@ pub const MAX_BUDGET: u64 = 1 << 24;
 pub const MAX_TASK_BATCH: u32 = 1 << 20;
 
 /// Leases per message, which take at most 350 kB, or 820 kB if a trace is kept. The tasks of a large iteration still fit in a few
-/// messages. A gradient is the sum of as many leases at most.
+/// messages.
 pub const MAX_BATCH: usize = 8192;
 
-/// Times or leases in all items of a message together: as many as the times of the largest lease, which cannot be split.
+/// Times or ranges of tasks in all items of a message together: as many as the times of the largest lease, which cannot be split.
 pub const MAX_BATCH_ENTRIES: usize = MAX_LEASE_TASKS as usize;
+
+/// Ranges of tasks that one vector is the sum of, which fill a message. Two varints each, they take 0.5 MB for tasks below
+/// [`MAX_BUDGET`], and 1.4 MB at most. The tasks of a larger collection are several vectors.
+pub const MAX_RANGES: usize = MAX_BATCH_ENTRIES;
 
 /// Bytes of a data file: the training images of ImageNet, packed at 224 × 224 pixels, have 193 GB. Files are sent and kept in chunks, so
 /// that their size costs no memory, only time and disk.

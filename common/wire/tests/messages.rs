@@ -4,12 +4,12 @@ use std::num::{NonZeroU64, NonZeroU128};
 use std::time::Duration;
 
 use ata_types::{
-    CollectionId, Iteration, Lease, LeaseId, MAX_LEASE_TASKS, MAX_METRICS, TaskRange, WireFormat, WorkerId,
+    Iteration, Lease, LeaseId, MAX_LEASE_TASKS, MAX_METRICS, TaskRange, TaskRanges, VectorId, WireFormat, WorkerId,
 };
 use ata_wire::limits::{
     MAX_BATCH, MAX_BATCH_ENTRIES, MAX_BUDGET, MAX_CHUNKS, MAX_CLASSES, MAX_DATA_BYTES, MAX_EVALUATED_BATCHES,
-    MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_SHARDS, MAX_TASK_BATCH, MAX_TENSORS,
-    MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
+    MAX_EVALUATION_BATCH, MAX_NAME_CHARS, MAX_PARAMETERS, MAX_PROBE_BYTES, MAX_RANGES, MAX_SHARDS, MAX_TASK_BATCH,
+    MAX_TENSORS, MAX_TEXT_BYTES, MESSAGE_BYTES, PROBE_REQUEST_PADDING, REQUEST_BYTES,
 };
 use ata_wire::{
     Assignment, BatchFigures, Collection, ComputedLease, DataSpec, FarewellReason, FromWorker, GradientHeader, Hello,
@@ -49,8 +49,11 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         hello(),
         (any::<bool>(), prop::option::of(peer_address()))
             .prop_map(|(fuses, peer_address)| FromWorker::Ready { fuses, peer_address }),
-        (any::<u64>(), any::<u32>(), ".{0,100}").prop_map(|(collection, place, reason)| {
-            FromWorker::ExchangeFailed { collection: CollectionId(collection), place: place as usize, reason }
+        (any::<u64>(), any::<u32>(), ".{0,100}").prop_map(|(vector, place, reason)| {
+            FromWorker::ExchangeFailed { vector: VectorId(vector), place: place as usize, reason }
+        }),
+        (any::<u64>(), ".{0,100}", any::<bool>()).prop_map(|(vector, reason, uncomputable)| {
+            FromWorker::VectorFailed { vector: VectorId(vector), reason, uncomputable }
         }),
         any::<bool>().prop_map(|idle| FromWorker::Heartbeat { idle }),
         (any::<u64>(), ".{0,100}", any::<bool>()).prop_map(|(lease, reason, uncomputable)| FromWorker::LeaseFailed {
@@ -117,8 +120,10 @@ fn trace() -> impl Strategy<Value = Option<TraceContext>> {
     )
 }
 
-fn leases(least: usize) -> impl Strategy<Value = Vec<LeaseId>> {
-    vec(any::<u64>().prop_map(LeaseId), least..20)
+fn task_ranges() -> impl Strategy<Value = TaskRanges> {
+    let range = (prop_oneof![0..50_u64, any::<u64>()], prop_oneof![1..9_u64, 1..=u64::MAX]);
+    let range = range.prop_map(|(first, count)| TaskRange { first, count: count.min(u64::MAX - first) });
+    vec(range, 1..20).prop_map(TaskRanges::from_iter).prop_filter("there are tasks", |tasks| !tasks.is_empty())
 }
 
 fn collection() -> impl Strategy<Value = Collection> {
@@ -128,10 +133,10 @@ fn collection() -> impl Strategy<Value = Collection> {
         place: place.index(members.len()),
         members,
     });
-    (1..=u64::MAX, 1..=u64::MAX, leases(0), 0..MAX_CHUNKS, prop::option::of(shards)).prop_map(
-        |(id, iteration, leases, first_chunk, shards)| {
-            let (id, iteration) = (CollectionId(id), Iteration(iteration));
-            Collection { id, iteration, leases, first_chunk, shards }
+    (1..=u64::MAX, 1..=u64::MAX, task_ranges(), 0..MAX_CHUNKS, prop::option::of(shards)).prop_map(
+        |(id, iteration, tasks, first_chunk, shards)| {
+            let (id, iteration) = (VectorId(id), Iteration(iteration));
+            Collection { id, iteration, tasks, first_chunk, shards }
         },
     )
 }
@@ -164,22 +169,23 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
         assign,
         (1..=u64::MAX, vec(any::<i16>(), 0..20))
             .prop_map(|(iteration, units)| ToWorker::Units { iteration: Iteration(iteration), units }),
-        leases(1).prop_map(ToWorker::Cancel),
-        vec(collection(), 1..20).prop_map(ToWorker::Collect),
+        vec(any::<u64>().prop_map(LeaseId), 1..20).prop_map(ToWorker::Cancel),
+        (vec(collection(), 1..20), vec(any::<u64>().prop_map(VectorId), 0..20))
+            .prop_map(|(collections, withdrawn)| ToWorker::Collect { collections, withdrawn }),
+        any::<u64>().prop_map(|id| ToWorker::Collect { collections: Vec::new(), withdrawn: vec![VectorId(id)] }),
         (reason, ".{0,100}").prop_map(|(reason, detail)| ToWorker::Farewell { reason, detail }),
     ]
 }
 
 fn gradient_header() -> impl Strategy<Value = GradientHeader> {
-    let alone = computed().prop_map(|computed| (None, vec![computed.lease], 0, Some(computed)));
-    let collected = (1..=u64::MAX, leases(1), 0..MAX_CHUNKS)
-        .prop_map(|(id, leases, first_chunk)| (Some(CollectionId(id)), leases, first_chunk, None));
+    let alone =
+        (computed(), any::<u64>()).prop_map(|(computed, iteration)| (None, Iteration(iteration), Some(computed)));
+    let asked_for = (1..=u64::MAX).prop_map(|id| (Some(VectorId(id)), Iteration(0), None));
     let tensors = vec((0.0..f32::MAX, any::<i16>()), 0..20);
-    (any::<[u8; 16]>(), any::<u64>(), prop_oneof![alone, collected], tensors, any::<u64>()).prop_map(
-        |(session, iteration, (collection, leases, first_chunk, computed), tensors, saturated)| {
+    (any::<[u8; 16]>(), prop_oneof![alone, asked_for], tensors, any::<u64>()).prop_map(
+        |(session, (vector, iteration, computed), tensors, saturated)| {
             let (maxima, units) = tensors.into_iter().unzip();
-            let (session, iteration) = (SessionToken(session), Iteration(iteration));
-            GradientHeader { session, collection, iteration, leases, first_chunk, computed, maxima, units, saturated }
+            GradientHeader { session: SessionToken(session), vector, iteration, computed, maxima, units, saturated }
         },
     )
 }
@@ -218,9 +224,11 @@ fn receive_from_worker(frame: &[u8]) {
                 assert!(hello.name.to_string().len() <= MAX_NAME_CHARS);
                 assert!(hello.device.len() <= MAX_TEXT_BYTES && hello.version.len() <= MAX_TEXT_BYTES);
             }
-            Ok(FromWorker::LeaseFailed { reason, .. } | FromWorker::ExchangeFailed { reason, .. }) => {
-                assert!(reason.len() <= MAX_TEXT_BYTES);
-            }
+            Ok(
+                FromWorker::LeaseFailed { reason, .. }
+                | FromWorker::VectorFailed { reason, .. }
+                | FromWorker::ExchangeFailed { reason, .. },
+            ) => assert!(reason.len() <= MAX_TEXT_BYTES),
             Ok(FromWorker::Progress(leases)) => {
                 assert!((1..=MAX_BATCH).contains(&leases.len()));
                 assert!(leases.iter().all(|lease| lease.losses.len() == lease.times.busy_s.len()));
@@ -253,11 +261,12 @@ fn receive_at_worker(frame: &[u8]) {
                 assert!((1..=MAX_EVALUATED_BATCHES).contains(&batches.len()));
             }
             Ok(ToWorker::Cancel(leases)) => assert!((1..=MAX_BATCH).contains(&leases.len())),
-            Ok(ToWorker::Collect(collections)) => {
-                assert!((1..=MAX_BATCH).contains(&collections.len()));
-                assert!(
-                    collections.iter().all(|collection| collection.id.0 > 0 && collection.first_chunk < MAX_CHUNKS)
-                );
+            Ok(ToWorker::Collect { collections, withdrawn }) => {
+                assert!(collections.len() <= MAX_BATCH && withdrawn.len() <= MAX_BATCH);
+                assert!(!collections.is_empty() || !withdrawn.is_empty());
+                for Collection { id, tasks, first_chunk, .. } in collections {
+                    assert!(id.0 > 0 && first_chunk < MAX_CHUNKS && (1..=MAX_RANGES).contains(&tasks.len()));
+                }
             }
             Ok(ToWorker::Welcome(welcome)) => {
                 assert!((1..=MAX_PARAMETERS).contains(&welcome.run.parameters));
@@ -270,10 +279,9 @@ fn receive_at_worker(frame: &[u8]) {
 
 fn receive_in_bulk(frame: &[u8]) {
     if let Ok(Ok(header)) = proto::GradientHeader::decode(frame).map(GradientHeader::try_from) {
-        assert!((1..=MAX_BATCH).contains(&header.leases.len()) && header.maxima.len() == header.units.len());
+        assert_eq!(header.maxima.len(), header.units.len());
         assert!(header.maxima.iter().all(|maximum| maximum.is_finite() && maximum.is_sign_positive()));
-        let alone = header.computed.map(|computed| (vec![computed.lease], 0));
-        assert_eq!(alone, header.collection.is_none().then_some((header.leases, header.first_chunk)));
+        assert_eq!(header.computed.is_some(), header.vector.is_none());
     }
     if let Ok(Ok(header)) = proto::SetHeader::decode(frame).map(SetHeader::try_from) {
         assert!(header.chunks <= MAX_CHUNKS && header.iteration.number() > 0);
@@ -447,17 +455,20 @@ fn the_largest_messages_have_room() {
     let trace = TraceContext::parse(TRACEPARENT);
     let tasks = TaskRange { first: 1 << 62, count: MAX_LEASE_TASKS };
     let lease = Lease { id: LeaseId(u64::MAX), iteration: Iteration(u64::MAX), tasks, is_alone: true };
-    let collection = Collection {
-        id: CollectionId(u64::MAX),
+    // Tasks all over the indices, so that the numbers are long.
+    let collection = |ranges: usize| Collection {
+        id: VectorId(u64::MAX),
         iteration: Iteration(u64::MAX),
-        leases: vec![LeaseId(u64::MAX); MAX_BATCH_ENTRIES / MAX_BATCH],
+        tasks: (1..=ranges as u64).map(|at| TaskRange { first: at << 47, count: 1 << 46 }).collect(),
         first_chunk: MAX_CHUNKS - 1,
         shards: None,
     };
+    let collect = |collections| ToWorker::Collect { collections, withdrawn: vec![VectorId(u64::MAX); MAX_BATCH] };
     for message in [
         ToWorker::Assign(vec![Assignment { lease, trace }; MAX_BATCH]),
         ToWorker::Cancel(vec![LeaseId(u64::MAX); MAX_BATCH]),
-        ToWorker::Collect(vec![collection; MAX_BATCH]),
+        collect(vec![collection(MAX_BATCH_ENTRIES / MAX_BATCH); MAX_BATCH]),
+        collect(vec![collection(MAX_RANGES)]),
     ] {
         let message = proto::CoordinatorMessage::from(message);
         assert!(message.encoded_len() <= MESSAGE_BYTES, "{} bytes", message.encoded_len());
@@ -473,10 +484,8 @@ fn the_largest_messages_have_room() {
     };
     let header = proto::GradientHeader::from(GradientHeader {
         session: SessionToken([1; 16]),
-        collection: None,
+        vector: None,
         iteration: Iteration(u64::MAX),
-        leases: vec![computed.lease],
-        first_chunk: 0,
         computed: Some(computed),
         maxima: vec![1.0; MAX_TENSORS],
         units: vec![i16::MIN; MAX_TENSORS],
@@ -490,14 +499,14 @@ fn the_largest_messages_have_room() {
 fn the_header_of_a_sum_must_agree_with_itself() {
     let alone = proto::GradientHeader {
         session: vec![0; 16].into(),
-        leases: vec![7],
+        iteration: 3,
         computed: Some(proto::ComputedLease { lease: 7, busy_s: vec![1.0], losses: vec![2.0], outlasted: 0 }),
         maxima: [1.0_f32, 0.0].into_iter().flat_map(f32::to_le_bytes).collect(),
         units: vec![-20, 5],
         ..Default::default()
     };
-    let collected = proto::GradientHeader { collection: 1, leases: vec![7, 8], computed: None, ..alone.clone() };
-    for good in [&alone, &collected, &proto::GradientHeader { first_chunk: 9, ..collected.clone() }] {
+    let asked_for = proto::GradientHeader { vector: 1, iteration: 0, computed: None, ..alone.clone() };
+    for good in [&alone, &asked_for] {
         GradientHeader::try_from(good.clone()).unwrap();
     }
     let check = |field: &str, change: &dyn Fn(&mut proto::GradientHeader), of: &proto::GradientHeader| {
@@ -507,13 +516,8 @@ fn the_header_of_a_sum_must_agree_with_itself() {
         assert!(error.starts_with(field), "{field}: {error}");
     };
     check("computed is missing", &|header| header.computed = None, &alone);
-    check("computed is of lease 7", &|header| header.leases = vec![8], &alone);
-    check("computed is of lease 7", &|header| header.leases.push(8), &alone);
-    check("first_chunk", &|header| header.first_chunk = 1, &alone);
-    check("first_chunk", &|header| header.first_chunk = MAX_CHUNKS, &collected);
-    check("computed is present", &|header| header.collection = 1, &alone);
-    check("number of leases", &|header| header.leases.clear(), &collected);
-    check("number of leases", &|header| header.leases = vec![1; MAX_BATCH + 1], &collected);
+    check("computed is present", &|header| header.vector = 1, &alone);
+    check("iteration is 3", &|header| header.iteration = 3, &asked_for);
     check("number of losses", &|header| header.computed.as_mut().unwrap().losses.clear(), &alone);
     check("number of units", &|header| header.units.truncate(1), &alone);
     check("number of units", &|header| header.units = vec![0; MAX_TENSORS + 1], &alone);
@@ -522,6 +526,48 @@ fn the_header_of_a_sum_must_agree_with_itself() {
     check("bytes of maxima", &|header| header.maxima = vec![0; 4 * MAX_TENSORS + 4].into(), &alone);
     for maximum in [f32::NAN, f32::INFINITY, -1.0, -0.0] {
         check("maximum is", &|header| header.maxima = [maximum; 2].map(f32::to_le_bytes).concat().into(), &alone);
+    }
+}
+
+/// A set of tasks has one form on the wire, so that two requests are equal if their bytes are.
+#[test]
+fn ranges_of_tasks_ascend_with_gaps_between_them() {
+    let read = |tasks: &[u64]| {
+        let tasks = tasks.to_vec();
+        Collection::try_from(proto::Collection { id: 1, iteration: 1, tasks, ..Default::default() })
+    };
+    let many = |ranges: usize| [1, 1].repeat(ranges);
+    for good in [&[0, 1][..], &[5, 2, 1, 1], &[u64::MAX - 1, 1], &many(MAX_RANGES)] {
+        let collection = read(good).unwrap();
+        assert_eq!(proto::Collection::from(collection).tasks, good);
+    }
+    for bad in [&[0, 0][..], &[5, 2, 0, 1], &[u64::MAX, 1], &[1, u64::MAX], &[0, 1, u64::MAX, 1], &[0, 1, 5]] {
+        assert!(read(bad).unwrap_err().to_string().starts_with("tasks is "), "{bad:?}");
+    }
+    for bad in [&[][..], &many(MAX_RANGES + 1)] {
+        assert!(read(bad).unwrap_err().to_string().starts_with("number of ranges is "), "{}", bad.len());
+    }
+    let nothing = proto::coordinator_message::Kind::Collect(proto::Collect::default());
+    let error = ToWorker::try_from(proto::CoordinatorMessage { kind: Some(nothing) }).unwrap_err();
+    assert!(error.to_string().starts_with("number of collections is 0"), "{error}");
+}
+
+/// Both limits: the count of leases, and that of their times.
+#[test]
+fn a_report_holds_as_much_as_a_message_may() {
+    let computed = |entries| ComputedLease {
+        lease: LeaseId(1),
+        times: LeaseTimes { busy_s: vec![0.1; entries], outlasted: 0 },
+        losses: vec![0.1; entries],
+    };
+    for (leases, entries, messages) in [(MAX_BATCH + 1, 1, 2), (5, MAX_BATCH_ENTRIES / 2, 3), (2, 1, 1)] {
+        let mut left = vec![computed(entries); leases];
+        let mut sent = 0;
+        while !left.is_empty() {
+            FromWorker::try_from(proto::WorkerMessage::from(FromWorker::progress(&mut left))).unwrap();
+            sent += 1;
+        }
+        assert_eq!(sent, messages, "{leases} of {entries}");
     }
 }
 

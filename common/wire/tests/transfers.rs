@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ata_types::{CollectionId, Iteration, LeaseId};
+use ata_types::{Iteration, VectorId};
 use ata_wire::limits::{CONNECTION_WINDOWS, MAX_CHUNK_BYTES, MAX_UPLOADS, MESSAGE_BYTES};
 use ata_wire::proto::transfers_server::{self, TransfersServer};
 use ata_wire::proto::{self, GradientPart, GradientReceipt, ParametersRequest, gradient_part, parameter_part};
@@ -39,13 +39,11 @@ fn set_header(iteration: u64) -> SetHeader {
     SetHeader { iteration: Iteration(iteration), base, chunks: SIZES.len() as u64, shard: None }
 }
 
-fn header(collection: u64) -> GradientHeader {
+fn header(vector: u64) -> GradientHeader {
     GradientHeader {
         session: SESSION,
-        collection: Some(CollectionId(collection)),
-        iteration: Iteration(7),
-        leases: vec![LeaseId(5), LeaseId(6)],
-        first_chunk: 2,
+        vector: Some(VectorId(vector)),
+        iteration: Iteration(0),
         computed: None,
         maxima: vec![0.5, 2.0],
         units: vec![-20, 3],
@@ -53,7 +51,7 @@ fn header(collection: u64) -> GradientHeader {
     }
 }
 
-/// Sends two sets, and wants the gradient that [`header`] and [`vector`] make; collection 2 it never answers.
+/// Sends two sets, and wants the gradient that [`header`] and [`vector`] make; vector 2 it never answers.
 #[derive(Clone)]
 struct Own;
 
@@ -79,7 +77,7 @@ impl Transfers for Own {
 
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let found = GradientHeader::try_from(upload.header().await?)?;
-        if found.collection == Some(CollectionId(2)) {
+        if found.vector == Some(VectorId(2)) {
             std::future::pending::<()>().await;
         }
         assert_eq!(found, header(1));

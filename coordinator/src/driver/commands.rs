@@ -3,7 +3,7 @@
 use ata_learn::BatchResult;
 use ata_record::{RecordError, RefusalKind, RunEvent};
 use ata_scheduler::Event;
-use ata_types::{CollectionId, Iteration, LeaseId, MachineId};
+use ata_types::{Iteration, LeaseId, MachineId, VectorId};
 use ata_wire::{
     ComputedLease, FarewellReason, GradientHeader, Hello, MeasuredBatch, Peer, PeerAddress, Reader, Receipt,
     SessionToken,
@@ -28,7 +28,7 @@ pub(crate) enum Command {
     /// A worker can compute, as one batch per lease if it fuses.
     Ready { session: SessionToken, fuses: bool, peer_address: Option<PeerAddress> },
     /// A member of an exchange in shards could not work with the one at some place.
-    ExchangeFailed { session: SessionToken, collection: CollectionId, place: usize, reason: String },
+    ExchangeFailed { session: SessionToken, vector: VectorId, place: usize, reason: String },
     /// A lease failed.
     LeaseFailed { session: SessionToken, lease: LeaseId, kind: RefusalKind, reason: String },
     /// A control stream ended.
@@ -40,9 +40,9 @@ pub(crate) enum Command {
     /// A worker is about to send a vector that was asked for. The reply comes once its leases are known to be computed.
     AnnounceVector { header: GradientHeader, peer: Peer, reply: VectorReply },
     /// All chunks of a vector were passed on.
-    VectorArrived { collection: CollectionId, reply: oneshot::Sender<Receipt> },
-    /// A vector did not arrive whole, or failed a check.
-    VectorFailed { session: SessionToken, collection: CollectionId, kind: RefusalKind, reason: String },
+    VectorArrived { vector: VectorId, reply: oneshot::Sender<Receipt> },
+    /// A vector did not arrive whole, failed a check, or could not be computed again.
+    VectorFailed { session: SessionToken, vector: VectorId, kind: RefusalKind, reason: String },
     /// A worker is about to send an alone gradient. The reply comes once there is room for it.
     Announce { session: SessionToken, lease: LeaseId, iteration: Iteration, peer: Peer, reply: Reply },
     /// A complete alone gradient arrived.
@@ -99,8 +99,8 @@ impl Driver {
         match command {
             Command::Hello { hello, peer, reply } => answer(reply, self.hello(&hello, &peer)),
             Command::Ready { session, fuses, peer_address } => self.ready(session, fuses, peer_address),
-            Command::ExchangeFailed { session, collection, place, reason } => {
-                self.exchange_failed(session, collection, place, &reason);
+            Command::ExchangeFailed { session, vector, place, reason } => {
+                self.exchange_failed(session, vector, place, &reason);
             }
             Command::LeaseFailed { session, lease, kind, reason } => self.lease_failed(session, lease, kind, &reason),
             Command::Left { session, why } => {
@@ -115,9 +115,9 @@ impl Driver {
             Command::Gradient(gradient) => self.gradient(gradient),
             Command::Progress { session, computed } => self.progress(session, computed),
             Command::AnnounceVector { header, peer, reply } => self.announce_vector(header, &peer, reply),
-            Command::VectorArrived { collection, reply } => self.vector_arrived(collection, reply),
-            Command::VectorFailed { session, collection, kind, reason } => {
-                self.vector_failed(session, collection, kind, &reason);
+            Command::VectorArrived { vector, reply } => self.vector_arrived(vector, reply),
+            Command::VectorFailed { session, vector, kind, reason } => {
+                self.vector_failed(session, vector, kind, &reason);
             }
             Command::Data { session, sha256, peer, reply } => answer(reply, self.data(session, &sha256, &peer)),
             Command::Training(TrainingEvent::Step(result)) => self.step_finished(result),

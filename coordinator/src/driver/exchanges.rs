@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ata_scheduler::Exchange as Links;
-use ata_types::{CollectionId, ExchangeChoice, Iteration, MAX_SHARDS, WorkerId};
+use ata_types::{ExchangeChoice, Iteration, MAX_SHARDS, VectorId, WorkerId};
 
 /// An exchange is a star again once in so many iterations, so that the links are measured anew.
 const MEASURED_EVERY: u64 = 64;
@@ -34,7 +34,7 @@ pub(super) struct Exchanges {
 #[derive(Debug)]
 struct Exchange {
     /// Its members, in the order of their places, and what each was asked for.
-    members: Vec<(WorkerId, CollectionId)>,
+    members: Vec<(WorkerId, VectorId)>,
     is_over: bool,
 }
 
@@ -76,7 +76,7 @@ impl Exchanges {
     }
 
     /// An exchange begins.
-    pub(super) fn begin(&mut self, members: Vec<(WorkerId, CollectionId)>) {
+    pub(super) fn begin(&mut self, members: Vec<(WorkerId, VectorId)>) {
         if self.last.as_ref().is_some_and(|last| !last.is_over) {
             self.failures = 0;
         }
@@ -91,7 +91,7 @@ impl Exchanges {
     }
 
     /// A member could not work with the one at some place. Returns whether that was not known of this exchange.
-    pub(super) fn accuse(&mut self, worker: WorkerId, collection: CollectionId, place: usize) -> bool {
+    pub(super) fn accuse(&mut self, worker: WorkerId, collection: VectorId, place: usize) -> bool {
         let Some(last) = self.last.as_ref().filter(|last| !last.is_over) else { return false };
         if !last.members.contains(&(worker, collection)) {
             return false;
@@ -120,14 +120,14 @@ impl Exchanges {
     }
 
     /// The last exchange ends early. Returns its members, the first time.
-    pub(super) fn end(&mut self) -> Vec<(WorkerId, CollectionId)> {
+    pub(super) fn end(&mut self) -> Vec<(WorkerId, VectorId)> {
         let Some(last) = self.last.as_mut().filter(|last| !last.is_over) else { return Vec::new() };
         last.is_over = true;
         last.members.clone()
     }
 
     /// The last exchange failed in an iteration. Returns its members, the first time.
-    pub(super) fn fail(&mut self, iteration: Iteration) -> Vec<(WorkerId, CollectionId)> {
+    pub(super) fn fail(&mut self, iteration: Iteration) -> Vec<(WorkerId, VectorId)> {
         let members = self.end();
         if !members.is_empty() {
             self.failures = (self.failures + 1).min(MAX_BACKOFF);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn begin(exchanges: &mut Exchanges, members: usize) {
-        exchanges.begin((0..members).map(|slot| (worker(slot), CollectionId(slot as u64 + 1))).collect());
+        exchanges.begin((0..members).map(|slot| (worker(slot), VectorId(slot as u64 + 1))).collect());
     }
 
     /// One that nobody reaches is left out, and not those who say so.
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(exchanges.fit(all.clone()), all);
         for accuser in [0, 3] {
             begin(&mut exchanges, 4);
-            assert!(exchanges.accuse(worker(accuser), CollectionId(accuser as u64 + 1), 2));
-            assert!(!exchanges.accuse(worker(accuser), CollectionId(9), 2), "that was another exchange");
+            assert!(exchanges.accuse(worker(accuser), VectorId(accuser as u64 + 1), 2));
+            assert!(!exchanges.accuse(worker(accuser), VectorId(9), 2), "that was another exchange");
         }
         assert_eq!(exchanges.fit(all.clone()), [0, 1, 3].map(worker));
         exchanges.forget(worker(2));

@@ -196,9 +196,6 @@ impl Driver {
         let worker = session.worker();
         let is_unsent = matches!(kind, RefusalKind::NotComputed | RefusalKind::Uncomputable);
         if is_unsent && self.engine.lease(worker, lease).is_none() {
-            if let Some(id) = self.collections.with(worker, lease) {
-                return self.vector_failed(token, id, kind, reason);
-            }
             let (kind, reason) = self.why_not_held(worker, lease);
             return self.refuse(worker, kind, &reason);
         }

@@ -1,10 +1,10 @@
 //! Steps whose vectors workers exchange in shards among each other.
 
-use ata_types::{CollectionId, WorkerId};
-use ata_wire::{Collection, SessionToken, Shard};
+use ata_types::{VectorId, WorkerId};
+use ata_wire::{SessionToken, Shard};
 
 use super::Driver;
-use super::collections::Member;
+use super::collections::{Member, Requests};
 use super::sessions::random_token;
 use super::vectors::Asked;
 
@@ -27,10 +27,11 @@ impl Driver {
             members.extend(address.map(|address| Member { worker, collection, leases, address }));
         }
         let requests = self.collections.ask_in_shards(self.engine.iteration(), members, key);
-        self.exchanges.begin(requests.iter().map(|(worker, request)| (*worker, request.id)).collect());
-        tracing::debug!(members = requests.len(), "vectors are exchanged in shards");
+        let members = requests.iter().filter(|(_, request)| request.shards.is_some());
+        self.exchanges.begin(members.map(|(worker, request)| (*worker, request.id)).collect());
+        tracing::debug!(requests = requests.len(), "vectors are exchanged in shards");
         for (worker, request) in requests {
-            self.request(worker, vec![request]);
+            self.request(worker, request.into());
         }
         apart
     }
@@ -50,19 +51,13 @@ impl Driver {
     }
 
     /// A member of an exchange could not work with another one.
-    pub(super) fn exchange_failed(
-        &mut self,
-        token: SessionToken,
-        collection: CollectionId,
-        place: usize,
-        reason: &str,
-    ) {
+    pub(super) fn exchange_failed(&mut self, token: SessionToken, vector: VectorId, place: usize, reason: &str) {
         self.hear(token);
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
-        if self.exchanges.accuse(worker, collection, place) {
+        if self.exchanges.accuse(worker, vector, place) {
             tracing::warn!(%worker, reason, "vectors cannot be exchanged in shards");
-            if self.collections.is_shared(collection) {
+            if self.collections.is_shared(vector) {
                 return self.break_exchange(reason);
             }
             // The step is taken, and the others may have its parameters.
@@ -102,15 +97,14 @@ impl Driver {
     }
 
     /// Vectors that are exchanged in shards are sent apart from now on, and whole parameters to all members.
-    fn send_apart(&mut self, members: Vec<(WorkerId, CollectionId)>) {
+    fn send_apart(&mut self, members: Vec<(WorkerId, VectorId)>) {
         let requests = self.collections.ask_apart();
         for (worker, id) in members {
-            let iteration = self.engine.iteration();
-            self.request(worker, vec![Collection { id, iteration, leases: Vec::new(), first_chunk: 0, shards: None }]);
+            self.request(worker, Requests { withdrawn: vec![id], collections: Vec::new() });
             self.send_whole(worker);
         }
         for (worker, request) in requests {
-            self.request(worker, vec![request]);
+            self.request(worker, request.into());
         }
         self.order_again();
     }

@@ -228,7 +228,7 @@ impl VirtualRun {
         lease: &Lease,
         value: f32,
     ) -> (Option<Receipt>, Option<Ending>) {
-        let header = GradientHeader { leases: vec![lease.id], ..self.header(session, lease.iteration) };
+        let header = self.header(session, lease.iteration);
         let (computed, values) = (computed(lease), self.sums(value));
         let (reply, mut answer) = oneshot::channel();
         let ending = self.turn(0.0, Some(Command::Gradient(Gradient { header, computed, values, reply })));
@@ -239,18 +239,7 @@ impl VirtualRun {
         let tensors = self.driver.sizes.tensors();
         let units = self.driver.steps.units().map_or(vec![UNIT; tensors], |units| units.exponents().to_vec());
         let maxima = vec![1.0; tensors];
-        let (leases, computed) = (Vec::new(), None);
-        GradientHeader {
-            session,
-            collection: None,
-            iteration,
-            leases,
-            first_chunk: 0,
-            computed,
-            maxima,
-            units,
-            saturated: 0,
-        }
+        GradientHeader { session, vector: None, iteration, computed: None, maxima, units, saturated: 0 }
     }
 
     /// Values in integers of the first unit: `value` in the first chunk, twice as much in the second, and so on.
@@ -277,12 +266,7 @@ impl VirtualRun {
         asked: &Collection,
         change: impl FnOnce(&mut GradientHeader),
     ) -> VectorAnnouncement {
-        let mut header = GradientHeader {
-            collection: Some(asked.id),
-            leases: asked.leases.clone(),
-            first_chunk: asked.first_chunk,
-            ..self.header(session, asked.iteration)
-        };
+        let mut header = GradientHeader { vector: Some(asked.id), ..self.header(session, Iteration(0)) };
         change(&mut header);
         let (reply, answer) = oneshot::channel();
         assert!(self.turn(0.0, Some(Command::AnnounceVector { header, peer: Peer::default(), reply })).is_none());
@@ -310,7 +294,7 @@ impl VirtualRun {
     /// Reports that a vector has arrived.
     pub fn vector_arrived(&mut self, asked: &Collection) -> (Option<Receipt>, Option<Ending>) {
         let (reply, mut answer) = oneshot::channel();
-        let ending = self.turn(0.0, Some(Command::VectorArrived { collection: asked.id, reply }));
+        let ending = self.turn(0.0, Some(Command::VectorArrived { vector: asked.id, reply }));
         (answer.try_recv().ok(), ending)
     }
 
@@ -328,8 +312,8 @@ impl VirtualRun {
 
     /// Fails a vector.
     pub fn fail_vector(&mut self, session: SessionToken, asked: &Collection, kind: RefusalKind) -> Option<Ending> {
-        let (collection, reason) = (asked.id, "a test".into());
-        self.turn(0.0, Some(Command::VectorFailed { session, collection, kind, reason }))
+        let (vector, reason) = (asked.id, "a test".into());
+        self.turn(0.0, Some(Command::VectorFailed { session, vector, kind, reason }))
     }
 
     /// Asks for the parameters of a session.

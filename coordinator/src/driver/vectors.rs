@@ -3,12 +3,12 @@
 use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
-use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, WorkerId};
-use ata_wire::{Collection, GradientHeader, Peer, Receipt, SessionToken, Shard, ToWorker};
+use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, VectorId, WorkerId};
+use ata_wire::{GradientHeader, Peer, Receipt, SessionToken, Shard, ToWorker};
 use tokio::sync::oneshot;
 
 use super::Driver;
-use super::collections::{AcceptedVector, EndedVector};
+use super::collections::{AcceptedVector, EndedVector, Requests};
 use super::commands::answer;
 use super::uploads::UploadRefusal;
 use crate::driver::Presence;
@@ -25,8 +25,10 @@ pub(crate) type VectorReply = oneshot::Sender<Result<VectorUpload, UploadRefusal
 pub(crate) struct VectorUpload {
     /// The gate for its chunks.
     pub(crate) gate: Gate,
+    /// The first chunk that is sent.
+    pub(crate) first_chunk: u64,
     /// The sum that they are part of.
-    pub(crate) collection: CollectionId,
+    pub(crate) collection: VectorId,
     /// Which chunks of it are sent.
     pub(crate) shard: Shard,
     /// Takes its chunks.
@@ -42,7 +44,7 @@ pub(crate) struct VectorUpload {
 /// A vector that was announced before the report on its last lease was handled.
 pub(super) struct ParkedVector {
     worker: WorkerId,
-    id: CollectionId,
+    id: VectorId,
     header: GradientHeader,
     reply: VectorReply,
 }
@@ -70,21 +72,18 @@ impl Driver {
         leases.iter().filter_map(tasks).collect()
     }
 
-    /// Sends a worker requests for vectors.
-    pub(super) fn request(&mut self, worker: WorkerId, requests: Vec<Collection>) {
-        self.refuse_parked(&requests);
-        for message in ToWorker::collect(requests) {
+    /// Withdraws vectors from a worker, and asks it for others.
+    pub(super) fn request(&mut self, worker: WorkerId, Requests { withdrawn, collections }: Requests) {
+        self.refuse_parked(&withdrawn);
+        for message in ToWorker::collect(&withdrawn, collections) {
             self.sessions.send(worker, message);
         }
     }
 
     /// Answers vectors that were announced and are no longer asked for.
-    fn refuse_parked(&mut self, requests: &[Collection]) {
-        let is_gone = |parked: &mut ParkedVector| {
-            requests.iter().any(|request| request.id == parked.id && request.leases.is_empty())
-        };
-        for parked in self.parked.extract_if(.., is_gone) {
-            let reason = "it is now asked for with other leases".into();
+    fn refuse_parked(&mut self, withdrawn: &[VectorId]) {
+        for parked in self.parked.extract_if(.., |parked| withdrawn.contains(&parked.id)) {
+            let reason = "it was withdrawn".into();
             answer(parked.reply, Err(UploadRefusal::NotHeld { reason }));
         }
     }
@@ -104,7 +103,7 @@ impl Driver {
             self.refuse(worker, kind, &reason);
             return answer(reply, Err(UploadRefusal::NotHeld { reason }));
         }
-        let id = header.collection.unwrap_or(CollectionId(0));
+        let id = header.vector.unwrap_or(VectorId(0));
         if let Err((kind, reason)) = self.check_units(&header) {
             self.fail_vector(worker, id, kind, &reason);
             return answer(reply, Err(UploadRefusal::NotHeld { reason }));
@@ -115,8 +114,8 @@ impl Driver {
 
     fn check_vector(&self, worker: WorkerId, header: &GradientHeader) -> Result<(), (RefusalKind, String)> {
         self.collections.check(worker, header)?;
-        if let Some(parked) = self.parked.iter().find(|parked| Some(parked.id) == header.collection) {
-            return Err((RefusalKind::Replayed, format!("collection {} was announced already", parked.id)));
+        if let Some(parked) = self.parked.iter().find(|parked| Some(parked.id) == header.vector) {
+            return Err((RefusalKind::Replayed, format!("vector {} was announced already", parked.id)));
         }
         Ok(())
     }
@@ -126,7 +125,8 @@ impl Driver {
         let wrong = |reason: String| (RefusalKind::WrongSize, reason);
         let units = Units::from_exponents(&header.units, &self.sizes).map_err(|error| wrong(error.to_string()))?;
         // The lease of an asynchronous run may have begun earlier, with the units of its iteration.
-        let is_current = header.iteration == self.steps.parameters().iteration;
+        let iteration = header.vector.map_or(Some(header.iteration), |vector| self.collections.iteration(vector));
+        let is_current = iteration == Some(self.steps.parameters().iteration);
         if is_current && self.steps.units().is_some_and(|known| *known != units) {
             return Err(wrong("its units are not those of the iteration".into()));
         }
@@ -143,7 +143,7 @@ impl Driver {
     /// Where results are compared or a robust estimate is made of them, no single worker determines the units of the first
     /// iteration: once all vectors are announced, those that most of them have are taken.
     fn vote_on_units(&mut self) {
-        let announced: Vec<CollectionId> = self.parked.iter().map(|parked| parked.id).collect();
+        let announced: Vec<VectorId> = self.parked.iter().map(|parked| parked.id).collect();
         if !self.collections.are_all_announced(&announced) {
             return;
         }
@@ -164,10 +164,9 @@ impl Driver {
             }
         }
         let is_computed = |parked: &&ParkedVector| {
-            let mut leases = self.collections.leases(parked.id).iter();
-            leases.all(|lease| self.results.tasks(*lease).is_some())
+            self.collections.leases(parked.id).all(|lease| self.results.tasks(lease).is_some())
         };
-        let ready: Vec<CollectionId> = self.parked.iter().filter(is_computed).map(|parked| parked.id).collect();
+        let ready: Vec<VectorId> = self.parked.iter().filter(is_computed).map(|parked| parked.id).collect();
         // Those that are exchanged in shards arrive together, since each is in the chunks of all.
         let is_let_in =
             |parked: &mut ParkedVector| self.collections.mates(parked.id).iter().all(|id| ready.contains(id));
@@ -187,8 +186,8 @@ impl Driver {
 
     /// Fails the vectors that were due long ago, and whose workers do not begin to send them.
     pub(super) fn check_vectors(&mut self) {
-        let is_announced = |id: &CollectionId| self.parked.iter().any(|parked| parked.id == *id);
-        let computed = |id: &CollectionId, lease: &LeaseId| self.results.tasks(*lease).is_some() && !is_announced(id);
+        let is_announced = |id: &VectorId| self.parked.iter().any(|parked| parked.id == *id);
+        let computed = |id: &VectorId, lease: &LeaseId| self.results.tasks(*lease).is_some() && !is_announced(id);
         let timeout_s = self.info.timeouts().download.as_secs_f64();
         let overdue = self.collections.overdue(self.now_s, timeout_s, computed);
         for (worker, id) in overdue {
@@ -198,22 +197,23 @@ impl Driver {
 
     fn accept_vector(
         &mut self,
-        id: CollectionId,
+        id: VectorId,
         header: GradientHeader,
         units: &Units,
     ) -> Result<VectorUpload, UploadRefusal> {
         let presence = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?.presence();
-        let AcceptedVector { gate, collection, shard, is_counted } = self.collections.accept(id)?;
-        self.adopt_units(header.iteration, units);
+        let AcceptedVector { gate, iteration, first_chunk, collection, shard, is_counted } =
+            self.collections.accept(id)?;
+        self.adopt_units(iteration, units);
         if !is_counted {
             self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
         }
         let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
-        Ok(VectorUpload { gate, collection, shard, work, paced, meter, presence })
+        Ok(VectorUpload { gate, first_chunk, collection, shard, work, paced, meter, presence })
     }
 
     /// All chunks of a vector were passed on.
-    pub(super) fn vector_arrived(&mut self, id: CollectionId, reply: oneshot::Sender<Receipt>) {
+    pub(super) fn vector_arrived(&mut self, id: VectorId, reply: oneshot::Sender<Receipt>) {
         let ended = self.collections.arrived(id);
         self.deliver(ended);
         answer(reply, Receipt::Accepted);
@@ -226,16 +226,16 @@ impl Driver {
         }
     }
 
-    /// A vector did not arrive whole, or failed a check: its worker failed.
-    pub(super) fn vector_failed(&mut self, token: SessionToken, id: CollectionId, kind: RefusalKind, reason: &str) {
+    /// A vector did not arrive whole, failed a check, or could not be computed again: its worker failed.
+    pub(super) fn vector_failed(&mut self, token: SessionToken, id: VectorId, kind: RefusalKind, reason: &str) {
         let Ok(session) = self.sessions.of_token(token) else { return };
         let worker = session.worker();
         self.fail_vector(worker, id, kind, reason);
     }
 
-    fn fail_vector(&mut self, worker: WorkerId, id: CollectionId, kind: RefusalKind, reason: &str) {
-        // It was taken back, and so its worker broke off.
-        if !self.collections.is_asked(id) {
+    fn fail_vector(&mut self, worker: WorkerId, id: VectorId, kind: RefusalKind, reason: &str) {
+        // It was withdrawn, and so its worker broke off.
+        if !self.collections.is_asked(worker, id) {
             return;
         }
         // Any member may be at fault. A star finds out which one is.

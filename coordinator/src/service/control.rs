@@ -23,8 +23,8 @@ pub(super) async fn read(
         let command = match message {
             Ok(Some(message)) => match FromWorker::try_from(message) {
                 Ok(FromWorker::Ready { fuses, peer_address }) => Command::Ready { session, fuses, peer_address },
-                Ok(FromWorker::ExchangeFailed { collection, place, reason }) => {
-                    Command::ExchangeFailed { session, collection, place, reason }
+                Ok(FromWorker::ExchangeFailed { vector, place, reason }) => {
+                    Command::ExchangeFailed { session, vector, place, reason }
                 }
                 Ok(FromWorker::Heartbeat { idle }) => {
                     presence.hear_heartbeat(idle);
@@ -32,8 +32,10 @@ pub(super) async fn read(
                 }
                 Ok(FromWorker::Progress(computed)) => Command::Progress { session, computed },
                 Ok(FromWorker::LeaseFailed { lease, reason, uncomputable }) => {
-                    let kind = if uncomputable { RefusalKind::Uncomputable } else { RefusalKind::NotComputed };
-                    Command::LeaseFailed { session, lease, kind, reason }
+                    Command::LeaseFailed { session, lease, kind: kind(uncomputable), reason }
+                }
+                Ok(FromWorker::VectorFailed { vector, reason, uncomputable }) => {
+                    Command::VectorFailed { session, vector, kind: kind(uncomputable), reason }
                 }
                 Ok(FromWorker::Measured(measured)) => Command::Measured { session, measured },
                 Ok(FromWorker::Hello(_)) => break "it sent Hello twice".into(),
@@ -48,4 +50,9 @@ pub(super) async fn read(
     };
     // The driver may be gone, which ends all sessions.
     driver.send(Command::Left { session, why }).await.unwrap_or(());
+}
+
+/// The kind of a failure to compute.
+fn kind(is_uncomputable: bool) -> RefusalKind {
+    if is_uncomputable { RefusalKind::Uncomputable } else { RefusalKind::NotComputed }
 }

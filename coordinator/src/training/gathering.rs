@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use ata_learn::{Aggregate, GradientSum, StepOutcome, TensorSizes, TrainingConfig, TrainingState, Units, add_sums};
-use ata_types::{CHUNK_VALUES, CollectionId};
+use ata_types::{CHUNK_VALUES, VectorId};
 
 use super::{AloneSum, Magnitudes, OrderedCollection, Pace, StepOrder, StepResult, SumChunk, Summation};
 
@@ -15,10 +15,10 @@ pub(super) struct Gathering {
     /// The sum of everything that has arrived, unless vectors are kept apart.
     sums: Vec<i32>,
     /// The vectors that have arrived, if they are.
-    vectors: HashMap<CollectionId, GradientSum>,
+    vectors: HashMap<VectorId, GradientSum>,
     alone: Vec<AloneSum>,
     /// The first chunk of each collection that has not arrived.
-    arrived: HashMap<CollectionId, u64>,
+    arrived: HashMap<VectorId, u64>,
     /// The largest magnitudes so far: of everything, or of each vector if a robust estimate is made of them.
     maxima: Vec<Vec<f32>>,
     saturated: u64,

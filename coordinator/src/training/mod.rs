@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc as std_mpsc;
 
 use ata_learn::{Aggregate, GradientSum, TaskResult, TrainingState, Units};
-use ata_types::{CollectionId, Iteration, LeaseId, TaskRange};
+use ata_types::{Iteration, LeaseId, TaskRange, VectorId};
 use ata_wire::{LeaseTimes, SpanLinks, TRACE_TARGET, TraceContext};
 use tracing::{Span, debug_span};
 
@@ -72,7 +72,7 @@ pub(crate) struct Magnitudes {
 
 /// A chunk of a collection; a collection's chunks come in order.
 pub(crate) struct SumChunk {
-    pub(crate) collection: CollectionId,
+    pub(crate) collection: VectorId,
     pub(crate) at: u64,
     pub(crate) sums: Vec<i32>,
 }
@@ -110,7 +110,7 @@ impl StepOrder {
 /// A collection that a step waits for, or has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrderedCollection {
-    pub(crate) id: CollectionId,
+    pub(crate) id: VectorId,
     /// The first chunk that it has; those before came from a worker that was lost.
     pub(crate) first_chunk: u64,
     pub(crate) tasks: u64,

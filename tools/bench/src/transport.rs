@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ata_learn::{decode_parameters, decode_sums, encode_sums};
-use ata_types::{CHUNK_VALUES, CollectionId, Iteration, LeaseId, WireFormat};
+use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
     Connection, Endpoint, FramedSet, GradientHeader, GradientUpload, ParameterPart, ParameterStream, Reader, Receipt,
     SessionToken, SetHeader, SetProducer, TransferRouter, Transfers, connect, f32_bytes, serve,
@@ -125,10 +125,8 @@ impl Client {
     async fn upload(&mut self, sums: &Arc<Vec<i32>>) -> Result<Duration, BenchError> {
         let header = GradientHeader {
             session: SESSION,
-            collection: Some(CollectionId(1)),
-            iteration: Iteration(1),
-            leases: vec![LeaseId(1)],
-            first_chunk: 0,
+            vector: Some(VectorId(1)),
+            iteration: Iteration(0),
             computed: None,
             maxima: vec![1.0],
             units: vec![0],

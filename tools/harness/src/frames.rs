@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ata_types::{CollectionId, Iteration, Lease, LeaseId, TaskRange, WireFormat, WorkerId};
+use ata_types::{Iteration, Lease, LeaseId, TaskRange, VectorId, WireFormat, WorkerId};
 use ata_wire::proto::{
     self, GradientPart, ParameterPart, TransferPart, gradient_part, parameter_part, probe_answer, transfer_part,
 };
@@ -79,9 +79,7 @@ impl Frames {
                 })
                 .into(),
             Self::FilePart => transfer_parts().map(|part| part.encode_to_vec()).into(),
-            Self::Gradient => {
-                [None, Some(CollectionId(3))].map(|collection| body(&gradient_parts(session, collection))).into()
-            }
+            Self::Gradient => [None, Some(VectorId(3))].map(|vector| body(&gradient_parts(session, vector))).into(),
             Self::Parameters => vec![body(&[set(None), set(Some(5))].concat())],
             Self::Receipt => [
                 Receipt::Accepted,
@@ -213,7 +211,7 @@ pub(crate) fn prefixed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
 
-fn from_worker() -> [FromWorker; 7] {
+fn from_worker() -> [FromWorker; 8] {
     let hello = Hello {
         name: "gpu-7.example.org".parse().expect("a name"),
         instance: 0x0123_4567_89ab_cdef,
@@ -229,6 +227,7 @@ fn from_worker() -> [FromWorker; 7] {
         FromWorker::Ready { fuses: true, peer_address: None },
         FromWorker::Heartbeat { idle: true },
         FromWorker::LeaseFailed { lease: LeaseId(300), reason: "no memory".into(), uncomputable: true },
+        FromWorker::VectorFailed { vector: VectorId(300), reason: "no memory".into(), uncomputable: true },
         FromWorker::Progress(vec![computed(), computed()]),
         FromWorker::Measured(MeasuredBatch { step: Iteration(9), batch: 3, outcome: Ok(figures) }),
         FromWorker::Measured(MeasuredBatch { step: Iteration(9), batch: 4, outcome: Err("no test data".into()) }),
@@ -253,7 +252,7 @@ fn to_worker(session: SessionToken) -> [ToWorker; 7] {
         }),
         ToWorker::Assign(vec![lease(1, 0, 16), lease(200, 16, 4), lease(70_000, 20, 2)]),
         ToWorker::Units { iteration: Iteration(2), units: vec![-20, 3, -126] },
-        ToWorker::Collect(vec![collection(3), collection(4)]),
+        ToWorker::Collect { collections: vec![collection(3), collection(4)], withdrawn: vec![VectorId(2)] },
         ToWorker::Evaluate { step: Iteration(9), batches: vec![0, 1, 70_000] },
         ToWorker::Cancel([1, 200, 70_000].map(LeaseId).into()),
         ToWorker::Farewell { reason: FarewellReason::Evicted, detail: "no result".into() },
@@ -286,9 +285,9 @@ fn computed() -> ComputedLease {
 
 fn collection(id: u64) -> Collection {
     Collection {
-        id: CollectionId(id),
+        id: VectorId(id),
         iteration: Iteration(2),
-        leases: [1, 200].map(LeaseId).into(),
+        tasks: [TaskRange { first: 3, count: 200 }, TaskRange::single(70_000)].into_iter().collect(),
         first_chunk: 7,
         shards: None,
     }
@@ -314,14 +313,12 @@ fn set(base: Option<u64>) -> Vec<ParameterPart> {
     parts.map(|kind| ParameterPart { kind: Some(kind) }).collect()
 }
 
-fn gradient_parts(session: SessionToken, collection: Option<CollectionId>) -> Vec<GradientPart> {
+fn gradient_parts(session: SessionToken, vector: Option<VectorId>) -> Vec<GradientPart> {
     let header = GradientHeader {
         session,
-        collection,
-        iteration: Iteration(5),
-        leases: vec![LeaseId(300)],
-        first_chunk: 0,
-        computed: collection.is_none().then(computed),
+        vector,
+        iteration: Iteration(if vector.is_some() { 0 } else { 5 }),
+        computed: vector.is_none().then(computed),
         maxima: vec![0.5, 3.0],
         units: vec![-20, -17],
         saturated: 1,

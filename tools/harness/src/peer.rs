@@ -135,7 +135,7 @@ impl Session {
         loop {
             match self.next().await {
                 Some(ToWorker::Assign(leases)) => return leases,
-                Some(ToWorker::Units { .. } | ToWorker::Collect(_)) => {}
+                Some(ToWorker::Units { .. } | ToWorker::Collect { .. }) => {}
                 other => panic!("expected leases, found {other:?}"),
             }
         }
@@ -145,8 +145,8 @@ impl Session {
     pub async fn asked(&mut self) -> Vec<Collection> {
         loop {
             match self.next().await {
-                Some(ToWorker::Collect(asked)) => return asked,
-                Some(ToWorker::Units { .. }) => {}
+                Some(ToWorker::Collect { collections, .. }) if !collections.is_empty() => return collections,
+                Some(ToWorker::Units { .. } | ToWorker::Collect { .. }) => {}
                 other => panic!("expected a request for a vector, found {other:?}"),
             }
         }
@@ -166,22 +166,19 @@ impl Session {
 
     /// The header of the gradient of an alone lease, whose tasks took no time.
     pub fn header(&self, Assignment { lease, .. }: &Assignment) -> GradientHeader {
-        GradientHeader { leases: vec![lease.id], computed: Some(computed(lease)), ..self.bare(lease.iteration) }
+        GradientHeader { computed: Some(computed(lease)), ..self.bare(lease.iteration) }
     }
 
     /// The header of a vector that was asked for.
     pub fn vector_header(&self, asked: &Collection) -> GradientHeader {
-        let (collection, leases, first_chunk) = (Some(asked.id), asked.leases.clone(), asked.first_chunk);
-        GradientHeader { collection, leases, first_chunk, ..self.bare(asked.iteration) }
+        GradientHeader { vector: Some(asked.id), ..self.bare(Iteration(0)) }
     }
 
     fn bare(&self, iteration: Iteration) -> GradientHeader {
         GradientHeader {
             session: self.token(),
-            collection: None,
+            vector: None,
             iteration,
-            leases: Vec::new(),
-            first_chunk: 0,
             computed: None,
             maxima: vec![1.0],
             units: vec![UNIT],

@@ -150,14 +150,7 @@ fn vector_deeds() -> Vec<(&'static str, RefusalKind, Deed)> {
         ("no values", WrongSize, Submit(|_, values| values.clear())),
         ("megabytes too many", WrongSize, Submit(|_, values| values.resize(1 << 20, 5))),
         ("wrong checksum", WrongChecksum, Deed::Damage),
-        (
-            "a vector that nobody was asked for",
-            Foreign,
-            Submit(|header, _| header.collection.as_mut().unwrap().0 += 99),
-        ),
-        ("other leases", Stale, Submit(|header, _| header.leases[0].0 += 1)),
-        ("another iteration's", Stale, Submit(|header, _| header.iteration.0 += 1)),
-        ("another chunk", Stale, Submit(|header, _| header.first_chunk = 1)),
+        ("a vector that nobody was asked for", Foreign, Submit(|header, _| header.vector.as_mut().unwrap().0 += 99)),
         ("another worker's", Stale, Deed::Steal),
         ("a chunk too many", WrongSize, Deed::TooLong),
         ("twice at a time", Replayed, Deed::Repeat),
@@ -172,7 +165,6 @@ fn times(header: &mut GradientHeader, count: usize) {
 }
 
 fn invent(header: &mut GradientHeader) {
-    header.leases[0].0 += 1000;
     lease(header).lease.0 += 1000;
 }
 
@@ -350,7 +342,7 @@ async fn a_worker_that_only_offends_is_expelled() {
     let mut session = peer.join("bad").await;
     let lease = session.assigned().await[0];
     let mut foreign = first_header(&mut session, &lease).await;
-    foreign.collection.as_mut().unwrap().0 += 1000;
+    foreign.vector.as_mut().unwrap().0 += 1000;
     let mut sent = 0;
     while let Ok(receipt) = peer.submit(foreign.clone(), &SUMS).await {
         assert!(is_not_held(&receipt), "{receipt:?}");

@@ -1,16 +1,20 @@
-use ata_types::Lease;
+use ata_types::{Lease, TaskRanges};
 use ata_wire::{Assignment, DataSpec, SpanLinks};
 
 use ata_learn::TaskGradient;
 
 use super::*;
 
-/// A learner of a finite gradient.
-#[derive(Clone, Copy)]
+const ITERATION: Iteration = Iteration(1);
+
+/// A learner whose task `i` has the gradient 2^-i.
+#[derive(Clone, Default)]
 struct Scripted {
     /// Attempts for which its data cannot be read.
     unreadable: usize,
     loss: f64,
+    /// Gradients until this is set.
+    cancels: Option<(usize, CancelFlag)>,
 }
 
 impl Learner for Scripted {
@@ -20,53 +24,165 @@ impl Learner for Scripted {
         Ok(())
     }
 
-    fn gradient(&mut self, _iteration: Iteration, _index: u64) -> Result<TaskGradient, LearnerError> {
+    fn gradient(&mut self, _iteration: Iteration, index: u64) -> Result<TaskGradient, LearnerError> {
+        if let Some((left, flag)) = &mut self.cancels {
+            *left = left.saturating_sub(1);
+            flag.0.fetch_or(*left == 0, Ordering::AcqRel);
+        }
         if self.unreadable == 0 {
-            return Ok(TaskGradient { gradient: vec![1.0], loss: self.loss });
+            return Ok(TaskGradient { gradient: vec![value(index)], loss: self.loss });
         }
         self.unreadable -= 1;
         Err(DataError::io("train.bin")(std::io::ErrorKind::UnexpectedEof.into()).into())
     }
 }
 
+fn value(task: u64) -> f32 {
+    2.0_f32.powi(-(task as i32))
+}
+
+/// A running thread.
+struct Thread {
+    compute: Compute,
+    events: mpsc::Receiver<ComputeEvent>,
+}
+
+impl Thread {
+    fn start(learner: Scripted) -> Self {
+        let run = RunSpec {
+            model: String::new(),
+            parameters: 1,
+            seed: 1,
+            budget: 8,
+            task_batch: 1,
+            data: DataSpec::Generated { seed: 1 },
+            test_data: DataSpec::Generated { seed: 1 },
+            format: WireFormat::F32Exact,
+        };
+        let (sender, mut events) = mpsc::channel(16);
+        let compute = Compute::start(move || Box::new(learner), &run, TensorSizes::new([1]), false, None, sender);
+        assert!(matches!(events.blocking_recv(), Some(ComputeEvent::Ready)));
+        Self { compute, events }
+    }
+
+    fn next(&mut self) -> Option<ComputeEvent> {
+        self.events.blocking_recv()
+    }
+
+    /// Has a lease computed, whose id is its first task.
+    fn lease(&self, first: u64, count: u64, cancelled: &CancelFlag) {
+        let lease =
+            Lease { id: LeaseId(first), iteration: ITERATION, tasks: TaskRange { first, count }, is_alone: false };
+        let assignment = Assignment { lease, trace: None };
+        let lease = HeldLease::new(assignment, 0, SpanLinks::default(), &"one".parse().unwrap());
+        self.compute.push(Job::Compute { lease, cancelled: cancelled.clone(), units: None });
+    }
+
+    fn ask(&self, vector: u64, tasks: &[u64], withdrawn: &CancelFlag, units: Option<Units>) {
+        let tasks: TaskRanges = tasks.iter().copied().map(TaskRange::single).collect();
+        let collection = Collection { id: VectorId(vector), iteration: ITERATION, tasks, first_chunk: 0, shards: None };
+        self.compute.push(Job::Collect { collection, withdrawn: withdrawn.clone(), units });
+    }
+
+    /// The next vector that is handed over, after the reports on leases: its number, value and how many tasks are in it.
+    fn vector(&mut self) -> (u64, f32, u64) {
+        loop {
+            match self.next() {
+                Some(ComputeEvent::Computed { .. }) => {}
+                Some(ComputeEvent::Collected { vector, sum: CollectedSum { sums, units } }) => {
+                    let sum: i32 = sums.iter().map(|sum| sum.values[0]).sum();
+                    let unit = 2.0_f32.powi(units.exponents()[0].into());
+                    return (vector.0, sum as f32 * unit, sums.iter().map(|sum| sum.tasks).sum());
+                }
+                _ => panic!("no vector is handed over"),
+            }
+        }
+    }
+}
+
+/// The sum of some tasks.
+fn total(tasks: &[u64]) -> f32 {
+    tasks.iter().copied().map(value).sum()
+}
+
 /// What becomes of a lease.
 fn compute(learner: Scripted) -> Option<ComputeEvent> {
-    let run = RunSpec {
-        model: String::new(),
-        parameters: 1,
-        seed: 1,
-        budget: 1,
-        task_batch: 1,
-        data: DataSpec::Generated { seed: 1 },
-        test_data: DataSpec::Generated { seed: 1 },
-        format: WireFormat::F32Exact,
-    };
-    let (events, mut received) = mpsc::channel(4);
-    let compute = Compute::start(move || Box::new(learner), &run, TensorSizes::new([1]), false, None, events);
-    assert!(matches!(received.blocking_recv(), Some(ComputeEvent::Ready)));
-    let lease = Lease { id: LeaseId(1), iteration: Iteration(1), tasks: TaskRange::single(0), is_alone: false };
-    let assignment = Assignment { lease, trace: None };
-    let lease = HeldLease::new(assignment, 0, SpanLinks::default(), &"one".parse().unwrap());
-    compute.push(Job::Compute { lease, cancelled: CancelFlag::default(), units: None });
-    received.blocking_recv()
+    let mut thread = Thread::start(learner);
+    thread.lease(0, 1, &CancelFlag::default());
+    thread.next()
 }
 
 #[test]
 fn data_that_cannot_be_read_is_tried_again() {
-    let is_computed =
-        |unreadable| matches!(compute(Scripted { unreadable, loss: 0.0 }), Some(ComputeEvent::Computed { .. }));
+    let is_computed = |unreadable| {
+        matches!(compute(Scripted { unreadable, ..Scripted::default() }), Some(ComputeEvent::Computed { .. }))
+    };
     assert!(is_computed(3));
     assert!(!is_computed(1 + READ_WAITS_MS.len()), "but not forever");
 }
 
-/// Its gradient must not be kept: a lease that the coordinator refuses cannot be separated from the others of its sum.
+/// Its gradient must not be kept: the coordinator would refuse its lease, and the tasks added to it would be computed again.
 #[test]
 fn a_loss_that_is_not_finite_fails_the_lease_on_the_worker() {
     for loss in [f64::NAN, f64::INFINITY] {
-        let Some(ComputeEvent::Failed { reason, uncomputable: true, .. }) = compute(Scripted { unreadable: 0, loss })
+        let Some(ComputeEvent::Failed { reason, uncomputable: true, .. }) =
+            compute(Scripted { loss, ..Scripted::default() })
         else {
             panic!("a loss of {loss} counts")
         };
         assert!(reason.contains("the loss is"), "{reason}");
     }
+}
+
+/// The coordinator hears of it as of a cancelled one, and asks for the others.
+#[test]
+fn a_lease_that_is_cancelled_in_its_last_task_is_in_no_vector() {
+    let (on, cancelled) = (CancelFlag::default(), CancelFlag::default());
+    // The first gradient of all determines the units.
+    let mut thread = Thread::start(Scripted { cancels: Some((4, cancelled.clone())), ..Scripted::default() });
+    thread.lease(0, 1, &on);
+    thread.lease(1, 2, &cancelled);
+    thread.lease(3, 1, &on);
+    thread.ask(1, &[0, 1, 2, 3], &on, None);
+    thread.ask(2, &[0, 3], &on, None);
+    assert_eq!(thread.vector(), (2, total(&[0, 3]), 2));
+}
+
+/// The total of the earlier leases holds one that is not asked for: the others in it are computed again.
+#[test]
+fn a_lease_that_is_cancelled_two_leases_late_is_in_no_vector() {
+    let on = CancelFlag::default();
+    let mut thread = Thread::start(Scripted::default());
+    (0..6).for_each(|task| thread.lease(task, 1, &on));
+    thread.compute.push(Job::Discard(LeaseId(1)));
+    thread.ask(1, &[0, 2, 3, 4, 5], &on, None);
+    assert_eq!(thread.vector(), (1, total(&[0, 2, 3, 4, 5]), 5));
+    thread.ask(2, &[0, 2], &on, None);
+    assert_eq!(thread.vector(), (2, total(&[0, 2]), 2));
+}
+
+/// Another worker's units became those of the iteration, or a task was computed twice.
+#[test]
+fn tasks_in_other_units_and_tasks_that_were_computed_twice_count_once() {
+    let on = CancelFlag::default();
+    let mut thread = Thread::start(Scripted::default());
+    thread.lease(0, 3, &on);
+    thread.lease(2, 2, &on);
+    let units = Units::from_exponents(&[-12], &TensorSizes::new([1])).unwrap();
+    for (vector, units) in [(1, None), (2, Some(units))] {
+        thread.ask(vector, &[0, 1, 2, 3], &on, units);
+        assert_eq!(thread.vector(), (vector, total(&[0, 1, 2, 3]), 4));
+    }
+}
+
+/// Its successor is answered.
+#[test]
+fn a_vector_that_is_withdrawn_stops_what_is_computed_for_it() {
+    let (on, withdrawn) = (CancelFlag::default(), CancelFlag::default());
+    // Of five tasks and the units, three are computed again.
+    let mut thread = Thread::start(Scripted { cancels: Some((7, withdrawn.clone())), ..Scripted::default() });
+    (0..5).for_each(|task| thread.lease(task, 1, &on));
+    thread.ask(1, &[0, 1], &withdrawn, None);
+    thread.ask(2, &[1, 2], &on, None);
+    assert_eq!(thread.vector(), (2, total(&[1, 2]), 2));
 }

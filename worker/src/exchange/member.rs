@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use ata_learn::{GradientSum, encode_sums};
-use ata_types::{CHUNK_VALUES, CollectionId, Iteration, WireFormat};
+use ata_types::{CHUNK_VALUES, Iteration, VectorId, WireFormat};
 use ata_wire::{
     Collection, Connection, FramedSet, GradientHeader, ParameterPart, SetHeader, SetProducer, Shards, connect,
 };
@@ -46,8 +46,8 @@ impl Connections {
 /// What happens in an exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeEvent {
-    /// The collection that asked for it.
-    pub(crate) collection: CollectionId,
+    /// The vector that was asked for.
+    pub(crate) collection: VectorId,
     pub(crate) outcome: Outcome,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Outcome {
 
 /// An exchange, until it is dropped.
 pub(crate) struct Exchange {
-    pub(crate) collection: CollectionId,
+    pub(crate) collection: VectorId,
     /// The iteration of the gradients.
     pub(crate) iteration: Iteration,
     /// Whether a member could not be worked with, which the coordinator was told.
@@ -134,9 +134,9 @@ impl Exchange {
     ) -> (impl Stream<Item = Bytes> + Send + use<>, oneshot::Receiver<()>) {
         let values = sums.first().map_or(0, |sum| sum.values.len());
         let chunks = values.div_ceil(CHUNK_VALUES) as u64;
-        let from = CollectionId(self.shards.place as u64 + 1);
+        let from = VectorId(self.shards.place as u64 + 1);
         for place in self.others() {
-            let header = GradientHeader { session: self.shards.key, collection: Some(from), ..header.clone() };
+            let header = GradientHeader { session: self.shards.key, vector: Some(from), ..header.clone() };
             let (connection, sums, format) = (self.connection(place), sums.to_vec(), self.format);
             let of_it = self.shards.of(place).chunks(0, chunks);
             let of_it = of_it.map(move |at| Bytes::from(encode_sums(format, &total(&sums, at))));
@@ -268,7 +268,7 @@ impl Source {
     }
 }
 
-async fn report(events: &mpsc::Sender<ExchangeEvent>, collection: CollectionId, failure: Failure) {
+async fn report(events: &mpsc::Sender<ExchangeEvent>, collection: VectorId, failure: Failure) {
     let Failure { place, reason } = failure;
     // Without a receiver the session is over.
     drop(events.send(ExchangeEvent { collection, outcome: Outcome::Failed { place, reason } }).await);

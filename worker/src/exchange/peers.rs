@@ -96,7 +96,7 @@ impl Transfers for Peers {
     async fn submit_gradient(&self, mut upload: GradientUpload) -> Result<Receipt, Status> {
         let caller = upload.peer().clone();
         let header = GradientHeader::try_from(upload.header().await?)?;
-        let place = header.collection.map_or(0, |collection| collection.0) as usize;
+        let place = header.vector.map_or(0, |vector| vector.0) as usize;
         let place = place.checked_sub(1).ok_or_else(|| Status::invalid_argument("a place is counted from 1"))?;
         let exchange = self.exchange(header.session, &caller).await?;
         let (arrived, receipt) = oneshot::channel();

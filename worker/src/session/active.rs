@@ -2,7 +2,7 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
-use ata_types::CollectionId;
+use ata_types::VectorId;
 use ata_wire::SetHeader;
 
 /// A session in progress.
@@ -24,9 +24,9 @@ pub(super) struct ActiveSession<'a> {
     pub(super) units: Option<(Iteration, Units)>,
     /// Leases given to the thread.
     pub(super) given: HashMap<LeaseId, CancelFlag>,
-    /// Sums that were asked for and have not been sent.
-    pub(super) asked: Vec<Collection>,
-    /// How often sums were asked for.
+    /// Vectors that were asked for and have not been sent.
+    pub(super) asked: Vec<AskedVector>,
+    /// How often vectors were asked for.
     pub(super) rounds: u64,
     /// Computed leases that were not reported.
     pub(super) progress: Vec<ComputedLease>,
@@ -36,6 +36,12 @@ pub(super) struct ActiveSession<'a> {
     pub(super) worked: &'a mut bool,
     /// Whether the worker holds a lease, for its heartbeats.
     pub(super) has_work: &'a AtomicBool,
+}
+
+/// A vector that was asked for.
+pub(super) struct AskedVector {
+    collection: Collection,
+    pub(super) withdrawn: CancelFlag,
 }
 
 impl ActiveSession<'_> {
@@ -59,7 +65,10 @@ impl ActiveSession<'_> {
                         self.units = Some((iteration, units.map_err(wrong)?));
                     }
                     ToWorker::Assign(assignments) => assignments.into_iter().for_each(|assignment| self.assigned(assignment)),
-                    ToWorker::Collect(collections) => collections.into_iter().for_each(|collection| self.collect(collection)),
+                    ToWorker::Collect { collections, withdrawn } => {
+                        withdrawn.into_iter().for_each(|vector| self.withdraw(vector));
+                        collections.into_iter().for_each(|collection| self.collect(collection));
+                    }
                     ToWorker::Evaluate { step, batches } => self.evaluations.measure(step, batches),
                     ToWorker::Cancel(leases) => self.cancelled(&leases),
                     ToWorker::Farewell { reason, detail } => return ended(reason, detail),
@@ -67,9 +76,8 @@ impl ActiveSession<'_> {
                 },
                 Some(event) = events.recv(), if self.uploads.len() < MAX_UPLOADS => self.compute_event(event)?,
                 Ok(permit) = to_coordinator.reserve(), if !self.progress.is_empty() => {
-                    // Whatever was computed while the connection was busy is reported at once.
-                    let most = self.progress.len().min(MAX_BATCH);
-                    permit.send(FromWorker::Progress(self.progress.drain(..most).collect()).into());
+                    // What was computed while the connection was busy is reported at once, as much of it as a message holds.
+                    permit.send(FromWorker::progress(&mut self.progress).into());
                 }
                 part = self.stream.next(), if !self.sharing.is_behind() => {
                     self.part(part.map_err(SessionError::receive)?)?;
@@ -96,27 +104,41 @@ impl ActiveSession<'_> {
     fn give(&mut self, lease: HeldLease) {
         let cancelled = CancelFlag::default();
         self.given.insert(lease.id(), cancelled.clone());
-        let units = self.units.as_ref().filter(|(iteration, _)| *iteration == lease.iteration());
-        let units = units.map(|(_, units)| units.clone());
+        let units = self.units_of(lease.iteration());
         self.compute.push(Job::Compute { lease, cancelled, units });
     }
 
-    /// Has the sum over some leases sent once they are computed. Without leases, it is no longer needed.
+    fn units_of(&self, iteration: Iteration) -> Option<Units> {
+        let units = self.units.as_ref().filter(|(known, _)| *known == iteration);
+        units.map(|(_, units)| units.clone())
+    }
+
+    /// Has a vector sent once its tasks are computed.
     fn collect(&mut self, collection: Collection) {
-        self.asked.retain(|asked| asked.id != collection.id);
-        if collection.leases.is_empty() {
-            if self.sharing.leave(collection.id) {
-                self.parameters.cut_off();
-            }
-            return;
-        }
         self.rounds += 1;
         self.sharing.open(&collection, self.welcome.run.format);
+        let asked = AskedVector { collection, withdrawn: CancelFlag::default() };
         // The leases are given to the thread once it has their parameters.
-        if self.loaded == Some(collection.iteration) {
-            self.compute.push(Job::Collect(collection.clone()));
+        if self.loaded == Some(asked.collection.iteration) {
+            self.order(&asked);
         }
-        self.asked.push(collection);
+        self.asked.push(asked);
+    }
+
+    fn order(&self, AskedVector { collection, withdrawn }: &AskedVector) {
+        let units = self.units_of(collection.iteration);
+        let (collection, withdrawn) = (collection.clone(), withdrawn.clone());
+        self.compute.push(Job::Collect { collection, withdrawn, units });
+    }
+
+    /// A vector is no longer needed.
+    fn withdraw(&mut self, vector: VectorId) {
+        for asked in self.asked.extract_if(.., |asked| asked.collection.id == vector) {
+            self.compute.cancel(&asked.withdrawn);
+        }
+        if self.sharing.leave(vector) {
+            self.parameters.cut_off();
+        }
     }
 
     fn cancelled(&mut self, leases: &[LeaseId]) {
@@ -143,9 +165,11 @@ impl ActiveSession<'_> {
                 cmp::Ordering::Greater => self.waiting.push((lease, wait_span)),
             }
         }
-        self.asked.retain(|asked| asked.iteration >= iteration);
-        for asked in self.asked.iter().filter(|asked| asked.iteration == iteration) {
-            self.compute.push(Job::Collect(asked.clone()));
+        for asked in self.asked.extract_if(.., |asked| asked.collection.iteration < iteration) {
+            self.compute.cancel(&asked.withdrawn);
+        }
+        for asked in self.asked.iter().filter(|asked| asked.collection.iteration == iteration) {
+            self.order(asked);
         }
     }
 
@@ -162,7 +186,12 @@ impl ActiveSession<'_> {
                 self.send(FromWorker::Ready { fuses: self.compute.fuses, peer_address: self.sharing.address() });
             }
             ComputeEvent::Computed { lease, computed, alone } => self.computed(lease, computed, alone),
-            ComputeEvent::Collected { collection, sum } => self.collected(collection, sum),
+            ComputeEvent::Collected { vector, sum } => self.collected(vector, sum),
+            ComputeEvent::VectorFailed { vector, reason, uncomputable } => {
+                if self.take_asked(vector).is_some() {
+                    self.send(FromWorker::VectorFailed { vector, reason, uncomputable });
+                }
+            }
             ComputeEvent::Failed { lease, reason, uncomputable } => {
                 self.given.remove(&lease);
                 self.send(FromWorker::LeaseFailed { lease, reason, uncomputable });
@@ -175,6 +204,7 @@ impl ActiveSession<'_> {
     fn computed(&mut self, lease: HeldLease, computed: ComputedLease, alone: Option<CollectedSum>) {
         // The lease was cancelled meanwhile, so its gradient is not needed.
         if self.given.remove(&lease.id()).is_none() {
+            self.compute.push(Job::Discard(lease.id()));
             lease.record_cancelled();
             return;
         }
@@ -183,9 +213,8 @@ impl ActiveSession<'_> {
             self.progress.push(computed);
             return;
         };
-        let (iteration, leases) = (lease.iteration(), vec![lease.id()]);
-        let computed = Some(computed);
-        let upload = Upload { iteration, collection: None, leases, first_chunk: 0, computed, sums, units };
+        let (iteration, computed) = (lease.iteration(), Some(computed));
+        let upload = Upload { vector: None, iteration, first_chunk: 0, computed, sums, units };
         let sent = self.submit(upload);
         self.uploads.spawn(async move {
             let span = lease.upload_span();
@@ -196,14 +225,17 @@ impl ActiveSession<'_> {
         });
     }
 
-    /// Sends a sum that is still asked for.
-    fn collected(&mut self, collection: Collection, sum: CollectedSum) {
-        if self.asked.extract_if(.., |asked| *asked == collection).next().is_none() {
-            return;
-        }
-        let Collection { id, iteration, leases, first_chunk, shards } = collection;
+    /// The request for a vector, if it is still asked for and has not been answered.
+    fn take_asked(&mut self, vector: VectorId) -> Option<Collection> {
+        let mut asked = self.asked.extract_if(.., |asked| asked.collection.id == vector);
+        asked.next().map(|asked| asked.collection)
+    }
+
+    /// Sends a vector that is still asked for.
+    fn collected(&mut self, vector: VectorId, sum: CollectedSum) {
+        let Some(Collection { id, first_chunk, shards, .. }) = self.take_asked(vector) else { return };
         let CollectedSum { sums, units } = sum;
-        let upload = Upload { iteration, collection: Some(id), leases, first_chunk, computed: None, sums, units };
+        let upload = Upload { vector: Some(id), iteration: Iteration(0), first_chunk, computed: None, sums, units };
         if shards.is_some() {
             return self.exchange(id, upload);
         }
@@ -212,7 +244,7 @@ impl ActiveSession<'_> {
     }
 
     /// Adds a sum to those of the other members of its exchange, and sends the coordinator the totals of this worker's chunks.
-    fn exchange(&mut self, collection: CollectionId, upload: Upload) {
+    fn exchange(&mut self, collection: VectorId, upload: Upload) {
         let Some(exchange) = self.sharing.exchange(collection) else { return };
         let (header, sums) = upload.into_parts(self.welcome.session);
         let (totals, over) = exchange.send(&header, &sums);
@@ -262,7 +294,7 @@ impl ActiveSession<'_> {
                 let Some(address) = self.sharing.fail(collection, place) else { return Ok(()) };
                 let reason = format!("the worker at {address}: {reason}");
                 tracing::warn!(reason, "cannot exchange vectors with another worker");
-                self.send(FromWorker::ExchangeFailed { collection, place, reason });
+                self.send(FromWorker::ExchangeFailed { vector: collection, place, reason });
                 if self.sharing.stop_awaiting(collection) {
                     self.parameters.cut_off();
                 }

@@ -2,7 +2,7 @@
 #![allow(clippy::wildcard_imports, reason = "it is a part of the module above, in a file of its own")]
 
 use super::*;
-use ata_types::CollectionId;
+use ata_types::VectorId;
 use ata_wire::{PeerAddress, SetHeader, Shard};
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ pub(super) struct Sharing<'a> {
 
 /// A set of which the coordinator sends this worker's chunks.
 struct ArrivingSet {
-    collection: CollectionId,
+    collection: VectorId,
     /// Chunks that the coordinator has not sent.
     own_left: usize,
     /// Whether chunks of other members are awaited.
@@ -46,13 +46,13 @@ impl<'a> Sharing<'a> {
     }
 
     /// Leaves an exchange that is over. Returns whether parameters were awaited from it.
-    pub(super) fn leave(&mut self, collection: CollectionId) -> bool {
+    pub(super) fn leave(&mut self, collection: VectorId) -> bool {
         self.exchanges.retain(|exchange| exchange.collection != collection);
         self.stop_awaiting(collection)
     }
 
     /// The exchange that a collection asked for.
-    pub(super) fn exchange(&mut self, collection: CollectionId) -> Option<&mut Exchange> {
+    pub(super) fn exchange(&mut self, collection: VectorId) -> Option<&mut Exchange> {
         self.exchanges.iter_mut().find(|exchange| exchange.collection == collection)
     }
 
@@ -66,8 +66,7 @@ impl<'a> Sharing<'a> {
             exchange.collection
         });
         let awaits_others = collection.is_some();
-        self.arriving =
-            Some(ArrivingSet { collection: collection.unwrap_or(CollectionId(0)), own_left, awaits_others });
+        self.arriving = Some(ArrivingSet { collection: collection.unwrap_or(VectorId(0)), own_left, awaits_others });
     }
 
     /// Takes a chunk from the coordinator, if it is one of this worker's own of a set in shards.
@@ -87,13 +86,13 @@ impl<'a> Sharing<'a> {
     }
 
     /// Whether chunks of parameters are awaited from an exchange.
-    pub(super) fn awaits(&self, collection: CollectionId) -> bool {
+    pub(super) fn awaits(&self, collection: VectorId) -> bool {
         let mut arriving = self.arriving.iter();
         arriving.any(|arriving| arriving.collection == collection && arriving.awaits_others)
     }
 
     /// Awaits no more chunks from an exchange. Returns whether any were awaited.
-    pub(super) fn stop_awaiting(&mut self, collection: CollectionId) -> bool {
+    pub(super) fn stop_awaiting(&mut self, collection: VectorId) -> bool {
         let awaited = self.awaits(collection);
         if let Some(arriving) = self.arriving.as_mut().filter(|_| awaited) {
             arriving.awaits_others = false;
@@ -103,7 +102,7 @@ impl<'a> Sharing<'a> {
 
     /// Forgets the connection to a member of an exchange that could not be worked with. Returns its address, the first time that
     /// one of that exchange could not be.
-    pub(super) fn fail(&mut self, collection: CollectionId, place: usize) -> Option<String> {
+    pub(super) fn fail(&mut self, collection: VectorId, place: usize) -> Option<String> {
         let exchange = self.exchange(collection)?;
         let (address, is_known) = (exchange.address(place), std::mem::replace(&mut exchange.has_failed, true));
         self.connections.forget(&address);

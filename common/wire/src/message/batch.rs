@@ -5,23 +5,23 @@ use crate::limits::{MAX_BATCH, MAX_BATCH_ENTRIES};
 
 /// Splits items into messages of at most [`MAX_BATCH`] items and [`MAX_BATCH_ENTRIES`] entries. An item with more entries than that gets
 /// a message of its own.
-pub(super) fn batches<T>(items: Vec<T>, entries: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
-    let mut batches: Vec<Vec<T>> = Vec::new();
-    let mut sum = 0;
-    for item in items {
-        let more = entries(&item);
-        match batches.last_mut() {
-            Some(batch) if batch.len() < MAX_BATCH && sum + more <= MAX_BATCH_ENTRIES => {
-                sum += more;
-                batch.push(item);
-            }
-            _ => {
-                sum = more;
-                batches.push(vec![item]);
-            }
-        }
+pub(super) fn batches<T>(mut items: Vec<T>, entries: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut batches = Vec::new();
+    while !items.is_empty() {
+        batches.push(first_batch(&mut items, &entries));
     }
     batches
+}
+
+/// Takes away the items of the first message.
+pub(super) fn first_batch<T>(items: &mut Vec<T>, entries: impl Fn(&T) -> usize) -> Vec<T> {
+    let mut sum = 0;
+    let fits = |item: &&T| {
+        sum += entries(item);
+        sum <= MAX_BATCH_ENTRIES
+    };
+    let most = items.iter().take(MAX_BATCH).take_while(fits).count();
+    items.drain(..most.max(1).min(items.len())).collect()
 }
 
 /// Checks that a message holds items within these limits.

@@ -1,20 +1,20 @@
-//! The sums that a worker is asked for.
+//! The vectors that a worker is asked for.
 
-use ata_types::{CollectionId, Iteration, LeaseId};
+use ata_types::{Iteration, TaskRange, TaskRanges, VectorId};
 
-use super::{Shards, WireError, at_most, in_range};
-use crate::limits::{MAX_BATCH, MAX_CHUNKS};
+use super::{Shards, WireError, at_most, in_range, invalid};
+use crate::limits::{MAX_CHUNKS, MAX_RANGES};
 use crate::proto;
 
-/// A request for the sum of the gradients of some leases, which is sent as soon as all of them are computed.
+/// A request for the sum of the gradients of some tasks, which is sent as soon as all of them are computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// Identifies it. A later one with the same identifier replaces it.
-    pub id: CollectionId,
-    /// The iteration of its leases.
+    /// Identifies the vector. A request is never replaced, only withdrawn.
+    pub id: VectorId,
+    /// The iteration of the tasks.
     pub iteration: Iteration,
-    /// The leases, at most [`MAX_BATCH`]. If there are none, nothing is sent any more.
-    pub leases: Vec<LeaseId>,
+    /// Tasks of the worker's leases, at least one, in at most [`MAX_RANGES`] ranges.
+    pub tasks: TaskRanges,
     /// The first chunk of the sum to send.
     pub first_chunk: u64,
     /// The workers among whom it is added to theirs, if any.
@@ -23,9 +23,14 @@ pub struct Collection {
 
 impl From<Collection> for proto::Collection {
     fn from(collection: Collection) -> Self {
-        let Collection { id, iteration, leases, first_chunk, shards } = collection;
-        let leases = leases.into_iter().map(|lease| lease.0).collect();
-        Self { id: id.0, iteration: iteration.number(), leases, first_chunk, shards: shards.map(Into::into) }
+        let Collection { id, iteration, tasks, first_chunk, shards } = collection;
+        let mut end = 0;
+        let packed = |range: TaskRange| {
+            let gap = range.first - std::mem::replace(&mut end, range.end());
+            [gap, range.count]
+        };
+        let tasks = tasks.iter().flat_map(packed).collect();
+        Self { id: id.0, iteration: iteration.number(), tasks, first_chunk, shards: shards.map(Into::into) }
     }
 }
 
@@ -33,14 +38,29 @@ impl TryFrom<proto::Collection> for Collection {
     type Error = WireError;
 
     fn try_from(collection: proto::Collection) -> Result<Self, WireError> {
-        let proto::Collection { id, iteration, leases, first_chunk, shards } = collection;
-        at_most("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
+        let proto::Collection { id, iteration, tasks, first_chunk, shards } = collection;
         Ok(Self {
-            id: CollectionId(in_range("id", id, u64::MAX)?),
+            id: VectorId(in_range("id", id, u64::MAX)?),
             iteration: Iteration(in_range("iteration", iteration, u64::MAX)?),
-            leases: leases.into_iter().map(LeaseId).collect(),
+            tasks: unpacked(&tasks)?,
             first_chunk: at_most("first_chunk", first_chunk, MAX_CHUNKS - 1)?,
             shards: shards.map(Shards::try_from).transpose()?,
         })
     }
+}
+
+/// Reads ranges of tasks. Each set of tasks has one form, whose ranges ascend with gaps between them.
+fn unpacked(packed: &[u64]) -> Result<TaskRanges, WireError> {
+    in_range("number of ranges", packed.len().div_ceil(2) as u64, MAX_RANGES as u64)?;
+    let mut end = 0_u64;
+    let range = |(at, pair): (usize, &[u64])| {
+        let &[gap, count] = pair else { return Err(invalid("tasks", "an odd number of values", "pairs")) };
+        let first = end.checked_add(gap).filter(|_| at == 0 || gap > 0);
+        let range = first.zip(first.and_then(|first| first.checked_add(count)).filter(|_| count > 0));
+        let (first, after) =
+            range.ok_or_else(|| invalid("tasks", format!("{count} after {gap}"), "tasks after a gap, below 2^64"))?;
+        end = after;
+        Ok(TaskRange { first, count })
+    };
+    packed.chunks(2).enumerate().map(range).collect()
 }

@@ -1,9 +1,9 @@
 //! The worker's messages on the control stream.
 
-use ata_types::{CollectionId, LeaseId, WorkerId};
+use ata_types::{LeaseId, VectorId, WorkerId};
 
 use super::{
-    ComputedLease, MeasuredBatch, PeerAddress, WireError, WorkerName, batches, check_batch, missing, truncated,
+    ComputedLease, MeasuredBatch, PeerAddress, WireError, WorkerName, check_batch, first_batch, missing, truncated,
 };
 use crate::{PROTOCOL, proto};
 
@@ -33,10 +33,19 @@ pub enum FromWorker {
         /// Whether the tasks fail on any worker, as far as this one can tell.
         uncomputable: bool,
     },
+    /// The worker could not compute again what it does not keep of a vector that it was asked for.
+    VectorFailed {
+        /// The vector.
+        vector: VectorId,
+        /// Why, human-readable.
+        reason: String,
+        /// As of a lease.
+        uncomputable: bool,
+    },
     /// The worker could not exchange vectors with another one.
     ExchangeFailed {
-        /// The collection that asked for it.
-        collection: CollectionId,
+        /// Its vector, which was to be exchanged.
+        vector: VectorId,
         /// The place of the other worker.
         place: usize,
         /// Why, human-readable.
@@ -50,9 +59,9 @@ pub enum FromWorker {
 }
 
 impl FromWorker {
-    /// The messages that report these leases, in order.
-    pub fn progress(leases: Vec<ComputedLease>) -> impl Iterator<Item = Self> {
-        batches(leases, entries).into_iter().map(Self::Progress)
+    /// The message that reports the first of these leases, as many as it may hold, and takes them away.
+    pub fn progress(leases: &mut Vec<ComputedLease>) -> Self {
+        Self::Progress(first_batch(leases, entries))
     }
 }
 
@@ -91,17 +100,16 @@ impl From<FromWorker> for proto::WorkerMessage {
                 let peer_address = peer_address.map(|address| address.to_wire()).unwrap_or_default();
                 Kind::Ready(proto::Ready { fuses, peer_address })
             }
-            FromWorker::ExchangeFailed { collection, place, reason } => {
+            FromWorker::ExchangeFailed { vector, place, reason } => {
                 let place = u32::try_from(place).unwrap_or(u32::MAX);
-                Kind::ExchangeFailed(proto::ExchangeFailed {
-                    collection: collection.0,
-                    place,
-                    reason: truncated(reason),
-                })
+                Kind::ExchangeFailed(proto::ExchangeFailed { vector: vector.0, place, reason: truncated(reason) })
             }
             FromWorker::Heartbeat { idle } => Kind::Heartbeat(proto::Heartbeat { idle }),
             FromWorker::LeaseFailed { lease, reason, uncomputable } => {
                 Kind::LeaseFailed(proto::LeaseFailed { lease: lease.0, reason: truncated(reason), uncomputable })
+            }
+            FromWorker::VectorFailed { vector, reason, uncomputable } => {
+                Kind::VectorFailed(proto::VectorFailed { vector: vector.0, reason: truncated(reason), uncomputable })
             }
             FromWorker::Measured(measured) => Kind::Measured(measured.into()),
             FromWorker::Progress(leases) => {
@@ -135,14 +143,15 @@ impl TryFrom<proto::WorkerMessage> for FromWorker {
                     (!peer_address.is_empty()).then(|| PeerAddress::from_wire(&peer_address)).transpose()?;
                 Ok(Self::Ready { fuses, peer_address })
             }
-            Kind::ExchangeFailed(proto::ExchangeFailed { collection, place, reason }) => Ok(Self::ExchangeFailed {
-                collection: CollectionId(collection),
-                place: place as usize,
-                reason: truncated(reason),
-            }),
+            Kind::ExchangeFailed(proto::ExchangeFailed { vector, place, reason }) => {
+                Ok(Self::ExchangeFailed { vector: VectorId(vector), place: place as usize, reason: truncated(reason) })
+            }
             Kind::Heartbeat(proto::Heartbeat { idle }) => Ok(Self::Heartbeat { idle }),
             Kind::LeaseFailed(proto::LeaseFailed { lease, reason, uncomputable }) => {
                 Ok(Self::LeaseFailed { lease: LeaseId(lease), reason: truncated(reason), uncomputable })
+            }
+            Kind::VectorFailed(proto::VectorFailed { vector, reason, uncomputable }) => {
+                Ok(Self::VectorFailed { vector: VectorId(vector), reason: truncated(reason), uncomputable })
             }
             Kind::Measured(measured) => Ok(Self::Measured(measured.try_into()?)),
             Kind::Progress(proto::Progress { leases }) => {

@@ -1,10 +1,10 @@
 //! The header that precedes the chunks of a sum of gradients, and the receipt that answers it.
 
-use ata_types::{CollectionId, Iteration, LeaseId};
+use ata_types::{Iteration, VectorId};
 use bytes::Bytes;
 
-use super::{ComputedLease, SessionToken, WireError, array, at_most, in_range, invalid, truncated, units_of};
-use crate::limits::{MAX_BATCH, MAX_CHUNKS, MAX_TENSORS};
+use super::{ComputedLease, SessionToken, WireError, array, at_most, invalid, truncated, units_of};
+use crate::limits::MAX_TENSORS;
 use crate::proto::{self, gradient_receipt::Verdict};
 
 /// The header that precedes the chunks of a sum of gradients.
@@ -12,15 +12,11 @@ use crate::proto::{self, gradient_receipt::Verdict};
 pub struct GradientHeader {
     /// The session that sends it.
     pub session: SessionToken,
-    /// The collection that was asked for; `None` for a lease that is sent alone.
-    pub collection: Option<CollectionId>,
-    /// The iteration of the leases.
+    /// The vector that was asked for; `None` for a lease that is sent alone.
+    pub vector: Option<VectorId>,
+    /// The iteration of a lease that is sent alone; 0 for a vector that was asked for.
     pub iteration: Iteration,
-    /// The leases whose gradients the sum holds; exactly one if it is sent alone.
-    pub leases: Vec<LeaseId>,
-    /// The first chunk that is sent; 0 for a lease that is sent alone.
-    pub first_chunk: u64,
-    /// What the worker measured, if the lease is sent alone.
+    /// What the worker measured, if a lease is sent alone.
     pub computed: Option<ComputedLease>,
     /// For each tensor, the largest magnitude of a value in the gradient of any of the tasks; finite.
     pub maxima: Vec<f32>,
@@ -33,18 +29,14 @@ pub struct GradientHeader {
 impl GradientHeader {
     /// Checks that the fields agree on whether a lease is sent alone.
     fn check_alone(&self) -> Result<(), WireError> {
-        let computed = self.computed.as_ref().map(|computed| computed.lease);
-        if self.collection.is_some() {
-            return computed.map_or(Ok(()), |_| Err(invalid("computed", "present", "nothing in a collection")));
+        match (self.vector, self.iteration, &self.computed) {
+            (Some(_), Iteration(0), None) | (None, _, Some(_)) => Ok(()),
+            (Some(_), _, Some(_)) => Err(invalid("computed", "present", "nothing for a vector that was asked for")),
+            (Some(_), iteration, None) => {
+                Err(invalid("iteration", iteration, "0 for a vector that was asked for, whose request names it"))
+            }
+            (None, _, None) => Err(invalid("computed", "missing", "a lease that is sent alone, or a vector")),
         }
-        if self.first_chunk > 0 {
-            return Err(invalid("first_chunk", self.first_chunk, "0 for a lease that is sent alone"));
-        }
-        if self.leases != computed.as_slice() {
-            let found = computed.map_or("missing".into(), |lease| format!("of lease {lease}"));
-            return Err(invalid("computed", found, "the only lease, since there is no collection"));
-        }
-        Ok(())
     }
 }
 
@@ -52,10 +44,8 @@ impl From<GradientHeader> for proto::GradientHeader {
     fn from(header: GradientHeader) -> Self {
         Self {
             session: header.session.to_wire(),
-            collection: header.collection.map_or(0, |collection| collection.0),
+            vector: header.vector.map_or(0, |vector| vector.0),
             iteration: header.iteration.number(),
-            leases: header.leases.into_iter().map(|lease| lease.0).collect(),
-            first_chunk: header.first_chunk,
             computed: header.computed.map(Into::into),
             maxima: header.maxima.into_iter().flat_map(f32::to_le_bytes).collect(),
             units: header.units.into_iter().map(i32::from).collect(),
@@ -68,17 +58,14 @@ impl TryFrom<proto::GradientHeader> for GradientHeader {
     type Error = WireError;
 
     fn try_from(header: proto::GradientHeader) -> Result<Self, WireError> {
-        in_range("number of leases", header.leases.len() as u64, MAX_BATCH as u64)?;
         let (maxima, units) = (maxima_of(&header.maxima)?, units_of(header.units)?);
         if units.len() != maxima.len() {
             return Err(invalid("number of units", units.len(), format!("{}, one for each maximum", maxima.len())));
         }
         let header = Self {
             session: SessionToken::from_wire(&header.session)?,
-            collection: (header.collection > 0).then_some(CollectionId(header.collection)),
+            vector: (header.vector > 0).then_some(VectorId(header.vector)),
             iteration: Iteration(header.iteration),
-            leases: header.leases.into_iter().map(LeaseId).collect(),
-            first_chunk: at_most("first_chunk", header.first_chunk, MAX_CHUNKS - 1)?,
             computed: header.computed.map(ComputedLease::try_from).transpose()?,
             maxima,
             units,
@@ -105,7 +92,7 @@ fn maxima_of(bytes: &Bytes) -> Result<Vec<f32>, WireError> {
 pub enum Receipt {
     /// The sum counts.
     Accepted,
-    /// The session does not hold one of the leases, was asked for another sum, or is sending this one already.
+    /// The session does not hold the lease, or is not asked for the vector any more, or is sending it already.
     NotHeld {
         /// Why, human-readable.
         reason: String,

@@ -6,7 +6,7 @@
 //! - `run`: everything a worker has to know about the run
 //! - `computed`: what a worker measured while it computed a lease
 //! - `measured`: what a worker measured on a batch of the test data
-//! - `collection`: the sums that a worker is asked for
+//! - `collection`: the vectors that a worker is asked for
 //! - `gradient`: the header and the receipt of a sum of gradients
 //! - `set`: the header of a set of parameters
 //! - `shards`: workers that exchange vectors among each other
@@ -45,7 +45,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use tonic::Status;
 
-use self::batch::{batches, check_batch};
+use self::batch::{batches, check_batch, first_batch};
 use crate::PROTOCOL;
 use crate::limits::{MAX_NAME_CHARS, MAX_TENSORS, MAX_TEXT_BYTES};
 

@@ -1,10 +1,10 @@
 //! The coordinator's messages on the control stream.
 
-use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
+use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, VectorId, WorkerId};
 
 use super::{
-    Collection, RunSpec, SessionToken, TraceContext, WireError, batches, check_batch, in_range, invalid, missing,
-    truncated, units_of,
+    Collection, RunSpec, SessionToken, TraceContext, WireError, at_most, batches, check_batch, in_range, invalid,
+    missing, truncated, units_of,
 };
 use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES};
 use crate::proto;
@@ -33,8 +33,13 @@ pub enum ToWorker {
     },
     /// Leases that are no longer needed; at most [`MAX_BATCH`].
     Cancel(Vec<LeaseId>),
-    /// Sums to send. [`Self::collect`] makes messages within the limits.
-    Collect(Vec<Collection>),
+    /// Vectors to send, and such as are no longer needed. [`Self::collect`] makes messages within the limits.
+    Collect {
+        /// What is asked for.
+        collections: Vec<Collection>,
+        /// What was asked for earlier and is not to be sent any more; at most [`MAX_BATCH`].
+        withdrawn: Vec<VectorId>,
+    },
     /// The last message of a session.
     Farewell {
         /// Why the session ends.
@@ -45,14 +50,17 @@ pub enum ToWorker {
 }
 
 impl ToWorker {
-    /// The messages that ask for these collections, in order.
-    pub fn collect(collections: Vec<Collection>) -> impl Iterator<Item = Self> {
-        batches(collections, entries).into_iter().map(Self::Collect)
+    /// The messages that withdraw and ask for these vectors, in order.
+    pub fn collect(withdrawn: &[VectorId], collections: Vec<Collection>) -> impl Iterator<Item = Self> {
+        let withdrawn = withdrawn.chunks(MAX_BATCH).map(<[VectorId]>::to_vec);
+        let withdrawn = withdrawn.map(|withdrawn| Self::Collect { collections: Vec::new(), withdrawn });
+        let asked = batches(collections, entries).into_iter();
+        withdrawn.chain(asked.map(|collections| Self::Collect { collections, withdrawn: Vec::new() }))
     }
 }
 
 fn entries(collection: &Collection) -> usize {
-    collection.leases.len()
+    collection.tasks.len()
 }
 
 /// Why a session ends.
@@ -127,9 +135,10 @@ impl From<ToWorker> for proto::CoordinatorMessage {
             ToWorker::Cancel(leases) => {
                 Kind::Cancel(proto::Cancellations { leases: leases.into_iter().map(|lease| lease.0).collect() })
             }
-            ToWorker::Collect(collections) => {
-                Kind::Collect(proto::Collect { collections: collections.into_iter().map(Into::into).collect() })
-            }
+            ToWorker::Collect { collections, withdrawn } => Kind::Collect(proto::Collect {
+                collections: collections.into_iter().map(Into::into).collect(),
+                withdrawn: withdrawn.into_iter().map(|vector| vector.0).collect(),
+            }),
             ToWorker::Farewell { reason, detail } => {
                 let reason = match reason {
                     FarewellReason::Finished => proto::farewell::Reason::Finished,
@@ -183,10 +192,13 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                 in_range("number of leases", leases.len() as u64, MAX_BATCH as u64)?;
                 Self::Cancel(leases.into_iter().map(LeaseId).collect())
             }
-            Kind::Collect(proto::Collect { collections }) => {
+            Kind::Collect(proto::Collect { collections, withdrawn }) => {
                 let collections = collections.into_iter().map(Collection::try_from).collect::<Result<Vec<_>, _>>()?;
-                check_batch("number of collections", &collections, entries)?;
-                Self::Collect(collections)
+                at_most("number of withdrawn vectors", withdrawn.len() as u64, MAX_BATCH as u64)?;
+                if withdrawn.is_empty() || !collections.is_empty() {
+                    check_batch("number of collections", &collections, entries)?;
+                }
+                Self::Collect { collections, withdrawn: withdrawn.into_iter().map(VectorId).collect() }
             }
             Kind::Farewell(farewell) => {
                 let reason = match farewell.reason() {

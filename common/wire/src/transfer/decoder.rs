@@ -195,7 +195,7 @@ mod tests {
             pieces in prop::collection::vec(1usize..100, 1..5),
             crc32c in prop_oneof![Just(0), any::<u32>()],
         ) {
-            let header = GradientPart { kind: Some(Kind::Header(GradientHeader { collection: 7, ..Default::default() })) };
+            let header = GradientPart { kind: Some(Kind::Header(GradientHeader { vector: 7, ..Default::default() })) };
             let mut bytes = prefixed(&header.encode_to_vec());
             let mut expected = vec![Item::Message(header.encode_to_vec().into())];
             for size in sizes {

@@ -103,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn framed_as_generated_code_would() {
         for size in [1, 100, 127, 128, 16_384, MAX_CHUNK_BYTES] {
-            let header = proto::GradientHeader { collection: 5, ..Default::default() };
+            let header = proto::GradientHeader { vector: 5, ..Default::default() };
             let chunks = [size, 7].map(|size| Bytes::from((0..size).map(|at| at as u8).collect::<Vec<u8>>()));
             let own: Vec<u8> =
                 framed_gradient(header.clone(), tokio_stream::iter(chunks.clone())).collect::<Vec<_>>().await.concat();

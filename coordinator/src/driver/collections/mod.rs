@@ -2,7 +2,7 @@
 //!
 //! The engine asks a worker for the sum of the gradients of some leases. Tasks of a worker that was lost while it sent its sum are
 //! collected from the first chunk on that did not arrive; a collection of the engine that holds both such tasks and others is
-//! several vectors.
+//! several vectors, as is one of more ranges of tasks than a request may name.
 //!
 //! Several workers may exchange their vectors in shards: each of them sends some chunks of the sum of all. These vectors count
 //! once all of their chunks have arrived, and until then the others are asked again if one of them is lost.
@@ -11,10 +11,11 @@ mod shared;
 
 pub(super) use shared::Member;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use ata_record::RefusalKind;
-use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, VectorId, WorkerId};
+use ata_wire::limits::MAX_RANGES;
 use ata_wire::{Collection, GradientHeader, Shard};
 
 use super::uploads::UploadRefusal;
@@ -28,7 +29,8 @@ struct Vector {
     /// The collection of the engine that it is part of.
     part_of: CollectionId,
     request: Collection,
-    tasks: Vec<TaskRange>,
+    /// The leases with its tasks.
+    leases: Vec<(LeaseId, TaskRange)>,
     /// The gate for its chunks, once its header was accepted.
     gate: Option<Gate>,
     has_arrived: bool,
@@ -45,10 +47,23 @@ impl Vector {
     }
 }
 
+/// What to tell a worker about its vectors.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) withdrawn: Vec<VectorId>,
+    pub(super) collections: Vec<Collection>,
+}
+
+impl From<Collection> for Requests {
+    fn from(collection: Collection) -> Self {
+        Self { withdrawn: Vec::new(), collections: vec![collection] }
+    }
+}
+
 /// The vectors of the iteration that is under way.
 #[derive(Debug)]
 pub(super) struct Collections {
-    vectors: BTreeMap<CollectionId, Vector>,
+    vectors: BTreeMap<VectorId, Vector>,
     /// The sum of those that are exchanged in shards.
     shared: Option<SharedSum>,
     /// How many vectors were asked for so far.
@@ -66,8 +81,10 @@ pub(super) struct Collections {
 /// A vector that is let in.
 pub(super) struct AcceptedVector {
     pub(super) gate: Gate,
+    pub(super) iteration: Iteration,
+    pub(super) first_chunk: u64,
     /// Names it for the training thread.
-    pub(super) collection: CollectionId,
+    pub(super) collection: VectorId,
     /// Which of its chunks are sent.
     pub(super) shard: Shard,
     /// Whether the magnitudes of its gradients were counted before.
@@ -95,24 +112,27 @@ impl Collections {
     }
 
     /// The engine asks a worker for the sum over some leases, with their tasks; this replaces what it asked for before under the
-    /// same name. Returns what to ask the worker for.
+    /// same name. Returns what to tell the worker.
     pub(super) fn ask(
         &mut self,
         worker: WorkerId,
         collection: CollectionId,
         iteration: Iteration,
         leases: &[(LeaseId, TaskRange)],
-    ) -> Vec<Collection> {
-        let (kept, mut requests) = self.withdraw(collection, leases);
+    ) -> Requests {
+        let (kept, withdrawn) = self.withdraw(collection, leases);
+        let mut collections = Vec::new();
         let mut by_first: BTreeMap<u64, Vec<(LeaseId, TaskRange)>> = BTreeMap::new();
         for &(lease, tasks) in leases.iter().filter(|(lease, _)| !kept.contains(lease)) {
             by_first.entry(self.first_chunk(tasks)).or_default().push((lease, tasks));
         }
         for (first_chunk, leases) in by_first {
-            let request = self.add(worker, collection, iteration, leases, first_chunk);
-            requests.extend(Some(request).filter(|_| first_chunk < self.chunks));
+            for leases in in_vectors(leases) {
+                let request = self.add(worker, collection, iteration, leases, first_chunk);
+                collections.extend(Some(request).filter(|_| first_chunk < self.chunks));
+            }
         }
-        requests
+        Requests { withdrawn, collections }
     }
 
     /// Adds a vector. Returns the request for it.
@@ -125,13 +145,13 @@ impl Collections {
         first_chunk: u64,
     ) -> Collection {
         let (id, has_arrived) = (self.next_id(), first_chunk == self.chunks);
-        let (leases, tasks) = leases.into_iter().unzip();
-        let request = Collection { id, iteration, leases, first_chunk, shards: None };
+        let tasks = leases.iter().map(|(_, tasks)| *tasks).collect();
+        let request = Collection { id, iteration, tasks, first_chunk, shards: None };
         let vector = Vector {
             worker,
             part_of: collection,
             request: request.clone(),
-            tasks,
+            leases,
             gate: None,
             has_arrived,
             due_s: None,
@@ -141,29 +161,33 @@ impl Collections {
         request
     }
 
-    fn next_id(&mut self) -> CollectionId {
+    fn next_id(&mut self) -> VectorId {
         self.asked += 1;
-        CollectionId(self.asked)
+        VectorId(self.asked)
     }
 
-    /// Whether a vector is asked for still.
-    pub(super) fn is_asked(&self, id: CollectionId) -> bool {
-        self.vectors.contains_key(&id)
+    /// Whether a worker is still asked for a vector.
+    pub(super) fn is_asked(&self, worker: WorkerId, id: VectorId) -> bool {
+        self.vectors.get(&id).is_some_and(|vector| vector.worker == worker)
     }
 
-    /// Takes back what was asked for, except vectors that were let in and are still wanted. Returns the leases of these, and the
-    /// requests that tell the worker.
+    /// The iteration of a vector that is asked for.
+    pub(super) fn iteration(&self, id: VectorId) -> Option<Iteration> {
+        self.vectors.get(&id).map(|vector| vector.request.iteration)
+    }
+
+    /// Withdraws what was asked for, except vectors that were let in and are still wanted. Returns the leases of these, and the
+    /// vectors that were withdrawn.
     fn withdraw(
         &mut self,
         collection: CollectionId,
         wanted: &[(LeaseId, TaskRange)],
-    ) -> (Vec<LeaseId>, Vec<Collection>) {
-        let is_wanted = |id: &LeaseId| wanted.iter().any(|(lease, _)| lease == id);
-        let stays = |vector: &Vector| vector.gate.is_some() && vector.request.leases.iter().all(is_wanted);
-        let of_it = self.vectors.values().filter(|vector| vector.part_of == collection);
-        let kept = of_it.filter(|vector| stays(vector)).flat_map(|vector| vector.request.leases.clone()).collect();
-        let ended = self.end(|vector| vector.part_of == collection && !stays(vector));
-        (kept, ended.into_iter().map(|request| Collection { leases: Vec::new(), ..request }).collect())
+    ) -> (HashSet<LeaseId>, Vec<VectorId>) {
+        let wanted: HashSet<LeaseId> = wanted.iter().map(|(lease, _)| *lease).collect();
+        let stays = |vector: &Vector| vector.gate.is_some() && vector.leases.iter().all(|(id, _)| wanted.contains(id));
+        let of_it = self.vectors.values().filter(|vector| vector.part_of == collection && stays(vector));
+        let kept = of_it.flat_map(|vector| &vector.leases).map(|(lease, _)| *lease).collect();
+        (kept, self.end(|vector| vector.part_of == collection && !stays(vector)))
     }
 
     fn first_chunk(&self, tasks: TaskRange) -> u64 {
@@ -176,25 +200,15 @@ impl Collections {
 
     /// Checks the header of a vector that a worker is about to send.
     pub(super) fn check(&self, worker: WorkerId, header: &GradientHeader) -> Result<(), (RefusalKind, String)> {
-        let id = header.collection.unwrap_or(CollectionId(0));
+        let id = header.vector.unwrap_or(VectorId(0));
         let Some(vector) = self.vectors.get(&id).filter(|vector| vector.worker == worker) else {
             let kind = if id.0 <= self.asked { RefusalKind::Stale } else { RefusalKind::Foreign };
-            return Err((kind, format!("collection {id} is not asked of worker {worker}")));
+            return Err((kind, format!("vector {id} is not asked of worker {worker}")));
         };
         if vector.gate.is_some() {
-            return Err((RefusalKind::Replayed, format!("collection {id} is being sent already")));
-        }
-        let Collection { iteration, leases, first_chunk, .. } = &vector.request;
-        if (*iteration, leases, *first_chunk) != (header.iteration, &header.leases, header.first_chunk) {
-            return Err((RefusalKind::Stale, format!("collection {id} is now asked for with other leases")));
+            return Err((RefusalKind::Replayed, format!("vector {id} is being sent already")));
         }
         Ok(())
-    }
-
-    /// The vector that a worker was asked for with this lease in it.
-    pub(super) fn with(&self, worker: WorkerId, lease: LeaseId) -> Option<CollectionId> {
-        let mut vectors = self.vectors.iter();
-        vectors.find(|(_, vector)| vector.worker == worker && vector.request.leases.contains(&lease)).map(|(id, _)| *id)
     }
 
     /// Whether vectors are kept apart until all have arrived.
@@ -203,7 +217,7 @@ impl Collections {
     }
 
     /// Whether every vector that is asked for has been let in, or is among those that were announced.
-    pub(super) fn are_all_announced(&self, announced: &[CollectionId]) -> bool {
+    pub(super) fn are_all_announced(&self, announced: &[VectorId]) -> bool {
         self.vectors.iter().all(|(id, vector)| vector.gate.is_some() || vector.has_arrived || announced.contains(id))
     }
 
@@ -212,11 +226,11 @@ impl Collections {
         &mut self,
         now_s: f64,
         timeout_s: f64,
-        is_computed: impl Fn(&CollectionId, &LeaseId) -> bool,
-    ) -> Vec<(WorkerId, CollectionId)> {
-        let is_due = |id: &CollectionId, vector: &Vector| {
-            let mut leases = vector.request.leases.iter();
-            vector.gate.is_none() && !vector.has_arrived && leases.all(|lease| is_computed(id, lease))
+        is_computed: impl Fn(&VectorId, &LeaseId) -> bool,
+    ) -> Vec<(WorkerId, VectorId)> {
+        let is_due = |id: &VectorId, vector: &Vector| {
+            let mut leases = vector.leases.iter();
+            vector.gate.is_none() && !vector.has_arrived && leases.all(|(lease, _)| is_computed(id, lease))
         };
         let mut overdue = Vec::new();
         for (id, vector) in self.vectors.iter_mut().filter(|(id, vector)| is_due(id, vector)) {
@@ -228,24 +242,25 @@ impl Collections {
     }
 
     /// The leases of a vector.
-    pub(super) fn leases(&self, id: CollectionId) -> &[LeaseId] {
-        self.vectors.get(&id).map_or(&[], |vector| &vector.request.leases)
+    pub(super) fn leases(&self, id: VectorId) -> impl Iterator<Item = LeaseId> + '_ {
+        self.vectors.get(&id).into_iter().flat_map(|vector| &vector.leases).map(|(lease, _)| *lease)
     }
 
     /// Lets a vector in whose header was checked.
-    pub(super) fn accept(&mut self, id: CollectionId) -> Result<AcceptedVector, UploadRefusal> {
-        let gone = || UploadRefusal::NotHeld { reason: format!("collection {id} is no longer asked for") };
+    pub(super) fn accept(&mut self, id: VectorId) -> Result<AcceptedVector, UploadRefusal> {
+        let gone = || UploadRefusal::NotHeld { reason: format!("vector {id} is no longer asked for") };
         let vector = self.vectors.get_mut(&id).filter(|_| !self.is_taken).ok_or_else(gone)?;
         let shared = self.shared.as_ref().filter(|shared| shared.members.contains(&id));
         let gate = shared.map_or_else(|| Gate::new(vector.request.first_chunk), |shared| shared.gate.clone());
         vector.gate = Some(gate.clone());
         let shard = vector.shard().unwrap_or(Shard::ALL);
         let collection = shared.map_or(id, |shared| shared.id);
-        Ok(AcceptedVector { gate, collection, shard, is_counted: vector.is_counted })
+        let Collection { iteration, first_chunk, .. } = vector.request;
+        Ok(AcceptedVector { gate, iteration, first_chunk, collection, shard, is_counted: vector.is_counted })
     }
 
     /// A vector has arrived whole. Returns the engine's collections that have, too.
-    pub(super) fn arrived(&mut self, id: CollectionId) -> Vec<EndedVector> {
+    pub(super) fn arrived(&mut self, id: VectorId) -> Vec<EndedVector> {
         let Some(vector) = self.vectors.get_mut(&id) else { return Vec::new() };
         vector.has_arrived = true;
         // Each of those that were exchanged in shards is in chunks of all of them.
@@ -262,7 +277,7 @@ impl Collections {
     }
 
     /// A vector of a worker will not arrive whole. Returns the engine's collection, which fails.
-    pub(super) fn failed(&mut self, worker: WorkerId, id: CollectionId) -> Option<EndedVector> {
+    pub(super) fn failed(&mut self, worker: WorkerId, id: VectorId) -> Option<EndedVector> {
         let collection = self.vectors.get(&id).filter(|vector| vector.worker == worker)?.part_of;
         self.end(|vector| vector.part_of == collection);
         Some(EndedVector { worker, collection })
@@ -273,8 +288,8 @@ impl Collections {
         let chunks = self.chunks;
         let is_whole = |vector: &Vector| vector.gate.as_ref().is_some_and(|gate| gate.close() == chunks);
         let whole = self.vectors.iter().filter(|(_, vector)| vector.worker == worker && !vector.has_arrived);
-        let whole: Vec<CollectionId> = whole.filter(|(_, vector)| is_whole(vector)).map(|(id, _)| *id).collect();
-        let whole: Vec<CollectionId> = whole.into_iter().flat_map(|id| self.mates(id)).collect();
+        let whole: Vec<VectorId> = whole.filter(|(_, vector)| is_whole(vector)).map(|(id, _)| *id).collect();
+        let whole: Vec<VectorId> = whole.into_iter().flat_map(|id| self.mates(id)).collect();
         let ended = whole.into_iter().flat_map(|id| self.arrived(id)).collect();
         self.lost(worker);
         ended
@@ -287,27 +302,27 @@ impl Collections {
         self.end(|vector| vector.worker == worker && unfinished.contains(&vector.part_of));
     }
 
-    /// Removes vectors, and remembers how much of them has arrived. Returns their requests.
-    fn end(&mut self, is_over: impl Fn(&Vector) -> bool) -> Vec<Collection> {
-        let mut requests = Vec::new();
-        for (_, vector) in self.vectors.extract_if(.., |_, vector| is_over(vector)) {
-            let Vector { request, tasks, gate, has_arrived, .. } = vector;
+    /// Removes vectors, and remembers how much of them has arrived.
+    fn end(&mut self, is_over: impl Fn(&Vector) -> bool) -> Vec<VectorId> {
+        let mut ended = Vec::new();
+        for (id, vector) in self.vectors.extract_if(.., |_, vector| is_over(vector)) {
+            let Vector { request, leases, gate, has_arrived, .. } = vector;
             let is_whole = has_arrived && request.shards.is_none();
             let arrived = if is_whole { self.chunks } else { request.first_chunk };
             let next = gate.map_or(arrived, |gate| gate.close());
             if !self.are_separate {
-                self.parts.extend(tasks.into_iter().map(|tasks| (tasks, next)));
+                self.parts.extend(leases.into_iter().map(|(_, tasks)| (tasks, next)));
             }
-            requests.push(request);
+            ended.push(id);
         }
-        requests
+        ended
     }
 
     /// The vectors of some of the engine's collections, for the order of a step.
     pub(super) fn ordered(&self, collections: &[CollectionId]) -> Vec<OrderedCollection> {
         let of_them = self.vectors.iter().filter(|(_, vector)| collections.contains(&vector.part_of));
         let (shared, apart): (Vec<_>, Vec<_>) = of_them.partition(|(id, _)| self.is_shared(**id));
-        let tasks = |vector: &Vector| vector.tasks.iter().map(|tasks| tasks.count).sum::<u64>();
+        let tasks = |vector: &Vector| vector.leases.iter().map(|(_, tasks)| tasks.count).sum::<u64>();
         let mut ordered: Vec<OrderedCollection> = Vec::new();
         ordered.extend(apart.into_iter().map(|(id, vector)| OrderedCollection {
             id: *id,
@@ -347,5 +362,31 @@ impl Collections {
         self.shared = None;
         self.vectors.clear();
         self.parts.clear();
+    }
+}
+
+/// Leases of each of the vectors that hold some leases, which are within the limits of a request.
+fn in_vectors(mut leases: Vec<(LeaseId, TaskRange)>) -> Vec<Vec<(LeaseId, TaskRange)>> {
+    leases.sort_by_key(|(_, tasks)| tasks.first);
+    let mut ranges = 1;
+    let fits = |(_, tasks): &(LeaseId, TaskRange), (_, next): &(LeaseId, TaskRange)| {
+        ranges += usize::from(tasks.end() < next.first);
+        let fits = ranges <= MAX_RANGES;
+        ranges = if fits { ranges } else { 1 };
+        fits
+    };
+    leases.chunk_by(fits).map(<[_]>::to_vec).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_in_many_ranges_are_several_vectors() {
+        let lease = |first: u64| (LeaseId(first), TaskRange::single(first));
+        let sizes = |leases: Vec<_>| in_vectors(leases).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes((0..200_000).rev().map(lease).collect()), [200_000], "they are one range");
+        assert_eq!(sizes((0..70_000).map(|at| lease(2 * at)).collect()), [MAX_RANGES, 70_000 - MAX_RANGES]);
     }
 }

@@ -1,17 +1,17 @@
 //! Vectors that workers exchange in shards.
 
-use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, WorkerId};
+use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, VectorId, WorkerId};
 use ata_wire::{Collection, PeerAddress, SessionToken, Shards};
 
-use super::{Collections, Vector};
+use super::{Collections, Vector, in_vectors};
 use crate::training::Gate;
 
 /// The sum of the vectors of workers that exchange them in shards.
 #[derive(Debug)]
 pub(super) struct SharedSum {
     /// Names it for the training thread.
-    pub(super) id: CollectionId,
-    pub(super) members: Vec<CollectionId>,
+    pub(super) id: VectorId,
+    pub(super) members: Vec<VectorId>,
     pub(super) gate: Gate,
 }
 
@@ -40,9 +40,13 @@ impl Collections {
         key: SessionToken,
     ) -> Vec<(WorkerId, Collection)> {
         let addresses: Vec<PeerAddress> = members.iter().map(|member| member.address.clone()).collect();
-        let mut requests = Vec::new();
+        let (mut requests, mut apart) = (Vec::new(), Vec::new());
         for (place, Member { worker, collection, leases, .. }) in members.into_iter().enumerate() {
+            // Each has one vector in the exchange, and what that cannot hold goes to the coordinator.
+            let mut vectors = in_vectors(leases).into_iter();
+            let Some(leases) = vectors.next() else { continue };
             let plain = self.add(worker, collection, iteration, leases, 0);
+            apart.extend(vectors.map(|leases| (worker, self.add(worker, collection, iteration, leases, 0))));
             let shards = Some(Shards { key, place, members: addresses.clone() });
             let request = Collection { shards, ..plain };
             if let Some(vector) = self.vectors.get_mut(&request.id) {
@@ -52,6 +56,7 @@ impl Collections {
         }
         let members = requests.iter().map(|(_, request)| request.id).collect();
         self.shared = Some(SharedSum { id: self.next_id(), members, gate: Gate::new(0) });
+        requests.extend(apart);
         requests
     }
 
@@ -72,7 +77,7 @@ impl Collections {
     }
 
     /// Whether a vector is exchanged in shards.
-    pub(in crate::driver) fn is_shared(&self, id: CollectionId) -> bool {
+    pub(in crate::driver) fn is_shared(&self, id: VectorId) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.members.contains(&id))
     }
 
@@ -82,7 +87,7 @@ impl Collections {
     }
 
     /// The vectors that are exchanged with this one, and itself.
-    pub(in crate::driver) fn mates(&self, id: CollectionId) -> Vec<CollectionId> {
+    pub(in crate::driver) fn mates(&self, id: VectorId) -> Vec<VectorId> {
         let shared = self.shared.as_ref().filter(|shared| shared.members.contains(&id));
         shared.map_or(vec![id], |shared| shared.members.clone())
     }
@@ -99,9 +104,8 @@ impl Collections {
         }
         let mut requests = Vec::new();
         for (_, vector) in self.vectors.extract_if(.., |id, _| members.contains(id)).collect::<Vec<_>>() {
-            let Vector { worker, part_of, request, tasks, gate, is_counted, .. } = vector;
-            self.parts.extend(tasks.iter().map(|tasks| (*tasks, first_chunk)));
-            let leases = request.leases.into_iter().zip(tasks).collect();
+            let Vector { worker, part_of, request, leases, gate, is_counted, .. } = vector;
+            self.parts.extend(leases.iter().map(|(_, tasks)| (*tasks, first_chunk)));
             let apart = self.add(worker, part_of, request.iteration, leases, first_chunk);
             if let Some(vector) = self.vectors.get_mut(&apart.id) {
                 vector.is_counted = is_counted || gate.is_some();

@@ -30,9 +30,9 @@ impl VirtualWorker {
                 }
                 ToWorker::Cancel(gone) => self.leases.retain(|lease| !gone.contains(&lease.id)),
                 ToWorker::Farewell { reason, .. } => return Some(reason),
-                ToWorker::Collect(asked) => {
-                    self.asked.retain(|before| asked.iter().all(|asked| asked.id != before.id));
-                    self.asked.extend(asked.into_iter().filter(|asked| !asked.leases.is_empty()));
+                ToWorker::Collect { collections, withdrawn } => {
+                    self.asked.retain(|asked| !withdrawn.contains(&asked.id));
+                    self.asked.extend(collections);
                 }
                 ToWorker::Welcome(_) | ToWorker::Units { .. } | ToWorker::Evaluate { .. } => {}
             }

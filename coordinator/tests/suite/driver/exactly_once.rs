@@ -107,11 +107,8 @@ impl World {
         let known = (!self.asked.is_empty()).then(|| self.asked[self.rng.random_range(0..self.asked.len())].clone());
         let Some((owner, mut asked)) = known else { return };
         let mut token = Self::pick(&mut self.rng, open).filter(|_| self.rng.random_bool(0.5)).unwrap_or(owner);
-        match self.rng.random_range(0..5) {
-            0 => asked.first_chunk += 1,
-            1 => asked.iteration = asked.iteration.next(),
-            2 => drop(asked.leases.pop()),
-            3 => asked.id = CollectionId(asked.id.0 + 10_000),
+        match self.rng.random_range(0..2) {
+            0 => asked.id = VectorId(asked.id.0 + 10_000),
             // As it was asked for. It must not be asked for now.
             _ if self.peers.iter().any(|peer| peer.client.token == token && peer.client.asked.contains(&asked)) => {
                 token = SessionToken([0; 16]);

@@ -19,7 +19,7 @@ use ata_coordinator::{
 use ata_learn::{Aggregate, DataSource, DeviceChoice, LearningRate, Optimizer, Split, TensorSizes, builtin_model};
 use ata_record::{EndState, RecordError, RefusalKind, RunEvent, RunPhase, read_journal};
 use ata_scheduler::{EngineConfig, PolicyContext, build_policy};
-use ata_types::{CollectionId, ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, WireFormat};
+use ata_types::{ExchangeChoice, Iteration, Lease, LeaseId, TaskOutcome, TaskRange, VectorId, WireFormat};
 use ata_wire::{Collection, FarewellReason, GradientHeader, Receipt, Security, SessionToken, duration};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -92,7 +92,7 @@ impl Rig {
         let is_open = self.run.is_open(client.token);
         if client.leases.is_empty() {
             let asked = client.asked.remove(0);
-            let (receipt, ending) = self.run.send_vector(client.token, &asked, sum(client, &asked));
+            let (receipt, ending) = self.run.send_vector(client.token, &asked, sum(&asked));
             assert_eq!(receipt == Some(Receipt::Accepted), is_open);
             return ending;
         }
@@ -123,12 +123,16 @@ fn is_busy(client: &VirtualWorker) -> bool {
 
 /// The values of a lease's gradient: whole numbers, so that their sum is the same in every order.
 fn honest_value(lease: &Lease) -> f32 {
-    lease.tasks.indices().map(|task| (task + 10 * lease.iteration.number()) as f32).sum()
+    value(lease.iteration, lease.tasks)
+}
+
+fn value(iteration: Iteration, tasks: TaskRange) -> f32 {
+    tasks.indices().map(|task| (task + 10 * iteration.number()) as f32).sum()
 }
 
 /// The values of a vector that a worker is asked for.
-fn sum(client: &VirtualWorker, asked: &Collection) -> f32 {
-    asked.leases.iter().map(|lease| honest_value(&client.assigned[lease])).sum()
+fn sum(asked: &Collection) -> f32 {
+    asked.tasks.iter().map(|tasks| value(asked.iteration, tasks)).sum()
 }
 
 fn config(

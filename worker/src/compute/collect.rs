@@ -1,0 +1,75 @@
+//! Hands over the vectors that the coordinator asks for.
+
+use std::sync::Arc;
+
+use ata_learn::{GradientSum, Quantizer, Units};
+use ata_types::{Iteration, TaskRanges};
+use ata_wire::Collection;
+
+use super::{CancelFlag, CollectedSum, ComputeEvent, Stop, Worker};
+use crate::kept::KeptSum;
+
+impl Worker<'_> {
+    /// Hands over the vector that is asked for, if all of its tasks were computed. An error is one that the thread cannot continue
+    /// after.
+    pub(super) fn collect(
+        &mut self,
+        collection: &Collection,
+        withdrawn: &CancelFlag,
+        units: Option<Units>,
+    ) -> Result<(), String> {
+        if withdrawn.is_set() || !self.kept.has_computed(collection.iteration, &collection.tasks) {
+            return Ok(());
+        }
+        let vector = collection.id;
+        match self.vector(collection, withdrawn, units) {
+            Ok(sum) => self.report(ComputeEvent::Collected { vector, sum }),
+            Err(Stop::Cancelled) => {}
+            Err(Stop::Failed { reason, uncomputable }) => {
+                self.report(ComputeEvent::VectorFailed { vector, reason, uncomputable });
+            }
+            Err(Stop::Broken(reason)) => return Err(reason),
+        }
+        Ok(())
+    }
+
+    /// Adds up what is kept and what is not.
+    fn vector(
+        &mut self,
+        Collection { iteration, tasks, .. }: &Collection,
+        withdrawn: &CancelFlag,
+        units: Option<Units>,
+    ) -> Result<CollectedSum, Stop> {
+        let quantizer = self.quantizer(*iteration, units, withdrawn)?;
+        let (mut sums, missing) = self.kept.select(tasks, quantizer.units());
+        if !missing.is_empty() {
+            tracing::debug!(
+                tasks = missing.count(),
+                "computing tasks again, whose gradients are in no sum of their own"
+            );
+            sums.push(self.compute_again(*iteration, missing, withdrawn, &quantizer)?);
+        }
+        Ok(CollectedSum { sums, units: quantizer.units().clone() })
+    }
+
+    /// Computes tasks whose gradients are not kept apart from others, and keeps their sum.
+    fn compute_again(
+        &mut self,
+        iteration: Iteration,
+        tasks: TaskRanges,
+        withdrawn: &CancelFlag,
+        quantizer: &Quantizer,
+    ) -> Result<Arc<GradientSum>, Stop> {
+        let mut sum = self.kept.empty_sum(&self.rounding.sizes);
+        for range in tasks.iter() {
+            if let Err(stop) = self.add(iteration, range, withdrawn, quantizer, &mut sum, |_, _| {}) {
+                self.kept.give_back(sum);
+                return Err(stop);
+            }
+        }
+        let sum = Arc::new(sum);
+        let kept = KeptSum { tasks, lease: None, round: None, sum: sum.clone() };
+        self.kept.add(iteration, quantizer.units(), kept);
+        Ok(sum)
+    }
+}
