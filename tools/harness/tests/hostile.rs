@@ -226,7 +226,11 @@ async fn misbehave(cluster: &mut Cluster, settings: &Settings, kind: RefusalKind
     // One thing is wrong at a time.
     let (mut header, honest) = honest(&parameters, settings, &lease, header);
     let mut values = SUMS.to_vec();
-    let fail = FromWorker::LeaseFailed { lease: lease.lease.id, reason: "no memory".into(), uncomputable: false };
+    let (reason, uncomputable) = ("no memory".to_owned(), false);
+    let fail = match header.vector {
+        Some(vector) => FromWorker::VectorFailed { vector, reason, uncomputable },
+        None => FromWorker::LeaseFailed { lease: lease.lease.id, reason, uncomputable },
+    };
     let receipt = match deed {
         Deed::Submit(change) => {
             change(&mut header, &mut values);

@@ -179,7 +179,7 @@ fn tasks_in_other_units_and_tasks_that_were_computed_twice_count_once() {
 #[test]
 fn a_vector_that_is_withdrawn_stops_what_is_computed_for_it() {
     let (on, withdrawn) = (CancelFlag::default(), CancelFlag::default());
-    // Of five tasks and the units, three are computed again.
+    // Six are computed before: those of five tasks, and one for the units.
     let mut thread = Thread::start(Scripted { cancels: Some((7, withdrawn.clone())), ..Scripted::default() });
     (0..5).for_each(|task| thread.lease(task, 1, &on));
     thread.ask(1, &[0, 1], &withdrawn, None);
