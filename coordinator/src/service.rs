@@ -28,7 +28,7 @@ use crate::driver::{Command, GAVE_WAY, Gradient, Room, SessionHandle, UploadRefu
 use crate::links::Transfer;
 use crate::probe::{ProbeAnswers, Probes};
 use crate::send_file::DataTransfer;
-use crate::training::{SumChunk, Work};
+use crate::training::Work;
 use guard::UploadGuard;
 
 /// Time within which the first message of a new control stream must arrive.
@@ -78,10 +78,10 @@ impl Service {
         lease: LeaseId,
         peer: Peer,
     ) -> Result<(Room, UploadGuard), UploadRefusal> {
-        let (session, iteration) = (header.session, header.iteration);
+        let (session, iteration, units) = (header.session, header.iteration, header.units.clone());
         let failed = move |kind, reason| Command::LeaseFailed { session, lease, kind, reason };
         let mut guard = UploadGuard::new(self.driver.clone(), failed);
-        let answer = self.ask(|reply| Command::Announce { session, lease, iteration, peer, reply }).await;
+        let answer = self.ask(|reply| Command::Announce { session, lease, iteration, units, peer, reply }).await;
         match answer.map_err(UploadRefusal::NoSession).flatten() {
             Ok(room) => Ok((room, guard)),
             Err(refusal) => {
@@ -165,8 +165,12 @@ impl Service {
     }
 
     /// Passes the chunks of a vector on as they arrive, as long as its gate is open.
-    async fn pass_chunks(&self, mut upload: GradientUpload, accepted: VectorUpload) -> Result<(), UploadError> {
-        let VectorUpload { gate, first_chunk, collection, shard, work, mut paced, meter, presence } = accepted;
+    async fn pass_chunks(
+        &self,
+        mut upload: GradientUpload,
+        accepted: VectorUpload,
+    ) -> Result<(), UploadError> {
+        let VectorUpload { gate, first_chunk, shard, work, mut paced, meter, presence } = accepted;
         // What comes in shards has waited for other links.
         let mut transfer = (shard == Shard::ALL).then(|| meter.begin());
         let mut due = shard.chunks(first_chunk, self.chunks()).peekable();
@@ -190,8 +194,7 @@ impl Service {
                 self.end(&mut upload).await?;
             }
             // Without a training thread the run is over.
-            let pass = |at, sums| drop(work.send(Work::Chunk(SumChunk { collection, at, sums })));
-            if !gate.let_through(at, sums, pass) {
+            if !gate.let_through(at, sums, |chunk| drop(work.send(Work::Chunk(chunk)))) {
                 return Err(UploadError::NotAsked);
             }
         }

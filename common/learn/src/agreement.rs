@@ -6,6 +6,10 @@ use crate::exact::{GradientSum, TensorSizes, Units};
 /// is 5·10⁻⁴, and plain f32 stays below 10⁻⁵.
 const TOLERANCE: f64 = 1e-3;
 
+/// How many times larger the maxima of one device may be than those of another one. Units are powers of two, so that a difference
+/// that counts is at least that large.
+const MAXIMA_FACTOR: f64 = 2.0;
+
 /// A worker's result for some tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskResult<'a> {
@@ -13,6 +17,8 @@ pub struct TaskResult<'a> {
     pub sum: &'a GradientSum,
     /// Σ loss over the tasks.
     pub loss: f64,
+    /// Whether they were computed as one batch, so that the maxima are those of their mean.
+    pub is_batch: bool,
 }
 
 impl TaskResult<'_> {
@@ -40,7 +46,17 @@ impl TaskResult<'_> {
         }
         let [apart, ours, theirs] = squares.map(f64::sqrt);
         let losses = (self.loss - other.loss).abs() <= TOLERANCE * self.loss.abs().max(other.loss.abs());
-        losses && apart <= TOLERANCE * ours.max(theirs)
+        losses && apart <= TOLERANCE * ours.max(theirs) && self.bears_maxima_of(other) && other.bears_maxima_of(self)
+    }
+
+    /// Whether the maxima of another result are not too large to be those of the same tasks. The mean of a batch may be smaller
+    /// than its tasks. Tensors whose values are mere rounding errors of the others do not compare.
+    fn bears_maxima_of(&self, other: &Self) -> bool {
+        let [ours, theirs] = [&self.sum.maxima, &other.sum.maxima];
+        let largest = |maxima: &[f32]| maxima.iter().copied().fold(0.0, f32::max);
+        let negligible = TOLERANCE * f64::from(largest(ours).min(largest(theirs)));
+        let is_bearable = |(a, b): (&f32, &f32)| f64::from(*b) <= MAXIMA_FACTOR * f64::from(*a) + negligible;
+        self.is_batch && !other.is_batch || ours.iter().zip(theirs).all(is_bearable)
     }
 }
 
@@ -49,7 +65,7 @@ mod tests {
     use super::*;
 
     fn result(sum: &GradientSum, loss: f64) -> TaskResult<'_> {
-        TaskResult { sum, loss }
+        TaskResult { sum, loss, is_batch: false }
     }
 
     #[test]
@@ -78,5 +94,41 @@ mod tests {
         }
         let zero = GradientSum::new(&sizes);
         assert!(result(&zero, 0.0).resembles(&result(&zero, 0.0), &units, &sizes));
+    }
+
+    /// Maxima determine the next units, and right values with wrong maxima are no right result.
+    #[test]
+    fn maxima_compare_except_those_of_means() {
+        let sizes = TensorSizes::new([1, 1]);
+        let units = Units::from_exponents(&[-10, -10], &sizes).unwrap();
+        let sum =
+            |maxima: [f32; 2]| GradientSum { values: vec![8000, -4], maxima: maxima.into(), saturated: 0, tasks: 8 };
+        let exact = sum([4.0, 1e-3]);
+        // Whether it agrees if it is of tasks, and if it is of a batch.
+        for (maxima, of_tasks, of_batch) in [
+            ([4.0, 1e-3], true, true),
+            ([8.0, 1e-3], true, true),
+            ([2.0, 1e-3], true, true),
+            ([8.1, 1e-3], false, false),
+            ([1.9, 1e-3], false, true),
+            ([0.1, 1e-3], false, true),
+            ([3e38, 1e-3], false, false),
+            ([4.0, 3e38], false, false),
+            ([3e38, 3e38], false, false),
+            // Less than a thousandth of the other tensor.
+            ([4.0, 5e-3], true, true),
+            ([4.0, 0.0], true, true),
+        ] {
+            let other = sum(maxima);
+            for (is_batch, expected) in [(false, of_tasks), (true, of_batch)] {
+                let (one, other) = (result(&exact, 1.0), TaskResult { is_batch, ..result(&other, 1.0) });
+                for (a, b) in [(one, other), (other, one)] {
+                    assert_eq!(a.resembles(&b, &units, &sizes), expected, "{maxima:?}, batch: {is_batch}");
+                }
+            }
+        }
+        let (one, other) = (sum([0.5, 1e-3]), sum([3e38, 1e-3]));
+        let [one, other] = [&one, &other].map(|sum| TaskResult { is_batch: true, ..result(sum, 1.0) });
+        assert!(one.resembles(&one, &units, &sizes) && !one.resembles(&other, &units, &sizes));
     }
 }

@@ -28,14 +28,26 @@ impl Driver {
         token: SessionToken,
         lease: LeaseId,
         iteration: Iteration,
+        units: &[i16],
         peer: &Peer,
         reply: Reply,
     ) {
         self.hear(token);
-        match self.check_announcement(token, lease, iteration, peer) {
-            Ok(worker) => self.uploads.wait(token, worker, lease, reply),
-            Err(refusal) => answer(reply, Err(refusal)),
-        }
+        let worker = match self.check_announcement(token, lease, iteration, peer) {
+            Ok(worker) => worker,
+            Err(refusal) => return answer(reply, Err(refusal)),
+        };
+        let refused = match self.units(units) {
+            Ok(units) if self.fits(iteration, &units) => {
+                return self.uploads.wait(token, worker, lease, units, reply);
+            }
+            Ok(_) => self.repeat_lease(token, lease),
+            Err(reason) => {
+                self.lease_failed(token, lease, RefusalKind::WrongSize, &reason);
+                UploadRefusal::NotHeld { reason }
+            }
+        };
+        answer(reply, Err(refused));
     }
 
     fn check_announcement(
@@ -62,9 +74,11 @@ impl Driver {
         })
     }
 
-    /// Gives free room to the gradients whose turn it is.
+    /// Gives free room to the gradients whose turn it is, once their units are known.
     pub(super) fn grant_uploads(&mut self) {
-        while let Some((WaitingUpload { session, reply, .. }, place)) = self.uploads.next() {
+        while self.agree_on_units()
+            && let Some((WaitingUpload { session, reply, .. }, place)) = self.uploads.next()
+        {
             let room = self.sessions.of_token(session).map(|session| session.room(place));
             answer(reply, room.map_err(UploadRefusal::NoSession));
         }
@@ -113,19 +127,18 @@ impl Driver {
             self.refuse(worker, RefusalKind::Stale, &reason);
             return not_held(reason);
         };
-        let units = match self.check_units(&header) {
+        let units = match self.units(&header.units) {
             Ok(units) => units,
-            Err((kind, reason)) => {
-                self.lease_failed(token, lease, kind, &reason);
+            Err(reason) => {
+                self.lease_failed(token, lease, RefusalKind::WrongSize, &reason);
                 return Receipt::Refused { reason };
             }
         };
-        let GradientHeader { iteration, maxima, saturated, .. } = header;
+        let GradientHeader { maxima, saturated, .. } = header;
         let sum = GradientSum { values, maxima, saturated, tasks: held.tasks.count };
-        let alone = AloneSum { sum, units: units.clone() };
+        let alone = AloneSum { sum, units };
         match self.report_done(token, worker, &held, computed, Some(alone)) {
             Ok(()) => {
-                self.adopt_units(iteration, &units);
                 if let Ok(session) = self.sessions.of_token(token) {
                     session.delivered(lease);
                 }

@@ -44,6 +44,7 @@ mod start;
 mod steps;
 pub(crate) mod testing;
 mod trace;
+mod units;
 mod uploads;
 mod vectors;
 

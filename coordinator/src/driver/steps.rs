@@ -7,7 +7,7 @@ use ata_types::{CollectionId, Iteration, WireFormat};
 use ata_wire::TraceContext;
 
 use crate::parameters::{ParameterSet, TrainedParameters, Versions};
-use crate::training::{AloneSum, Comparison, Magnitudes, OrderedCollection, StepOrder, StepResult, Work};
+use crate::training::{AloneSum, Comparison, OrderedCollection, StepOrder, StepResult, Work};
 
 /// The figures of a step, for the record.
 #[derive(Clone, Copy, Debug, Default)]
@@ -183,15 +183,8 @@ impl Steps {
         (StepOrder { iteration, tasks, collections, learning_rate, with_product, writer, trace }, next)
     }
 
-    /// Counts the magnitudes of tasks whose gradients will be, or were added.
-    pub(super) fn count(&mut self, magnitudes: Magnitudes) {
-        self.give(Work::Magnitudes(magnitudes));
-    }
-
     /// Adds the gradient of an alone lease to those of the next step.
     pub(super) fn add(&mut self, alone: AloneSum) {
-        let (maxima, saturated) = (alone.sum.maxima.clone(), alone.sum.saturated);
-        self.count(Magnitudes { maxima, saturated });
         self.give(Work::Add(alone));
     }
 

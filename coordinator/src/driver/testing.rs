@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
+use ata_learn::Units;
 use ata_record::{RecordError, RefusalKind, RunState};
 use ata_scheduler::{Event, SavedEngine, WorkerStatistics};
 use ata_types::{CHUNK_VALUES, Iteration, Lease, LeaseId};
@@ -27,7 +28,7 @@ use super::{Command, Driver, Gradient, Presence, Room, SessionHandle, UploadRefu
 use crate::config::CoordinatorConfig;
 use crate::parameters::DueSets;
 use crate::report::RunReport;
-use crate::training::{StepOrder, SumChunk, TrainingEvent, Work};
+use crate::training::{StepOrder, TrainingEvent, Work};
 use worker::computed;
 pub use worker::{Announcement, ParameterSets, UploadRoom, VectorAnnouncement, VectorUploading, VirtualWorker};
 
@@ -68,7 +69,7 @@ pub enum WorkKind {
 impl From<&Work> for WorkKind {
     fn from(work: &Work) -> Self {
         match work {
-            Work::Units(_) | Work::Magnitudes(_) | Work::Chunk(_) | Work::Add(_) | Work::Compare(_) => Self::Gradient,
+            Work::Units(_) | Work::Chunk(_) | Work::Add(_) | Work::Compare(_) => Self::Gradient,
             Work::Step(_) | Work::Abandon => Self::Step,
             Work::Copy(_) | Work::Parameters(_) => Self::Copy,
         }
@@ -76,8 +77,21 @@ impl From<&Work> for WorkKind {
 }
 
 impl VirtualRun {
-    /// Begins or resumes a run.
+    /// Begins or resumes a run, of which the units of the first iteration are known.
     pub fn begin(config: CoordinatorConfig) -> Self {
+        let mut run = Self::begin_without_units(config);
+        if run.driver.steps.units().is_none() {
+            let exponents = vec![UNIT; run.driver.sizes.tensors()];
+            let units = Units::from_exponents(&exponents, &run.driver.sizes).expect("units of the model");
+            run.training.send(Work::Units(units.clone())).expect("the training thread runs");
+            run.driver.steps.set_units(units);
+            run.work.try_recv().expect("the same units");
+        }
+        run
+    }
+
+    /// Begins or resumes a run.
+    pub fn begin_without_units(config: CoordinatorConfig) -> Self {
         let parameters = config.problem.model.parameter_count();
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
         let (publisher, state) = watch::channel(RunState::default());
@@ -215,9 +229,10 @@ impl VirtualRun {
 
     /// Announces a gradient.
     pub fn announce(&mut self, session: SessionToken, lease: &Lease) -> Announcement {
+        let units = self.header(session, lease.iteration).units;
         let (lease, iteration, peer) = (lease.id, lease.iteration, Peer::default());
         let (reply, answer) = oneshot::channel();
-        assert!(self.turn(0.0, Some(Command::Announce { session, lease, iteration, peer, reply })).is_none());
+        assert!(self.turn(0.0, Some(Command::Announce { session, lease, iteration, units, peer, reply })).is_none());
         Announcement(answer)
     }
 
@@ -274,14 +289,11 @@ impl VirtualRun {
     }
 
     /// Sends some chunks of a vector that was let in, as far as the gate is open; returns how many.
-    pub fn send_chunks(&self, asked: &Collection, upload: &VectorUploading, value: f32, chunks: Range<u64>) -> u64 {
+    pub fn send_chunks(&self, upload: &VectorUploading, value: f32, chunks: Range<u64>) -> u64 {
         let sums = self.sums(value);
         let of_them = sums.chunks(CHUNK_VALUES).zip(0..).filter(|(_, at)| chunks.contains(at));
         let send = |sums: &[i32], at: u64| {
-            let collection = asked.id;
-            upload.0.gate.let_through(at, sums.to_vec(), |at, sums| {
-                drop(upload.0.work.send(Work::Chunk(SumChunk { collection, at, sums })));
-            })
+            upload.0.gate.let_through(at, sums.to_vec(), |chunk| drop(upload.0.work.send(Work::Chunk(chunk))))
         };
         of_them.filter(|(sums, at)| send(sums, *at)).count() as u64
     }
@@ -306,7 +318,7 @@ impl VirtualRun {
         value: f32,
     ) -> (Option<Receipt>, Option<Ending>) {
         let Some(upload) = self.announce_vector(session, asked).upload() else { return (None, None) };
-        self.send_chunks(asked, &upload, value, asked.first_chunk..self.chunks());
+        self.send_chunks(&upload, value, asked.first_chunk..self.chunks());
         self.vector_arrived(asked)
     }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
 use ata_types::{LeaseId, WorkerId};
@@ -81,6 +82,7 @@ struct Queue {
 pub(crate) struct WaitingUpload {
     pub(crate) session: SessionToken,
     pub(crate) lease: LeaseId,
+    pub(crate) units: Units,
     pub(crate) reply: Reply,
 }
 
@@ -129,13 +131,29 @@ impl Uploads {
     }
 
     /// Adds a gradient to the queue.
-    pub(crate) fn wait(&mut self, session: SessionToken, worker: WorkerId, lease: LeaseId, reply: Reply) {
+    pub(crate) fn wait(&mut self, session: SessionToken, worker: WorkerId, lease: LeaseId, units: Units, reply: Reply) {
         let none = || Queue { worker, held: 0, waiting: VecDeque::new(), is_reported: false };
         self.queues.entry(session).or_insert_with(none);
         self.waiting.insert(lease, session);
         self.announced += 1;
         let order = self.announced;
-        self.change(session, |queue| queue.waiting.push_back((order, WaitingUpload { session, lease, reply })));
+        let waiting = WaitingUpload { session, lease, units, reply };
+        self.change(session, |queue| queue.waiting.push_back((order, waiting)));
+    }
+
+    /// The workers of the gradients that wait, and their units.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (WorkerId, &Units)> {
+        let all =
+            self.queues.values().flat_map(|queue| queue.waiting.iter().map(move |waiting| (queue.worker, waiting)));
+        all.map(|(worker, (_, waiting))| (worker, &waiting.units))
+    }
+
+    /// The gradients that wait, and whose units are others.
+    pub(crate) fn with_other_units(&self, units: &Units) -> Vec<(SessionToken, LeaseId)> {
+        let all = self.queues.values().flat_map(|queue| &queue.waiting);
+        all.filter(|(_, waiting)| waiting.units != *units)
+            .map(|(_, waiting)| (waiting.session, waiting.lease))
+            .collect()
     }
 
     /// Takes the gradient whose turn it is, and a place for it, if there is room.

@@ -3,7 +3,7 @@
 use ata_learn::Units;
 use ata_record::RefusalKind;
 use ata_scheduler::Event;
-use ata_types::{CollectionId, Iteration, LeaseId, TaskRange, VectorId, WorkerId};
+use ata_types::{CollectionId, LeaseId, TaskRange, VectorId, WorkerId};
 use ata_wire::{GradientHeader, Peer, Receipt, SessionToken, Shard, ToWorker};
 use tokio::sync::oneshot;
 
@@ -27,8 +27,6 @@ pub(crate) struct VectorUpload {
     pub(crate) gate: Gate,
     /// The first chunk that is sent.
     pub(crate) first_chunk: u64,
-    /// The sum that they are part of.
-    pub(crate) collection: VectorId,
     /// Which chunks of it are sent.
     pub(crate) shard: Shard,
     /// Takes its chunks.
@@ -43,9 +41,10 @@ pub(crate) struct VectorUpload {
 
 /// A vector that was announced before the report on its last lease was handled.
 pub(super) struct ParkedVector {
-    worker: WorkerId,
+    pub(super) worker: WorkerId,
     id: VectorId,
     header: GradientHeader,
+    pub(super) units: Units,
     reply: VectorReply,
 }
 
@@ -104,11 +103,14 @@ impl Driver {
             return answer(reply, Err(UploadRefusal::NotHeld { reason }));
         }
         let id = header.vector.unwrap_or(VectorId(0));
-        if let Err((kind, reason)) = self.check_units(&header) {
-            self.fail_vector(worker, id, kind, &reason);
-            return answer(reply, Err(UploadRefusal::NotHeld { reason }));
-        }
-        self.parked.push(ParkedVector { worker, id, header, reply });
+        let units = match self.units(&header.units) {
+            Ok(units) => units,
+            Err(reason) => {
+                self.fail_vector(worker, id, RefusalKind::WrongSize, &reason);
+                return answer(reply, Err(UploadRefusal::NotHeld { reason }));
+            }
+        };
+        self.parked.push(ParkedVector { worker, id, header, units, reply });
         self.accept_parked();
     }
 
@@ -120,48 +122,15 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks the units of a gradient. Those of the current iteration's gradients are all the same.
-    pub(super) fn check_units(&self, header: &GradientHeader) -> Result<Units, (RefusalKind, String)> {
-        let wrong = |reason: String| (RefusalKind::WrongSize, reason);
-        let units = Units::from_exponents(&header.units, &self.sizes).map_err(|error| wrong(error.to_string()))?;
-        // The lease of an asynchronous run may have begun earlier, with the units of its iteration.
-        let iteration = header.vector.map_or(Some(header.iteration), |vector| self.collections.iteration(vector));
-        let is_current = iteration == Some(self.steps.parameters().iteration);
-        if is_current && self.steps.units().is_some_and(|known| *known != units) {
-            return Err(wrong("its units are not those of the iteration".into()));
-        }
-        Ok(units)
-    }
-
-    /// The units of the first gradient that counts are those of its iteration, unless they follow from earlier steps.
-    pub(super) fn adopt_units(&mut self, iteration: Iteration, units: &Units) {
-        if self.steps.units().is_none() && iteration == self.steps.parameters().iteration {
-            self.steps.set_units(units.clone());
-        }
-    }
-
-    /// Where results are compared or a robust estimate is made of them, no single worker determines the units of the first
-    /// iteration: once all vectors are announced, those that most of them have are taken.
-    fn vote_on_units(&mut self) {
-        let announced: Vec<VectorId> = self.parked.iter().map(|parked| parked.id).collect();
-        if !self.collections.are_all_announced(&announced) {
+    /// Lets in the vectors all of whose leases are computed, once the units are known.
+    pub(super) fn accept_parked(&mut self) {
+        if !self.agree_on_units() {
             return;
         }
-        let of_one = |parked: &ParkedVector| self.check_units(&parked.header).ok();
-        let units: Vec<Units> = self.parked.iter().filter_map(of_one).collect();
-        let votes = |one: &&Units| units.iter().filter(|other| other == one).count();
-        if let Some(most) = units.iter().max_by_key(votes) {
-            self.steps.set_units(most.clone());
-        }
-    }
-
-    /// Lets in the vectors all of whose leases are computed.
-    pub(super) fn accept_parked(&mut self) {
-        if self.steps.units().is_none() && self.collections.are_separate() {
-            self.vote_on_units();
-            if self.steps.units().is_none() {
-                return;
-            }
+        let has_other_units = |parked: &mut ParkedVector| self.steps.units() != Some(&parked.units);
+        for ParkedVector { worker, id, reply, .. } in self.parked.extract_if(.., has_other_units).collect::<Vec<_>>() {
+            let refused = self.repeat_vector(worker, id);
+            answer(reply, Err(refused));
         }
         let is_computed = |parked: &&ParkedVector| {
             self.collections.leases(parked.id).all(|lease| self.results.tasks(lease).is_some())
@@ -170,16 +139,8 @@ impl Driver {
         // Those that are exchanged in shards arrive together, since each is in the chunks of all.
         let is_let_in =
             |parked: &mut ParkedVector| self.collections.mates(parked.id).iter().all(|id| ready.contains(id));
-        let computed: Vec<ParkedVector> = self.parked.extract_if(.., is_let_in).collect();
-        for ParkedVector { worker, id, header, reply } in computed {
-            // Another vector may have determined the units since this one was announced.
-            let upload = match self.check_units(&header) {
-                Ok(units) => self.accept_vector(id, header, &units),
-                Err((kind, reason)) => {
-                    self.fail_vector(worker, id, kind, &reason);
-                    Err(UploadRefusal::NotHeld { reason })
-                }
-            };
+        for ParkedVector { id, header, reply, .. } in self.parked.extract_if(.., is_let_in).collect::<Vec<_>>() {
+            let upload = self.accept_vector(id, header);
             answer(reply, upload);
         }
     }
@@ -195,21 +156,12 @@ impl Driver {
         }
     }
 
-    fn accept_vector(
-        &mut self,
-        id: VectorId,
-        header: GradientHeader,
-        units: &Units,
-    ) -> Result<VectorUpload, UploadRefusal> {
+    fn accept_vector(&mut self, id: VectorId, header: GradientHeader) -> Result<VectorUpload, UploadRefusal> {
         let presence = self.sessions.of_token(header.session).map_err(UploadRefusal::NoSession)?.presence();
-        let AcceptedVector { gate, iteration, first_chunk, collection, shard, is_counted } =
-            self.collections.accept(id)?;
-        self.adopt_units(iteration, units);
-        if !is_counted {
-            self.steps.count(Magnitudes { maxima: header.maxima, saturated: header.saturated });
-        }
+        let magnitudes = Magnitudes { maxima: header.maxima, saturated: header.saturated };
+        let AcceptedVector { gate, first_chunk, shard } = self.collections.accept(id, magnitudes)?;
         let (work, paced, meter) = (self.steps.work(), self.paced.clone(), self.meter.clone());
-        Ok(VectorUpload { gate, first_chunk, collection, shard, work, paced, meter, presence })
+        Ok(VectorUpload { gate, first_chunk, shard, work, paced, meter, presence })
     }
 
     /// All chunks of a vector were passed on.
@@ -233,7 +185,7 @@ impl Driver {
         self.fail_vector(worker, id, kind, reason);
     }
 
-    fn fail_vector(&mut self, worker: WorkerId, id: VectorId, kind: RefusalKind, reason: &str) {
+    pub(super) fn fail_vector(&mut self, worker: WorkerId, id: VectorId, kind: RefusalKind, reason: &str) {
         // It was withdrawn, and so its worker broke off.
         if !self.collections.is_asked(worker, id) {
             return;

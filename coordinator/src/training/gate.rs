@@ -3,37 +3,56 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ata_types::VectorId;
+
+use super::{Magnitudes, SumChunk};
+
 /// Lets chunks through in order, whatever the order in which they come. Once it is closed, none passes, so that its count is final.
-/// Clones are the same gate.
+/// What the headers say counts with the last chunk, so that nothing is believed of a vector that is refused. Clones are the same
+/// gate.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
+    /// Names the sum for the training thread.
+    collection: VectorId,
     is_open: bool,
+    /// Chunks of a whole vector.
+    chunks: u64,
     /// The next chunk to pass.
     next: u64,
     /// Chunks that came before it, if several workers send them.
     early: BTreeMap<u64, Vec<i32>>,
+    /// What the headers of its vectors say.
+    magnitudes: Vec<Magnitudes>,
 }
 
 impl Gate {
-    /// A gate for the chunks from `first` on.
-    pub(crate) fn new(first: u64) -> Self {
-        Self(Arc::new(Mutex::new(State { is_open: true, next: first, early: BTreeMap::new() })))
+    /// A gate for the chunks of a sum of `chunks` chunks, from `first` on.
+    pub(crate) fn new(collection: VectorId, first: u64, chunks: u64) -> Self {
+        let (early, magnitudes) = (BTreeMap::new(), Vec::new());
+        let state = State { collection, is_open: true, chunks, next: first, early, magnitudes };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Adds what the header of a vector says, before any of its chunks.
+    pub(crate) fn announce(&self, magnitudes: Magnitudes) {
+        self.state().magnitudes.push(magnitudes);
     }
 
     /// Takes chunk `at`, and lets it and those after it through whose turn it is. Returns whether the gate is open.
-    pub(crate) fn let_through(&self, at: u64, sums: Vec<i32>, mut pass: impl FnMut(u64, Vec<i32>)) -> bool {
-        let mut state = self.state();
+    pub(crate) fn let_through(&self, at: u64, sums: Vec<i32>, mut pass: impl FnMut(SumChunk)) -> bool {
+        let mut guard = self.state();
+        let state = &mut *guard;
         if state.is_open {
             state.early.insert(at, sums);
-            while let Some(sums) = {
-                let next = state.next;
-                state.early.remove(&next)
-            } {
-                pass(state.next, sums);
+            while let Some(sums) = state.early.remove(&state.next) {
+                let (collection, at) = (state.collection, state.next);
                 state.next += 1;
+                let is_last = state.next == state.chunks;
+                let magnitudes = if is_last { std::mem::take(&mut state.magnitudes) } else { Vec::new() };
+                pass(SumChunk { collection, at, sums, magnitudes });
             }
         }
         state.is_open
@@ -63,22 +82,42 @@ mod tests {
 
     #[test]
     fn nothing_passes_a_closed_gate() {
-        let (gate, mut passed) = (Gate::new(3), Vec::new());
-        let mut pass = |gate: &Gate, at| gate.let_through(at, Vec::new(), |at, _| passed.push(at));
+        let (gate, mut passed) = (Gate::new(VectorId(1), 3, 9), Vec::new());
+        let mut pass = |gate: &Gate, at| gate.let_through(at, Vec::new(), |chunk| passed.push(chunk.at));
         assert!(pass(&gate, 3) && pass(&gate.clone(), 4));
         assert_eq!(gate.close(), 5);
         assert!(!pass(&gate, 5));
         assert_eq!((passed, gate.close()), (vec![3, 4], 5));
     }
 
-    /// Each of several workers sends its own chunks.
+    /// Each of several workers sends its own chunks, and what their headers say counts once all of these have passed.
     #[test]
-    fn chunks_pass_in_order() {
-        let (gate, mut passed) = (Gate::new(0), Vec::new());
-        for at in [1, 3, 0, 2, 5] {
-            assert!(gate.let_through(at, vec![at as i32], |at, sums| passed.push((at, sums[0]))));
+    fn chunks_pass_in_order_and_headers_count_with_the_last() {
+        let (gate, mut passed) = (Gate::new(VectorId(7), 0, 5), Vec::new());
+        let mut send = |at: u64| {
+            let pass = |chunk: SumChunk| {
+                assert_eq!(chunk.collection, VectorId(7));
+                passed.push((chunk.at, chunk.sums[0], chunk.magnitudes.len()));
+            };
+            assert!(gate.let_through(at, vec![at as i32], pass));
+        };
+        for saturated in [2, 3] {
+            gate.announce(Magnitudes { maxima: vec![1.0], saturated });
         }
-        assert_eq!(passed, [(0, 0), (1, 1), (2, 2), (3, 3)]);
-        assert_eq!(gate.close(), 4, "what has not passed does not count");
+        [1, 3, 0, 2].map(&mut send);
+        assert_eq!(gate.next(), 4);
+        send(4);
+        assert_eq!(passed, [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 4, 2)]);
+        assert_eq!(gate.close(), 5);
+    }
+
+    #[test]
+    fn what_has_not_passed_does_not_count() {
+        let gate = Gate::new(VectorId(1), 0, 4);
+        gate.announce(Magnitudes { maxima: vec![3e38], saturated: 0 });
+        for at in [0, 1, 3] {
+            assert!(gate.let_through(at, Vec::new(), |chunk| assert!(chunk.magnitudes.is_empty(), "chunk {at}")));
+        }
+        assert_eq!(gate.close(), 2);
     }
 }

@@ -55,25 +55,35 @@ impl Gathering {
     }
 
     /// Counts the magnitudes of some tasks.
-    pub(super) fn count(&mut self, magnitudes: &Magnitudes) {
+    fn count(&mut self, Magnitudes { maxima, saturated }: Magnitudes) {
         match self.maxima.first_mut() {
-            Some(maxima) if self.summation.aggregate == Aggregate::Mean => {
-                maxima.iter_mut().zip(&magnitudes.maxima).for_each(|(most, other)| *most = most.max(*other));
+            Some(all) if self.summation.aggregate == Aggregate::Mean => {
+                all.iter_mut().zip(&maxima).for_each(|(most, other)| *most = most.max(*other));
             }
-            _ => self.maxima.push(magnitudes.maxima.clone()),
+            _ => self.maxima.push(maxima),
         }
-        self.saturated = self.saturated.saturating_add(magnitudes.saturated);
+        self.saturated = self.saturated.saturating_add(saturated);
+    }
+
+    /// Counts the magnitudes of a sum.
+    fn count_sum(&mut self, sum: &GradientSum) {
+        self.count(Magnitudes { maxima: sum.maxima.clone(), saturated: sum.saturated });
     }
 
     /// Adds a chunk of a collection.
     pub(super) fn add_chunk(&mut self, chunk: SumChunk) {
-        let SumChunk { collection, at, sums } = chunk;
+        let SumChunk { collection, at, sums, magnitudes } = chunk;
         let range = range(at, self.sums.len());
         if self.summation.is_separate() {
             let vector = self.vectors.entry(collection).or_insert_with(|| GradientSum::new(&self.sizes));
             vector.values[range].copy_from_slice(&sums);
+            // A vector that is kept apart has one header.
+            for Magnitudes { maxima, saturated } in magnitudes {
+                (vector.maxima, vector.saturated) = (maxima, saturated);
+            }
         } else {
             add_sums(&mut self.sums[range], &sums);
+            magnitudes.into_iter().for_each(|magnitudes| self.count(magnitudes));
         }
         self.arrived.insert(collection, at + 1);
     }
@@ -82,6 +92,7 @@ impl Gathering {
     pub(super) fn add_alone(&mut self, alone: AloneSum, units: Option<&Units>) {
         if !self.summation.is_separate() && Some(&alone.units) == units {
             add_sums(&mut self.sums, &alone.sum.values);
+            self.count_sum(&alone.sum);
         } else {
             self.alone.push(alone);
         }
@@ -122,7 +133,9 @@ impl Gathering {
             return None;
         }
         let order = self.order.take()?;
-        state.commit_step(&self.largest());
+        let claimed = self.largest();
+        let is_sum = self.summation.aggregate == Aggregate::Mean;
+        state.commit_step(&if is_sum { state.believed(&claimed) } else { claimed });
         let result = StepResult {
             iteration: order.iteration,
             learning_rate: order.learning_rate,
@@ -180,10 +193,15 @@ impl Gathering {
 
     /// The combined gradient, and what it is to be divided by.
     fn gradient(&mut self, order: &StepOrder, units: Option<&Units>) -> (Vec<f32>, u64) {
-        let values = |units: &Units, sums: &[i32]| units.values(&self.sizes, sums);
+        let sizes = self.sizes.clone();
+        let values = |units: &Units, sums: &[i32]| units.values(&sizes, sums);
         if !self.summation.is_separate() {
             // The gradient of an earlier iteration is alone.
-            let late = self.alone.pop().map(|late| values(&late.units, &late.sum.values));
+            let late = self.alone.pop();
+            if let Some(late) = &late {
+                self.count_sum(&late.sum);
+            }
+            let late = late.map(|late| values(&late.units, &late.sum.values));
             return (
                 late.or_else(|| units.map(|units| values(units, &self.sums))).expect("a step has gradients"),
                 order.tasks,
@@ -194,6 +212,7 @@ impl Gathering {
             Some(GradientSum { tasks: collection.tasks, ..vector })
         });
         let vectors: Vec<GradientSum> = collected.chain(self.alone.drain(..).map(|alone| alone.sum)).collect();
+        vectors.iter().for_each(|vector| self.count_sum(vector));
         let units = units.expect("a step has gradients");
         if self.summation.aggregate != Aggregate::Mean {
             return (self.summation.aggregate.gradient(&vectors, units, &self.sizes), 1);

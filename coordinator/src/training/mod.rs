@@ -45,8 +45,6 @@ impl Summation {
 pub(crate) enum Work {
     /// Use these units for the gradients of the first step.
     Units(Units),
-    /// A collection begins to arrive, or an alone gradient was applied: the largest magnitudes of its tasks' gradients.
-    Magnitudes(Magnitudes),
     /// Add a chunk of a collection.
     Chunk(SumChunk),
     /// Add the gradient of an alone lease to those of the next step.
@@ -75,6 +73,8 @@ pub(crate) struct SumChunk {
     pub(crate) collection: VectorId,
     pub(crate) at: u64,
     pub(crate) sums: Vec<i32>,
+    /// Those of all of its tasks, with the last chunk. They are claims, which count only for what has arrived whole.
+    pub(crate) magnitudes: Vec<Magnitudes>,
 }
 
 /// The gradient of an alone lease.
@@ -165,13 +165,17 @@ pub(crate) struct StepResult {
 impl LeaseResult {
     fn agrees(&self, other: &Self, state: &TrainingState) -> bool {
         let (Some(one), Some(two)) = (&self.alone, &other.alone) else { return false };
-        let result = |sum, losses: &[f64]| TaskResult { sum, loss: losses.iter().sum() };
-        let (ours, theirs) = (result(&one.sum, &self.losses), result(&two.sum, &other.losses));
+        let (ours, theirs) = (self.task_result(&one.sum), other.task_result(&two.sum));
         if self.is_exact && other.is_exact {
             ours.equals(&theirs)
         } else {
             one.units == two.units && ours.resembles(&theirs, &one.units, &state.config().sizes)
         }
+    }
+
+    fn task_result<'a>(&self, sum: &'a GradientSum) -> TaskResult<'a> {
+        let is_batch = (self.losses.len() as u64) < self.tasks.count;
+        TaskResult { sum, loss: self.losses.iter().sum(), is_batch }
     }
 }
 
@@ -219,7 +223,6 @@ impl Thread<'_> {
         for work in received {
             match work {
                 Work::Units(units) => self.state.set_units(units),
-                Work::Magnitudes(magnitudes) => self.gathering.count(&magnitudes),
                 Work::Chunk(chunk) => {
                     self.gathering.add_chunk(chunk);
                     self.advance();

@@ -2,7 +2,7 @@
 
 use ata_types::CHUNK_VALUES;
 
-use super::chunk::{ChunkGradient, ChunkResult, SteppedChunk, step_chunk};
+use super::chunk::{ChunkGradient, ChunkResult, SteppedChunk, largest, step_chunk};
 use super::{TrainingConfig, TrainingState};
 use crate::optimizer::Step;
 use crate::spread::{PARALLEL_FROM, spread};
@@ -10,15 +10,20 @@ use crate::spread::{PARALLEL_FROM, spread};
 /// Numbers summed in sequence: the sum of such sums is the same for every number of threads.
 const SUMMED: usize = 1 << 14;
 
+/// How many times larger than the largest value of a step's sum the largest value of one of its tasks may be, if it is to count. The
+/// values of other tasks may cancel those of the largest: with the range that [`Units`](crate::Units) leave above a maximum, one is
+/// clamped in the next step only if they cancel 256-fold. With a larger number, one worker could make the units coarser.
+const MOST_CANCELLED: f32 = 4.0;
+
 /// A step that was begun.
 #[derive(Debug)]
 pub(super) struct Begun {
     step: Step,
-    /// The number that makes the gradient a mean.
+    /// The number that makes the gradient of `maxima` a mean.
     divisor: u64,
     /// The number of values that were stepped.
     stepped: usize,
-    /// The largest magnitude of the gradient in each tensor, if units follow from it.
+    /// The largest magnitude of the gradient in each tensor.
     maxima: Vec<f32>,
     /// The mean gradient, if it is to be compared with that of the next step.
     gradient: Option<Vec<f32>>,
@@ -27,10 +32,14 @@ pub(super) struct Begun {
 impl Begun {
     fn count(&mut self, values: usize, result: ChunkResult) -> SteppedChunk {
         self.stepped += values;
-        for (tensor, most) in result.maxima {
+        self.count_maxima(result.maxima);
+        result.stepped
+    }
+
+    fn count_maxima(&mut self, maxima: impl IntoIterator<Item = (usize, f32)>) {
+        for (tensor, most) in maxima {
             self.maxima[tensor] = self.maxima[tensor].max(most);
         }
-        result.stepped
     }
 }
 
@@ -95,9 +104,13 @@ impl TrainingState {
         with_product: bool,
     ) -> (StepOutcome, Vec<SteppedChunk>) {
         assert_eq!(gradient.len(), self.parameters().len());
+        let tasks = divisor;
         let mut divisor = divisor;
         let mut gradient_product = None;
+        // Those of the sum, as in a step by chunks: those of the mean are rounded.
+        let mut of_sum = Vec::new();
         if with_product {
+            of_sum.extend(largest(&self.trained.config.sizes, 0, &gradient));
             let share = 1.0 / divisor as f32;
             for value in &mut gradient {
                 *value *= share;
@@ -112,6 +125,9 @@ impl TrainingState {
         let chunks = self.step_all(&gradient);
         if let Some(begun) = self.begun.as_mut().filter(|_| with_product) {
             begun.gradient = Some(gradient);
+            begun.divisor = tasks;
+            begun.maxima.fill(0.0);
+            begun.count_maxima(of_sum);
         }
         (StepOutcome { gradient_product, gradient_norm }, chunks)
     }
@@ -138,6 +154,16 @@ impl TrainingState {
     /// Drops the step that was begun; the state is that before it.
     pub fn abandon_step(&mut self) {
         self.begun = None;
+    }
+
+    /// What counts of the largest magnitudes that workers claim of the tasks' gradients: in each tensor up to four times the
+    /// largest value of the step that was taken along their sum, which a single worker cannot enlarge unnoticed.
+    ///
+    /// # Panics
+    /// If no step was begun.
+    pub fn believed(&self, claimed: &[f32]) -> Vec<f32> {
+        let Begun { maxima, .. } = self.begun.as_ref().expect("a step was begun");
+        claimed.iter().zip(maxima).map(|(claimed, of_sum)| claimed.min(MOST_CANCELLED * of_sum)).collect()
     }
 
     /// Makes the step that was begun part of the state, and moves the units on. `maxima` are the largest magnitudes of the

@@ -183,6 +183,29 @@ fn units_move_with_the_step() {
     assert_eq!(compact.units(), by_chunks.units());
 }
 
+/// A claimed maximum counts up to four times what the step's own sum shows, whether it is taken by chunks, whole, or with a product.
+#[test]
+fn claims_are_bounded_by_the_sum() {
+    for format in [F32Exact, Compact] {
+        let mut state = state(Rule::Adam, format);
+        let sums = sums(&state, 1);
+        let (sizes, units) = (state.config().sizes.clone(), state.units().unwrap().clone());
+        let mut own = vec![0.0_f32; sizes.tensors()];
+        for (tensor, piece) in sizes.pieces(0..sums.len()) {
+            own[tensor] = sums[piece].iter().map(|sum| (*sum as f32 * units.of(tensor)).abs()).fold(0.0, f32::max);
+        }
+        let claimed = [own[0] * 3.0, own[1] * 4.5, 3e38, 0.0];
+        let expected = vec![claimed[0], own[1] * 4.0, own[2] * 4.0, 0.0];
+        take(&mut state, &sums, CHUNK_VALUES);
+        assert_eq!(state.believed(&claimed), expected);
+        for with_product in [false, true] {
+            // Three tasks, so that the mean is rounded.
+            state.step_whole(units.values(&sizes, &sums), 3, 0.1, with_product);
+            assert_eq!(state.believed(&claimed), expected, "{format}, {with_product}");
+        }
+    }
+}
+
 /// A state that was saved and restored goes on with the same bits, for every rule and format.
 #[test]
 fn a_restored_state_goes_on() {

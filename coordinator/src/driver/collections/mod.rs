@@ -19,7 +19,7 @@ use ata_wire::limits::MAX_RANGES;
 use ata_wire::{Collection, GradientHeader, Shard};
 
 use super::uploads::UploadRefusal;
-use crate::training::{Gate, OrderedCollection};
+use crate::training::{Gate, Magnitudes, OrderedCollection};
 use shared::SharedSum;
 
 /// A vector that a worker was asked for.
@@ -36,8 +36,8 @@ struct Vector {
     has_arrived: bool,
     /// When it was first known that its leases are computed, so that only its header is waited for.
     due_s: Option<f64>,
-    /// Whether the magnitudes of its gradients were counted, since it was asked for before in another way.
-    is_counted: bool,
+    /// Whether it was asked for again, in the units of the iteration.
+    is_repeated: bool,
 }
 
 impl Vector {
@@ -81,14 +81,10 @@ pub(super) struct Collections {
 /// A vector that is let in.
 pub(super) struct AcceptedVector {
     pub(super) gate: Gate,
-    pub(super) iteration: Iteration,
+    /// The first of its chunks that is sent.
     pub(super) first_chunk: u64,
-    /// Names it for the training thread.
-    pub(super) collection: VectorId,
     /// Which of its chunks are sent.
     pub(super) shard: Shard,
-    /// Whether the magnitudes of its gradients were counted before.
-    pub(super) is_counted: bool,
 }
 
 /// A vector that arrived whole, or failed: its worker, and the engine's collection if that is complete or failed by it.
@@ -155,7 +151,7 @@ impl Collections {
             gate: None,
             has_arrived,
             due_s: None,
-            is_counted: false,
+            is_repeated: false,
         };
         self.vectors.insert(id, vector);
         request
@@ -169,11 +165,6 @@ impl Collections {
     /// Whether a worker is still asked for a vector.
     pub(super) fn is_asked(&self, worker: WorkerId, id: VectorId) -> bool {
         self.vectors.get(&id).is_some_and(|vector| vector.worker == worker)
-    }
-
-    /// The iteration of a vector that is asked for.
-    pub(super) fn iteration(&self, id: VectorId) -> Option<Iteration> {
-        self.vectors.get(&id).map(|vector| vector.request.iteration)
     }
 
     /// Withdraws what was asked for, except vectors that were let in and are still wanted. Returns the leases of these, and the
@@ -211,14 +202,20 @@ impl Collections {
         Ok(())
     }
 
-    /// Whether vectors are kept apart until all have arrived.
-    pub(super) fn are_separate(&self) -> bool {
-        self.are_separate
+    /// The workers of the vectors that have not been let in.
+    pub(super) fn awaited_workers(&self) -> impl Iterator<Item = WorkerId> {
+        let awaited = self.vectors.values().filter(|vector| vector.gate.is_none() && !vector.has_arrived);
+        awaited.map(|vector| vector.worker)
     }
 
-    /// Whether every vector that is asked for has been let in, or is among those that were announced.
-    pub(super) fn are_all_announced(&self, announced: &[VectorId]) -> bool {
-        self.vectors.iter().all(|(id, vector)| vector.gate.is_some() || vector.has_arrived || announced.contains(id))
+    /// The request to repeat for a vector that was announced in other units than those of the iteration, once.
+    pub(super) fn repeat(&mut self, id: VectorId) -> Option<Collection> {
+        let vector = self.vectors.get_mut(&id).filter(|vector| {
+            // The units of later iterations are sent with the leases.
+            !vector.is_repeated && vector.request.iteration == Iteration::FIRST
+        })?;
+        (vector.is_repeated, vector.due_s) = (true, None);
+        Some(vector.request.clone())
     }
 
     /// The vectors whose leases have been computed for longer than `timeout_s`, and whose headers have not come.
@@ -247,16 +244,15 @@ impl Collections {
     }
 
     /// Lets a vector in whose header was checked.
-    pub(super) fn accept(&mut self, id: VectorId) -> Result<AcceptedVector, UploadRefusal> {
+    pub(super) fn accept(&mut self, id: VectorId, magnitudes: Magnitudes) -> Result<AcceptedVector, UploadRefusal> {
         let gone = || UploadRefusal::NotHeld { reason: format!("vector {id} is no longer asked for") };
         let vector = self.vectors.get_mut(&id).filter(|_| !self.is_taken).ok_or_else(gone)?;
         let shared = self.shared.as_ref().filter(|shared| shared.members.contains(&id));
-        let gate = shared.map_or_else(|| Gate::new(vector.request.first_chunk), |shared| shared.gate.clone());
+        let first_chunk = vector.request.first_chunk;
+        let gate = shared.map_or_else(|| Gate::new(id, first_chunk, self.chunks), |shared| shared.gate.clone());
+        gate.announce(magnitudes);
         vector.gate = Some(gate.clone());
-        let shard = vector.shard().unwrap_or(Shard::ALL);
-        let collection = shared.map_or(id, |shared| shared.id);
-        let Collection { iteration, first_chunk, .. } = vector.request;
-        Ok(AcceptedVector { gate, iteration, first_chunk, collection, shard, is_counted: vector.is_counted })
+        Ok(AcceptedVector { gate, first_chunk, shard: vector.shard().unwrap_or(Shard::ALL) })
     }
 
     /// A vector has arrived whole. Returns the engine's collections that have, too.

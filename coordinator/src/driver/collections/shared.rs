@@ -55,7 +55,8 @@ impl Collections {
             requests.push((worker, request));
         }
         let members = requests.iter().map(|(_, request)| request.id).collect();
-        self.shared = Some(SharedSum { id: self.next_id(), members, gate: Gate::new(0) });
+        let id = self.next_id();
+        self.shared = Some(SharedSum { id, members, gate: Gate::new(id, 0, self.chunks) });
         requests.extend(apart);
         requests
     }
@@ -104,13 +105,9 @@ impl Collections {
         }
         let mut requests = Vec::new();
         for (_, vector) in self.vectors.extract_if(.., |id, _| members.contains(id)).collect::<Vec<_>>() {
-            let Vector { worker, part_of, request, leases, gate, is_counted, .. } = vector;
+            let Vector { worker, part_of, request, leases, .. } = vector;
             self.parts.extend(leases.iter().map(|(_, tasks)| (*tasks, first_chunk)));
-            let apart = self.add(worker, part_of, request.iteration, leases, first_chunk);
-            if let Some(vector) = self.vectors.get_mut(&apart.id) {
-                vector.is_counted = is_counted || gate.is_some();
-            }
-            requests.push((worker, apart));
+            requests.push((worker, self.add(worker, part_of, request.iteration, leases, first_chunk)));
         }
         requests
     }

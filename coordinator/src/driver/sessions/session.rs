@@ -53,6 +53,8 @@ pub(crate) struct Session {
     sent: Option<Iteration>,
     /// The iteration of the units that it was sent last.
     units_sent: Option<Iteration>,
+    /// The leases that it computes again, in the units of the first iteration.
+    repeated: Vec<LeaseId>,
     download: Option<Download>,
     /// A call for the parameters of an evaluation.
     evaluated: Option<Download>,
@@ -127,6 +129,7 @@ impl Session {
             due: DueParameters::default(),
             sent: None,
             units_sent: None,
+            repeated: Vec::new(),
             download: None,
             evaluated: None,
             data: Weak::new(),
@@ -269,17 +272,34 @@ impl Session {
         if self.sent < Some(iteration) {
             self.put(parameters);
         }
-        if self.units_sent != Some(iteration)
-            && let Some(units) = units
-        {
-            self.units_sent = Some(iteration);
-            self.outbox.push(ToWorker::Units { iteration, units: units.exponents().to_vec() });
+        if let Some(units) = units {
+            self.send_units(iteration, units);
         }
         let assignment = Assignment { lease: *lease, trace };
         match self.outbox.last_mut() {
             Some(ToWorker::Assign(batch)) if batch.len() < MAX_BATCH => batch.push(assignment),
             _ => self.outbox.push(ToWorker::Assign(vec![assignment])),
         }
+    }
+
+    /// Sends the units of an iteration, if it does not have them.
+    pub(crate) fn send_units(&mut self, iteration: Iteration, units: &Units) {
+        if self.units_sent != Some(iteration) {
+            self.units_sent = Some(iteration);
+            self.outbox.push(ToWorker::Units { iteration, units: units.exponents().to_vec() });
+        }
+    }
+
+    /// Whether the worker may compute a lease again without having failed: once.
+    pub(crate) fn may_repeat(&self, lease: LeaseId) -> bool {
+        !self.repeated.contains(&lease)
+    }
+
+    /// Has a lease that the worker holds computed again.
+    pub(crate) fn assign_again(&mut self, lease: &Lease) {
+        self.repeated.push(lease.id);
+        self.sending.ended(lease.id);
+        self.outbox.push(ToWorker::Assign(vec![Assignment { lease: *lease, trace: None }]));
     }
 
     /// Sends the parameters of the next iteration while they are written, since the worker is likely to compute at them.
@@ -330,6 +350,7 @@ impl Session {
     /// Records that a lease ended.
     pub(crate) fn ended(&mut self, lease: &Lease) {
         self.sending.ended(lease.id);
+        self.repeated.retain(|repeated| *repeated != lease.id);
         // It may be one of an earlier session of the worker.
         self.leases = self.leases.saturating_sub(1);
         // Without a lease it needs no parameters.
@@ -358,6 +379,11 @@ impl Session {
         let taken = reader.taken();
         self.evaluated = Some(Download { reader, taken, since_s: now_s });
         Ok(())
+    }
+
+    /// Whether it holds leases.
+    pub(crate) fn has_leases(&self) -> bool {
+        self.leases > 0
     }
 
     /// Whether it had no lease in an iteration and the one before.

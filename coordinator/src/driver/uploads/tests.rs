@@ -1,6 +1,7 @@
 //! Who gets room for gradients, and in which order.
 
 use super::*;
+use ata_types::WireFormat;
 
 const A: SessionToken = SessionToken([1; 16]);
 const B: SessionToken = SessionToken([2; 16]);
@@ -8,7 +9,8 @@ const C: SessionToken = SessionToken([3; 16]);
 
 fn wait(uploads: &mut Uploads, session: SessionToken, lease: u64) -> oneshot::Receiver<Result<Room, UploadRefusal>> {
     let (reply, answer) = oneshot::channel();
-    uploads.wait(session, worker(session), LeaseId(lease), reply);
+    let units = Units::first(&[1.0], 1, WireFormat::F32Exact);
+    uploads.wait(session, worker(session), LeaseId(lease), units, reply);
     answer
 }
 

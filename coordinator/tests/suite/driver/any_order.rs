@@ -88,6 +88,6 @@ fn send_a_part(rng: &mut ChaCha8Rng, rig: &mut Rig, client: &mut VirtualWorker) 
     let asked = client.asked.remove(0);
     if let Some(upload) = rig.run.announce_vector(client.token, &asked).upload() {
         let end = rng.random_range(asked.first_chunk..=rig.run.chunks());
-        rig.run.send_chunks(&asked, &upload, sum(&asked), asked.first_chunk..end);
+        rig.run.send_chunks(&upload, sum(&asked), asked.first_chunk..end);
     }
 }

@@ -1,7 +1,7 @@
 //! Vectors that workers are asked for, of which some are lost in the middle, late, repeated or refused.
 
 use ata_coordinator::Store;
-use ata_coordinator::testing::VectorUploading;
+use ata_coordinator::testing::{VectorAnnouncement, VectorUploading};
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn let_in(rig: &mut Rig, client: &VirtualWorker) -> VectorUploading {
 /// Sends the first chunks of a vector that was let in, and has them stepped if they can be.
 fn send(rig: &mut Rig, client: &VirtualWorker, upload: &VectorUploading, chunks: u64) {
     let asked = &client.asked[0];
-    assert_eq!(rig.run.send_chunks(asked, upload, sum(asked), 0..chunks), chunks);
+    assert_eq!(rig.run.send_chunks(upload, sum(asked), 0..chunks), chunks);
     assert!(rig.step().is_none());
 }
 
@@ -113,13 +113,9 @@ fn only_the_rest_of_a_lost_workers_vector_is_sent_again() {
             send(&mut rig, &lost, &uploads[0], arrived);
             let (asked, value) = (other.asked.remove(0), 0.0);
             lose(&mut rig, &lost, &other, how);
-            assert_eq!(
-                rig.run.send_chunks(&lost.asked[0], &uploads[0], value, 0..chunks),
-                0,
-                "{how:?}: its gate is closed"
-            );
+            assert_eq!(rig.run.send_chunks(&uploads[0], value, 0..chunks), 0, "{how:?}: its gate is closed");
             let rest = sum(&asked);
-            assert_eq!(rig.run.send_chunks(&asked, &uploads[1], rest, 1..chunks), chunks - 1);
+            assert_eq!(rig.run.send_chunks(&uploads[1], rest, 1..chunks), chunks - 1);
             assert_eq!(rig.run.vector_arrived(&asked).0, Some(Receipt::Accepted));
             rig.step();
             other.read();
@@ -152,7 +148,7 @@ fn a_step_that_completes_without_the_engines_knowledge_counts() {
     lose(&mut rig, &lost, &other, Loss::Fails);
     let asked = other.asked.remove(0);
     let value = sum(&asked);
-    assert_eq!(rig.run.send_chunks(&asked, &uploads[1], value, 0..chunks), chunks);
+    assert_eq!(rig.run.send_chunks(&uploads[1], value, 0..chunks), chunks);
     rig.run.vector_arrived(&asked);
     assert_eq!(sets.take(), None, "it still holds those of the first iteration");
     assert!(rig.step().is_none());
@@ -188,8 +184,8 @@ fn a_step_is_taken_once_however_late_its_orders_are() {
     let [lost, mut other] = two(&mut rig);
     let uploads = [&lost, &other].map(|client| let_in(&mut rig, client));
     let (asked, value) = (other.asked.remove(0), honest_of(&other));
-    assert_eq!(rig.run.send_chunks(&lost.asked[0], &uploads[0], sum(&lost.asked[0]), 0..chunks), chunks);
-    assert_eq!(rig.run.send_chunks(&asked, &uploads[1], value, 0..chunks), chunks);
+    assert_eq!(rig.run.send_chunks(&uploads[0], sum(&lost.asked[0]), 0..chunks), chunks);
+    assert_eq!(rig.run.send_chunks(&uploads[1], value, 0..chunks), chunks);
     rig.run.vector_arrived(&asked);
     lose(&mut rig, &lost, &other, Loss::Fails);
     // The thread has all that it needs, but is slow: the tasks are computed again before it takes the step.
@@ -220,7 +216,7 @@ fn a_vector_waits_for_the_report_on_its_leases() {
     rig.run.report(client.token, last);
     let upload = announced.upload().expect("it is let in");
     let (chunks, value) = (rig.run.chunks(), honest_of(&client));
-    assert_eq!(rig.run.send_chunks(&asked, &upload, value, 0..chunks), chunks);
+    assert_eq!(rig.run.send_chunks(&upload, value, 0..chunks), chunks);
     rig.run.vector_arrived(&asked);
     check_end_with(rig, &mut client);
 }
@@ -252,7 +248,6 @@ fn headers_that_differ_from_what_is_asked_for_change_nothing() {
     for (kind, change) in changes {
         let mut rig = rig(|config| config.engine.rest_s = 0.0);
         let [mut one, mut other] = two(&mut rig);
-        // The units of the first iteration are those of the first header.
         let uploaded = other.asked.remove(0);
         let value = sum(&uploaded);
         assert_eq!(rig.run.send_vector(other.token, &uploaded, value).0, Some(Receipt::Accepted));
@@ -281,10 +276,10 @@ fn run_to_the_end(rig: &mut Rig, mut clients: [&mut VirtualWorker; 2]) {
     }
 }
 
-/// A worker whose units are others computes its tasks again, in those of the iteration: nobody waits for a vector that does not
-/// come.
+/// A worker whose units are others is asked again, which is no failure. If it insists on them, others compute its tasks: nobody
+/// waits for a vector that does not come.
 #[test]
-fn tasks_whose_units_are_wrong_are_computed_again() {
+fn a_vector_in_other_units_is_asked_for_again() {
     let mut rig = rig(|config| config.engine.rest_s = 0.0);
     let [mut one, mut other] = two(&mut rig);
     let first = other.asked.remove(0);
@@ -292,7 +287,11 @@ fn tasks_whose_units_are_wrong_are_computed_again() {
     assert_eq!(rig.run.send_vector(other.token, &first, value).0, Some(Receipt::Accepted));
     let wrong = one.asked.remove(0);
     assert!(rig.run.announce_changed_vector(one.token, &wrong, |header| header.units[0] += 1).is_refused());
-    rig.run.wait_for("the refusal", |state| state.refused.get(&RefusalKind::WrongSize) == Some(&1));
+    one.read();
+    assert_eq!(one.asked, [wrong.clone()]);
+    assert!(rig.run.announce_changed_vector(one.token, &wrong, |header| header.units[0] += 1).is_refused());
+    rig.run.wait_for("the refusal", |state| state.refused == BTreeMap::from([(RefusalKind::WrongSize, 1)]));
+    one.asked.clear();
     one.read();
     other.read();
     assert!(is_busy(&one) || is_busy(&other), "its tasks are handed out again");
@@ -300,29 +299,82 @@ fn tasks_whose_units_are_wrong_are_computed_again() {
     assert_eq!(rig.run.parameters_sha256(), expected());
 }
 
-/// Robust estimates do not take their units from a single worker, whoever comes first.
+/// A run of three workers, each of which is asked for a vector, and whose units nobody knows.
+fn three(aggregate: Aggregate) -> (Rig, [VirtualWorker; 3]) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), LARGE, Start::Random, Cadence::Never, "uta", BUDGET, 2);
+    (config.training.aggregate, config.engine.min_workers) = (aggregate, 3);
+    let mut rig = Rig { run: VirtualRun::begin_without_units(config), folder };
+    let mut clients = ["a", "b", "c"].map(|name| rig.join(name, 1).unwrap());
+    for client in &mut clients {
+        client.read();
+        for lease in std::mem::take(&mut client.leases) {
+            assert!(rig.run.report(client.token, &lease).is_none());
+        }
+        client.read();
+    }
+    (rig, clients)
+}
+
+/// Nobody alone determines the units of the first iteration, whoever comes first: nothing is let in before all have announced theirs,
+/// and the one that differs is asked again.
 #[test]
-fn most_workers_determine_the_first_units_of_a_robust_estimate() {
-    for liar in 0..3 {
-        let mut rig = rig(|config| {
-            config.training.aggregate = Aggregate::Median;
-            config.engine.min_workers = 3;
-        });
-        let mut clients = ["a", "b", "c"].map(|name| rig.join(name, 1).unwrap());
-        for client in &mut clients {
-            client.read();
-            for lease in std::mem::take(&mut client.leases) {
-                assert!(rig.run.report(client.token, &lease).is_none());
+fn most_workers_determine_the_first_units() {
+    for aggregate in [Aggregate::Mean, Aggregate::Median] {
+        for liar in 0..3 {
+            let (mut rig, mut clients) = three(aggregate);
+            let mut replies = Vec::new();
+            for (at, client) in clients.iter().enumerate() {
+                assert!(replies.iter_mut().all(VectorAnnouncement::is_waiting), "not all are announced");
+                let change: Change = if at == liar { |header| header.units[0] += 30 } else { |_| () };
+                replies.push(rig.run.announce_changed_vector(client.token, &client.asked[0], change));
             }
-            client.read();
+            let chunks = rig.run.chunks();
+            for (at, mut reply) in replies.into_iter().enumerate() {
+                let asked = clients[at].asked.remove(0);
+                let value = sum(&clients[at], &asked);
+                if at == liar {
+                    assert!(reply.is_refused(), "{at}");
+                    clients[at].read();
+                    assert_eq!(clients[at].asked, [asked]);
+                } else {
+                    rig.run.send_chunks(&reply.upload().expect("it is let in"), value, 0..chunks);
+                    assert_eq!(rig.run.vector_arrived(&asked).0, Some(Receipt::Accepted));
+                }
+            }
+            let mut ending = None;
+            while ending.is_none() {
+                for client in &mut clients {
+                    client.read();
+                    client.hear();
+                    while ending.is_none() && is_busy(client) {
+                        ending = rig.work(client);
+                        client.read();
+                    }
+                }
+                ending = ending.or_else(|| rig.step());
+            }
+            assert_eq!((aggregate != Aggregate::Mean) || rig.run.parameters_sha256() == expected(), true);
+            let report = rig.run.end(ending.unwrap());
+            assert!(report.state.refused.is_empty(), "{:?}", report.state.refused);
         }
-        let mut replies = Vec::new();
-        for (at, client) in clients.iter().enumerate() {
-            let change: Change = if at == liar { |header| header.units[0] += 30 } else { |_| () };
-            replies.push(rig.run.announce_changed_vector(client.token, &client.asked[0], change));
-        }
-        for (at, mut reply) in replies.into_iter().enumerate() {
-            assert_eq!(reply.is_refused(), at == liar, "{at} of {liar}");
+    }
+}
+
+/// Of two workers none is the majority, and the smaller units are taken. One that is lost is not waited for.
+#[test]
+fn of_two_the_smaller_units_are_taken() {
+    for smaller in 0..2 {
+        let (mut rig, clients) = three(Aggregate::Mean);
+        let announced: Vec<_> = (0..2)
+            .map(|at| {
+                let change: Change = if at == smaller { |header| header.units[0] -= 1 } else { |_| () };
+                rig.run.announce_changed_vector(clients[at].token, &clients[at].asked[0], change)
+            })
+            .collect();
+        rig.leave(0.1, clients[2].token);
+        for (at, mut announced) in announced.into_iter().enumerate() {
+            assert_eq!(announced.is_refused(), at != smaller, "{at} of {smaller}");
         }
     }
 }
