@@ -3,8 +3,8 @@
 use ata_types::{Iteration, Lease, LeaseId, MAX_LEASE_TASKS, TaskRange, WorkerId};
 
 use super::{
-    Collection, RunSpec, SessionToken, TraceContext, WireError, batches, check_batch, in_range, invalid, missing,
-    truncated, units_of,
+    Collection, PeerAddress, RunSpec, SessionToken, TraceContext, WireError, batches, check_batch, in_range, invalid,
+    missing, truncated, units_of,
 };
 use crate::limits::{MAX_BATCH, MAX_EVALUATED_BATCHES};
 use crate::proto;
@@ -35,6 +35,13 @@ pub enum ToWorker {
     Cancel(Vec<LeaseId>),
     /// Sums to send. [`Self::collect`] makes messages within the limits.
     Collect(Vec<Collection>),
+    /// Another worker to connect to.
+    Reach {
+        /// Names the request.
+        probe: u64,
+        /// Where.
+        address: PeerAddress,
+    },
     /// The last message of a session.
     Farewell {
         /// Why the session ends.
@@ -130,6 +137,7 @@ impl From<ToWorker> for proto::CoordinatorMessage {
             ToWorker::Collect(collections) => {
                 Kind::Collect(proto::Collect { collections: collections.into_iter().map(Into::into).collect() })
             }
+            ToWorker::Reach { probe, address } => Kind::Reach(proto::Reach { probe, address: address.to_wire() }),
             ToWorker::Farewell { reason, detail } => {
                 let reason = match reason {
                     FarewellReason::Finished => proto::farewell::Reason::Finished,
@@ -187,6 +195,9 @@ impl TryFrom<proto::CoordinatorMessage> for ToWorker {
                 let collections = collections.into_iter().map(Collection::try_from).collect::<Result<Vec<_>, _>>()?;
                 check_batch("number of collections", &collections, entries)?;
                 Self::Collect(collections)
+            }
+            Kind::Reach(proto::Reach { probe, address }) => {
+                Self::Reach { probe, address: PeerAddress::from_wire(&address)? }
             }
             Kind::Farewell(farewell) => {
                 let reason = match farewell.reason() {
